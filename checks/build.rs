@@ -1,5 +1,5 @@
-//! Tells the sources by which checker they are built. They do not ask for `cfg(loom)` itself: that is set for every crate
-//! in a build, so also for the library in a user's own loom tests, where it has no loom to build with.
+//! Tells the sources which checker they are built with. They do not test `cfg(loom)` itself: that is set for every
+//! crate in a build, including this library in a user's own loom tests, where it has no loom to build with.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");

@@ -1,17 +1,17 @@
-//! A read-mostly cache of pages, used by tasks and threads at once: a map whose values are under keyed locks.
+//! A read-mostly cache of pages, used by tasks and threads at the same time: a map whose values are under keyed locks.
 //!
 //! ```text
 //! cargo run --release --example cache
 //! ```
 //!
-//! Whoever waits, waits for others that use the same page:
-//! - **read**: one reader loads a page that is missing, and the others wait for it. Each keeps the page while it serves it:
-//!   when an update or a delete has returned, nobody serves the old page any more;
-//! - **add**: stores a page if there is none; and the same with a limit of time;
-//! - **add or update**: stores a page unless there is an equal one, as there mostly is: then no reader is kept out;
+//! A caller only ever waits for other users of the same page:
+//! - **read**: the first reader loads a missing page while the others wait for it. Each keeps the page locked while it serves
+//!   it: once an update or a delete has returned, no reader serves the old page;
+//! - **add**: stores a page if there is none; also with a time limit;
+//! - **add or update**: stores a page unless an equal one is stored already. Usually it is, and then no reader is kept out;
 //! - **delete**.
 //!
-//! In the end the cache must have the pages, and the bytes, that were put in and have not come out.
+//! At the end, the pages and bytes in the cache must match what was stored and not removed.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -22,13 +22,13 @@ use keylatch::{AddOrUpdate, LockMap, MapWriteGuard};
 use smol::{Executor, Timer, future};
 
 const KEYS: [&str; 4] = ["home", "news", "prices", "contact"];
-const OPERATIONS: usize = 5000; // of each task and thread
+const OPERATIONS: usize = 5000; // per task and thread
 const PATIENCE: Duration = Duration::from_micros(50);
 
 #[derive(Default)]
 struct Cache {
     pages: LockMap<String, String>,
-    /// What was done, how often, and how many bytes the cache has won by it.
+    /// For each outcome, its number of times and the bytes that it added to the cache.
     tally: Mutex<BTreeMap<&'static str, (usize, isize)>>,
 }
 
@@ -50,15 +50,15 @@ async fn task(cache: &Cache, seed: u64) {
                 };
                 let page = pages.get_or_insert_with(key, load).await;
                 let version = page.version();
-                future::yield_now().await; // ... it serves the page ...
-                assert_eq!(page.version(), version, "replaced while it was served");
+                future::yield_now().await; // serves the page
+                assert_eq!(page.version(), version, "the page was replaced while it was served");
                 cache.done("served", 0);
             }
         }
     }
 }
 
-/// The same in a thread.
+/// The same as `task`, in a thread.
 fn thread(cache: &Cache, seed: u64) {
     let pages = &cache.pages;
     for (dice, key, text) in operations(seed) {
@@ -78,14 +78,14 @@ fn thread(cache: &Cache, seed: u64) {
                 let page = pages.get_or_insert_with_blocking(key, load);
                 let version = page.version();
                 thread::yield_now();
-                assert_eq!(page.version(), version, "replaced while it was served");
+                assert_eq!(page.version(), version, "the page was replaced while it was served");
                 cache.done("served", 0);
             }
         }
     }
 }
 
-/// Tasks and threads wait in different ways, and then do the same.
+/// Tasks and threads wait in different ways, and then do the same thing.
 impl Cache {
     fn add(&self, mut page: MapWriteGuard<'_, String, String>, text: String) {
         if page.value().is_some() {
@@ -122,8 +122,8 @@ impl Cache {
     }
 }
 
-/// Random operations, the same in each run: which one, in percent; on which page; and the text, which is the same nine times
-/// in ten.
+/// Random operations, the same in each run: the operation, in percent; the page; and the text, which is the same nine
+/// times out of ten.
 fn operations(seed: u64) -> impl Iterator<Item = (usize, &'static str, String)> {
     let mut state = seed;
     let mut below = move |limit: usize| {
@@ -140,7 +140,7 @@ fn operations(seed: u64) -> impl Iterator<Item = (usize, &'static str, String)> 
 fn main() {
     let cache = &Cache::default();
     thread::scope(|scope| {
-        // If an assertion fails, the tasks go with it, and their guards, before the scope waits for its threads.
+        // If an assertion fails, the tasks and their guards are dropped before the scope waits for its threads.
         let executor = Executor::new();
         for seed in 0..4 {
             scope.spawn(move || thread(cache, seed));
@@ -162,7 +162,7 @@ fn main() {
     println!("{pages} pages, {bytes} bytes, {} entries in the map", cache.pages.entries());
 
     let times = |what| tally.get(what).map_or(0, |(times, _)| *times);
-    assert_eq!(times("added") + times("loaded"), times("deleted") + pages, "a page was stored twice, or lost");
+    assert_eq!(times("added") + times("loaded"), times("deleted") + pages, "a page was stored twice or lost");
     assert_eq!(tally.values().map(|(_, won)| won).sum::<isize>(), bytes, "an update was lost");
-    assert_eq!(cache.pages.entries(), pages, "an entry outlived its last use");
+    assert_eq!(cache.pages.entries(), pages, "an entry outlived its last user");
 }

@@ -1,12 +1,12 @@
-//! The hottest keys of a running load, as a table in the terminal: what `Builder::on_wait` is for.
+//! Prints the most contended keys of a running load as a table: a use of `Builder::on_wait`.
 //!
 //! ```text
 //! cargo run --release --example hot_keys
 //! ```
 //!
-//! Threads and tasks lock the accounts of a shop, a few of them much more often than the rest. An observer counts the waits of
-//! each key, how many wait for it at once, and for how long; the table is printed twice a second, and what `dump` shows once, in
-//! the middle. It exits with an error if a wait has no end.
+//! Threads and tasks lock the accounts of a shop, a few of them much more often than the rest. An observer counts the
+//! waits for each key, the waiters at the same time, and the time they spend. The table is printed twice a second,
+//! and the output of `dump` once, halfway through. The program exits with an error if a wait never ends.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -20,7 +20,7 @@ const THREADS: u64 = 6;
 const TASKS: u64 = 200;
 const RUN: Duration = Duration::from_secs(3);
 
-/// What is known of one key.
+/// The statistics of one key.
 #[derive(Clone, Default)]
 struct Counts {
     waits: u64,
@@ -30,7 +30,7 @@ struct Counts {
     waited: Duration,
 }
 
-/// One lock for all of it is enough: it is taken only by those who wait anyway.
+/// One mutex for all of it is enough: only calls that have to wait anyway lock it.
 #[derive(Default)]
 struct HotKeys {
     keys: HashMap<String, Counts>,
@@ -42,7 +42,7 @@ impl HotKeys {
         if !self.keys.contains_key(event.key()) {
             self.keys.insert(event.key().clone(), Counts::default());
         }
-        let counts = self.keys.get_mut(event.key()).expect("it is there");
+        let counts = self.keys.get_mut(event.key()).expect("the key was inserted above");
         if event.phase() == WaitPhase::Started {
             counts.waits += 1;
             counts.waiting += 1;
@@ -75,7 +75,7 @@ impl HotKeys {
     }
 }
 
-/// Who asks for which account: the first few much more often than the rest, about as 1 : 1/2 : 1/3.
+/// A shop whose first few accounts are used much more often than the rest, about as 1 : 1/2 : 1/3.
 struct Shop {
     accounts: KeyedMutex<String>,
     is_open: AtomicBool,
@@ -92,9 +92,9 @@ fn account(state: &mut u64) -> String {
 impl Shop {
     fn serve_in_thread(&self, mut state: u64) {
         while self.is_open.load(Relaxed) {
-            // Some give up: a page that takes too long is not waited for.
+            // Some callers give up: nobody waits for a page that takes too long.
             if let Some(_guard) = self.accounts.try_lock_for(&account(&mut state), Duration::from_millis(2)) {
-                std::thread::sleep(Duration::from_micros(200)); // a database
+                std::thread::sleep(Duration::from_micros(200)); // a database query
             }
         }
     }
@@ -145,7 +145,10 @@ fn main() {
     let hot_keys = hot_keys.lock().unwrap();
     let waits: u64 = hot_keys.keys.values().map(|counts| counts.waits).sum();
     println!("\n{waits} waits for {} keys", hot_keys.keys.len());
-    assert!(waits > 0, "nobody had to wait");
-    assert!(hot_keys.begun.is_empty() && hot_keys.keys.values().all(|counts| counts.waiting == 0), "a wait has no end");
+    assert!(waits > 0, "no caller had to wait");
+    assert!(
+        hot_keys.begun.is_empty() && hot_keys.keys.values().all(|counts| counts.waiting == 0),
+        "a wait never ended"
+    );
     assert!(shop.accounts.is_empty());
 }

@@ -1,11 +1,11 @@
-//! A crawler that has at most so many connections to one host at a time, and as many as it likes in all.
+//! A crawler that opens a limited number of connections to each host at a time, and any number in total.
 //!
 //! ```text
 //! cargo run --release --example limiter
 //! ```
 //!
-//! One of the hosts hangs: it accepts connections and answers nothing. Requests to it wait for a permit, or give up
-//! after a while. The crawl of the other hosts goes on as if nothing were the matter.
+//! One of the hosts hangs: it accepts connections and never answers. Requests to it wait for a permit, or give up
+//! after a while. The crawl of the other hosts is not affected.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::thread;
@@ -14,13 +14,13 @@ use std::time::Duration;
 use keylatch::{KeyedSemaphore, PermitGuard};
 use smol::{Executor, Task, Timer, future};
 
-/// How many connections to one host may be open at a time.
+/// The number of connections to one host that may be open at a time.
 const LIMIT: usize = 4;
 
-/// How many pages each host has.
+/// The number of pages on each host.
 const PAGES: u64 = 60;
 
-/// For how long an impatient request waits for a permit.
+/// The time that an impatient request waits for a permit.
 const PATIENCE: Duration = Duration::from_millis(10);
 
 #[derive(Default)]
@@ -38,7 +38,8 @@ impl Host {
     }
 }
 
-/// It owns its permit: no connection without one, and no permit kept longer, not even by a task that is cancelled.
+/// An open connection. It owns its permit, so there is no connection without a permit, and the permit is returned
+/// with the connection, even if the task is cancelled.
 struct Connection<'a> {
     host: &'a Host,
     _permit: PermitGuard<'a, String>,
@@ -54,12 +55,12 @@ impl<'a> Connection<'a> {
 
 impl Drop for Connection<'_> {
     fn drop(&mut self) {
-        // Counted while the permit is still held: fields are dropped after this.
+        // Counted while the permit is still held: fields are dropped after this call.
         self.host.open.fetch_sub(1, Relaxed);
     }
 }
 
-/// Fetches a page, in a task. Every third request is impatient.
+/// Fetches a page in a task. Every third request is impatient.
 async fn fetch(permits: &KeyedSemaphore<String>, host: &Host, page: u64) {
     host.requests.fetch_add(1, Relaxed);
     let limit = if page % 3 == 0 { Timer::after(PATIENCE) } else { Timer::never() };
@@ -72,7 +73,7 @@ async fn fetch(permits: &KeyedSemaphore<String>, host: &Host, page: u64) {
     }
 }
 
-/// Asks the hosts in turn whether they are well, in a thread: for the same permits, and without any async.
+/// Checks the health of the hosts in turn, from a thread: with the same permits, and without async code.
 fn monitor(permits: &KeyedSemaphore<String>, hosts: [&Host; 4]) {
     for host in hosts.into_iter().cycle().take(40) {
         host.requests.fetch_add(1, Relaxed);
@@ -98,7 +99,7 @@ fn main() {
     let executor = &Executor::new();
     let crawl = |host| (0..PAGES).map(move |page| executor.spawn(fetch(permits, host, page)));
 
-    // As many connections as there may be, and no answer on any of them.
+    // Opens as many connections as allowed, none of which is ever answered.
     hanging.requests.fetch_add(LIMIT, Relaxed);
     let open = |_| Connection::open(hanging, permits.acquire_blocking(hanging.name));
     let unanswered: Vec<_> = (0..LIMIT).map(open).collect();
@@ -107,14 +108,14 @@ fn main() {
         scope.spawn(|| monitor(permits, [a, b, c, hanging]));
         let stuck = crawl(hanging).collect();
         let others = [a, b, c].into_iter().flat_map(crawl).collect();
-        // The others must get to their end although the hanging host is stuck. It is far more time than they need.
+        // The other hosts must be crawled to the end although this host hangs. They need far less time than this.
         let too_late = async {
             Timer::after(Duration::from_secs(60)).await;
-            panic!("one host has stopped the others");
+            panic!("one hanging host has blocked the others");
         };
         smol::block_on(executor.run(future::or(join(others), too_late)));
         let waiting = permits.status(hanging.name).map_or(0, |status| status.waiters());
-        println!("The others are done. {waiting} requests wait for {}.\n", hanging.name);
+        println!("The other hosts are done. {waiting} requests wait for {}.\n", hanging.name);
 
         drop(unanswered);
         smol::block_on(executor.run(join(stuck)));
@@ -124,8 +125,8 @@ fn main() {
     for host in [a, b, c, hanging] {
         let [requests, gave_up, most] = [&host.requests, &host.gave_up, &host.most_at_once].map(|n| n.load(Relaxed));
         println!("{:<16}{requests:>9}{gave_up:>9}{most:>14}", host.name);
-        assert!(most <= LIMIT, "{} has had too many connections", host.name);
+        assert!(most <= LIMIT, "{} had too many connections", host.name);
     }
     println!("entries left in the table: {}", permits.len());
-    assert!(permits.is_empty(), "an entry goes with its last permit");
+    assert!(permits.is_empty(), "an entry outlived its last permit");
 }

@@ -1,15 +1,17 @@
-//! A shop whose clients look, think with no lock held, and buy. Meanwhile the prices of all fruit are raised, again and again.
+//! A shop whose clients look at an article, decide with no lock held, and buy. At the same time the prices of all fruit are raised
+//! again and again.
 //!
 //! ```text
 //! cargo run --release --example optimistic
 //! ```
 //!
-//! What is stored was made from a look, and somebody may have stored something since. Two ways:
-//! - `update_if` stores nothing then. That is a conflict: look again, think again. All fruit is one batch: dearer all, or none;
-//! - `insert` stores it all the same: the last writer wins, and what others have done since the look is lost.
+//! A client stores a value that it computed from an earlier look, and another client may have stored one in between. Two ways:
+//! - `update_if` stores nothing in that case, which is a conflict: the client looks and decides again. The prices of all fruit are
+//!   raised in one batch: all or none;
+//! - `insert` stores its value anyway: the last writer wins, and changes made since the look are lost.
 //!
-//! With `update_if` nothing may be lost, and nobody may see fruit at two prices. With `insert` something must be lost: all clients
-//! begin with the same look at the same article, and of what they make from it only one can last.
+//! With `update_if` nothing may be lost, and no one may see fruit at two prices. With `insert` something must be lost: all clients
+//! begin with the same look at the same article, and only one of the values computed from it can remain.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::thread;
@@ -21,12 +23,12 @@ const FRUIT: [&str; 6] = ["apples", "cherries", "figs", "pears", "plums", "quinc
 const OTHERS: [&str; 6] = ["beans", "beets", "chard", "kale", "leek", "peas"];
 
 const CLIENTS: u32 = 12;
-const THREADS: u32 = 4; // so many of them; the others are tasks
-const TRIES: u32 = 1000; // to buy a piece, of each client
-const RAISES: u32 = 500; // of the prices of all fruit
-const LOOKS: u32 = 2000; // at all fruit
+const THREADS: u32 = 4; // clients that are threads; the others are tasks
+const TRIES: u32 = 1000; // purchases that each client tries
+const RAISES: u32 = 500; // increases of the prices of all fruit
+const LOOKS: u32 = 2000; // looks at all fruit
 
-const PIECES: u32 = CLIENTS * TRIES; // of each article: enough
+const PIECES: u32 = CLIENTS * TRIES; // initial stock of each article, which never runs out
 const PRICE: u32 = 100;
 
 #[derive(Clone, Copy)]
@@ -36,7 +38,7 @@ struct Article {
     pieces: u32,
 }
 
-/// What one knows of an article when its lock has been released.
+/// The state of an article when its lock was released.
 #[derive(Clone, Copy)]
 struct Look {
     name: &'static str,
@@ -63,7 +65,7 @@ struct Shop {
     stock: LockMap<&'static str, Article>,
     sale_conflicts: AtomicU32,
     raise_conflicts: AtomicU32,
-    /// How often somebody saw fruit at two prices.
+    /// The number of looks that saw fruit at two prices.
     half_raised: AtomicU32,
 }
 
@@ -78,19 +80,19 @@ impl Shop {
 
     async fn client(&self, mut look: Look, seed: u32) {
         for next in names(seed) {
-            future::yield_now().await; // ... thinks ...
+            future::yield_now().await; // decides
             let after = Article { pieces: look.article.pieces - 1, ..look.article };
             let bought = match self.way {
                 Way::UpdateIf => self.stock.update_if(&look.name, look.version, after).await.is_ok(),
                 Way::Insert => self.stock.insert(&look.name, after).await.is_some(),
             };
             self.sale_conflicts.fetch_add(u32::from(!bought), Relaxed);
-            let name = if bought { next } else { look.name }; // after a conflict: look again
+            let name = if bought { next } else { look.name }; // after a conflict: look at the same article again
             look = Look::at(&self.stock.read(&name).await);
         }
     }
 
-    /// The same in a thread.
+    /// The same as `client`, in a thread.
     fn client_blocking(&self, mut look: Look, seed: u32) {
         for next in names(seed) {
             thread::yield_now();
@@ -109,7 +111,7 @@ impl Shop {
         let mut raised = 0;
         while raised < RAISES {
             raised += u32::from(self.try_raise().await);
-            future::yield_now().await; // after a failure, too: who was in the way may be a task of this thread
+            future::yield_now().await; // after a failure, too: the other user may be a task of this thread
         }
     }
 
@@ -121,7 +123,7 @@ impl Shop {
             }
         });
         if passed_over > 0 {
-            return false; // what somebody was just writing may be fruit
+            return false; // a skipped article that is being written may be fruit
         }
         let batch = dearer.into_iter().fold(self.stock.batch(), |batch, (name, version, article)| match self.way {
             Way::UpdateIf => batch.update_if(&name, version, article),
@@ -160,7 +162,7 @@ impl Shop {
     }
 }
 
-/// Articles at random, the same in each run.
+/// Random articles, the same in each run.
 fn names(seed: u32) -> impl Iterator<Item = &'static str> {
     let mut state = u64::from(seed);
     (0..TRIES).map(move |_| {
@@ -191,9 +193,12 @@ fn main() {
         row("pieces bought", CLIENTS * TRIES, sale_conflicts, lost_sales);
         row("fruit raised", RAISES + raise_conflicts, raise_conflicts, lost_raises);
         println!("{:<10}fruit at two prices in {half_raised} of {LOOKS} looks", "");
-        assert!(sale_conflicts + lost_sales >= CLIENTS - 1, "of what is made from the same look only one can last");
+        assert!(
+            sale_conflicts + lost_sales >= CLIENTS - 1,
+            "of several changes based on the same look only one can remain"
+        );
         if let Way::UpdateIf = way {
-            assert_eq!([lost_sales, lost_raises, half_raised], [0; 3], "something was lost, or half seen");
+            assert_eq!([lost_sales, lost_raises, half_raised], [0; 3], "a change was lost, or seen half-done");
         }
     }
 }

@@ -1,14 +1,14 @@
-//! Draws who gets a key when, under each policy: the picture in `docs/guide.md`.
+//! Draws which task holds a key at which time, under each policy: the picture in `docs/guide.md`.
 //!
 //! ```text
 //! cargo run --example queue_picture > docs/charts/queue.svg
 //! ```
 //!
-//! Under each policy the same tasks ask a real table for one key. What happens is written down, and drawn. There are no
-//! threads and no clock, so every run is the same. Time is counted in steps. In each step
-//! 1. those whose time is over release the key;
-//! 2. those who were woken in an *earlier* step are polled, because a task that is woken does not run at once;
-//! 3. those who want the key, and have not asked yet, ask for it.
+//! Under each policy the same tasks lock one key of a real table, and every event is recorded and drawn. There are no threads
+//! and no clock, so every run is the same. Time is counted in steps. In each step
+//! 1. the holders whose time is up release the key;
+//! 2. the tasks that were woken in an *earlier* step are polled, because a woken task does not run at once;
+//! 3. the tasks that want the key and have not requested it yet make their request.
 
 use std::any::Any;
 use std::fmt::Write;
@@ -20,7 +20,8 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use keylatch::{Fairness, KeyedRwLock};
 
-/// What a task does: it asks at this step, holds the key for so many, and asks again at once, for so many rounds.
+/// A task: it requests the key at step `asks_at`, holds it for `holds_for` steps, and requests it again at once, for
+/// this many rounds.
 struct Task {
     name: &'static str,
     writes: bool,
@@ -46,13 +47,13 @@ const POLICIES: [(&str, Fairness); 4] = [
 
 const KEY: u64 = 7;
 
-/// What a task was seen to do, from one step to another.
+/// A task's activity from one step to another.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Does {
     Wait,
-    /// It was woken, came, and found the key taken again.
-    ComeInVain,
-    /// It was handed the key, and has not come for it yet.
+    /// It was woken and polled, and found the key taken again.
+    FindTaken,
+    /// It was handed the key, and has not been polled since.
     Approach,
     Hold,
 }
@@ -61,7 +62,7 @@ enum Does {
 struct Seen {
     does: Vec<(Does, usize, usize)>,
     rounds: usize,
-    /// How many requests that came later got in before its own.
+    /// The number of later requests that got the key before it.
     passed_by: usize,
 }
 
@@ -90,7 +91,7 @@ struct Scene {
     seen: [Seen; TASKS.len()],
     arrivals: usize,
     step: usize,
-    /// In how many steps nobody held the key.
+    /// The number of steps in which the key was not held.
     idle: usize,
 }
 
@@ -106,7 +107,7 @@ fn watch(fairness: Fairness) -> Scene {
             }
         }
         (0..TASKS.len()).for_each(|who| scene.ask(who));
-        scene.note_who_was_woken();
+        scene.note_woken_tasks();
         scene.step += 1;
         (0..TASKS.len()).for_each(|who| scene.leave(who));
     }
@@ -144,8 +145,8 @@ impl Scene {
         let State::Waits { request, arrival, since, woken, handed_over } = &mut self.states[who] else { return };
         let (step, does, waker) = (self.step, &mut self.seen[who].does, Waker::from(self.bells[who].clone()));
         let Poll::Ready(guard) = request.as_mut().poll(&mut Context::from_waker(&waker)) else {
-            assert!(handed_over.is_none(), "what was handed over is there");
-            does.extend(std::mem::take(woken).then_some((Does::ComeInVain, step, step)));
+            assert!(handed_over.is_none(), "a key that was handed over must be there");
+            does.extend(std::mem::take(woken).then_some((Does::FindTaken, step, step)));
             return;
         };
         let (arrival, handed_over) = (*arrival, handed_over.unwrap_or(step));
@@ -157,8 +158,9 @@ impl Scene {
         }
     }
 
-    /// If the table has more holders than there are guards, those who were woken in this step have been handed the key.
-    fn note_who_was_woken(&mut self) {
+    /// If the table has more holders than there are guards, the tasks that were woken in this step have been handed
+    /// the key.
+    fn note_woken_tasks(&mut self) {
         let guards = self.states.iter().filter(|state| matches!(state, State::Holds { .. })).count();
         let more = self.table.status(&KEY).is_some_and(|status| status.holders() > guards);
         for (state, bell) in self.states.iter_mut().zip(&self.bells) {
@@ -173,7 +175,7 @@ impl Scene {
 const TITLE: &str = "The same requests for one key, under four policies";
 const LEFT: usize = 92;
 const LANE: usize = 17;
-// They can be seen on a white page and on a black one.
+// Visible on a white page and on a black one.
 const WRITER: &str = "#e8833a";
 const READER: &str = "#5b8dd0";
 const GREY: &str = "#9aa3ad";
@@ -188,8 +190,8 @@ pub(crate) fn svg() -> String {
         (16, WRITER, Does::Hold, "writes"),
         (98, READER, Does::Hold, "reads"),
         (176, GREY, Does::Wait, "waits"),
-        (254, GREY, Does::ComeInVain, "was woken, came, and found the key taken"),
-        (564, WRITER, Does::Approach, "was handed the key, and is on its way"),
+        (254, GREY, Does::FindTaken, "was woken, ran, and found the key taken"),
+        (564, WRITER, Does::Approach, "was handed the key, has not run yet"),
     ] {
         mark(&mut body, does, x, x + 20, 38, colour);
         text(&mut body, x + 26, 50, "", means);
@@ -230,11 +232,11 @@ fn x(step: usize) -> usize {
 fn mark(body: &mut String, does: Does, from: usize, to: usize, y: usize, colour: &str) {
     let (top, height, style) = match does {
         Does::Wait => (7, 3, format!(r#"fill="{GREY}""#)),
-        Does::ComeInVain => (3, 11, format!(r#"fill="{GREY}""#)),
+        Does::FindTaken => (3, 11, format!(r#"fill="{GREY}""#)),
         Does::Approach => (3, 11, format!(r#"fill="none" stroke="{colour}" stroke-width="2""#)),
         Does::Hold => (2, 13, format!(r#"fill="{colour}""#)),
     };
-    let (x, width) = if does == Does::ComeInVain { ((from + to) / 2 - 1, 2) } else { (from + 1, to - from - 2) };
+    let (x, width) = if does == Does::FindTaken { ((from + to) / 2 - 1, 2) } else { (from + 1, to - from - 2) };
     let _ = writeln!(body, r#"<rect x="{x}" y="{}" width="{width}" height="{height}" {style}/>"#, y + top);
 }
 

@@ -1,14 +1,15 @@
-//! An image cache as a web service has it: clients ask for photographs in some width and format. A variant that is not
-//! in the cache folder yet is decoded, resized, encoded and written there by one request; the others wait for that.
+//! An image cache like that of a web service: clients request photographs in some width and format. A variant that is
+//! not yet in the cache folder is decoded, resized, encoded and written there by one request, while the others wait
+//! for it.
 //!
 //! ```text
-//! cargo run --release --example thumbnails                   # a lock per file: each rendered once, others meanwhile
-//! cargo run --release --example thumbnails -- --lock global  # as correct, but one file after another
-//! cargo run --release --example thumbnails -- --lock none    # the same file rendered again and again, torn reads
+//! cargo run --release --example thumbnails                   # a lock per file: each is rendered once, in parallel
+//! cargo run --release --example thumbnails -- --lock global  # equally correct, but one file after another
+//! cargo run --release --example thumbnails -- --lock none    # renders the same file repeatedly, with torn reads
 //! ```
 //!
-//! What to look at: [`Cache::serve`] answers a request; [`Cache::lock`] waits for the lock, with a limit; [`Job`] takes
-//! the lock along to a blocking thread; [`Cache::warm_up`] is a thread that takes the same locks without any async.
+//! Where to look: [`Cache::serve`] answers a request; [`Cache::lock`] waits for the lock, with a limit; [`Job`] moves
+//! the lock to a blocking thread; [`Cache::warm_up`] is a thread that uses the same locks without async code.
 
 use std::collections::HashSet;
 use std::convert::Infallible;
@@ -35,18 +36,18 @@ A cache of resized photographs under load, with a lock per file, one lock for al
 
 Usage: thumbnails [OPTIONS]
 
-  --photos DIR    the photographs, PNG, JPEG or WebP (default: those in examples/photos)
-  --out DIR       the cache folder: made if absent, must be empty, and is kept
-                  (default: a temporary folder, which is removed at the end)
-  --requests N    how many requests there are in all (default: 5000)
-  --clients N     how many clients send them, each one after another (default: 200)
-  --seed N        the same seed, the same requests (default: 1)
+  --photos DIR    PNG, JPEG or WebP photographs (default: those in examples/photos)
+  --out DIR       the cache folder: created if missing; must be empty; is kept
+                  (default: a temporary folder, removed at the end)
+  --requests N    number of requests in total (default: 5000)
+  --clients N     number of clients, each of which sends one request at a time (default: 200)
+  --seed N        seed of the random requests (default: 1)
   --lock MODE     none, global or keyed (default: keyed)
   --help          this text
 
-Exit code: 0; 1 if a number is not what it must be, except with --lock none; 2 if an argument is no good.";
+Exit code: 0 on success; 1 if a count is wrong, except with --lock none; 2 if an argument is invalid.";
 
-/// The formats that can be asked for: file extension and encoder.
+/// The available formats: file extension and encoder.
 const FORMATS: [(&str, Encode); 3] = [
     ("jpg", |image, file| image.write_with_encoder(JpegEncoder::new(file))),
     ("png", |image, file| image.write_with_encoder(PngEncoder::new(file))),
@@ -55,10 +56,11 @@ const FORMATS: [(&str, Encode); 3] = [
 
 type Encode = fn(&DynamicImage, &mut Checksummed) -> ImageResult<()>;
 
-/// How many of the most popular variants are made in advance.
+/// The number of the most popular variants that are rendered in advance.
 const WARM_UP: usize = 24;
 
-/// Which share of the requests waits only so long for the lock, and which is cancelled if its answer takes too long.
+/// The share of requests with a time limit for the lock, and the share that is cancelled if the answer takes too
+/// long.
 const IMPATIENT: f64 = 0.20;
 const CANCELLED: f64 = 0.05;
 const LONGEST_LIMIT: Duration = Duration::from_millis(20);
@@ -71,8 +73,8 @@ struct Variant {
     width: u32,
     encode: Encode,
     path: PathBuf,
-    /// Named after the variant alone, so that what a crash leaves behind does not pile up but is overwritten by the
-    /// next attempt. That is sound only if no variant is rendered twice at the same time.
+    /// Named after the variant alone, so that leftovers of a crash do not pile up but are overwritten by the next
+    /// attempt. This is sound only if a variant is never rendered twice at the same time.
     temporary: PathBuf,
 }
 
@@ -92,7 +94,7 @@ impl Variant {
         let mut file = Checksummed::create(&self.temporary)?;
         (self.encode)(&resized, &mut file).map_err(io::Error::other)?;
         file.finish()?;
-        // Reading takes no lock, so what is there under the final name has to be whole from the first moment.
+        // Readers take no lock, so a file must be complete from the moment it has its final name.
         fs::rename(&self.temporary, &self.path)
     }
 }
@@ -106,7 +108,7 @@ enum Locking {
 
 struct Cache {
     dir: PathBuf,
-    /// The most popular first.
+    /// Most popular first.
     variants: Vec<Variant>,
     locking: Locking,
     locks: Arc<KeyedMutex<PathBuf>>,
@@ -114,7 +116,7 @@ struct Cache {
 }
 
 impl Cache {
-    /// What has to be locked for a variant.
+    /// The key to lock for a variant.
     fn key(&self, variant: usize) -> Option<&Path> {
         match self.locking {
             Locking::None => None,
@@ -130,14 +132,14 @@ impl Cache {
             answer => return answer,
         }
         let guard = self.lock(request).await?;
-        // Looks again: whoever had the lock before has most likely made the file. This is one system call, and shorter
-        // than asking another thread to do it, for which all others in the queue for this lock would have to wait.
+        // Checks again: the previous holder of the lock has most likely written the file. This is a single system
+        // call, faster than moving it to another thread, which would delay all waiters of this lock.
         if path.exists() {
             drop(guard);
             return smol::fs::read(path).await;
         }
-        // If this request is cancelled while it waits here, a job that has not begun is dropped, and its guard with it:
-        // the next request can have the key. A job that has begun finishes, and keeps the key until then.
+        // If this request is cancelled while it waits here, a job that has not started is dropped with its guard, and
+        // the next request can lock the key. A job that has started finishes, and keeps the key until then.
         let job = Job { _guard: guard, cache: Arc::clone(self), variant: request.variant };
         smol::unblock(|| job.run()).await
     }
@@ -151,18 +153,20 @@ impl Cache {
         Ok(Some(guard))
     }
 
-    /// Blocks. To be called with the lock of the variant, whose file is missing.
+    /// Blocks. The caller holds the lock of the variant, whose file is missing.
     fn render(&self, variant: usize) -> io::Result<()> {
         self.tell(Event::Begun(variant));
         self.variants[variant].render()
     }
 
-    /// Makes the most popular variants in advance: a plain thread that competes with the requests for their locks.
+    /// Renders the most popular variants in advance, in a plain thread that competes with the requests for their
+    /// locks.
     fn warm_up(&self) {
         for (variant, file) in self.variants.iter().enumerate().take(WARM_UP) {
             let _guard = self.key(variant).map(|key| self.locks.lock_blocking(key));
             if !file.path.exists() {
-                // Nobody waits for this one. The first request for it will meet the same error, and report it.
+                // No request waits for this result. The first request for the variant will meet the same error and
+                // report it.
                 _ = self.render(variant);
             }
         }
@@ -173,10 +177,10 @@ impl Cache {
     }
 }
 
-/// A render on its way to a blocking thread. The guard goes with it: an owned guard is tied neither to a thread nor to
-/// the request that got it.
+/// A render on its way to a blocking thread. It owns the guard: an owned guard is bound neither to a thread nor to
+/// the request that acquired it.
 ///
-/// Fields are dropped in order: when the cache goes, and with it the sender of events, the key is free already.
+/// Fields are dropped in order: when the cache is dropped, and the sender of events with it, the key is already free.
 struct Job {
     _guard: Option<MutexGuardArc<PathBuf>>,
     cache: Arc<Cache>,
@@ -190,8 +194,8 @@ impl Job {
     }
 }
 
-/// A file with a checksum at its end, by which a reader knows that it is whole. Image decoders ignore what follows the
-/// image, so the file can be served as it is.
+/// A file that ends with a checksum, by which a reader recognises a complete file. Image decoders ignore data after
+/// the image, so the file can be served as it is.
 struct Checksummed {
     file: BufWriter<File>,
     sum: u64,
@@ -204,7 +208,8 @@ impl Checksummed {
 
     fn finish(mut self) -> io::Result<()> {
         self.file.write_all(&self.sum.to_le_bytes())?;
-        // To the disk, or a power failure after the rename may leave an empty file under the final name.
+        // Written to the disk, because otherwise a power failure after the rename could leave an empty file under the
+        // final name.
         self.file.into_inner()?.sync_all()
     }
 }
@@ -235,18 +240,18 @@ fn fnv1a(sum: u64, bytes: &[u8]) -> u64 {
 
 struct Request {
     variant: usize,
-    /// How long it waits for the lock.
+    /// The time limit for the lock.
     patience: Option<Duration>,
-    /// After what time it is cancelled.
+    /// The time after which it is cancelled.
     cancelled: Option<Duration>,
 }
 
-/// Never fires if there is no limit.
+/// A timer that never fires if there is no limit.
 fn timer(limit: Option<Duration>) -> Timer {
     limit.map_or_else(Timer::never, Timer::after)
 }
 
-/// Sends requests one after another. What they are depends on the random numbers alone; how they end, on time as well.
+/// Sends requests one after another. The requests depend only on the random numbers, their outcomes also on timing.
 async fn client(cache: Arc<Cache>, mut random: Random, requests: usize) {
     for _ in 0..requests {
         let request = Request {
@@ -266,7 +271,7 @@ async fn client(cache: Arc<Cache>, mut random: Random, requests: usize) {
             timer(request.cancelled).await;
             Event::Cancelled
         };
-        // The one that is later is dropped, wherever it is.
+        // The later of the two is dropped, wherever it is.
         cache.tell(future::or(answer, hang_up).await);
     }
 }
@@ -282,17 +287,17 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// From 0 up to, but not including, 1.
+    /// Returns a number from 0 up to, but not including, 1.
     fn unit(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1_u64 << 53) as f64
     }
 
-    /// A rank below `ranks` by Zipf's law: the first is drawn twice as often as the second, three times as often as the
-    /// third, and so on.
+    /// Returns a rank below `ranks` by Zipf's law: the first is drawn twice as often as the second, three times as
+    /// often as the third, and so on.
     fn zipf(&mut self, ranks: usize) -> usize {
         loop {
-            // A power with a random exponent is between `n` and `n + 1` in proportion to `ln(1 + 1 / n)`: nearly
-            // `1 / n`, and the excess is rejected.
+            // A power with a random exponent falls between `n` and `n + 1` in proportion to `ln(1 + 1 / n)`, which is
+            // nearly `1 / n`; the excess is rejected.
             let n = ((ranks + 1) as f64).powf(self.unit()).floor();
             if self.unit() * n * (1.0 / n).ln_1p() < LN_2 {
                 return (n as usize).min(ranks) - 1;
@@ -300,7 +305,7 @@ impl Random {
         }
     }
 
-    /// A time limit for this share of the requests.
+    /// Returns a time limit for this share of the requests.
     fn limit(&mut self, share: f64) -> Option<Duration> {
         (self.unit() < share).then(|| LONGEST_LIMIT.mul_f64(self.unit()))
     }
@@ -315,7 +320,7 @@ fn main() -> ExitCode {
     })
 }
 
-/// `Err` is a complaint about the arguments.
+/// Runs the program. `Err` describes a mistake in the arguments.
 fn start() -> Result<ExitCode, String> {
     let Some(args) = Args::parse(env::args_os().skip(1))? else {
         println!("{HELP}");
@@ -330,13 +335,14 @@ fn start() -> Result<ExitCode, String> {
 
     if args.out.is_none() {
         if let Err(error) = fs::remove_dir_all(&dir) {
-            eprintln!("{}: not removed: {error}", dir.display());
+            eprintln!("{}: cannot be removed: {error}", dir.display());
         }
     }
     Ok(if is_sound || args.locking == Locking::None { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Lets the clients loose on an empty cache, and [reports](Tally::report) what comes of it.
+/// Lets the clients use an empty cache, and [reports](Tally::report) the results. Returns whether all counts are
+/// right.
 fn run(args: &Args, photos: &[PathBuf], dir: &Path) -> bool {
     let mut random = Random(args.seed);
     let mut variants = vec![];
@@ -345,7 +351,7 @@ fn run(args: &Args, photos: &[PathBuf], dir: &Path) -> bool {
             variants.extend(FORMATS.map(|format| Variant::new(dir, photo, width, format)));
         }
     }
-    // Which variants are popular is for the seed to say.
+    // The seed determines which variants are popular.
     variants.sort_by_cached_key(|_| random.next());
 
     let locks = Arc::new(KeyedMutex::new());
@@ -369,21 +375,22 @@ fn run(args: &Args, photos: &[PathBuf], dir: &Path) -> bool {
             scope.spawn(|| smol::block_on(executor.run(stopped.recv())));
         }
         scope.spawn(move || cache.warm_up());
-        // The cache, and with it the sender of events, now belongs to the clients, the jobs and the thread above alone.
-        // The events end with the last of them: when every render has finished, even if its request was cancelled.
+        // The cache, and the sender of events with it, now belongs only to the clients, the jobs and the thread
+        // above. The events end when the last of them is dropped: when every render has finished, even if its request
+        // was cancelled.
         tally.count(received, requests);
         drop(running);
     });
     tally.report(args, begin.elapsed(), locks.len())
 }
 
-/// What the main thread is told.
+/// A message to the main thread.
 enum Event {
-    /// Somebody begins to render the variant of this index.
+    /// A render of the variant with this index has started.
     Begun(usize),
-    /// A request has got its lock, after this time.
+    /// A request has acquired its lock, after this time.
     Locked(Duration),
-    // How a request has ended: as one of these.
+    // The outcomes of a request.
     Served,
     Torn,
     TimedOut,
@@ -431,12 +438,12 @@ impl Tally {
         self.waits.sort_unstable();
     }
 
-    /// How many requests have ended.
+    /// The number of requests that have ended.
     fn ended(&self) -> usize {
         self.served + self.torn + self.timed_out + self.cancelled + self.failed
     }
 
-    /// Prints the table. Whether every number is what it must be.
+    /// Prints the table. Returns whether every count is right.
     fn report(&self, args: &Args, wall: Duration, entries: usize) -> bool {
         let distinct = self.begun.len();
         let counts = [
@@ -450,7 +457,7 @@ impl Tally {
             ("renders", self.renders, Some(distinct)),
             ("entries left in lock table", entries, Some(0)),
         ];
-        // Of the requests that had to take the lock and got it: those that find their file do not wait.
+        // Only for requests that had to lock and succeeded: those that find their file do not wait.
         let times = [
             ("p50 wait for the lock", self.wait(50)),
             ("p99 wait for the lock", self.wait(99)),
@@ -491,7 +498,7 @@ struct Args {
 }
 
 impl Args {
-    /// `None` if help is asked for.
+    /// Returns `None` if help is requested.
     fn parse(mut args: impl Iterator<Item = OsString>) -> Result<Option<Self>, String> {
         let mut parsed = Args {
             photos: Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/photos"),
@@ -512,7 +519,7 @@ impl Args {
                 "--seed" => parsed.seed = parse(&flag, &value()?, "a whole number below 2^64")?,
                 "--lock" => parsed.locking = parse(&flag, &value()?, "none, global or keyed")?,
                 "--help" => return Ok(None),
-                _ => return Err(format!("{flag}: no such option")),
+                _ => return Err(format!("{flag}: unknown option")),
             }
         }
         Ok(Some(parsed))
@@ -537,31 +544,31 @@ impl FromStr for Locking {
     }
 }
 
-/// The photographs in a folder, which may hold other files too. Broken ones are reported and skipped.
+/// Returns the photographs in a folder, which may contain other files. Broken ones are reported and skipped.
 fn usable_photos(dir: &Path) -> Result<Vec<PathBuf>, String> {
     let complain = |error: io::Error| format!("--photos {}: {error}", dir.display());
     let entries = fs::read_dir(dir).map_err(complain)?;
     let paths: io::Result<Vec<_>> = entries.map(|entry| Ok(entry?.path())).collect();
     let mut photos = paths.map_err(complain)?;
-    // The folder's own order is no order, and a seed has to mean the same requests every time.
+    // A folder has no order of its own, and the same seed must lead to the same requests.
     photos.sort();
     photos.retain(|path| ImageFormat::from_path(path).is_ok_and(|format| format.reading_enabled()));
     photos.retain(|path| {
         image::open(path).inspect_err(|error| eprintln!("{}: skipped: {error}", path.display())).is_ok()
     });
     if photos.is_empty() {
-        return Err(format!("--photos {}: has no usable photograph", dir.display()));
+        return Err(format!("--photos {}: contains no usable photograph", dir.display()));
     }
     Ok(photos)
 }
 
-/// Makes the cache folder, or sees that it is empty: what an earlier run has made would not be rendered again, and the
-/// counts would mean nothing.
+/// Creates the cache folder, or checks that it is empty: files of an earlier run would not be rendered again, and the
+/// counts would be meaningless.
 fn empty_folder(dir: &Path) -> Result<(), String> {
     let complain = |error: io::Error| format!("--out {}: {error}", dir.display());
     fs::create_dir_all(dir).map_err(complain)?;
     match fs::read_dir(dir).map_err(complain)?.next() {
         None => Ok(()),
-        Some(_) => Err(format!("--out {}: is not empty", dir.display())),
+        Some(_) => Err(format!("--out {}: must be empty", dir.display())),
     }
 }

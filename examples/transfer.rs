@@ -1,16 +1,16 @@
-//! A bank that moves money between accounts, by tasks and by threads at once, in three ways.
+//! A bank whose tasks and threads move money between accounts at the same time, in three ways.
 //!
 //! ```text
 //! cargo run --release --example transfer
 //! ```
 //!
-//! A transfer needs both of its accounts, and takes a while: the bank asks somebody about it. The three ways:
-//! - one after the other, first the one that pays: in the wrong order, half of the time. Two transfers may wait for each other
-//!   for ever; a detector sees it coming, one of them fails, gives back what it has, and tries again;
-//! - both at once, with `lock_many`, which takes them in an order of its own;
+//! A transfer locks both of its accounts, and takes a while, because the bank makes an inquiry. The three ways:
+//! - one account after the other, the paying one first, which is the wrong order half of the time. Two transfers could wait for
+//!   each other for ever. A detector notices that in advance: one of them fails, releases its account, and tries again;
+//! - both accounts at once with `lock_many`, which locks them in an order of its own;
 //! - one lock for all accounts.
 //!
-//! In the end no money may be lost, whatever the way.
+//! In the end no money may be lost.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -26,17 +26,17 @@ const START: u64 = 1_000;
 
 const TASKS: usize = 12;
 const THREADS: usize = 4;
-/// How many each of them makes.
+/// The number of transfers of each task and thread.
 const TRANSFERS: usize = 100;
 
-/// How long the bank takes to ask.
+/// The duration of an inquiry.
 const ASKING: Duration = Duration::from_micros(200);
 
 struct Bank {
     accounts: KeyedMutex<usize>,
     all: KeyedMutex<()>,
     detector: Detector,
-    /// They are read and written in two steps, so that money is lost if two do so at once.
+    /// Read and written in two steps, so that money is lost if two transfers of an account overlap.
     balances: [AtomicU64; ACCOUNTS],
     deadlocks: AtomicUsize,
     first: Mutex<Option<Deadlock>>,
@@ -72,7 +72,7 @@ impl Bank {
         self.balances.iter().map(|balance| balance.load(Relaxed)).sum()
     }
 
-    /// What the transfer has to pay, if there is so much. The caller holds both accounts.
+    /// Returns the new balances, or `None` if the paying account has too little. The caller holds both accounts.
     fn look(&self, transfer: Transfer) -> Option<[u64; 2]> {
         let [from, to] = [transfer.from, transfer.to].map(|account| self.balances[account].load(Relaxed));
         Some([from.checked_sub(transfer.amount)?, to + transfer.amount])
@@ -83,14 +83,14 @@ impl Bank {
         self.balances[transfer.to].store(to, Relaxed);
     }
 
-    /// The caller holds both accounts.
+    /// Makes a transfer. The caller holds both accounts.
     async fn make(&self, transfer: Transfer) {
         let Some(after) = self.look(transfer) else { return };
         Timer::after(ASKING).await;
         self.book(transfer, after);
     }
 
-    /// The same in a thread.
+    /// The same as `make`, in a thread.
     fn make_blocking(&self, transfer: Transfer) {
         let Some(after) = self.look(transfer) else { return };
         thread::sleep(ASKING);
@@ -107,12 +107,12 @@ impl Bank {
         match way {
             Way::Detected => loop {
                 let paying = party.acquire(self.accounts.lock(&from)).await;
-                let paying = paying.expect("nobody waits for who holds nothing");
+                let paying = paying.expect("a party that holds nothing cannot deadlock");
                 match party.acquire(self.accounts.lock(&to)).await {
                     Ok(_paid) => return self.make(transfer).await,
                     Err(deadlock) => self.avoided(deadlock),
                 }
-                // To whoever waits for it: else it would be taken again, by who is quickest.
+                // Hands the account to its waiter. Otherwise this loop could lock it again at once.
                 paying.unlock_fair();
             },
             Way::Many => {
@@ -131,7 +131,7 @@ impl Bank {
         match way {
             Way::Detected => loop {
                 let paying = party.acquire_blocking(self.accounts.lock(&from));
-                let paying = paying.expect("nobody waits for who holds nothing");
+                let paying = paying.expect("a party that holds nothing cannot deadlock");
                 match party.acquire_blocking(self.accounts.lock(&to)) {
                     Ok(_paid) => return self.make_blocking(transfer),
                     Err(deadlock) => self.avoided(deadlock),
@@ -149,7 +149,7 @@ impl Bank {
         }
     }
 
-    /// All transfers of all tasks and threads. Returns the time that they took.
+    /// Makes the transfers of all tasks and threads. Returns the time they took.
     fn run(&self, way: Way) -> Duration {
         let start = Instant::now();
         let executor = &Executor::new();
@@ -211,8 +211,8 @@ fn main() {
         let rate = ((TASKS + THREADS) * TRANSFERS) as f64 / took.as_secs_f64();
         let lost = (ACCOUNTS as u64 * START).abs_diff(bank.sum());
         println!("{name:<34}{:>12}{rate:>16.0}{lost:>12}", bank.deadlocks.load(Relaxed));
-        assert_eq!(lost, 0, "money must be where it is booked");
-        assert!(bank.accounts.is_empty() && bank.all.is_empty(), "nothing stays locked");
+        assert_eq!(lost, 0, "money was lost");
+        assert!(bank.accounts.is_empty() && bank.all.is_empty(), "an account stayed locked");
         sentence = sentence.or(bank.first.into_inner().unwrap());
     }
     if let Some(deadlock) = sentence {

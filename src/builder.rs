@@ -8,14 +8,13 @@ use crate::wait_event::WaitEvent;
 
 /// The default hasher: hashbrown's, which is `foldhash` in its "fast" form, seeded at random for each table.
 ///
-/// It is quick, and its random seed makes accidental collisions as rare as they should be. It is not cryptographic:
-/// somebody who can choose the keys *and* observe timings closely may find keys that collide. Colliding keys make
-/// look-ups in their shard slower, never wrong. For keys from such a source choose `std::hash::RandomState` (SipHash),
-/// with [`Builder::hasher`] or [`KeyedMutex::with_hasher`](crate::KeyedMutex::with_hasher); it costs a few nanoseconds
-/// more.
+/// It is quick, and its random seed keeps accidental collisions rare. It is not cryptographic: an attacker who can
+/// choose the keys *and* observe timings closely may find keys that collide. Colliding keys make look-ups in their
+/// shard slower, never wrong. For keys from an untrusted source choose `std::hash::RandomState` (SipHash), with
+/// [`Builder::hasher`] or [`KeyedMutex::with_hasher`](crate::KeyedMutex::with_hasher); it costs a few nanoseconds more.
 pub type DefaultHashBuilder = hashbrown::DefaultHashBuilder;
 
-/// Makes a lock table with settings of its own.
+/// Builds a lock table with settings other than the defaults.
 ///
 /// # Examples
 /// ```
@@ -66,47 +65,74 @@ impl<T: Kind, K> Builder<T, K> {
 impl<T: Kind, K, S> Builder<T, K, S> {
     /// Sets the number of shards: `n`, rounded up to a power of two.
     ///
-    /// Keys that fall into different shards are found and released without touching the same memory. A shard takes 128
-    /// bytes (one or two cache lines), in a [`LockMap`](crate::LockMap) 256, even while it is empty. The default is 64, or four per CPU if that is
-    /// more; without `std`, which reports the number of CPUs, it is 16. On a single core use one shard. 0, or
-    /// more than [`MAX_SHARDS`], makes [`build`](Builder::build) panic.
+    /// Keys in different shards are found and released without touching the same memory. A shard takes 128 bytes (one
+    /// or two cache lines), in a [`LockMap`](crate::LockMap) 256, even while it is empty. The default is 64, or four
+    /// per CPU if that is more; without `std`, which reports the number of CPUs, it is 16. On a single core use one
+    /// shard. If `n` is 0 or more than [`MAX_SHARDS`], [`build`](Builder::build) panics.
     ///
-    /// A shard can count some four billion keys at once; locking one more panics.
+    /// A shard can hold about four billion keys at once; locking one more panics.
+    ///
+    /// # Examples
+    /// ```
+    /// let locks = keylatch::KeyedMutex::<u64>::builder().shards(1).build();
+    /// assert!(locks.is_empty());
+    /// ```
     pub fn shards(mut self, n: usize) -> Self {
         self.shards = Some(n);
         self
     }
 
-    /// Reserves memory for `n` keys at once. (For keys, not for waiters: memory for waiters is allocated when the first
-    /// ones wait.)
+    /// Reserves memory for `n` keys at once. (This does not reserve memory for waiters, which is allocated when the
+    /// first waiters arrive.)
     ///
-    /// The room is kept: neither the table nor the pool of free entries is shrunk below it, unless
-    /// [`pool_capacity`](Builder::pool_capacity) is set lower. Keys fall into shards at random; each shard gets room
-    /// for its share and six standard deviations more, and for all `n` where that is less. With one shard the room is
-    /// exact. The default is 0; more than [`MAX_CAPACITY`] makes [`build`](Builder::build) panic.
+    /// The reservation is permanent: neither the table nor the pool of free entries shrinks below it, unless
+    /// [`pool_capacity`](Builder::pool_capacity) is set lower. Keys are spread over the shards at random, so each shard
+    /// reserves its share plus six standard deviations, but no more than `n`. With one shard the reservation is exact.
+    /// The default is 0. If `n` is more than [`MAX_CAPACITY`], [`build`](Builder::build) panics.
+    ///
+    /// # Examples
+    /// ```
+    /// let locks = keylatch::KeyedMutex::<u64>::builder().capacity(1000).build();
+    /// assert!(locks.is_empty());
+    /// ```
     pub fn capacity(mut self, n: usize) -> Self {
         self.capacity = n;
         self
     }
 
-    /// Sets which request acquires a key that others wait for. The default is [`Fairness::default`].
+    /// Sets the policy that decides which request acquires a contended key. The default is [`Fairness::Adaptive`].
+    ///
+    /// # Examples
+    /// ```
+    /// use keylatch::{Fairness, KeyedMutex};
+    ///
+    /// let in_order = KeyedMutex::<u64>::builder().fairness(Fairness::Fifo).build();
+    /// # drop(in_order);
+    /// ```
     pub fn fairness(mut self, fairness: Fairness) -> Self {
         self.rules.fairness = fairness;
         self
     }
 
-    /// Sets how many free entries are kept for reuse, over all shards. 0 turns reuse off.
+    /// Sets the number of free entries that are kept for reuse, over all shards. 0 turns reuse off.
     ///
-    /// An entry that is reused saves an allocation, and with [`recycle_keys`](Builder::recycle_keys) its key saves one
-    /// more. A free entry takes as much memory as a live one. The default is 64 for each shard, or as many as
+    /// Reusing an entry saves an allocation; with [`recycle_keys`](Builder::recycle_keys) reusing its key saves
+    /// another. A free entry takes as much memory as a live one. The default is 64 for each shard, or as many as
     /// [`capacity`](Builder::capacity) makes room for where that is more.
     ///
-    /// `n` is divided evenly among the shards. Entries are allocated in chunks of up to 16, and a chunk is given back
-    /// as a whole, when all of its entries are free and its shard has enough without them. So up to 30 free entries
-    /// more may stay in each shard (14, where its part of `n` is 8 or less): when a burst is over and all keys are
-    /// released, a table keeps at most `n + 30 * shards` entries. With 64 shards, and 64 for each, that is 6,016. A key
-    /// that is still in use keeps its chunk besides, 15 free entries at most. What [`capacity`](Builder::capacity) has
-    /// made beyond the pool is given back in the same way, as keys come and go.
+    /// `n` is divided evenly among the shards. Entries are allocated in chunks of up to 16, and a chunk is freed as a
+    /// whole, when all of its entries are free and its shard has enough free entries without them. So each shard may
+    /// keep up to 30 free entries more than its share of `n` (14, if the share is 8 or less): after a burst, when all
+    /// keys are released, a table keeps at most `n + 30 * shards` entries. With 64 shards, and 64 entries for each,
+    /// that is 6,016. A key that is still in use also keeps its chunk, with at most 15 free entries. Entries that
+    /// [`capacity`](Builder::capacity) has reserved beyond the pool are freed in the same way, as keys are locked and
+    /// released.
+    ///
+    /// # Examples
+    /// ```
+    /// let frugal = keylatch::KeyedMutex::<u64>::builder().pool_capacity(0).build();
+    /// assert!(frugal.is_empty());
+    /// ```
     pub fn pool_capacity(mut self, n: usize) -> Self {
         self.spares = Some(n);
         self
@@ -119,43 +145,57 @@ impl<T: Kind, K, S> Builder<T, K, S> {
     /// a key is dropped when its entry dies.
     ///
     /// With `true`, `to_key_into` runs inside an internal lock. It must not use the table, which would deadlock, and it
-    /// should be short; it may panic. That goes for what it calls, too: for a key type that has no
-    /// [`clone_from`](Clone::clone_from) or `to_key_into` of its own, that is its `clone`, and the `drop` of the old
-    /// key.
+    /// should be short; it may panic. The same rules apply to everything that it calls: for a key type without its own
+    /// [`clone_from`](Clone::clone_from) or `to_key_into`, these are its `clone` and the `drop` of the old key.
+    ///
+    /// # Examples
+    /// ```
+    /// let locks = keylatch::KeyedMutex::<String>::builder().recycle_keys(true).build();
+    /// drop(locks.lock_blocking("a"));
+    /// drop(locks.lock_blocking("b")); // overwrites the old key in place
+    /// ```
     pub fn recycle_keys(mut self, recycle: bool) -> Self {
         self.recycle_keys = recycle;
         self
     }
 
     /// Sets the hasher. The default is hashbrown's: see [`DefaultHashBuilder`].
+    ///
+    /// # Examples
+    /// ```
+    /// use std::hash::RandomState;
+    ///
+    /// let locks = keylatch::KeyedMutex::<String>::builder().hasher(RandomState::new()).build(); // SipHash
+    /// assert!(locks.is_empty());
+    /// ```
     pub fn hasher<S2>(self, hasher: S2) -> Builder<T, K, S2> {
         let Builder { shards, capacity, spares, recycle_keys, values, rules, observer, hasher: _, makes } = self;
         Builder { shards, capacity, spares, recycle_keys, values, rules, observer, hasher, makes }
     }
 
-    /// Calls `f` whenever a request begins to wait, and when its wait ends: to count, log or trace contention.
+    /// Calls `f` whenever a request begins to wait, and when its wait ends. Use it to count, log or trace contention.
     ///
-    /// A request that finds its key free is not reported and does no extra work. A request that fails at once, or acquires the key while its
-    /// thread still spins, is not reported either: a wait begins when the request joins the key's queue, and from then on [`Status`](crate::Status)
-    /// counts it as a waiter. It ends when the request takes its key (for a task, when it is polled
-    /// again) or gives up. Each wait has both events, with the same [`id`](WaitEvent::id), unless its
-    /// future is leaked. A call for several keys has a wait for each key that it waits for, one after another, and an upgrade one
-    /// for the key that it has.
+    /// A request that finds its key free is not reported and does no extra work. A request that fails at once, or
+    /// acquires the key while its thread still spins, is not reported either: a wait begins when the request joins the
+    /// key's queue, and from then on [`Status`](crate::Status) counts it as a waiter. It ends when the request takes
+    /// its key (for a task, when it is polled again) or gives up. Each wait has both events, with the same
+    /// [`id`](WaitEvent::id), unless its future is leaked. A call for several keys has a separate wait for each key
+    /// that it waits for, one after another. An upgrade that waits has a wait for its own key.
     ///
-    /// `f` is called by the requesting thread or task, with no internal lock held, and after all wakers have run. The request continues
-    /// when `f` has returned: so keep it short. It may be called by several threads at once. It may look at the
-    /// table and use its `try_` forms, but should not wait for keys: the caller may hold some, and is in a queue. To refer to
-    /// the table in `f`, use a [`Weak`](alloc::sync::Weak).
+    /// `f` is called by the requesting thread or task, with no internal lock held, and after all wakers have run. The
+    /// request continues when `f` has returned, so keep `f` short. Several threads may call it at once. It may query
+    /// the table and use its `try_` forms, but should not wait for keys: the caller may hold some, and is in a queue.
+    /// To refer to the table in `f`, use a [`Weak`](alloc::sync::Weak).
     ///
-    /// Each table numbers its own waits. Only the last call of `on_wait` has an effect. A [`Latch`](crate::Latch) and a
-    /// [`Striped`](crate::Striped) have no keys to name, and no observer.
+    /// Each table numbers its own waits. If `on_wait` is called several times, only the last call takes effect. A
+    /// [`Latch`](crate::Latch) and a [`Striped`](crate::Striped) have no observer.
     ///
     /// If `f` panics, the panic reaches the caller of the request, and any hold that the request has been granted is released. A future for one key
     /// that has begun to wait keeps waiting until it is dropped; a future for several keys has given up. (Without `std` a waker that
     /// panics may leave a wait without its second event.)
     ///
-    /// While `f` is called for a request that has given up, the key's entry is kept, and counts one user more (see
-    /// [`MAX_USERS`](crate::MAX_USERS)).
+    /// While `f` is called for a request that has given up, the call keeps the key's entry, and counts as one of its
+    /// users (see [`MAX_USERS`](crate::MAX_USERS)).
     ///
     /// # Examples
     /// ```
@@ -184,16 +224,22 @@ impl<T: Kind, K, S> Builder<T, K, S> {
         self
     }
 
-    /// The largest number of values.
+    /// Sets the largest number of values.
     pub(crate) fn values(mut self, n: usize) -> Self {
         self.values = Some(n);
         self
     }
 
-    /// Makes the table.
+    /// Builds the table.
     ///
     /// # Panics
     /// If `shards` is 0 or more than [`MAX_SHARDS`], or if `capacity` is more than [`MAX_CAPACITY`].
+    ///
+    /// # Examples
+    /// ```
+    /// let locks = keylatch::KeyedMutex::<String>::builder().build();
+    /// assert!(locks.try_lock("a").is_some());
+    /// ```
     #[must_use]
     #[track_caller]
     pub fn build(self) -> T::Table<K, S> {
@@ -238,7 +284,8 @@ impl<T, K, S> fmt::Debug for Builder<T, K, S> {
     }
 }
 
-/// A number at which each has its share of the values, give or take a tenth.
+/// Returns the largest power of two that leaves each shard at least 256 values, if it can. The number of keys that fall
+/// into a shard then varies by about a tenth.
 fn most_shards(values: usize) -> usize {
     1 << (values / 256).max(1).ilog2()
 }

@@ -7,16 +7,18 @@ use core::fmt;
 use crate::plumbing::{Table, TableRef};
 use crate::status::Status;
 
-/// A table's keys with their holders and waiters, for a person to read: [`KeyedMutex::dump`](crate::KeyedMutex::dump) and its
-/// like.
+/// A readable list of a table's keys with their holders and waiters, as [`KeyedMutex::dump`](crate::KeyedMutex::dump)
+/// returns it.
 ///
-/// `Display` gives a heading, a line for each key that is held or waited for, and how many keys there are besides. It looks at the
-/// table when it is printed, as [`for_each_key`](crate::KeyedMutex::for_each_key) does, and so may be kept, and printed again. Keys
-/// with most waiters come first, then those with most holders; a precision, as in `{:.10}`, is how many are shown. `Debug`
-/// gives the same. It does not block; the keys' `Debug` runs outside every internal lock.
+/// `Display` writes a heading, a line for each key that is held or waited for, and the number of the remaining keys. It
+/// reads the table when it is printed, as [`for_each_key`](crate::KeyedMutex::for_each_key) does, so it may be kept and
+/// printed again. The keys with the most waiters come first, then those with the most holders; a precision, as in
+/// `{:.10}`, limits the number of keys shown. `Debug` writes the same. Printing does not block; the keys' `Debug` runs
+/// outside every internal lock.
 ///
 /// # Panics
-/// To print it panics as [`for_each_key`](crate::KeyedMutex::for_each_key) does, and if a key's `Debug` panics or fails.
+/// Printing panics where [`for_each_key`](crate::KeyedMutex::for_each_key) does, and if a key's `Debug` panics or
+/// fails.
 ///
 /// # Examples
 /// ```

@@ -1,6 +1,6 @@
-/// Which request acquires a key that becomes free while others wait for it.
+/// The policy that decides which request acquires a key that becomes free while others wait for it.
 ///
-/// # Which one?
+/// # Which policy?
 /// | | for | what it costs |
 /// |---|---|---|
 /// | [`Adaptive`](Fairness::Adaptive), the default | nearly all programs: no waiter that is polled starves, and a future that is not polled blocks no other request | no numeric bound for a task that is polled late |
@@ -17,18 +17,19 @@
 /// - `Fifo` always hands over, to the first waiter.
 /// - `Barging` always wakes the first.
 /// - `Adaptive` and `Bounded(n)` wake the first, and hand over
-///   - to a thread that is spinning at this moment, at any position in the queue, because it takes the key at
-///     once. (A thread in a blocking call spins for some microseconds before it sleeps.)
+///   - to a thread that is spinning at that moment, at any position in the queue, because it takes the key at once. (A
+///     thread in a blocking call spins for some microseconds before it sleeps.)
 ///   - to a waiter that was woken four times and did not get the key. So no waiter that is polled starves. (A waiter that needs
 ///     more permits than are free is skipped, and the next such waiter is considered.)
-///   - when the count is reached. Under `Bounded(n)` a waiter at the head has been passed `n` times. Under `Adaptive` a *thread*
-///     that was woken at the head has been passed 1,024 times: a thread always runs again, so this count is reached only if it does
-///     not get a core.
+///   - when the waiter at the head has been passed often enough: `n` times under `Bounded(n)`; under `Adaptive` 1,024
+///     times, for a *thread* that was woken at the head. (A woken thread always runs again, so it reaches this count
+///     only if it does not get a core.)
 ///
-/// Under `Adaptive` a waiter at the head that *cannot* acquire the key, because the current holders keep it out (a writer behind
-/// overlapping readers, say), is passed 16 times; then requests that would keep it out longer have to queue. Once it has been woken,
-/// nothing is reserved for it. If the head is not polled, the same bound applies to the first writer behind it, with respect to the
-/// readers that keep it out, and to the next request for several permits, with respect to the requests that leave it too few.
+/// Under `Adaptive` a waiter at the head that *cannot* acquire the key, because the current holders keep it out (a
+/// writer behind overlapping readers, say), is passed 16 times; then requests that would keep it out longer have to
+/// queue. Once it has been woken, nothing is reserved for it. If the head is not polled, the same bound of 16 applies
+/// to the first writer behind it (for the readers that keep it out), and to the next request for several permits (for
+/// the requests that leave it too few).
 ///
 /// If a release under these two policies finds that the first waiter was already woken and has not run since, it wakes the next waiter,
 /// too. (If spinning threads are about to take the key anyway, it does so only every fourth time.)
@@ -44,27 +45,28 @@
 /// | `Fifo` | it keeps the key, until its future is polled or dropped |
 /// | `Barging` | all newcomers pass it. The waiters behind it sleep until it is polled or dropped |
 ///
-/// Under `Adaptive`, too, a task is reserved a hold, until its future is polled or dropped, in these cases: it is a reader that was let in
-/// with others when a writer left, or the one upgradable reader among them; the hold was handed over by
-/// [`unlock_fair`](crate::Guard::unlock_fair); a request that had been handed the hold gave it up, and the task had not been woken yet;
-/// or the task was woken four times without getting the key. More on such futures: [idle futures](crate#idle-futures).
+/// Even under `Adaptive` a hold is reserved for a task, until its future is polled or dropped, in these cases: the task
+/// is a reader that was let in with others when a writer left, or the one upgradable reader among them;
+/// [`unlock_fair`](crate::Guard::unlock_fair) handed the hold over; a request that had been handed the hold gave it up,
+/// and the task had not been woken yet; or the task was woken four times without getting the key. More on such futures:
+/// [idle futures](crate#idle-futures).
 ///
 /// # What each kind of waiter gets
 /// | | `Fifo` | `Adaptive`, `Bounded(n)` | `Barging` |
 /// |---|---|---|---|
 /// | [`lock`](crate::KeyedMutex::lock) | its turn | as above | no promise |
-/// | [`write`](crate::KeyedRwLock::write) | its turn | as above; readers who waited when a writer left do not count (of upgradable readers among them, one in all) | no promise |
-/// | [`read`](crate::KeyedRwLock::read) | its turn, together with the readers next to it | gets in with all readers who wait when a writer leaves, or when no writer waits before it any more | is woken then |
-/// | [`upgradable_read`](crate::KeyedRwLock::upgradable_read) | its turn | with the readers when a writer leaves, if its place is free (before a writer that came first only once); else as above | no promise |
+/// | [`write`](crate::KeyedRwLock::write) | its turn | as above; readers that waited when a writer left do not count as passing it (of upgradable readers among them, only the first is exempt) | no promise |
+/// | [`read`](crate::KeyedRwLock::read) | its turn, together with the readers next to it | gets in with all readers that wait when a writer leaves, or when no writer waits before it any more | is woken then |
+/// | [`upgradable_read`](crate::KeyedRwLock::upgradable_read) | its turn | with the readers when a writer leaves, if no other upgradable reader holds the key (before a writer that came first only once); else as above | no promise |
 /// | [`upgrade`](crate::Guard::upgrade) | before all others, when the last reader has left | before all waiters; passed by at most 16 readers, or `n`, while others read; then woken under `Adaptive`, handed over under `Bounded` | before all waiters, but not before newcomers |
-/// | [`acquire`](crate::KeyedSemaphore::acquire) | its turn | as above; a request that leaves enough permits for the first waiter passes nobody | no promise |
+/// | [`acquire`](crate::KeyedSemaphore::acquire) | its turn | as above; a request that leaves enough permits for the first waiter does not count as passing it | no promise |
 /// | [`acquire_n`](crate::KeyedSemaphore::acquire_n) | its turn | as above; while it is at the head and too few permits are free, the waiters behind it wait, and newcomers pass it 16 times, or `n` | no promise |
 ///
-/// [`unlock_fair`](crate::Guard::unlock_fair) hands over the hold, with all of its permits, under every policy. It is
-/// the only reservation that `Barging` makes.
+/// [`unlock_fair`](crate::Guard::unlock_fair) hands over the hold, with all of its permits, under every policy. Nothing
+/// else reserves a key under `Barging`.
 ///
-/// A thread in a blocking call tries again for a short while before it queues (not under `Fifo`). Until it queues it is not
-/// a waiter: it has no place and is not counted.
+/// A thread in a blocking call retries for a short while before it queues (not under `Fifo`). Until it queues it is not
+/// a waiter: it has no place in the queue, and [`Status`](crate::Status) does not count it.
 ///
 /// # Examples
 /// ```
@@ -77,13 +79,14 @@
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[non_exhaustive]
 pub enum Fairness {
-    /// Hands over to a spinning thread, or to a waiter that was woken four times in vain. Reserves nothing for a task that is not polled.
+    /// Hands over to a spinning thread, or to a waiter that was woken four times without getting the key. Otherwise
+    /// reserves nothing for a task that is not polled.
     #[default]
     Adaptive,
-    /// At most this many later requests pass a waiter at the head of its queue, polled or not.
+    /// Lets at most this many later requests pass the waiter at the head of the queue, whether it is polled or not.
     Bounded(u16),
-    /// Strict order of arrival.
+    /// Serves waiters strictly in order of arrival.
     Fifo,
-    /// The first request that finds the key free.
+    /// Gives the key to the first request that finds it free.
     Barging,
 }

@@ -16,24 +16,25 @@ const HELD: &str = "a guard has its hold until it is dropped";
 /// `Arc` of it for a `'static` guard. `M` is the [mode](crate::mode). Use the aliases:
 /// [`MutexGuard`](crate::MutexGuard) and its like.
 ///
-/// A guard is `Send` and `Sync` if the key is both. It may be dropped in another thread or task than the one that
-/// acquired it, and also while that panics: the lock is not poisoned.
+/// A guard is `Send` and `Sync` if the key is both. It may be dropped in a thread or task other than the one that
+/// acquired it. A drop during a panic releases the key like any other: there is no poisoning.
 ///
-/// # Lints that find slips
-/// `let _ = locks.lock_blocking("a");` releases the key at once: `_` keeps nothing (`let _guard = …` does). The
-/// compiler warns of a call whose guard is not used at all, but of `let _` only if it is asked to, in `Cargo.toml`:
+/// # Lints that find mistakes
+/// `let _ = locks.lock_blocking("a");` releases the key at once, because `_` does not bind the guard (`let _guard = …`
+/// does). The compiler warns of a call whose guard is not used at all, but of `let _` only if `Cargo.toml` enables the
+/// lint:
 ///
 /// ```toml
 /// [lints.rust]
 /// let_underscore_drop = "warn"
 /// ```
 ///
-/// A forgotten `.await` is caught by no lint: `let _guard = locks.lock("a");` keeps a future that locks nothing. An
-/// editor shows the type of the binding, [`Acquire`](crate::futures::Acquire); where the type is named, as in
-/// `let _guard: MutexGuard<'_, String> = …`, it is an error.
+/// No lint catches a forgotten `.await`: `let _guard = locks.lock("a");` keeps a future that locks nothing. An editor
+/// shows the type of the binding, [`Acquire`](crate::futures::Acquire). If the type is written out, as in
+/// `let _guard: MutexGuard<'_, String> = …`, the missing `.await` is a compile error.
 ///
-/// A blocking call in a task blocks its executor. In a crate, or a module, where all is async, Clippy can refuse them;
-/// in `clippy.toml`:
+/// A blocking call in a task blocks the executor's thread. In a crate or module that is entirely async, Clippy can
+/// refuse such calls; in `clippy.toml`:
 ///
 /// ```toml
 /// disallowed-methods = [
@@ -121,23 +122,24 @@ const HELD: &str = "a guard has its hold until it is dropped";
 /// ```
 ///
 /// These are all calls that block. With `{ path = "keylatch::KeyedMutex::lock_blocking", reason = "lock(..).await" }`
-/// the warning says what to use instead. Where blocking is right, `#[expect(clippy::disallowed_methods)]` says so.
+/// the warning names the call to use instead. Where blocking is right, allow it by
+/// `#[expect(clippy::disallowed_methods)]`.
 ///
 /// # Proof that a key is held
-/// A function that may be called only by the holder of a key can ask for the guard, and take the key from it. One that
-/// takes borrowed and owned guards is generic over how they refer to their table:
+/// A function that only the holder of a key may call can take the guard as an argument, and read the key from it. A
+/// function that takes borrowed and owned guards is generic over the reference to the table:
 ///
 /// ```
 /// use std::sync::Arc;
 ///
 /// use keylatch::{Guard, KeyedMutex, MutexGuard, mode::Exclusive, table::TablePtr};
 ///
-/// /// For borrowed guards.
+/// /// Takes a borrowed guard.
 /// fn file_name(held: &MutexGuard<'_, String>) -> String {
 ///     format!("{}.png", held.key())
 /// }
 ///
-/// /// For both; and for writers of a `KeyedRwLock`.
+/// /// Takes a borrowed or an owned guard, of a mutex or of a writer.
 /// fn thumbnail_name<P: TablePtr<Key = String>>(held: &Guard<P, Exclusive>) -> String {
 ///     format!("{}.small.png", held.key())
 /// }
@@ -150,12 +152,12 @@ const HELD: &str = "a guard has its hold until it is dropped";
 /// assert_eq!(thumbnail_name(&guard), "b.small.png");
 /// ```
 ///
-/// A guard that only travels along, in a struct or a closure, is best kept in a field of its own: fields are dropped in
-/// order, so it is clear what is still there when the key is released.
+/// A struct that keeps a guard for the sake of its hold should keep it in a field of its own, after the fields that the
+/// key protects: fields are dropped in order of declaration, so the key is released last.
 ///
 /// # Forgotten guards
-/// A guard that is forgotten ([`core::mem::forget`]) leaves its key locked for good. That is a leak, and harms no other
-/// key.
+/// A guard that is forgotten ([`core::mem::forget`]) leaves its key locked for good. This leaks the key's entry, and
+/// affects no other key.
 ///
 /// # Examples
 /// ```
@@ -175,7 +177,7 @@ pub struct Guard<P: TablePtr, M: Mode> {
 }
 
 impl<P: TablePtr, M: Mode> Guard<P, M> {
-    /// Of what has been acquired.
+    /// Makes the guard of a hold that a caller has just acquired, and notes the use of the value.
     #[inline]
     pub(crate) fn new(table: P, hold: HoldOf<P, M>) -> Self {
         if M::USES_VALUE {
@@ -184,13 +186,13 @@ impl<P: TablePtr, M: Mode> Guard<P, M> {
         Guard::of(table, hold)
     }
 
-    /// Of what is held already, or is not acquired for its own sake.
+    /// Makes the guard of a hold whose acquisition is not to be noted as a use of the value.
     #[inline]
     pub(crate) fn of(table: P, hold: HoldOf<P, M>) -> Self {
         Guard { held: Some((table, hold)) }
     }
 
-    /// Of a hold that is yet to come.
+    /// Makes a guard without a hold, as a placeholder.
     #[inline]
     pub(crate) fn vacant() -> Self {
         Guard { held: None }
@@ -202,15 +204,15 @@ impl<P: TablePtr, M: Mode> Guard<P, M> {
         core::mem::ManuallyDrop::new(self).held.take()
     }
 
-    /// Releases the hold for the next that waits.
-    #[cfg(target_has_atomic = "ptr")] // for those who are tracked
+    /// Releases the hold to the next waiter.
+    #[cfg(target_has_atomic = "ptr")] // for tracked guards
     pub(crate) fn pass_on(mut self) {
         if let Some((table, hold)) = self.held.take() {
             table.core().release_for(ReleaseFor::NextWaiter, hold);
         }
     }
 
-    #[cfg(target_has_atomic = "ptr")] // for those who are tracked
+    #[cfg(target_has_atomic = "ptr")] // for tracked guards
     pub(crate) fn identity(&self) -> Identity {
         self.core().identity(self.live())
     }
@@ -225,7 +227,7 @@ impl<P: TablePtr, M: Mode> Guard<P, M> {
         self.held.as_ref().expect(HELD).1.live()
     }
 
-    #[cfg(target_has_atomic = "ptr")] // for those who are tracked
+    #[cfg(target_has_atomic = "ptr")] // for tracked guards
     pub(crate) fn table(&self) -> &P {
         &self.held.as_ref().expect(HELD).0
     }
@@ -246,21 +248,21 @@ impl<P: TablePtr, M: Mode> Guard<P, M> {
         (table.core(), hold)
     }
 
-    /// This guard: whatever a writer has its value through has one.
+    /// Returns this guard. Every writer of a value has such a method: see [`writer!`](crate::locks::writer).
     #[inline]
     pub(crate) fn guard_mut(&mut self) -> &mut Self {
         self
     }
 
-    /// The same hold, which the word counts in another mode by now.
+    /// Retypes the guard as one of mode `N`, in which the word already counts the hold.
     #[inline]
     pub(crate) fn into_mode<N: Mode>(mut self) -> Guard<P, N> {
         let (table, hold) = self.held.take().expect(HELD);
         Guard::of(table, hold.into_mode(N::ONE))
     }
 
-    /// The key that is held: the one that the entry was made with, which may differ from the one that was asked for in
-    /// whatever `Eq` does not look at.
+    /// Returns the held key: the key that its entry was made with. It may differ from the requested key in parts that
+    /// `Eq` ignores.
     ///
     /// # Examples
     /// ```
@@ -275,11 +277,12 @@ impl<P: TablePtr, M: Mode> Guard<P, M> {
 }
 
 impl<P: TablePtr, M: HandOver> Guard<P, M> {
-    /// Releases the key to whomever the policy admits next, with no newcomer in between.
+    /// Hands the key over to the waiter that the policy admits next, with no newcomer in between.
     ///
-    /// A plain drop frees the key, and under most [policies](crate::Fairness) the next holder is whoever is quickest. This
-    /// hands it over, under every policy: the waiter holds it from now on, even before it runs. If nobody waits it is a plain release.
-    /// A guard of several permits hands over all of them, to as many waiters as find enough, in the order of the queue.
+    /// A plain drop frees the key, and under most [policies](crate::Fairness) the quickest request acquires it next.
+    /// This call hands it over under every policy: the waiter holds the key from now on, even before it runs. If there
+    /// are no waiters, it is a plain release. A guard of several permits hands over all of them, to as many waiters as
+    /// find enough, in the order of the queue.
     ///
     /// # Examples
     /// ```
@@ -301,7 +304,7 @@ impl<P: TablePtr, M: HandOver> Guard<P, M> {
     }
 }
 
-/// Permits of a [`KeyedSemaphore`](crate::KeyedSemaphore).
+/// Methods for permits of a [`KeyedSemaphore`](crate::KeyedSemaphore).
 impl<P: TablePtr> Guard<P, Permit> {
     /// Returns the number of permits that the guard holds.
     ///
@@ -317,9 +320,10 @@ impl<P: TablePtr> Guard<P, Permit> {
         self.held.as_ref().expect(HELD).1.mode().amount()
     }
 
-    /// Takes `n` of the permits out, into a guard of their own. `None` unless `n` is at least 1 and leaves one here.
+    /// Moves `n` of the permits into a guard of their own. Returns `None` if `n` is 0, or if it would leave no permit
+    /// in this guard.
     ///
-    /// Nothing is released and nothing acquired: nobody gets in between.
+    /// Nothing is released or acquired, so no other request can take the permits in between.
     ///
     /// # Examples
     /// ```
@@ -339,10 +343,10 @@ impl<P: TablePtr> Guard<P, Permit> {
         Some(Guard::of(table, hold.split(rest, part)))
     }
 
-    /// Adds the permits of another guard of the same key of the same table to this one's.
+    /// Adds the permits of `other`, a guard of the same key of the same table, to this guard.
     ///
     /// # Panics
-    /// If the other guard is of another table, or of another key. It is released then.
+    /// If `other` is of another table or of another key. Its permits are released then.
     ///
     /// # Examples
     /// ```
@@ -364,19 +368,19 @@ impl<P: TablePtr> Guard<P, Permit> {
     }
 }
 
-/// All that one call gives up, in the one order in which no user code meets what is still held, or handed to somebody who does not
-/// know:
-/// 1. All holds are released, and positions in queues are given up, while this collects what comes of it: nobody is woken yet, and
-///    nothing is dropped.
-/// 2. When this is dropped, those are woken who were let in.
-/// 3. Then keys go that nobody uses any more, and values that are too many. Their drops may wait for any key.
+/// The holds and claims that one call gives up, in the order in which user code never sees a key that is still held, or
+/// that was granted to a waiter that has not been woken:
+/// 1. All holds are released and positions in queues are given up. Wakers and claims are collected here: no waiter is
+///    woken yet, and nothing is dropped.
+/// 2. When this is dropped, the admitted waiters are woken.
+/// 3. Then unused keys, and values beyond the bound, are dropped. Their drops may wait for any key.
 pub(crate) struct Released<P: TablePtr> {
-    /// Before the entries: fields are dropped in their order.
+    /// Comes before the entries, because fields are dropped in order of declaration.
     batch: WakeBatch,
     entries: Entries<P>,
 }
 
-/// Claims that keep entries, until this is dropped.
+/// Claims that keep entries alive until this is dropped.
 struct Entries<P: TablePtr>(List<(P, ClaimOf<P>)>);
 
 impl<P: TablePtr> Default for Released<P> {
@@ -401,7 +405,7 @@ impl<P: TablePtr> Released<P> {
         }
     }
 
-    /// Releases holds, and keeps the entries.
+    /// Releases the holds and keeps the entries.
     #[inline(never)]
     fn unlock<M: Mode>(&mut self, guards: List<Guard<P, M>>) {
         let entries = guards.filter_map(|guard| {
@@ -421,7 +425,7 @@ impl<P: TablePtr> Released<P> {
         }
     }
 
-    /// For those who are to be woken.
+    /// Returns the batch of waiters to wake.
     pub(crate) fn batch(&mut self) -> &mut WakeBatch {
         &mut self.batch
     }

@@ -7,19 +7,20 @@ use crate::list::{self, List};
 use crate::mode::{Exclusive, Mode, Permit, ReadOrWrite, Shared};
 use crate::plumbing::TablePtr;
 
-/// The guards of several keys that were acquired at once, in the order in which the keys were first mentioned.
+/// The guards of several keys that were acquired at once, in the order in which the keys were first named.
 ///
-/// It is what the `_many` calls give: [`lock_many`](crate::KeyedMutex::lock_many) and its like. `P` and `M` are those of the
-/// [`Guard`]s in it. A key that was named twice is in it once.
+/// The `_many` calls return it: [`lock_many`](crate::KeyedMutex::lock_many) and its forms. A key that was named twice
+/// has one guard.
 ///
-/// Dropping it releases all of them, and wakes those who wait for them when the last is released. It can be taken apart:
-/// each [`Guard`] that is taken out of it, by [`remove`](Guards::remove) or [`IntoIterator`], is an ordinary one, which may be released before the others,
-/// downgraded, or sent elsewhere. What is left in such an iterator is released with it.
+/// Dropping it releases all of the keys, and then wakes their waiters. [`remove`](Guards::remove) takes one guard out,
+/// and [`IntoIterator`] takes them all apart: each [`Guard`] is an ordinary one, which may be released before the
+/// others, downgraded, or sent elsewhere. Dropping the iterator releases the guards that are left in it.
 ///
-/// `P` and `M` are those of each [`Guard`]: how the table is referred to, and the [mode](crate::mode). Each table has names for its
-/// own: [`MutexGuards`](crate::MutexGuards), [`ReadGuards`](crate::ReadGuards), [`WriteGuards`](crate::WriteGuards),
-/// [`PermitGuards`](crate::PermitGuards), [`MapReadGuards`](crate::MapReadGuards), [`MapWriteGuards`](crate::MapWriteGuards), and the
-/// same with `Arc` behind them for owned guards.
+/// `P` and `M` are the parameters of each [`Guard`]: the reference to the table, and the [mode](crate::mode). Each
+/// table has aliases: [`MutexGuards`](crate::MutexGuards), [`ReadGuards`](crate::ReadGuards),
+/// [`WriteGuards`](crate::WriteGuards), [`PermitGuards`](crate::PermitGuards),
+/// [`MapReadGuards`](crate::MapReadGuards), [`MapWriteGuards`](crate::MapWriteGuards), and the same names with the
+/// suffix `Arc` for owned guards.
 ///
 /// # Examples
 /// ```
@@ -34,7 +35,7 @@ use crate::plumbing::TablePtr;
 /// }
 /// ```
 ///
-/// One by one:
+/// Releasing them one by one:
 /// ```
 /// let accounts = keylatch::KeyedMutex::<String>::new();
 /// let guards = accounts.lock_many_blocking(["savings", "cash", "savings"]);
@@ -67,7 +68,7 @@ impl<P: TablePtr, M: Mode> Guards<P, M> {
         self.list.push(guard);
     }
 
-    /// Takes all of them out, to be released together with others.
+    /// Takes all guards out, to be released together with others.
     #[inline]
     pub(crate) fn take_all(&mut self) -> List<Guard<P, M>> {
         core::mem::take(&mut self.list)
@@ -95,7 +96,7 @@ impl<P: TablePtr, M: Mode> Guards<P, M> {
         self.list.as_slice().len()
     }
 
-    /// Whether no key was asked for.
+    /// Returns whether there are no guards, because no key was named.
     ///
     /// # Examples
     /// ```
@@ -107,7 +108,7 @@ impl<P: TablePtr, M: Mode> Guards<P, M> {
         self.len() == 0
     }
 
-    /// The guard of a key, if it is one of these. They are compared one after another.
+    /// Returns the guard of `key`, if it is among these. Compares the keys one after another.
     ///
     /// # Examples
     /// ```
@@ -121,7 +122,7 @@ impl<P: TablePtr, M: Mode> Guards<P, M> {
         self.iter().find(|guard| key.equivalent(guard.key()))
     }
 
-    /// The guard of a key, if it is one of these, to be changed. They are compared one after another.
+    /// Returns the guard of `key` by mutable reference, if it is among these. Compares the keys one after another.
     ///
     /// # Examples
     /// ```
@@ -134,9 +135,11 @@ impl<P: TablePtr, M: Mode> Guards<P, M> {
         self.iter_mut().find(|guard| key.equivalent(guard.key()))
     }
 
-    /// Takes the guard of a key out, if it is one of these, and leaves the others in their order. They are compared one after another.
+    /// Removes and returns the guard of a key, if it is one of these; the others keep their order. Takes time linear in
+    /// the number of keys.
     ///
-    /// The guard is an ordinary one. To release the key, drop it: `drop(guards.remove("a"))`. Nothing is removed from the table.
+    /// Nothing is removed from the table: the returned guard is an ordinary one, which still holds its key. To release
+    /// the key, drop it: `drop(guards.remove("a"))`.
     ///
     /// # Examples
     /// ```
@@ -148,13 +151,13 @@ impl<P: TablePtr, M: Mode> Guards<P, M> {
     /// assert_eq!((guards.len(), b.key().as_str()), (1, "b"));
     /// assert!(!locks.is_locked("a") && locks.is_locked("b") && locks.is_locked("c"));
     /// ```
-    #[must_use = "the key is released if the guard is dropped: `drop(guards.remove(..))` says so"]
+    #[must_use = "dropping the guard releases the key; write `drop(guards.remove(..))` if that is intended"]
     pub fn remove<Q: ?Sized + Equivalent<P::Key>>(&mut self, key: &Q) -> Option<Guard<P, M>> {
         let index = self.iter().position(|guard| key.equivalent(guard.key()))?;
         self.list.remove(index)
     }
 
-    /// The guards, in the order in which their keys were first mentioned.
+    /// Returns an iterator over the guards, in the order in which their keys were first named.
     ///
     /// # Examples
     /// ```
@@ -166,7 +169,7 @@ impl<P: TablePtr, M: Mode> Guards<P, M> {
         self.list.as_slice().iter()
     }
 
-    /// The guards, in the order in which their keys were first mentioned, to be changed.
+    /// Returns an iterator over the guards by mutable reference, in the order in which their keys were first named.
     ///
     /// # Examples
     /// ```
@@ -184,7 +187,7 @@ impl<P: TablePtr, M: Mode> Drop for Guards<P, M> {
     fn drop(&mut self) {
         if let List::Many(_) = &self.list {
             release_all(self.take_all());
-        } // else the one goes with its field
+        } // a single guard is dropped with its field
     }
 }
 
@@ -229,7 +232,17 @@ where
     }
 }
 
-/// The guards of [`Guards`], one after another. Those that are not taken are released with it.
+/// The iterator that takes [`Guards`] apart. Dropping it releases the guards that are left.
+///
+/// # Examples
+/// ```
+/// let locks = keylatch::KeyedMutex::<u64>::new();
+/// let mut guards = locks.try_lock_many([&7, &8]).unwrap().into_iter();
+/// let seven = guards.next().unwrap();
+/// drop(guards);
+/// assert!(locks.is_locked(&7) && !locks.is_locked(&8));
+/// # drop(seven);
+/// ```
 pub struct IntoIter<P: TablePtr, M: Mode> {
     guards: list::IntoIter<Guard<P, M>>,
 }
@@ -272,34 +285,33 @@ where
     }
 }
 
-/// The mode in which several keys are acquired at once: what an [`AcquireMany`](crate::futures::AcquireMany) is generic over.
-/// Sealed.
+/// The mode in which an [`AcquireMany`](crate::futures::AcquireMany) acquires its keys. Sealed.
 ///
 /// | mode | call | output |
 /// |---|---|---|
 /// | [`Exclusive`] | `lock_many`, `write_many` | [`Guards`] |
 /// | [`Shared`] | `read_many` | [`Guards`] |
-/// | [`ReadOrWrite`] | `read_write_many` | a pair of [`Guards`]: those of the readers, those of the writers |
+/// | [`ReadOrWrite`] | `read_write_many` | a pair of [`Guards`]: of the keys that are read, and of the keys that are written |
 /// | [`Permit`] | `acquire_many` | [`Guards`] |
 pub trait ManyMode: sealed::ManyModeInside {
-    /// The access that is acquired.
+    /// The type of the guards that such a call returns.
     type Guards<P: TablePtr>;
 }
 
-/// The methods behind the public trait, which cannot be implemented or named outside the crate.
+/// The methods of the sealed trait. Other crates can neither name nor implement it.
 pub(crate) mod sealed {
     use super::{Guards, ManyMode, Mode, TablePtr};
 
     #[allow(unreachable_pub)] // the supertrait of a public trait
     pub trait ManyModeInside: Mode {
-        /// The type in which the guards are returned.
+        /// Converts the guards to the type in which the call returns them.
         fn gather<P: TablePtr>(guards: Guards<P, Self>) -> <Self as ManyMode>::Guards<P>
         where
             Self: ManyMode;
     }
 }
 
-macro_rules! several {
+macro_rules! one_list {
     ($($Mode:ident),+) => {$(
         impl ManyMode for $Mode {
             type Guards<P: TablePtr> = Guards<P, $Mode>;
@@ -314,10 +326,10 @@ macro_rules! several {
     )+};
 }
 
-several!(Exclusive, Shared, Permit);
+one_list!(Exclusive, Shared, Permit);
 
 impl ManyMode for ReadOrWrite {
-    /// Those of the readers, and those of the writers.
+    /// The guards of the keys that are read, and of the keys that are written.
     type Guards<P: TablePtr> = (Guards<P, Shared>, Guards<P, Exclusive>);
 }
 

@@ -5,10 +5,10 @@ use crate::core::{Live, Payload, Source};
 use crate::mode::Mode;
 use crate::plumbing::{ClaimOf, PayloadOf, TablePtr, TableRef};
 
-/// A key whose entry has been found: it is acquired again and again without hashing and without a look at the table.
+/// A reference to a key's entry, which acquires the key repeatedly without hashing it or looking it up again.
 ///
-/// While a handle lives its entry stays in the table, whether anybody holds the key or not; the handle is neither
-/// holder nor waiter. `P` is how the table is referred to; use the aliases [`KeyHandle`] and [`KeyHandleArc`].
+/// While a handle lives, its entry stays in the table, whether or not the key is held; the handle is neither a holder
+/// nor a waiter. `P` is the reference to the table; use the aliases [`KeyHandle`] and [`KeyHandleArc`].
 ///
 /// The guards of a handle borrow the table, not the handle.
 ///
@@ -48,7 +48,7 @@ impl<P: TablePtr> Handle<P> {
         self.claim.as_ref().expect("a handle has its claim until it is dropped")
     }
 
-    /// The key.
+    /// Returns the key.
     ///
     /// # Examples
     /// ```
@@ -73,10 +73,10 @@ impl<P: TablePtr> Handle<P> {
 }
 
 impl<P: TablePtr> Clone for Handle<P> {
-    /// Another handle for the same key.
+    /// Makes another handle for the same key.
     ///
     /// # Panics
-    /// If the key cannot count one more: see [`MAX_USERS`](crate::MAX_USERS).
+    /// If the key has [`MAX_USERS`](crate::MAX_USERS) users already.
     fn clone(&self) -> Self {
         Handle::find(self.table.clone(), &mut self.claim().live())
     }

@@ -12,35 +12,36 @@ use std::ffi::{OsStr, OsString};
 #[cfg(feature = "std")]
 use std::path::{Path, PathBuf};
 
-/// A type from which a key of type `K` can be made, and by which the key is looked up.
+/// A type that looks up a key of type `K`, and from which such a key can be made.
 ///
-/// A call that may make an entry takes `&Q`, where `Q` is [`Hash`](core::hash::Hash), `Equivalent<K>` and `ToKey<K>`:
-/// it is looked up by the first two, and only if the key has no entry yet, `to_key` makes the key that is kept. A pure
-/// query ([`is_locked`](crate::KeyedMutex::is_locked), [`status`](crate::KeyedMutex::status)) makes none, and needs no
-/// `ToKey`.
+/// A call that may make an entry takes `&Q`, where `Q` is [`Hash`](core::hash::Hash), `Equivalent<K>` and `ToKey<K>`.
+/// `Hash` and `Equivalent` find the entry; if there is none, `to_key` makes the key that the new entry keeps. A pure
+/// query ([`is_locked`](crate::KeyedMutex::is_locked), [`status`](crate::KeyedMutex::status)) makes no entry and needs
+/// no `ToKey`.
 ///
 /// # Which call for which key?
-/// The type of the key is named where the table is: `KeyedMutex::<String>::new()`, or the field that it is in.
+/// The type of the key is part of the table's type: `KeyedMutex::<String>::new()`, or the type of the field that has
+/// the table.
 ///
 /// | key type `K` | call | also |
 /// |---|---|---|
-/// | `u64`, `Uuid`, `IpAddr`, an enum: whatever is `Clone` | `lock(&7)`, `lock(&id)` | |
+/// | `u64`, `Uuid`, `IpAddr`, an enum: any type that is `Clone` | `lock(&7)`, `lock(&id)` | |
 /// | `String` | `lock("a")` | `lock(&string)` |
 /// | `Box<str>`, `Arc<str>`, `Rc<str>`, `Cow<'_, str>` | `lock("a")` | `lock(&key)`; from a `String`: `lock(string.as_str())` |
 /// | `&'static str` | `lock(&"a")` | |
 /// | `Vec<u8>`, `Box<[u8]>`, `Arc<[u8]>`, `Rc<[u8]>`, of any `T: Clone` | `lock(bytes)` with a `&[u8]` | `lock(&vec)` for `Vec`; a literal: `lock(&b"abc"[..])` |
 /// | `[u8; 16]` | `lock(&array)` | |
 /// | `PathBuf`, `Box<Path>`, `Arc<Path>`, `Rc<Path>` | `lock(Path::new("a"))` | `lock(path)` with a `&Path`; `lock(&path_buf)` for `PathBuf` |
-/// | `OsString`, `CString` and their like | `lock(os_str)`, `lock(c"a")` | `lock(&key)` |
+/// | `OsString`, `CString` and their boxed and shared forms | `lock(os_str)`, `lock(c"a")` | `lock(&key)` |
 /// | `(String, u64)` | `lock(&(string, 7))` | without making a `String`: see [below](#pairs) |
-/// | a type of yours that is `Clone` | `lock(&key)` | by what it is made of: see [below](#newtypes) |
+/// | a type of yours that is `Clone` | `lock(&key)` | by its contents: see [below](#newtypes) |
 /// | a type of yours that is not `Clone` | `lock(&key)`, with a `ToKey` of your own | see [below](#keys-that-are-not-clone) |
 ///
 /// # Recipes
 /// ## Pairs
-/// A `(&str, u64)` cannot be borrowed from a `(String, u64)`, and tuples are not your types, so what is asked with is a
-/// newtype of your own. It must hash and compare the fields in the same order as the owned key, or exclusion is lost:
-/// one key would have two entries.
+/// A `(&str, u64)` cannot be borrowed from a `(String, u64)`, and tuples are not types of your crate, so look the key
+/// up by a newtype of your own. It must hash and compare the fields in the same order as the owned key. Otherwise one
+/// key would have two entries, and exclusion would be lost.
 ///
 /// ```
 /// use keylatch::{Equivalent, KeyedMutex, ToKey};
@@ -59,7 +60,7 @@ use std::path::{Path, PathBuf};
 ///         (self.0.to_owned(), self.1)
 ///     }
 ///
-///     // Only for tables with `recycle_keys(true)`: nothing is allocated then.
+///     // Only for tables with `recycle_keys(true)`: it avoids the allocation.
 ///     fn to_key_into(&self, key: &mut (String, u64)) {
 ///         self.0.to_key_into(&mut key.0);
 ///         key.1 = self.1;
@@ -73,15 +74,15 @@ use std::path::{Path, PathBuf};
 /// ```
 ///
 /// ## Case-insensitive keys
-/// One generic type serves as the key, with a `String` in it, and as what is asked with, with a `&str` or a `String`.
-/// This covers ASCII only: "É" and "é" remain two keys.
+/// One generic type serves both purposes: with a `String` inside it is the key, and with a `&str` or a `String` it
+/// looks the key up. This covers ASCII only: "É" and "é" remain two keys.
 ///
 /// ```
 /// use std::hash::{Hash, Hasher};
 ///
 /// use keylatch::{Equivalent, KeyedMutex, ToKey};
 ///
-/// #[derive(Clone)] // so that a `NoCase<String>` can be asked with as well
+/// #[derive(Clone)] // so that a `NoCase<String>` can look up its key, too
 /// struct NoCase<S>(S);
 ///
 /// impl<S: AsRef<str>> Hash for NoCase<S> {
@@ -120,7 +121,8 @@ use std::path::{Path, PathBuf};
 /// ```
 ///
 /// ## Enums
-/// As for pairs, with the same variants in the same order: a derived `Hash` begins with the number of the variant.
+/// As for pairs. The borrowed enum has the same variants in the same order, because a derived `Hash` begins with the
+/// number of the variant.
 ///
 /// ```
 /// use keylatch::{Equivalent, KeyedMutex, ToKey};
@@ -164,8 +166,8 @@ use std::path::{Path, PathBuf};
 /// ```
 ///
 /// ## Interned keys
-/// With an `Arc<str>` at hand nothing is allocated: the entry gets a clone of the `Arc`. With a `&str` the text is
-/// copied, once for each entry that is made.
+/// A lookup by `&Arc<str>` allocates nothing: a new entry gets a clone of the `Arc`. A lookup by `&str` copies the
+/// text, once for each entry that is made.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -176,13 +178,13 @@ use std::path::{Path, PathBuf};
 /// let alice: Arc<str> = Arc::from("alice");
 /// let guard = names.lock_blocking(&alice);
 /// assert!(Arc::ptr_eq(guard.key(), &alice));
-/// assert!(names.try_lock("alice").is_none()); // compared by what it says
+/// assert!(names.try_lock("alice").is_none()); // compared by its text
 /// # drop(guard);
 /// ```
 ///
 /// ## Newtypes
-/// A newtype that is `Clone` is locked by itself: `lock(&UserId(7))`. To be locked by what is in it as well, it says
-/// that it can be borrowed as that (so that `Equivalent` holds), and how it is made from it:
+/// A newtype that is `Clone` can be locked by a reference to itself: `lock(&UserId(7))`. To lock it by its contents,
+/// too, implement `Borrow` for it (which provides `Equivalent`), and `ToKey` for the contents:
 ///
 /// ```
 /// use std::borrow::Borrow;
@@ -214,7 +216,7 @@ use std::path::{Path, PathBuf};
 /// ```
 /// use keylatch::{KeyedMutex, ToKey};
 ///
-/// /// Not `Clone`, lest copies of it spread.
+/// /// Not `Clone`, to prevent copies.
 /// #[derive(PartialEq, Eq, Hash)]
 /// struct Token(String);
 ///
@@ -232,17 +234,17 @@ use std::path::{Path, PathBuf};
 /// ```
 ///
 /// # What does not work
-/// - *`&'static str` by `"a"`:* the table sees a `str` that may live as briefly as the call, and a reference that is
-///   valid for ever cannot be made from that. `lock(&"a")` asks with the reference itself, which is copied.
-/// - *`Arc<str>` by a `&String`, `Vec<u8>` by an array:* the standard library sees an `Arc<str>` as a `str` and a
-///   `Vec<u8>` as a slice, and `Equivalent` follows it. Pass `string.as_str()`, `&array[..]`.
-/// - *`[u8; 16]` by a slice:* it might have another length. Make the array first: `lock(&<[u8;
-///   16]>::try_from(slice)?)`.
-/// - *`PathBuf` by `"a"`:* a `PathBuf` is seen as a `Path` only. `lock(Path::new("a"))`.
+/// - *`&'static str` by `"a"`:* the call borrows a `str` of unknown lifetime, and a `'static` reference cannot be made
+///   from that. `lock(&"a")` passes the reference itself, which is copied.
+/// - *`Arc<str>` by a `&String`, `Vec<u8>` by an array:* in the standard library an `Arc<str>` can be borrowed as a
+///   `str` and a `Vec<u8>` as a slice, and as nothing else. Pass `string.as_str()`, `&array[..]`.
+/// - *`[u8; 16]` by a slice:* the slice might have another length. Make the array first:
+///   `lock(&<[u8; 16]>::try_from(slice)?)`.
+/// - *`PathBuf` by `"a"`:* a `PathBuf` can be borrowed only as a `Path`. Use `lock(Path::new("a"))`.
 /// - *An `Equivalent` or a `ToKey` between two types of other crates, or for a tuple:* make one of them a newtype of
-///   your own. That is Rust's rule for all traits (the orphan rule).
-/// - *`Box<T>` by a `&T`, for a sized `T`:* there is no such implementation here. `lock(&Box::new(..))`, or keys of
-///   type `T`.
+///   your own. Rust's orphan rule requires it.
+/// - *`Box<T>` by a `&T`, for a sized `T`:* this crate has no such implementation. Use `lock(&Box::new(..))`, or keys
+///   of type `T`.
 ///
 /// ```compile_fail,E0277
 /// keylatch::KeyedMutex::<&'static str>::new().try_lock("a");
@@ -258,17 +260,16 @@ use std::path::{Path, PathBuf};
 /// ```
 ///
 /// # What an implementation must do
-/// The key that is made must be the one that was asked for: `q` must be equivalent to `q.to_key()`, and have the same
-/// hash. Otherwise keys may exclude each other too much or too little, as with any hash table; memory safety does not
-/// depend on it.
+/// `q` must be equivalent to `q.to_key()`, and have the same hash. Otherwise equal keys may fail to exclude each other,
+/// or different keys may exclude each other; memory safety does not depend on it.
 ///
-/// Two methods run inside an internal lock, and must not use the table, which would deadlock: the `to_key` of a key type
-/// that owns nothing (for which [`needs_drop`](core::mem::needs_drop) is false), and `to_key_into`, which is called only
-/// where [`recycle_keys`](crate::Builder::recycle_keys) was asked for. They hold up whoever needs the same shard, so they
-/// should be short. The same goes for what they call (a `Clone`, or the `Drop` of what an old key owns), and for a panic
-/// hook that runs because one of them, or `Equivalent`, panics. All other `to_key` run outside. If one panics, the panic
-/// reaches the caller and the table stays usable; a key that `to_key_into` has half changed by then is written again for
-/// another entry, or dropped.
+/// Two methods run inside an internal lock, and must not use the table, which would deadlock: the `to_key` of a key
+/// type that owns nothing (for which [`needs_drop`](core::mem::needs_drop) is false), and `to_key_into`, which is
+/// called only with [`recycle_keys(true)`](crate::Builder::recycle_keys). They delay every call that needs the same
+/// shard, so they should be short. The same rules apply to the code that they call (a `Clone`, or the `Drop` of what an
+/// old key owns), and to a panic hook that runs because one of them, or `Equivalent`, panics. Every other `to_key` runs
+/// outside the lock. If one of these methods panics, the panic reaches the caller and the table stays usable; a key
+/// that `to_key_into` left half changed is later overwritten for another entry, or dropped.
 #[diagnostic::on_unimplemented(
     message = "a key of type `{K}` cannot be made from a `&{Self}`",
     label = "no `{K}` can be made from this",
@@ -279,7 +280,7 @@ use std::path::{Path, PathBuf};
             a tuple, or a type of another crate, do that for a newtype of your own: see \"Pairs\" on the same page"
 )]
 pub trait ToKey<K> {
-    /// Makes the key. It is called only when the key has no entry.
+    /// Makes the key. The table calls it only if the key has no entry.
     ///
     /// # Examples
     /// ```
@@ -290,9 +291,9 @@ pub trait ToKey<K> {
     /// ```
     fn to_key(&self) -> K;
 
-    /// Makes the key in the place of an old one, where [`recycle_keys`](crate::Builder::recycle_keys) was asked for: to
-    /// use what the old one has allocated. As provided it assigns what [`to_key`](ToKey::to_key) makes, and so drops the
-    /// old key.
+    /// Overwrites an old key with this one, to reuse the old key's allocation. The table calls it only with
+    /// [`recycle_keys(true)`](crate::Builder::recycle_keys). The default implementation assigns the key that
+    /// [`to_key`](ToKey::to_key) makes, and so drops the old key.
     ///
     /// It runs inside an internal lock: see [what an implementation must
     /// do](ToKey#what-an-implementation-must-do).
@@ -313,8 +314,8 @@ pub trait ToKey<K> {
     }
 }
 
-/// As itself.
-// A type without an implementation of its own is not helped by an error that says it is not `Clone`.
+/// Clones the key.
+// For a type without its own implementation, an error about a missing `Clone` would mislead.
 #[diagnostic::do_not_recommend]
 impl<K: Clone> ToKey<K> for K {
     #[inline]
@@ -328,7 +329,7 @@ impl<K: Clone> ToKey<K> for K {
     }
 }
 
-/// To a `Cow` that owns.
+/// Makes an owned `Cow`.
 impl<'a, B: ?Sized + ToOwned> ToKey<Cow<'a, B>> for B {
     #[inline]
     fn to_key(&self) -> Cow<'a, B> {
@@ -344,7 +345,7 @@ impl<'a, B: ?Sized + ToOwned> ToKey<Cow<'a, B>> for B {
     }
 }
 
-/// The methods of what a key is the owned form of: an old key can be written over.
+/// The methods for keys that `ToOwned` makes: `clone_into` reuses the old key's allocation.
 macro_rules! written_over {
     ($K:ty) => {
         #[inline]
@@ -359,7 +360,7 @@ macro_rules! written_over {
     };
 }
 
-/// The methods for keys of a fixed length, or with other owners: an old key is replaced.
+/// The methods for keys of fixed length, or with shared owners: an old key is replaced.
 macro_rules! replaced {
     ($K:ty) => {
         #[inline]
@@ -369,8 +370,8 @@ macro_rules! replaced {
     };
 }
 
-// The heads of the implementations are not made by a macro, because the compiler shows them to those whose key has
-// none.
+// The `impl` headers are written out, without a macro, because the compiler lists them in the error for a key type
+// without an implementation.
 impl ToKey<String> for str {
     written_over!(String);
 }

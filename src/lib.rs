@@ -1,6 +1,6 @@
 //! Keyed locks: operations exclude each other only when they name the same key.
 //!
-//! A key costs memory only while somebody holds it or waits for it. One table serves async tasks on any runtime, plain
+//! A key takes memory only while a caller holds it or waits for it. One table serves async tasks on any runtime, plain
 //! threads, and callers that only try, all at once and on the same keys.
 //!
 //! ```
@@ -25,8 +25,8 @@
 //! package or the repository.
 //!
 //! # Look, compute, store: once for each key
-//! The most common job: the first request for a missing value makes it, and concurrent requests for the same value wait and then
-//! find it. If the values are in a map in memory, a [`LockMap`] is both the store and its locks:
+//! The most common job: the first request for a missing value computes it, and concurrent requests for that value wait
+//! and then find it. If the values are in a map in memory, a [`LockMap`] is both the store and its locks:
 //!
 //! ```
 //! use keylatch::LockMap;
@@ -42,7 +42,7 @@
 //! # }
 //! ```
 //!
-//! If the store is something else, put a keyed lock beside it:
+//! If the store is something else, such as a database, put a keyed lock beside it:
 //!
 //! ```
 //! use std::{collections::HashMap, sync::RwLock};
@@ -98,8 +98,8 @@
 //! | [`Striped`] | many readers, or one writer, of all keys that share a stripe | very many keys in fixed memory; keys that cannot be cloned or stored. Two keys may share a stripe: holding one key while asking for another may deadlock, so use a `_many` call |
 //! | [`Latch`] | many readers, or one writer; there is no key | the lock alone, in one word and with no data inside, shared by tasks and threads: in a `static`, or in each of a million objects |
 //!
-//! If in doubt, use the mutex, or the map if you lock a value in memory. A reader-writer lock pays off only if readers hold the key for
-//! a while: to hold a key exclusively for some nanoseconds costs no more than to share it.
+//! If in doubt, use the mutex, or the map if you lock a value in memory. A reader-writer lock pays off only if readers
+//! hold the key for a while: holding a key exclusively for a few nanoseconds costs no more than sharing it.
 //!
 //! In a [`KeyedRwLock`], and in a [`LockMap`], whether a call acquires the key at once depends on its holders:
 //!
@@ -129,52 +129,55 @@
 //! | without waiting | [`try_lock`](KeyedMutex::try_lock) | |
 //! | blocking | [`lock_blocking`](KeyedMutex::lock_blocking) | yes |
 //! | blocking with a limit | [`try_lock_for`], [`try_lock_until`] | yes |
-//! | with an owned, `'static` guard | [`lock_arc`](KeyedMutex::lock_arc) and its like | as above |
+//! | with an owned, `'static` guard | [`lock_arc`](KeyedMutex::lock_arc) and its forms | as above |
 //! | repeatedly on one key | [`handle`](KeyedMutex::handle) | as above |
-//! | several keys, all or none | [`lock_many`](KeyedMutex::lock_many) and its like | as above |
+//! | several keys, all or none | [`lock_many`](KeyedMutex::lock_many) and its forms | as above |
 //!
-//! ([`Latch`] and [`Striped`] have no owned guards and no handles, and no detector watches them. If the lock is in an `Arc`, move the
-//! `Arc` into the task, and lock there.)
+//! ([`Latch`] and [`Striped`] have no owned guards and no handles, and no detector watches them. If such a lock is in
+//! an `Arc`, move the `Arc` into the task and acquire the lock there.)
 //!
 //! [`try_lock_for`]: KeyedMutex::try_lock_for
 //! [`try_lock_until`]: KeyedMutex::try_lock_until
 //!
 //! # Guarantees
 //! 1. *Exclusion.* A key never has incompatible holders, whatever mix of forms is used on the table.
-//! 2. *No leaks.* An entry is removed with the last of its holders, waiters, handles and unfinished futures, and of the calls of
-//!    [`for_each_key`](KeyedMutex::for_each_key) that are visiting it. When they are gone, [`len`](KeyedMutex::len) is 0, whatever
-//!    was cancelled, timed out or panicked on the way. Every future can be dropped at any moment; if it has already been granted its
-//!    key, the key passes to the next waiter. (In a [`LockMap`] a value keeps its entry, too.)
-//! 3. *No waiter that is polled starves, and no key is reserved for a task that is not polled.* Under the default policy, a waiter
-//!    that was woken four times without acquiring the key is handed it by the next suitable release, before any newcomer. A task
-//!    that was woken but is not polled is passed by every other request. See [`Fairness`] for the details, and for policies with a
-//!    numeric bound. No clock is involved.
-//! 4. *Phase fairness.* In a [`KeyedRwLock`], a waiting writer keeps later readers out (but for a few: [`Fairness`]), and
-//!    when a writer leaves, all readers that are waiting by then get in before the next writer. When a writer gives up, the
-//!    readers that it kept out get in. (Under `Fifo` only the order of arrival counts, and `Barging` promises nothing.)
-//! 5. *User code runs outside.* Hashing, cloning and dropping keys, calling an observer, and waking, cloning and dropping wakers happen
-//!    outside every internal lock, so all of them may use the table, and a waker may run its task on the spot. The
-//!    exceptions, which must not use the table, are the key's `Equivalent` (or `Eq`), the [`to_key`](ToKey::to_key) of
-//!    a key type that owns nothing (for which [`needs_drop`](::core::mem::needs_drop) is false), with
-//!    [`recycle_keys(true)`](Builder::recycle_keys), [`to_key_into`](ToKey::to_key_into) and everything that it
-//!    calls, and the clone that [`LockMap::get`] makes of a value that owns nothing. If user code panics, the panic reaches the caller, and the table stays usable. If a waker panics, the other waiters are still woken. (Wakers that run their tasks
-//!    on the spot nest: each task that releases a key runs the next one inside its release, so a long chain of them
-//!    needs a deep stack.)
+//! 2. *No leaks.* An entry is removed together with its last user: a holder, a waiter, a handle, an unfinished future,
+//!    or a call of [`for_each_key`](KeyedMutex::for_each_key) that is visiting it. Once all users are gone,
+//!    [`len`](KeyedMutex::len) is 0, even if some of them were cancelled, timed out or panicked. Every future can be
+//!    dropped at any moment; if it has already been granted its key, the key passes to the next waiter. (In a
+//!    [`LockMap`] a stored value keeps its entry, too.)
+//! 3. *No waiter that is polled starves, and no key is reserved for a task that is not polled.* Under the default
+//!    policy, a waiter that was woken four times without acquiring the key is handed it by the next suitable release,
+//!    before any newcomer. Every other request passes a task that was woken but is not polled. See [`Fairness`] for the
+//!    details, and for policies with a numeric bound. No clock is involved.
+//! 4. *Phase fairness.* In a [`KeyedRwLock`], a waiting writer keeps later readers out (except a few: see
+//!    [`Fairness`]), and when a writer leaves, all readers that are waiting at that moment get in before the next
+//!    writer. When a writer gives up, the readers that it kept out get in. (Under `Fifo` only the order of arrival
+//!    counts, and `Barging` promises nothing.)
+//! 5. *User code runs outside.* Hashing, cloning and dropping keys, calling an observer, and waking, cloning and
+//!    dropping wakers happen outside every internal lock, so all of them may use the table, and a waker may run its
+//!    task on the spot. The exceptions, which must not use the table, are the key's `Equivalent` (or `Eq`), the
+//!    [`to_key`](ToKey::to_key) of a key type that owns nothing (for which [`needs_drop`](::core::mem::needs_drop) is
+//!    false); with [`recycle_keys(true)`](Builder::recycle_keys), [`to_key_into`](ToKey::to_key_into) and everything
+//!    that it calls; and the clone that [`LockMap::get`] makes of a value that owns nothing. If user code panics, the
+//!    panic reaches the caller, and the table stays usable. If a waker panics, the other waiters are still woken.
+//!    (Wakers that run their tasks on the spot nest: each task that releases a key runs the next one inside its
+//!    release, so a long chain of them needs a deep stack.)
 //! 6. *No poisoning.* A panic while a key is held drops the guard, and the key is free.
 //! 7. *No re-entry.* A request for a key that the caller already holds waits: see [below](#re-entry).
-//! 8. *Memory follows use.* The memory that a burst took is freed as its keys are released, except for a
-//!    bounded pool of free entries ([`Builder::pool_capacity`]). Entries come in chunks of up to 16, and a key in use
-//!    keeps its chunk: with one key in forty of a burst still held a third of the memory may stay. Waiters come in
-//!    pages of 64, and a long-lived waiter keeps its page.
+//! 8. *Memory follows use.* The memory that a burst of keys took is freed as the keys are released, except for a
+//!    bounded pool of free entries ([`Builder::pool_capacity`]). Entries are allocated in chunks of up to 16, and a key
+//!    in use keeps its chunk: while one key in forty of a burst is still held, up to a third of the memory may remain.
+//!    Waiters are allocated in pages of 64, and a long-lived waiter keeps its page.
 //! 9. *No allocation on the fast path.* In steady state, acquiring and releasing a key does not allocate if the key
-//!    owns nothing or is recycled ([`Builder::recycle_keys`]). Waiting does not allocate either, except when a release wakes several
-//!    waiters at once, and when crowds of more than 64 waiters come and go.
+//!    owns nothing or is recycled ([`Builder::recycle_keys`]). Waiting does not allocate either, except when a release
+//!    wakes several waiters at once, and when more than 64 requests wait at once.
 //!
 //! # Cancel safety
-//! Every future can be dropped at any moment: the table is then as if the request had never been made, and a key that the future
-//! was already granted passes to the next waiter. So a lock future may be used in `select!`, under a timeout, or in a task that is
-//! aborted. Only the future of [`upgrade`](Guard::upgrade) owns a hold while it waits: dropping it before it has
-//! finished releases that hold.
+//! Every future can be dropped at any moment: the table is then as if the request had never been made, and a key that
+//! the future was already granted passes to the next waiter. So a lock future may be used in `select!`, under a
+//! timeout, or in a task that may be aborted. Only the future of [`upgrade`](Guard::upgrade) owns a hold while it
+//! waits: dropping it before it has finished releases that hold.
 //!
 //! # Idle futures
 //! Dropping a future is safe; *keeping* one without polling it is a trap, known as futurelock. Once a lock future has been polled,
@@ -183,31 +186,31 @@
 //!
 //! | | what happens |
 //! |---|---|
-//! | `select!` in a loop over `&mut lock` | While another branch's handler runs the future is idle. A handler that uses the same key may hang, at once or after some rounds: under every policy but the default and `Barging`. |
-//! | `join_all`, or `zip`, of two lock futures for one key | The first guard is kept until the second is acquired, which waits for the first: it hangs. This is [re-entry](#re-entry), not an idle future, and no policy helps. Futures that lock, work *and unlock* can be joined. |
-//! | a stream of lock futures (`FuturesUnordered`, `buffered`) | Between two polls of the stream its futures are idle: in the body of the loop, which also holds a guard. A body that waits for the key of that guard hangs; one that waits for another key of the stream may, as above. |
+//! | `select!` in a loop over `&mut lock` | While another branch's handler runs, the future is idle. Under every policy but the default and `Barging`, a handler that uses the same key may hang, at once or after some rounds. |
+//! | `join_all`, or `zip`, of two lock futures for one key | The join keeps the first guard until it has the second, which waits for the first: it hangs. This is [re-entry](#re-entry), not an idle future, and no policy helps. Futures that lock, work *and unlock* can be joined. |
+//! | a stream of lock futures (`FuturesUnordered`, `buffered`) | Between two polls of the stream its futures are idle: that is, in the body of the loop, which also holds a guard. A body that waits for the key of that guard hangs; a body that waits for another key of the stream may hang, as above. |
 //! | a future in a struct, a channel, a variable | Idle until it is polled. Before its first poll it is not a waiter, and harmless. |
 //!
 //! How a waiter that is not polled affects others depends on the [policy](Fairness):
-//! - [`Adaptive`](Fairness::Adaptive), the default: every other request passes it, for ever, so the code that forgot it can
-//!   continue. It has used up the wakeup, though: the waiters behind it are woken by the next release, not by this one. And
-//!   a reader that was waiting when a writer left has been granted the key and holds it: see [`Fairness`].
+//! - [`Adaptive`](Fairness::Adaptive), the default: every other request passes it, for ever, so the code that forgot it
+//!   can continue. It has used up the wakeup, though: the waiters behind it are woken by the next release, not by this
+//!   one. Moreover, a reader that was waiting when a writer left has been granted the key and holds it: see
+//!   [`Fairness`].
 //! - [`Barging`](Fairness::Barging): the same, but the waiters behind it are not woken in its place.
-//! - [`Bounded(n)`](Fairness::Bounded): `n` later requests pass it. Then the key is reserved for it until it is polled or
-//!   dropped. So tests pass, and production hangs.
+//! - [`Bounded(n)`](Fairness::Bounded): `n` later requests pass it. Then the key is reserved for it until it is polled
+//!   or dropped. So tests may pass and production hang.
 //! - [`Fifo`](Fairness::Fifo): the first suitable release hands it the key, which stays with it until it is
 //!   polled or dropped.
 //!
 //! Code that is correct under `Fifo` is correct under every policy: write such code.
 //!
 //! The ways out:
-//! - do not keep it: give the future to `select!` by value, so that it is dropped when another branch completes first; the next
-//!   round makes a new request, at the end of the queue;
-//! - drop it before the key is used in another way;
-//! - let something else poll it: a task of its own, which locks with an owned form
-//!   ([`lock_arc`](KeyedMutex::lock_arc)), works and unlocks;
-//! - [`until`](futures::Acquire::until) instead of a `select!` between the lock and a limit: it owns the
-//!   future.
+//! - do not keep the future: give it to `select!` by value, so that it is dropped when another branch completes first;
+//!   the next round makes a new request, at the end of the queue;
+//! - drop the future before its task uses the key in another way;
+//! - move the work to a task of its own, which locks with an owned form ([`lock_arc`](KeyedMutex::lock_arc)), works and
+//!   unlocks;
+//! - use [`until`](futures::Acquire::until) instead of a `select!` between the lock and a limit: it owns the future.
 //!
 //! ```
 //! use futures_lite::future::{block_on, poll_once};
@@ -224,25 +227,26 @@
 //! ```
 //!
 //! # Re-entry
-//! The locks are not reentrant. A holder that asks for its key again waits for itself: an async or blocking call
-//! never returns, and a `try_` call fails. This is true of readers, too: a reader that asks again may wait behind a writer
-//! that waits for that reader. (Under the default policy sixteen requests pass that writer and the next one hangs, so tests may pass.)
-//! The ways out:
+//! The locks are not reentrant. A holder that requests its key again waits for itself: an async or blocking call never
+//! returns, and a `try_` call fails. This is true of readers, too: a reader that requests the key again may wait behind
+//! a writer that waits for that reader. (Under the default policy sixteen requests pass that writer and the next one
+//! hangs, so tests may pass.) The ways out:
 //! - pass the guard, or a reference to it, down to the functions that need the key to be held;
-//! - find the key once with [`handle`](KeyedMutex::handle), lock it in one place, and pass the handle to those who only
-//!   need the key;
-//! - ask with a `try_` form, and treat failure as "held, perhaps by me";
-//! - ask through a [detector of deadlocks](deadlock), where asking again is an error that says so.
+//! - find the key once with [`handle`](KeyedMutex::handle), lock it in one place, and pass the handle to code that only
+//!   needs the key;
+//! - use a `try_` form, and treat failure as "held, perhaps by me";
+//! - request the key through a [deadlock detector](deadlock), which reports a second request for a key as an error.
 //!
 //! If a program hangs, [`dump`](KeyedMutex::dump) shows the number of holders and waiters of each key, and how it is held.
 //!
-//! A task that is suspended while it holds a guard keeps the key until the task is polled or dropped, and threads that block on
-//! that key wait that long. Stop an executor only when its tasks have finished or been dropped.
+//! A task that is suspended while it holds a guard keeps the key until the task is polled or dropped, and threads that
+//! block on that key wait until then. Stop an executor only when its tasks have finished or been dropped.
 //!
 //! # Several keys
-//! A caller that holds one key and asks for a second can deadlock with another that takes them in the opposite order. A call with
-//! `_many` in its name acquires all of its keys or none, and such calls on one table never wait for each other in a circle, in
-//! whatever order they name the keys, and however they read and write. Keys need no `Ord`: the table has an order of its own.
+//! A caller that holds one key and requests a second can deadlock with a caller that takes them in the opposite order.
+//! A call with `_many` in its name acquires all of its keys or none, and such calls on one table never wait for each
+//! other in a circle, in whatever order they name the keys, and however they read and write. Keys need no `Ord`: the
+//! table has an order of its own.
 //!
 //! ```
 //! use keylatch::KeyedMutex;
@@ -260,44 +264,46 @@
 //! });
 //! ```
 //!
-//! | what you have | what you need |
+//! | what you lock | what to call |
 //! |---|---|
 //! | one key at a time | [`lock`](KeyedMutex::lock) and the other forms |
 //! | one key, again and again | a [`handle`](KeyedMutex::handle) |
 //! | several keys of one table, known when the first is taken | [`lock_many`](KeyedMutex::lock_many), [`read_many`](KeyedRwLock::read_many), [`write_many`](KeyedRwLock::write_many), [`acquire_many`](KeyedSemaphore::acquire_many) |
-//! | several keys of a [`Striped`] | [`write_many`](Striped::write_many) and its like: a caller that holds one stripe and asks for another in a separate call may wait for itself |
+//! | several keys of a [`Striped`] | [`write_many`](Striped::write_many) and its forms: a caller that holds one stripe and requests another in a separate call may wait for itself |
 //! | some of them to read, and others to write | [`read_write_many`](KeyedRwLock::read_write_many) |
 //! | keys of several tables | one `_many` call for each table, and the tables in the same order everywhere |
-//! | keys that become known only while others are held | ask for the next with a `try_` form, and start over if it fails; or ask through a [detector](deadlock), which reports a deadlock instead of suffering it |
+//! | keys that become known only while others are held | a `try_` form for each further key, starting over if it fails; or a [detector](deadlock), which reports a deadlock instead of hanging |
 //!
 //! - A key that is named twice is acquired once; if it is in both lists of `read_write_many`, it is acquired for writing.
 //! - The [policy](Fairness) applies to each key as in single calls.
-//! - A caller that waits for one key holds those before it in the table's order, and others wait for them. So its future must be
-//!   polled or dropped, under every policy. Lock a hot key by itself if you can.
+//! - While a call waits for one key, it holds the keys before it in the table's order, and other callers wait for
+//!   those. So its future must be polled or dropped, under every policy. Lock a hot key by itself if you can.
 //! - A `try_` form that fails, a limit that is reached, a dropped future and a panic release the keys acquired so far.
-//! - A caller that already holds a key and asks for several can still deadlock, and a [detector](deadlock) does not see it.
-//!   Take all of them in one call.
+//! - A caller that already holds a key and requests several more can still deadlock, and a [detector](deadlock) does
+//!   not see it. Take all of them in one call.
 //!
 //! # Seeing contention
-//! [`status`](KeyedMutex::status) returns the holders and waiters of one key, [`for_each_key`](KeyedMutex::for_each_key) those of all
-//! keys, and [`dump`](KeyedMutex::dump) prints them for a person. An observer, [`Builder::on_wait`], is called whenever a request
-//! begins to wait, and when that wait ends: to count, log or trace. It costs nothing while no request waits.
+//! [`status`](KeyedMutex::status) returns the holders and waiters of one key,
+//! [`for_each_key`](KeyedMutex::for_each_key) those of all keys, and [`dump`](KeyedMutex::dump) prints them for a
+//! person. An observer, set by [`Builder::on_wait`], is called whenever a request begins to wait, and when that wait
+//! ends: use it to count, log or trace. It costs nothing while no request waits.
 //!
 //! # Poisoning
-//! There is none. A panic while a key is held drops the guard, and the key is free. What the key protects may then be
-//! half changed; if that matters, make the changes such that it does not.
+//! There is none. A panic while a key is held drops the guard, and the key is free. The data that the key protects may
+//! then be half changed; if that matters, apply each change so that a panic cannot leave it half done.
 //!
 //! # Hashing
-//! A hasher is called once for each look-up, and never for a release, a hand-over or a growing table. Keys of handles
-//! are not hashed again at all. The table mixes the hash once more, so an identity hash is good enough. See
+//! A hasher is called once for each look-up, and never for a release or a hand-over, nor when the table grows. A
+//! handle's key is never hashed again. The table mixes the hash once more, so an identity hash is good enough. See
 //! [`DefaultHashBuilder`] for the default, and for keys chosen by an adversary.
 //!
 //! `Hash`, `Eq` and `Equivalent` must agree, as for any hash table. If they do not, the wrong keys may exclude each
 //! other; memory safety does not depend on them.
 //!
 //! # Versions
-//! Each change of a value of a [`LockMap`] makes a new [`Version`]. A caller can read a value, compute with nothing locked, and store
-//! the result only if the value has not changed meanwhile: one value, or a [`Batch`] of them, all or nothing. See [its page](LockMap#versions).
+//! Each change of a value of a [`LockMap`] makes a new [`Version`]. A caller can read a value, compute with nothing
+//! locked, and store the result only if the value has not changed since: one value, or a [`Batch`] of them, all or
+//! nothing. See [its page](LockMap#versions).
 //!
 //! # Features
 //! | feature | default | meaning |
@@ -316,22 +322,22 @@
 //! - *One lock, or a handful known in advance:* if it protects a value, `RwLock<T>` of `async-lock` (for tasks and threads), `parking_lot` or
 //!   `std`. A [`Latch`] has no value inside; it has one word, calls with a time limit, a policy, and, with `critical-section`, interrupt
 //!   handlers.
-//! - *A map of values that are only read and written for a moment:* a concurrent map (`dashmap`, `scc`) does that as well as a
-//!   [`LockMap`], which pays off if an entry is held for longer, by tasks too, or is changed only if it has not changed since it was read. A
-//!   cache that forgets values with time, or weighs them, is `moka`.
-//! - *Many short critical sections, in threads only, where different keys may exclude each other:* an array of mutexes, chosen by the hash, is
-//!   as good as a [`Striped`], and has values inside.
-//! - *A person or a worker holds it, across requests and crashes; or several processes or machines must see it:* these locks live in
-//!   one process, and belong to a part of a running program. Use a lease: `keylatch-lease`, in memory or on Postgres,
-//!   Redis, etcd or NATS.
+//! - *A map of values that are only read and written for a moment:* a concurrent map (`dashmap`, `scc`) is as good as a
+//!   [`LockMap`], which pays off if an entry is held for longer, perhaps by tasks, or if a change must depend on the
+//!   value not having changed since it was read. For a cache that expires or weighs its values, use `moka`.
+//! - *Many short critical sections, in threads only, where different keys may exclude each other:* an array of mutexes,
+//!   indexed by the hash, is as good as a [`Striped`], and can have values inside.
+//! - *A lock held by a person or a worker across requests and crashes, or seen by several processes or machines:* the
+//!   locks of this crate live in one process. Use a lease: `keylatch-lease`, in memory or on Postgres, Redis, etcd or
+//!   NATS.
 //!
 //! # Implementation
-//! The `core` module of the source has an overview: the life of an entry, what may be changed under which lock, and why no
-//! wakeup is lost. Unsafe code is confined to one of its modules, the entries' memory.
+//! The `core` module of the source has an overview: the life of an entry, which lock protects which state, and why no
+//! wakeup is lost. Unsafe code is confined to one of its modules, `slot`, the memory of entries.
 #![no_std]
 #![cfg_attr(docsrs, feature(doc_cfg))]
-// Every item that needs a feature has a `doc(cfg)` of its own: by default rustdoc would name the targets, too, at every call, and
-// how to hide them differs from one nightly to the next.
+// Every item that needs a feature has its own `doc(cfg)`: by default rustdoc would name the targets, too, at every
+// call, and the way to hide them differs between nightlies.
 #![cfg_attr(docsrs, doc(auto_cfg = false))]
 
 extern crate alloc;
@@ -383,7 +389,7 @@ pub mod futures {
     pub use crate::upgrade::{Upgrade, UpgradeMut};
 }
 
-/// Traits that are generic over tables: needed only to name types in signatures that take any table.
+/// Traits that abstract over tables: needed only in signatures that accept any table.
 ///
 /// The traits are sealed: the tables are those of this crate.
 ///
@@ -394,7 +400,7 @@ pub mod futures {
 /// use keylatch::table::TablePtr;
 /// use keylatch::{Guard, KeyedMutex, KeyedRwLock, mode::Exclusive};
 ///
-/// /// For the only holder of a key, of whatever table, by a borrowed guard or by an owned one.
+/// /// Accepts an exclusive guard of any table, borrowed or owned.
 /// fn file_name<P: TablePtr<Key = String>>(held: &Guard<P, Exclusive>) -> String {
 ///     format!("{}.png", held.key())
 /// }

@@ -1,9 +1,9 @@
-//! A list that needs no memory of its own as long as it has one value.
+//! A list that allocates only for two values or more.
 
 use alloc::vec::{self, Vec};
 
-/// `pub` because a sealed trait names it; nobody outside can.
-#[allow(unreachable_pub, missing_debug_implementations)] // nobody outside has one to print
+/// `pub` because a sealed trait names it; other crates cannot.
+#[allow(unreachable_pub, missing_debug_implementations)] // not visible outside the crate
 pub enum List<T> {
     Few(Option<T>),
     Many(Vec<T>),
@@ -20,12 +20,12 @@ impl<T> Default for List<T> {
 }
 
 impl<T> List<T> {
-    /// For so many, if that is probably right.
+    /// Allocates for the expected number of values, up to a bound.
     pub(crate) fn room_for(expected: usize) -> Vec<T> {
         Vec::with_capacity(expected.min(MOST_EXPECTED))
     }
 
-    /// Makes room for so many more values, if these are probably right.
+    /// Reserves memory for `more` values, up to a bound.
     pub(crate) fn expect(&mut self, more: usize) {
         let more = more.min(MOST_EXPECTED);
         match self {
@@ -51,7 +51,7 @@ impl<T> List<T> {
         }
     }
 
-    /// Adds those of another list behind these. Where there are none yet, in the memory of that list.
+    /// Appends the values of `other`. An empty list takes over the memory of `other`.
     #[inline]
     pub(crate) fn append(&mut self, other: List<T>) {
         if self.as_slice().is_empty() {
@@ -79,7 +79,7 @@ impl<T> List<T> {
         }
     }
 
-    /// Takes out the element at this index, which there is. The others stay in their order.
+    /// Removes and returns the element at an index; the others keep their order.
     pub(crate) fn remove(&mut self, index: usize) -> Option<T> {
         match self {
             List::Few(few) => few.take_if(|_| index == 0),
@@ -87,7 +87,7 @@ impl<T> List<T> {
         }
     }
 
-    /// Leaves the first of neighbours with the same key.
+    /// Keeps only the first of neighbours with the same key.
     pub(crate) fn dedup_by_key<K: PartialEq>(&mut self, key: impl FnMut(&mut T) -> K) {
         if let List::Many(many) = self {
             many.dedup_by_key(key);
@@ -143,7 +143,7 @@ pub enum IntoIter<T> {
 }
 
 impl<T> IntoIter<T> {
-    /// The rest.
+    /// Takes the remaining values.
     pub(crate) fn take_rest(&mut self) -> List<T> {
         match core::mem::replace(self, IntoIter::Few(None)) {
             IntoIter::Few(few) => List::Few(few),

@@ -1,4 +1,4 @@
-//! The modes of a [`Guard`](crate::Guard): what its holder may do.
+//! The modes of a [`Guard`](crate::Guard): the access that its holder has.
 
 use core::fmt::Debug;
 
@@ -6,13 +6,13 @@ use crate::core::{Access, Core, Ending, Hold, Payload, ReleaseFor, Ticket, Typed
 use crate::panics::Panics;
 use crate::wait_event::WaitId;
 
-/// The methods behind the public trait, which cannot be implemented or named outside the crate.
+/// The methods of the sealed trait. Other crates can neither name nor implement it.
 pub(crate) mod sealed {
     use super::{Core, Hold, Payload, TypedAccess};
 
     #[allow(unreachable_pub)] // the supertrait of a public trait
     pub trait ModeInside: TypedAccess {
-        /// One hold of this mode, as it is acquired.
+        /// The mode of a newly acquired hold.
         const ONE: Self;
 
         /// Whether to acquire a key is a use of its value.
@@ -32,53 +32,54 @@ pub(crate) mod sealed {
     }
 }
 
-/// A mode. Sealed.
+/// The access that a guard gives. Sealed: see the types of this [module](self).
 pub trait Mode: sealed::ModeInside + Debug {}
 
-/// The mode of a hold that goes from one holder to one other: exclusive, or a permit. Sealed.
+/// A mode whose hold can be handed over to a waiter, as [`unlock_fair`](crate::Guard::unlock_fair) does: [`Exclusive`]
+/// or [`Permit`]. Sealed.
 pub trait HandOver: Mode {}
 
-/// The only holder of its key: of a mutex, or as a writer.
+/// Exclusive access: the lock of a mutex, or a writer's.
 #[derive(Clone, Copy, Debug)]
 pub struct Exclusive(());
 
-/// A reader, beside other readers.
+/// Read access, shared with other readers.
 #[derive(Clone, Copy, Debug)]
 pub struct Shared(());
 
-/// A reader, beside other readers, that alone may become a writer.
+/// Read access, shared with other readers, whose holder may become a writer. A key has at most one such holder.
 #[derive(Clone, Copy, Debug)]
 pub struct Upgradable {
     pub(crate) upgrading: Upgrading,
-    /// While the table's observer knows that an upgrade waits.
+    /// The id of the waiting upgrade, after its start has been reported to the table's observer.
     pub(crate) told: Option<WaitId>,
 }
 
-/// The holder of a permit, or of several.
+/// One or more permits of a semaphore.
 #[derive(Clone, Copy, Debug)]
 pub struct Permit {
     amount: u32,
 }
 
-/// The mode of `read_write_many`: each key is read or written. No guard has it.
+/// The mode of the `read_write_many` calls, in which each key is read or written. No guard has this mode.
 #[derive(Clone, Copy, Debug)]
 pub struct ReadOrWrite {
     pub(crate) writes: bool,
 }
 
-/// A reader that looks at a value without using it. No guard that a caller gets has it.
+/// A reader that does not mark the value as used. No guard with this mode is ever handed out.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Peek;
 
-/// How far the upgrade of an upgradable hold has come.
+/// The progress of an upgradable hold's upgrade.
 ///
 /// It is kept in the guard, not in the future or in the hold that [`Guard::upgrade_mut`](crate::Guard::upgrade_mut)
-/// gives: those can be forgotten, and then the guard's drop still knows what there is to release.
+/// returns: those can be forgotten, and the guard's drop must still know what to release.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Upgrading {
-    /// Nobody has asked.
+    /// No upgrade has been requested.
     No,
-    /// It has its position in the queue.
+    /// The upgrade waits at this position in the queue.
     Waiting(Ticket),
     /// The hold is exclusive now.
     Done,
@@ -105,12 +106,18 @@ impl Upgradable {
 impl Permit {
     pub(crate) const NEW: Permit = Permit { amount: 1 };
 
-    /// This many of the `limit` permits that each key of a table has.
+    /// Makes a hold of `n` of the `limit` permits of a key.
+    ///
+    /// # Panics
+    /// If `n` is 0 or more than `limit`.
     #[inline]
     #[track_caller]
-    pub(crate) fn several(n: usize, limit: usize) -> Permit {
-        assert!((1..=limit).contains(&n), "keylatch: n must be between 1 and {limit}, the table's permits, but is {n}");
-        Permit { amount: n as u32 } // a table has no more than a `u32` counts
+    pub(crate) fn checked(n: usize, limit: usize) -> Permit {
+        assert!(
+            (1..=limit).contains(&n),
+            "keylatch: n must be between 1 and {limit}, the permits of a key, but is {n}"
+        );
+        Permit { amount: n as u32 } // `MAX_PERMITS` fits a `u32`
     }
 
     #[inline]
@@ -118,14 +125,14 @@ impl Permit {
         self.amount as usize
     }
 
-    /// Splits into this many and the rest, if neither is empty.
+    /// Splits into `n` permits and the rest, if neither is empty.
     #[inline]
     pub(crate) fn split(self, n: usize) -> Option<(Permit, Permit)> {
         let amount = u32::try_from(n).ok().filter(|amount| (1..self.amount).contains(amount))?;
         Some((Permit { amount }, Permit { amount: self.amount - amount }))
     }
 
-    /// As many as both.
+    /// Adds the two amounts.
     #[inline]
     pub(crate) fn merge(self, other: Permit) -> Permit {
         Permit { amount: self.amount + other.amount }
@@ -198,20 +205,20 @@ impl sealed::ModeInside for Peek {
 impl sealed::ModeInside for Upgradable {
     const ONE: Self = Upgradable::NEW;
 
-    /// Releases what the hold is by now, and what it waits for.
+    /// Releases the hold in its current access, and gives up a waiting upgrade.
     fn release<K, V: Payload>(core: &Core<K, V>, mut hold: Hold<K, V, Self>) {
         let Upgradable { upgrading, told } = hold.mode();
         let ticket = match upgrading {
             Upgrading::Waiting(ticket) => ticket,
             _ if told.is_none() => return core.release(hold, None),
-            // A waker has panicked before the end was told of.
+            // A waker panicked before the end of the wait was reported.
             _ => Ticket::NONE,
         };
         let (mut ending, mut panics) = (None, Panics::default());
         panics.run(|| ending = told.and_then(|id| core.ending(hold.live(), Want::Upgrade, id)));
         panics.run(|| {
-            // Dropped last: wakers run when everything is in order.
-            let _settling = core.sweeping(hold.live());
+            // Dropped after the batch: it sweeps once the wakers have run.
+            let _sweeping = core.sweeping(hold.live());
             let mut batch = WakeBatch::default();
             if core.leave_queue(hold.live(), ticket, &mut batch).is_some() {
                 hold.set_mode(Upgradable { upgrading: Upgrading::Done, told: None });

@@ -1,6 +1,6 @@
-//! Panics of user code: nobody who is due is forgotten because somebody else panicked.
+//! Panics of user code: if one call of several panics, the others still run.
 
-/// Whether this thread is panicking. Without `std` nobody knows.
+/// Returns whether this thread is panicking. Without `std` this is unknown, and the answer is `false`.
 pub(crate) fn panicking() -> bool {
     #[cfg(feature = "std")]
     return std::thread::panicking();
@@ -8,8 +8,8 @@ pub(crate) fn panicking() -> bool {
     false
 }
 
-/// Runs all of `calls`, even if some of them panic. With `std` the first panic goes on when all have run, unless the
-/// thread is panicking already; without it a second panic aborts.
+/// Runs all of `calls`, even if some of them panic. With `std` the first panic resumes when all have run, unless the
+/// thread is already panicking; without `std` a second panic aborts.
 #[cfg(feature = "std")]
 pub(crate) fn run_all<F: FnOnce()>(calls: impl Iterator<Item = F>) {
     let mut panics = Panics::default();
@@ -17,7 +17,7 @@ pub(crate) fn run_all<F: FnOnce()>(calls: impl Iterator<Item = F>) {
     panics.resume();
 }
 
-/// The first panic of several calls, kept until all have run. Without `std` a panic goes on at once.
+/// The first panic of several calls, kept until all have run. Without `std` a panic is not caught.
 #[derive(Default)]
 pub(crate) struct Panics {
     #[cfg(feature = "std")]
@@ -32,12 +32,12 @@ impl Panics {
         if self.first.is_none() && !panicking() {
             self.first = Some(panic);
         } else if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
-            // The payload's drop panics, too, and this may repeat without end.
+            // The drop of the payload panicked, too. Dropping the new payload might panic again, without end.
             core::mem::forget(again);
         }
     }
 
-    /// The panic goes on, if there was one.
+    /// Resumes the first panic, if there was one.
     pub(crate) fn resume(self) {
         if let Some(panic) = self.first {
             std::panic::resume_unwind(panic);
@@ -54,8 +54,8 @@ impl Panics {
     pub(crate) fn resume(self) {}
 }
 
-/// Runs all of `calls`, even if some of them panic. With `std` the first panic goes on when all have run, unless the
-/// thread is panicking already; without it a second panic aborts.
+/// Runs all of `calls`, even if some of them panic. With `std` the first panic resumes when all have run, unless the
+/// thread is already panicking; without `std` a second panic aborts.
 #[cfg(not(feature = "std"))]
 pub(crate) fn run_all<F: FnOnce()>(mut calls: impl Iterator<Item = F>) {
     struct Rest<'a, F: FnOnce(), I: Iterator<Item = F>>(&'a mut I);

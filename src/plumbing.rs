@@ -1,5 +1,5 @@
-//! The view that guards, handles, futures and the builder have of a table: how to get from it, or from what refers to it, to the
-//! core. The traits are public, because public types have them as bounds, and sealed: what they can do is in
+//! The traits by which guards, handles, futures and the builder reach the core of a table, from the table or from a
+//! reference to it. They are public, because public types have them as bounds, and sealed: their methods are in
 //! supertraits that only this crate can name.
 
 use core::fmt;
@@ -8,7 +8,7 @@ use core::marker::PhantomData;
 use crate::core::{Claim, Core, Ending, Hold, Valued};
 use crate::status::Status;
 
-/// The methods behind the public traits, which cannot be implemented or named outside the crate:
+/// The methods of the sealed traits. Other crates can neither name nor implement them:
 ///
 /// ```compile_fail,E0782
 /// let _ = keylatch::table::Table::core(&keylatch::KeyedMutex::<u64>::new());
@@ -24,7 +24,7 @@ use crate::status::Status;
 /// }
 /// ```
 ///
-/// A function that is generic over tables can call what its bound has, and do nothing with what it gets: a core has no
+/// A function that is generic over tables can call `core` through its bound, but cannot use the result: a core has no
 /// public methods, and only this crate makes one.
 pub(crate) mod sealed {
     use crate::core::{Core, Payload};
@@ -53,20 +53,21 @@ pub(crate) mod sealed {
 
     #[allow(unreachable_pub)]
     pub trait TablePtrInside<K> {
-        /// That of the table.
+        /// The payload of the table's entries.
         type Payload: Payload;
 
         fn core(&self) -> &Core<K, Self::Payload>;
     }
 }
 
-/// Which table a [`Builder`](crate::Builder) makes. Sealed.
+/// The kind of table that a [`Builder`](crate::Builder) builds. Sealed.
 pub trait Kind: sealed::KindInside {
-    /// The table that is made.
+    /// The table that is built.
     type Table<K, S>: sealed::Assembled<K, S, Payload = <Self as sealed::KindInside>::Payload>;
 }
 
-/// A lock table: [`KeyedMutex`](crate::KeyedMutex) and its like. Sealed.
+/// A lock table: [`KeyedMutex`](crate::KeyedMutex), [`KeyedRwLock`](crate::KeyedRwLock),
+/// [`KeyedSemaphore`](crate::KeyedSemaphore) or [`LockMap`](crate::LockMap). Sealed.
 pub trait Table: sealed::TableInside<<Self as Table>::Key> {
     /// The type of the table's keys.
     type Key;
@@ -76,7 +77,7 @@ pub trait Table: sealed::TableInside<<Self as Table>::Key> {
 pub trait Map:
     ReaderWriter + sealed::TableInside<<Self as Table>::Key, Payload = Valued<<Self as Map>::Value>>
 {
-    /// The payload of a key.
+    /// The type of the map's values.
     type Value;
 }
 
@@ -97,7 +98,7 @@ pub trait TablePtr:
     type Key;
 }
 
-/// The core of the table that `P` refers to, and what one has of its entries.
+/// The core of the table that `P` refers to. The aliases below are for its entries.
 pub(crate) type CoreOf<P> = Core<<P as TablePtr>::Key, PayloadOf<P>>;
 pub(crate) type EndingOf<'a, P> = Ending<'a, <P as TablePtr>::Key, PayloadOf<P>>;
 pub(crate) type ClaimOf<P> = Claim<<P as TablePtr>::Key, PayloadOf<P>>;
@@ -106,10 +107,10 @@ pub(crate) type HoldOf<P, M> = Hold<<P as TablePtr>::Key, PayloadOf<P>, M>;
 pub(crate) type ValueOf<P> = <<P as TablePtr>::Table as Map>::Value;
 pub(crate) type PayloadOf<P> = <P as sealed::TablePtrInside<<P as TablePtr>::Key>>::Payload;
 
-/// A reference to a table of type `T`: what borrowed guards, handles and futures are made with.
+/// A reference to a table of type `T`, as borrowed guards, handles and futures have it.
 pub struct TableRef<'a, T: Table> {
     core: &'a Core<T::Key, T::Payload>,
-    // The table is not touched, only named: whether the hasher is `Send` does not matter here.
+    // The table is only named, not used, so its hasher need not be `Send`.
     table: PhantomData<fn() -> T>,
 }
 

@@ -2,12 +2,12 @@ use core::fmt;
 
 use crate::core::{CountKind, Snapshot};
 
-/// A snapshot of one key: who holds it and who waits for it.
+/// A snapshot of one key: the numbers of its holders and waiters.
 ///
-/// All of it was true at one instant during the call that made it, and may have changed since: use it to watch and to
-/// test, not to decide whether a lock can be taken. A request is counted once, as a holder or as a waiter. Handles,
-/// futures that have not been polled, and threads that have not queued yet are neither. Who holds a mutex's key is
-/// counted as a writer. `Debug` and `Display` show what is not zero.
+/// All of its numbers were true at one instant during the call that made it, and may have changed since: use it for
+/// monitoring and tests, not to decide whether a lock can be taken. A request is counted once, as a holder or as a
+/// waiter. Handles, futures that have not been polled, and threads that have not queued yet are not counted. The holder
+/// of a mutex's key counts as a writer. `Debug` and `Display` show only the numbers that are not zero.
 ///
 /// # Examples
 /// ```
@@ -58,6 +58,9 @@ macro_rules! counts {
     ($($(#[doc = $doc:literal])+ $name:ident;)+) => {
         impl Status {$(
             $(#[doc = $doc])+
+            ///
+            /// # Examples
+            /// See [`Status`].
             #[must_use]
             pub fn $name(&self) -> usize {
                 self.$name
@@ -91,14 +94,14 @@ counts! {
     waiting_writers;
     /// Returns the number of requests that wait for an upgradable hold.
     waiting_upgradable;
-    /// Returns the number of upgradable holders that wait to become writers: 0 or 1. Such a holder is counted by
-    /// [`upgradable`](Status::upgradable) as well.
+    /// Returns the number of upgradable holders that wait to become writers: 0 or 1. [`upgradable`](Status::upgradable)
+    /// counts such a holder, too.
     waiting_upgrades;
     /// Returns the number of requests that wait for permits, each for one or for several.
     waiting_permits;
 }
 
-/// Holders, and then waiters: "2 readers; waiting: 1 to write, 3 to read".
+/// Writes the holders and then the waiters: "2 readers; waiting: 1 to write, 3 to read".
 impl fmt::Display for Status {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let holders = [
@@ -133,12 +136,18 @@ impl fmt::Display for Status {
 
 impl Status {
     /// Returns the number of holders of the key, of all kinds.
+    ///
+    /// # Examples
+    /// See [`Status`].
     #[must_use]
     pub fn holders(&self) -> usize {
         self.readers + self.writers + self.upgradable + self.permits
     }
 
     /// Returns the number of waiters for the key, of all kinds.
+    ///
+    /// # Examples
+    /// See [`Status`].
     #[must_use]
     pub fn waiters(&self) -> usize {
         self.waiting_readers

@@ -21,36 +21,39 @@ use crate::panics::Panics;
 use crate::plumbing::{CoreOf, HoldOf, TablePtr};
 use crate::wait_event::WaitPhase;
 
-/// The moves on which all the public forms below are built.
+const UNFINISHED: &str = "an upgrade has its guard until it has finished";
+
+/// The steps that the public forms below share.
 impl<P: TablePtr> Guard<P, Upgradable> {
-    /// Ready when the hold is exclusive.
+    /// Polls the upgrade: ready when the hold is exclusive.
     fn poll_upgrade(&mut self, waiter: Waiter<'_>) -> Poll<()> {
         let begins = self.mode().upgrading.is_no();
-        if waiter.presence == Presence::LookingThread && begins && self.core().is_observed() {
-            // The observer may take its time, and who looks must not.
+        if waiter.presence == Presence::SpinningThread && begins && self.core().is_observed() {
+            // The observer may be slow, so the thread queues as sleeping: a hold handed to a spinning thread must be
+            // taken at once.
             if self.poll_upgrade(Waiter { presence: Presence::SleepingThread, ..waiter }).is_ready() {
                 return Poll::Ready(());
             }
         }
         let mut batch = WakeBatch::default();
         let poll = self.poll_upgrade_into(waiter, &mut batch);
-        self.settle_upgrade(batch);
+        self.wake_and_report(batch);
         poll
     }
 
-    /// Wakes whoever is to be woken, now that the state is in order; and then tells the observer.
-    fn settle_upgrade(&mut self, batch: WakeBatch) {
-        if self.news_of_upgrade().is_none() {
+    /// Wakes the waiters of the batch, now that the state is consistent, and then calls the observer.
+    fn wake_and_report(&mut self, batch: WakeBatch) {
+        if self.upgrade_event().is_none() {
             return drop(batch);
         }
         let mut panics = Panics::default();
         panics.run(|| drop(batch));
-        panics.run(|| self.observe_upgrade());
+        panics.run(|| self.report_upgrade());
         panics.resume();
     }
 
-    /// The event for the observer, if there is one.
-    fn news_of_upgrade(&self) -> Option<WaitPhase> {
+    /// Returns the event to report to the observer, if there is one.
+    fn upgrade_event(&self) -> Option<WaitPhase> {
         let Upgradable { upgrading, told } = self.mode();
         match (upgrading, told) {
             (Upgrading::Waiting(_), None) if self.core().is_observed() => Some(WaitPhase::Started),
@@ -60,20 +63,21 @@ impl<P: TablePtr> Guard<P, Upgradable> {
         }
     }
 
-    /// Tells the observer what there is to tell, by whoever has no lock, and has woken all that were due.
-    pub(crate) fn observe_upgrade(&mut self) {
-        let Some(phase) = self.news_of_upgrade() else { return };
+    /// Reports the event, if there is one, to the observer. The caller holds no lock, and has woken the admitted
+    /// waiters.
+    pub(crate) fn report_upgrade(&mut self) {
+        let Some(phase) = self.upgrade_event() else { return };
         let (core, hold) = self.parts();
         let Upgradable { upgrading, told } = hold.mode();
         let id = told.or_else(|| core.next_wait());
-        // It is known from now on, or is not any more, whatever the observer does.
+        // Recorded first: the observer may panic.
         hold.set_mode(Upgradable { upgrading, told: id.filter(|_| phase == WaitPhase::Started) });
         if let Some(id) = id {
             core.tell(hold.live(), Want::Upgrade, phase, id);
         }
     }
 
-    /// The same. Whoever is to be woken is left in the batch.
+    /// Polls the upgrade, and leaves the waiters to wake in `batch`.
     pub(crate) fn poll_upgrade_into(&mut self, waiter: Waiter<'_>, batch: &mut WakeBatch) -> Poll<()> {
         let (core, hold) = self.parts();
         let mut ticket = match hold.mode().upgrading {
@@ -99,7 +103,7 @@ impl<P: TablePtr> Guard<P, Upgradable> {
         entered
     }
 
-    /// Back to a plain upgradable hold, from wherever an upgrade has got, or was left forgotten.
+    /// Returns to a plain upgradable hold, from any state of an upgrade, including one that was forgotten.
     pub(crate) fn fall_back(&mut self) {
         let mut batch = WakeBatch::default();
         let is_exclusive = self.leave_queue(&mut batch);
@@ -108,18 +112,19 @@ impl<P: TablePtr> Guard<P, Upgradable> {
             core.downgrade(hold, Access::Upgradable, &mut batch);
             hold.set_mode(Upgradable { upgrading: Upgrading::No, ..hold.mode() });
         }
-        self.settle_upgrade(batch);
+        self.wake_and_report(batch);
     }
 
-    /// Where the upgrade waits, if it does.
-    #[cfg(target_has_atomic = "ptr")] // for those who are tracked
+    /// Returns the upgrade's place in the queue, if it waits.
+    #[cfg(target_has_atomic = "ptr")] // for tracked guards
     pub(crate) fn place_of_upgrade(&mut self) -> Option<Place> {
         let (core, hold) = self.parts();
         let Upgrading::Waiting(ticket) = hold.mode().upgrading else { return None };
         Some(core.place(hold.live(), ticket))
     }
 
-    /// Gives up the position in the queue, and nothing else. Whether the hold is exclusive, because that had been granted already.
+    /// Gives up the position in the queue, and keeps the hold. Returns whether the hold is exclusive, because the
+    /// upgrade had already been granted.
     pub(crate) fn leave_queue(&mut self, batch: &mut WakeBatch) -> bool {
         let (core, hold) = self.parts();
         if let Upgrading::Waiting(ticket) = hold.mode().upgrading {
@@ -131,16 +136,16 @@ impl<P: TablePtr> Guard<P, Upgradable> {
     }
 
     #[cfg(all(feature = "std", not(target_family = "wasm")))]
-    #[cfg(target_has_atomic = "ptr")] // for those who are tracked
-    pub(crate) fn outlook_of_upgrade(&mut self) -> Contention {
+    #[cfg(target_has_atomic = "ptr")] // for tracked guards
+    pub(crate) fn upgrade_contention(&mut self) -> Contention {
         let (core, hold) = self.parts();
         core.contention(hold.live(), Want::Upgrade)
     }
 
-    /// Waits for an upgrade in a thread. `false` if the deadline was reached first.
+    /// Blocks the thread until the upgrade is done. Returns `false` if the deadline was reached first.
     #[cfg(all(feature = "std", not(target_family = "wasm")))]
     fn block_upgrade(&mut self, deadline: Option<Instant>) -> bool {
-        /// However it ends, if not with the upgrade.
+        /// Restores the upgradable hold if the wait fails or panics.
         struct FallBack<'a, P: TablePtr>(&'a mut Guard<P, Upgradable>);
         impl<P: TablePtr> Drop for FallBack<'_, P> {
             fn drop(&mut self) {
@@ -157,13 +162,13 @@ impl<P: TablePtr> Guard<P, Upgradable> {
     }
 }
 
-/// The move of all downgrades.
+/// The step that all downgrades share.
 impl<P: TablePtr, M: Mode> Guard<P, M> {
     pub(crate) fn downgraded<N: Mode>(mut self) -> Guard<P, N> {
         let mut batch = WakeBatch::default();
         let (core, hold) = self.parts();
         core.downgrade(hold, N::ONE.access(), &mut batch);
-        // Made before the batch is dropped, and if that panics, released.
+        // Made before the batch is dropped, so that a panic of a waker releases it.
         let guard = self.into_mode();
         drop(batch);
         guard
@@ -190,19 +195,20 @@ impl<P: TablePtr> Wait for &mut Guard<P, Upgradable> {
 
 /// Upgrades and downgrades. All are atomic: no writer gets in between.
 impl<P: TablePtr> Guard<P, Upgradable> {
-    /// Becomes a writer: a future that waits until the other readers have left.
+    /// Upgrades to a writer: a future that waits until the other readers have left.
     ///
-    /// An upgrade continues a hold, so it goes before everybody who waits for the key. While it waits, later readers
-    /// are kept out as by a waiting writer. This form is for a writer to stay, or to end with; where the hold must
-    /// outlive the attempt, or reading goes on after it, use [`upgrade_mut`](Guard::upgrade_mut).
+    /// An upgrade continues a hold, so it takes precedence over every waiter for the key. While it waits, it keeps
+    /// later readers out as a waiting writer does. Use this form if the guard stays a writer until it is released. If
+    /// the hold must outlive a failed attempt, or reading continues after the write, use
+    /// [`upgrade_mut`](Guard::upgrade_mut).
     ///
     /// # Cancel safety
-    /// **Dropping the future before it has finished releases the hold**, because the future owns the guard. The table
-    /// is left in order. To keep the hold use [`upgrade_mut`](Guard::upgrade_mut), or [`until`](Upgrade::until), which
-    /// gives it back.
+    /// **Dropping the future before it has finished releases the hold**, because the future owns the guard. The key
+    /// then passes to the next request, as after any release. To keep the hold use [`upgrade_mut`](Guard::upgrade_mut),
+    /// or [`until`](Upgrade::until), which returns the guard.
     ///
     /// # Panics
-    /// When the future is polled after it has finished.
+    /// The future panics if it is polled after it has finished.
     ///
     /// # Examples
     /// ```
@@ -219,13 +225,13 @@ impl<P: TablePtr> Guard<P, Upgradable> {
         Upgrade { guard: Some(self) }
     }
 
-    /// Becomes a writer, for as long as what the future gives is kept; then an upgradable reader again.
+    /// Upgrades to a writer while the output of the future lives; after that the guard is an upgradable reader again.
     ///
     /// # Cancel safety
     /// Dropping the future before it has finished leaves the guard as it was.
     ///
     /// # Panics
-    /// When the future is polled after it has finished.
+    /// The future panics if it is polled after it has finished.
     ///
     /// # Examples
     /// ```
@@ -243,7 +249,7 @@ impl<P: TablePtr> Guard<P, Upgradable> {
         UpgradeMut { guard: Some(self) }
     }
 
-    /// Becomes a writer if there are no other readers, and for as long as what is returned is kept.
+    /// Upgrades to a writer, if there are no other readers, while the returned value lives.
     ///
     /// # Examples
     /// ```
@@ -254,16 +260,16 @@ impl<P: TablePtr> Guard<P, Upgradable> {
     /// drop(reader);
     /// assert!(guard.try_upgrade_mut().is_some());
     /// ```
-    #[must_use = "the hold, if there is one, falls back at once unless it is kept"]
+    #[must_use = "the hold is downgraded at once unless the returned value is kept"]
     pub fn try_upgrade_mut(&mut self) -> Option<Upgraded<'_, P>> {
         self.fall_back();
         self.attempt_upgrade().then_some(Upgraded { guard: self })
     }
 
-    /// Becomes a writer if there are no other readers.
+    /// Upgrades to a writer, if there are no other readers.
     ///
     /// # Errors
-    /// The guard, if there are.
+    /// Returns the guard if there are other readers.
     ///
     /// # Examples
     /// ```
@@ -280,7 +286,7 @@ impl<P: TablePtr> Guard<P, Upgradable> {
         if self.attempt_upgrade() { Ok(self.into_mode()) } else { Err(self) }
     }
 
-    /// Becomes a plain reader. That makes place for another upgradable one.
+    /// Downgrades to a plain reader, so that another caller can become the upgradable reader.
     ///
     /// # Examples
     /// ```
@@ -300,7 +306,7 @@ impl<P: TablePtr> Guard<P, Upgradable> {
 #[cfg(all(feature = "std", not(target_family = "wasm")))]
 #[cfg_attr(docsrs, doc(cfg(feature = "std")))]
 impl<P: TablePtr> Guard<P, Upgradable> {
-    /// Becomes a writer, and blocks the thread until the other readers have left.
+    /// Upgrades to a writer, and blocks the thread until the other readers have left.
     ///
     /// # Blocking
     /// As [`KeyedRwLock::write_blocking`](crate::KeyedRwLock::write_blocking).
@@ -318,8 +324,7 @@ impl<P: TablePtr> Guard<P, Upgradable> {
         self.into_mode()
     }
 
-    /// Becomes a writer for as long as what is returned is kept, and blocks the thread until the other readers have
-    /// left.
+    /// Upgrades to a writer while the returned value lives, and blocks the thread until the other readers have left.
     ///
     /// # Blocking
     /// As [`KeyedRwLock::write_blocking`](crate::KeyedRwLock::write_blocking).
@@ -331,16 +336,16 @@ impl<P: TablePtr> Guard<P, Upgradable> {
     /// drop(reader.upgrade_mut_blocking());
     /// assert!(locks.try_read("a").is_some());
     /// ```
-    #[must_use = "the hold falls back at once unless it is kept"]
+    #[must_use = "the hold is downgraded at once unless the returned value is kept"]
     pub fn upgrade_mut_blocking(&mut self) -> Upgraded<'_, P> {
         self.block_upgrade(None);
         Upgraded { guard: self }
     }
 
-    /// Becomes a writer, and blocks the thread for at most `timeout`. It is tried at least once.
+    /// Upgrades to a writer, and blocks the thread for at most `timeout`. It tries at least once.
     ///
     /// # Errors
-    /// The guard, if the other readers have not left in that time.
+    /// Returns the upgradable guard if the other readers have not left in that time.
     ///
     /// # Blocking
     /// As [`KeyedRwLock::write_blocking`](crate::KeyedRwLock::write_blocking), for at most `timeout`.
@@ -359,13 +364,13 @@ impl<P: TablePtr> Guard<P, Upgradable> {
         if self.block_upgrade(deadline_after(timeout)) { Ok(self.into_mode()) } else { Err(self) }
     }
 
-    /// Becomes a writer, and blocks the thread until `deadline` at the longest. It is tried at least once.
+    /// Upgrades to a writer, and blocks the thread until `deadline` at the latest. It tries at least once.
     ///
     /// # Errors
-    /// The guard, if the other readers have not left by then.
+    /// Returns the upgradable guard if the other readers have not left by then.
     ///
     /// # Blocking
-    /// As [`KeyedRwLock::write_blocking`](crate::KeyedRwLock::write_blocking), until `deadline` at the longest.
+    /// As [`KeyedRwLock::write_blocking`](crate::KeyedRwLock::write_blocking), until `deadline` at the latest.
     ///
     /// # Examples
     /// ```
@@ -380,23 +385,33 @@ impl<P: TablePtr> Guard<P, Upgradable> {
 
 /// The future of [`Guard::upgrade`].
 ///
-/// **It owns the guard: dropping it before it has finished releases the hold.** Polled after it has finished it panics.
+/// **It owns the guard: dropping it before it has finished releases the hold.** It panics if it is polled after it has
+/// finished.
+///
+/// # Examples
+/// ```
+/// # futures_lite::future::block_on(async {
+/// let locks = keylatch::KeyedRwLock::<String>::new();
+/// drop(locks.upgradable_read("a").await.upgrade()); // releases the hold
+/// assert!(!locks.is_locked("a"));
+/// # });
+/// ```
 #[must_use = "futures do nothing unless they are polled or awaited"]
 pub struct Upgrade<P: TablePtr> {
     guard: Option<Guard<P, Upgradable>>,
 }
 
 impl<P: TablePtr> Upgrade<P> {
-    /// Waits until `limit` is ready, at the longest: any future may be the limit, such as a timer of any runtime or a
+    /// Waits for the upgrade until `limit` is ready. Any future may be the limit, such as a timer of any runtime or a
     /// cancellation token.
     ///
-    /// The upgrade is tried first: when both are ready, the writer's guard wins.
+    /// Each poll tries the upgrade first: if both are ready, the result is the writer's guard.
     ///
     /// # Errors
-    /// The output of `limit`, and the upgradable guard.
+    /// Returns the output of `limit`, and the upgradable guard.
     ///
     /// # Cancel safety
-    /// As that of [`upgrade`](Guard::upgrade): dropping this future releases the hold.
+    /// Dropping this future releases the hold, as with [`upgrade`](Guard::upgrade).
     ///
     /// # Examples
     /// ```
@@ -418,7 +433,7 @@ impl<P: TablePtr> Upgrade<P> {
         match race(&mut self, limit).await {
             Ok(guard) => Ok(guard),
             Err(limit) => {
-                let mut guard = self.guard.take().expect("an upgrade has its guard until it is done");
+                let mut guard = self.guard.take().expect(UNFINISHED);
                 guard.fall_back();
                 Err((limit, guard))
             }
@@ -432,7 +447,7 @@ impl<P: TablePtr> Future for Upgrade<P> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let guard = self.guard.as_mut().expect("keylatch: a lock future was polled after it had finished");
         match guard.poll_upgrade(Waiter { presence: Presence::Task, waker: cx.waker() }) {
-            Poll::Ready(()) => Poll::Ready(self.guard.take().expect("it is there").into_mode()),
+            Poll::Ready(()) => Poll::Ready(self.guard.take().expect(UNFINISHED).into_mode()),
             Poll::Pending => Poll::Pending,
         }
     }
@@ -441,10 +456,21 @@ impl<P: TablePtr> Future for Upgrade<P> {
 /// The future of [`Guard::upgrade_mut`].
 ///
 /// Dropping it before it has finished leaves the guard as it was. If it is forgotten instead, its place in the queue,
-/// and a hold that it was given, stay until the guard is used again or dropped. Polled after it has finished it panics.
+/// and an exclusive hold that it was granted, stay until the guard is used again or dropped. It panics if it is polled
+/// after it has finished.
+///
+/// # Examples
+/// ```
+/// # futures_lite::future::block_on(async {
+/// let locks = keylatch::KeyedRwLock::<String>::new();
+/// let mut reader = locks.upgradable_read("a").await;
+/// drop(reader.upgrade_mut()); // keeps the upgradable hold
+/// assert!(locks.try_upgradable_read("a").is_none() && locks.try_read("a").is_some());
+/// # });
+/// ```
 #[must_use = "futures do nothing unless they are polled or awaited"]
 pub struct UpgradeMut<'g, P: TablePtr> {
-    /// `None` when it is done.
+    /// `None` when the upgrade is done.
     guard: Option<&'g mut Guard<P, Upgradable>>,
 }
 
@@ -454,7 +480,7 @@ impl<'g, P: TablePtr> Future for UpgradeMut<'g, P> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let guard = self.guard.as_mut().expect("keylatch: a lock future was polled after it had finished");
         match guard.poll_upgrade(Waiter { presence: Presence::Task, waker: cx.waker() }) {
-            Poll::Ready(()) => Poll::Ready(Upgraded { guard: self.guard.take().expect("it is there") }),
+            Poll::Ready(()) => Poll::Ready(Upgraded { guard: self.guard.take().expect(UNFINISHED) }),
             Poll::Pending => Poll::Pending,
         }
     }
@@ -468,12 +494,22 @@ impl<P: TablePtr> Drop for UpgradeMut<'_, P> {
     }
 }
 
-/// A writer's hold that borrows an upgradable guard, and falls back to it when it is dropped: see
+/// A writer's hold that borrows an upgradable guard. Dropping it downgrades the hold to the upgradable guard: see
 /// [`Guard::upgrade_mut`].
 ///
-/// For the [policy](crate::Fairness) its end is a writer leaving. If it is forgotten the key stays held exclusively
-/// until the guard is used again or dropped.
-#[must_use = "the hold falls back when this is dropped"]
+/// For the [policy](crate::Fairness) the drop counts as a writer leaving. If this is forgotten, the key stays held
+/// exclusively until the guard is used again or dropped.
+///
+/// # Examples
+/// ```
+/// let locks = keylatch::KeyedRwLock::<String>::new();
+/// let mut reader = locks.try_upgradable_read("a").unwrap();
+/// let writer = reader.try_upgrade_mut().unwrap();
+/// assert!(locks.try_read("a").is_none());
+/// drop(writer);
+/// assert!(locks.try_read("a").is_some());
+/// ```
+#[must_use = "the hold is downgraded when this is dropped"]
 #[clippy::has_significant_drop]
 pub struct Upgraded<'g, P: TablePtr> {
     guard: &'g mut Guard<P, Upgradable>,
@@ -495,7 +531,7 @@ impl<P: TablePtr> Upgraded<'_, P> {
         self.guard.parts()
     }
 
-    /// The key that is held.
+    /// Returns the held key.
     ///
     /// # Examples
     /// ```

@@ -2,7 +2,7 @@ use alloc::format;
 use core::fmt;
 use core::num::NonZeroU32;
 
-/// A wait has begun or ended: what [`Builder::on_wait`](crate::Builder::on_wait) calls its observer with.
+/// The beginning or the end of a wait, as [`Builder::on_wait`](crate::Builder::on_wait) reports it to the observer.
 ///
 /// # Examples
 /// ```
@@ -10,7 +10,7 @@ use core::num::NonZeroU32;
 ///
 /// let locks = KeyedMutex::<String>::builder()
 ///     .on_wait(|event| match event.phase() {
-///         WaitPhase::Started => println!("{:?}: somebody waits to {}", event.key(), event.mode()),
+///         WaitPhase::Started => println!("{:?}: a request waits to {}", event.key(), event.mode()),
 ///         phase => println!("{:?}: {phase}", event.key()),
 ///     })
 ///     .build();
@@ -28,25 +28,37 @@ impl<'a, K: ?Sized> WaitEvent<'a, K> {
         WaitEvent { key, mode, phase, id }
     }
 
-    /// The key that is waited for.
+    /// Returns the key that the request waits for.
+    ///
+    /// # Examples
+    /// See [`WaitEvent`].
     #[must_use]
     pub fn key(&self) -> &'a K {
         self.key
     }
 
-    /// The access that is waited for.
+    /// Returns the access that the request waits for.
+    ///
+    /// # Examples
+    /// See [`WaitEvent`].
     #[must_use]
     pub fn mode(&self) -> WaitMode {
         self.mode
     }
 
-    /// Whether the wait begins, or how it has ended.
+    /// Returns whether the wait begins, or how it has ended.
+    ///
+    /// # Examples
+    /// See [`WaitEvent`].
     #[must_use]
     pub fn phase(&self) -> WaitPhase {
         self.phase
     }
 
-    /// Which wait it is: both of its events have the same id.
+    /// Returns the id of the wait. Both events of a wait have the same id.
+    ///
+    /// # Examples
+    /// See [`WaitId`].
     #[must_use]
     pub fn id(&self) -> WaitId {
         self.id
@@ -55,13 +67,13 @@ impl<'a, K: ?Sized> WaitEvent<'a, K> {
 
 #[cfg(feature = "tracing")]
 impl<K: ?Sized + fmt::Debug> WaitEvent<'_, K> {
-    /// Emits it as an event of the `tracing` crate, in the span in which the request is polled, blocks, or is dropped.
+    /// Emits an event of the `tracing` crate, in the span in which the request is polled, blocks, or is dropped.
     ///
-    /// Its target is `keylatch` and its level `DEBUG`; its message is the phase ("waits", "granted", "given up"), and its fields
-    /// are `table`, which is the argument, `key`, `mode` ("write", "acquire 3 permits") and `wait`, the number of the
-    /// [`id`](Self::id). A subscriber that goes by `RUST_LOG` shows it with `RUST_LOG=keylatch=debug`.
+    /// Its target is `keylatch` and its level `DEBUG`. Its message is the phase ("waits", "granted", "given up"), and
+    /// its fields are `table`, which is the argument, `key`, `mode` ("write", "acquire 3 permits") and `wait`, the
+    /// number of the [`id`](Self::id). A subscriber that reads `RUST_LOG` shows it with `RUST_LOG=keylatch=debug`.
     ///
-    /// The two events of a wait have the same `table` and `wait`; how long it took is the time between them.
+    /// The two events of a wait have the same `table` and `wait`; the time between them is the length of the wait.
     ///
     /// # Examples
     /// ```
@@ -111,15 +123,15 @@ impl<K: ?Sized + fmt::Debug> fmt::Debug for WaitEvent<'_, K> {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum WaitMode {
-    /// To read.
+    /// Read access.
     Read,
-    /// To read, with the right to an upgrade.
+    /// Read access, with the right to upgrade.
     UpgradableRead,
-    /// To write, or to lock a mutex.
+    /// Write access, or the lock of a mutex.
     Write,
-    /// To become a writer, by an upgradable reader.
+    /// The upgrade of an upgradable reader to a writer.
     Upgrade,
-    /// To acquire so many permits.
+    /// This number of permits.
     Permits(usize),
 }
 
@@ -136,7 +148,7 @@ impl fmt::Display for WaitMode {
     }
 }
 
-/// Whether a wait begins, or how it has ended. `Display` gives "waits", "granted" or "given up".
+/// The beginning of a wait, or the way it ended. `Display` gives "waits", "granted" or "given up".
 ///
 /// # Examples
 /// ```
@@ -156,10 +168,10 @@ impl fmt::Display for WaitMode {
 pub enum WaitPhase {
     /// The request has joined the queue of its key.
     Started,
-    /// The request has what it waited for, and has come to take it.
+    /// The request has taken the hold that it waited for.
     Granted,
-    /// The request has given up: its future was dropped, its time was up, or a detector has found a deadlock. If it had been granted the key,
-    /// but had not come to take it, the key has gone to the next waiter.
+    /// The request has given up: its future was dropped, its time limit was reached, or a detector found a deadlock. If
+    /// it had been granted the key but had not taken it yet, the key has passed to the next waiter.
     GivenUp,
 }
 
@@ -173,8 +185,8 @@ impl fmt::Display for WaitPhase {
     }
 }
 
-/// Which wait an event is about: those of one table are told apart by it. (Its numbers begin again after four billion waits, and each
-/// table has its own.)
+/// The number of a wait. It tells the waits of one table apart. (Numbers repeat after four billion waits, and each
+/// table counts its own waits.)
 ///
 /// # Examples
 /// ```
@@ -197,12 +209,20 @@ impl fmt::Display for WaitPhase {
 pub struct WaitId(NonZeroU32);
 
 impl WaitId {
-    /// That of the wait with this number, of which 0 is left out.
+    /// Makes the id of the wait with this number; `None` for 0, which is no id.
     pub(crate) fn new(number: u32) -> Option<Self> {
         NonZeroU32::new(number).map(WaitId)
     }
 
-    /// The number, for a log.
+    /// Returns the number, for a log.
+    ///
+    /// # Examples
+    /// ```
+    /// use keylatch::KeyedMutex;
+    ///
+    /// let locks = KeyedMutex::<String>::builder().on_wait(|event| println!("wait {}", event.id().get())).build();
+    /// # drop(locks);
+    /// ```
     #[must_use]
     pub fn get(self) -> u64 {
         self.0.get().into()

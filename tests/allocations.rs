@@ -1,6 +1,6 @@
-//! Guarantee 8 (memory follows use) and guarantee 9 (no allocation on the fast path), by counting what the allocator is
-//! asked for. One test, and without the usual harness, because the counters are the process's: the harness has a thread of
-//! its own, which allocates when it likes.
+//! Guarantee 8 (memory follows use) and guarantee 9 (no allocation on the fast path), checked by counting calls of
+//! the allocator. This is one test without the usual harness, because the counters are global: the harness has a
+//! thread of its own, which allocates at any time.
 #![allow(unsafe_code)] // a global allocator that counts
 
 mod common;
@@ -21,18 +21,18 @@ struct Counting;
 static CALLS: AtomicUsize = AtomicUsize::new(0);
 static BYTES: AtomicIsize = AtomicIsize::new(0);
 
-// SAFETY: all is left to the system's allocator.
+// SAFETY: every call is forwarded to the system's allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         CALLS.fetch_add(1, SeqCst);
         BYTES.fetch_add(layout.size() as isize, SeqCst);
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds the contract.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
         BYTES.fetch_sub(layout.size() as isize, SeqCst);
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds the contract.
         unsafe { System.dealloc(ptr, layout) }
     }
 }
@@ -40,7 +40,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// How many allocations a hundred runs of `f` make, after one to warm up.
+/// Returns the number of allocations of a hundred runs of `f`, after one run to warm up.
 fn allocations(mut f: impl FnMut(u64)) -> usize {
     f(0);
     let before = CALLS.load(SeqCst);
@@ -59,24 +59,24 @@ fn main() {
     a_map_in_steady_state_allocates_nothing();
     a_bounded_map_with_capacity_allocates_nothing_until_it_is_full();
     memory_of_a_map_follows_its_values();
-    several_keys_allocate_their_lists_and_no_more();
+    several_keys_allocate_only_their_lists();
     a_latch_and_its_stripes_allocate_nothing_but_lists();
     waiting_allocates_nothing_in_steady_state();
-    a_release_that_wakes_one_waiter_allocates_nothing_whatever_the_lock();
-    an_owned_key_costs_its_own_allocation_and_no_more();
-    recycled_keys_are_as_many_as_free_entries_are_kept();
-    capacity_makes_room_before_anything_allocates();
-    capacity_stays_enough_while_keys_come_and_go();
+    a_release_that_wakes_one_waiter_allocates_nothing_on_any_table();
+    an_owned_key_costs_only_its_own_allocation();
+    as_many_keys_are_recycled_as_free_entries_are_kept();
+    with_capacity_the_first_keys_allocate_nothing();
+    capacity_suffices_while_keys_are_replaced();
     pool_capacity_is_the_number_of_free_entries_kept();
     guarantee_8_memory_follows_use();
-    a_release_or_a_cancel_that_wakes_nobody_allocates_nothing_whoever_waits();
-    a_cancel_that_lets_many_in_makes_room_for_their_wakers_once();
-    guarantee_8_memory_of_waiters_follows_use_while_another_key_is_waited_for();
+    a_release_or_a_cancellation_that_wakes_no_waiter_allocates_nothing();
+    a_cancellation_that_admits_many_waiters_allocates_once_for_their_wakers();
+    guarantee_8_memory_of_waiters_follows_use_while_another_key_has_a_waiter();
     guarantee_8_memory_of_a_detector_follows_use();
 }
 
 fn guarantee_9_uncontended_calls_allocate_nothing() {
-    // One shard, so that one round warms up what all keys use.
+    // One shard, so that one run warms up the memory that all keys use.
     let locks = KeyedMutex::<u64>::builder().shards(1).build();
     assert_eq!(allocations(|key| drop(locks.lock_blocking(&key))), 0);
     assert_eq!(allocations(|key| drop(locks.try_lock(&key))), 0);
@@ -117,7 +117,7 @@ fn a_map_in_steady_state_allocates_nothing() {
                 assert_eq!(allocations(|$key| { let _done = $do; }), 0, "most {most:?}: {}", stringify!($do));
             )+};
         }
-        // Keys that come and go.
+        // Keys that are inserted and removed.
         nothing!(
             |key| (map.insert_blocking(&key, 1), map.remove_blocking(&key)),
             |key| (block_on(map.insert(&key, 1)), block_on(map.remove(&key))),
@@ -154,9 +154,9 @@ fn a_map_in_steady_state_allocates_nothing() {
             },
         );
     }
-    // Values that are evicted make room for the next.
+    // Evicted values make room for new ones.
     let map: LockMap<u64, u64> = LockMap::builder().shards(1).max_values(20).build();
-    // The shard's hash table grows once more, to twice the room, when removals have worn it out.
+    // The shard's hash table grows once more, to double capacity, when removals have filled it with tombstones.
     for key in 1000..2000 {
         map.insert_blocking(&key, key);
     }
@@ -211,7 +211,7 @@ fn memory_of_a_map_follows_its_values() {
             if most != Some(10) {
                 assert!(3 * kept < full - empty, "most {most:?}, {shards} shards: {kept} of {} are kept", full - empty);
             }
-            // Nor does it grow, round by round; by `clear`, and by eviction, as well.
+            // Memory does not grow from round to round, including rounds of `clear` and of evictions.
             let limit = if most == Some(10) { 4 * kept } else { (full - empty) / 3 };
             for _ in 0..3 {
                 round();
@@ -225,7 +225,7 @@ fn memory_of_a_map_follows_its_values() {
             assert!(bytes() <= empty, "most {most:?}, {shards} shards: leaked");
         }
     }
-    // What a bound evicts gives its memory back: a map of few values stays small, however many there were.
+    // Evicted values free their memory: a map of few values stays small, however many there were.
     let before = bytes();
     let map: LockMap<u64, Box<[u64; 16]>> = LockMap::builder().shards(1).max_values(10).build();
     let empty = bytes();
@@ -243,7 +243,7 @@ fn memory_of_a_map_follows_its_values() {
     assert!(6 * kept < full - empty, "{kept} of {} are kept", full - empty);
     drop(map);
     assert_eq!(bytes(), before);
-    // With values that stay: the chunks of these stay as well, and little else.
+    // Values that remain keep their chunks, and little else.
     let map = LockMap::<u64, u64>::builder().shards(1).build();
     let empty = bytes();
     for key in 0..20_000 {
@@ -265,7 +265,7 @@ fn a_latch_and_its_stripes_allocate_nothing_but_lists() {
     assert_eq!(allocations(|_| drop(latch.try_read())), 0);
     assert_eq!(allocations(|key| drop(striped.write_blocking(&key))), 0);
     assert_eq!(allocations(|key| drop(ready(striped.read(&key)))), 0);
-    // To wait, and to be handed it, or to give up.
+    // Waits that end in a hand-off, and waits that are given up.
     assert_eq!(allocations(|_| assert!(latch.try_write().is_some_and(|_guard| latch.try_read().is_none()))), 0);
     let waits = allocations(|_| {
         let guard = latch.write_blocking();
@@ -277,7 +277,7 @@ fn a_latch_and_its_stripes_allocate_nothing_but_lists() {
         drop(ready(next));
     });
     assert_eq!(waits, 0);
-    // Several: two lists, and none for one.
+    // Several keys: two lists. One key: none.
     assert_eq!(allocations(|key| drop(striped.write_many_blocking([&key]))), 0);
     assert_eq!(allocations(|key| drop(ready(striped.read_many([&key])))), 0);
     assert_eq!(allocations(|key| drop(striped.try_read_write_many([], [&key]))), 0);
@@ -289,13 +289,13 @@ fn a_latch_and_its_stripes_allocate_nothing_but_lists() {
     }
 }
 
-fn several_keys_allocate_their_lists_and_no_more() {
+fn several_keys_allocate_only_their_lists() {
     let locks = Arc::new(KeyedMutex::<u64>::builder().shards(1).capacity(500).build());
     let pages = KeyedRwLock::<u64>::builder().shards(1).capacity(500).build();
     let hosts = KeyedSemaphore::<u64>::builder(2).shards(1).capacity(500).build();
     let named = KeyedMutex::<String>::builder().shards(1).build();
     let bounded = LockMap::<u64, u64>::builder().shards(1).capacity(500).max_values(1).build();
-    // One key: nothing, also if it has to wait.
+    // One key: nothing, even if the call has to wait.
     assert_eq!(allocations(|key| drop(locks.lock_many_blocking([&key]))), 0);
     assert_eq!(allocations(|key| drop(locks.try_lock_many([&key]))), 0);
     assert_eq!(allocations(|key| drop(ready(locks.lock_many([&key])))), 0);
@@ -313,20 +313,20 @@ fn several_keys_allocate_their_lists_and_no_more() {
     for keys in [2, 10, 500] {
         let keys: Vec<u64> = (0..keys).collect();
         let (first, last) = (&keys[0], &keys[keys.len() - 1]);
-        // The list of guards; for a future that of the claims as well.
+        // The list of guards; a future has the list of claims, too.
         assert_eq!(allocations(|_| drop(locks.lock_many_blocking(&keys))), 100);
         assert_eq!(allocations(|_| drop(locks.try_lock_many(&keys))), 100);
         assert_eq!(allocations(|_| drop(locks.try_lock_many_arc_for(&keys, Duration::ZERO))), 100);
         assert_eq!(allocations(|_| drop(ready(locks.lock_many(&keys)))), 200);
         assert_eq!(allocations(|_| drop(pages.read_many_blocking(&keys))), 100);
         assert_eq!(allocations(|_| drop(hosts.acquire_many_blocking(&keys))), 100);
-        // Nor does it need more to release entries that own memory, or have values that may be too many.
+        // Releasing entries that own memory, or a map's values that may exceed the bound, needs no more.
         let names: Vec<String> = keys.iter().map(u64::to_string).collect();
         let handles: Vec<_> = names.iter().map(|name| named.handle(name)).collect();
         assert_eq!(allocations(|_| drop(named.lock_many_blocking(&names))), 100);
         assert_eq!(allocations(|_| drop(bounded.write_many_blocking(&keys))), 100);
         drop(handles);
-        // Where somebody has to wait there are some more, as many for two keys as for many.
+        // A call that has to wait makes a few more allocations, as many for two keys as for many.
         let waits = |key: &u64| {
             allocations(|_| {
                 let guard = locks.try_lock(key);
@@ -343,7 +343,7 @@ fn several_keys_allocate_their_lists_and_no_more() {
         let again = allocations(|_| drop(locks.lock_many_blocking(keys.iter().chain(&keys))));
         let all = [waits(first), waits(last), fails(first), fails(last)];
         assert!(all.iter().all(|&all| all <= 600), "{all:?} for {} keys", keys.len());
-        // And a list of those that are mentioned again, which grows as it must.
+        // And a growing list of the keys that are mentioned again.
         assert!(again <= 1000 + 100 * keys.len().ilog2() as usize, "{again} for {} keys", keys.len());
     }
 }
@@ -372,7 +372,7 @@ fn waiting_allocates_nothing_in_steady_state() {
     }
 }
 
-fn a_release_that_wakes_one_waiter_allocates_nothing_whatever_the_lock() {
+fn a_release_that_wakes_one_waiter_allocates_nothing_on_any_table() {
     let hosts = KeyedSemaphore::<u64>::new(2);
     let semaphore = allocations(|_| {
         let guards = (hosts.try_acquire(&7).unwrap(), hosts.try_acquire(&7).unwrap());
@@ -394,15 +394,15 @@ fn a_release_that_wakes_one_waiter_allocates_nothing_whatever_the_lock() {
     assert_eq!(reader, 0);
 }
 
-fn a_release_or_a_cancel_that_wakes_nobody_allocates_nothing_whoever_waits() {
+fn a_release_or_a_cancellation_that_wakes_no_waiter_allocates_nothing() {
     let pages = KeyedRwLock::<u64>::builder().fairness(Fairness::Bounded(0)).build();
-    // Three readers behind a writer who holds the key; another writer behind them gives up.
+    // Three readers behind a writer that holds the key; another writer behind them gives up.
     let writer = pages.try_write(&7);
     let mut readers = [pages.read(&7), pages.read(&7), pages.read(&7)];
     readers.iter_mut().for_each(pending);
     let cancels = allocations(|_| pending(&mut pages.write(&7)));
     drop((writer, readers));
-    // Three readers behind a writer who waits for a crowd of others; these leave, all but one.
+    // Three readers behind a writer that waits for many readers, of which all but one leave.
     let mut crowd: Vec<_> = (0..102).map(|_| pages.try_read(&7)).collect();
     let mut writer = pages.write(&7);
     pending(&mut writer);
@@ -413,8 +413,9 @@ fn a_release_or_a_cancel_that_wakes_nobody_allocates_nothing_whoever_waits() {
     assert_eq!((cancels, releases), (0, 0));
 }
 
-/// There is room for two wakers. More of it is made once, before anybody is let in, because it is made outside the locks.
-fn a_cancel_that_lets_many_in_makes_room_for_their_wakers_once() {
+/// There is room for two wakers. The buffer is enlarged once, before any waiter is admitted, because that happens
+/// outside the locks.
+fn a_cancellation_that_admits_many_waiters_allocates_once_for_their_wakers() {
     let pages = KeyedRwLock::<u64>::builder().fairness(Fairness::Bounded(0)).build();
     let reader = pages.try_read(&7);
     let mut writer = pages.write(&7);
@@ -427,40 +428,42 @@ fn a_cancel_that_lets_many_in_makes_room_for_their_wakers_once() {
     drop((readers.map(ready), reader));
 }
 
-fn an_owned_key_costs_its_own_allocation_and_no_more() {
+fn an_owned_key_costs_only_its_own_allocation() {
     let names = KeyedMutex::<String>::builder().shards(1).build();
     assert_eq!(allocations(|_| drop(names.lock_blocking(NAME))), 100);
     let guard = names.lock_blocking(NAME);
-    assert_eq!(allocations(|_| drop(names.try_lock(NAME))), 0, "the key has an entry");
+    assert_eq!(allocations(|_| drop(names.try_lock(NAME))), 0, "a key with an entry was cloned");
     drop(guard);
 }
 
-fn recycled_keys_are_as_many_as_free_entries_are_kept() {
+fn as_many_keys_are_recycled_as_free_entries_are_kept() {
     let names: [String; 20] = std::array::from_fn(|n| format!("{n:1000}"));
     let builder = || KeyedMutex::<String>::builder().shards(1).recycle_keys(true);
     let round = |locks: &KeyedMutex<String>| drop(names.each_ref().map(|name| locks.lock_blocking(name.as_str())));
 
     let locks = builder().build();
-    assert_eq!(allocations(|_| round(&locks)), 0, "all keys of a round are recycled in the next");
-    // Nor does a burst leave entries without old keys in the way of those with.
+    assert_eq!(allocations(|_| round(&locks)), 0, "a key of the previous round was not recycled");
+    // A burst leaves no entries without old keys in the way of those with one.
     let burst: [String; 190] = std::array::from_fn(|n| format!("{n:1000}"));
     drop(burst.each_ref().map(|name| locks.lock_blocking(name.as_str())));
-    assert_eq!(allocations(|_| round(&locks)), 0, "all keys of a round are recycled in the next, after a burst, too");
+    assert_eq!(allocations(|_| round(&locks)), 0, "a key of the previous round was not recycled after a burst");
     for pool in [0, 1, 4, 7] {
         let locks = builder().pool_capacity(pool as usize).build();
         let empty = bytes();
         round(&locks);
-        // All the rest of what is kept is less than one of these keys. Some went with a group of entries that was given back.
+        // Everything else that is kept is smaller than one of these keys. Some old keys were dropped with a freed
+        // group of entries.
         let kept = (bytes() - empty) / 1000;
         assert!((pool * 2 / 3..=pool).contains(&kept), "a pool of {pool}: {kept}");
     }
 }
 
-fn capacity_makes_room_before_anything_allocates() {
+fn with_capacity_the_first_keys_allocate_nothing() {
     for (shards, most) in [(1, 55), (4, 70), (64, 160)] {
         let empty = bytes();
         let locks = KeyedMutex::<u64>::builder().shards(shards).capacity(1000).build();
-        // Keys fall into shards unevenly, so many shards need more room in all; but within reason.
+        // Keys are spread unevenly over the shards, so many shards need more room in total; but not unreasonably
+        // more.
         let each = (bytes() - empty) / 1000;
         assert!(each < most, "{shards} shards: {each} bytes for each key");
         let mut guards = Vec::with_capacity(1000);
@@ -473,7 +476,7 @@ fn capacity_makes_room_before_anything_allocates() {
     }
 }
 
-fn capacity_stays_enough_while_keys_come_and_go() {
+fn capacity_suffices_while_keys_are_replaced() {
     for capacity in [28, 57, 113, 449, 897, 1793] {
         let locks = KeyedMutex::<u64>::builder().shards(1).capacity(capacity).build();
         let mut guards = Vec::with_capacity(capacity);
@@ -496,7 +499,7 @@ fn capacity_stays_enough_while_keys_come_and_go() {
 }
 
 fn pool_capacity_is_the_number_of_free_entries_kept() {
-    /// So large that the number of entries can be told from the bytes.
+    /// So large that the number of entries can be derived from the bytes.
     type Key = [u64; 8192];
     let kept = |pool| {
         let locks = KeyedMutex::<Key>::builder().shards(4).pool_capacity(pool).build();
@@ -510,9 +513,9 @@ fn pool_capacity_is_the_number_of_free_entries_kept() {
         (bytes() - empty) / size_of::<Key>() as isize
     };
     assert_eq!(kept(0), 0);
-    // A shard allocates entries by groups, here of up to eight, and may keep nearly two groups more.
+    // A shard allocates entries in groups, here of up to eight, and may keep nearly two more groups.
     assert!((10..=10 + 4 * 14).contains(&kept(10)), "{}", kept(10));
-    // All that there were, some of which were allocated beside others that were needed.
+    // All entries that existed, some of which were allocated together with others that were needed.
     assert!((100..=200).contains(&kept(400)), "{}", kept(400));
 }
 
@@ -548,7 +551,7 @@ fn guarantee_8_memory_follows_use() {
         assert!(3 * kept < took, "{shards} shards: {kept} bytes of {took} are kept");
         guards.clear();
     }
-    // Of a large burst much less: the tables and lists shrink as well.
+    // After a large burst much less is kept: the hash tables and lists shrink, too.
     for pool in [0, 4, 64] {
         let locks = KeyedMutex::<u64>::builder().shards(1).pool_capacity(pool).build();
         let mut guards = Vec::with_capacity(100_000);
@@ -559,7 +562,7 @@ fn guarantee_8_memory_follows_use() {
         let (took, kept) = (full - empty, bytes() - empty);
         assert!(8 * kept < took, "a pool of {pool}: {kept} bytes of {took} are kept");
     }
-    // Waiters, too.
+    // The memory of waiters is freed, too.
     let locks = KeyedMutex::<u64>::new();
     let empty = bytes();
     let guard = locks.try_lock(&7);
@@ -570,8 +573,8 @@ fn guarantee_8_memory_follows_use() {
     assert!(3 * (bytes() - empty) < full - empty);
 }
 
-fn guarantee_8_memory_of_waiters_follows_use_while_another_key_is_waited_for() {
-    // Where `usize` has 32 bits a key can have fewer.
+fn guarantee_8_memory_of_waiters_follows_use_while_another_key_has_a_waiter() {
+    // On 32-bit targets a key can have fewer waiters.
     const WAITERS: usize = if keylatch::MAX_USERS > 20_000 { 20_000 } else { 10_000 };
     let locks = KeyedMutex::<u64>::builder().shards(1).build();
     let _guards = [7, 8].map(|key| locks.try_lock(&key));
@@ -584,7 +587,7 @@ fn guarantee_8_memory_of_waiters_follows_use_while_another_key_is_waited_for() {
     let empty = bytes();
     waiters.extend((0..WAITERS).map(|_| wait(7)));
     let full = bytes();
-    // It came last, and stays.
+    // This waiter arrived last and stays.
     let _other = wait(8);
     waiters.clear();
     (0..WAITERS).for_each(|_| drop(wait(7)));
@@ -599,15 +602,15 @@ fn guarantee_8_memory_of_a_detector_follows_use() {
     let begin = bytes();
     let holds = (1..=20_000).map(|key| block_on(party.acquire(locks.lock(&key))).unwrap()).collect::<Vec<_>>();
     {
-        // A search for a circle puts all holds into the table of entries.
+        // The search for a cycle puts all holds into the detector's table.
         let mut waiting = std::pin::pin!(party.acquire(locks.lock(&0)));
         pending(&mut waiting);
     }
     let peak = bytes() - begin;
-    // All that is left is the detector's.
+    // Only the detector's memory is left.
     drop(holds);
     drop(other);
     drop(locks);
     let left = bytes() - begin;
-    assert!(left * 20 < peak, "{left} of {peak} bytes are left");
+    assert!(left * 20 < peak, "{left} of {peak} bytes remain");
 }

@@ -1,4 +1,4 @@
-//! Deadlocks that are reported: who fails, when, and with what report.
+//! Deadlock reports: which request fails, when, and with which report.
 
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -15,7 +15,7 @@ fn poll<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
 }
 
 #[test]
-fn the_request_that_closes_a_circle_of_two_fails_and_the_other_waits_on() {
+fn the_request_that_closes_a_cycle_of_two_fails_and_the_other_keeps_waiting() {
     let (locks, detector) = (KeyedMutex::<String>::new(), Detector::new());
     let (import, export) = (detector.party("import"), detector.party("export"));
     let a = block_on(import.acquire(locks.lock("a"))).unwrap();
@@ -28,7 +28,7 @@ fn the_request_that_closes_a_circle_of_two_fails_and_the_other_waits_on() {
         "import waits for \"b\", which export holds; export waits for \"a\", which import holds"
     );
     assert!(!deadlock.is_reentry());
-    assert_eq!(locks.status("b").unwrap().waiters(), 0, "the place in the queue is given up");
+    assert_eq!(locks.status("b").unwrap().waiters(), 0, "the failed request is still queued");
     assert!(poll(waiting.as_mut()).is_pending());
     drop(a);
     assert!(poll(waiting.as_mut()).is_ready());
@@ -37,7 +37,7 @@ fn the_request_that_closes_a_circle_of_two_fails_and_the_other_waits_on() {
 }
 
 #[test]
-fn a_circle_of_three_over_two_tables_is_told_from_its_beginning() {
+fn a_report_of_a_cycle_of_three_over_two_tables_begins_with_the_failed_request() {
     let (locks, pages) = (KeyedMutex::<u64>::new(), KeyedRwLock::<String>::new());
     let detector = Detector::new();
     let [x, y, z] = ["x", "y", "z"].map(|name| detector.party(name));
@@ -55,7 +55,7 @@ fn a_circle_of_three_over_two_tables_is_told_from_its_beginning() {
 }
 
 #[test]
-fn a_circle_through_a_queue_is_seen() {
+fn a_cycle_through_a_queue_is_found() {
     let pages = KeyedRwLock::<String>::builder().fairness(Fairness::Fifo).build();
     let (locks, detector) = (KeyedMutex::<String>::new(), Detector::new());
     let [a, b, c] = ["a", "b", "c"].map(|name| detector.party(name));
@@ -78,7 +78,7 @@ fn a_reader_behind_a_writer_that_waits_for_its_own_hold_is_a_reentry() {
     let detector = Detector::new();
     let party = detector.party("reader");
     let read = block_on(party.acquire(pages.read("page"))).unwrap();
-    let mut writer = pin!(pages.write("page")); // nobody tracks it
+    let mut writer = pin!(pages.write("page")); // untracked
     assert!(poll(writer.as_mut()).is_pending());
     assert!(block_on(party.acquire(pages.read("page"))).unwrap_err().is_reentry());
     drop(read);
@@ -101,7 +101,7 @@ fn permits_are_deadlocked_only_if_no_release_can_serve() {
 }
 
 #[test]
-fn permits_that_only_those_have_who_wait_are_deadlocked() {
+fn permits_held_only_by_waiting_parties_are_a_deadlock() {
     let (hosts, detector) = (KeyedSemaphore::<String>::new(2), Detector::new());
     let (x, y) = (detector.party("x"), detector.party("y"));
     let _x = block_on(x.acquire(hosts.acquire("host"))).unwrap();
@@ -113,7 +113,7 @@ fn permits_that_only_those_have_who_wait_are_deadlocked() {
 }
 
 #[test]
-fn who_is_not_tracked_raises_no_alarm() {
+fn an_untracked_caller_causes_no_report() {
     let (locks, detector) = (KeyedMutex::<u64>::new(), Detector::new());
     let (x, other) = (detector.party("x"), Detector::new().party("of another detector"));
     let _one = block_on(x.acquire(locks.lock(&1))).unwrap();
@@ -124,7 +124,7 @@ fn who_is_not_tracked_raises_no_alarm() {
 }
 
 #[test]
-fn what_is_released_cancelled_or_taken_out_is_no_edge_any_more() {
+fn a_released_cancelled_or_extracted_guard_is_no_longer_an_edge() {
     let (locks, detector) = (KeyedMutex::<u64>::new(), Detector::new());
     let (x, y) = (detector.party("x"), detector.party("y"));
     let one = block_on(x.acquire(locks.lock(&1))).unwrap();
@@ -134,12 +134,12 @@ fn what_is_released_cancelled_or_taken_out_is_no_edge_any_more() {
         assert!(poll(waiting.as_mut()).is_pending());
         assert!(block_on(y.acquire(locks.lock(&1))).is_err());
     }
-    // x waits no more.
+    // Party x no longer waits.
     let mut waiting = pin!(y.acquire(locks.lock(&1)));
     assert!(poll(waiting.as_mut()).is_pending());
     let one = one.into_inner();
     let mut untracked = pin!(x.acquire(locks.lock(&2)));
-    assert!(poll(untracked.as_mut()).is_pending(), "x holds nothing that is tracked");
+    assert!(poll(untracked.as_mut()).is_pending(), "x holds no tracked guard");
     drop(one);
     assert!(poll(waiting.as_mut()).is_ready());
     drop(two);
@@ -159,7 +159,7 @@ fn holds_are_known_after_their_party_is_dropped() {
 }
 
 #[test]
-fn a_party_that_gets_in_and_so_closes_a_circle_fails_where_it_waits() {
+fn a_party_whose_acquisition_closes_a_cycle_fails_in_its_waiting_request() {
     let (locks, detector) = (KeyedMutex::<u64>::new(), Detector::new());
     let (a, b) = (detector.party("a"), detector.party("b"));
     let _one = block_on(b.acquire(locks.lock(&1))).unwrap();
@@ -168,16 +168,16 @@ fn a_party_that_gets_in_and_so_closes_a_circle_fails_where_it_waits() {
     let mut of_b = pin!(b.acquire(locks.lock(&2)));
     assert!(poll(first.as_mut()).is_pending() && poll(of_b.as_mut()).is_pending());
     drop(other);
-    // It passes b, which has been woken and has not come.
+    // Party a passes b, which has been woken and not polled since.
     let second = block_on(a.acquire(locks.lock(&2))).unwrap();
-    let Poll::Ready(Err(deadlock)) = poll(first.as_mut()) else { panic!("it has failed") };
+    let Poll::Ready(Err(deadlock)) = poll(first.as_mut()) else { panic!("the request has not failed") };
     assert_eq!(deadlock.to_string(), "a waits for 1, which b holds; b waits for 2, which a holds");
     drop(second);
     assert!(poll(of_b.as_mut()).is_ready());
 }
 
 #[test]
-fn a_limit_that_is_reached_already_is_no_deadlock() {
+fn a_limit_already_reached_is_no_deadlock() {
     let (locks, detector) = (KeyedMutex::<u64>::new(), Detector::new());
     let party = detector.party("x");
     let _held = block_on(party.acquire(locks.lock(&1))).unwrap();
@@ -188,7 +188,7 @@ fn a_limit_that_is_reached_already_is_no_deadlock() {
 }
 
 #[test]
-fn two_who_upgrade_what_the_other_reads_are_told() {
+fn two_upgrades_that_wait_for_each_others_readers_are_reported() {
     let (pages, detector) = (KeyedRwLock::<u64>::new(), Detector::new());
     let (x, y) = (detector.party("x"), detector.party("y"));
     let (one, _other) =
@@ -204,9 +204,10 @@ fn two_who_upgrade_what_the_other_reads_are_told() {
     assert!(poll(waiting.as_mut()).is_ready());
 }
 
-/// When a writer has left, the readers that wait get in before the next writer: no order of the queue's is enough to tell.
+/// When a writer leaves, the waiting readers are admitted before the next writer: the order of the queue alone does
+/// not tell who waits for whom.
 #[test]
-fn readers_get_in_before_the_writer_at_the_head_when_a_writer_leaves() {
+fn readers_are_admitted_before_the_writer_at_the_head_when_a_writer_leaves() {
     for fairness in [Fairness::Adaptive, Fairness::Bounded(0), Fairness::Fifo] {
         let pages = KeyedRwLock::<String>::builder().fairness(fairness).build();
         let (locks, detector) = (KeyedMutex::<String>::new(), Detector::new());
@@ -218,7 +219,9 @@ fn readers_get_in_before_the_writer_at_the_head_when_a_writer_leaves() {
         assert!(poll(first.as_mut()).is_pending() && poll(second.as_mut()).is_pending());
         let mut reader = pin!(q.acquire(pages.read("page")));
         if fairness == Fairness::Fifo {
-            let Poll::Ready(Err(deadlock)) = poll(reader.as_mut()) else { panic!("p goes first, and keeps it") };
+            let Poll::Ready(Err(deadlock)) = poll(reader.as_mut()) else {
+                panic!("p is served first and keeps the page")
+            };
             assert_eq!(
                 deadlock.to_string(),
                 "q waits for \"page\", which p waits for before it; p waits for \"lock\", which q holds"
@@ -227,15 +230,16 @@ fn readers_get_in_before_the_writer_at_the_head_when_a_writer_leaves() {
         }
         assert!(poll(reader.as_mut()).is_pending(), "{fairness:?}");
         drop(writer);
-        let Poll::Ready(Ok(read)) = poll(reader.as_mut()) else { panic!("its phase has begun") };
+        let Poll::Ready(Ok(read)) = poll(reader.as_mut()) else { panic!("the readers' phase has begun") };
         drop((read, lock));
         assert!(poll(first.as_mut()).is_ready() && poll(second.as_mut()).is_ready());
     }
 }
 
-/// The same, seen by the writer: it waits for a reader who will go before it, and who waits for it.
+/// The same from the writer's side: it waits for a reader that will be admitted before it and that waits for one of
+/// its locks.
 #[test]
-fn a_writer_waits_for_readers_who_came_later_and_get_in_before_it() {
+fn a_writer_waits_for_later_readers_that_are_admitted_before_it() {
     let pages = KeyedRwLock::<String>::new();
     let (locks, detector) = (KeyedMutex::<String>::new(), Detector::new());
     let (p, q) = (detector.party("p"), detector.party("q"));
@@ -245,19 +249,19 @@ fn a_writer_waits_for_readers_who_came_later_and_get_in_before_it() {
     assert!(poll(writer.as_mut()).is_pending());
     let mut reader = pin!(p.acquire(pages.read("page")));
     assert!(poll(reader.as_mut()).is_pending());
-    let Poll::Ready(Err(deadlock)) = poll(pin!(p.acquire(locks.lock("lock")))) else { panic!("it is a circle") };
+    let Poll::Ready(Err(deadlock)) = poll(pin!(p.acquire(locks.lock("lock")))) else { panic!("this closes a cycle") };
     assert_eq!(
         deadlock.to_string(),
         "p waits for \"lock\", which q holds; q waits for \"page\", which p waits for before it"
     );
     drop(held);
-    let Poll::Ready(Ok(read)) = poll(reader) else { panic!("its phase has begun") };
+    let Poll::Ready(Ok(read)) = poll(reader) else { panic!("the readers' phase has begun") };
     drop(read);
     assert!(poll(writer.as_mut()).is_ready());
 }
 
 #[test]
-fn who_asks_again_for_what_it_holds_asks_again_whoever_stands_between() {
+fn a_reentry_is_reported_even_behind_another_waiter() {
     let pages = KeyedRwLock::<String>::builder().fairness(Fairness::Bounded(0)).build();
     let detector = Detector::new();
     let (reader, writer) = (detector.party("reader"), detector.party("writer"));
@@ -273,7 +277,7 @@ fn who_asks_again_for_what_it_holds_asks_again_whoever_stands_between() {
 }
 
 #[test]
-fn what_was_granted_before_the_future_was_given_is_got_whatever_the_limit() {
+fn a_key_granted_before_the_detector_got_the_future_is_acquired_despite_the_limit() {
     let locks = KeyedMutex::<u64>::builder().fairness(Fairness::Fifo).build();
     let detector = Detector::new();
     let party = detector.party("x");
@@ -282,7 +286,7 @@ fn what_was_granted_before_the_future_was_given_is_got_whatever_the_limit() {
         let mut queued = Box::pin(locks.lock(&1));
         assert!(poll(queued.as_mut()).is_pending());
         let queued = *Pin::into_inner(queued);
-        drop(held); // it is granted
+        drop(held); // the queued request is granted the key
         let got = if blocking {
             party.try_acquire_for(queued, std::time::Duration::ZERO).unwrap().is_some()
         } else {
@@ -293,10 +297,10 @@ fn what_was_granted_before_the_future_was_given_is_got_whatever_the_limit() {
     assert!(locks.is_empty());
 }
 
-/// A waker that asks the detector something whenever it is cloned, woken or dropped: under the detector's lock that would never end.
+/// A waker that calls the detector when it is woken or dropped: under the detector's lock that would deadlock.
 struct Asks {
     detector: Detector,
-    /// When it is woken.
+    /// Whether it panics when it is woken.
     panics: bool,
 }
 
@@ -350,9 +354,10 @@ fn wakers_run_outside_the_lock_of_the_detector() {
     assert!(pages.is_empty());
 }
 
-/// Who gets in may make another request fail, whose waker panics: what was got is released, and no record of it is left.
+/// An acquisition makes another request fail, whose waker panics: the acquired hold is released, and no record of it
+/// is left.
 #[test]
-fn a_panic_of_a_waker_leaves_no_hold_and_no_record_of_one() {
+fn a_panicking_waker_leaves_no_hold_and_no_record_of_one() {
     let (locks, detector) = (KeyedMutex::<u64>::new(), Detector::new());
     let (a, b) = (detector.party("a"), detector.party("b"));
     let one = block_on(b.acquire(locks.lock(&1))).unwrap();
@@ -363,7 +368,7 @@ fn a_panic_of_a_waker_leaves_no_hold_and_no_record_of_one() {
     assert!(poll_by(first.as_mut(), asks(&detector, true)).is_pending());
     assert!(poll(of_b.as_mut()).is_pending() && poll(second.as_mut()).is_pending());
     drop(other);
-    // It passes b, which has been woken and has not come.
+    // Party a passes b, which has been woken and not polled since.
     let poll_second = std::panic::AssertUnwindSafe(|| poll(second.as_mut()).is_ready());
     assert!(std::panic::catch_unwind(poll_second).is_err());
     assert!(matches!(poll(first), Poll::Ready(Err(_))));
@@ -374,7 +379,8 @@ fn a_panic_of_a_waker_leaves_no_hold_and_no_record_of_one() {
     assert!(poll(again).is_ready());
 }
 
-/// Threads and tasks that move money between accounts, which they lock one after the other. Returns how often that was a deadlock.
+/// Threads and tasks that move money between accounts, which they lock one after another. Returns the number of
+/// deadlocks.
 fn transfers(sorted: bool) -> usize {
     use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
     const ACCOUNTS: usize = 5;
@@ -395,7 +401,7 @@ fn transfers(sorted: bool) -> usize {
                 _ => block_on(party.acquire(locks.lock(&key))),
             };
             loop {
-                let one = acquire(first).expect("it holds nothing");
+                let one = acquire(first).expect("a party that holds nothing cannot deadlock");
                 std::thread::yield_now();
                 let Ok(two) = acquire(second) else {
                     deadlocks.fetch_add(1, Relaxed);
@@ -403,7 +409,7 @@ fn transfers(sorted: bool) -> usize {
                     std::thread::yield_now();
                     continue;
                 };
-                // Not one step: only who holds the account may do so.
+                // In two steps: only the holder of the account may do so.
                 let amount = accounts[from].load(Relaxed).min(7);
                 accounts[from].store(accounts[from].load(Relaxed) - amount, Relaxed);
                 accounts[to].store(accounts[to].load(Relaxed) + amount, Relaxed);
@@ -419,17 +425,17 @@ fn transfers(sorted: bool) -> usize {
 }
 
 #[test]
-fn threads_that_lock_in_any_order_and_try_again_finish() {
+fn threads_that_lock_in_any_order_and_retry_finish() {
     transfers(false);
 }
 
 #[test]
-fn threads_that_lock_in_one_order_are_never_told_of_a_deadlock() {
+fn threads_that_lock_in_one_order_get_no_deadlock_report() {
     assert_eq!(transfers(true), 0);
 }
 
 #[test]
-fn who_holds_some_permits_and_asks_for_more_is_told_of_the_others_that_keep_it_out() {
+fn a_holder_of_permits_that_requests_more_gets_a_report_of_the_other_holders() {
     let (hosts, detector) = (KeyedSemaphore::<String>::new(4), Detector::new());
     let (x, y) = (detector.party("x"), detector.party("y"));
     let two = block_on(x.acquire(hosts.acquire_n("host", 2))).unwrap();
@@ -440,13 +446,13 @@ fn who_holds_some_permits_and_asks_for_more_is_told_of_the_others_that_keep_it_o
     assert_eq!(deadlock.to_string(), "y waits for \"host\", which x holds; x waits for \"host\", which y holds");
     drop(one);
     assert!(poll(waiting.as_mut()).is_ready());
-    // Here nobody else is needed.
+    // Here no other party is involved.
     let deadlock = block_on(x.acquire(hosts.acquire_n("host", 3))).unwrap_err();
     assert_eq!(deadlock.to_string(), "x waits for \"host\", which x holds");
     drop(two);
 }
 
-/// Counts how often it is woken.
+/// Counts its wake-ups.
 #[derive(Default)]
 struct Wakes(AtomicUsize);
 
@@ -477,7 +483,7 @@ fn a_request_that_fails_wakes_the_waker_of_its_last_poll() {
 }
 
 #[test]
-fn a_request_that_has_failed_holds_nothing_even_if_it_is_granted_its_key() {
+fn a_failed_request_holds_nothing_even_if_it_is_granted_its_key() {
     let (locks, detector) = (KeyedMutex::<u64>::new(), Detector::new());
     let [a, b, c] = ["a", "b", "c"].map(|name| detector.party(name));
     let one = block_on(b.acquire(locks.lock(&1))).unwrap();
@@ -492,7 +498,7 @@ fn a_request_that_has_failed_holds_nothing_even_if_it_is_granted_its_key() {
     let mut third = pin!(a.acquire(locks.lock(&3)));
     assert!(poll(third.as_mut()).is_pending());
     let mut of_c = pin!(c.acquire(locks.lock(&1)));
-    assert!(poll(of_c.as_mut()).is_pending(), "the failed request is going to pass the key on");
+    assert!(poll(of_c.as_mut()).is_pending(), "the failed request will pass the key on");
     assert!(matches!(poll(first.as_mut()), Poll::Ready(Err(_))));
     assert!(poll(of_c.as_mut()).is_ready());
 }
@@ -506,12 +512,12 @@ fn an_upgrade_that_waits_for_another_party_is_no_reentry() {
     let _reader = block_on(y.acquire(pages.read(&2))).unwrap();
     let mut of_y = pin!(y.acquire(locks.lock(&1)));
     assert!(poll(of_y.as_mut()).is_pending());
-    let Err((deadlock, _editor)) = block_on(editor.upgrade()) else { panic!("it closes a circle") };
+    let Err((deadlock, _editor)) = block_on(editor.upgrade()) else { panic!("this closes a cycle") };
     assert!(!deadlock.is_reentry());
 }
 
 #[test]
-fn permits_that_were_merged_count_together() {
+fn merged_permits_count_together() {
     let (locks, hosts, detector) = (KeyedMutex::<u64>::new(), KeyedSemaphore::<u64>::new(3), Detector::new());
     let (x, y) = (detector.party("x"), detector.party("y"));
     let mut permits = block_on(x.acquire(hosts.acquire(&1))).unwrap();
@@ -525,7 +531,7 @@ fn permits_that_were_merged_count_together() {
 
 /// The limit may have taken its time, or released the very lock.
 #[test]
-fn at_a_limit_that_is_reached_at_once_the_key_is_tried_again() {
+fn the_key_is_tried_once_more_when_the_limit_is_reached() {
     let (locks, detector) = (KeyedMutex::<u64>::new(), Detector::new());
     let party = detector.party("party");
     let held = locks.try_lock(&1).unwrap();
@@ -534,9 +540,10 @@ fn at_a_limit_that_is_reached_at_once_the_key_is_tried_again() {
     assert!(locks.is_empty());
 }
 
-/// Who gets a key at once, before one that has been woken for it, may close a circle with another request of its own.
+/// A party that acquires a key at once, before a waiter that was woken for it, may close a cycle with another request
+/// of its own.
 #[test]
-fn who_gets_in_before_a_waiter_closes_a_circle_with_its_other_request() {
+fn passing_a_waiter_can_close_a_cycle_with_another_request_of_the_same_party() {
     for has_limit in [false, true] {
         let locks = KeyedMutex::<u64>::builder().fairness(Fairness::Barging).build();
         let detector = Detector::new();
@@ -546,12 +553,12 @@ fn who_gets_in_before_a_waiter_closes_a_circle_with_its_other_request() {
         let mut of_q = pin!(q.acquire(locks.lock(&2)));
         let mut of_p = pin!(p.acquire(locks.lock(&1)));
         assert!(poll(of_q.as_mut()).is_pending() && poll(of_p.as_mut()).is_pending());
-        drop(two); // q is woken, and does not come yet
+        drop(two); // q is woken and not polled yet
         let two = match has_limit {
             true => block_on(p.acquire(locks.lock(&2)).until(std::future::pending::<()>())).unwrap(),
             false => block_on(p.acquire(locks.lock(&2))).unwrap(),
         };
-        let Poll::Ready(Err(deadlock)) = poll(of_p.as_mut()) else { panic!("it waits for ever") };
+        let Poll::Ready(Err(deadlock)) = poll(of_p.as_mut()) else { panic!("the request waits for ever") };
         assert_eq!(deadlock.to_string(), "p waits for 1, which q holds; q waits for 2, which p holds");
         assert!(poll(of_q.as_mut()).is_pending());
         drop(two);
@@ -560,9 +567,9 @@ fn who_gets_in_before_a_waiter_closes_a_circle_with_its_other_request() {
     }
 }
 
-/// Before it has been polled, too.
+/// Even before the failed request is polled.
 #[test]
-fn a_party_whose_request_has_failed_does_not_wait_for_it() {
+fn a_party_does_not_wait_for_its_failed_request() {
     let locks = KeyedMutex::<u64>::builder().fairness(Fairness::Barging).build();
     let hosts = KeyedSemaphore::<u64>::new(2);
     let detector = Detector::new();
@@ -576,18 +583,18 @@ fn a_party_whose_request_has_failed_does_not_wait_for_it() {
     assert!(poll(of_p.as_mut()).is_pending());
     assert!(of_q.iter_mut().all(|request| poll(request.as_mut()).is_pending()));
     drop(two);
-    let two = block_on(p.acquire(locks.lock(&2))).unwrap(); // so p's request for 1 has failed
+    let two = block_on(p.acquire(locks.lock(&2))).unwrap(); // so p's request for 1 fails
     let mut of_z = pin!(z.acquire(hosts.acquire(&4)));
-    assert!(poll(of_z.as_mut()).is_pending(), "p waits for nothing, and may give back its permit");
+    assert!(poll(of_z.as_mut()).is_pending(), "p waits for nothing and may return its permit");
     assert!(matches!(poll(of_p.as_mut()), Poll::Ready(Err(_))));
     drop((two, both));
     assert!(poll(of_z.as_mut()).is_ready());
     drop((one, three));
 }
 
-/// What a request that has failed was granted goes to the next in the queue, and not to whoever comes first.
+/// A hold that was granted to a failed request goes to the next waiter, and not to the first newcomer.
 #[test]
-fn what_was_granted_to_a_request_that_has_failed_is_passed_on() {
+fn a_hold_granted_to_a_failed_request_is_passed_on() {
     let locks = KeyedMutex::<u64>::builder().fairness(Fairness::Barging).build();
     let detector = Detector::new();
     let [p, q] = ["p", "q"].map(|name| detector.party(name));
@@ -598,7 +605,7 @@ fn what_was_granted_to_a_request_that_has_failed_is_passed_on() {
     let mut of_q = pin!(q.acquire(locks.lock(&2)));
     assert!(poll(of_p.as_mut()).is_pending() && poll(next.as_mut()).is_pending() && poll(of_q.as_mut()).is_pending());
     drop(two);
-    let two = block_on(p.acquire(locks.lock(&2))).unwrap(); // so p's request for 1 has failed
+    let two = block_on(p.acquire(locks.lock(&2))).unwrap(); // so p's request for 1 fails
     one.unlock_fair();
     assert!(matches!(poll(of_p.as_mut()), Poll::Ready(Err(_))));
     assert!(locks.try_lock(&1).is_none());

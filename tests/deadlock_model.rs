@@ -1,8 +1,8 @@
-//! Random schedules of parties, and of others, against a model of what a deadlock is.
+//! Random schedules of parties and of untracked callers, against a model of deadlocks.
 //!
-//! The model knows who holds and who waits, in which order they began to wait, and the policy; not what the detector knows. It says of
-//! each request that begins to wait whether it is deadlocked. And when a schedule is over, everything is released by whoever does not
-//! wait, over and over: then nobody may be left.
+//! The model knows the holders, the waiters in the order in which they began to wait, and the policy, but not the
+//! detector's state. It predicts for each request that begins to wait whether it is deadlocked. At the end of a
+//! schedule, all parties that do not wait release their holds, again and again: then no request may be left.
 
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
@@ -48,12 +48,13 @@ struct Wait {
     of: Option<usize>,
 }
 
-/// Who holds and who waits. The waits are in the order in which they began.
+/// The holds, and the waits in the order in which they began.
 #[derive(Clone, Default, Debug)]
 struct Model {
     holds: BTreeMap<usize, Held>,
     waits: BTreeMap<usize, Wait>,
-    /// The writers among them before whom an upgradable reader that came later has got in with readers: that happens once.
+    /// The waiting writers that an upgradable reader which came later has passed in a readers' phase: that happens
+    /// once.
     passed: BTreeSet<usize>,
 }
 
@@ -80,14 +81,15 @@ impl Model {
         self.holds.insert(of.unwrap_or(id), Held { who, entry, access });
     }
 
-    /// An upgradable reader that has waited gets in, or would. `false` if the writer that came before it has been passed before.
+    /// Records that an upgradable reader which has waited is admitted. Returns false if the writer that came before
+    /// it was passed already.
     fn passes(&mut self, id: usize, entry: Entry) -> bool {
         let is_writer = |wait: &Wait| wait.entry == entry && wait.access == Write && wait.of.is_none();
         let writer = self.waits.range(..id).find(|(_, wait)| is_writer(wait)).map(|(id, _)| *id);
         writer.is_none_or(|writer| self.passed.insert(writer))
     }
 
-    /// The queue of an entry lets in; `phase` if a writer has left just now.
+    /// Admits waiters of an entry; `phase` if a writer has just left.
     fn serve(&mut self, entry: Entry, fairness: Fairness, phase: bool) {
         let queue = || self.waits.iter().filter(|(_, wait)| wait.entry == entry).map(|(id, wait)| (*id, *wait));
         let mut queue = queue().collect::<Vec<_>>();
@@ -117,7 +119,7 @@ impl Model {
         }
     }
 
-    /// The requests that wait for ever, though all release who do not wait.
+    /// The requests that wait for ever even if every party that does not wait releases its holds.
     fn deadlocked(&self, fairness: Fairness) -> BTreeSet<usize> {
         let mut model = self.clone();
         loop {
@@ -167,8 +169,8 @@ struct World {
     guards: BTreeMap<usize, Guard>,
     requests: BTreeMap<usize, (Request, Arc<Woken>)>,
     next: usize,
-    /// A circle lies ahead that will be closed by a grant, and is found then: somebody has upgraded, or left the queue, or is a reader
-    /// with whom an upgradable one gets in, and so changed the order in which others do.
+    /// Whether a cycle may exist that is only closed, and found, by a later grant: an upgrade, a cancellation, or a
+    /// reader that enables an upgradable reader to be admitted has changed the order of service.
     ahead: bool,
     failures: usize,
 }
@@ -229,7 +231,7 @@ impl World {
         self.begin_request(Wait { who, entry, access, of: None }, request);
     }
 
-    /// Polls a request for the first time. It fails if it would be deadlocked, and only then.
+    /// Polls a request for the first time. It must fail if it would be deadlocked, and only then.
     fn begin_request(&mut self, wait: Wait, request: Request) {
         let id = self.next;
         self.next += 1;
@@ -244,7 +246,8 @@ impl World {
             }
             Some(Err(deadlock)) => {
                 let was = |model: &Model| format!("{model:?}");
-                // Not known here: an upgradable reader that has passed the writer at the head once does not again.
+                // Not modelled here: an upgradable reader that has passed the writer at the head once does not pass
+                // it again.
                 let once = wait.access == Upgradable && !stuck.is_empty();
                 assert!(stuck.contains(&id) || once, "{id} is not deadlocked: {:?} {deadlock}", before.1);
                 assert_eq!((self.statuses(), was(&self.model)), (before.0, was(&before.1)));
@@ -257,7 +260,7 @@ impl World {
         self.settle();
     }
 
-    /// `None` if it waits on.
+    /// Returns `None` if the request still waits.
     fn poll(&mut self, id: usize, has_waited: bool) -> Option<Result<(), Deadlock>> {
         let Wait { entry, access, .. } = self.model.waits[&id];
         let (request, woken) = self.requests.get_mut(&id).unwrap();
@@ -284,21 +287,21 @@ impl World {
         }
     }
 
-    /// Whoever has been woken comes.
+    /// Polls all woken requests.
     fn settle(&mut self) {
         while let Some(id) = self.requests.iter().find(|(_, (_, woken))| woken.0.load(Relaxed)).map(|(id, _)| *id) {
-            self.come(id);
+            self.poll_woken(id);
         }
         let stuck = self.model.deadlocked(self.fairness);
         self.ahead &= !stuck.is_empty();
         assert!(stuck.is_empty() || self.ahead, "{stuck:?} are deadlocked: {:?}", self.model);
     }
 
-    fn come(&mut self, id: usize) {
+    fn poll_woken(&mut self, id: usize) {
         let (wait, then) = (self.model.waits[&id], self.model.clone());
         if let Some(Err(deadlock)) = self.poll(id, true) {
             self.ahead = true;
-            // It failed when its party got in elsewhere, of which more than one request is needed.
+            // It failed because its party acquired another key, which takes a second request.
             let who = wait.who.unwrap();
             let others =
                 self.model.waits.values().map(|wait| wait.who).chain(self.model.holds.values().map(|held| held.who));
@@ -323,7 +326,7 @@ impl World {
         self.settle();
     }
 
-    /// Upgrade, downgrade, or split.
+    /// Upgrades, downgrades or splits a guard.
     fn change(&mut self, id: usize, how: u8) {
         let Some(guard) = self.guards.remove(&id) else { return };
         self.ahead = true;
@@ -357,7 +360,7 @@ impl World {
         self.settle();
     }
 
-    /// All release who do not wait, until nobody is left.
+    /// Releases the holds of all that do not wait, until no request is left.
     fn end(mut self) {
         loop {
             let leaves = |held: &Held| held.who.is_none_or(|who| !self.model.waits_somewhere(who));
@@ -369,7 +372,7 @@ impl World {
     }
 }
 
-/// Each link is of a party that waits for this key, and the next holds it, or waits for it as well.
+/// Checks that in each link a party waits for this key, and the next party holds it, or waits for it, too.
 fn check_report(model: &Model, failed: Wait, deadlock: &Deadlock) {
     let links = deadlock.cycle();
     assert_eq!(links[0].party(), name(failed.who.unwrap()));
@@ -397,7 +400,7 @@ enum Op {
     Change(usize, u8),
 }
 
-/// `single`: who waits does nothing else.
+/// With `single`, a party that waits makes no other request.
 fn run(fairness: Fairness, single: bool, ops: &[Op]) -> usize {
     let mut world = World::new(fairness);
     fn pick<T>(map: &BTreeMap<usize, T>, n: usize) -> Option<usize> {
@@ -417,7 +420,7 @@ fn run(fairness: Fairness, single: bool, ops: &[Op]) -> usize {
             }
             Op::Come(n) => {
                 let Some(id) = pick(&world.requests, n) else { continue };
-                world.come(id);
+                world.poll_woken(id);
                 world.settle();
             }
             Op::Change(n, how) => {
@@ -487,9 +490,9 @@ proptest! {
     }
 }
 
-/// An upgradable reader gets in with a phase before a writer that came earlier: once.
+/// An upgradable reader passes a writer that came earlier in one phase only.
 #[test]
-fn a_writer_that_was_passed_once_gets_in_before_the_next() {
+fn a_writer_that_was_passed_once_is_not_passed_again() {
     let ops = [
         Op::Begin(Some(1), (0, 0), Write),
         Op::Begin(None, (1, 1), Write),
@@ -506,9 +509,10 @@ fn a_writer_that_was_passed_once_gets_in_before_the_next() {
     }
 }
 
-/// Who upgrades and leaves has given up its upgradable hold, too, when a phase begins behind it.
+/// An upgrade that is granted and released has also released its upgradable hold by the time a phase begins behind
+/// it.
 #[test]
-fn an_upgradable_reader_behind_an_upgrade_gets_in_with_its_phase() {
+fn an_upgradable_reader_behind_an_upgrade_is_admitted_in_its_phase() {
     let ops = [
         Op::Begin(Some(1), (0, 0), Write),
         Op::Begin(Some(2), (1, 0), Read),

@@ -1,7 +1,7 @@
-//! The guarantees that the crate's page makes, each with a test named after it. Guarantee 4 (phase fairness) is in `rwlock.rs`,
-//! guarantee 5 (user code outside the locks) has more in `wakers.rs` and `keys.rs`, 8 (memory follows use) and 9 (no allocation)
-//! are in `allocations.rs`. `model`, `stress.rs`, `linearizability`, and `loom.rs` and `shuttle` in `checks/tests`, try to break
-//! 1 to 4 by other means.
+//! The guarantees of the crate's front page, each with a test named after it. More tests: guarantee 4 (phase
+//! fairness) in `rwlock.rs`; 5 (user code outside the locks) in `wakers.rs` and `keys.rs`; 8 (memory follows use) and
+//! 9 (no allocation) in `allocations.rs`. `model`, `stress.rs`, `linearizability`, and `loom.rs` and `shuttle` in
+//! `checks/tests`, try to break 1 to 4 by other means.
 
 mod common;
 
@@ -21,7 +21,7 @@ use keylatch::{Fairness, KeyedMutex, KeyedRwLock};
 const ALL: [Fairness; 5] =
     [Fairness::Adaptive, Fairness::Bounded(0), Fairness::Bounded(16), Fairness::Fifo, Fairness::Barging];
 
-/// A counter that only exclusion keeps right: it is read, and written back later.
+/// A counter that is correct only under mutual exclusion: it is read and written back later.
 #[derive(Default)]
 struct Unguarded(AtomicUsize);
 
@@ -84,10 +84,10 @@ fn guarantee_1_mutual_exclusion_for_every_mix_of_forms() {
 }
 
 #[test]
-fn guarantee_2_no_entry_outlives_its_last_user_whatever_happened() {
+fn guarantee_2_no_entry_outlives_its_last_user() {
     for fairness in ALL {
         let locks = KeyedMutex::<u64>::builder().fairness(fairness).build();
-        // Cancelled late: after the key was handed over, or freed and the waiter woken.
+        // Cancelled late: after the key was handed over, or was free and the waiter woken.
         let guard = locks.try_lock(&7).unwrap();
         let mut waiters: Vec<_> = (0..1000).map(|_| locks.lock(&7)).collect();
         waiters.iter_mut().for_each(pending);
@@ -114,15 +114,15 @@ fn guarantee_2_no_entry_outlives_its_last_user_whatever_happened() {
 }
 
 #[test]
-fn guarantee_2_a_waiter_that_is_cancelled_after_the_hand_over_passes_it_on() {
+fn guarantee_2_a_waiter_cancelled_after_the_hand_off_passes_the_key_on() {
     for fairness in ALL {
         let locks = KeyedMutex::<u64>::builder().fairness(fairness).build();
         let guard = locks.try_lock(&7).unwrap();
         let mut waiters: Vec<_> = (0..3).map(|_| locks.lock(&7)).collect();
         waiters.iter_mut().for_each(pending);
         guard.unlock_fair();
-        drop(waiters.remove(0)); // had it
-        assert!(locks.try_lock(&7).is_none(), "{fairness:?}: it is the next one's, and no newcomer's");
+        drop(waiters.remove(0)); // the waiter that was handed the key
+        assert!(locks.try_lock(&7).is_none(), "{fairness:?}: a newcomer acquired the key before the next waiter");
         let guard = ready(waiters.remove(0));
         pending(&mut waiters[0]);
         drop(guard);
@@ -131,8 +131,9 @@ fn guarantee_2_a_waiter_that_is_cancelled_after_the_hand_over_passes_it_on() {
     }
 }
 
-/// A newcomer takes the free key, again and again, until it is refused: so often. The waiter is not polled, or comes each time.
-fn passes(fairness: Fairness, comes: bool) -> u16 {
+/// Takes the free key again and again as a newcomer until it is refused. Returns the number of successes. The waiter
+/// is polled each time, or never.
+fn passes(fairness: Fairness, polls_head: bool) -> u16 {
     let locks = KeyedMutex::<u64>::builder().fairness(fairness).build();
     let mut guard = locks.try_lock(&7);
     let mut head = locks.lock(&7);
@@ -145,8 +146,8 @@ fn passes(fairness: Fairness, comes: bool) -> u16 {
             break;
         }
         passed += 1;
-        if comes {
-            pending(&mut head); // woken, too late: it keeps its place
+        if polls_head {
+            pending(&mut head); // woken, but too late: it keeps its place
         }
     }
     drop(guard);
@@ -166,7 +167,7 @@ fn guarantee_3_at_most_n_later_requests_pass_a_waiter_at_the_head() {
 }
 
 #[test]
-fn guarantee_3_by_default_a_waiter_that_has_come_in_vain_four_times_is_next() {
+fn guarantee_3_by_default_a_waiter_is_next_after_four_failed_attempts() {
     assert_eq!(passes(Fairness::Adaptive, true), 4);
 }
 
@@ -176,7 +177,7 @@ fn guarantee_3_by_default_an_idle_future_keeps_nobody_out() {
 }
 
 #[test]
-fn guarantee_3_by_default_those_behind_an_idle_future_are_woken_by_the_next_release() {
+fn guarantee_3_by_default_the_next_release_wakes_the_waiter_behind_an_idle_future() {
     let locks = KeyedMutex::<u64>::new();
     let guard = locks.try_lock(&7).unwrap();
     let (mut idle, mut behind) = (locks.lock(&7), locks.lock(&7));
@@ -190,7 +191,7 @@ fn guarantee_3_by_default_those_behind_an_idle_future_are_woken_by_the_next_rele
     drop(ready(&mut behind));
 }
 
-/// A task that comes only when it was woken.
+/// A task that is polled only when it was woken.
 struct Task<F> {
     future: Pin<Box<F>>,
     bell: Arc<Bell>,
@@ -198,7 +199,7 @@ struct Task<F> {
 }
 
 impl<F: Future> Task<F> {
-    /// It asks for what is held.
+    /// Creates a task that waits for a held key.
     fn waiting(future: F) -> Self {
         let (bell, waker) = Bell::new();
         let mut task = Task { future: Box::pin(future), bell, waker };
@@ -210,8 +211,8 @@ impl<F: Future> Task<F> {
         self.bell.take() > 0
     }
 
-    /// What it gets when it comes, if it was woken.
-    fn comes(&mut self) -> Option<F::Output> {
+    /// Polls the task if it was woken. Returns its output if it is ready.
+    fn poll_if_woken(&mut self) -> Option<F::Output> {
         if !self.was_woken() {
             return None;
         }
@@ -223,17 +224,17 @@ impl<F: Future> Task<F> {
 }
 
 #[test]
-fn guarantee_3_by_default_what_is_given_up_is_not_kept_for_an_idle_future() {
+fn guarantee_3_by_default_a_hold_that_is_given_up_is_not_kept_for_an_idle_future() {
     let locks = KeyedMutex::<u64>::new();
     let guard = locks.try_lock(&7).unwrap();
     let idle = Task::waiting(locks.lock(&7));
     let mut other = Task::waiting(locks.lock(&7));
     drop(guard);
-    // The other one is handed the key when it has come in vain four times, and is dropped before it comes for it.
+    // The other waiter is handed the key after four failed attempts, and is dropped before it takes it.
     while let Some(guard) = locks.try_lock(&7) {
         drop(guard);
         let Some(_guard) = locks.try_lock(&7) else { break };
-        assert!(other.comes().is_none());
+        assert!(other.poll_if_woken().is_none());
     }
     drop(other);
     assert!(locks.try_lock(&7).is_some(), "{:?}", locks.status(&7));
@@ -255,12 +256,12 @@ fn guarantee_3_by_default_a_writer_behind_an_idle_one_is_not_starved_by_readers(
     }
     assert_eq!(passed, 16);
     drop(reader);
-    drop(writer.comes().expect("it is next"));
+    drop(writer.poll_if_woken().expect("the writer was not next"));
     drop(idle);
 }
 
 #[test]
-fn guarantee_3_by_default_an_upgradable_reader_behind_an_idle_future_is_next_after_four_visits() {
+fn guarantee_3_by_default_an_upgradable_reader_behind_an_idle_future_is_next_after_four_failed_attempts() {
     let locks = KeyedRwLock::<u64>::new();
     let mut holds = locks.try_upgradable_read(&7);
     let idle = Task::waiting(locks.write(&7));
@@ -273,9 +274,9 @@ fn guarantee_3_by_default_an_upgradable_reader_behind_an_idle_future_is_next_aft
             break;
         }
         passed += 1;
-        assert!(reader.comes().is_none() && passed < 100);
+        assert!(reader.poll_if_woken().is_none() && passed < 100);
     }
-    drop(reader.comes().expect("it was handed the key"));
+    drop(reader.poll_if_woken().expect("the reader was not handed the key"));
     drop(idle);
 }
 
@@ -291,7 +292,7 @@ fn guarantee_3_by_default_an_idle_upgradable_reader_alone_keeps_nobody_out() {
 }
 
 #[test]
-fn under_barging_a_reader_before_the_first_writer_is_woken_whoever_came_in_vain_after_it() {
+fn under_barging_a_reader_before_the_first_writer_is_woken_despite_failed_attempts_behind_it() {
     let locks = KeyedRwLock::<u64>::builder().fairness(Fairness::Barging).build();
     let writer = locks.try_write(&7).unwrap();
     let mut first = Task::waiting(locks.read(&7));
@@ -301,9 +302,11 @@ fn under_barging_a_reader_before_the_first_writer_is_woken_whoever_came_in_vain_
         drop(locks.try_write(&7).unwrap());
     }
     let writer = locks.try_write(&7).unwrap();
-    assert!(first.comes().is_none() && others.0.comes().is_none() && others.1.comes().is_none());
+    assert!(
+        first.poll_if_woken().is_none() && others.0.poll_if_woken().is_none() && others.1.poll_if_woken().is_none()
+    );
     drop(writer);
-    drop(first.comes().expect("the key is free"));
+    drop(first.poll_if_woken().expect("the key is free"));
 }
 
 #[test]
@@ -332,7 +335,7 @@ fn guarantee_3_by_default_an_idle_future_stops_neither_threads_nor_tasks() {
                 });
             });
         }
-        // Whoever is the last to wait needs one more release.
+        // The last waiter needs one more release.
         until(|| {
             drop(locks.try_lock(&7));
             uses.load(SeqCst) == 40_000
@@ -343,7 +346,7 @@ fn guarantee_3_by_default_an_idle_future_stops_neither_threads_nor_tasks() {
 }
 
 #[test]
-fn guarantee_3_by_default_a_writer_behind_readers_that_overlap_gets_in() {
+fn guarantee_3_by_default_a_writer_behind_overlapping_readers_gets_in() {
     let locks = KeyedRwLock::<u64>::new();
     let mut reader = locks.try_read(&7);
     let mut writer = locks.write(&7);
@@ -355,13 +358,13 @@ fn guarantee_3_by_default_a_writer_behind_readers_that_overlap_gets_in() {
     }
     assert_eq!(passed, 16);
     drop(reader);
-    // It has been woken, and if it does not come it keeps nobody out.
+    // The writer has been woken; while it is not polled it keeps nobody out.
     drop(locks.try_read(&7).unwrap());
     drop(ready(&mut writer));
 }
 
 #[test]
-fn guarantee_3_a_waiter_keeps_its_place_however_often_it_is_polled() {
+fn guarantee_3_a_waiter_keeps_its_place_when_it_is_polled_again() {
     for fairness in ALL {
         let locks = KeyedMutex::<u64>::builder().fairness(fairness).build();
         let guard = locks.try_lock(&7).unwrap();
@@ -370,7 +373,7 @@ fn guarantee_3_a_waiter_keeps_its_place_however_often_it_is_polled() {
             waiters.iter_mut().rev().for_each(pending);
             waiters.iter_mut().for_each(pending);
         }
-        // The first poll was in reverse.
+        // The first polls were in reverse order.
         guard.unlock_fair();
         while let Some(last) = waiters.pop() {
             waiters.iter_mut().for_each(pending);
@@ -389,7 +392,7 @@ fn guarantee_3_barging_never_reserves_a_free_key() {
     pending(&mut behind);
     drop(guard);
     for _ in 0..1000 {
-        drop(locks.try_lock(&7).expect("whoever asks gets it"));
+        drop(locks.try_lock(&7).expect("a newcomer acquires a free key"));
     }
     drop(ready(&mut behind));
     drop(ready(&mut locks.lock(&7)));
@@ -414,7 +417,7 @@ fn guarantee_3_under_fifo_a_waiter_that_was_handed_the_key_holds_it_until_it_is_
 }
 
 #[test]
-fn guarantee_5_a_key_that_owns_nothing_may_be_copied_inside_a_lock_and_nothing_else_is() {
+fn guarantee_5_only_a_key_that_owns_nothing_is_copied_inside_a_lock() {
     thread_local!(static CLONES: Cell<u32> = const { Cell::new(0) });
     #[derive(PartialEq, Eq, Hash)]
     struct Plain(u64);
@@ -451,7 +454,7 @@ fn guarantee_6_a_panic_in_a_critical_section_releases_and_does_not_poison() {
 }
 
 #[test]
-fn guarantee_7_asking_again_for_a_key_that_one_holds_waits() {
+fn guarantee_7_locking_a_key_again_while_holding_it_waits() {
     let locks = KeyedMutex::<u64>::new();
     let guard = locks.lock_blocking(&7);
     assert!(locks.try_lock(&7).is_none());

@@ -1,5 +1,5 @@
-//! What a key may be, and what it is locked with; guarantee 5 and 6 for keys: what their `Hash`, `Eq`, `ToKey`, `Clone`
-//! and `Drop` may do.
+//! The key types and the borrowed forms that lock them; guarantees 5 and 6 for keys: what their `Hash`, `Eq`,
+//! `ToKey`, `Clone` and `Drop` may do.
 
 mod common;
 
@@ -19,7 +19,7 @@ use keylatch::{Equivalent, Fairness, KeyedMutex, KeyedRwLock, KeyedSemaphore, Mu
 use proptest::prelude::*;
 
 #[test]
-fn a_key_that_panics_leaves_the_table_usable_and_nothing_behind() {
+fn a_panicking_key_leaves_the_table_usable_and_nothing_behind() {
     for recycle in [false, true] {
         for place in ["hash", "eq", "clone", "clone_from", "drop"] {
             let locks = KeyedMutex::<Hostile>::builder().shards(1).recycle_keys(recycle).build();
@@ -27,13 +27,14 @@ fn a_key_that_panics_leaves_the_table_usable_and_nothing_behind() {
             {
                 let (one, two) = (Hostile::new(1), Hostile::new(2));
                 let _held = locks.try_lock(&two).unwrap();
-                drop(locks.try_lock(&one)); // now there is something to recycle
+                drop(locks.try_lock(&one)); // now there is an old key to recycle
                 panic_in(place);
                 let outcome = catch_unwind(AssertUnwindSafe(|| {
                     let mut future = locks.lock(&one);
                     drop(poll(&mut future));
                 }));
-                // With recycling, a key is cloned into an old one, and not dropped; without, the other way round.
+                // With recycling, a key is cloned into an old one, and not dropped. Without, it is cloned anew and
+                // dropped.
                 let happens = match place {
                     "clone" | "drop" => !recycle,
                     "clone_from" => recycle,
@@ -47,13 +48,13 @@ fn a_key_that_panics_leaves_the_table_usable_and_nothing_behind() {
             }
             assert_eq!(locks.len(), 0, "{place}");
             drop(locks);
-            assert_eq!(LIVE.get(), before, "{place}: a key was leaked, or dropped twice");
+            assert_eq!(LIVE.get(), before, "{place}: a key was leaked or dropped twice");
         }
     }
 }
 
-/// A key whose hash, clone and drop use the table, from inside the call that caused them. Its `clone_from` does not, because
-/// that is how an old key is written over.
+/// A key whose hash, clone and drop use the table from inside the call that runs them. Its `clone_from` does not,
+/// because that overwrites an old key under the shard's lock.
 struct Meddler {
     id: u64,
     locks: Weak<KeyedMutex<Meddler>>,
@@ -125,8 +126,8 @@ fn a_key_may_use_the_table_in_hash_clone_and_drop() {
 
 type Locks = KeyedMutex<Hostile>;
 
-/// Calls `release`, which releases some of the keys 1 to 3, while somebody waits for the key `handed`. Each drop of a key that this
-/// leads to finds as many of the three free, and the waiter woken.
+/// Calls `release`, which releases some of the keys 1 to 3 while a waiter waits for the key `handed`. Each key that
+/// is dropped as a result must find `free` of the three keys free, and the waiter woken.
 fn drops_find(locks: &Rc<Locks>, free: usize, handed: u32, release: impl FnOnce()) {
     let keys = Rc::new([1, 2, 3].map(Hostile::new));
     let (bell, waker) = Bell::new();
@@ -144,15 +145,15 @@ fn drops_find(locks: &Rc<Locks>, free: usize, handed: u32, release: impl FnOnce(
     hook(None);
     let mut found = found.take().into_iter();
     assert_eq!(found.next(), Some((free, 1)));
-    assert!(found.all(|others| others == (free, 0)), "the waiter is woken once");
+    assert!(found.all(|others| others == (free, 0)), "the waiter was woken more than once");
     drop(ready(waiter));
     assert!(locks.len() <= 1);
 }
 
-/// A call releases all keys that it holds, then it wakes, and then keys are dropped. Their drops could wait for what is still held, or
-/// for what has been handed to somebody who does not know.
+/// A call first releases all keys that it holds, then wakes, then drops keys. If it dropped them earlier, their drops
+/// could wait for a key that is still held, or for one that was handed to a waiter that has not been woken.
 #[test]
-fn keys_are_dropped_when_their_call_holds_nothing_and_all_have_been_woken() {
+fn keys_are_dropped_after_their_call_has_released_everything_and_woken_all() {
     let locks: Rc<Locks> = Rc::new(KeyedMutex::builder().shards(1).pool_capacity(0).fairness(Fairness::Fifo).build());
     let keys = [1, 2, 3].map(Hostile::new);
     for handed in 1..=3 {
@@ -171,7 +172,7 @@ fn keys_are_dropped_when_their_call_holds_nothing_and_all_have_been_woken() {
     }
     let mut held = 0;
     for last in &keys {
-        // The entries are there before one of them is locked, so that each of them is the last in turn.
+        // The entries exist before one of them is locked, so that each of them is the last in turn.
         let mut future = locks.lock_many(&keys);
         let other = locks.try_lock(last).unwrap();
         pending(&mut future);
@@ -185,7 +186,7 @@ fn keys_are_dropped_when_their_call_holds_nothing_and_all_have_been_woken() {
     assert_eq!(locks.len(), 0);
 }
 
-/// Sends everything to one shard and one bucket, or hashes not at all.
+/// Hashes every key to one shard and one bucket, or always to 0.
 #[derive(Clone, Default)]
 struct WeakHasher(Option<u64>);
 
@@ -223,7 +224,7 @@ fn a_weak_hasher_costs_speed_and_nothing_else() {
 }
 
 #[test]
-fn a_key_is_made_only_when_it_has_no_entry() {
+fn a_key_is_cloned_only_when_it_has_no_entry() {
     static MADE: AtomicUsize = AtomicUsize::new(0);
     #[derive(PartialEq, Eq, Hash)]
     struct Counted(u32, String);
@@ -256,7 +257,7 @@ fn a_future_does_not_borrow_its_key() {
 }
 
 #[test]
-fn an_old_key_is_kept_with_recycle_keys_only() {
+fn an_old_key_is_kept_only_with_recycle_keys() {
     for recycle in [false, true] {
         let locks = KeyedMutex::<Arc<u32>>::builder().shards(1).recycle_keys(recycle).build();
         let key = Arc::new(1);
@@ -284,8 +285,8 @@ fn zero_sized_and_large_keys_work() {
     assert!(locks.try_lock(&[7; 100]).is_none());
 }
 
-/// A key whose clone takes the key itself, so that the call that wanted to make the entry finds it made, and has a key to
-/// drop; that panics.
+/// A key whose clone locks the key itself, so that the call that meant to create the entry finds it created, and has
+/// a spare key to drop; that drop panics.
 struct Racer {
     id: u64,
     locks: Weak<KeyedMutex<Racer>>,
@@ -327,7 +328,7 @@ impl Hash for Racer {
 }
 
 #[test]
-fn a_key_that_was_made_in_vain_may_panic_in_its_drop() {
+fn the_drop_of_an_unused_clone_of_a_key_may_panic() {
     let locks = Arc::new(KeyedMutex::<Racer>::new());
     let key = Racer { id: 1, locks: Arc::downgrade(&locks) };
     RACING.set(true);
@@ -338,7 +339,7 @@ fn a_key_that_was_made_in_vain_may_panic_in_its_drop() {
 }
 
 #[test]
-fn old_keys_that_panic_together_when_they_are_dropped_do_not_abort() {
+fn several_old_keys_whose_drops_panic_do_not_abort() {
     thread_local!(static ARMED: Cell<bool> = const { Cell::new(false) });
     #[derive(Clone, PartialEq, Eq, Hash)]
     struct Bomb(u32);
@@ -352,7 +353,7 @@ fn old_keys_that_panic_together_when_they_are_dropped_do_not_abort() {
     let locks = KeyedMutex::<Bomb>::builder().shards(1).pool_capacity(16).recycle_keys(true).build();
     let keys: Vec<_> = (0..100).map(Bomb).collect();
     let mut guards: Vec<_> = keys.iter().map(|key| locks.try_lock(key)).collect();
-    // Some of each group of entries, which stay with their keys; and then the rest, with which the groups are given back.
+    // First some entries of each group, which keep their keys; then the rest, with which the groups are freed.
     guards.iter_mut().enumerate().filter(|(n, _)| n % 16 < 10).for_each(|(_, guard)| *guard = None);
     ARMED.set(true);
     let panics = guards.drain(..).map(|guard| catch_unwind(AssertUnwindSafe(|| drop(guard)))).filter(Result::is_err);
@@ -362,9 +363,9 @@ fn old_keys_that_panic_together_when_they_are_dropped_do_not_abort() {
     assert!(locks.is_empty());
 }
 
-/// A callback of `for_each_key` drops the guards, so that the visits are the last users of their entries.
+/// A callback of `for_each_key` drops the guards, so that the visit is the last user of their entries.
 #[test]
-fn keys_that_panic_when_they_are_dropped_at_the_end_of_a_visit_do_not_abort() {
+fn keys_whose_drops_panic_at_the_end_of_a_visit_do_not_abort() {
     thread_local!(static DROPPED: Cell<Option<u32>> = const { Cell::new(None) });
     #[derive(Clone, PartialEq, Eq, Hash)]
     struct Bomb(u32);
@@ -389,13 +390,13 @@ fn keys_that_panic_when_they_are_dropped_at_the_end_of_a_visit_do_not_abort() {
                 }
             });
         }));
-        assert!(visits.is_err(), "the first panic reaches the caller");
+        assert!(visits.is_err(), "no panic reached the caller");
         assert_eq!(DROPPED.take(), Some(3), "a key was not dropped");
         assert!(locks.is_empty());
     }
 }
 
-/// Locks keys of type `K` by their borrowed form, in entries that are new and in such as have an old key.
+/// Locks keys of type `K` by their borrowed form, in new entries and in entries that have an old key.
 fn locks_by<K, Q>(a: &Q, b: &Q)
 where
     K: Eq + Hash,
@@ -414,7 +415,7 @@ where
 }
 
 #[test]
-fn text_locks_keys_of_every_type_that_owns_text() {
+fn a_str_locks_keys_of_every_type_that_owns_text() {
     locks_by::<String, str>("a", "longer");
     locks_by::<Box<str>, str>("a", "longer");
     locks_by::<Arc<str>, str>("a", "longer");
@@ -426,7 +427,7 @@ fn text_locks_keys_of_every_type_that_owns_text() {
 }
 
 #[test]
-fn slices_lock_keys_of_every_type_that_owns_a_slice() {
+fn a_slice_locks_keys_of_every_type_that_owns_a_slice() {
     let (a, b): (&[u8], &[u8]) = (b"a", b"longer");
     locks_by::<Vec<u8>, [u8]>(a, b);
     locks_by::<Box<[u8]>, [u8]>(a, b);
@@ -458,14 +459,14 @@ fn paths_and_foreign_strings_lock_keys_of_every_type_that_owns_them() {
 }
 
 #[test]
-fn a_cow_that_borrows_is_written_over_by_one_that_owns() {
+fn an_owned_cow_overwrites_a_borrowed_one() {
     let locks = KeyedMutex::<Cow<'static, str>>::builder().shards(1).recycle_keys(true).build();
     drop(locks.try_lock(&Cow::Borrowed("a")));
     let guard = locks.try_lock("b").unwrap();
     assert!(matches!(guard.key(), Cow::Owned(b) if b == "b"));
 }
 
-/// Not `Clone`.
+/// Deliberately not `Clone`.
 #[derive(PartialEq, Eq, Hash, Debug)]
 struct Token(String);
 
@@ -492,12 +493,12 @@ impl ToKey<Token> for str {
 }
 
 #[test]
-fn a_key_that_is_not_clone_is_locked_by_itself_and_by_what_its_to_key_is_made_from() {
+fn a_key_that_is_not_clone_is_locked_by_itself_and_by_forms_with_to_key() {
     locks_by::<Token, Token>(&Token("a".into()), &Token("longer".into()));
     locks_by::<Token, str>("a", "longer");
 }
 
-/// A pair, borrowed.
+/// The borrowed form of a pair.
 #[derive(Hash)]
 struct Row<'a>(&'a str, u64);
 
@@ -514,7 +515,7 @@ impl ToKey<(String, u64)> for Row<'_> {
 }
 
 #[test]
-fn an_equivalent_of_ones_own_locks_in_every_table_and_form() {
+fn a_user_defined_equivalent_locks_in_every_table_and_form() {
     locks_by::<(String, u64), Row<'_>>(&Row("a", 1), &Row("a", 2));
     let row = Row("users", 7);
     let key = ("users".to_string(), 7);
@@ -536,7 +537,7 @@ fn an_equivalent_of_ones_own_locks_in_every_table_and_form() {
     assert!(locks.is_empty() && pages.is_empty() && hosts.is_empty());
 }
 
-/// A key of two parts, which counts itself and knows which of all it is.
+/// A key of two parts that counts itself and has a serial number.
 struct Halves {
     parts: (u8, String),
     serial: u64,
@@ -557,7 +558,7 @@ impl Drop for Halves {
     }
 }
 
-/// What a key of two parts is asked for with. Its `to_key_into` panics on demand, at three places.
+/// The borrowed form of a key of two parts. Its `to_key_into` panics on demand, at three places.
 #[derive(Hash)]
 struct Whole(u8);
 
@@ -581,7 +582,7 @@ impl ToKey<Halves> for Whole {
     }
 }
 
-// Only by `Whole`.
+// Hashes only the part that `Whole` hashes.
 impl Hash for Halves {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.parts.0.hash(state);
@@ -596,45 +597,48 @@ impl PartialEq for Halves {
 
 impl Eq for Halves {}
 
-/// Locks a key that is free, while its `to_key_into` panics.
+/// Locks a free key while its `to_key_into` panics.
 fn panics_in(place: &'static str, locks: &KeyedMutex<Halves>, id: u8) {
     panic_in(place);
     let outcome = catch_unwind(AssertUnwindSafe(|| drop(locks.try_lock(&Whole(id)))));
-    assert!(outcome.is_err() && !disarm(), "no old key was written over");
+    assert!(outcome.is_err() && !disarm(), "no old key was overwritten");
 }
 
 #[test]
-fn a_to_key_into_that_panics_leaves_the_table_whole() {
+fn a_to_key_into_that_panics_leaves_the_table_intact() {
     for place in ["before", "between", "after"] {
         for kept in 1..4 {
             let locks = KeyedMutex::<Halves>::builder().shards(1).pool_capacity(8).recycle_keys(true).build();
             let held = locks.try_lock(&Whole(99)).unwrap();
             drop((0..kept).map(|id| locks.try_lock(&Whole(id))).collect::<Vec<_>>());
             let all = usize::from(kept) + 1;
-            assert_eq!((locks.len(), LIVE.get()), (1, all), "the old keys are kept");
+            assert_eq!((locks.len(), LIVE.get()), (1, all), "the old keys were not kept");
             for _ in 0..3 {
                 panics_in(place, &locks, 42);
                 assert_eq!((locks.len(), LIVE.get()), (1, all), "{place}");
             }
             assert!(!locks.is_locked(&Whole(42)) && locks.try_lock(&Whole(99)).is_none());
-            // Whatever the panics left of it, each old key is written over, and none is missing.
+            // Whatever state the panics left the old keys in, each is overwritten, and none is missing.
             let guards: Vec<_> = (42..42 + kept).map(|id| locks.try_lock(&Whole(id)).unwrap()).collect();
             for (guard, id) in guards.iter().zip(42..) {
                 assert!(Whole(id).equivalent(guard.key()) && locks.try_lock(&Whole(id)).is_none());
-                assert!(guard.key().serial <= held.key().serial + u64::from(kept), "a key was made, not recycled");
+                assert!(
+                    guard.key().serial <= held.key().serial + u64::from(kept),
+                    "a key was created instead of recycled"
+                );
             }
             assert_eq!((locks.len(), LIVE.get()), (all, all), "{place}");
             drop((guards, held));
             assert!(locks.is_empty());
             drop(locks);
-            assert_eq!(LIVE.get(), 0, "{place}: a key was leaked, or dropped twice");
+            assert_eq!(LIVE.get(), 0, "{place}: a key was leaked or dropped twice");
         }
     }
 }
 
 proptest! {
-    /// Against a list of what is held: whoever comes and goes, and wherever a `to_key_into` panics meanwhile, a key has an entry
-    /// exactly while it is held, and no more old keys exist than are kept.
+    /// Compared with a list of the held keys, for any sequence of calls and panics in `to_key_into`: a key has an
+    /// entry exactly while it is held, and the number of old keys does not exceed the pool's capacity.
     #[test]
     fn panics_of_to_key_into_lose_no_entry(pool in 0..40usize, steps in prop::collection::vec((0..8u8, 0..60u8), 1..200)) {
         let before = LIVE.get();
@@ -654,7 +658,7 @@ proptest! {
                 3..=5 => {
                     panic_in(["before", "between", "after"][usize::from(step) - 3]);
                     let outcome = catch_unwind(AssertUnwindSafe(|| locks.try_lock(&Whole(id)).is_some()));
-                    // Nobody panicked if no old key was there to be written over.
+                    // The call panicked exactly if there was an old key to overwrite.
                     prop_assert_eq!(outcome.is_err(), !disarm());
                     prop_assert!(outcome.is_err() || outcome.is_ok_and(|locked| locked != is_held));
                 }

@@ -1,4 +1,5 @@
-//! `Latch` and `Striped`: the contract of one key without a key; what is forgotten, moved and dropped; and several stripes.
+//! `Latch` and `Striped`: the contract of one key without a key; forgotten guards, moves and drops; and several
+//! stripes.
 
 mod common;
 
@@ -27,7 +28,7 @@ fn send_sync<T: Send + Sync>() {}
 fn unwind_safe<T: std::panic::UnwindSafe + std::panic::RefUnwindSafe>() {}
 
 #[test]
-fn all_of_it_can_be_sent_and_a_latch_is_one_word() {
+fn all_types_can_be_sent_and_a_latch_is_one_word() {
     send_sync::<Latch>();
     send_sync::<LatchReadGuard<'_>>();
     send_sync::<LatchWriteGuard<'_>>();
@@ -43,7 +44,7 @@ fn all_of_it_can_be_sent_and_a_latch_is_one_word() {
     assert_eq!(align_of::<Latch>(), align_of::<usize>());
 }
 
-/// `Latch` and one stripe are the same lock.
+/// `Latch`, or one stripe: both are the same lock.
 trait Lock: Sync {
     fn read(&self) -> LatchAcquire<'_, Shared>;
     fn write(&self) -> LatchAcquire<'_, Exclusive>;
@@ -91,12 +92,12 @@ enum Asking<'a> {
     Write(LatchAcquire<'a, Exclusive>),
 }
 
-/// Random calls, one at a time: each has the one outcome that the contract says.
+/// Makes random calls, one at a time, and compares each outcome with the one that the contract predicts.
 fn walk(lock: &dyn Lock, fairness: Fairness, seed: u64) {
     let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
     let mut key = Key::new(Rules { fairness, permits: 0 });
     let mut held: Vec<Held<'_>> = Vec::new();
-    // Futures by their names, with whether they have been polled.
+    // The futures by id, with whether they have been polled.
     let mut asking: BTreeMap<u32, (Asking<'_>, bool)> = BTreeMap::new();
     let mut next = 0;
     let any = |random: &mut Random, asking: &BTreeMap<u32, (Asking<'_>, bool)>| {
@@ -148,7 +149,7 @@ fn walk(lock: &dyn Lock, fairness: Fairness, seed: u64) {
                 match held.swap_remove(at) {
                     Held::Read(guard) => {
                         drop(guard);
-                        key.release(Want::Read, For::Anybody);
+                        key.release(Want::Read, For::Anyone);
                     }
                     Held::Write(guard) => match random.next(3) {
                         0 => {
@@ -161,7 +162,7 @@ fn walk(lock: &dyn Lock, fairness: Fairness, seed: u64) {
                         }
                         _ => {
                             drop(guard);
-                            key.release(Want::Write, For::Anybody);
+                            key.release(Want::Write, For::Anyone);
                         }
                     },
                 }
@@ -170,7 +171,7 @@ fn walk(lock: &dyn Lock, fairness: Fairness, seed: u64) {
         }
         let holds = key.holds;
         assert_eq!(lock.is_locked(), holds.readers + holds.writers > 0);
-        assert!(holds.go_together(0));
+        assert!(holds.are_compatible(0));
     }
     drop((asking, held));
     assert!(!lock.is_locked());
@@ -178,7 +179,7 @@ fn walk(lock: &dyn Lock, fairness: Fairness, seed: u64) {
 }
 
 #[test]
-fn a_latch_keeps_the_contract_of_a_key() {
+fn a_latch_follows_the_contract_of_a_key() {
     for seed in 0..2000 {
         let latch = Latch::new();
         walk(&latch, Fairness::Adaptive, seed);
@@ -187,7 +188,7 @@ fn a_latch_keeps_the_contract_of_a_key() {
 }
 
 #[test]
-fn a_stripe_keeps_the_contract_of_a_key_under_every_policy() {
+fn a_stripe_follows_the_contract_of_a_key_under_every_policy() {
     for fairness in ALL {
         for seed in 0..1000 {
             walk(&Striped::<str>::builder(1).fairness(fairness).build(), fairness, seed);
@@ -195,7 +196,7 @@ fn a_stripe_keeps_the_contract_of_a_key_under_every_policy() {
     }
 }
 
-/// Whether there is a guard, which is dropped at once.
+/// Returns whether there is a guard, which is dropped at once.
 fn some<T>(guard: Option<T>) -> bool {
     guard.is_some()
 }
@@ -209,7 +210,7 @@ fn is_ready<T>(guard: Poll<T>) -> bool {
 }
 
 #[test]
-fn holds_go_together_as_those_of_readers_and_writers_in_every_form() {
+fn readers_share_and_writers_exclude_in_every_form() {
     let (latch, zero) = (Latch::new(), Duration::ZERO);
     let striped = Striped::<u64>::new(8);
     let reads = || {
@@ -289,7 +290,7 @@ fn tasks_threads_and_impatient_callers_exclude_each_other() {
             assert_eq!(writers.fetch_add(1, SeqCst), 0);
             assert_eq!(readers.load(SeqCst), 0);
             if count {
-                // Not in one step: who is not alone loses one.
+                // In two steps: under a missing exclusion an increment is lost.
                 let before = written.load(SeqCst);
                 thread::yield_now();
                 written.store(before + 1, SeqCst);
@@ -371,7 +372,7 @@ trait MapWith: Sized {
 impl MapWith for LatchReadGuard<'_> {}
 
 #[test]
-fn threads_that_block_get_in_and_those_with_a_deadline_give_up() {
+fn blocked_threads_get_in_and_those_with_a_deadline_give_up() {
     let latch = Latch::new();
     let entered = AtomicUsize::new(0);
     let writer = latch.write_blocking();
@@ -396,17 +397,17 @@ fn threads_that_block_get_in_and_those_with_a_deadline_give_up() {
     assert!(latch.try_write_for(Duration::MAX).is_some());
 }
 
-// ---- what is forgotten, moved and dropped -------------------------------------------------------------------------------
+// ---- forgotten guards, moves and drops ----------------------------------------------------------------------------------
 
 #[test]
-fn a_forgotten_guard_keeps_its_latch_locked_wherever_it_is_moved() {
+fn a_forgotten_guard_keeps_its_latch_locked_after_a_move() {
     let latch = Latch::new();
     mem::forget(latch.read_blocking());
     let moved = Box::new(latch);
     assert!(moved.is_locked());
     assert!(moved.try_write().is_none());
     assert!(moved.try_read().is_some());
-    // Who waits there waits, and gives up.
+    // A waiter at the new place waits, and gives up.
     let mut writer = moved.write();
     pending(&mut writer);
     drop(writer);
@@ -419,12 +420,12 @@ fn a_forgotten_guard_keeps_its_latch_locked_wherever_it_is_moved() {
     drop(vec![latch]);
 }
 
-/// A place where one latch comes after the other.
+/// A place that holds one latch after another.
 #[test]
-fn an_address_that_is_used_again_is_another_latch() {
+fn a_new_latch_at_an_old_address_is_independent() {
     let mut place = Latch::new();
     for round in 0..100 {
-        // All that can be left behind: a writer that waits, one that was handed the latch, one that was woken.
+        // Everything that can be left behind: a waiting writer, one that was handed the latch, one that was woken.
         let guard = place.write_blocking();
         let mut waiting = ManuallyDrop::new(place.write());
         let mut behind = ManuallyDrop::new(place.read());
@@ -448,16 +449,16 @@ fn an_address_that_is_used_again_is_another_latch() {
     }
 }
 
-/// Moved with somebody in its queue, who can only have been forgotten, it goes on as a latch.
+/// A latch that is moved while it has waiters, which can only have been forgotten, still works as a latch.
 #[test]
-fn a_latch_that_is_moved_with_a_forgotten_waiter_goes_on() {
+fn a_latch_moved_with_a_forgotten_waiter_still_works() {
     for fairness in [false, true] {
         let latch = Latch::new();
         let guard = latch.read_blocking();
         pending(&mut *ManuallyDrop::new(latch.write()));
         mem::forget(guard);
         let moved = Box::new(latch);
-        // One reader holds it for good, and a writer waits for good: others read.
+        // One reader holds it for good, and a writer waits for good: others can read.
         let reader = moved.read_blocking();
         let mut writer = moved.write();
         pending(&mut writer);
@@ -474,9 +475,9 @@ fn a_latch_that_is_moved_with_a_forgotten_waiter_goes_on() {
     }
 }
 
-/// Two latches that were moved, with waiters who were forgotten: each finds what the other has left behind.
+/// Two latches with forgotten waiters are swapped: each meets the queue that the other has left behind.
 #[test]
-fn latches_that_change_places_and_have_forgotten_waiters_count_right() {
+fn swapped_latches_with_forgotten_waiters_count_correctly() {
     for waits in [false, true] {
         let (mut a, mut b) = (Latch::new(), Latch::new());
         let guard = a.write_blocking();
@@ -496,13 +497,13 @@ fn latches_that_change_places_and_have_forgotten_waiters_count_right() {
         drop(writer);
         drop(reader);
         assert!(a.try_read().is_some());
-        assert!(b.try_read().is_none()); // the guard that was forgotten
+        assert!(b.try_read().is_none()); // because of the forgotten guard
         pending(&mut *ManuallyDrop::new(b.read()));
     }
 }
 
 #[test]
-fn a_future_of_several_that_goes_has_given_up_all_before_it_wakes() {
+fn a_dropped_future_of_several_wakes_after_it_has_released_all() {
     struct Looks(Arc<Striped<u64, Weak>>, u64, AtomicUsize);
     impl Wake for Looks {
         fn wake(self: Arc<Self>) {
@@ -517,20 +518,20 @@ fn a_future_of_several_that_goes_has_given_up_all_before_it_wakes() {
     let looks = Arc::new(Looks(Arc::clone(&striped), high, AtomicUsize::new(0)));
     let mut waiting = striped.write(&low);
     assert!(poll_with(&mut waiting, &Waker::from(Arc::clone(&looks))).is_pending());
-    guard.unlock_fair(); // to those who want both
+    guard.unlock_fair(); // handed to the futures that want both
     drop(both);
     assert_eq!(looks.2.load(SeqCst), 1);
     drop(ready(waiting));
 }
 
-/// The key of the lowest stripe of eight, and that of the highest.
+/// The keys of the lowest and of the highest of eight stripes.
 fn low_and_high(striped: &Striped<u64, Weak>) -> [u64; 2] {
     [0, 7].map(|stripe| (0..).find(|key| striped.stripe_of(key) == stripe).unwrap())
 }
 
-/// Also when those who are woken wait for the stripe that it has not got.
+/// Even if the woken waiters wait for the stripe that the future has not acquired.
 #[test]
-fn a_future_of_several_that_goes_has_released_all_before_those_behind_it_are_woken() {
+fn a_dropped_future_of_several_has_released_all_before_it_wakes_the_waiters_behind_it() {
     struct Looks(Arc<Striped<u64, Weak>>, u64, AtomicUsize);
     impl Wake for Looks {
         fn wake(self: Arc<Self>) {
@@ -552,7 +553,7 @@ fn a_future_of_several_that_goes_has_released_all_before_those_behind_it_are_wok
     drop((ready(kept_out), reader));
 }
 
-/// A waker that panics, when it is woken or when it is dropped.
+/// A waker that panics when it is woken, or when it is dropped.
 struct Grenade {
     woken: bool,
 }
@@ -580,7 +581,7 @@ impl Drop for Grenade {
 }
 
 #[test]
-fn a_future_of_several_whose_poll_has_panicked_holds_nothing_though_it_is_kept() {
+fn a_future_of_several_whose_poll_has_panicked_holds_nothing_even_before_it_is_dropped() {
     let striped = Striped::<u64, Weak>::with_hasher(8, Weak::default());
     let [low, high] = low_and_high(&striped);
     let other = striped.write_blocking(&high);
@@ -595,14 +596,14 @@ fn a_future_of_several_whose_poll_has_panicked_holds_nothing_though_it_is_kept()
     drop(ready(next));
     drop(other);
     assert!(!striped.is_locked(&low) && !striped.is_locked(&high));
-    assert!(catch_unwind(AssertUnwindSafe(|| poll(&mut both).is_pending())).is_err(), "it is done");
+    assert!(catch_unwind(AssertUnwindSafe(|| poll(&mut both).is_pending())).is_err(), "the future can be polled again");
 }
 
-/// The output of a limit is not leaked when a waker panics while the request gives up, for which there was no time left.
+/// A request whose time is up gives up, and a waker panics: the output of its limit is not leaked.
 #[test]
-fn a_waker_that_panics_when_the_time_is_up_keeps_nothing_locked() {
-    // When the limit is ready it has locked another latch, with a guard as its output; and there is a waiter for the first one whose
-    // waker panics.
+fn a_waker_that_panics_at_a_timeout_keeps_nothing_locked() {
+    // When the limit is ready it has locked another latch, and its output is that guard. The first latch has a waiter
+    // whose waker panics.
     let gives_up = |latch: &dyn Lock, waits: &mut dyn FnMut() -> bool| {
         let reader = latch.try_read().unwrap();
         assert!(waits());
@@ -613,7 +614,7 @@ fn a_waker_that_panics_when_the_time_is_up_keeps_nothing_locked() {
             Poll::Pending => Some(reader),
         });
         let outcome = catch_unwind(AssertUnwindSafe(&mut *waits));
-        assert!(outcome.is_err(), "the waker's panic reaches the caller");
+        assert!(outcome.is_err(), "the waker's panic did not reach the caller");
         drop((kept_out.map(ready), reader));
         assert!(!latch.is_locked());
     };
@@ -716,7 +717,7 @@ fn a_waker_may_use_the_latch_and_may_panic() {
 }
 
 #[test]
-fn a_panic_while_it_is_held_releases_it() {
+fn a_panic_under_a_guard_releases_the_latch() {
     let latch = Latch::new();
     let panicked = catch_unwind(|| {
         let _writer = latch.write_blocking();
@@ -728,7 +729,7 @@ fn a_panic_while_it_is_held_releases_it() {
 
 #[test]
 #[should_panic = "keylatch: a lock future was polled after it had finished"]
-fn a_future_is_not_polled_again() {
+fn a_finished_future_panics_when_polled_again() {
     let latch = Latch::new();
     let mut read = latch.read();
     drop(poll(&mut read));
@@ -736,7 +737,7 @@ fn a_future_is_not_polled_again() {
 }
 
 #[test]
-fn what_a_latch_and_its_like_print() {
+fn debug_output_of_latches_stripes_and_guards() {
     let latch = Latch::default();
     assert_eq!(format!("{latch:?}"), "Latch { readers: 0, writers: 0, waiting: 0 }");
     let reader = latch.read_blocking();
@@ -753,7 +754,7 @@ fn what_a_latch_and_its_like_print() {
 
 // ---- stripes ------------------------------------------------------------------------------------------------------------
 
-/// A hash that is the number.
+/// A hasher whose hash is the number itself.
 #[derive(Default)]
 struct AsItIs(u64);
 
@@ -776,7 +777,7 @@ impl Hasher for AsItIs {
 type Weak = BuildHasherDefault<AsItIs>;
 
 #[test]
-fn a_key_has_one_stripe_and_a_weak_hasher_spreads_as_well() {
+fn a_key_always_has_the_same_stripe_and_a_weak_hasher_spreads_keys() {
     let striped = Striped::<u64, Weak>::with_hasher(100, Weak::default());
     let mut counts = [0; 100];
     for key in 0..100_000_u64 {
@@ -784,7 +785,7 @@ fn a_key_has_one_stripe_and_a_weak_hasher_spreads_as_well() {
         counts[striped.stripe_of(&key)] += 1;
     }
     assert!(counts.iter().all(|count| (800..1200).contains(count)), "{counts:?}");
-    // Whatever the distance between keys: about as many stripes as if they were chosen by chance (647 of 1,024).
+    // For any distance between the keys, about as many stripes are used as for random ones (647 of 1,024).
     let striped = Striped::<u64, Weak>::with_hasher(1024, Weak::default());
     for shift in 0..54 {
         let seen: HashSet<usize> = (0..1024_u64).map(|n| striped.stripe_of(&(n << shift))).collect();
@@ -812,7 +813,7 @@ fn keys_need_neither_a_size_nor_clone_nor_eq() {
 }
 
 #[test]
-fn several_keys_take_each_stripe_once_and_all_or_none() {
+fn several_keys_lock_each_stripe_once_and_all_or_none() {
     let striped = Striped::<u64, Weak>::with_hasher(8, Weak::default());
     let stripes: HashSet<usize> = (0..20).map(|key| striped.stripe_of(&key)).collect();
     let keys: Vec<u64> = (0..20).collect();
@@ -820,12 +821,12 @@ fn several_keys_take_each_stripe_once_and_all_or_none() {
     assert_eq!(guards.len(), stripes.len());
     assert!(striped.try_read(&3).is_none());
     drop(guards);
-    // A stripe that is read and written is written.
+    // A stripe that is both read and written is written.
     let (reads, writes) = striped.read_write_many_blocking(&keys, [&3]);
     assert_eq!((reads.len(), writes.len()), (stripes.len() - 1, 1));
     assert!(striped.try_read(&3).is_none());
     drop((reads, writes));
-    // One that is not free: nothing is kept.
+    // If one stripe is not free, no other is kept.
     let guard = striped.read_blocking(&3);
     assert!(striped.try_write_many(&keys).is_none());
     assert!(striped.try_write_many_for(&keys, Duration::from_millis(1)).is_none());
@@ -844,7 +845,7 @@ fn several_keys_take_each_stripe_once_and_all_or_none() {
 
 #[test]
 #[should_panic = "keylatch: a lock future was polled after it had finished"]
-fn a_future_of_several_is_not_polled_again() {
+fn a_finished_future_of_several_panics_when_polled_again() {
     let striped = Striped::<u64>::new(8);
     let mut read = striped.read_many([&1]);
     drop(poll(&mut read));
@@ -852,12 +853,12 @@ fn a_future_of_several_is_not_polled_again() {
 }
 
 #[test]
-fn callers_of_several_in_every_order_never_wait_for_each_other() {
+fn callers_with_several_keys_in_any_order_never_deadlock() {
     const ROUNDS: usize = if cfg!(debug_assertions) { 500 } else { 5_000 };
     let striped = Striped::<u64>::new(4);
     let accounts: Vec<Mutex<i64>> = (0..4).map(|_| Mutex::new(100)).collect();
     let move_one = |from: usize, to: usize| {
-        // Held exclusively, so never met locked.
+        // Held exclusively, so the mutex is never contended.
         *accounts[from].try_lock().expect("the stripe is held") -= 1;
         *accounts[to].try_lock().expect("the stripe is held") += 1;
     };
@@ -904,7 +905,7 @@ fn callers_of_several_in_every_order_never_wait_for_each_other() {
 }
 
 #[test]
-fn guards_of_several_wake_when_all_are_released() {
+fn guards_of_several_wake_after_all_are_released() {
     struct Looks(Arc<Striped<u64, Weak>>, u64, AtomicUsize);
     impl Wake for Looks {
         fn wake(self: Arc<Self>) {
@@ -924,7 +925,7 @@ fn guards_of_several_wake_when_all_are_released() {
 }
 
 #[test]
-fn a_number_of_stripes_that_makes_no_sense_is_named() {
+fn an_invalid_number_of_stripes_is_refused_with_a_message_that_names_it() {
     for stripes in [0, MAX_STRIPES + 1, usize::MAX] {
         let panicked = catch_unwind(|| drop(Striped::<str>::new(stripes))).unwrap_err();
         let message = panicked.downcast_ref::<String>().unwrap();
@@ -951,7 +952,7 @@ fn a_key_whose_hash_panics_leaves_nothing_behind() {
 }
 
 #[test]
-fn a_waiter_that_gives_up_passes_on_what_it_was_handed() {
+fn a_waiter_that_gives_up_passes_its_hold_on() {
     let latch = Latch::new();
     let guard = latch.write_blocking();
     let (bell, waker) = Bell::new();
@@ -959,7 +960,7 @@ fn a_waiter_that_gives_up_passes_on_what_it_was_handed() {
     pending(&mut one);
     assert!(poll_with(&mut two, &waker).is_pending());
     guard.unlock_fair();
-    assert!(latch.is_locked()); // by the first, which has not come
+    assert!(latch.is_locked()); // handed to the first, which has not been polled
     drop(one);
     until(|| bell.take() > 0);
     drop(ready(two));

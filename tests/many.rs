@@ -1,5 +1,5 @@
-//! Several keys at once: every form on every table, all or nothing, order and duplicates, and lists, keys and wakers that do
-//! what they should not.
+//! Several keys at once: every form on every table, all or nothing, order and duplicates, and misbehaving lists, keys
+//! and wakers.
 
 mod common;
 
@@ -26,7 +26,7 @@ const ALL: [Fairness; 5] =
 
 // ---- every form on every table ----------------------------------------------------------------------------------------
 
-/// A guard that keeps this operation from "b", and what the operation is given, with "a" and "b" in it.
+/// Tests every form of an operation, given a guard that keeps it from "b", and its arguments, which contain "a" and "b".
 macro_rules! every_form {
     (
         $test:ident, $locks:ident = $new:expr, $excluded:expr, ($($given:expr),+),
@@ -89,13 +89,13 @@ macro_rules! every_form {
             fails!($locks.$try_arc_until($($given,)+ Instant::now() + short).is_none());
             fails!(poll(&mut $locks.$lock($($given),+)).is_pending());
             fails!(poll(&mut $locks.$lock_arc($($given),+)).is_pending());
-            // Not polled at all: it keeps the entries, and asks for nothing.
+            // A future that was never polled keeps the entries and requests nothing.
             let future = $locks.$lock($($given),+);
             assert_eq!(held(), (Some((0, 0)), Some((0, 0)), 2));
             drop(future);
             assert_eq!($locks.len(), 0);
 
-            // Those who wait get in.
+            // A waiting call acquires the keys.
             macro_rules! waits {
                 ($guards:expr) => {{
                     let excluded = $excluded;
@@ -138,7 +138,7 @@ every_form! {
     write_many_arc, write_many_arc_blocking, try_write_many_arc, try_write_many_arc_for, try_write_many_arc_until
 }
 every_form! {
-    every_form_of_readers_who_write_as_well,
+    every_form_of_joint_reads_and_writes,
     locks = KeyedRwLock::<String>::new(), locks.try_read("b").unwrap(), (["a", "b"], ["b"]),
     read_write_many, read_write_many_blocking, try_read_write_many, try_read_write_many_for, try_read_write_many_until,
     read_write_many_arc, read_write_many_arc_blocking, try_read_write_many_arc, try_read_write_many_arc_for,
@@ -150,21 +150,21 @@ every_form! {
     acquire_many_arc, acquire_many_arc_blocking, try_acquire_many_arc, try_acquire_many_arc_for,
     try_acquire_many_arc_until
 }
-// Each key is named twice, and more often than there are permits.
+// Each key is listed more than once, and more often than there are permits.
 every_form! {
-    every_form_with_a_key_that_is_named_twice, locks = KeyedMutex::<String>::new(), locks.try_lock("b").unwrap(),
+    every_form_of_a_mutex_with_duplicate_keys, locks = KeyedMutex::<String>::new(), locks.try_lock("b").unwrap(),
     (["b", "a", "b", "b", "a"]),
     lock_many, lock_many_blocking, try_lock_many, try_lock_many_for, try_lock_many_until,
     lock_many_arc, lock_many_arc_blocking, try_lock_many_arc, try_lock_many_arc_for, try_lock_many_arc_until
 }
 every_form! {
-    every_form_of_readers_with_a_key_that_is_named_twice,
+    every_form_of_readers_with_duplicate_keys,
     locks = KeyedRwLock::<String>::new(), locks.try_write("b").unwrap(), (["b", "a", "b", "b", "a"]),
     read_many, read_many_blocking, try_read_many, try_read_many_for, try_read_many_until,
     read_many_arc, read_many_arc_blocking, try_read_many_arc, try_read_many_arc_for, try_read_many_arc_until
 }
 every_form! {
-    every_form_of_a_semaphore_with_a_key_that_is_named_twice,
+    every_form_of_a_semaphore_with_duplicate_keys,
     locks = KeyedSemaphore::<String>::new(2), [locks.try_acquire("b").unwrap(), locks.try_acquire("b").unwrap()].map(Some),
     (["b", "a", "b", "b", "a"]),
     acquire_many, acquire_many_blocking, try_acquire_many, try_acquire_many_for, try_acquire_many_until,
@@ -172,14 +172,14 @@ every_form! {
     try_acquire_many_arc_until
 }
 
-// ---- what is given out ------------------------------------------------------------------------------------------------
+// ---- the guards that are returned ------------------------------------------------------------------------------------
 
 fn keys<'g, I: Iterator<Item = &'g u64>>(guards: I) -> Vec<u64> {
     guards.copied().collect()
 }
 
 #[test]
-fn guards_are_in_the_order_of_first_mention_whatever_the_table_s_own_order_is() {
+fn guards_are_in_the_order_of_first_mention() {
     let mut random = Random(7);
     for round in 0..200 {
         let list: Vec<u64> = (0..random.next(40)).map(|_| random.next(20)).collect();
@@ -187,7 +187,7 @@ fn guards_are_in_the_order_of_first_mention_whatever_the_table_s_own_order_is() 
         let order: Vec<u64> = list.iter().copied().filter(|&key| seen.insert(key)).collect();
         let (mutexes, pages) = (KeyedMutex::<u64>::builder().shards(2).build(), KeyedRwLock::<u64>::new());
         let hosts = KeyedSemaphore::<u64>::new(1 + round % 3);
-        // Entries that are there already, in an order of their own.
+        // Existing entries, in a random order.
         let handles: Vec<_> = (0..random.next(20)).map(|key| (mutexes.handle(&key), hosts.handle(&key))).collect();
         let others: Vec<_> = (0..random.next(20)).map(|key| pages.try_read(&key)).collect();
         for _ in 0..2 {
@@ -213,7 +213,7 @@ fn guards_are_in_the_order_of_first_mention_whatever_the_table_s_own_order_is() 
 }
 
 #[test]
-fn what_is_read_and_written_is_written_and_each_list_has_its_order() {
+fn a_key_in_both_lists_is_written_and_each_list_keeps_its_order() {
     let pages = KeyedRwLock::<u64>::new();
     let check = |(reads, writes): (Guards<TableRef<'_, KeyedRwLock<u64>>, Shared>, Guards<_, Exclusive>)| {
         assert_eq!(keys(reads.iter().map(|guard| guard.key())), [5, 1]);
@@ -240,7 +240,7 @@ fn what_is_read_and_written_is_written_and_each_list_has_its_order() {
     let (reads, writes) = pages.try_read_write_many(&[], &[7]).unwrap();
     assert!(reads.is_empty() && writes.len() == 1);
     drop(writes);
-    // Two iterator types.
+    // The two lists are of different iterator types.
     let (reads, writes) = pages.try_read_write_many(vec![&1], std::iter::once(&2)).unwrap();
     assert_eq!((reads.len(), writes.len()), (1, 1));
 }
@@ -263,7 +263,7 @@ fn an_empty_list_succeeds_at_once() {
 }
 
 #[test]
-fn guards_can_be_looked_at_and_taken_apart() {
+fn guards_of_several_keys_can_be_inspected_and_taken_apart() {
     let locks = Arc::new(KeyedMutex::<String>::new());
     let mut guards = locks.lock_many_arc_blocking(["b", "a", "c", "b"]);
     assert_eq!((guards.len(), guards.is_empty()), (3, false));
@@ -294,7 +294,7 @@ fn guards_can_be_looked_at_and_taken_apart() {
     assert_eq!(format!("{rest:?}").matches("Guard {").count(), 1);
     drop(rest);
     assert!(locks.is_locked("b") && !locks.is_locked("a") && locks.is_locked("c"));
-    // Ordinary guards.
+    // They are ordinary guards.
     std::thread::spawn(move || drop(first)).join().unwrap();
     let mut waiter = locks.lock("c");
     pending(&mut waiter);
@@ -320,7 +320,7 @@ fn guards_can_be_looked_at_and_taken_apart() {
 }
 
 #[test]
-fn futures_and_guards_are_what_those_of_one_key_are() {
+fn futures_and_guards_have_the_same_auto_traits_as_those_of_one_key() {
     fn all<T: Send + Sync + Unpin + UnwindSafe + RefUnwindSafe>() {}
     fn sent(_: &(impl Send + Future)) {}
     type Ref = TableRef<'static, KeyedRwLock<String>>;
@@ -333,7 +333,7 @@ fn futures_and_guards_are_what_those_of_one_key_are() {
     all::<<Guards<Ref, Shared> as IntoIterator>::IntoIter>();
     let locks = KeyedMutex::<String>::new();
     sent(&locks.lock_many(["a"]).until(at_once(())));
-    // A future borrows no key.
+    // A future does not borrow its keys.
     let mut future = {
         let (a, b) = ("a".to_string(), "b".to_string());
         locks.lock_many([&a, &b])
@@ -348,7 +348,7 @@ fn futures_and_guards_are_what_those_of_one_key_are() {
 }
 
 #[test]
-fn a_future_that_is_polled_after_it_has_finished_panics() {
+fn a_future_polled_after_it_has_finished_panics() {
     let locks = KeyedMutex::<u64>::new();
     let lists: [&[u64]; 3] = [&[], &[1], &[1, 2]];
     for (list, waits) in lists.into_iter().flat_map(|list| [(list, false), (list, true)]) {
@@ -368,14 +368,14 @@ fn a_future_that_is_polled_after_it_has_finished_panics() {
     }
 }
 
-// ---- while it waits ---------------------------------------------------------------------------------------------------
+// ---- while a call waits -----------------------------------------------------------------------------------------------
 
 #[test]
-fn a_caller_that_waits_holds_those_before_in_the_table_s_order_and_shows() {
+fn a_waiting_caller_visibly_holds_the_keys_that_come_first_in_the_tables_order() {
     const KEYS: u64 = 6;
     for fairness in ALL {
         let locks = KeyedMutex::<u64>::builder().fairness(fairness).shards(2).build();
-        // They keep the entries where they are.
+        // The handles keep the entries in place.
         let handles: Vec<_> = (0..KEYS).map(|key| locks.handle(&key)).collect();
         let before = |list: &[u64], waits_for: u64, blocks: bool| -> Vec<u64> {
             let guard = locks.try_lock(&waits_for).unwrap();
@@ -411,9 +411,9 @@ fn a_caller_that_waits_holds_those_before_in_the_table_s_order_and_shows() {
     }
 }
 
-/// Two who ask for the same keys in opposite order, one poll of each at a time, and one of them gives up.
+/// Two futures for the same keys in opposite order are polled in turn, and one of them may be dropped.
 #[test]
-fn two_tasks_in_opposite_order_never_wait_for_each_other() {
+fn two_tasks_with_keys_in_opposite_order_never_deadlock() {
     for (fairness, gives_up) in ALL.into_iter().flat_map(|fairness| [(fairness, false), (fairness, true)]) {
         let locks = KeyedMutex::<u64>::builder().fairness(fairness).build();
         let held = locks.try_lock_many([&1, &2, &3]).unwrap();
@@ -439,7 +439,7 @@ fn two_tasks_in_opposite_order_never_wait_for_each_other() {
 }
 
 #[test]
-fn what_had_been_handed_to_a_future_that_is_dropped_goes_to_the_next() {
+fn a_key_handed_to_a_future_that_is_dropped_goes_to_the_next_waiter() {
     for fairness in ALL {
         let locks = KeyedMutex::<u64>::builder().fairness(fairness).build();
         let guards = locks.try_lock_many([&1, &2]).unwrap();
@@ -457,7 +457,7 @@ fn what_had_been_handed_to_a_future_that_is_dropped_goes_to_the_next() {
     }
 }
 
-/// Tries some keys when it is woken.
+/// A waker that tries some keys when it is woken.
 struct TriesAll {
     locks: KeyedMutex<u64>,
     keys: Mutex<Vec<u64>>,
@@ -480,7 +480,7 @@ impl TriesAll {
         Arc::new(TriesAll { locks, keys: Mutex::default(), free: 0.into(), held: 0.into() })
     }
 
-    /// Futures that wait, one for each of these keys, and try all of them when they are woken.
+    /// Returns waiting futures, one for each of these keys, whose wakers try all of them.
     fn waiters(self: &Arc<Self>, keys: impl IntoIterator<Item = u64>) -> Vec<Lock<'_, u64>> {
         let waker = Waker::from(Arc::clone(self));
         *self.keys.lock().unwrap() = keys.into_iter().collect();
@@ -489,7 +489,7 @@ impl TriesAll {
         waiters
     }
 
-    /// Those who have been woken by now found all keys free.
+    /// Checks that `woken` wakers ran, and found all keys free.
     fn check(&self, woken: usize) {
         assert_eq!((self.free.swap(0, SeqCst), self.held.swap(0, SeqCst)), (woken, 0));
     }
@@ -498,10 +498,10 @@ impl TriesAll {
 const THREE: [u64; 3] = [1, 2, 3];
 
 #[test]
-fn wakers_run_when_all_are_released() {
+fn wakers_run_after_all_keys_are_released() {
     let all = TriesAll::new();
     let locks = &all.locks;
-    // The guards, and what is left of them.
+    // The guards, and then the rest of them.
     let guards = locks.try_lock_many(&THREE).unwrap();
     let waiters = all.waiters(THREE);
     drop(guards);
@@ -513,7 +513,7 @@ fn wakers_run_when_all_are_released() {
     drop(guards);
     all.check(2);
     drop(waiters);
-    // A future that waits for one of them gives up. The entries stay where they are, and so does their order.
+    // A waiting future for several keys is dropped. The entries stay in place, and so does their order.
     let handles = THREE.map(|key| locks.handle(&key));
     let mut held = 0;
     for last in THREE {
@@ -526,7 +526,7 @@ fn wakers_run_when_all_are_released() {
         all.check(waiters.len());
         drop((other, waiters));
     }
-    assert_eq!(held, 3, "none, one and two");
+    assert_eq!(held, 3, "the futures must have held none, one and two keys");
     drop(handles);
     // A list that panics at its end.
     let waiters = RefCell::new(vec![]);
@@ -537,7 +537,7 @@ fn wakers_run_when_all_are_released() {
     assert!(catch_unwind(AssertUnwindSafe(|| locks.lock_many_blocking(list))).is_err());
     all.check(3);
     waiters.take();
-    // A list whose last key is not to be had.
+    // A list whose last key cannot be acquired.
     let other = locks.try_lock(&4).unwrap();
     let list = THREE.iter().chain(std::iter::from_fn(|| {
         let first = waiters.borrow().is_empty();
@@ -552,9 +552,9 @@ fn wakers_run_when_all_are_released() {
     assert_eq!(locks.len(), 0);
 }
 
-// ---- lists, keys and wakers that do what they should not --------------------------------------------------------------
+// ---- misbehaving lists, keys and wakers -------------------------------------------------------------------------------
 
-/// A list that says of its length whatever it likes.
+/// A list with an arbitrary size hint.
 struct Says<I>(I, (usize, Option<usize>));
 
 impl<I: Iterator> Iterator for Says<I> {
@@ -590,7 +590,7 @@ fn a_list_may_lie_about_its_length() {
     assert_eq!((locks.len(), pages.len()), (0, 0));
 }
 
-/// Where a list panics.
+/// A list, and the places where it panics.
 struct Panics<I> {
     list: I,
     in_next: Option<usize>,
@@ -668,9 +668,9 @@ fn a_list_that_panics_leaves_nothing_held() {
     assert_eq!((locks.len(), pages.len()), (0, 0));
 }
 
-/// A list is read to its end, and not any further.
+/// A list is read only up to its first `None`.
 #[test]
-fn a_list_that_goes_on_after_its_end_has_ended() {
+fn a_list_is_not_read_past_its_first_none() {
     let (locks, pages, hosts) = (KeyedMutex::<u64>::new(), KeyedRwLock::<u64>::new(), KeyedSemaphore::<u64>::new(2));
     let list = || {
         let mut next = [Some(&1), Some(&1), Some(&2), None, Some(&3), None].into_iter();
@@ -707,9 +707,9 @@ fn a_list_may_use_the_table() {
     assert_eq!((locks.len(), hosts.len()), (0, 0));
 }
 
-/// One permit of two is left for others, also while the list that names the key twice is read.
+/// One of two permits is left for others, even while a list that contains the key twice is being read.
 #[test]
-fn a_key_that_is_named_twice_is_never_held_twice() {
+fn a_duplicate_key_is_never_held_twice() {
     let (hosts, pages) = (KeyedSemaphore::<u64>::new(2), KeyedRwLock::<u64>::new());
     let named = |key: u64| {
         let (mut times, hosts, pages) = (0, &hosts, &pages);
@@ -719,7 +719,7 @@ fn a_key_that_is_named_twice_is_never_held_twice() {
                 pages.status(&key).map_or(0, |status| status.readers()),
             );
             assert!(held.0 <= 1 && held.1 <= 1, "{held:?}");
-            assert!(hosts.try_acquire(&key).is_some(), "the other permit is free");
+            assert!(hosts.try_acquire(&key).is_some(), "the other permit is not free");
             times += 1;
             (times < 5).then_some(&7)
         })
@@ -731,7 +731,7 @@ fn a_key_that_is_named_twice_is_never_held_twice() {
         assert_eq!(ready(hosts.acquire_many(named(7))).len(), 1);
         drop(others);
     }
-    // By those who try while others ask.
+    // Other threads try while a call is in progress.
     std::thread::scope(|scope| {
         let done = scope.spawn(|| {
             for _ in 0..2000 {
@@ -740,10 +740,10 @@ fn a_key_that_is_named_twice_is_never_held_twice() {
             }
         });
         while !done.is_finished() {
-            drop(hosts.try_acquire(&7).expect("the other permit is free"));
+            drop(hosts.try_acquire(&7).expect("only one permit is taken"));
         }
     });
-    // More keys than are compared one by one.
+    // More keys than are compared pairwise.
     let many: Vec<u64> = (0..300).chain(0..300).collect();
     let handles: Vec<_> = many.iter().map(|key| hosts.handle(key)).collect();
     assert_eq!(hosts.acquire_many_blocking(&many).len(), 300);
@@ -755,7 +755,7 @@ fn a_key_that_is_named_twice_is_never_held_twice() {
 }
 
 #[test]
-fn keys_that_panic_in_the_middle_of_a_list_leave_nothing_held_and_nothing_behind() {
+fn panicking_keys_in_a_list_leave_nothing_held_and_nothing_behind() {
     let mut panics = 0;
     for (recycle, contended) in [(false, false), (true, false), (false, true), (true, true)] {
         for place in ["hash", "eq", "clone", "clone_from", "drop"] {
@@ -783,7 +783,7 @@ fn keys_that_panic_in_the_middle_of_a_list_leave_nothing_held_and_nothing_behind
                 }
                 assert_eq!(locks.len(), 0);
                 drop(locks);
-                assert_eq!(LIVE.get(), before, "{place} {at}: a key was leaked, or dropped twice");
+                assert_eq!(LIVE.get(), before, "{place} {at}: a key was leaked or dropped twice");
             }
         }
     }
@@ -792,7 +792,7 @@ fn keys_that_panic_in_the_middle_of_a_list_leave_nothing_held_and_nothing_behind
 
 thread_local!(static BAD_DROPS: Cell<bool> = const { Cell::new(false) });
 
-/// A key whose drops panic, all of them, from a certain moment on.
+/// A key whose drops all panic while `BAD_DROPS` is set.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct Bad(u8);
 
@@ -805,7 +805,7 @@ impl Drop for Bad {
 }
 
 #[test]
-fn several_keys_whose_drops_panic_and_all_are_released() {
+fn all_of_several_keys_whose_drops_panic_are_released() {
     let locks = KeyedMutex::<Bad>::builder().shards(1).pool_capacity(0).build();
     let list = [1, 2, 3].map(Bad);
     let drops_badly = |what: Box<dyn FnOnce() + '_>| {
@@ -849,7 +849,7 @@ impl Wake for Grenade {
 }
 
 #[test]
-fn wakers_that_panic_leave_nothing_held() {
+fn panicking_wakers_leave_nothing_held() {
     let pages = KeyedRwLock::<u64>::builder().fairness(Fairness::Bounded(0)).build();
     let grenade = Arc::new(Grenade(0.into()));
     let waker = Waker::from(Arc::clone(&grenade));
@@ -869,19 +869,19 @@ mod uncloned {
     #![allow(unsafe_code)] // a waker made by hand
     use std::task::{RawWaker, RawWakerVTable, Waker};
 
-    /// A waker that panics when it is cloned.
+    /// Creates a waker that panics when it is cloned.
     pub(crate) fn waker() -> Waker {
         const VTABLE: RawWakerVTable = RawWakerVTable::new(clone, |_| {}, |_| {}, |_| {});
         fn clone(_: *const ()) -> RawWaker {
             std::panic::resume_unwind(Box::new("clone"))
         }
-        // SAFETY: nothing is behind it.
+        // SAFETY: the waker has no data.
         unsafe { Waker::from_raw(RawWaker::new(std::ptr::null(), &VTABLE)) }
     }
 }
 
 #[test]
-fn a_future_whose_poll_has_panicked_holds_nothing_though_it_is_kept() {
+fn a_future_whose_poll_has_panicked_holds_nothing_even_before_it_is_dropped() {
     let locks = KeyedMutex::<u64>::new();
     for last in THREE {
         for waits_already in [false, true] {
@@ -895,7 +895,7 @@ fn a_future_whose_poll_has_panicked_holds_nothing_though_it_is_kept() {
             let others: Vec<_> = others.collect();
             let mut drop_other = Some(other);
             if waits_already && !others.is_empty() {
-                drop_other = None; // it has this one to take, and then waits for another
+                drop_other = None; // the future can take this one, and then waits for another
             }
             let outcome = catch_unwind(AssertUnwindSafe(|| poll_with(&mut future, &uncloned::waker()).is_pending()));
             let held = THREE.iter().filter(|key| locks.is_locked(*key)).count();
@@ -917,7 +917,7 @@ fn a_future_whose_poll_has_panicked_holds_nothing_though_it_is_kept() {
 
 // ---- crowds -----------------------------------------------------------------------------------------------------------
 
-/// One hash for all.
+/// Hashes all keys alike.
 #[derive(Clone, Default)]
 struct Constant;
 
@@ -936,7 +936,7 @@ impl Hasher for Constant {
 }
 
 #[test]
-fn ten_thousand_keys() {
+fn ten_thousand_keys_can_be_locked_at_once() {
     let keys: Vec<u64> = (0..10_000).collect();
     let (locks, pages) = (KeyedMutex::<u64>::new(), KeyedRwLock::<u64>::new());
     let twice = || keys.iter().chain(keys.iter().rev());
@@ -966,7 +966,7 @@ fn ten_thousand_keys() {
     assert_eq!(colliding.len(), 0);
 }
 
-/// What the keys of a table guard: how many are at each, in which way.
+/// The current readers and writers of a key.
 #[derive(Default)]
 struct Inside {
     readers: AtomicUsize,
@@ -977,11 +977,11 @@ struct Crowd {
     mutexes: Arc<KeyedMutex<u64, Constant>>,
     pages: Arc<KeyedRwLock<u64, Constant>>,
     hosts: Arc<KeyedSemaphore<u64, Constant>>,
-    /// For the mutex, for the pages, and for the permits.
+    /// For the mutex, the pages, and the permits.
     inside: [Vec<Inside>; 3],
 }
 
-/// Somebody is at a key, until it is dropped.
+/// A count of one user of a key, until it is dropped.
 struct At<'a>(&'a AtomicUsize);
 
 impl Drop for At<'_> {
@@ -1006,7 +1006,7 @@ impl Crowd {
     fn write<'a>(&'a self, table: usize, keys: impl Iterator<Item = u64>) -> Vec<At<'a>> {
         keys.map(|key| {
             let Inside { readers, writers } = &self.inside[table][key as usize];
-            assert_eq!((writers.fetch_add(1, SeqCst), readers.load(SeqCst)), (0, 0), "beside a writer");
+            assert_eq!((writers.fetch_add(1, SeqCst), readers.load(SeqCst)), (0, 0), "a writer beside another user");
             At(writers)
         })
         .collect()
@@ -1015,7 +1015,7 @@ impl Crowd {
     fn read<'a>(&'a self, table: usize, keys: impl Iterator<Item = u64>, most: usize) -> Vec<At<'a>> {
         keys.map(|key| {
             let Inside { readers, writers } = &self.inside[table][key as usize];
-            assert!(readers.fetch_add(1, SeqCst) < most, "too many");
+            assert!(readers.fetch_add(1, SeqCst) < most, "too many readers");
             assert_eq!(writers.load(SeqCst), 0, "a reader beside a writer");
             At(readers)
         })
@@ -1055,7 +1055,7 @@ impl Crowd {
             9 => at!(read self.hosts.acquire_many_blocking(&list), 2, PERMITS),
             10 => drop(self.hosts.try_acquire_many(&list).map(|guards| at!(read guards, 2, PERMITS))),
             11 => {
-                // One key alone, by a caller that holds nothing.
+                // One key alone, locked by a caller that holds nothing else.
                 let key = random.next(KEYS);
                 let _guard = self.mutexes.lock_blocking(&key);
                 drop(self.write(0, [key].into_iter()));
@@ -1116,7 +1116,7 @@ impl Crowd {
 const ROUNDS: u64 = if cfg!(debug_assertions) { 1000 } else { 10_000 };
 
 #[test]
-fn a_crowd_that_asks_for_overlapping_lists_in_any_order_finishes() {
+fn a_crowd_with_overlapping_lists_in_any_order_finishes() {
     for (seed, fairness) in (1..).zip(ALL) {
         let crowd = Crowd::new(fairness);
         let executor = smol::Executor::new();
@@ -1155,9 +1155,9 @@ fn a_crowd_that_asks_for_overlapping_lists_in_any_order_finishes() {
     }
 }
 
-/// Threads that change two of three values together, and others that look: nobody sees half of a change.
+/// Some threads change two of three values together, and others read them: no reader sees half of a change.
 #[test]
-fn nobody_sees_half_of_what_is_written_at_once() {
+fn no_reader_sees_half_of_a_joint_change() {
     for fairness in ALL {
         let pages = KeyedRwLock::<u64, _>::builder().hasher(Constant).fairness(fairness).build();
         let values = [(); 3].map(|()| Mutex::new(0_u64));
@@ -1175,7 +1175,10 @@ fn nobody_sees_half_of_what_is_written_at_once() {
                         } else {
                             let _guards = pages.read_many_blocking(&list);
                             let seen = look(&list);
-                            assert!(seen.iter().all(|value| *value == seen[0]), "half of a change: {seen:?}");
+                            assert!(
+                                seen.iter().all(|value| *value == seen[0]),
+                                "a reader saw half of a change: {seen:?}"
+                            );
                         }
                     }
                 });

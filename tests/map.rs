@@ -1,6 +1,7 @@
-//! The map: every form of acquiring, guards and their values, versions, one-call forms, batches, looking at all values.
+//! The map: every form of acquiring, guards and their values, versions, one-call forms, batches, and visits of all
+//! values.
 
-#![allow(dropping_copy_types, clippy::drop_non_drop)] // what calls give does not matter everywhere
+#![allow(dropping_copy_types, clippy::drop_non_drop)] // many calls are made only for their effect
 
 mod common;
 
@@ -24,23 +25,23 @@ const ALL: [Fairness; 5] =
     [Fairness::Adaptive, Fairness::Fifo, Fairness::Bounded(0), Fairness::Bounded(16), Fairness::Barging];
 const LONG: Duration = Duration::from_secs(3600);
 
-/// Polls a future once that may not be moved.
+/// Polls a pinned future once.
 fn step<F: Future>(future: &mut Pin<Box<F>>) -> Poll<F::Output> {
     poll(future)
 }
 
 fn version<K: Eq + Hash + Clone, V>(map: &LockMap<K, V>, key: &K) -> Option<Version> {
-    map.try_read(key).expect("nobody writes").version()
+    map.try_read(key).expect("no writer holds the key").version()
 }
 
-/// What a panic in user code is raised with: without the words of the panic hook.
+/// Whether `f` panics. User code panics by `resume_unwind`, without the panic hook's message.
 fn panics(f: impl FnOnce()) -> bool {
     catch_unwind(AssertUnwindSafe(f)).is_err()
 }
 
 // ---- every form of acquiring ------------------------------------------------------------------------------------------
 
-/// Each form gives a guard of the key with its value, and with no value, and leaves nothing of a key without one.
+/// Each form returns a guard of the key, with and without a value, and leaves no entry for a key without a value.
 macro_rules! every_form {
     (
         $test:ident, $excluded:ident,
@@ -98,7 +99,7 @@ macro_rules! every_form {
                 assert!(map.handle(key).$try_lock().is_none());
                 pending(&mut map.$lock(key));
                 pending(&mut map.$lock_arc(key));
-                // Who waits gets in, and one that is dropped leaves no trace.
+                // A waiter acquires the key, and a cancelled one leaves no trace.
                 let (mut waiter, cancelled) = (map.$lock(key), map.$lock(key));
                 pending(&mut waiter);
                 drop(cancelled);
@@ -215,7 +216,7 @@ fn every_form_takes_several_keys() {
 // ---- guards and values ------------------------------------------------------------------------------------------------
 
 #[test]
-fn a_writers_guard_looks_changes_stores_and_removes() {
+fn a_writers_guard_reads_changes_stores_and_removes() {
     let map = LockMap::<u64, String>::new();
     let mut guard = map.write_blocking(&7);
     assert_eq!((guard.value(), guard.version()), (None, None));
@@ -231,7 +232,7 @@ fn a_writers_guard_looks_changes_stores_and_removes() {
     guard.get_or_insert_with(|| "d".into()).push('e');
     guard.get_or_insert_with(|| panic!("there is a value")).push('f');
     assert_eq!((guard.value().unwrap().as_str(), guard.key()), ("def", &7));
-    // What was stored is there for the next holder, however the guard goes on.
+    // A stored value is seen by the next holder, however the guard is converted.
     let guard = guard.downgrade_to_upgradable();
     assert_eq!(guard.value().unwrap(), "def");
     let guard = guard.downgrade();
@@ -241,7 +242,7 @@ fn a_writers_guard_looks_changes_stores_and_removes() {
 }
 
 #[test]
-fn what_upgrade_mut_gives_has_every_method_of_a_writers_guard() {
+fn the_hold_of_upgrade_mut_has_every_method_of_a_writers_guard() {
     let map = LockMap::<u64, String>::new();
     let mut reader = map.upgradable_read_blocking(&7);
     {
@@ -257,7 +258,7 @@ fn what_upgrade_mut_gives_has_every_method_of_a_writers_guard() {
     }
     let seen = reader.version().unwrap();
     assert_eq!(reader.value().unwrap(), "de");
-    // It has fallen back, with what was stored.
+    // The guard has fallen back, with the stored value.
     assert_eq!(map.try_read(&7).unwrap().version(), Some(seen));
     {
         let mut guard = ready(reader.upgrade_mut());
@@ -266,7 +267,7 @@ fn what_upgrade_mut_gives_has_every_method_of_a_writers_guard() {
     }
     assert_eq!((reader.value(), reader.version(), map.len()), (None, None, 0));
     assert_eq!(reader.upgrade_mut_blocking().insert("f".into()), None);
-    // Forgotten, the hold lasts until the guard is used again.
+    // If it is forgotten, the hold lasts until the guard is used again.
     std::mem::forget(reader.try_upgrade_mut());
     assert!(map.try_read(&7).is_none());
     assert_eq!(reader.value().unwrap(), "f");
@@ -275,7 +276,7 @@ fn what_upgrade_mut_gives_has_every_method_of_a_writers_guard() {
 }
 
 #[test]
-fn a_guard_without_a_value_is_an_ordinary_lock_of_which_nothing_is_left() {
+fn a_guard_without_a_value_is_an_ordinary_lock_and_leaves_no_entry() {
     let map = LockMap::<u64, u32>::new();
     let readers = (map.read_blocking(&7), map.upgradable_read_blocking(&7), map.try_read(&7).unwrap());
     assert!(map.try_write(&7).is_none() && map.is_locked(&7) && map.is_empty());
@@ -306,7 +307,7 @@ fn an_entry_lives_while_it_has_a_value_or_is_in_use() {
 }
 
 #[test]
-fn a_panic_in_a_closure_leaves_the_value_as_it_was_and_the_key_free() {
+fn a_panic_in_a_closure_leaves_the_value_unchanged_and_the_key_free() {
     let map = LockMap::<u64, u32>::new();
     assert!(panics(|| {
         map.write_blocking(&7).get_or_insert_with(|| resume_unwind(Box::new("init")));
@@ -331,7 +332,7 @@ fn a_panic_in_a_closure_leaves_the_value_as_it_was_and_the_key_free() {
 // ---- versions ---------------------------------------------------------------------------------------------------------
 
 #[test]
-fn each_change_makes_a_new_version_that_is_seen_on_the_same_guard_at_once() {
+fn each_change_makes_a_new_version_that_the_same_guard_returns_at_once() {
     let map = LockMap::<u64, u32>::new();
     let mut guard = map.write_blocking(&7);
     let mut last = None;
@@ -341,7 +342,7 @@ fn each_change_makes_a_new_version_that_is_seen_on_the_same_guard_at_once() {
     };
     guard.insert(1);
     grows(guard.version());
-    guard.insert(1); // an equal one, too
+    guard.insert(1); // an equal value, too
     grows(guard.version());
     let _ = guard.value_mut();
     grows(guard.version());
@@ -368,7 +369,7 @@ fn each_change_makes_a_new_version_that_is_seen_on_the_same_guard_at_once() {
 }
 
 #[test]
-fn to_read_changes_no_version() {
+fn reading_changes_no_version() {
     let map = LockMap::<u64, u32>::new();
     map.insert_blocking(&7, 1);
     let seen = version(&map, &7).unwrap();
@@ -394,14 +395,15 @@ fn to_read_changes_no_version() {
 }
 
 #[test]
-fn versions_of_a_key_grow_whatever_becomes_of_its_entry_meanwhile() {
+fn versions_of_a_key_grow_even_if_its_entry_is_freed_in_between() {
     for (pool, most) in [(None, None), (Some(0), None), (Some(0), Some(2)), (None, Some(1)), (Some(3), Some(5))] {
         let builder = LockMap::<u64, u32>::builder().shards(1);
         let builder = if let Some(pool) = pool { builder.pool_capacity(pool) } else { builder };
         let map = if let Some(most) = most { builder.max_values(most) } else { builder }.build();
         let mut last = BTreeMap::new();
         for round in 0..40 {
-            // Of each key the version is later than any before, also when its memory was another's, or was given back.
+            // Each version of a key is later than all before, even when its memory was reused by another key, or
+            // freed.
             for key in 0..10 {
                 let mut guard = map.write_blocking(&key);
                 guard.insert(round);
@@ -419,7 +421,7 @@ fn versions_of_a_key_grow_whatever_becomes_of_its_entry_meanwhile() {
 }
 
 #[test]
-fn a_version_of_before_a_removal_never_fits_again() {
+fn a_version_from_before_a_removal_never_matches_again() {
     let map = LockMap::<u64, u32>::builder().shards(1).pool_capacity(0).build();
     for round in 0..20 {
         map.insert_blocking(&7, 1);
@@ -441,7 +443,7 @@ fn a_version_of_before_a_removal_never_fits_again() {
 
 // ---- one call each ----------------------------------------------------------------------------------------------------
 
-/// The two manners of every call, by what they do to a map.
+/// Defines a macro for each call, which makes it in the async or the blocking manner.
 macro_rules! manners {
     ($($name:ident($($argument:expr),*) $call:ident $call_blocking:ident;)+) => {$(
         #[allow(unused_macros)]
@@ -454,7 +456,7 @@ macro_rules! manners {
 }
 
 #[test]
-fn each_call_does_its_part_in_both_manners() {
+fn each_call_works_in_both_manners() {
     manners! {
         get("a") get get_blocking;
         insert("a", 1) insert insert_blocking;
@@ -473,7 +475,7 @@ fn each_call_does_its_part_in_both_manners() {
         let seen = version(&map, &"a".into());
         assert_eq!((add!(map, manner), version(&map, &"a".into())), (AddOrUpdate::Unchanged, seen));
         assert_eq!((add_two!(map, manner), get!(map, manner)), (AddOrUpdate::Updated(1), Some(2)));
-        // By version.
+        // Calls by version.
         let (old, now) = (seen.unwrap(), version(&map, &"a".into()).unwrap());
         let update = |key: &str, version, value| {
             if manner {
@@ -497,7 +499,7 @@ fn each_call_does_its_part_in_both_manners() {
         assert!(new > now && version(&map, &"a".into()) == Some(new));
         assert_eq!(remove_if("a", new).unwrap(), 3);
         assert_eq!((map.len(), map.entries()), (0, 0));
-        // A key that is in use, and has no value.
+        // A key that is in use and has no value.
         let handle = map.handle("a");
         assert_eq!((get!(map, manner), remove!(map, manner)), (None, None));
         assert_eq!(update("a", new, 1).unwrap_err().found(), None);
@@ -508,11 +510,11 @@ fn each_call_does_its_part_in_both_manners() {
 }
 
 #[test]
-fn each_call_waits_for_the_key_and_changes_nothing_when_it_is_dropped() {
+fn each_call_waits_for_the_key_and_changes_nothing_if_it_is_dropped() {
     let map = LockMap::<String, u32>::new();
     map.insert_blocking("a", 1);
     let seen = version(&map, &"a".into()).unwrap();
-    // By handles as well: what is kept is the entry.
+    // With a handle, too, which keeps the entry.
     for kept in [false, true] {
         let _handle = kept.then(|| map.handle("a"));
         macro_rules! dropped {
@@ -526,7 +528,7 @@ fn each_call_waits_for_the_key_and_changes_nothing_when_it_is_dropped() {
                 assert_eq!(map.status("a").unwrap().waiters(), 0, stringify!($future));
                 assert!(map.try_write("a").is_some());
                 assert_eq!((version(&map, &"a".into()), map.get_blocking("a")), (Some(seen), Some(1)));
-                // Nor if it was never polled.
+                // The same if the future was never polled.
                 drop($future);
                 assert_eq!((version(&map, &"a".into()), map.len(), map.entries()), (Some(seen), 1, 1));
             })+};
@@ -546,7 +548,7 @@ fn each_call_waits_for_the_key_and_changes_nothing_when_it_is_dropped() {
 }
 
 #[test]
-fn a_call_on_a_key_without_an_entry_leaves_none_when_it_finds_nothing_to_store() {
+fn a_call_that_stores_nothing_creates_no_entry() {
     let map = LockMap::<String, u32>::new();
     let seen = map.batch().insert("b", 1).commit_blocking().unwrap()[0].unwrap();
     block_on(async {
@@ -559,7 +561,7 @@ fn a_call_on_a_key_without_an_entry_leaves_none_when_it_finds_nothing_to_store()
     assert_eq!((map.len(), map.entries()), (1, 1));
 }
 
-/// Counts how often keys are hashed.
+/// Counts the number of hashed keys.
 struct CountsHashes(Rc<Cell<usize>>);
 
 impl BuildHasher for CountsHashes {
@@ -572,7 +574,7 @@ impl BuildHasher for CountsHashes {
 }
 
 #[test]
-fn futures_borrow_no_key_hash_at_the_call_and_ask_at_the_first_poll() {
+fn futures_borrow_no_key_hash_at_the_call_and_request_at_the_first_poll() {
     let hashes = Rc::new(Cell::new(0));
     let map = LockMap::<String, u32, _>::with_hasher(CountsHashes(hashes.clone()));
     let counted = || hashes.take();
@@ -584,7 +586,7 @@ fn futures_borrow_no_key_hash_at_the_call_and_ask_at_the_first_poll() {
                 $future
             };
             assert!(counted() > 0, "{} does not hash at the call", stringify!($future));
-            // Nobody has asked.
+            // No future has requested its key yet.
             assert!(map.try_write("b").is_some() && map.status("a").is_none_or(|status| status.waiters() == 0));
             counted();
             let output = block_on(future);
@@ -601,20 +603,20 @@ fn futures_borrow_no_key_hash_at_the_call_and_ask_at_the_first_poll() {
 }
 
 #[test]
-fn a_future_that_has_not_been_polled_has_asked_for_nothing() {
+fn an_unpolled_future_has_requested_nothing() {
     let map = LockMap::<String, u32>::new();
     let mut insert = Box::pin(map.insert("a", 1));
     let commit = map.batch().insert("b", 1).commit();
     assert_eq!((map.len(), map.entries()), (0, 0));
     map.insert_blocking("a", 7);
-    assert_eq!(step(&mut insert), Poll::Ready(Some(7)), "it looks when it is polled");
+    assert_eq!(step(&mut insert), Poll::Ready(Some(7)), "the value is looked up at the first poll");
     assert!(map.try_write("b").is_some());
     drop(commit);
     assert_eq!((map.len(), map.entries()), (1, 1));
 }
 
 #[test]
-fn the_lifetime_of_a_borrowed_form_does_not_bind_the_map() {
+fn the_lifetime_of_a_borrowed_form_does_not_restrict_the_map() {
     let map = LockMap::<String, u32>::new();
     let future = {
         let name = String::from("a");
@@ -632,7 +634,7 @@ fn the_lifetime_of_a_borrowed_form_does_not_bind_the_map() {
 // ---- get_or_insert_with -----------------------------------------------------------------------------------------------
 
 #[test]
-fn one_caller_makes_the_value_and_the_others_get_it() {
+fn one_caller_computes_the_value_and_the_others_receive_it() {
     for fairness in ALL {
         for kept in [false, true] {
             let map = LockMap::<u64, u32>::builder().fairness(fairness).build();
@@ -650,9 +652,9 @@ fn one_caller_makes_the_value_and_the_others_get_it() {
                 assert!(step(call).is_pending());
             }
             assert_eq!((inits.get(), map.is_locked(&7), map.len()), (1, true, 0));
-            assert!(map.try_read(&7).is_none(), "init runs under the write lock");
+            assert!(map.try_read(&7).is_none(), "init does not run under the write lock");
             open.set(true);
-            // In rounds, because some tell others; and each keeps its guard.
+            // In rounds, because some calls wake others; each keeps its guard.
             let mut guards = Vec::new();
             for _ in 0..20 {
                 for place in &mut calls {
@@ -662,9 +664,9 @@ fn one_caller_makes_the_value_and_the_others_get_it() {
                     }
                 }
             }
-            assert_eq!(guards.len(), 6, "{fairness:?}: a caller waits for a guard that another call has returned");
+            assert_eq!(guards.len(), 6, "{fairness:?}: a caller waits for a guard that another call returned");
             assert!(inits.get() == 1 && guards.iter().all(|guard| guard.value() == Some(&1)));
-            // Nor does one that begins later wait.
+            // A call that begins later does not wait either.
             assert_eq!(block_on(call()).value(), Some(&1));
             assert_eq!(map.get_or_insert_with_blocking(&7, || 9).value(), Some(&1));
         }
@@ -672,7 +674,7 @@ fn one_caller_makes_the_value_and_the_others_get_it() {
 }
 
 #[test]
-fn nobody_waits_for_a_returned_guard_after_any_of_them_failed_panicked_or_was_dropped() {
+fn no_caller_waits_for_a_returned_guard_after_another_failed_panicked_or_was_dropped() {
     for fairness in ALL {
         for outcome in ["error", "panic", "drop"] {
             for kept in [false, true] {
@@ -699,7 +701,9 @@ fn nobody_waits_for_a_returned_guard_after_any_of_them_failed_panicked_or_was_dr
                 match outcome {
                     "drop" => calls[0] = None,
                     "error" => {
-                        let Some(Poll::Ready(Err("no"))) = calls[0].as_mut().map(step) else { panic!("it fails") };
+                        let Some(Poll::Ready(Err("no"))) = calls[0].as_mut().map(step) else {
+                            panic!("the call fails")
+                        };
                         calls[0] = None;
                     }
                     _ => {
@@ -728,7 +732,7 @@ fn nobody_waits_for_a_returned_guard_after_any_of_them_failed_panicked_or_was_dr
 }
 
 #[test]
-fn a_writer_who_waits_is_let_in_between_by_the_policy() {
+fn a_waiting_writer_gets_its_turn_between_two_callers() {
     let map = LockMap::<u64, u32>::builder().fairness(Fairness::Fifo).build();
     let guard = map.get_or_insert_with_blocking(&7, || 1);
     let mut writer = map.write(&7);
@@ -737,7 +741,7 @@ fn a_writer_who_waits_is_let_in_between_by_the_policy() {
     assert!(step(&mut call).is_pending());
     drop(guard);
     ready(writer).remove();
-    let Poll::Ready(guard) = step(&mut call) else { panic!("it is its turn") };
+    let Poll::Ready(guard) = step(&mut call) else { panic!("the call is next") };
     assert_eq!(guard.value(), Some(&2));
 }
 
@@ -757,7 +761,7 @@ fn init_may_use_other_keys_and_nest() {
 }
 
 #[test]
-fn init_does_not_run_when_there_is_a_value_and_not_before_the_first_poll() {
+fn init_runs_only_without_a_value_and_not_before_the_first_poll() {
     let map = LockMap::<u64, u32>::new();
     let call = map.get_or_insert_with(&7, async || panic!("it was never polled"));
     drop(call);
@@ -765,11 +769,11 @@ fn init_does_not_run_when_there_is_a_value_and_not_before_the_first_poll() {
     let guard = block_on(map.get_or_insert_with(&7, async || panic!("there is a value")));
     let seen = guard.version();
     assert_eq!(map.get_or_insert_with_blocking(&7, || panic!("there is a value")).version(), seen);
-    // Beside readers, and an upgradable one.
+    // Beside readers and an upgradable reader.
     let readers = (map.upgradable_read_blocking(&7), map.read_blocking(&7));
     assert!(map.get_or_try_insert_with_blocking(&7, || Err("there is a value")).is_ok());
     drop((guard, readers));
-    // A key that has no value is waited for like any other.
+    // A key without a value is waited for like any other.
     let reader = map.read_blocking(&8);
     let mut call = Box::pin(map.get_or_insert_with(&8, async || 2));
     assert!(step(&mut call).is_pending());
@@ -781,7 +785,7 @@ fn init_does_not_run_when_there_is_a_value_and_not_before_the_first_poll() {
 // ---- changes that look first ------------------------------------------------------------------------------------------
 
 #[test]
-fn plain_readers_stay_in_until_there_is_something_to_write() {
+fn plain_readers_are_not_excluded_until_there_is_something_to_write() {
     for fairness in ALL {
         let map = LockMap::<u64, String>::builder().fairness(fairness).build();
         map.insert_blocking(&7, "a".into());
@@ -793,7 +797,7 @@ fn plain_readers_stay_in_until_there_is_something_to_write() {
         };
         let now = map.read_blocking(&7).version().unwrap();
         let reader = map.read_blocking(&7);
-        // Nothing to write: at once, beside a reader, and in both manners.
+        // Nothing to write: returns at once beside a reader, in both manners.
         assert_eq!(map.add_or_update_blocking(&7, "b".into()), AddOrUpdate::Unchanged);
         assert_eq!(block_on(map.add_or_update(&7, "b".into())), AddOrUpdate::Unchanged);
         assert_eq!(map.update_if_blocking(&7, old, "c".into()).unwrap_err().found(), Some(now));
@@ -807,7 +811,7 @@ fn plain_readers_stay_in_until_there_is_something_to_write() {
         assert_eq!(map.status(&7).unwrap().waiting_upgradable(), 1);
         drop(upgradable);
         let Poll::Ready(Err(_)) = step(&mut waits) else { panic!("the place is free") };
-        // Something to write: it waits for the reader, as an upgrade does, and is dropped without a trace.
+        // Something to write: waits for the reader as an upgrade does, and leaves no trace when dropped.
         macro_rules! waits {
             ($($future:expr),+) => {$({
                 let mut future = Box::pin($future);
@@ -823,7 +827,7 @@ fn plain_readers_stay_in_until_there_is_something_to_write() {
         let mut update = Box::pin(map.update_if(&7, now, "c".into()));
         assert!(step(&mut update).is_pending());
         drop(reader);
-        let Poll::Ready(Ok(new)) = step(&mut update) else { panic!("nobody reads any more") };
+        let Poll::Ready(Ok(new)) = step(&mut update) else { panic!("no reader is left") };
         assert!(new > now && map.get_blocking(&7).unwrap() == "c");
     }
 }
@@ -831,7 +835,7 @@ fn plain_readers_stay_in_until_there_is_something_to_write() {
 // ---- batches ----------------------------------------------------------------------------------------------------------
 
 #[test]
-fn a_batch_makes_all_changes_and_tells_a_version_for_each_step() {
+fn a_batch_makes_all_changes_and_returns_a_version_for_each_step() {
     let map = LockMap::<String, u32>::new();
     assert_eq!(map.batch().commit_blocking().unwrap(), []);
     assert_eq!(block_on(map.batch().commit()).unwrap(), []);
@@ -849,12 +853,12 @@ fn a_batch_makes_all_changes_and_tells_a_version_for_each_step() {
     let all = ["a", "b", "c", "d", "e", "f"].map(|key| map.get_blocking(key));
     assert_eq!(all, [Some(1), Some(20), None, None, Some(50), None]);
     assert_eq!((map.len(), map.entries()), (3, 3));
-    // Once more, and it does not fit.
+    // The same batch again conflicts.
     let conflict = batch().commit_blocking().unwrap_err();
     assert_eq!((conflict.key().as_str(), conflict.step(), conflict.found()), ("b", 1, versions[1]));
     let conflict = block_on(batch().commit()).unwrap_err();
     assert_eq!((conflict.key().as_str(), conflict.step()), ("b", 1));
-    let Err(TryBatchError::Conflict(conflict)) = batch().try_commit() else { panic!("it does not fit") };
+    let Err(TryBatchError::Conflict(conflict)) = batch().try_commit() else { panic!("the version is outdated") };
     assert_eq!(conflict.step(), 1);
     assert_eq!(["a", "b", "c", "d", "e", "f"].map(|key| map.get_blocking(key)), all);
     assert_eq!(map.entries(), 3);
@@ -873,16 +877,17 @@ impl ExtendForTest for LockMap<String, u32> {
 }
 
 #[test]
-fn a_condition_sees_what_the_steps_before_it_make_of_its_key() {
+fn a_condition_sees_the_effect_of_earlier_steps_on_its_key() {
     let map = LockMap::<u64, u32>::new();
-    // Absent, there, gone again.
+    // Absent, present, absent again.
     let versions =
         map.batch().check_absent(&1).insert(&1, 1).remove(&1).check_absent(&1).insert(&1, 2).commit_blocking().unwrap();
     assert_eq!((versions[0], versions[2], versions[3]), (None, None, None));
     assert!(versions[1].is_some() && versions[4] > versions[1]);
     assert_eq!((map.get_blocking(&1), version(&map, &1)), (Some(2), versions[4]));
     let now = versions[4].unwrap();
-    // The version of before does not hold after a step that changes the value; what is found is what there was before the batch.
+    // A version no longer holds after a step of the batch that changes the value. The conflict reports the version
+    // before the batch.
     let conflict = map.batch().insert(&2, 1).insert(&1, 3).check(&1, now).commit_blocking().unwrap_err();
     assert_eq!((conflict.key(), conflict.step(), conflict.found()), (&1, 2, Some(now)));
     let conflict = map.batch().remove(&1).remove_if(&1, now).commit_blocking().unwrap_err();
@@ -897,7 +902,7 @@ fn a_condition_sees_what_the_steps_before_it_make_of_its_key() {
 }
 
 #[test]
-fn a_version_that_a_later_step_writes_over_is_not_given_again() {
+fn a_version_that_a_later_step_overwrites_is_not_used_again() {
     let map = LockMap::<u64, u32>::builder().shards(1).pool_capacity(0).build();
     let mut told = std::collections::BTreeSet::new();
     let mut last = None;
@@ -909,7 +914,7 @@ fn a_version_that_a_later_step_writes_over_is_not_given_again() {
             _ => batch.remove(&1).insert(&1, 3),
         };
         for version in batch.commit_blocking().unwrap().into_iter().flatten() {
-            assert!(told.insert(version), "{version:?} was told before");
+            assert!(told.insert(version), "{version:?} was returned before");
             assert!(Some(version) > last);
             last = Some(version);
         }
@@ -922,7 +927,7 @@ fn a_version_that_a_later_step_writes_over_is_not_given_again() {
 }
 
 #[test]
-fn a_busy_batch_comes_back_unharmed() {
+fn a_busy_batch_is_returned_unchanged() {
     let map = LockMap::<u64, String>::new();
     map.insert_blocking(&1, "a".into());
     let seen = version(&map, &1).unwrap();
@@ -946,7 +951,7 @@ fn a_busy_batch_comes_back_unharmed() {
 }
 
 #[test]
-fn a_waiting_commit_holds_the_keys_before_and_leaves_no_trace_when_it_is_dropped() {
+fn a_waiting_commit_holds_earlier_keys_and_leaves_no_trace_when_it_is_dropped() {
     let map = LockMap::<u64, u32>::new();
     for held in 0..5 {
         let guard = map.write_blocking(&held);
@@ -957,7 +962,7 @@ fn a_waiting_commit_holds_the_keys_before_and_leaves_no_trace_when_it_is_dropped
         drop(commit);
         assert_eq!((map.entries(), map.status(&held).unwrap().waiters()), (1, 0));
         assert!((0..5).all(|key| map.try_write(&key).is_some() == (key != held)));
-        // And one that is polled on gets there.
+        // A commit that is polled again completes.
         let mut commit = Box::pin((0..5).fold(map.batch(), |batch, key| batch.insert(&key, 1)).commit());
         assert!(step(&mut commit).is_pending());
         drop(guard);
@@ -967,7 +972,7 @@ fn a_waiting_commit_holds_the_keys_before_and_leaves_no_trace_when_it_is_dropped
 }
 
 #[test]
-fn batches_and_calls_with_many_keys_never_wait_for_each_other_in_a_circle() {
+fn batches_and_calls_with_many_keys_never_deadlock() {
     let map = LockMap::<u64, u32>::new();
     let keys = [1, 2, 3, 4, 5, 6];
     let forwards = async |rounds: u32| {
@@ -1000,21 +1005,21 @@ fn batches_and_calls_with_many_keys_never_wait_for_each_other_in_a_circle() {
             .await
         },
         async {
-            // As long as nobody waits for ever this is not what comes first.
+            // If no call waits for ever, this timeout never comes first.
             for _ in 0..1_000_000 {
                 yield_now().await;
             }
-            panic!("a circle");
+            panic!("deadlock");
         },
     ));
 }
 
 #[test]
-fn who_reads_several_keys_meets_no_half_of_a_batch() {
+fn a_reader_of_several_keys_never_sees_half_of_a_batch() {
     let map = LockMap::<u64, u32>::new();
     map.batch().insert(&1, 0).insert(&2, 0).commit_blocking().unwrap();
     for first in [1, 2] {
-        // The batch waits for one key, whichever that is, and has the other or not.
+        // The batch waits for one key, and has acquired the other or not.
         let reader = map.read_blocking(&first);
         let mut commit = Box::pin(map.batch().insert(&1, 1).insert(&2, 1).commit());
         assert!(step(&mut commit).is_pending());
@@ -1038,9 +1043,9 @@ fn who_reads_several_keys_meets_no_half_of_a_batch() {
 }
 
 proptest! {
-    /// Against a map of the library: batches of every kind of step, and single changes between them.
+    /// Batches of every kind of step, with single changes between them, compared with a standard map.
     #[test]
-    fn batches_do_as_a_model_does(batches in prop::collection::vec(prop::collection::vec((0..6u8, 0..4u64, 0..6usize), 0..8), 1..20)) {
+    fn batches_match_a_model(batches in prop::collection::vec(prop::collection::vec((0..6u8, 0..4u64, 0..6usize), 0..8), 1..20)) {
         let map = LockMap::<u64, u32>::builder().shards(1).pool_capacity(1).build();
         let mut model = BTreeMap::<u64, (Version, u32)>::new();
         let mut last = BTreeMap::<u64, Version>::new();
@@ -1048,13 +1053,13 @@ proptest! {
         let mut value = 0;
         for steps in batches {
             let mut batch = map.batch();
-            // What the steps make of it: values of which the version is not known yet have none.
+            // The effect of the steps: values whose version is not known yet have none.
             let mut draft: BTreeMap<u64, (Option<Version>, u32)> =
                 model.iter().map(|(&key, &(version, value))| (key, (Some(version), value))).collect();
             let mut conflict = None;
             for (number, &(kind, key, which)) in steps.iter().enumerate() {
                 value += 1;
-                // The version of now, or one that was told for this key some time.
+                // The current version, or one that was returned for this key earlier.
                 let now = model.get(&key).map(|&(version, _)| version);
                 let version = now.filter(|_| which < 4).or_else(|| seen.get(&key)?.get(which).copied());
                 let now = draft.get(&key).copied();
@@ -1146,16 +1151,19 @@ fn a_value_counts_from_the_moment_it_is_inserted_until_it_is_removed() {
 }
 
 #[test]
-fn for_each_value_passes_over_what_a_writer_holds_and_waits_for_nobody() {
+fn for_each_value_skips_write_locked_values_and_never_waits() {
     let map: LockMap<u64, u32> = (0..6).map(|key| (key, key as u32)).collect();
     let writer = map.write_blocking(&1);
     let mut upgraded = map.upgradable_read_blocking(&2);
     let upgrade = upgraded.try_upgrade_mut();
-    let empty = map.write_blocking(&9); // no value, so it is not passed over
+    let empty = map.write_blocking(&9); // no value, so it is not counted as skipped
     let readers = (map.read_blocking(&3), map.upgradable_read_blocking(&4), map.handle(&5), map.write(&5));
     let mut seen = Vec::new();
     let passed = map.for_each_value(|&key, &value, version| {
-        assert!(map.status(&key).unwrap().readers() > 0 && map.try_write(&key).is_none(), "under a read lock");
+        assert!(
+            map.status(&key).unwrap().readers() > 0 && map.try_write(&key).is_none(),
+            "the visit is not under a read lock"
+        );
         assert_eq!(map.try_read(&key).unwrap().version(), Some(version));
         seen.push((key, value));
     });
@@ -1164,7 +1172,7 @@ fn for_each_value_passes_over_what_a_writer_holds_and_waits_for_nobody() {
     drop((writer, upgrade, empty, readers));
     drop(upgraded);
     assert_eq!((map.for_each_value(|_, _, _| {}), map.entries()), (0, 6));
-    // A key where `try_read` fails because of who waits is passed over as well.
+    // A key on which `try_read` fails because of its waiters is skipped, too.
     let reader = map.read_blocking(&0);
     let fifo = LockMap::<u64, u32>::builder().fairness(Fairness::Fifo).build();
     fifo.insert_blocking(&0, 1);
@@ -1176,27 +1184,27 @@ fn for_each_value_passes_over_what_a_writer_holds_and_waits_for_nobody() {
 }
 
 #[test]
-fn retain_removes_what_is_refused_and_passes_over_what_is_held() {
+fn retain_removes_rejected_values_and_skips_held_ones() {
     let map: LockMap<u64, u32> = (0..8).map(|key| (key, key as u32)).collect();
     let versions: Vec<_> = (0..8).map(|key| version(&map, &key)).collect();
     let held = (map.read_blocking(&0), map.write_blocking(&1), map.read_blocking(&20));
     let (handle, unpolled) = (map.handle(&2), map.read(&3));
     let passed = map.retain(|&key, &value| {
         assert_eq!(u64::from(value), key);
-        assert!(map.try_read(&key).is_none(), "under a write lock");
+        assert!(map.try_read(&key).is_none(), "the visit is not under a write lock");
         key > 4
     });
     assert_eq!((passed, map.len()), (2, 5));
     let left: Vec<_> = (0..9).filter(|key| map.contains_key(key)).collect();
     assert_eq!(left, [0, 1, 5, 6, 7]);
-    assert_eq!(map.entries(), 8, "those with values, a reader's, a handle's and a future's");
+    assert_eq!(map.entries(), 8, "the five with values, and those of a reader, a handle and a future");
     drop((held, handle, unpolled));
-    assert!((5..8).all(|key| version(&map, &key) == versions[key as usize]), "the others are left alone");
+    assert!((5..8).all(|key| version(&map, &key) == versions[key as usize]), "another key was changed");
     assert_eq!(map.entries(), 5);
 }
 
 #[test]
-fn clear_returns_how_many_values_stay() {
+fn clear_returns_the_number_of_values_that_remain() {
     let map: LockMap<u64, u32> = (0..8).map(|key| (key, key as u32)).collect();
     let held = (map.read_blocking(&0), map.write_blocking(&1), map.read_blocking(&20));
     assert_eq!(map.clear(), 2);
@@ -1225,7 +1233,7 @@ fn closures_may_use_the_map() {
     for key in 0..6 {
         map.insert_blocking(&key, 0);
     }
-    // What one visit removes the others do not meet.
+    // A value that one visit removes is not met by the other.
     let (mut kept, removed) = (0, RefCell::new(0));
     let passed = map.retain(|&key, _| {
         kept += 1;
@@ -1234,7 +1242,7 @@ fn closures_may_use_the_map() {
                 *removed.borrow_mut() += 1;
             }
         }
-        assert_eq!(map.retain(|_, _| false), 1, "this one is held");
+        assert_eq!(map.retain(|_, _| false), 1, "not only this key is held");
         true
     });
     assert_eq!((passed, kept, removed.into_inner(), map.len(), map.entries()), (0, 1, 5, 1, 1));
@@ -1242,7 +1250,7 @@ fn closures_may_use_the_map() {
 }
 
 #[test]
-fn for_each_key_shows_entries_with_and_without_values() {
+fn for_each_key_visits_entries_with_and_without_values() {
     let map = LockMap::<u64, u32>::new();
     map.insert_blocking(&1, 1);
     let guard = map.write_blocking(&2);
@@ -1255,7 +1263,7 @@ fn for_each_key_shows_entries_with_and_without_values() {
 // ---- the whole map ----------------------------------------------------------------------------------------------------
 
 #[test]
-fn of_equal_keys_the_last_value_stays() {
+fn the_last_value_of_equal_keys_is_kept() {
     let mut map: LockMap<u64, u32> = [(1, 1), (2, 2), (1, 3)].into_iter().collect();
     assert_eq!((map.get_blocking(&1), map.len(), map.entries()), (Some(3), 2, 2));
     let seen = version(&map, &2);
@@ -1267,7 +1275,7 @@ fn of_equal_keys_the_last_value_stays() {
 }
 
 #[test]
-fn forgotten_guards_stop_neither_extend_nor_into_iter() {
+fn forgotten_guards_block_neither_extend_nor_into_iter() {
     let value = Arc::new(0);
     for forgotten in 0..6 {
         let mut map: LockMap<u64, Arc<u32>> = LockMap::builder().shards(2).build();
@@ -1308,7 +1316,7 @@ fn forgotten_guards_stop_neither_extend_nor_into_iter() {
 }
 
 #[test]
-fn into_iter_gives_every_value_once_and_drops_the_rest_of_them() {
+fn into_iter_yields_every_value_once_and_drops_the_rest() {
     let value = Arc::new(());
     let map: LockMap<u64, Arc<()>> = (0..1000).map(|key| (key, value.clone())).collect();
     std::mem::forget(map.write_blocking(&5000));
@@ -1347,7 +1355,7 @@ fn the_builder_has_all_settings_of_the_other_tables() {
 }
 
 #[test]
-fn threads_that_block_are_let_in_when_their_turn_comes() {
+fn blocked_threads_are_admitted_in_their_turn() {
     let map = LockMap::<u64, u32>::new();
     let writer = map.write_blocking(&7);
     std::thread::scope(|scope| {
@@ -1375,7 +1383,7 @@ fn threads_that_block_are_let_in_when_their_turn_comes() {
 }
 
 #[test]
-fn a_value_may_be_of_no_size_or_large_or_hold_a_map() {
+fn a_value_may_be_zero_sized_or_large_or_contain_a_map() {
     let units = LockMap::<u64, ()>::new();
     assert_eq!((units.insert_blocking(&1, ()), units.insert_blocking(&1, ()), units.len()), (None, Some(()), 1));
     let large = LockMap::<u8, [u64; 2000]>::new();

@@ -1,6 +1,6 @@
-//! `max_values`: what goes, what stays, and when.
+//! `max_values`: which values are evicted, which are kept, and when.
 
-#![allow(dropping_copy_types, clippy::drop_non_drop, clippy::type_complexity)] // what calls give does not matter everywhere
+#![allow(dropping_copy_types, clippy::drop_non_drop, clippy::type_complexity)] // many calls are made only for their effect
 
 mod common;
 
@@ -16,7 +16,7 @@ use proptest::prelude::*;
 
 type Map = LockMap<u64, u64>;
 
-/// Of one shard, so that the bound is exact, with values for these keys, in this order.
+/// A map of one shard, so that the bound is exact, with values for these keys, inserted in this order.
 fn bounded(most: usize, keys: impl IntoIterator<Item = u64>) -> Map {
     let map = LockMap::builder().shards(1).max_values(most).build();
     for key in keys {
@@ -29,7 +29,7 @@ fn has(map: &Map) -> Vec<u64> {
     (0..1000).filter(|key| map.contains_key(key)).collect()
 }
 
-/// Inserts so many new values, that nobody uses.
+/// Inserts `n` new values that nobody uses.
 fn flood(map: &Map, n: u64) {
     for key in 500..500 + n {
         map.insert_blocking(&key, key);
@@ -37,7 +37,7 @@ fn flood(map: &Map, n: u64) {
 }
 
 #[test]
-fn no_values_at_all_are_refused_and_the_message_names_the_argument() {
+fn a_bound_of_zero_values_is_refused_with_a_message_that_names_the_argument() {
     let refused = catch_unwind(|| LockMap::<u64, u64>::builder().max_values(0)).unwrap_err();
     let message = refused.downcast_ref::<String>().cloned();
     let message = message.or_else(|| refused.downcast_ref::<&str>().map(ToString::to_string)).unwrap();
@@ -45,7 +45,7 @@ fn no_values_at_all_are_refused_and_the_message_names_the_argument() {
 }
 
 #[test]
-fn with_one_shard_the_bound_is_exact_however_values_are_inserted() {
+fn with_one_shard_the_bound_is_exact_for_every_way_to_insert() {
     for most in [1, 2, 7, 300] {
         let map = bounded(most, []);
         let mut version = None;
@@ -63,14 +63,14 @@ fn with_one_shard_the_bound_is_exact_however_values_are_inserted() {
             }
             assert_eq!(map.len(), most.min(key as usize + 1), "{key}");
             assert_eq!(map.entries(), map.len());
-            assert!(map.contains_key(&key), "the value that was just inserted stays: {key}");
+            assert!(map.contains_key(&key), "the value just inserted was evicted: {key}");
             version = map.try_read(&key).unwrap().version().max(version);
         }
     }
 }
 
 #[test]
-fn a_bound_that_is_divided_among_shards_is_never_exceeded_where_each_has_its_share() {
+fn a_bound_that_shards_can_share_is_never_exceeded() {
     let map: Map = LockMap::builder().shards(8).max_values(64).build();
     let mut most = 0;
     for key in 0..10_000 {
@@ -79,11 +79,11 @@ fn a_bound_that_is_divided_among_shards_is_never_exceeded_where_each_has_its_sha
         assert!(map.contains_key(&key));
     }
     assert_eq!(most, 64);
-    // Less than one for each shard: one in each may stay.
+    // Fewer values than shards: each shard may keep one.
     let map: Map = LockMap::builder().shards(8).max_values(3).build();
     (0..1000).for_each(|key| drop(map.insert_blocking(&key, key)));
     assert!((3..=8).contains(&map.len()), "{}", map.len());
-    // And where the number of shards is not given a small bound is exact.
+    // If the number of shards is not given, a small bound is exact.
     let map: Map = LockMap::builder().max_values(100).build();
     (0..1000).for_each(|key| drop(map.insert_blocking(&key, key)));
     assert_eq!(map.len(), 100);
@@ -97,7 +97,7 @@ fn without_a_bound_nothing_is_evicted() {
 }
 
 #[test]
-fn what_is_held_waited_for_or_has_a_handle_is_never_evicted() {
+fn a_value_with_a_holder_a_waiter_or_a_handle_is_never_evicted() {
     let map = bounded(1, []);
     let arc = Arc::new(bounded(1, [1]));
     let owned = arc.read_arc_blocking(&1);
@@ -123,8 +123,8 @@ fn what_is_held_waited_for_or_has_a_handle_is_never_evicted() {
     let guards = map.read_many_blocking([&5]);
     flood(&map, 20);
     assert_eq!(has(&map)[..5], [1, 2, 3, 4, 5]);
-    assert_eq!(map.len(), 6, "and the last one");
-    // As they are released the bound is restored.
+    assert_eq!(map.len(), 6, "the five and the last one inserted");
+    // The bound is restored as they are released.
     drop(reader);
     flood(&map, 3);
     assert_eq!(has(&map)[..4], [2, 3, 4, 5]);
@@ -135,14 +135,14 @@ fn what_is_held_waited_for_or_has_a_handle_is_never_evicted() {
     assert_eq!(map.len(), 1);
 }
 
-/// Each of these keeps the value of key 1, which nobody else uses, until it goes; then the bound is met, with no further call.
+/// Each kind of user keeps the value of key 1 until it is dropped. Then the bound is met without any further call.
 #[test]
-fn a_bound_that_gave_way_is_restored_when_the_last_user_goes_whoever_that_is() {
+fn an_exceeded_bound_is_restored_when_the_last_user_of_any_kind_is_dropped() {
     fn check<'a, U>(map: &'a Map, name: &str, user: impl FnOnce(&'a Map) -> U, go: impl FnOnce(U)) {
         map.clear();
         map.insert_blocking(&1, 1);
         let user = user(map);
-        // The others are in use as well, so that only one may go.
+        // The other values are in use, too, so that only one may be evicted.
         map.insert_blocking(&2, 2);
         let held = map.read_blocking(&2);
         flood(map, 5);
@@ -150,7 +150,7 @@ fn a_bound_that_gave_way_is_restored_when_the_last_user_goes_whoever_that_is() {
         map.retain(|&key, _| key < 500);
         assert_eq!(map.len(), 2, "{name}");
         go(user);
-        // Its own value stays if it has just been released: so the next release settles it, at the latest.
+        // A value that was just released may stay. The next release evicts it at the latest.
         assert!(map.len() <= 2);
         drop(held);
         assert_eq!(map.len(), 1, "{name}");
@@ -292,9 +292,9 @@ fn an_unpolled_future_and_an_uncommitted_batch_protect_nothing() {
     let commit = map.batch().remove(&1).commit();
     flood(&map, 2);
     assert_eq!((map.contains_key(&1), map.contains_key(&2), map.len()), (false, false, 2));
-    // Two entries are kept by the futures that are to acquire them.
+    // Two entries are kept by the futures that will acquire them.
     assert_eq!(map.entries(), 4);
-    // They go on as if there had never been a value.
+    // These futures continue as if there had never been a value.
     let (read, write, get, insert, many) = futures;
     let guard = ready(read);
     assert_eq!(guard.value(), None);
@@ -306,9 +306,9 @@ fn an_unpolled_future_and_an_uncommitted_batch_protect_nothing() {
     assert_eq!((map.len(), map.entries()), (2, 2));
 }
 
-/// Two values, of which the first was inserted first: it goes, unless it was used.
+/// Of two values, the one inserted first is evicted, unless it was used since.
 #[test]
-fn an_acquisition_or_a_call_that_finds_a_value_is_a_use_of_it() {
+fn an_acquisition_or_a_call_that_finds_a_value_counts_as_a_use() {
     fn check(name: &str, is_use: bool, act: impl FnOnce(&Map)) {
         let map = bounded(2, [1, 2]);
         act(&map);
@@ -343,7 +343,7 @@ fn an_acquisition_or_a_call_that_finds_a_value_is_a_use_of_it() {
     check("update_if", true, |map| drop(map.update_if_blocking(&1, seen(map), 9).unwrap()));
     check("a conflict of update_if", true, |map| {
         let old = seen(map);
-        // Neither an insertion nor a conflict is told from what comes before by the version alone.
+        // Gives key 1 a new version, and restores the order in which the two values were inserted.
         map.insert_blocking(&1, 1);
         map.remove_blocking(&1);
         map.remove_blocking(&2);
@@ -384,8 +384,8 @@ fn an_acquisition_or_a_call_that_finds_a_value_is_a_use_of_it() {
 }
 
 #[test]
-fn to_insert_is_no_use() {
-    // Whichever way they come in, the first goes first.
+fn an_insertion_does_not_count_as_a_use() {
+    // The value inserted first is evicted first, by whichever call it was inserted.
     let map = bounded(4, []);
     map.insert_blocking(&1, 1);
     map.write_blocking(&2).insert(2);
@@ -407,7 +407,7 @@ fn to_insert_is_no_use() {
 }
 
 #[test]
-fn what_is_used_again_and_again_stays() {
+fn a_value_in_regular_use_is_not_evicted() {
     let map = bounded(50, []);
     let mut random = Random(7);
     for key in 0..10_000 {
@@ -422,7 +422,7 @@ fn what_is_used_again_and_again_stays() {
 }
 
 #[test]
-fn the_value_that_was_just_inserted_stays_though_all_others_are_in_use() {
+fn the_value_just_inserted_stays_even_if_all_others_are_in_use() {
     let map = bounded(2, []);
     let held: Vec<_> = (0..5)
         .map(|key| {
@@ -443,7 +443,7 @@ fn the_value_that_was_just_inserted_stays_though_all_others_are_in_use() {
     assert_eq!(map.len(), 2);
 }
 
-/// What is evicted is dropped with no lock held.
+/// Evicted values are dropped with no lock held.
 #[test]
 fn a_drop_of_an_evicted_value_may_use_the_map() {
     struct Uses(u64, Rc<RefCell<Option<Rc<LockMap<u64, Uses>>>>>);
@@ -474,7 +474,7 @@ fn a_drop_of_an_evicted_value_may_use_the_map() {
 }
 
 #[test]
-fn an_entry_that_a_future_keeps_may_lose_its_value_and_is_free_then() {
+fn an_entry_kept_by_a_future_may_lose_its_value_and_is_free_afterwards() {
     let map: LockMap<u64, Arc<()>> = LockMap::builder().shards(1).max_values(1).build();
     let value = Arc::new(());
     map.insert_blocking(&1, value.clone());
@@ -489,12 +489,12 @@ fn an_entry_that_a_future_keeps_may_lose_its_value_and_is_free_then() {
 }
 
 #[test]
-fn a_map_that_is_looked_at_while_values_go_stays_in_order() {
+fn a_visit_while_values_are_evicted_leaves_the_map_consistent() {
     let map = bounded(3, [1, 2, 3]);
     let mut met = 0;
     map.for_each_value(|_, _, _| {
         met += 1;
-        // All entries are kept for the visit, and none but this one is held.
+        // All entries are kept during the visit, and none but this one is held.
         flood(&map, 6);
         assert!(map.len() <= 4);
     });
@@ -509,7 +509,7 @@ fn a_map_that_is_looked_at_while_values_go_stays_in_order() {
 }
 
 #[test]
-fn extend_keeps_the_bound_and_the_last() {
+fn extend_keeps_the_bound_and_the_last_value() {
     let mut map = bounded(3, []);
     std::mem::forget(map.read_blocking(&7));
     map.extend((0..20).map(|key| (key, key)));
@@ -519,7 +519,7 @@ fn extend_keeps_the_bound_and_the_last() {
 }
 
 #[test]
-fn a_forgotten_guard_keeps_its_value_and_costs_no_other() {
+fn a_forgotten_guard_keeps_its_value_and_evicts_no_other() {
     let map = bounded(2, [1]);
     std::mem::forget(map.read_blocking(&1));
     for key in 10..200 {
@@ -531,10 +531,10 @@ fn a_forgotten_guard_keeps_its_value_and_costs_no_other() {
 }
 
 proptest! {
-    /// Whatever comes in whatever order: at most so many values that nobody uses; nothing that is used goes; what was just inserted
-    /// stays; and in the end the bound is met.
+    /// For any sequence of operations: at most `most` unused values remain, no value in use is evicted, the value
+    /// just inserted stays, and in the end the bound is met.
     #[test]
-    fn the_bound_holds_whatever_is_done(most in 1..5usize, steps in prop::collection::vec((0..12u8, 0..10u64), 1..150)) {
+    fn the_bound_holds_for_any_sequence_of_operations(most in 1..5usize, steps in prop::collection::vec((0..12u8, 0..10u64), 1..150)) {
         let map: Map = bounded(most, []);
         let there = || -> Vec<u64> { (0..10).filter(|key| map.contains_key(key)).collect() };
         let mut guards = Vec::new();
@@ -582,7 +582,7 @@ proptest! {
             let now = there();
             for key in before {
                 let may_go = !used.contains(&key) || removed == Some(key);
-                prop_assert!(may_go || now.contains(&key), "{} was in use, and is gone", key);
+                prop_assert!(may_go || now.contains(&key), "{} was in use and was evicted", key);
             }
             prop_assert!(inserted.is_none_or(|key| now.contains(&key)));
             let idle = now
@@ -603,7 +603,7 @@ proptest! {
 }
 
 #[test]
-fn panics_of_evicted_values_leave_the_bound_met() {
+fn panicking_drops_of_evicted_values_leave_the_bound_met() {
     struct Bomb;
     impl Drop for Bomb {
         fn drop(&mut self) {

@@ -1,4 +1,4 @@
-//! Lines of the map that look as if it could do without them: each test fails if one of them is left out.
+//! Lines of the map's code that seem unnecessary: each test fails if one of them is removed.
 
 mod common;
 
@@ -15,7 +15,7 @@ fn version(map: &LockMap<u64, u64>, key: u64) -> Version {
     map.try_read(&key).unwrap().version().unwrap()
 }
 
-/// With one shard, so that the bound is exact, and the values of these keys, oldest first.
+/// A map of one shard, so that the bound is exact, with values for these keys, oldest first.
 fn bounded(most: usize, keys: impl IntoIterator<Item = u64>) -> LockMap<u64, u64> {
     let map = LockMap::builder().shards(1).max_values(most).build();
     for key in keys {
@@ -36,22 +36,22 @@ fn keys(map: &LockMap<u64, u64>) -> Vec<u64> {
 }
 
 #[test]
-fn extend_gives_a_new_version_to_each_value_and_keeps_no_claim() {
+fn extend_gives_each_value_a_new_version_and_keeps_no_claim() {
     let mut map = LockMap::builder().shards(1).build();
     map.insert_blocking(&7, 1);
     let first = version(&map, 7);
     map.extend([(7, 2)]);
     let second = version(&map, 7);
-    assert!(second > first, "a value that is written over has a new version");
+    assert!(second > first, "the new value has an old version");
     assert_eq!(map.remove_blocking(&7), Some(2));
     assert_eq!(map.entries(), 0);
     map.extend([(7, 3)]);
-    assert!(version(&map, 7) > second, "a version is not used again after a removal");
+    assert!(version(&map, 7) > second, "a version was used again after a removal");
     assert!(map.update_if_blocking(&7, second, 9).is_err());
     map.extend([(7, 4)]);
     map.extend([(7, 5), (8, 6)]);
     assert_eq!((map.clear(), map.entries()), (0, 0));
-    // An entry that a forgotten reader keeps, without a value.
+    // An entry without a value that a forgotten reader keeps.
     std::mem::forget(map.read_blocking(&9));
     map.insert_blocking(&10, 1);
     let seen = version(&map, 10);
@@ -63,7 +63,7 @@ fn extend_gives_a_new_version_to_each_value_and_keeps_no_claim() {
     assert!(version(&map, 9) > before);
 }
 
-/// The same hash for every key.
+/// Hashes all keys alike.
 #[derive(Default)]
 struct Same;
 
@@ -93,12 +93,12 @@ fn a_batch_tells_keys_of_one_hash_apart() {
 }
 
 #[test]
-fn an_old_key_in_a_slot_that_is_used_again_is_dropped() {
+fn an_old_key_is_dropped_when_its_slot_is_reused() {
     let map: LockMap<Arc<u64>, u64> = LockMap::builder().shards(1).recycle_keys(true).build();
     let names: Vec<Arc<u64>> = (0..6).map(Arc::new).collect();
     ready(Box::pin(map.insert(&names[0], 0)));
     ready(Box::pin(map.remove(&names[0])));
-    // At once, under the shard lock; over an entry that a future makes; with a guard; with a value that is computed.
+    // Inserted at once, under the shard lock; into an entry that a future created; by a guard; with a computed value.
     ready(Box::pin(map.insert(&names[1], 1)));
     ready(Box::pin(map.remove(&names[1])));
     drop(ready(Box::pin(map.get_or_insert_with(&names[2], async || 2))));
@@ -110,11 +110,11 @@ fn an_old_key_in_a_slot_that_is_used_again_is_dropped() {
     map.insert_blocking(&names[5], 5);
     map.remove_blocking(&names[5]);
     drop(map);
-    assert!(names.iter().all(|name| Arc::strong_count(name) == 1), "a key has leaked");
+    assert!(names.iter().all(|name| Arc::strong_count(name) == 1), "a key was leaked");
 }
 
 #[test]
-fn the_keys_of_a_map_go_with_it_though_its_values_own_nothing() {
+fn the_keys_of_a_map_are_dropped_with_it_even_if_its_values_own_nothing() {
     let name = Arc::new(7);
     let map: LockMap<Arc<u64>, u64> = [(Arc::clone(&name), 1)].into_iter().collect();
     drop(map);
@@ -153,7 +153,7 @@ impl Drop for Bomb {
 }
 
 #[test]
-fn keys_that_panic_in_their_drop_go_with_the_map_though_its_values_own_nothing() {
+fn keys_whose_drops_panic_are_dropped_with_the_map_even_if_its_values_own_nothing() {
     let counter = Counter(Arc::default());
     let map = || {
         let mut map = LockMap::<Bomb, u64>::builder().shards(1).build();
@@ -170,7 +170,7 @@ fn keys_that_panic_in_their_drop_go_with_the_map_though_its_values_own_nothing()
 }
 
 #[test]
-fn an_iterator_says_no_more_values_than_there_are() {
+fn the_size_hint_of_an_iterator_is_correct() {
     for shards in [1, 4] {
         let mut map: LockMap<u64, u64> = LockMap::builder().shards(shards).build();
         map.extend((0..20).map(|key| (key, key)));
@@ -178,12 +178,15 @@ fn an_iterator_says_no_more_values_than_there_are() {
         for left in (0..20).rev() {
             values.next().unwrap();
             let (least, most) = values.size_hint();
-            assert!(least <= left && most.unwrap() >= left, "{left} are left, not {least} to {most:?}");
+            assert!(
+                least <= left && most.unwrap() >= left,
+                "{left} values are left, but the hint is {least} to {most:?}"
+            );
         }
     }
 }
 
-/// A value whose drop sees which of these keys is locked.
+/// A value whose drop counts the locked ones of some keys.
 struct Probe {
     map: Weak<LockMap<u64, Probe>>,
     locked: Arc<AtomicUsize>,
@@ -208,11 +211,11 @@ fn a_value_that_a_batch_does_not_store_is_dropped_with_no_key_locked() {
     let old = map.try_read(&1).unwrap().version().unwrap();
     drop(map.insert_blocking(&1, probe()));
     assert_eq!(dropped.swap(0, SeqCst), 1);
-    // The value of the step that is in conflict, and those of the steps around it.
+    // The value of the conflicting step, and those of the steps around it.
     let batch = map.batch().insert(&2, probe()).update_if(&1, old, probe()).insert(&3, probe());
     assert_eq!(batch.commit_blocking().unwrap_err().step(), 1);
     assert_eq!((dropped.swap(0, SeqCst), locked.load(SeqCst)), (3, 0));
-    // A value that a later step writes over.
+    // A value that a later step overwrites.
     map.batch().insert(&2, probe()).insert(&2, probe()).commit_blocking().unwrap();
     assert_eq!((dropped.swap(0, SeqCst), locked.load(SeqCst)), (1, 0));
 }
@@ -230,7 +233,7 @@ fn a_value_that_was_inserted_after_a_removal_has_not_been_used() {
 }
 
 #[test]
-fn to_write_over_a_value_is_a_use_of_it() {
+fn overwriting_a_value_counts_as_a_use() {
     let map = bounded(2, []);
     let mut guard = map.write_blocking(&1);
     guard.insert(1);
@@ -238,26 +241,26 @@ fn to_write_over_a_value_is_a_use_of_it() {
     drop(guard);
     map.insert_blocking(&2, 2);
     map.insert_blocking(&3, 3);
-    assert_eq!(keys(&map), [1, 3], "by a guard that had inserted it");
+    assert_eq!(keys(&map), [1, 3], "overwritten by the guard that had inserted it");
 
     let map = bounded(2, [1, 2]);
     map.insert_blocking(&1, 10);
     map.insert_blocking(&3, 3);
-    assert_eq!(keys(&map), [1, 3], "by a call");
+    assert_eq!(keys(&map), [1, 3], "overwritten by a call");
 }
 
 #[test]
-fn a_key_that_is_locked_and_has_no_value_is_not_passed_over() {
+fn a_locked_key_without_a_value_is_not_counted_as_skipped() {
     let map: LockMap<u64, u64> = LockMap::builder().shards(1).build();
     fill(&map);
     let removed = RefCell::new(None);
     let passed_over = map.for_each_value(|key, _, _| {
         let mut guard = map.try_write(&(3 - key)).unwrap();
         guard.remove().unwrap();
-        assert!(removed.replace(Some(guard)).is_none(), "one value was left");
+        assert!(removed.replace(Some(guard)).is_none(), "more than one value was left");
     });
     assert_eq!(passed_over, 0);
-    // The same with a value: it is passed over.
+    // The same with a value: the key is skipped.
     drop(removed.into_inner());
     fill(&map);
     let locked = RefCell::new(None);
@@ -276,22 +279,22 @@ fn a_bound_that_cannot_be_divided_evenly_is_not_exceeded() {
     }
 }
 
-/// More than are looked at under one lock.
+/// More values than are examined under one lock.
 const MANY: u64 = 10_000;
 
 #[test]
-fn one_value_of_very_many_that_are_used_goes_when_another_comes() {
+fn with_very_many_used_values_one_is_evicted_for_a_new_one() {
     let map = bounded(MANY as usize, 0..MANY);
     for key in 0..MANY {
         assert_eq!(map.get_blocking(&key), Some(key));
     }
     map.insert_blocking(&MANY, MANY);
     assert_eq!(map.len(), MANY as usize);
-    assert_eq!(map.get_blocking(&0), None, "the oldest goes, as all of them were used");
+    assert_eq!(map.get_blocking(&0), None, "all values were used, so the oldest is evicted");
 }
 
 #[test]
-fn one_value_of_very_many_that_are_locked_goes_when_it_is_free() {
+fn with_very_many_locked_values_one_is_evicted_once_it_is_free() {
     let map = bounded(MANY as usize, 0..MANY);
     let readers: Vec<_> = (0..MANY).map(|key| map.try_read(&key).unwrap()).collect();
     map.insert_blocking(&MANY, MANY);
@@ -301,7 +304,7 @@ fn one_value_of_very_many_that_are_locked_goes_when_it_is_free() {
 }
 
 #[test]
-fn very_many_are_visited_once_each_while_others_come_and_go() {
+fn very_many_values_are_visited_once_each_while_others_change() {
     for shards in [1, 16] {
         let map: LockMap<u64, u64> = LockMap::builder().shards(shards).build();
         for key in 0..MANY {
@@ -313,7 +316,7 @@ fn very_many_are_visited_once_each_while_others_come_and_go() {
             if let Some(seen) = seen.get_mut(key as usize) {
                 *seen += 1;
             }
-            // Slots are freed and used again.
+            // Slots are freed and reused.
             map.insert_blocking(&next, next);
             if next > MANY + 3 {
                 map.remove_blocking(&(next - 3));

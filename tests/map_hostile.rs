@@ -1,7 +1,7 @@
-//! The map with keys and values whose code panics, at each place in turn, or uses the map: guarantee 5 for `V`, and what is
-//! said of the drops of what the map itself lets go.
+//! A map with keys and values whose code panics, at each place in turn, or uses the map: guarantee 5 for `V`, and the
+//! promises about the drops of values that the map itself discards.
 
-#![allow(dropping_copy_types, clippy::drop_non_drop, clippy::type_complexity)] // what calls give does not matter everywhere
+#![allow(dropping_copy_types, clippy::drop_non_drop, clippy::type_complexity)] // many calls are made only for their effect
 
 mod common;
 
@@ -20,12 +20,12 @@ type Map = LockMap<Hostile, Value>;
 
 const PLACES: [&str; 8] = ["hash", "eq", "clone", "clone_from", "drop", "value's drop", "value's clone", "value's eq"];
 
-/// A key to ask with, that is not counted as one of the map's.
+/// A key to call the map with.
 fn key(n: u32) -> Hostile {
     Hostile::new(n)
 }
 
-/// Whatever is polled once.
+/// Polls a future once.
 fn once<F: Future>(future: F) {
     let mut future = Box::pin(future);
     if let Poll::Ready(output) = poll(&mut future) {
@@ -33,7 +33,7 @@ fn once<F: Future>(future: F) {
     }
 }
 
-/// What can be done to a map in which the keys 1 and 2 have values, 3 has none, and 4 is held by a writer.
+/// The operations on a map in which the keys 1 and 2 have values, 3 has none, and 4 is held by a writer.
 fn operations() -> Vec<(&'static str, fn(&Map))> {
     vec![
         ("insert", |map| drop(map.insert_blocking(&key(3), Value::new(3)))),
@@ -113,9 +113,9 @@ fn operations() -> Vec<(&'static str, fn(&Map))> {
     ]
 }
 
-/// Whatever panics, and wherever: nothing is leaked, nothing stays locked, and the map goes on.
+/// After a panic anywhere nothing is leaked, nothing stays locked, and the map works.
 #[test]
-fn a_panic_at_any_place_of_any_operation_leaves_the_map_in_order() {
+fn a_panic_at_any_place_of_any_operation_leaves_the_map_consistent() {
     let mut panics = 0;
     for (recycle, most) in [(false, None), (true, None), (false, Some(1)), (true, Some(2))] {
         for (name, operation) in operations() {
@@ -126,7 +126,7 @@ fn a_panic_at_any_place_of_any_operation_leaves_the_map_in_order() {
                     let builder = LockMap::builder().shards(1).pool_capacity(2).recycle_keys(recycle);
                     let map: Map = if let Some(most) = most { builder.max_values(most) } else { builder }.build();
                     let asked = [1, 2, 3, 4].map(key);
-                    // So that two values are there, whatever the bound.
+                    // So that two values exist, whatever the bound.
                     let held = map.write_blocking(&asked[3]);
                     let handle = map.handle(&asked[0]);
                     map.insert_blocking(&asked[0], Value::new(1));
@@ -146,13 +146,17 @@ fn a_panic_at_any_place_of_any_operation_leaves_the_map_in_order() {
                     for key in &asked {
                         drop(map.try_write(key).unwrap_or_else(|| panic!("{what}: {key:?} stays locked")));
                     }
-                    assert!(most.is_none_or(|most| map.len() <= most.max(1)), "{what}: the bound");
+                    assert!(most.is_none_or(|most| map.len() <= most.max(1)), "{what}: the bound is exceeded");
                     map.insert_blocking(&asked[2], Value::new(7));
                     assert_eq!(map.get_blocking(&asked[2]).map(|value| value.0), Some(7), "{what}");
-                    assert!(most.is_none_or(|most| map.len() <= most), "{what}: the bound");
+                    assert!(most.is_none_or(|most| map.len() <= most), "{what}: the bound is exceeded");
                     assert_eq!((map.clear(), map.entries()), (0, 0), "{what}");
                     drop((map, asked));
-                    assert_eq!((LIVE.get(), LIVE_VALUES.get()), before, "{what}: leaked, or dropped twice");
+                    assert_eq!(
+                        (LIVE.get(), LIVE_VALUES.get()),
+                        before,
+                        "{what}: a key or a value was leaked or dropped twice"
+                    );
                 }
             }
         }
@@ -161,7 +165,7 @@ fn a_panic_at_any_place_of_any_operation_leaves_the_map_in_order() {
 }
 
 #[test]
-fn the_drop_of_a_map_and_of_what_is_left_of_it_goes_on_to_the_end() {
+fn a_panic_does_not_stop_the_drop_of_a_map_or_its_iterator() {
     for place in ["drop", "value's drop"] {
         for at in 0..12 {
             for whole in [true, false] {
@@ -187,7 +191,7 @@ fn the_drop_of_a_map_and_of_what_is_left_of_it_goes_on_to_the_end() {
 }
 
 #[test]
-fn extend_leaks_nothing_whatever_panics() {
+fn extend_leaks_nothing_on_any_panic() {
     for place in PLACES {
         for at in 0..8 {
             for most in [None, Some(1)] {
@@ -213,9 +217,9 @@ fn extend_leaks_nothing_whatever_panics() {
     }
 }
 
-/// How many more values there are than before; run when a value is returned while a key panics.
+/// Compares the number of live values after a key's drop panics while a call returns a value.
 #[test]
-fn a_value_that_a_call_returns_is_not_leaked_by_a_drop_of_a_key_that_panics() {
+fn a_returned_value_is_not_leaked_when_the_drop_of_its_key_panics() {
     let calls: [fn(&Map); 10] = [
         |map| drop(map.remove_blocking(&key(1))),
         |map| once(map.remove(&key(1))),
@@ -256,7 +260,7 @@ thread_local! {
     static DROPPED: Cell<usize> = const { Cell::new(0) };
 }
 
-/// From a certain moment on all drops of these panic, whether the thread is panicking or not.
+/// A type whose drops all panic while `BAD` is set, whether the thread is panicking or not.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct Bad(u32);
 
@@ -269,18 +273,18 @@ impl Drop for Bad {
     }
 }
 
-/// How many drops there were, all of which panicked.
+/// Returns the number of drops during `f`, all of which panic.
 fn dropped(f: impl FnOnce()) -> usize {
     BAD.set(true);
     DROPPED.set(0);
     let outcome = catch_unwind(AssertUnwindSafe(f));
     BAD.set(false);
-    assert_eq!(outcome.is_err(), DROPPED.get() > 0, "the first panic reaches the caller");
+    assert_eq!(outcome.is_err(), DROPPED.get() > 0, "the first panic did not reach the caller");
     DROPPED.get()
 }
 
 #[test]
-fn values_that_panic_together_when_they_are_dropped_are_all_dropped_and_do_not_abort() {
+fn several_values_whose_drops_panic_are_all_dropped_without_an_abort() {
     let full = || -> LockMap<u32, Bad> { (0..5).map(|n| (n, Bad(n))).collect() };
     let map = full();
     assert_eq!((dropped(|| drop(map.clear())), map.len(), map.entries()), (5, 0, 0));
@@ -290,19 +294,23 @@ fn values_that_panic_together_when_they_are_dropped_are_all_dropped_and_do_not_a
     assert_eq!(dropped(|| drop(map)), 5);
     let map = full();
     assert_eq!(dropped(|| drop(map.into_iter())), 5);
-    // A batch that is done: what was there, and what was written over at once.
+    // A batch that commits drops the previous values, and those that a later step overwrites.
     let map = full();
     let batch = map.batch().insert(&1, Bad(6)).remove(&2).insert(&3, Bad(7)).insert(&3, Bad(8)).insert(&9, Bad(9));
-    assert_eq!(dropped(|| drop(batch.commit_blocking())), 4, "three that were there and one that never was");
+    assert_eq!(
+        dropped(|| drop(batch.commit_blocking())),
+        4,
+        "three previous values, and one that was overwritten in the batch"
+    );
     assert_eq!((map.len(), map.entries()), (5, 5));
     assert_eq!(map.read_blocking(&3).value(), Some(&Bad(8)));
-    // One that is not: all that was given.
+    // A batch that fails drops all values given to it.
     let batch = map.batch().insert(&1, Bad(6)).insert(&2, Bad(7)).check_absent(&1).insert(&9, Bad(9));
     assert_eq!(dropped(|| drop(batch.commit_blocking())), 3);
     let batch = map.batch().insert(&1, Bad(6)).insert(&2, Bad(7)).check_absent(&1).insert(&9, Bad(9));
     assert_eq!(dropped(|| drop(block_on(batch.commit()))), 3);
     assert_eq!((map.len(), map.entries()), (5, 5));
-    // Several that are evicted at once.
+    // Several values are evicted at once.
     let map: LockMap<u32, Bad> = LockMap::builder().shards(1).max_values(1).build();
     let guards: Vec<_> = (0..5)
         .map(|n| {
@@ -316,7 +324,7 @@ fn values_that_panic_together_when_they_are_dropped_are_all_dropped_and_do_not_a
 }
 
 #[test]
-fn keys_that_panic_together_when_they_are_dropped_are_all_dropped_and_do_not_abort() {
+fn several_keys_whose_drops_panic_are_all_dropped_without_an_abort() {
     let full = || -> LockMap<Bad, Bad> { (0..5).map(|n| (Bad(n), Bad(n))).collect() };
     let map = full();
     assert_eq!((dropped(|| drop(map.clear())), map.len(), map.entries()), (10, 0, 0));
@@ -328,9 +336,9 @@ fn keys_that_panic_together_when_they_are_dropped_are_all_dropped_and_do_not_abo
 
 // ---- code that uses the map -------------------------------------------------------------------------------------------
 
-/// The drops of what the map itself lets go run with no lock held, that of their own key included.
+/// Values that the map itself discards are dropped with no lock held, not even that of their own key.
 #[test]
-fn values_that_the_map_lets_go_are_dropped_with_no_lock_held() {
+fn values_that_the_map_discards_are_dropped_with_no_lock_held() {
     let operations: [(&str, bool, fn(&Map)); 10] = [
         ("update_if", false, |map| {
             let seen = map.read_blocking(&key(1)).version().unwrap();
@@ -424,7 +432,7 @@ fn clone_and_eq_of_a_value_and_init_may_use_other_keys() {
 }
 
 #[test]
-fn a_panic_in_init_leaves_the_key_free_for_the_next_one() {
+fn a_panic_in_init_leaves_the_key_free_for_the_next_caller() {
     let map = Map::new();
     for _ in 0..3 {
         let made = || map.get_or_insert_with_blocking(&key(1), || resume_unwind(Box::new("init")));
@@ -437,7 +445,7 @@ fn a_panic_in_init_leaves_the_key_free_for_the_next_one() {
 }
 
 #[test]
-fn a_closure_that_panics_leaves_nothing_held_and_what_was_removed_removed() {
+fn a_panicking_closure_leaves_nothing_held_and_undoes_no_removal() {
     let map: Map = (0..6).map(|n| (key(n), Value::new(n))).collect();
     let mut calls = 0;
     let outcome = catch_unwind(AssertUnwindSafe(|| {
@@ -454,7 +462,7 @@ fn a_closure_that_panics_leaves_nothing_held_and_what_was_removed_removed() {
     assert_eq!((map.entries(), LIVE_VALUES.get()), (0, 0));
 }
 
-/// A value that owns nothing is copied under the internal lock: if that panics, the lock is free again.
+/// A value without a destructor is copied under the internal lock. If the copy panics, the lock is released.
 #[test]
 fn a_clone_of_a_plain_value_that_panics_leaves_the_map_usable() {
     #[derive(Debug, PartialEq)]
@@ -478,7 +486,7 @@ fn a_clone_of_a_plain_value_that_panics_leaves_the_map_usable() {
     }
 }
 
-/// Asked for with something else, whose `to_key` panics or uses the map.
+/// A borrowed form whose `to_key` panics or uses the map.
 #[derive(Hash, Clone, Copy)]
 struct Asked(u32);
 
@@ -495,7 +503,7 @@ impl ToKey<Hostile> for Asked {
     }
 }
 
-// Hashes as the key does.
+// Hashes every key and every borrowed form to 0.
 #[derive(Default, Clone)]
 struct Zero;
 
@@ -516,7 +524,7 @@ impl std::hash::Hasher for Zero {
 }
 
 #[test]
-fn a_to_key_that_panics_or_uses_the_map_does_no_harm() {
+fn a_to_key_may_panic_or_use_the_map() {
     let map: Rc<LockMap<Hostile, Value, Zero>> = Rc::default();
     let calls: [fn(&LockMap<Hostile, Value, Zero>); 6] = [
         |map| drop(map.insert_blocking(&Asked(1), Value::new(1))),
@@ -531,7 +539,7 @@ fn a_to_key_that_panics_or_uses_the_map_does_no_harm() {
         assert!(catch_unwind(AssertUnwindSafe(|| call(&map))).is_err());
         assert!(!disarm());
         assert_eq!((map.len(), map.entries(), LIVE.get(), LIVE_VALUES.get()), (0, 0, 0, 0));
-        // The very entry that is being made.
+        // The `to_key` creates the same entry.
         let inside = map.clone();
         hook(Some(Rc::new(move |place| {
             if place == "to_key" {

@@ -1,9 +1,11 @@
-//! Random schedules of everything that a map offers, against a map of numbers and the [contract](common::contract) of each key's lock.
+//! Random schedules of everything that a map offers, checked against a map of numbers and the
+//! [contract](common::contract) of each key's lock.
 //!
-//! One thread plays all parts: guards are held over several steps, and futures are polled by hand, woken or not, and dropped half
-//! way. After every step the whole map is compared with the model: which keys have a value and which one, how many entries there are, who
-//! holds and who waits, and that versions grow with each change, and with nothing else. What is evicted the model learns by looking;
-//! it says what may be, and when something must.
+//! One thread plays all parts: guards are held over several steps, and futures are polled by hand, woken or not, and
+//! dropped halfway. After every step the whole map is compared with the model: the values, the number of entries, the
+//! holders and waiters, and the versions, which grow with each change and with nothing else. The model does not
+//! predict which value is evicted. It finds out by looking, and checks that the eviction was allowed, and that one
+//! happened if it was required.
 
 mod common;
 
@@ -28,7 +30,7 @@ const KEYS: u64 = 4;
 type Hasher = BuildHasherDefault<DefaultHasher>;
 type Map<V> = LockMap<u64, V, Hasher>;
 
-/// A number, in one that owns nothing or in one that owns memory.
+/// A number, as a type without a destructor or one that owns memory.
 trait Value: Clone + PartialEq + 'static {
     fn new(n: u64, token: &Arc<()>) -> Self;
     fn n(&self) -> u64;
@@ -49,7 +51,7 @@ impl Value for u64 {
     }
 }
 
-/// The token tells how many there are.
+/// The clones of the token count the values.
 #[derive(Clone)]
 struct Owned(u64, #[allow(dead_code)] Arc<()>);
 
@@ -97,7 +99,7 @@ impl<V: Value> Guard<'_, V> {
     }
 }
 
-/// A future, or the blocking call that does the same.
+/// The kind of a future, or of its blocking twin.
 #[derive(Clone, Copy, Debug)]
 enum Kind {
     Acquire(Want),
@@ -107,7 +109,7 @@ enum Kind {
     Peek(Option<bool>),
     Insert(u64),
     Remove,
-    /// After so many polls, or never.
+    /// The value, the number of polls after which `init` is done, and whether it fails.
     GetOrInsert(u64, u8, bool),
     AddOrUpdate(u64),
     UpdateIf(Version, u64),
@@ -118,27 +120,27 @@ enum Kind {
 enum Stage {
     Unpolled,
     Waits(Want),
-    /// It holds the key as a writer, and is polled so many times more.
+    /// It holds the key as a writer, and `init` is pending for this many more polls.
     Init(u8),
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Call {
     key: u64,
-    /// Of the request with which it waits.
+    /// The id of the request by which it waits.
     id: Id,
     kind: Kind,
     stage: Stage,
 }
 
-/// What comes of it: in the model, or in truth.
+/// The outcome of a call, predicted by the model or real.
 enum Outcome<G> {
     Guard(G),
     Failed,
     Number(Option<u64>),
     Added(AddOrUpdate<u64>),
     Updated(Version),
-    /// In the model, which does not know the version.
+    /// A prediction of the model, which does not know the version.
     SomeUpdate,
     Conflict(Option<Version>),
     SomeConflict,
@@ -149,17 +151,17 @@ struct Running<'m, V> {
     future: Pin<Box<dyn Future<Output = Outcome<Guard<'m, V>>> + 'm>>,
 }
 
-/// What the model knows of a key.
+/// The state of a key in the model.
 #[derive(Clone)]
 struct Key {
     lock: Lock,
     value: Option<u64>,
-    /// Of the value, if it has been seen since it was changed.
+    /// The version of the value, if it has been seen since the last change.
     version: Option<Version>,
-    /// The least that the version can be, or if there is no value, could have been.
+    /// A lower bound of the version, or of the next value's version if there is none.
     floor: u64,
     handles: usize,
-    /// Futures of the forms that have not asked yet.
+    /// The number of acquiring futures that have not been polled yet.
     unpolled: usize,
 }
 
@@ -187,7 +189,7 @@ impl Key {
         self.value.take()
     }
 
-    /// The version of the value, as somebody has seen it now.
+    /// Takes note of the version that was seen with the current value.
     fn learn(&mut self, version: Option<Version>) {
         assert_eq!(version.is_some(), self.value.is_some());
         let Some(seen) = version else { return };
@@ -203,7 +205,7 @@ impl Key {
 struct Model {
     keys: Vec<Key>,
     last_id: Id,
-    /// By this step.
+    /// The key at which this step stored a value.
     stored: Option<u64>,
 }
 
@@ -217,7 +219,7 @@ impl Model {
         self.key(key).store(n)
     }
 
-    /// A call is polled. `None` if it waits.
+    /// Polls a call. Returns `None` if it waits.
     fn poll(&mut self, call: &mut Call) -> Option<Outcome<Want>> {
         let key = call.key;
         loop {
@@ -226,7 +228,7 @@ impl Model {
                 Stage::Init(0) => {
                     let Kind::GetOrInsert(n, _, fails) = call.kind else { unreachable!() };
                     if fails {
-                        at.lock.release(Write, For::Anybody);
+                        at.lock.release(Write, For::Anyone);
                         return Some(Outcome::Failed);
                     }
                     self.store(key, n);
@@ -278,22 +280,22 @@ impl Model {
                 (Kind::Acquire(_), _) => return Some(Outcome::Guard(want)),
                 (Kind::Upgrade, _) => return Some(Outcome::Guard(Write)),
                 (Kind::Get | Kind::Peek(_), _) => {
-                    at.lock.release(Read, For::Anybody);
+                    at.lock.release(Read, For::Anyone);
                     return Some(Outcome::Number(at.value));
                 }
                 (Kind::Insert(n), _) => {
                     let old = self.store(key, n);
-                    self.key(key).lock.release(Write, For::Anybody);
+                    self.key(key).lock.release(Write, For::Anyone);
                     return Some(Outcome::Number(old));
                 }
                 (Kind::Remove, _) => {
                     let old = at.remove();
-                    at.lock.release(Write, For::Anybody);
+                    at.lock.release(Write, For::Anyone);
                     return Some(Outcome::Number(old));
                 }
                 (Kind::GetOrInsert(..), Read) if at.value.is_some() => return Some(Outcome::Guard(Read)),
                 (Kind::GetOrInsert(..), Read) => {
-                    at.lock.release(Read, For::Anybody);
+                    at.lock.release(Read, For::Anyone);
                     self.wait(call, Upgradable);
                 }
                 (Kind::GetOrInsert(..), Upgradable) if at.value.is_some() => {
@@ -302,29 +304,29 @@ impl Model {
                 }
                 (Kind::GetOrInsert(_, polls, _), Upgrade) => call.stage = Stage::Init(polls),
                 (Kind::AddOrUpdate(n), Upgradable) if at.value == Some(n) => {
-                    at.lock.release(Upgradable, For::Anybody);
+                    at.lock.release(Upgradable, For::Anyone);
                     return Some(Outcome::Added(AddOrUpdate::Unchanged));
                 }
                 (Kind::AddOrUpdate(n), Upgrade) => {
                     let old = self.store(key, n);
-                    self.key(key).lock.release(Write, For::Anybody);
+                    self.key(key).lock.release(Write, For::Anyone);
                     return Some(Outcome::Added(old.map_or(AddOrUpdate::Added, AddOrUpdate::Updated)));
                 }
-                // A version that was seen before a change that nobody has looked at is an old one.
+                // A version seen before a change that nothing has looked at since is outdated.
                 (Kind::UpdateIf(version, _) | Kind::RemoveIf(version), Upgradable)
                     if at.value.is_none() || at.version != Some(version) =>
                 {
-                    at.lock.release(Upgradable, For::Anybody);
+                    at.lock.release(Upgradable, For::Anyone);
                     return Some(Outcome::SomeConflict);
                 }
                 (Kind::UpdateIf(_, n), Upgrade) => {
                     self.store(key, n);
-                    self.key(key).lock.release(Write, For::Anybody);
+                    self.key(key).lock.release(Write, For::Anyone);
                     return Some(Outcome::SomeUpdate);
                 }
                 (Kind::RemoveIf(_), Upgrade) => {
                     let old = at.remove();
-                    at.lock.release(Write, For::Anybody);
+                    at.lock.release(Write, For::Anyone);
                     return Some(Outcome::Number(old));
                 }
                 (_, Upgradable) => self.wait(call, Upgrade),
@@ -342,14 +344,14 @@ impl Model {
         let at = self.key(call.key);
         match (call.stage, call.kind) {
             (Stage::Unpolled, Kind::Acquire(_) | Kind::Peek(Some(true))) => at.unpolled -= 1,
-            (Stage::Unpolled, Kind::Upgrade) => at.lock.release(Upgradable, For::Anybody),
+            (Stage::Unpolled, Kind::Upgrade) => at.lock.release(Upgradable, For::Anyone),
             (Stage::Unpolled, _) => {}
             (Stage::Waits(Upgrade), _) => {
                 let (held, whom) = Lock::held_after_upgrade(at.lock.leave_queue(call.id));
                 at.lock.release(held, whom);
             }
             (Stage::Waits(want), _) => at.lock.cancel(call.id, want),
-            (Stage::Init(_), _) => at.lock.release(Write, For::Anybody),
+            (Stage::Init(_), _) => at.lock.release(Write, For::Anyone),
         }
     }
 }
@@ -364,13 +366,13 @@ struct World<'m, V> {
     handles: Vec<KeyHandle<'m, Map<V>>>,
     seen: Vec<(u64, Version)>,
     last_value: u64,
-    /// Whether somebody has left a value behind in this step.
+    /// Whether this step ended the use of a stored value.
     settled: bool,
-    /// Whether this step looked at all values: it may have removed some after another had gone.
+    /// Whether this step visited all values: it may have removed some after others were evicted.
     visited: bool,
 }
 
-/// What the blocking twin of a call would give, or the future's output.
+/// The outcome of the blocking twin of a call, or the future's output.
 macro_rules! outcome {
     ($world:ident, $kind:expr, $key:ident, $(.$await:ident)?,
         $get:ident, $insert:ident, $remove:ident, $init:ident, $add:ident, $update:ident, $remove_if:ident, |$polls:ident| $make:expr) => {{
@@ -448,7 +450,7 @@ impl<'m, V: Value> World<'m, V> {
         [Read, Read, Upgradable, Write][usize::from(n) % 4]
     }
 
-    /// A future of a form, by key or by handle.
+    /// Creates a future that acquires a hold, by key or by handle.
     fn ask(&mut self, key: u64, want: Want, handle: Option<usize>) {
         let map = self.map;
         let (key, future): (u64, Pin<Box<dyn Future<Output = _> + 'm>>) = match handle {
@@ -508,7 +510,7 @@ impl<'m, V: Value> World<'m, V> {
         let n = self.number();
         let equal = self.model.key(key).value.filter(|_| b % 2 == 0).unwrap_or(n);
         let versions: Vec<_> = self.seen.iter().filter(|(of, _)| *of == key).map(|(_, version)| *version).collect();
-        // Mostly the last one.
+        // Usually the latest version.
         let version = if b % 4 == 0 { versions.get(usize::from(b / 4)).or(versions.last()) } else { versions.last() };
         match (a % 10, version) {
             (0 | 1, _) => Kind::Get,
@@ -528,7 +530,7 @@ impl<'m, V: Value> World<'m, V> {
             return self.peek(key);
         }
         let call = Call { key, id: 0, kind, stage: Stage::Unpolled };
-        // The call itself is made now, and asks at its first poll.
+        // The call itself is made now, and requests the key at its first poll.
         let future = async move {
             outcome!(
                 lent, kind, key, .await, get, insert, remove, get_or_try_insert_with, add_or_update, update_if, remove_if,
@@ -547,7 +549,7 @@ impl<'m, V: Value> World<'m, V> {
         self.running.push(Running { call, future: Box::pin(future) });
     }
 
-    /// The call looks for the entry, and the future keeps it.
+    /// Makes a peek. The call looks for the entry, and the future keeps it alive.
     fn peek(&mut self, key: u64) {
         let at = self.model.key(key);
         let has_entry = at.has_entry();
@@ -558,7 +560,7 @@ impl<'m, V: Value> World<'m, V> {
         self.running.push(Running { call, future: Box::pin(future) });
     }
 
-    /// By the blocking form, if that does not block.
+    /// Makes a call in its blocking form, if that would not block.
     fn call_blocking(&mut self, key: u64, mut kind: Kind) {
         if let Kind::GetOrInsert(_, polls, _) = &mut kind {
             *polls = 0;
@@ -604,7 +606,7 @@ impl<'m, V: Value> World<'m, V> {
             (Outcome::Added(got), Outcome::Added(expected)) => assert_eq!(got, expected),
             (Outcome::Updated(version), Outcome::SomeUpdate) => self.learn(key, Some(version)),
             (Outcome::Conflict(found), Outcome::SomeConflict) => self.learn(key, found),
-            _ => panic!("another kind of outcome"),
+            _ => panic!("the outcome is of another kind than predicted"),
         }
     }
 
@@ -621,7 +623,7 @@ impl<'m, V: Value> World<'m, V> {
         let (key, want) = (guard.look().0, guard.want());
         let fair = fair && want == Write;
         self.settled = self.model.key(key).value.is_some();
-        self.model.key(key).lock.release(want, if fair { For::Waiter } else { For::Anybody });
+        self.model.key(key).lock.release(want, if fair { For::Waiter } else { For::Anyone });
         match guard {
             Guard::Write(guard) if fair => guard.unlock_fair(),
             guard => drop(guard),
@@ -695,7 +697,7 @@ impl<'m, V: Value> World<'m, V> {
                 match guard.try_upgrade() {
                     Ok(guard) if may => Guard::Write(guard),
                     Err(guard) if !may => Guard::Upgradable(guard),
-                    _ => panic!("an upgrade that should be refused, or should not"),
+                    _ => panic!("the upgrade did not end as predicted"),
                 }
             }
             (Guard::Upgradable(mut guard), 2) => {
@@ -720,7 +722,7 @@ impl<'m, V: Value> World<'m, V> {
                     let now = writer.version();
                     assert!(now.is_none() || now > before);
                     assert_eq!(writer.value().map(V::n), self.model.key(key).value);
-                    // It ends with the guard's borrow.
+                    // The upgraded hold ends with the borrow of the guard.
                     self.model.key(key).lock.change(Write, Upgradable);
                 }
                 drop(writer);
@@ -738,8 +740,8 @@ impl<'m, V: Value> World<'m, V> {
 
     // ---- several keys ---------------------------------------------------------------------------------------------
 
-    /// Whether a call for several keys gets all at once. `None` if others wait for one: then its policy has a say, and
-    /// the order of the keys.
+    /// Returns whether a call for several keys acquires all of them at once. Returns `None` if others wait for one of
+    /// them: then the outcome depends on its policy and on the order of the keys.
     fn all_are_free(&mut self, wants: &BTreeMap<u64, Want>) -> Option<bool> {
         let mut all = true;
         for (&key, &want) in wants {
@@ -813,7 +815,7 @@ impl<'m, V: Value> World<'m, V> {
         }
 
         let mut model = self.model.clone();
-        // Whether the value that the model has is of the batch itself, by key.
+        // For each key, whether the value in the model was stored by the batch itself.
         let mut own = BTreeMap::new();
         let conflict = steps.iter().position(|&(key, step)| {
             let at = model.key(key);
@@ -856,21 +858,21 @@ impl<'m, V: Value> World<'m, V> {
             }
             (Ok(versions), None) => {
                 assert_eq!(versions.len(), steps.len());
-                for (&(key, step), told) in steps.iter().zip(versions) {
+                for (&(key, step), returned) in steps.iter().zip(versions) {
                     let before = self.model.key(key);
                     match step {
                         Step::Insert(n) | Step::UpdateIf(_, n) => {
                             before.store(n);
-                            let told = told.expect("of a value that was stored");
-                            assert!(told.get() >= before.floor);
-                            before.floor = told.get();
-                            before.version = Some(told);
-                            self.seen.push((key, told));
+                            let returned = returned.expect("the version of a stored value");
+                            assert!(returned.get() >= before.floor);
+                            before.floor = returned.get();
+                            before.version = Some(returned);
+                            self.seen.push((key, returned));
                         }
-                        Step::Check(version) => assert_eq!(told, Some(version)),
-                        Step::CheckAbsent => assert_eq!(told, None),
+                        Step::Check(version) => assert_eq!(returned, Some(version)),
+                        Step::CheckAbsent => assert_eq!(returned, None),
                         Step::Remove | Step::RemoveIf(_) => {
-                            assert_eq!(told, None);
+                            assert_eq!(returned, None);
                             before.remove();
                         }
                     }
@@ -882,7 +884,7 @@ impl<'m, V: Value> World<'m, V> {
 
     // ---- all values -----------------------------------------------------------------------------------------------
 
-    /// Somebody tries each key that has a value.
+    /// Models a visit: a try on each key that has a value.
     fn visit(&mut self, want: Want) -> (Vec<u64>, usize) {
         self.visited = true;
         let (mut free, mut passed_over) = (vec![], 0);
@@ -892,7 +894,7 @@ impl<'m, V: Value> World<'m, V> {
                 continue;
             }
             if at.lock.attempt(want) {
-                at.lock.release(want, For::Anybody);
+                at.lock.release(want, For::Anyone);
                 free.push(key);
             } else {
                 passed_over += 1;
@@ -911,7 +913,7 @@ impl<'m, V: Value> World<'m, V> {
             assert_eq!(self.model.key(*key).value, Some(*n));
             self.learn(*key, Some(*version));
         }
-        // As the keys are released, one may be evicted that has not been visited.
+        // When the keys are released, one that has not been visited may be evicted.
         for key in free {
             assert!(seen.contains_key(&key) || self.most.is_some() && !self.map.contains_key(&key));
         }
@@ -1016,16 +1018,16 @@ impl<'m, V: Value> World<'m, V> {
         self.look();
     }
 
-    /// The whole map, as the model has it.
+    /// Compares the whole map with the model.
     fn look(&mut self) {
         let mut evicted = 0;
         for key in 0..KEYS {
             let (stored, at) = (self.model.stored, self.model.key(key));
             let there = self.map.contains_key(&key);
             if at.value.is_some() && !there {
-                assert!(self.most.is_some(), "a value is lost");
-                assert!(!at.is_used(), "a value is evicted that is in use");
-                assert!(stored != Some(key), "a value is evicted that was just stored");
+                assert!(self.most.is_some(), "a value was lost");
+                assert!(!at.is_used(), "a value was evicted while in use");
+                assert!(stored != Some(key), "the value just stored was evicted");
                 evicted += 1;
                 at.remove();
             }
@@ -1041,9 +1043,12 @@ impl<'m, V: Value> World<'m, V> {
             let idle = keys.iter().filter(|key| key.value.is_some() && !key.is_used()).count();
             let used = len - idle;
             assert!(idle <= most && (used > 0 || len <= most), "{len} values, {used} of them in use; {most} at most");
-            // Whoever leaves a value behind makes room, but for the one that it leaves.
-            assert!(!self.settled || len <= most || idle <= 1, "{idle} could go, of {len}; {most} at most");
-            assert!(evicted == 0 || len + evicted > most || self.visited, "a value is evicted for nothing");
+            // A call that ends the use of a stored value evicts others down to the bound, but may keep that value.
+            assert!(
+                !self.settled || len <= most || idle <= 1,
+                "{idle} of {len} values could be evicted; the bound is {most}"
+            );
+            assert!(evicted == 0 || len + evicted > most || self.visited, "a value was evicted without need");
         }
         for at in 0..self.guards.len() {
             let (key, value, version) = self.guards[at].look();
@@ -1052,7 +1057,7 @@ impl<'m, V: Value> World<'m, V> {
         }
     }
 
-    /// Everybody goes, one after another.
+    /// Drops all guards, futures and handles one after another.
     fn end(&mut self, mut random: Random) {
         loop {
             (self.model.stored, self.settled, self.visited) = (None, false, false);
@@ -1105,7 +1110,7 @@ fn run<V: Value>(fairness: Fairness, most: Option<usize>, steps: &[Step]) {
     values.sort_unstable();
     let left: Vec<_> = (0..).zip(left).filter_map(|(key, at)| Some((key, at.value?))).collect();
     assert_eq!(values, left);
-    assert_eq!(Arc::strong_count(&token), 1, "a value is leaked, or dropped twice");
+    assert_eq!(Arc::strong_count(&token), 1, "a value was leaked or dropped twice");
 }
 
 fn policy() -> impl Strategy<Value = Fairness> {
@@ -1136,12 +1141,12 @@ proptest! {
     }
 
     #[test]
-    fn at_most_so_many_values(fairness in policy(), most in 1..4_usize, steps in steps()) {
+    fn a_bounded_number_of_values(fairness in policy(), most in 1..4_usize, steps in steps()) {
         run::<u64>(fairness, Some(most), &steps);
     }
 
     #[test]
-    fn at_most_so_many_values_that_own_memory(fairness in policy(), most in 1..4_usize, steps in steps()) {
+    fn a_bounded_number_of_values_that_own_memory(fairness in policy(), most in 1..4_usize, steps in steps()) {
         run::<Owned>(fairness, Some(most), &steps);
     }
 }

@@ -1,5 +1,5 @@
-//! Threads and smol tasks on the same keys of a map. The sanitizers run these as well. Each test ends by itself, and fails by its
-//! counts, never by the clock.
+//! Threads and smol tasks on the same keys of a map. The sanitizers run these tests, too. Each test terminates on its
+//! own and fails by its counts, never by the clock.
 
 mod common;
 
@@ -19,7 +19,7 @@ const ROUNDS: u64 = 2000;
 const THREADS: u64 = 2;
 const TASKS: u64 = 4;
 
-/// Runs what threads do, beside what tasks do that two threads run.
+/// Runs `thread` on several threads beside `task` in tasks that two threads run.
 fn crowd<F: Future<Output = ()> + Send>(thread: impl Fn(Random) + Sync, task: impl Fn(Random) -> F + Sync) {
     let seed = |by: u64| Random(0x9e37_79b9 * (by + 1));
     let (executor, stop) = (smol::Executor::new(), async_channel::bounded::<()>(1));
@@ -44,7 +44,7 @@ fn crowd<F: Future<Output = ()> + Send>(thread: impl Fn(Random) + Sync, task: im
     });
 }
 
-/// What was loaded for a key. The token tells how many there are.
+/// The value loaded for a key. The clones of the token count the pages.
 struct Page {
     name: String,
     #[allow(dead_code)]
@@ -55,13 +55,13 @@ struct Pages {
     map: LockMap<String, Page>,
     token: Arc<()>,
     names: Vec<String>,
-    /// For each key.
+    /// The number of loads in progress for each key.
     loading: Vec<AtomicUsize>,
     loads: AtomicUsize,
     hits: AtomicUsize,
 }
 
-/// A load that goes on, until it is done, fails, panics, or is dropped.
+/// A load in progress, until it completes, fails, panics or is dropped.
 struct Load<'a>(&'a AtomicUsize);
 
 impl Drop for Load<'_> {
@@ -84,7 +84,7 @@ impl Pages {
     }
 
     fn load(&self, key: usize) -> Load<'_> {
-        assert_eq!(self.loading[key].fetch_add(1, Relaxed), 0, "two load the same page");
+        assert_eq!(self.loading[key].fetch_add(1, Relaxed), 0, "two callers load the same page");
         Load(&self.loading[key])
     }
 
@@ -95,7 +95,7 @@ impl Pages {
     }
 
     fn hit(&self, key: usize, page: Option<&Page>) {
-        assert_eq!(page.expect("it has been loaded").name, self.names[key]);
+        assert_eq!(page.expect("the page has been loaded").name, self.names[key]);
         self.hits.fetch_add(1, Relaxed);
     }
 
@@ -104,8 +104,8 @@ impl Pages {
         (key, &self.names[key])
     }
 
-    /// What lets values go, and needs no wait.
-    fn lose(&self, random: &mut Random) {
+    /// Removes values by calls that do not wait.
+    fn remove_some(&self, random: &mut Random) {
         let (_, name) = self.key(random);
         match random.next(12) {
             0 => drop(self.map.clear()),
@@ -128,7 +128,7 @@ impl Pages {
                         drop(self.map.remove_if_blocking(name, seen));
                     }
                 }
-                2 => self.lose(&mut random),
+                2 => self.remove_some(&mut random),
                 3 => {
                     let panics = || {
                         let guard = self.map.get_or_insert_with_blocking(name, || {
@@ -172,8 +172,8 @@ impl Pages {
             };
             match what {
                 0 => drop(self.map.remove(name).await),
-                1 => self.lose(&mut random),
-                // Dropped on the way: while it waits, or loads.
+                1 => self.remove_some(&mut random),
+                // Dropped halfway: while it waits or loads.
                 2 | 3 => or(asks, async { yield_now().await }).await,
                 _ => asks.await,
             }
@@ -187,7 +187,7 @@ fn a_value_is_loaded_by_one_caller_at_a_time() {
         let pages = Pages::new(5, fairness, most);
         crowd(|random| pages.thread(random), |random| pages.task(random));
         let left = pages.map.len();
-        assert_eq!(pages.map.entries(), left, "an entry was left");
+        assert_eq!(pages.map.entries(), left, "an entry remained");
         assert!(most.is_none_or(|most| left <= most), "{left} values, {most:?} at most");
         assert_eq!(Arc::strong_count(&pages.token), 1 + left, "a value was leaked, or dropped twice");
         assert!(pages.loads.load(Relaxed) > 0 && pages.hits.load(Relaxed) > pages.loads.load(Relaxed));
@@ -196,7 +196,7 @@ fn a_value_is_loaded_by_one_caller_at_a_time() {
     }
 }
 
-/// Nobody else counts what is here: a plain number, which its version protects, or its lock.
+/// Nothing else counts these increments: the value is a plain number that its version or its lock protects.
 #[test]
 fn no_increment_is_lost() {
     for fairness in ALL {
@@ -252,7 +252,7 @@ fn no_increment_is_lost() {
     }
 }
 
-/// What one batch moves from key to key is never seen twice, or nowhere.
+/// A reader never sees an amount that a batch moves between keys twice or not at all.
 #[test]
 fn a_sum_over_several_keys_stays_the_same() {
     const KEYS: u64 = 4;

@@ -1,4 +1,4 @@
-//! The map where threads meet: what one call does at once, under an internal lock, beside those who have a handle of the key.
+//! A map used by several threads: the calls that work under an internal lock, beside users of a handle of the key.
 
 mod common;
 
@@ -10,7 +10,7 @@ use keylatch::LockMap;
 
 const ROUNDS: u64 = if cfg!(debug_assertions) { 20_000 } else { 400_000 };
 
-/// It is torn if its parts differ. It owns nothing, so it is copied under an internal lock.
+/// A value is torn if its parts differ. It has no destructor, so it is copied under an internal lock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Wide([u64; 16]);
 
@@ -20,12 +20,12 @@ impl Wide {
     }
 
     fn check(&self) {
-        assert!(self.0.iter().all(|&part| part == self.0[0]), "a value is torn: {:?}", self.0);
+        assert!(self.0.iter().all(|&part| part == self.0[0]), "a value was torn: {:?}", self.0);
     }
 }
 
 #[test]
-fn a_value_that_is_copied_at_once_is_whole_whatever_a_handle_does() {
+fn a_value_copied_without_waiting_is_never_torn() {
     let map = LockMap::<u64, Wide>::builder().shards(1).build();
     let start = Barrier::new(2);
     std::thread::scope(|scope| {
@@ -52,7 +52,7 @@ fn a_value_that_is_copied_at_once_is_whole_whatever_a_handle_does() {
 }
 
 #[test]
-fn what_is_stored_and_removed_at_once_is_dropped_once_whatever_a_handle_does() {
+fn a_value_stored_or_removed_without_waiting_is_dropped_once() {
     static LIVE: AtomicUsize = AtomicUsize::new(0);
     struct Counted(Box<u64>);
     impl Counted {
@@ -95,9 +95,9 @@ fn what_is_stored_and_removed_at_once_is_dropped_once_whatever_a_handle_does() {
     assert_eq!((map.len(), map.entries(), LIVE.load(SeqCst)), (0, 0, 0));
 }
 
-/// Two keys always have the same value, and a reader of both sees that.
+/// Two keys always have the same value, as a reader of both sees.
 #[test]
-fn who_reads_several_keys_sees_all_of_a_batch_or_nothing_of_it() {
+fn a_reader_of_several_keys_sees_all_of_a_batch_or_none_of_it() {
     let map = LockMap::<u64, u64>::new();
     map.batch().insert(&1, 0).insert(&2, 0).commit_blocking().unwrap();
     let done = AtomicUsize::new(0);
@@ -126,7 +126,7 @@ fn who_reads_several_keys_sees_all_of_a_batch_or_nothing_of_it() {
 }
 
 #[test]
-fn no_change_by_version_is_lost_whoever_evicts_nothing() {
+fn no_conditional_update_is_lost() {
     let map = LockMap::<u64, u64>::builder().shards(1).build();
     map.insert_blocking(&7, 0);
     const EACH: u64 = ROUNDS / 20;
@@ -156,7 +156,7 @@ fn no_change_by_version_is_lost_whoever_evicts_nothing() {
 }
 
 #[test]
-fn one_of_many_threads_makes_the_value() {
+fn one_of_many_threads_computes_the_value() {
     let map = LockMap::<u64, u64>::builder().shards(1).build();
     let made = Mutex::new(vec![0; 200]);
     std::thread::scope(|scope| {
@@ -178,9 +178,9 @@ fn one_of_many_threads_makes_the_value() {
     assert_eq!(map.len(), 200);
 }
 
-/// With every kind of use at once, the bound is met when all is over.
+/// After every kind of use at the same time, the bound is met in the end.
 #[test]
-fn the_bound_is_restored_whoever_leaves_last() {
+fn the_bound_is_restored_after_any_last_user() {
     let map = LockMap::<u64, Box<u64>>::builder().shards(1).max_values(8).build();
     std::thread::scope(|scope| {
         for seed in 1..=3 {
@@ -205,7 +205,7 @@ fn the_bound_is_restored_whoever_leaves_last() {
         }
     });
     assert_eq!(map.entries(), map.len());
-    assert!(map.len() <= 8, "{} values stay", map.len());
+    assert!(map.len() <= 8, "{} values remain", map.len());
     assert_eq!(map.clear(), 0);
     assert_eq!(map.entries(), 0);
 }

@@ -1,6 +1,6 @@
-//! Types of the map: what is `Send` and `Sync`, and when; what needs which bounds.
+//! Types of the map: which are `Send` and `Sync`, and which bounds each needs.
 
-#![allow(dead_code)] // the probes of the macros, of which each use needs a part
+#![allow(dead_code)] // each use of the macros needs only some of their probes
 
 mod common;
 
@@ -18,7 +18,7 @@ use keylatch::{
     MapUpgradableGuard, MapUpgradableGuardArc, MapWriteGuard, MapWriteGuardArc, TryBatchError, Version,
 };
 
-/// Whether a type has a trait: the inherent constant is found first, where its bound holds.
+/// Whether a type implements a trait: the inherent constant takes precedence where its bound holds.
 macro_rules! is {
     ($Type:ty: $($Trait:tt)+) => {{
         trait Otherwise {
@@ -35,7 +35,7 @@ macro_rules! is {
 
 /// `Send`, but not `Sync`.
 type Celled = Cell<u64>;
-/// Neither.
+/// Neither `Send` nor `Sync`.
 type Shared = Rc<u64>;
 /// A hasher that is not `Sync`.
 #[derive(Clone, Default)]
@@ -49,7 +49,7 @@ impl BuildHasher for CellHasher {
     }
 }
 
-/// A value, or a hasher, that is nothing: neither `Debug` nor anything else.
+/// A value type, or a hasher, that implements no trait, not even `Debug`.
 struct Plain;
 
 macro_rules! both {
@@ -58,7 +58,7 @@ macro_rules! both {
     )+};
 }
 
-/// All of them, of a map of these.
+/// Checks all types of a map with these parameters.
 macro_rules! parts {
     ($expected:expr; $K:ty, $V:ty, $S:ty) => {
         both!($expected;
@@ -71,7 +71,7 @@ macro_rules! parts {
 }
 
 #[test]
-fn a_map_and_what_is_of_it_are_send_and_sync_as_keys_and_values_are() {
+fn a_map_and_its_parts_are_send_and_sync_if_keys_and_values_are() {
     both!(true; LockMap<u64, String>);
     both!(false; LockMap<Celled, u64>, LockMap<u64, Celled>, LockMap<u64, Shared>, LockMap<Shared, u64>);
     assert!(is!(LockMap<u64, u64, CellHasher>: Send) && !is!(LockMap<u64, u64, CellHasher>: Sync));
@@ -95,7 +95,7 @@ fn both<F: Send + Sync>(future: F) -> F {
     future
 }
 
-/// Whether the type of this is `Send`, and `Sync`.
+/// Whether the type of a value is `Send` and `Sync`.
 macro_rules! of {
     ($value:expr) => {{
         struct Probe<'a, T>(&'a T);
@@ -112,14 +112,14 @@ macro_rules! of {
         }
         impl<T: Send + Sync> IsBoth for Probe<'_, T> {}
         let value = $value;
-        let answer = (&Probe(&value)).is(); // found on the reference first, where its bound holds
+        let answer = (&Probe(&value)).is(); // the method on the reference takes precedence where its bound holds
         drop(value);
         answer
     }};
 }
 
 #[test]
-fn futures_of_one_call_are_send_and_sync_as_keys_and_values_are_whatever_the_hasher() {
+fn futures_of_one_call_are_send_and_sync_if_keys_and_values_are() {
     fn check<S: BuildHasher + Default>() {
         let map = LockMap::<String, String, S>::default();
         drop(both(map.get("a")));
@@ -141,7 +141,7 @@ fn futures_of_one_call_are_send_and_sync_as_keys_and_values_are_whatever_the_has
     check::<CellHasher>();
     let map = LockMap::<String, String>::new();
     drop(both(map.batch().insert("a", "x".into()).commit()));
-    // What is not, is not.
+    // With a key or value that is not `Send`, the future is not `Send` either.
     let cells = LockMap::<u64, Celled>::new();
     assert!(!of!(cells.insert(&1, Cell::new(1))) && !of!(cells.remove(&1)) && !of!(cells.batch().remove(&1).commit()));
     let shared = LockMap::<Shared, u64>::new();
@@ -151,7 +151,7 @@ fn futures_of_one_call_are_send_and_sync_as_keys_and_values_are_whatever_the_has
 }
 
 #[test]
-fn a_task_that_holds_a_guard_or_runs_a_call_may_move() {
+fn a_task_that_holds_a_guard_or_runs_a_call_can_be_spawned() {
     fn spawn<F: Future + Send + 'static>(future: F) -> F::Output {
         futures_lite::future::block_on(future)
     }
@@ -170,7 +170,7 @@ fn a_task_that_holds_a_guard_or_runs_a_call_may_move() {
 }
 
 #[test]
-fn a_map_and_what_is_of_it_need_no_debug() {
+fn a_map_and_its_parts_are_debug_without_bounds() {
     fn debug(value: impl Debug) -> String {
         format!("{value:?}")
     }
@@ -221,7 +221,7 @@ fn versions_and_outcomes_are_plain_values() {
 }
 
 #[test]
-fn a_map_is_unwind_safe_as_the_other_tables_are() {
+fn a_map_is_unwind_safe_like_the_other_tables() {
     assert!(is!(LockMap<u64, Celled>: UnwindSafe + RefUnwindSafe));
     assert!(is!(MapWriteGuard<'static, u64, u64>: UnwindSafe));
 }

@@ -1,12 +1,12 @@
-//! What the compiler says to the likeliest mistakes with keys: in each case the first error says what to do.
+//! The compiler's messages for the likeliest mistakes with keys: in each case the first error says what to do.
 //!
-//! Each mistake is a program of its own, in a package that is made for it, and checked as a user would.
+//! Each mistake is a program of its own, in a package created for it, and is checked as a user would check it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A package beside the build's own files that depends on this one.
+/// A package in the build directory that depends on this crate.
 struct Package(PathBuf);
 
 impl Package {
@@ -19,12 +19,13 @@ impl Package {
              [dependencies]\nkeylatch = {{ path = {ours:?} }}\n"
         );
         fs::write(dir.join("Cargo.toml"), manifest).unwrap();
-        // The versions that are at hand, so that nothing is downloaded.
+        // The versions that this build uses, so that nothing is downloaded.
         fs::copy(ours.join("Cargo.lock"), dir.join("Cargo.lock")).unwrap();
         Package(dir)
     }
 
-    /// What the compiler says to a call on `locks`, a table with keys of type `key`.
+    /// Compiles a call on `locks`, a table with keys of type `key`. Returns whether it compiles, and the compiler's
+    /// output.
     fn check(&self, key: &str, call: &str) -> (bool, String) {
         let program = format!(
             "#![allow(dead_code, unused)]\nuse std::{{path::*, sync::Arc}};\nuse keylatch::*;\n\
@@ -38,53 +39,50 @@ impl Package {
         let output = Command::new(env!("CARGO"))
             .args(["check", "--offline", "--quiet", "--color=never", "--bin=mistake"])
             .current_dir(&self.0)
-            // Not that of the build that this is a part of.
+            // Not the target directory of the build that this test is a part of.
             .env("CARGO_TARGET_DIR", self.0.join("target"))
             .env_remove("RUSTFLAGS")
             .env_remove("CARGO_ENCODED_RUSTFLAGS")
             .output()
-            .expect("cargo is there, because it runs the tests");
+            .expect("cargo runs the tests, so it is installed");
         (output.status.success(), String::from_utf8(output.stderr).unwrap())
     }
 }
 
 #[test]
-fn the_likeliest_mistakes_with_keys_are_told_what_to_do() {
+fn the_compiler_explains_the_likeliest_mistakes_with_keys() {
     let package = Package::new();
     let (ok, errors) = package.check("Arc<str>", "drop(locks.try_lock(\"a\"));");
     assert!(ok, "the package does not build without a mistake:\n{errors}");
 
     let mistakes = [
-        // By a `&String`: the standard library sees an `Arc<str>` as a `str` only.
+        // With a `&String`: the standard library borrows an `Arc<str>` only as a `str`.
         ("Arc<str>", "locks.try_lock(&string);", "String", "Arc<str>"),
         ("PathBuf", "locks.try_lock(\"a\");", "str", "PathBuf"),
         ("&'static str", "locks.try_lock(\"a\");", "str", "&'static str"),
         ("Vec<u8>", "locks.try_lock(b\"abc\");", "[u8; 3]", "Vec<u8>"),
         ("(String, u64)", "locks.try_lock(&(\"a\", 7));", "(&str, {integer})", "(String, u64)"),
         ("NotClone", "locks.try_lock(&NotClone(7));", "NotClone", "NotClone"),
-        // An `Equivalent` of one's own serves for looking, and not for locking.
+        // A user's own `Equivalent` suffices for queries, but not for locking.
         ("Box<str>", "locks.is_locked(&Form(\"a\")); locks.try_lock(&Form(\"a\"));", "Form<'_>", "Box<str>"),
     ];
     for (key, call, form, made) in mistakes {
         let (ok, errors) = package.check(key, call);
         assert!(!ok, "`{call}` compiles for `{key}`");
         let first = errors.lines().next().unwrap_or_default();
-        let told = format!("error[E0277]: a key of type `{made}` cannot be made from a `&{form}`");
-        assert_eq!(first.replace("std::path::", ""), told, "in:\n{errors}");
-        // The compiler knows better where a `&` is all that is missing.
+        let expected = format!("error[E0277]: a key of type `{made}` cannot be made from a `&{form}`");
+        assert_eq!(first.replace("std::path::", ""), expected, "in:\n{errors}");
+        // If only a `&` is missing, the compiler has a better hint.
         if !errors.contains("help: consider borrowing here") {
-            for told in [
+            for expected in [
                 format!("= note: if `{form}` is the key type itself, derive `Clone` for it"),
                 format!("= note: otherwise pass a `&{made}`"),
                 "such as `Path::new(\"a\")` for a `PathBuf`".to_owned(),
                 format!("= note: for a type of your own, implement `keylatch::ToKey<{made}>`"),
             ] {
-                assert!(errors.replace("std::path::", "").contains(&told), "no {told:?} in:\n{errors}");
+                assert!(errors.replace("std::path::", "").contains(&expected), "no {expected:?} in:\n{errors}");
             }
         }
-        assert!(
-            !errors.contains("in this macro invocation"),
-            "it shows what is none of the user's business:\n{errors}"
-        );
+        assert!(!errors.contains("in this macro invocation"), "the message shows internals of the crate:\n{errors}");
     }
 }

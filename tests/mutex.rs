@@ -1,4 +1,4 @@
-//! `KeyedMutex`: what each form does, one behaviour a test.
+//! `KeyedMutex`: the behaviour of each form.
 
 mod common;
 
@@ -106,7 +106,7 @@ fn the_longest_timeout_is_no_limit() {
 }
 
 #[test]
-fn a_timed_out_waiter_leaves_nothing() {
+fn a_timed_out_waiter_leaves_no_entry() {
     let locks = KeyedMutex::<u64>::new();
     let guard = locks.try_lock(&7).unwrap();
     assert!(locks.try_lock_for(&7, Duration::from_millis(5)).is_none());
@@ -143,11 +143,11 @@ fn a_limit_that_panics_when_it_is_dropped_leaves_the_key_free() {
     }
     let locks = KeyedMutex::<u64>::new();
     let held = PanicsOnDrop;
-    // Never polled, because the key is free; dropped with all that it holds.
+    // Never polled, because the key is free; dropped with everything it holds.
     let limit = async move { drop(held) };
     let outcome = catch_unwind(AssertUnwindSafe(|| block_on(locks.lock(&7).until(limit)).is_ok()));
     assert_eq!(outcome.unwrap_err().downcast_ref(), Some(&"the limit"));
-    assert!(locks.is_empty(), "the guard that nobody received was leaked");
+    assert!(locks.is_empty(), "the undelivered guard was leaked");
 }
 
 #[test]
@@ -160,14 +160,14 @@ fn a_limit_whose_output_panics_when_it_is_dropped_leaves_the_key_free() {
     }
     let locks = KeyedMutex::<u64>::new();
     let mut held = locks.try_lock(&7);
-    // It releases the very lock, so the second look gets it.
+    // The output of the limit releases the very lock, so that the second attempt succeeds.
     let limit = std::future::poll_fn(|_| {
         held = None;
         std::task::Poll::Ready(PanicsOnDrop)
     });
     let outcome = catch_unwind(AssertUnwindSafe(|| block_on(locks.lock(&7).until(limit)).is_ok()));
     assert_eq!(outcome.unwrap_err().downcast_ref(), Some(&"the output"));
-    assert!(locks.is_empty(), "the guard that nobody received was leaked");
+    assert!(locks.is_empty(), "the undelivered guard was leaked");
 }
 
 #[test]
@@ -187,7 +187,7 @@ fn an_unpolled_future_is_no_waiter_but_keeps_its_entry() {
 
 #[test]
 #[should_panic(expected = "keylatch: a lock future was polled after it had finished")]
-fn a_future_that_is_polled_after_it_finished_panics() {
+fn a_future_polled_after_it_finished_panics() {
     let locks = KeyedMutex::<u64>::new();
     let mut future = locks.lock(&7);
     drop(ready(&mut future));
@@ -294,7 +294,7 @@ fn an_entry_outlives_its_holder_while_for_each_key_visits_it() {
 }
 
 #[test]
-fn a_forgotten_guard_harms_its_key_only() {
+fn a_forgotten_guard_affects_only_its_key() {
     let locks = KeyedMutex::<String>::new();
     std::mem::forget(locks.try_lock("a"));
     assert!(locks.try_lock("a").is_none());
@@ -306,7 +306,7 @@ fn a_forgotten_guard_harms_its_key_only() {
 }
 
 #[test]
-fn nonsense_is_refused_with_a_message_that_names_it() {
+fn invalid_numbers_of_permits_are_refused_with_a_message_that_names_them() {
     let message = |build: &dyn Fn() -> KeyedMutex<u64>| {
         *catch_unwind(AssertUnwindSafe(build)).unwrap_err().downcast::<String>().unwrap()
     };
@@ -320,7 +320,7 @@ fn nonsense_is_refused_with_a_message_that_names_it() {
 }
 
 #[test]
-fn a_table_says_how_many_keys_it_has_without_asking_them() {
+fn debug_output_of_a_table_needs_no_debug_of_its_keys() {
     struct NoDebug;
     let locks = KeyedMutex::<NoDebug>::new();
     assert_eq!(format!("{locks:?}"), "KeyedMutex { len: 0, .. }");
@@ -350,7 +350,7 @@ fn a_blocking_call_works_inside_a_thread_locals_destructor() {
         let (locks, done) = (Arc::clone(&locks), Arc::clone(&done));
         std::thread::spawn(move || {
             LAST.set(Some(Waits(Arc::clone(&locks), done)));
-            // The parker's own thread-local is made after ours, and so destroyed before it.
+            // The parker's own thread-local is created after ours, and so destroyed before it.
             let _other = locks.try_lock(&8);
             assert!(locks.try_lock_for(&8, Duration::from_millis(1)).is_none());
         })
@@ -363,7 +363,7 @@ fn a_blocking_call_works_inside_a_thread_locals_destructor() {
 
 #[test]
 fn a_blocking_call_inside_the_waker_of_another_wait_does_not_swallow_its_wake_up() {
-    // The thread waits for 1; the waker that its release runs waits for 2, with a parker of its own.
+    // The thread waits for key 1. The waker that its release runs waits for key 2, with a parker of its own.
     struct Blocks(Arc<KeyedMutex<u64>>);
     impl std::task::Wake for Blocks {
         fn wake(self: Arc<Self>) {
@@ -375,7 +375,7 @@ fn a_blocking_call_inside_the_waker_of_another_wait_does_not_swallow_its_wake_up
     let mut waiter = locks.lock(&1);
     assert!(poll_with(&mut waiter, &Arc::new(Blocks(Arc::clone(&locks))).into()).is_pending());
     std::thread::scope(|scope| {
-        let blocked = scope.spawn(|| drop(one)); // wakes: blocks on 2
+        let blocked = scope.spawn(|| drop(one)); // wakes the waiter, whose waker blocks on 2
         until(|| locks.status(&2).unwrap().waiters() == 1);
         drop(two);
         blocked.join().unwrap();
@@ -396,7 +396,7 @@ fn tables_guards_handles_and_futures_are_send_and_sync_when_the_key_is() {
     check(&locks.try_lock_arc("a"));
     fn send<T: Send>(_: &T) {}
     send(&locks.lock("a").until(future::pending::<()>()));
-    // A hasher that is neither does not keep a guard from moving.
+    // A hasher that is neither `Send` nor `Sync` does not keep guards and futures from being so.
     #[derive(Clone, Default)]
     struct Local(std::hash::RandomState, std::marker::PhantomData<*const ()>);
     impl std::hash::BuildHasher for Local {
@@ -411,7 +411,7 @@ fn tables_guards_handles_and_futures_are_send_and_sync_when_the_key_is() {
 }
 
 #[test]
-fn a_guard_needs_nothing_of_its_key() {
+fn a_guard_requires_no_trait_of_its_key() {
     struct Anything;
     fn release<P: keylatch::table::TablePtr<Key = Anything>, M: keylatch::mode::Mode>(guard: Guard<P, M>) {
         drop(guard);
@@ -420,7 +420,7 @@ fn a_guard_needs_nothing_of_its_key() {
 }
 
 #[test]
-fn a_woken_bell_rings_once_for_each_hand_over() {
+fn a_waker_is_woken_once_for_each_wait() {
     let locks = KeyedMutex::<u64>::new();
     let guard = locks.try_lock(&7).unwrap();
     let mut waiter = locks.lock(&7);
@@ -428,7 +428,7 @@ fn a_woken_bell_rings_once_for_each_hand_over() {
     assert!(poll_with(&mut waiter, &waker).is_pending());
     drop(guard);
     assert_eq!(bell.take(), 1);
-    // Woken, not polled: nobody wakes it again for a key that it has not asked for again.
+    // Woken and not polled since: further releases do not wake it again.
     drop(locks.try_lock(&7).unwrap());
     assert_eq!(bell.take(), 0);
     let guard = locks.try_lock(&7).unwrap();
@@ -437,13 +437,13 @@ fn a_woken_bell_rings_once_for_each_hand_over() {
     assert_eq!(bell.take(), 1);
 }
 
-/// The key stays free for a waiter that was woken and does not come. Who waits behind it is not woken, but may pass it, and
-/// looks once more when its time is up.
+/// The key stays free for a waiter that was woken and is not polled. A waiter behind it is not woken, but may pass
+/// it, and tries once more when its time is up.
 #[test]
-fn a_thread_whose_time_is_up_takes_a_key_that_is_free_by_then() {
+fn a_thread_whose_time_is_up_takes_a_free_key() {
     for fairness in [Fairness::Bounded(16), Fairness::Barging] {
         let locks = KeyedMutex::<u64>::builder().fairness(fairness).build();
-        // A round counts if the key was released in time: else the next one has more of it.
+        // A round counts if the key was released in time; otherwise the next round has a longer timeout.
         let counts = (4..).map(|n| Duration::from_millis(1 << n)).any(|timeout| {
             let guard = locks.try_lock(&7).unwrap();
             let mut idle = locks.lock(&7);
@@ -464,7 +464,7 @@ fn a_thread_whose_time_is_up_takes_a_key_that_is_free_by_then() {
 }
 
 #[test]
-fn a_panic_about_a_number_names_the_line_that_made_the_table_or_asked_for_so_many() {
+fn a_panic_about_an_invalid_number_names_the_callers_line() {
     use std::sync::Mutex;
     static AT: Mutex<Vec<(String, u32)>> = Mutex::new(vec![]);
     let here = std::thread::current().id();
@@ -495,7 +495,7 @@ fn a_panic_about_a_number_names_the_line_that_made_the_table_or_asked_for_so_man
 }
 
 #[test]
-fn a_status_shows_what_is_not_zero() {
+fn a_status_shows_only_nonzero_counts() {
     let locks = KeyedMutex::<u64>::new();
     let handle = locks.handle(&7);
     assert_eq!(format!("{:?}", locks.status(&7)), "Some(Status)");

@@ -1,5 +1,6 @@
-//! What the observer of a table is told, beside what `tests/model` checks after each step of its schedules: that who need not wait is
-//! not told of, what comes of an observer that uses the table, or panics, and that threads leave no wait without an end.
+//! The events that a table's observer receives, beyond those that `tests/model` checks after each step of its
+//! schedules: calls that do not wait cause no event, an observer may use the table or panic, and threads leave no
+//! wait without an end.
 
 mod common;
 
@@ -15,14 +16,14 @@ use WaitPhase::{GivenUp, Granted, Started};
 use common::{Random, pending, poll, ready};
 use keylatch::deadlock::Detector;
 use keylatch::{
-    Fairness, KeyedMutex, KeyedRwLock, KeyedSemaphore, LockMap, LockMap, MAX_PERMITS, WaitEvent, WaitId, WaitMode, WaitPhase,
+    Fairness, KeyedMutex, KeyedRwLock, KeyedSemaphore, LockMap, MAX_PERMITS, WaitEvent, WaitId, WaitMode, WaitPhase,
 };
 
-/// What was told: keys are strings, so that a test reads well.
+/// The recorded events. Keys are strings for readability.
 #[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<Told>>>);
+struct Log(Arc<Mutex<Vec<Recorded>>>);
 
-type Told = (String, WaitMode, WaitPhase);
+type Recorded = (String, WaitMode, WaitPhase);
 
 impl Log {
     fn observer(&self) -> impl Fn(&WaitEvent<'_, String>) + Send + Sync + 'static {
@@ -30,13 +31,13 @@ impl Log {
         move |event| log.0.lock().unwrap().push((event.key().clone(), event.mode(), event.phase()))
     }
 
-    /// What was told since the last call.
-    fn take(&self) -> Vec<Told> {
+    /// Returns the events since the last call.
+    fn take(&self) -> Vec<Recorded> {
         std::mem::take(&mut *self.0.lock().unwrap())
     }
 }
 
-fn waits(events: &[(&str, WaitMode, WaitPhase)]) -> Vec<Told> {
+fn waits(events: &[(&str, WaitMode, WaitPhase)]) -> Vec<Recorded> {
     events.iter().map(|&(key, mode, phase)| (key.to_string(), mode, phase)).collect()
 }
 
@@ -45,7 +46,7 @@ fn pages(log: &Log) -> KeyedRwLock<String> {
 }
 
 #[test]
-fn who_need_not_wait_is_not_told_of() {
+fn a_call_that_does_not_wait_causes_no_event() {
     let log = Log::default();
     let pages = Arc::new(pages(&log));
     drop((
@@ -65,7 +66,7 @@ fn who_need_not_wait_is_not_told_of() {
 }
 
 #[test]
-fn a_wait_begins_with_the_poll_that_queues_and_ends_with_the_one_that_gets_in() {
+fn a_wait_begins_with_the_poll_that_queues_and_ends_with_the_poll_that_acquires() {
     let log = Log::default();
     let pages = pages(&log);
     let writer = pages.try_write("a").unwrap();
@@ -84,7 +85,7 @@ fn a_wait_begins_with_the_poll_that_queues_and_ends_with_the_one_that_gets_in() 
     let (mut first, mut second) = (pages.upgradable_read("a"), pages.write("a"));
     pending(&mut first);
     pending(&mut second);
-    writer.unlock_fair(); // to the first, which does not come for it
+    writer.unlock_fair(); // handed to the first, which is not polled
     drop(first);
     drop(second);
     let started = [("a", UpgradableRead, Started), ("a", Write, Started)];
@@ -93,7 +94,7 @@ fn a_wait_begins_with_the_poll_that_queues_and_ends_with_the_one_that_gets_in() 
 }
 
 #[test]
-fn each_key_and_each_amount_is_named() {
+fn events_name_the_key_and_the_number_of_permits() {
     let log = Log::default();
     let jobs: KeyedSemaphore<String> = KeyedSemaphore::builder(3).on_wait(log.observer()).build();
     let (one, two) = (jobs.try_acquire("a").unwrap(), jobs.try_acquire("b"));
@@ -107,14 +108,14 @@ fn each_key_and_each_amount_is_named() {
     pending(&mut both);
     drop((a, b));
     let both = ready(both);
-    let told = log.take();
-    let first = told[0].0.clone(); // whichever comes first in the table's order; the other is free by then
-    assert_eq!(told, waits(&[(&first, Write, Started), (&first, Write, Granted)]));
+    let events = log.take();
+    let first = events[0].0.clone(); // the first key in the table's order; the other is free by then
+    assert_eq!(events, waits(&[(&first, Write, Started), (&first, Write, Granted)]));
     drop(both);
 }
 
 #[test]
-fn an_upgrade_is_a_wait_however_it_ends() {
+fn an_upgrade_is_a_wait_with_every_kind_of_end() {
     let log = Log::default();
     let pages = pages(&log);
     let started = waits(&[("a", Upgrade, Started)]);
@@ -148,7 +149,7 @@ fn an_upgrade_is_a_wait_however_it_ends() {
 }
 
 #[test]
-fn who_asks_through_a_detector_is_told_of() {
+fn requests_through_a_detector_cause_events() {
     let log = Log::default();
     let (locks, detector) = (KeyedMutex::<String>::builder().on_wait(log.observer()).build(), Detector::new());
     let (one, two) = (detector.party("one"), detector.party("two"));
@@ -158,7 +159,7 @@ fn who_asks_through_a_detector_is_told_of() {
     let mut waits_for_b = one.acquire(locks.lock("b"));
     pending(&mut waits_for_b);
     assert_eq!(log.take(), waits(&[("b", Write, Started)]));
-    // It closes a circle, and never waits.
+    // The request would close a cycle, and never waits.
     assert!(two.acquire_blocking(locks.lock("a")).is_err());
     assert_eq!(log.take(), []);
     drop(b);
@@ -181,9 +182,9 @@ fn who_asks_through_a_detector_is_told_of() {
     assert!(locks.is_empty() && pages.is_empty());
 }
 
-/// A circle that a request closes which is not the one that fails: it waits already.
+/// A request closes a cycle, and another request fails, which is already waiting.
 #[test]
-fn a_wait_that_a_detector_ends_is_given_up() {
+fn a_wait_ended_by_a_detector_is_reported_as_given_up() {
     let log = Log::default();
     let (locks, detector) = (KeyedSemaphore::<String>::builder(1).on_wait(log.observer()).build(), Detector::new());
     let (one, two) = (detector.party("one"), detector.party("two"));
@@ -192,16 +193,16 @@ fn a_wait_that_a_detector_ends_is_given_up() {
     let (mut for_b, mut for_a) = (one.acquire(locks.acquire("b")), two.acquire(locks.acquire("a")));
     pending(&mut for_b);
     let failed = [poll(&mut for_a).is_ready(), poll(&mut for_b).is_ready()];
-    assert!(failed.contains(&true), "one of them fails");
+    assert!(failed.contains(&true), "neither request failed");
     drop((for_a, for_b, a, b));
-    let told = log.take();
-    let started = told.iter().filter(|event| event.2 == Started).count();
-    assert_eq!(told.len(), 2 * started);
+    let events = log.take();
+    let started = events.iter().filter(|event| event.2 == Started).count();
+    assert_eq!(events.len(), 2 * started);
     assert!(locks.is_empty());
 }
 
 #[test]
-fn the_methods_of_a_map_wait_as_its_guards_do() {
+fn the_methods_of_a_map_cause_the_same_events_as_its_guards() {
     let log = Log::default();
     let map: LockMap<String, u32> = LockMap::builder().on_wait(log.observer()).build();
     assert_eq!(map.insert_blocking("a", 1), None);
@@ -223,7 +224,7 @@ fn the_observer_may_use_the_table() {
         .shards(1)
         .on_wait(move |event| {
             let locks = seen_by.get().unwrap().upgrade().unwrap();
-            // The same key, another, and all of them.
+            // Uses the same key, another one, and all of them.
             let status = locks.status(event.key()).unwrap();
             log.lock().unwrap().push((event.phase(), status.holders(), status.waiters()));
             assert!(locks.try_lock(event.key()).is_none() || event.phase() == GivenUp);
@@ -241,12 +242,12 @@ fn the_observer_may_use_the_table() {
     drop(guard);
     drop(ready(lock));
     drop(other);
-    // The first has been told of as it got in, and left then, so that the second was next.
+    // The event of the first came as it acquired the key. Then it left, so that the second was next.
     assert_eq!(*seen.lock().unwrap(), [(Started, 1, 1), (Started, 1, 2), (Granted, 1, 1), (GivenUp, 0, 0)]);
     assert!(locks.is_empty());
 }
 
-/// A table whose observer panics in one phase, and the number of its calls.
+/// Creates a table whose observer panics in one phase, and a counter of its calls.
 fn panics_when(phase: WaitPhase) -> (KeyedRwLock<String>, Arc<AtomicUsize>) {
     let calls = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&calls);
@@ -263,10 +264,10 @@ fn panics(f: impl FnOnce()) {
 }
 
 #[test]
-fn an_observer_that_panics_reaches_the_caller_and_leaves_nothing_behind() {
+fn an_observers_panic_reaches_the_caller_and_leaves_nothing_behind() {
     for phase in [Started, Granted, GivenUp] {
         let (pages, calls) = panics_when(phase);
-        // A request.
+        // For a request.
         let writer = pages.try_write("a").unwrap();
         let mut lock = pages.write("a");
         if phase == Started {
@@ -285,7 +286,7 @@ fn an_observer_that_panics_reaches_the_caller_and_leaves_nothing_behind() {
             }
         }
         assert!(pages.is_empty(), "{phase:?}");
-        // The same by a thread.
+        // For a blocking call on another thread.
         let writer = pages.try_write("a").unwrap();
         if phase == Granted {
             std::thread::scope(|scope| {
@@ -298,7 +299,7 @@ fn an_observer_that_panics_reaches_the_caller_and_leaves_nothing_behind() {
             drop(writer);
         }
         assert!(pages.is_empty(), "{phase:?}");
-        // An upgrade, of which the guard outlives the panic.
+        // For an upgrade whose guard outlives the panic.
         let reader = pages.try_read("a").unwrap();
         let mut guard = pages.try_upgradable_read("a").unwrap();
         match phase {
@@ -350,33 +351,34 @@ fn an_upgrade_that_owns_its_guard_releases_it_when_the_observer_panics() {
     }
 }
 
-/// An observer that panics while its thread panics already: with `std` that is no abort.
+/// An observer that panics while its thread is already panicking: with `std` the process does not abort.
 #[test]
-fn a_panic_that_drops_a_waiting_future_may_meet_another() {
+fn an_observer_may_panic_while_a_panic_drops_a_waiting_future() {
     let (pages, calls) = panics_when(GivenUp);
     let writer = pages.try_write("a").unwrap();
     let panic = catch_unwind(AssertUnwindSafe(|| {
         let mut lock = pages.write("a");
         pending(&mut lock);
-        panic!("the task's own");
+        panic!("the task panics");
     }));
-    assert_eq!(panic.unwrap_err().downcast_ref::<&str>(), Some(&"the task's own"));
+    assert_eq!(panic.unwrap_err().downcast_ref::<&str>(), Some(&"the task panics"));
     drop(writer);
     assert_eq!(calls.load(SeqCst), 2);
     assert!(pages.is_empty());
 }
 
-/// Threads and tasks, of which some give up: each wait ends once, as what it began, and while its table has a waiter or a holder.
+/// Threads and tasks, some of which give up: each wait ends exactly once, with the key and mode with which it began,
+/// and while its table has a waiter or a holder.
 #[test]
-fn no_wait_is_left_open_by_threads() {
+fn threads_leave_no_wait_open() {
     let open: Arc<Mutex<HashMap<WaitId, (u8, WaitMode)>>> = Arc::default();
-    let told = Arc::clone(&open);
+    let waits = Arc::clone(&open);
     let pages: KeyedRwLock<u8> = KeyedRwLock::builder()
         .on_wait(move |event| {
             let wait = (*event.key(), event.mode());
             match event.phase() {
-                Started => assert!(told.lock().unwrap().insert(event.id(), wait).is_none()),
-                _ => assert_eq!(told.lock().unwrap().remove(&event.id()), Some(wait)),
+                Started => assert!(waits.lock().unwrap().insert(event.id(), wait).is_none()),
+                _ => assert_eq!(waits.lock().unwrap().remove(&event.id()), Some(wait)),
             }
         })
         .build();
@@ -405,7 +407,7 @@ fn no_wait_is_left_open_by_threads() {
     assert!(pages.is_empty());
 }
 
-/// What a subscriber of `tracing` gets.
+/// The lines that a subscriber of `tracing` receives.
 #[cfg(feature = "tracing")]
 #[test]
 fn a_wait_is_traced() {
@@ -462,7 +464,7 @@ DEBUG message=given up table=\"jobs\" key=\"a\" mode=acquire 2 permits
 }
 
 #[test]
-fn a_dump_shows_the_worst_first_and_as_many_as_it_is_asked_for() {
+fn a_dump_shows_the_most_contended_keys_first_up_to_its_limit() {
     let pages = KeyedRwLock::<&str>::new();
     let held = (pages.try_read(&"home"), pages.try_read(&"home"), pages.try_write(&"about"), pages.handle(&"new"));
     let mut waits = (pages.write(&"about"), pages.read(&"about"), pages.write(&"home"));
@@ -527,9 +529,9 @@ fn waiters_are_counted_in_every_table_and_an_unused_key_has_none() {
     assert_eq!([jobs.waiters(&"a"), pages.waiters(&"a"), hosts.waiters(&"a"), map.waiters(&"a")], [0; 4]);
 }
 
-// ---- in which order ----------------------------------------------------------------------------------------------------
+// ---- the order of events -----------------------------------------------------------------------------------------------
 
-/// What an observer does in a phase, once.
+/// An action that an observer performs once, in one phase.
 type Once = Arc<Mutex<Option<(WaitPhase, Box<dyn FnOnce() + Send>)>>>;
 
 fn does_once() -> (Once, impl Fn(&WaitEvent<'_, String>) + Send + Sync + 'static) {
@@ -544,7 +546,7 @@ fn does_once() -> (Once, impl Fn(&WaitEvent<'_, String>) + Send + Sync + 'static
 }
 
 #[test]
-fn whoever_gives_up_has_left_when_it_is_told_of() {
+fn a_request_that_gives_up_has_left_the_queue_by_the_time_of_the_event() {
     for granted in [false, true] {
         let (once, observer) = does_once();
         let locks = Arc::new(KeyedMutex::<String>::builder().fairness(Fairness::Fifo).on_wait(observer).build());
@@ -561,7 +563,7 @@ fn whoever_gives_up_has_left_when_it_is_told_of() {
         let act = move || *saw.lock().unwrap() = table.upgrade().unwrap().status("a");
         *once.lock().unwrap() = Some((GivenUp, Box::new(act)));
         drop(first);
-        let status = seen.lock().unwrap().take().expect("it was told");
+        let status = seen.lock().unwrap().take().expect("there was no event");
         assert_eq!((status.holders(), status.waiters()), if granted { (1, 0) } else { (1, 1) }, "{granted}");
         drop(guard);
         drop(ready(second));
@@ -569,9 +571,9 @@ fn whoever_gives_up_has_left_when_it_is_told_of() {
     }
 }
 
-/// Of an upgrade: the readers that it kept out are in, and have been woken.
+/// When an upgrade gives up, the readers that it kept out have already been admitted and woken.
 #[test]
-fn others_are_woken_before_anything_is_told() {
+fn others_are_woken_before_the_event_of_a_request_that_gives_up() {
     let (once, observer) = does_once();
     let pages = Arc::new(KeyedRwLock::<String>::builder().fairness(Fairness::Fifo).on_wait(observer).build());
     let reader = pages.try_read("a");
@@ -588,7 +590,7 @@ fn others_are_woken_before_anything_is_told() {
     assert_eq!(woken.load(SeqCst), 1);
     drop((reader, guard, ready(kept_out)));
 
-    // The same of a writer that gives up before a reader.
+    // The same when a writer that a reader waits behind gives up.
     let reader = pages.try_read("a");
     let (mut writer, mut kept_out) = (pages.write("a"), pages.read("a"));
     pending(&mut writer);
@@ -600,13 +602,13 @@ fn others_are_woken_before_anything_is_told() {
     assert_eq!(woken.load(SeqCst), 2);
     drop((reader, ready(kept_out)));
 
-    // And of several keys: those that were held have been given up, and whoever waits for them has been woken.
+    // The same for several keys: the keys that were held have been released, and their waiters have been woken.
     let b = pages.try_write("b");
     let mut both = pages.write_many(["a", "b"]);
     pending(&mut both);
     let mut other = pages.read("a");
     let (bell, waker) = common::Bell::new();
-    let waits = common::poll_with(&mut other, &waker).is_pending(); // if "a" comes first in the table's order
+    let waits = common::poll_with(&mut other, &waker).is_pending(); // if "a" is first in the table's order
     let count = Arc::clone(&woken);
     *once.lock().unwrap() = Some((GivenUp, Box::new(move || _ = count.fetch_add(bell.take(), SeqCst))));
     drop(both);
@@ -621,13 +623,13 @@ fn others_are_woken_before_anything_is_told() {
 }
 
 #[test]
-fn a_panic_leaves_each_wait_with_one_end() {
+fn after_a_panic_each_wait_ends_exactly_once() {
     for phase in [Started, Granted, GivenUp] {
         let open: Arc<Mutex<Vec<WaitId>>> = Arc::default();
-        let told = Arc::clone(&open);
+        let waits = Arc::clone(&open);
         let pages: KeyedRwLock<String> = KeyedRwLock::builder()
             .on_wait(move |event: &WaitEvent<'_, String>| {
-                let mut open = told.lock().unwrap();
+                let mut open = waits.lock().unwrap();
                 match event.phase() {
                     Started => open.push(event.id()),
                     _ => open.retain(|id| *id != event.id()),
@@ -640,7 +642,7 @@ fn a_panic_leaves_each_wait_with_one_end() {
         let mut reader = pages.read("a");
         let first = catch_unwind(AssertUnwindSafe(|| poll(&mut reader).is_pending()));
         assert_eq!(first.is_err(), phase == Started);
-        // It may be polled on, and is told of once.
+        // It can still be polled, and has caused one event.
         assert!(poll(&mut reader).is_pending());
         assert_eq!(open.lock().unwrap().len(), 1);
         drop(writer);
@@ -652,7 +654,7 @@ fn a_panic_leaves_each_wait_with_one_end() {
 }
 
 #[test]
-fn an_upgrade_of_a_thread_falls_back_when_the_observer_panics() {
+fn a_blocking_upgrade_falls_back_when_the_observer_panics() {
     for phase in [Started, Granted] {
         let (pages, _) = panics_when(phase);
         let reader = pages.try_read("a").unwrap();
@@ -672,22 +674,22 @@ fn an_upgrade_of_a_thread_falls_back_when_the_observer_panics() {
 }
 
 #[test]
-fn a_panic_that_drops_an_upgrade_may_meet_another() {
+fn an_observer_may_panic_while_a_panic_drops_an_upgrade() {
     let (pages, calls) = panics_when(GivenUp);
     let reader = pages.try_read("a");
     let mut guard = pages.try_upgradable_read("a").unwrap();
     let panic = catch_unwind(AssertUnwindSafe(|| {
         let mut upgrade = guard.upgrade_mut();
         pending(&mut upgrade);
-        panic!("the task's own");
+        panic!("the task panics");
     }));
-    assert_eq!(panic.unwrap_err().downcast_ref::<&str>(), Some(&"the task's own"));
+    assert_eq!(panic.unwrap_err().downcast_ref::<&str>(), Some(&"the task panics"));
     assert_eq!(calls.load(SeqCst), 2);
     drop((guard, reader));
     assert!(pages.is_empty());
 }
 
-/// What a limit has become is dropped, if the end of the request panics.
+/// The output of a limit is dropped if the end of the request panics.
 #[test]
 fn the_output_of_a_limit_is_not_lost_when_the_observer_panics() {
     let (pages, _) = panics_when(GivenUp);
@@ -699,7 +701,7 @@ fn the_output_of_a_limit_is_not_lost_when_the_observer_panics() {
 }
 
 #[test]
-fn a_detector_knows_of_no_hold_that_a_panic_has_released() {
+fn a_detector_forgets_a_hold_that_a_panic_released() {
     for phase in [Started, Granted, GivenUp] {
         let (pages, _) = panics_when(phase);
         let detector = Detector::new();
@@ -712,12 +714,15 @@ fn a_detector_knows_of_no_hold_that_a_panic_has_released() {
         drop(a);
         if phase == Granted {
             panics(|| drop(poll(&mut waits)));
-            // Two holds nothing: so one may wait for "a", which somebody else has, while two waits for "b".
+            // Party two holds nothing: so one may wait for "a", which another caller holds, while two waits for "b".
             let a = pages.try_write("a").unwrap();
             let mut for_a = one.acquire(pages.write("a"));
             assert!(catch_unwind(AssertUnwindSafe(|| poll(&mut for_a).is_pending())).unwrap_or(true));
             let mut for_b = two.acquire(pages.write("b"));
-            assert!(catch_unwind(AssertUnwindSafe(|| poll(&mut for_b).is_pending())).unwrap_or(true), "no circle");
+            assert!(
+                catch_unwind(AssertUnwindSafe(|| poll(&mut for_b).is_pending())).unwrap_or(true),
+                "a cycle was reported"
+            );
             drop((for_b, for_a, a));
         }
         let end = catch_unwind(AssertUnwindSafe(|| drop(waits)));
@@ -727,9 +732,10 @@ fn a_detector_knows_of_no_hold_that_a_panic_has_released() {
     }
 }
 
-/// A wait that a detector ends may have been granted what it waited for: that has gone to the next when it is told of.
+/// A wait that a detector ends may already have been granted its hold: that hold has been passed on by the time of
+/// the event.
 #[test]
-fn what_a_failed_request_was_granted_has_been_passed_on_when_it_is_told_of() {
+fn a_failed_request_has_passed_its_hold_on_by_the_time_of_the_event() {
     for panics in [false, true] {
         let (once, observer) = does_once();
         let locks = Arc::new(KeyedMutex::<String>::builder().on_wait(observer).build());
@@ -741,7 +747,7 @@ fn what_a_failed_request_was_granted_has_been_passed_on_when_it_is_told_of() {
         pending(&mut one_for_b);
         let mut two_for_a = two.acquire(locks.lock("a"));
         pending(&mut two_for_a);
-        // Two gets in before one, and that closes a circle: its other request fails, and is woken.
+        // Party two acquires the key before one, which closes a cycle: one's other request fails and is woken.
         drop(b);
         let b = ready(two.acquire(locks.lock("b"))).unwrap();
         let (bell, waker) = common::Bell::new();
@@ -757,7 +763,7 @@ fn what_a_failed_request_was_granted_has_been_passed_on_when_it_is_told_of() {
         *once.lock().unwrap() = Some((GivenUp, Box::new(act)));
         let failed = catch_unwind(AssertUnwindSafe(|| ready(&mut two_for_a).is_err()));
         assert_eq!(failed.ok(), (!panics).then_some(true));
-        let (status, woken) = seen.lock().unwrap().take().expect("it was told");
+        let (status, woken) = seen.lock().unwrap().take().expect("there was no event");
         assert_eq!((status.holders(), status.waiters(), woken), (1, 0, 1));
         drop((two_for_a, one_for_b, b));
         drop(ready(next));
@@ -765,9 +771,9 @@ fn what_a_failed_request_was_granted_has_been_passed_on_when_it_is_told_of() {
     }
 }
 
-/// An entry that cannot count one user more: there it is told a moment too early, and once.
+/// An entry that cannot count one more user: in this case the event comes a moment early, and once.
 #[test]
-fn who_gives_up_among_as_many_as_can_be_counted_is_told_of_once() {
+fn at_the_maximum_number_of_users_a_request_that_gives_up_causes_one_event() {
     let log = Log::default();
     let jobs: KeyedSemaphore<String> = KeyedSemaphore::builder(MAX_PERMITS).on_wait(log.observer()).build();
     let held = jobs.try_acquire_n("a", MAX_PERMITS - 1).unwrap();
@@ -780,13 +786,13 @@ fn who_gives_up_among_as_many_as_can_be_counted_is_told_of_once() {
     assert!(jobs.is_empty());
 }
 
-/// Who looks is handed what is free, and takes it at once. An observer may take its time.
+/// A spinning thread is handed a free key, and takes it at once. An observer may run for long.
 #[test]
-fn nothing_is_handed_to_a_thread_while_the_observer_is_told_of_its_wait() {
+fn no_key_is_handed_to_a_thread_while_its_observer_runs() {
     let (once, observer) = does_once();
     let pages = Arc::new(KeyedRwLock::<String>::builder().on_wait(observer).build());
     let (seen, saw) = (Arc::new(Mutex::new(vec![])), |writers: &Arc<Mutex<Vec<usize>>>| Arc::clone(writers));
-    // A request: its key gets free while the observer runs.
+    // A request: its key becomes free while the observer runs.
     let (holder, table, writers) = (pages.try_write_arc("a"), Arc::downgrade(&pages), saw(&seen));
     let act = move || {
         drop(holder);
@@ -794,7 +800,7 @@ fn nothing_is_handed_to_a_thread_while_the_observer_is_told_of_its_wait() {
     };
     *once.lock().unwrap() = Some((Started, Box::new(act)));
     drop(pages.write_blocking("a"));
-    // An upgrade: the last reader leaves.
+    // An upgrade: the last reader leaves while the observer runs.
     let (reader, table, writers) = (pages.try_read_arc("a"), Arc::downgrade(&pages), saw(&seen));
     let act = move || {
         drop(reader);
@@ -806,9 +812,9 @@ fn nothing_is_handed_to_a_thread_while_the_observer_is_told_of_its_wait() {
     assert!(pages.is_empty());
 }
 
-/// A waker that panics while a detector ends the wait of an upgrade: the observer is told all the same.
+/// A waker panics while a detector ends the wait of an upgrade: the observer still receives the event.
 #[test]
-fn an_upgrade_that_a_detector_ends_has_its_end_though_a_waker_panics() {
+fn an_upgrade_ended_by_a_detector_causes_its_event_even_if_a_waker_panics() {
     struct Panics;
     impl Wake for Panics {
         fn wake(self: Arc<Self>) {
@@ -823,20 +829,20 @@ fn an_upgrade_that_a_detector_ends_has_its_end_though_a_waker_panics() {
     let b = pages.try_write("b").unwrap();
     let mut upgrade = ready(one.acquire(pages.upgradable_read("a"))).unwrap().upgrade();
     pending(&mut upgrade);
-    // A reader that the upgrade keeps out, after one that passes it, and whose waker panics.
+    // A reader that the upgrade keeps out, after another reader that passed the upgrade. Its waker panics.
     assert!(pages.try_read("a").is_some());
     let mut kept_out = pages.read("a");
     assert!(common::poll_with(&mut kept_out, &Waker::from(Arc::new(Panics))).is_pending());
-    // Two waits for "b", which one gets before it: a circle, in which one's upgrade fails.
+    // Party two waits for "b", which one acquires first: a cycle, in which one's upgrade fails.
     let mut two_for_b = two.acquire(pages.write("b"));
     pending(&mut two_for_b);
     drop(b);
     let b = ready(one.acquire(pages.write("b"))).unwrap();
     let failed = catch_unwind(AssertUnwindSafe(|| ready(&mut upgrade).is_err()));
-    assert!(failed.is_err(), "it wakes the reader that it kept out");
+    assert!(failed.is_err(), "the reader that it kept out was not woken");
     drop((upgrade, kept_out, two_for_b, b, two_reads));
-    let told = log.take();
-    let ends = told.iter().filter(|event| event.2 != Started).count();
-    assert_eq!(told.len(), 2 * ends, "{told:?}");
+    let events = log.take();
+    let ends = events.iter().filter(|event| event.2 != Started).count();
+    assert_eq!(events.len(), 2 * ends, "{events:?}");
     assert!(pages.is_empty());
 }

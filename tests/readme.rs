@@ -1,4 +1,4 @@
-//! README and the guide where only the package is seen: what they link to is packaged, and the headings are there.
+//! README and the guide as part of the package: the files they link to are packaged, and the linked headings exist.
 
 use std::collections::HashSet;
 use std::fs;
@@ -6,7 +6,7 @@ use std::process::Command;
 
 const DIR: &str = env!("CARGO_MANIFEST_DIR");
 
-/// Where the links of a page lead: a file of the package, and a heading in it, or none.
+/// The targets of a page's links: a file of the package, and a heading in it, or an empty string.
 fn links(page: &str) -> Vec<(String, String)> {
     let text = fs::read_to_string(format!("{DIR}/{page}")).unwrap();
     let folder = page.rsplit_once('/').map_or("", |(folder, _)| folder);
@@ -22,7 +22,7 @@ fn links(page: &str) -> Vec<(String, String)> {
     parts.map(|(name, heading)| (file(name), heading.to_string())).collect()
 }
 
-/// The headings of a page, as links name them.
+/// The headings of a page, in the form that links use.
 fn headings(page: &str) -> HashSet<String> {
     let text = fs::read_to_string(format!("{DIR}/{page}")).unwrap();
     let headings = text.lines().filter(|line| line.starts_with('#')).map(|line| line.trim_start_matches('#').trim());
@@ -31,12 +31,12 @@ fn headings(page: &str) -> HashSet<String> {
 }
 
 #[test]
-fn the_package_has_every_file_that_readme_and_the_guide_link_to() {
+fn every_file_that_readme_and_the_guide_link_to_is_packaged() {
     let list = Command::new(env!("CARGO"))
         .args(["package", "--list", "--allow-dirty", "--offline"])
         .current_dir(DIR)
         .output()
-        .expect("cargo is there, because it runs the tests");
+        .expect("cargo runs the tests, so it is installed");
     let list = String::from_utf8(list.stdout).unwrap();
     for (page, linked) in [("README.md", "docs/charts/headline.svg"), ("docs/guide.md", "docs/charts/queue.svg")] {
         let links = links(page);
@@ -48,13 +48,13 @@ fn the_package_has_every_file_that_readme_and_the_guide_link_to() {
 }
 
 #[test]
-fn headings_that_readme_and_the_guide_link_to_are_there() {
+fn every_heading_that_readme_and_the_guide_link_to_exists() {
     for page in ["README.md", "docs/guide.md"] {
         let links = links(page);
         let links: Vec<_> = links.iter().filter(|(_, heading)| !heading.is_empty()).collect();
         assert!(!links.is_empty());
         for (file, heading) in links {
-            assert!(headings(file).contains(heading), "{page} links to #{heading}, which {file} has not");
+            assert!(headings(file).contains(heading), "{page} links to #{heading}, which does not exist in {file}");
         }
     }
 }

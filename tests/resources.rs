@@ -1,5 +1,5 @@
-//! What the tables take and what they leave: memory over millions of keys, one CPU for many threads, and what becomes of
-//! things that are forgotten. Nothing here looks at the clock.
+//! The resources that tables use and free: memory over millions of keys, one CPU for many threads, and the effect of
+//! forgotten guards and futures. No test depends on the clock.
 #![allow(unsafe_code)] // a global allocator that counts, and the affinity of a thread
 
 mod common;
@@ -19,25 +19,25 @@ use common::{Bell, Random, pending, poll_with, ready};
 use futures_lite::future::block_on;
 use keylatch::{Fairness, KeyedMutex, KeyedRwLock, KeyedSemaphore, LockMap};
 
-/// Counts the bytes that are in use, and the most that ever were. Relaxed, as all counters here: what is counted must not
-/// put threads in an order that the locks under test do not put them in.
+/// Counts the bytes in use, and their maximum. The counters here are relaxed: they must not order threads that the
+/// locks under test do not order.
 struct Counting;
 
 static LIVE: AtomicIsize = AtomicIsize::new(0);
 static PEAK: AtomicIsize = AtomicIsize::new(0);
 
-// SAFETY: all is left to the system's allocator.
+// SAFETY: every call is forwarded to the system's allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let size = layout.size() as isize;
         PEAK.fetch_max(LIVE.fetch_add(size, Relaxed) + size, Relaxed);
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds the contract.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
         LIVE.fetch_sub(layout.size() as isize, Relaxed);
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds the contract.
         unsafe { System.dealloc(ptr, layout) }
     }
 }
@@ -45,23 +45,26 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// One after the other, and without the usual harness: the counters are the process's, and the harness allocates.
+/// Runs the tests one after another without the usual harness: the counters are global, and the harness allocates.
 fn main() {
     let run = |name: &str, test: fn()| {
-        // On a thread of its own, because one of them gives its CPUs away.
+        // On a thread of its own, because one of the tests restricts its thread to one CPU.
         std::thread::spawn(test).join().unwrap_or_else(|panic| resume_unwind(panic));
         println!("test {name} ... ok");
     };
     run("ten_million_keys", ten_million_keys_leave_an_empty_table_of_bounded_size);
     run("memory_follows_use", memory_follows_use);
     #[cfg(target_os = "linux")]
-    run("sixty_four_threads", sixty_four_threads_on_one_cpu_finish);
-    run("a_forgotten_guard", || leaves_nothing(a_forgotten_guard_harms_its_key_only));
-    run("a_forgotten_owned_guard", a_forgotten_owned_guard_keeps_its_table_and_harms_its_key_only);
-    run("a_table_may_be_dropped", || leaves_nothing(a_table_may_be_dropped_while_what_borrows_it_has_been_forgotten));
+    run("sixty_four_threads", sixty_four_threads_on_one_cpu_all_finish);
+    run("a_forgotten_guard", || leaves_nothing(a_forgotten_guard_affects_only_its_key));
+    run("a_forgotten_owned_guard", a_forgotten_owned_guard_keeps_its_table_and_affects_only_its_key);
+    run("a_table_may_be_dropped", || {
+        leaves_nothing(a_table_may_be_dropped_after_its_guards_and_futures_were_forgotten)
+    });
 }
 
-/// Not a byte. The first time, what a thread needs once, its parker for example, is allocated.
+/// Checks that a test leaks no byte. The first run allocates memory that a thread needs once, for example its
+/// parker.
 fn leaves_nothing(test: fn()) {
     test();
     let before = LIVE.load(Relaxed);
@@ -69,14 +72,15 @@ fn leaves_nothing(test: fn()) {
     assert_eq!(LIVE.load(Relaxed) - before, 0, "something was leaked");
 }
 
-/// To the end of each: a scope does not wait for what its threads have for themselves, such as a parker, to be dropped.
+/// Waits for the end of each thread: a scope does not wait until the thread-local data of its threads, such as a
+/// parker, is dropped.
 fn join(threads: Vec<ScopedJoinHandle<'_, ()>>) {
     for thread in threads {
         thread.join().unwrap();
     }
 }
 
-/// What the process allocates beside: the first thread that blocks, for example, makes its parker.
+/// The other allocations of the process: for example, the first thread that blocks creates its parker.
 const OTHERS: isize = 8 << 10;
 const ALL: [Fairness; 5] =
     [Fairness::Adaptive, Fairness::Fifo, Fairness::Bounded(1), Fairness::Bounded(16), Fairness::Barging];
@@ -102,13 +106,13 @@ impl Tables {
         self.mutex.len() + self.rwlock.len() + self.semaphore.len()
     }
 
-    /// Uses each of these keys once, in one of the ways in which a key can be used and given up.
+    /// Uses each of these keys once, in one of the ways in which a key can be used and released.
     fn use_keys(&self, keys: impl Iterator<Item = u64>, random: &mut Random) {
         let mut name = String::with_capacity(32);
         let mut held = VecDeque::with_capacity(100);
         for key in keys {
             name.clear();
-            write!(name, "a key: {key:x}").expect("a string takes what it is given");
+            write!(name, "a key: {key:x}").expect("writing to a string cannot fail");
             let name = name.as_str();
             match random.next(32) {
                 0 => self.cancels(name, random),
@@ -128,7 +132,7 @@ impl Tables {
                 16 => drop(self.rwlock.read_write_many_blocking([name, &name[1..]], [name])),
                 17 => drop(ready(self.semaphore.acquire_many([name, &name[2..], name]))),
                 18 => {
-                    // Cancelled in the middle, perhaps.
+                    // Possibly cancelled while it holds some of the keys.
                     let _held = self.rwlock.write_blocking(name);
                     pending(&mut self.rwlock.write_many([&name[1..], name, &name[2..]]));
                     assert!(self.rwlock.try_read_many([&name[3..], name]).is_none());
@@ -139,7 +143,7 @@ impl Tables {
         }
     }
 
-    /// Waiters that give up: while the key is held, after it was handed over, in any order.
+    /// Waiters that give up: while the key is held, or after it was handed over, in any order.
     fn cancels(&self, name: &str, random: &mut Random) {
         let guard = self.mutex.try_lock(name).expect("the key is new");
         let mut waiters = [self.mutex.lock(name), self.mutex.lock(name), self.mutex.lock(name)].map(Some);
@@ -165,7 +169,7 @@ impl Tables {
         let _guard = self.mutex.try_lock(name).expect("the key is new");
         assert!(self.mutex.try_lock_for(name, Duration::ZERO).is_none());
         if random.next(16) == 0 {
-            // It queues, and sleeps.
+            // Queues and sleeps.
             assert!(self.mutex.try_lock_for(name, Duration::from_micros(50)).is_none());
         }
         assert!(ready(std::pin::pin!(self.mutex.lock(name).until(at_once(())))).is_err());
@@ -185,12 +189,13 @@ impl Tables {
     }
 }
 
-/// Ten million where that takes seconds, that is, where it was optimised.
+/// Ten million keys in an optimised build, where that takes seconds.
 fn ten_million_keys_leave_an_empty_table_of_bounded_size() {
     const KEYS: u64 = if cfg!(debug_assertions) { 100_000 } else { 10_000_000 };
     const PARTS: u64 = 10;
     const THREADS: u64 = 2;
-    /// Of the heap, in use by three tables with a pool of 64 entries each, by their waiters and by two hundred held keys.
+    /// The limit of heap bytes in use by three tables with a pool of 64 entries each, by their waiters and by two
+    /// hundred held keys.
     const ROOM: isize = 64 << 10;
 
     for recycle in [false, true] {
@@ -212,12 +217,12 @@ fn ten_million_keys_leave_an_empty_table_of_bounded_size() {
                 }
                 join(threads);
             });
-            assert_eq!(tables.len(), 0, "an entry was left");
+            assert_eq!(tables.len(), 0, "an entry remained");
             *kept = LIVE.load(Relaxed) - before;
         }
         let most = PEAK.load(Relaxed) - before;
-        assert!(most < ROOM, "{most} bytes were in use");
-        // Flat: what is kept after the first part is kept for good, and no more.
+        assert!(most < ROOM, "{most} bytes were in use, more than {ROOM}");
+        // Constant: memory that is kept after the first part is kept for good, and no more is added.
         let first = kept[0];
         assert!(kept.iter().all(|&now| now < first + OTHERS), "the heap grows: {kept:?}");
         drop(tables);
@@ -225,8 +230,8 @@ fn ten_million_keys_leave_an_empty_table_of_bounded_size() {
     }
 }
 
-/// After a burst a table is as large as one that was never larger, once what stayed has been replaced: free slots are used where
-/// they let others be given back.
+/// After a burst, a table is as large as one that was never larger, once the remaining keys have been replaced: free
+/// slots are reused in the order that lets whole groups be freed.
 fn memory_follows_use() {
     const BURST: usize = 200_000;
     const STAY: usize = BURST / 10;
@@ -234,7 +239,7 @@ fn memory_follows_use() {
     fn below(random: &mut Random, n: usize) -> usize {
         random.next(n as u64) as usize
     }
-    /// One in turn is replaced, until hardly anything is left of what was there.
+    /// Replaces random elements, until hardly any of the original ones is left.
     fn churn<T>(all: &mut Vec<T>, mut replace: impl FnMut(T) -> T) {
         let mut random = Random(3);
         for _ in 0..8 * all.len() {
@@ -243,7 +248,7 @@ fn memory_follows_use() {
             all.push(replace(old));
         }
     }
-    /// What is in use when `f` has run, and what it returns has not been dropped.
+    /// The bytes that are in use after `f` has run and before its result is dropped.
     fn taken<T>(f: impl FnOnce() -> T) -> isize {
         let before = LIVE.load(Relaxed);
         let kept = f();
@@ -255,7 +260,8 @@ fn memory_follows_use() {
         taken(|| {
             let table = Arc::new(KeyedMutex::<String>::builder().shards(shards).recycle_keys(recycle).build());
             let mut keys = 0_u64..;
-            let mut next = || keys.next().and_then(|key| table.try_lock_arc(&*key.to_string())).expect("nobody has it");
+            let mut next =
+                || keys.next().and_then(|key| table.try_lock_arc(&*key.to_string())).expect("the key is new");
             let mut held: Vec<_> = (0..burst).map(|_| next()).collect();
             let mut random = Random(2);
             while held.len() > STAY {
@@ -270,16 +276,16 @@ fn memory_follows_use() {
         })
     };
     let set = |map: &LockMap<u64, u64>, key| {
-        map.try_write(&key).expect("nobody has it").insert(1);
+        map.try_write(&key).expect("the key is free").insert(1);
     };
     let unset = |map: &LockMap<u64, u64>, key| {
-        map.try_write(&key).expect("nobody has it").remove();
+        map.try_write(&key).expect("the key is free").remove();
     };
     let values = |shards, burst: usize| {
         taken(|| {
             let map = LockMap::<u64, u64>::builder().shards(shards).build();
             let mut keys = 0..;
-            let mut next = || keys.next().inspect(|&key| set(&map, key)).expect("there are enough");
+            let mut next = || keys.next().inspect(|&key| set(&map, key)).expect("the range is unbounded");
             let mut all: Vec<_> = (0..burst).map(|_| next()).collect();
             let mut random = Random(2);
             while all.len() > STAY {
@@ -292,12 +298,12 @@ fn memory_follows_use() {
             map
         })
     };
-    // More than the bound are held, and then only as many are there as may be.
+    // More values than the bound are held; after their release only as many remain as the bound allows.
     let bounded = |burst: usize| {
         taken(|| {
             let map = LockMap::<u64, u64>::builder().shards(64).max_values(STAY).build();
             let hold = |key| {
-                let mut guard = map.try_write(&key).expect("nobody has it");
+                let mut guard = map.try_write(&key).expect("the key is free");
                 guard.insert(1);
                 guard
             };
@@ -320,19 +326,19 @@ fn memory_follows_use() {
 
 // ---- many threads -----------------------------------------------------------------------------------------------------
 
-/// Lets this thread, and those that it starts, run on one CPU only.
+/// Restricts this thread, and the threads that it starts, to one CPU.
 #[cfg(target_os = "linux")]
 fn pin_to_one_cpu() {
-    /// The kernel's set of CPUs: a bit for each. This size is the C library's.
+    /// The kernel's set of CPUs, one bit each, in the C library's size.
     type Cpus = [u64; 16];
     unsafe extern "C" {
         fn sched_getaffinity(thread: i32, size: usize, cpus: *mut Cpus) -> i32;
         fn sched_setaffinity(thread: i32, size: usize, cpus: *const Cpus) -> i32;
     }
     let mut cpus: Cpus = [0; 16];
-    // SAFETY: the pointer is to a set of this size; thread 0 is the calling one.
+    // SAFETY: the pointer is to a set of this size; thread 0 is the calling thread.
     assert_eq!(unsafe { sched_getaffinity(0, size_of::<Cpus>(), &mut cpus) }, 0);
-    let first = cpus.iter().position(|&cpus| cpus != 0).expect("a thread may run somewhere");
+    let first = cpus.iter().position(|&cpus| cpus != 0).expect("a thread may run on some CPU");
     let mut one: Cpus = [0; 16];
     one[first] = cpus[first] & cpus[first].wrapping_neg();
     // SAFETY: as above.
@@ -341,11 +347,11 @@ fn pin_to_one_cpu() {
 }
 
 #[cfg(target_os = "linux")]
-fn sixty_four_threads_on_one_cpu_finish() {
+fn sixty_four_threads_on_one_cpu_all_finish() {
     const THREADS: usize = 64;
     const ROUNDS: usize = if cfg!(debug_assertions) { 50 } else { 500 };
 
-    /// Read, and written back after others had their turn.
+    /// A read, and a write back after other threads had a chance to run.
     fn bump(counter: &AtomicUsize, round: usize) {
         let old = counter.load(Relaxed);
         if round % 8 == 0 {
@@ -408,10 +414,10 @@ fn sixty_four_threads_on_one_cpu_finish() {
     }
 }
 
-// ---- what is forgotten ------------------------------------------------------------------------------------------------
+// ---- forgotten guards and futures -------------------------------------------------------------------------------------
 
-/// Borrowed guards do not keep the table: its drop frees what they have forgotten.
-fn a_forgotten_guard_harms_its_key_only() {
+/// Borrowed guards do not keep the table alive: dropping it frees the memory of the forgotten ones.
+fn a_forgotten_guard_affects_only_its_key() {
     for fairness in ALL {
         let mutex = KeyedMutex::<String>::builder().shards(1).fairness(fairness).build();
         std::mem::forget(mutex.try_lock("forgotten"));
@@ -429,11 +435,11 @@ fn a_forgotten_guard_harms_its_key_only() {
 
         let semaphore = KeyedSemaphore::<String>::builder(2).shards(1).fairness(fairness).build();
         std::mem::forget(semaphore.try_acquire("forgotten"));
-        let last = semaphore.try_acquire("forgotten").expect("there are two");
+        let last = semaphore.try_acquire("forgotten").expect("there are two permits");
         pending(&mut semaphore.acquire("forgotten"));
         drop(last);
 
-        // All other keys, in the same shards, with the same queues.
+        // All other keys work, in the same shards and with the same queues.
         for key in 0..1000 {
             let name = format!("another {key}");
             let guard = mutex.lock_blocking(name.as_str());
@@ -448,8 +454,8 @@ fn a_forgotten_guard_harms_its_key_only() {
     }
 }
 
-fn a_forgotten_owned_guard_keeps_its_table_and_harms_its_key_only() {
-    // In a static, because such a table is never freed; and what can be reached is no leak to a sanitizer.
+fn a_forgotten_owned_guard_keeps_its_table_and_affects_only_its_key() {
+    // In a static, because such a table is never freed, and sanitizers do not report reachable memory as a leak.
     static LOCKS: LazyLock<Arc<KeyedMutex<String>>> = LazyLock::new(Arc::default);
     std::mem::forget(LOCKS.try_lock_arc("forgotten"));
     let mut future = LOCKS.lock_arc("forgotten");
@@ -462,8 +468,8 @@ fn a_forgotten_owned_guard_keeps_its_table_and_harms_its_key_only() {
     assert_eq!((LOCKS.len(), Arc::strong_count(&LOCKS)), (1, 3));
 }
 
-/// The keys are `Arc`s, so that their counts tell whether all were dropped; and so are the wakers.
-fn a_table_may_be_dropped_while_what_borrows_it_has_been_forgotten() {
+/// The keys are `Arc`s, so that their counts tell whether all were dropped; so are the wakers.
+fn a_table_may_be_dropped_after_its_guards_and_futures_were_forgotten() {
     for fairness in ALL {
         for recycle in [false, true] {
             let keys: [Arc<u8>; 8] = std::array::from_fn(|key| Arc::new(key as u8));
@@ -472,9 +478,9 @@ fn a_table_may_be_dropped_while_what_borrows_it_has_been_forgotten() {
             {
                 let mutex = KeyedMutex::<Arc<u8>>::builder().recycle_keys(recycle).fairness(fairness).build();
                 std::mem::forget(mutex.try_lock(&keys[0]));
-                // A wait with a limit, and a wait by a handle that is forgotten as well.
+                // A wait with a limit, and a wait by a handle that is forgotten, too.
                 let mut limited = std::mem::ManuallyDrop::new(mutex.lock(&keys[0]).until(std::future::pending::<()>()));
-                // SAFETY: it is not moved any more, and forgotten in place.
+                // SAFETY: the future is not moved from here on, and is forgotten in place.
                 let pinned = unsafe { std::pin::Pin::new_unchecked(&mut *limited) };
                 waits(pinned.poll(&mut Context::from_waker(&waker)).is_pending());
                 let handle = std::mem::ManuallyDrop::new(mutex.handle(&keys[0]));
@@ -486,9 +492,9 @@ fn a_table_may_be_dropped_while_what_borrows_it_has_been_forgotten() {
             {
                 let locks = KeyedRwLock::<Arc<u8>>::builder().shards(1).recycle_keys(recycle).pool_capacity(2);
                 let locks = locks.fairness(fairness).build();
-                // Entries that have died, some of which keep their keys.
+                // Dead entries, some of which keep their keys.
                 drop([6, 7].map(|key| locks.try_write(&keys[key])));
-                // A hold, behind it waiters, and one that has not been polled; and a handle.
+                // A hold, waiters behind it, a future that has not been polled, and a handle.
                 std::mem::forget(locks.try_write(&keys[0]));
                 for _ in 0..3 {
                     let (mut reader, mut writer) = (locks.read(&keys[0]), locks.write(&keys[0]));
@@ -497,17 +503,17 @@ fn a_table_may_be_dropped_while_what_borrows_it_has_been_forgotten() {
                 }
                 std::mem::forget(locks.read(&keys[1]));
                 std::mem::forget(locks.handle(&keys[2]));
-                // A waiter that was woken, or handed the key, and has not come.
-                let guard = locks.try_write(&keys[3]).expect("it is free");
+                // A waiter that was woken or handed the key, and has not been polled since.
+                let guard = locks.try_write(&keys[3]).expect("the key is free");
                 let mut chosen = locks.write(&keys[3]);
                 let mut behind = locks.read(&keys[3]);
                 waits(poll_with(&mut chosen, &waker).is_pending() && poll_with(&mut behind, &waker).is_pending());
                 guard.unlock_fair();
                 std::mem::forget((chosen, behind));
-                // An upgrade that waits, one that was handed the key, and the hold that another one gave.
+                // An upgrade that waits, one that was granted, and the hold of an `upgrade_mut`.
                 for (key, leaves) in [(4, false), (5, true)] {
-                    let reader = locks.try_read(&keys[key]).expect("it is free");
-                    let mut upgrade = locks.try_upgradable_read(&keys[key]).expect("it is free").upgrade();
+                    let reader = locks.try_read(&keys[key]).expect("the key is free");
+                    let mut upgrade = locks.try_upgradable_read(&keys[key]).expect("the key is free").upgrade();
                     waits(poll_with(&mut upgrade, &waker).is_pending());
                     if leaves {
                         drop(reader)
@@ -516,7 +522,7 @@ fn a_table_may_be_dropped_while_what_borrows_it_has_been_forgotten() {
                     }
                     std::mem::forget(upgrade);
                 }
-                let mut guard = locks.try_upgradable_read(&keys[6]).expect("it is free");
+                let mut guard = locks.try_upgradable_read(&keys[6]).expect("the key is free");
                 std::mem::forget(guard.try_upgrade_mut());
                 std::mem::forget(guard);
                 assert_eq!(locks.len(), 7);

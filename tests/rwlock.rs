@@ -1,4 +1,4 @@
-//! `KeyedRwLock`: which holds go together, upgrades and downgrades, and guarantee 4 (phase fairness).
+//! `KeyedRwLock`: which holds are compatible, upgrades and downgrades, and guarantee 4 (phase fairness).
 
 mod common;
 
@@ -28,8 +28,8 @@ use Mode::{Read, Upgradable, Write};
 
 const MODES: [Mode; 3] = [Read, Upgradable, Write];
 
-/// What is said in the documentation of `KeyedRwLock`.
-fn go_together(held: Mode, asked: Mode) -> bool {
+/// The compatibility table in the documentation of `KeyedRwLock`.
+fn are_compatible(held: Mode, asked: Mode) -> bool {
     matches!((held, asked), (Read, Read) | (Read, Upgradable) | (Upgradable, Read))
 }
 
@@ -45,7 +45,7 @@ fn hold<'a>(locks: &'a KeyedRwLock<String>, mode: Mode) -> Box<dyn AnyGuard + 'a
 trait AnyGuard {}
 impl<T> AnyGuard for T {}
 
-/// Whether there is a guard, which is dropped at once.
+/// Returns whether there is a guard, which is dropped at once.
 fn some<T>(guard: Option<T>) -> bool {
     guard.is_some()
 }
@@ -58,7 +58,7 @@ fn ok<T>(poll: Poll<T>) -> Option<T> {
 }
 
 #[test]
-fn holds_go_together_as_the_table_says_in_every_form() {
+fn holds_are_compatible_as_documented_in_every_form() {
     let locks = Arc::new(KeyedRwLock::<String>::new());
     let handle = locks.handle("a");
     let owned = locks.handle_arc("a");
@@ -96,7 +96,7 @@ fn holds_go_together_as_the_table_says_in_every_form() {
                 Write: try_write try_write_for try_write_until try_write_arc try_write_arc_for try_write_arc_until write
                     write_arc;
             };
-            assert_eq!(outcomes, [go_together(held, asked); 14], "{asked:?} beside {held:?}");
+            assert_eq!(outcomes, [are_compatible(held, asked); 14], "{asked:?} beside {held:?}");
             drop(guard);
         }
     }
@@ -105,7 +105,7 @@ fn holds_go_together_as_the_table_says_in_every_form() {
 }
 
 #[test]
-fn blocking_forms_give_their_guards() {
+fn blocking_forms_return_their_guards() {
     let locks = Arc::new(KeyedRwLock::<String>::new());
     let _: ReadGuard<'_, String> = locks.read_blocking("a");
     let _: ReadGuardArc<String> = locks.read_arc_blocking("a");
@@ -150,8 +150,8 @@ fn an_upgrade_goes_before_a_queued_writer() {
 }
 
 #[test]
-fn an_upgrade_sees_what_it_read_although_writers_compete() {
-    // Each writer adds one between its look and its end; whoever upgrades must find what it has read.
+fn an_upgrade_still_sees_what_its_reader_saw_despite_competing_writers() {
+    // Each writer increments the value during its hold. An upgrader must find the value that it has read.
     const ROUNDS: usize = 200;
     for fairness in ALL {
         let locks = KeyedRwLock::<u64>::builder().fairness(fairness).build();
@@ -164,7 +164,7 @@ fn an_upgrade_sees_what_it_read_although_writers_compete() {
                         let look = || value.load(SeqCst);
                         let add = |seen: usize| {
                             std::thread::yield_now();
-                            assert_eq!(value.swap(seen + 1, SeqCst), seen, "somebody wrote in between");
+                            assert_eq!(value.swap(seen + 1, SeqCst), seen, "another writer wrote in between");
                         };
                         match thread {
                             0 => {
@@ -179,20 +179,20 @@ fn an_upgrade_sees_what_it_read_although_writers_compete() {
                                 let upgraded = guard.upgrade_mut_blocking();
                                 add(seen);
                                 drop(upgraded);
-                                assert_eq!(look(), seen + 1, "somebody wrote after the upgrade");
+                                assert_eq!(look(), seen + 1, "another writer wrote after the upgrade");
                             }
                             2 => {
                                 let guard = locks.write_blocking(&7);
                                 add(look());
                                 let seen = look();
                                 let _guard = guard.downgrade();
-                                assert_eq!(look(), seen, "somebody wrote after the downgrade");
+                                assert_eq!(look(), seen, "a writer wrote after the downgrade");
                             }
                             _ => {
                                 let _guard = block_on(locks.read(&7));
                                 let seen = look();
                                 std::thread::yield_now();
-                                assert_eq!(look(), seen, "somebody wrote beside a reader");
+                                assert_eq!(look(), seen, "a writer wrote beside a reader");
                             }
                         }
                     }
@@ -205,7 +205,7 @@ fn an_upgrade_sees_what_it_read_although_writers_compete() {
 }
 
 #[test]
-fn two_upgraders_are_impossible() {
+fn there_is_never_a_second_upgradable_reader() {
     let locks = KeyedRwLock::<u64>::new();
     let first = locks.try_upgradable_read(&7).unwrap();
     assert!(locks.try_upgradable_read(&7).is_none());
@@ -223,7 +223,7 @@ fn two_upgraders_are_impossible() {
 }
 
 #[test]
-fn a_writer_that_gives_up_lets_the_readers_in_that_it_kept_out() {
+fn a_writer_that_gives_up_admits_the_readers_that_it_kept_out() {
     for fairness in ALL {
         let locks = KeyedRwLock::<u64>::builder().fairness(fairness).build();
         let held = locks.try_read(&7).unwrap();
@@ -242,14 +242,14 @@ fn a_writer_that_gives_up_lets_the_readers_in_that_it_kept_out() {
 }
 
 #[test]
-fn a_timed_out_writer_lets_the_readers_in_behind_it() {
+fn a_writer_that_times_out_admits_the_readers_behind_it() {
     let locks = KeyedRwLock::<u64>::builder().fairness(Fairness::Bounded(0)).build();
     let held = locks.try_read(&7).unwrap();
     std::thread::scope(|scope| {
         let writer = scope.spawn(|| locks.try_write_for(&7, Duration::from_millis(30)).is_none());
-        // It may have given up before we look: then there is nothing to see.
+        // The writer may have given up before this thread looks: then there is nothing to see.
         until(|| locks.status(&7).unwrap().waiting_writers() == 1 || writer.is_finished());
-        // Kept out by the writer, let in when it gives up, while `held` is still held.
+        // Kept out by the writer, and admitted when that gives up, while `held` is still held.
         drop(locks.read_blocking(&7));
         assert!(writer.join().unwrap());
     });
@@ -258,7 +258,7 @@ fn a_timed_out_writer_lets_the_readers_in_behind_it() {
 }
 
 #[test]
-fn an_upgrade_that_gives_up_lets_the_readers_in_that_it_kept_out() {
+fn an_upgrade_that_gives_up_admits_the_readers_that_it_kept_out() {
     for fairness in [Fairness::Fifo, Fairness::Bounded(0)] {
         let locks = KeyedRwLock::<u64>::builder().fairness(fairness).build();
         let reader = locks.try_read(&7).unwrap();
@@ -268,14 +268,14 @@ fn an_upgrade_that_gives_up_lets_the_readers_in_that_it_kept_out() {
             pending(&mut late);
             late
         };
-        // Dropped: releases the hold. The reader that waits gets in.
+        // A dropped upgrade releases the hold. The waiting reader acquires the key.
         let mut upgrade = locks.try_upgradable_read(&7).unwrap().upgrade();
         pending(&mut upgrade);
         let late = kept_out();
         drop(upgrade);
         assert_eq!(locks.status(&7).unwrap().upgradable(), 0);
         drop(ready(late));
-        // `until`: gives the hold back.
+        // `until` gives the hold back.
         let upgrade = locks.try_upgradable_read(&7).unwrap().upgrade();
         let mut limited = Box::pin(upgrade.until(async {
             future::yield_now().await;
@@ -286,10 +286,10 @@ fn an_upgrade_that_gives_up_lets_the_readers_in_that_it_kept_out() {
         let (limit, guard) = ready(&mut limited).unwrap_err();
         assert_eq!(limit, "limit");
         drop(ready(late));
-        // Timed out: gives the hold back.
+        // An upgrade that times out gives the hold back.
         let guard = guard.try_upgrade_for(Duration::from_millis(1)).unwrap_err();
         let mut guard = guard.try_upgrade_until(Instant::now()).unwrap_err();
-        // `upgrade_mut`, dropped: the guard stays as it was.
+        // A dropped `upgrade_mut` leaves the guard as it was.
         let mut upgrade = guard.upgrade_mut();
         pending(&mut upgrade);
         let late = kept_out();
@@ -303,16 +303,16 @@ fn an_upgrade_that_gives_up_lets_the_readers_in_that_it_kept_out() {
 }
 
 #[test]
-fn what_is_forgotten_of_an_upgrade_is_released_with_the_guard() {
-    // Under which an upgrade is granted.
+fn a_forgotten_upgrade_is_released_with_its_guard() {
+    // A policy under which an upgrade is granted.
     let locks = KeyedRwLock::<u64>::builder().fairness(Fairness::Bounded(16)).build();
-    // The hold that `upgrade_mut` gave.
+    // The hold of `upgrade_mut` is forgotten.
     let mut guard = locks.try_upgradable_read(&7).unwrap();
     std::mem::forget(guard.try_upgrade_mut().unwrap());
     assert_eq!(locks.status(&7).unwrap().writers(), 1);
     drop(guard);
     assert!(locks.is_empty());
-    // Its future, waiting.
+    // Its waiting future is forgotten.
     let reader = locks.try_read(&7).unwrap();
     let mut guard = locks.try_upgradable_read(&7).unwrap();
     let mut upgrade = guard.upgrade_mut();
@@ -323,7 +323,7 @@ fn what_is_forgotten_of_an_upgrade_is_released_with_the_guard() {
     assert_eq!(locks.status(&7).unwrap().waiters(), 0);
     drop(reader);
     assert!(locks.is_empty());
-    // Its future, granted.
+    // Its granted future is forgotten.
     let reader = locks.try_read(&7).unwrap();
     let mut guard = locks.try_upgradable_read(&7).unwrap();
     let mut upgrade = guard.upgrade_mut();
@@ -333,7 +333,7 @@ fn what_is_forgotten_of_an_upgrade_is_released_with_the_guard() {
     assert_eq!(locks.status(&7).unwrap().writers(), 1);
     drop(guard);
     assert!(locks.is_empty());
-    // And a guard that is used again falls back first.
+    // A guard that is used again falls back first.
     let mut guard = locks.try_upgradable_read(&7).unwrap();
     std::mem::forget(guard.try_upgrade_mut().unwrap());
     let guard = guard.downgrade();
@@ -343,7 +343,7 @@ fn what_is_forgotten_of_an_upgrade_is_released_with_the_guard() {
 }
 
 #[test]
-fn a_downgrade_lets_in_the_readers_that_wait_and_no_writer() {
+fn a_downgrade_admits_waiting_readers_and_no_writer() {
     for to_upgradable in [false, true] {
         for fairness in [Fairness::Fifo, Fairness::Bounded(0), Fairness::Bounded(16)] {
             let locks = KeyedRwLock::<u64>::builder().fairness(fairness).build();
@@ -361,7 +361,7 @@ fn a_downgrade_lets_in_the_readers_that_wait_and_no_writer() {
             };
             let guards: Vec<_> = readers.into_iter().map(ready).collect();
             pending(&mut writer);
-            // Phase-fair: the readers that waited get in together. In strict order, not past the writer.
+            // Phase-fair: the waiting readers acquire the key together. In strict order they do not pass the writer.
             assert_eq!(poll(&mut late).is_ready(), fairness != Fairness::Fifo, "{fairness:?}");
             drop((guards, read, upgradable, late));
             drop(ready(&mut writer));
@@ -389,7 +389,7 @@ fn guarantee_4_a_waiting_writer_keeps_later_readers_out_within_the_bound() {
 }
 
 #[test]
-fn guarantee_4_when_a_writer_leaves_all_waiting_readers_get_in_before_the_next() {
+fn guarantee_4_a_leaving_writer_admits_all_waiting_readers_before_the_next_writer() {
     for bound in [0, 16] {
         let locks = KeyedRwLock::<u64>::builder().fairness(Fairness::Bounded(bound)).build();
         let guard = locks.try_write(&7).unwrap();
@@ -400,7 +400,7 @@ fn guarantee_4_when_a_writer_leaves_all_waiting_readers_get_in_before_the_next()
         let mut upgradable = locks.upgradable_read(&7);
         pending(&mut upgradable);
         drop(guard);
-        assert!(locks.try_write(&7).is_none(), "a new writer waits as well");
+        assert!(locks.try_write(&7).is_none(), "a new writer got in first");
         let status = locks.status(&7).unwrap();
         assert_eq!((status.readers(), status.upgradable(), status.waiting_writers()), (50, 1, 1));
         let guards: Vec<_> = readers.into_iter().map(ready).collect();
@@ -409,32 +409,32 @@ fn guarantee_4_when_a_writer_leaves_all_waiting_readers_get_in_before_the_next()
     }
 }
 
-/// An upgradable reader gets in with a readers' phase, if its place is free, before a writer that came earlier: once. A phase in
-/// which its place was taken is not that one.
+/// A readers' phase lets in one upgradable reader, if its place is free, before a writer that arrived earlier; once
+/// for each writer. A phase in which its place was taken does not count.
 #[test]
-fn guarantee_4_an_upgradable_reader_whose_place_was_taken_gets_in_with_the_next_phase() {
+fn guarantee_4_an_upgradable_reader_whose_place_was_taken_is_admitted_in_the_next_phase() {
     let locks = KeyedRwLock::<u64>::builder().fairness(Fairness::Bounded(16)).build();
     let guard = locks.try_write(&7).unwrap();
     let (mut writer, mut upgradable) = (locks.write(&7), locks.upgradable_read(&7));
     pending(&mut writer);
     pending(&mut upgradable);
     let guard = guard.downgrade_to_upgradable();
-    assert_eq!(locks.status(&7).unwrap().waiting_upgradable(), 1, "there is one");
+    assert_eq!(locks.status(&7).unwrap().waiting_upgradable(), 1, "its place was free");
     drop(guard.try_upgrade().ok().unwrap());
-    assert_eq!(locks.status(&7).unwrap().upgradable(), 1, "it is in");
-    // And now it has been before the writer.
+    assert_eq!(locks.status(&7).unwrap().upgradable(), 1, "it was not admitted");
+    // It has now passed the writer.
     let mut second = locks.upgradable_read(&7);
     pending(&mut second);
     drop(ready(upgradable).try_upgrade().ok().unwrap());
-    assert_eq!(locks.status(&7).unwrap().upgradable(), 0, "the writer is next");
+    assert_eq!(locks.status(&7).unwrap().upgradable(), 0, "it passed the writer twice");
     drop(ready(writer));
     drop(ready(second));
     assert!(locks.is_empty());
 }
 
-/// Readers that overlap all the time do not starve a writer, nor do writers that always wait starve a reader.
+/// Readers that always overlap do not starve a writer, and writers that always wait do not starve a reader.
 #[test]
-fn guarantee_4_readers_and_writers_both_get_on() {
+fn guarantee_4_readers_and_writers_do_not_starve_each_other() {
     for bound in [0, 1, 16] {
         let locks = KeyedRwLock::<u64>::builder().fairness(Fairness::Bounded(bound)).build();
         let mut overlapping = locks.try_read(&7);
@@ -455,7 +455,7 @@ fn guarantee_4_readers_and_writers_both_get_on() {
         let mut writers: Vec<_> = (0..3).map(|_| locks.write(&7)).collect();
         writers.iter_mut().for_each(pending);
         drop(guard);
-        // It is in, and is told so when it looks.
+        // It has been granted the key, and finds out when it is polled.
         assert_eq!(locks.status(&7).unwrap().readers(), 1);
         drop(ready(reader));
         for writer in writers {
@@ -466,7 +466,7 @@ fn guarantee_4_readers_and_writers_both_get_on() {
     }
 }
 
-/// Every mode, cancelled before the first poll, while it waits, and when it has been handed the key.
+/// Requests of every mode, cancelled before the first poll, while waiting, and after the key was handed over.
 #[test]
 fn a_request_of_any_mode_can_be_cancelled_at_any_time() {
     for fairness in ALL {
@@ -504,7 +504,7 @@ fn a_request_of_any_mode_can_be_cancelled_at_any_time() {
 }
 
 #[test]
-fn an_upgrade_and_waiters_that_give_up_do_not_undo_each_other() {
+fn an_upgrade_and_waiters_that_give_up_do_not_interfere() {
     for fairness in ALL {
         let locks = KeyedRwLock::<u64>::builder().fairness(fairness).build();
         let done = AtomicBool::new(false);
@@ -517,7 +517,7 @@ fn an_upgrade_and_waiters_that_give_up_do_not_undo_each_other() {
             let upgrade = |_| {
                 let guard = locks.upgradable_read_blocking(&7).try_upgrade().ok().unwrap();
                 let status = locks.status(&7).unwrap();
-                // Else there is nothing that it could release.
+                // Otherwise there is no hold that it could release.
                 let is_writer = (status.writers(), status.upgradable()) == (1, 0);
                 if is_writer {
                     drop(guard)
@@ -535,7 +535,7 @@ fn an_upgrade_and_waiters_that_give_up_do_not_undo_each_other() {
 }
 
 #[test]
-fn a_status_never_shows_what_cannot_be() {
+fn a_status_never_shows_an_impossible_combination() {
     let locks = KeyedRwLock::<u64>::builder().shards(1).build();
     std::thread::scope(|scope| {
         let threads: Vec<_> = (0..3)
@@ -567,7 +567,7 @@ fn a_status_never_shows_what_cannot_be() {
 }
 
 #[test]
-fn a_waker_that_panics_does_not_keep_the_others_from_being_woken() {
+fn a_panicking_waker_does_not_prevent_other_wake_ups() {
     struct Panics;
     impl std::task::Wake for Panics {
         fn wake(self: Arc<Self>) {
@@ -591,7 +591,7 @@ fn a_waker_that_panics_does_not_keep_the_others_from_being_woken() {
 }
 
 #[test]
-fn guarantee_3_upgradable_readers_that_upgrade_and_leave_one_after_another_do_not_starve_a_writer() {
+fn guarantee_3_a_series_of_upgrades_does_not_starve_a_writer() {
     for bound in [0, 1, 16] {
         let locks = KeyedRwLock::<u64>::builder().fairness(Fairness::Bounded(bound)).build();
         let mut holder = locks.try_upgradable_read(&7).unwrap();
@@ -614,9 +614,9 @@ fn guarantee_3_upgradable_readers_that_upgrade_and_leave_one_after_another_do_no
     }
 }
 
-/// Not only is the guard given back: the place in the queue is, too, or the hold would become exclusive later.
+/// Besides giving the guard back, it leaves the queue; otherwise the hold would become exclusive later.
 #[test]
-fn an_upgrade_whose_time_is_up_waits_no_longer() {
+fn an_upgrade_that_times_out_leaves_the_queue() {
     for fairness in ALL {
         let locks = KeyedRwLock::<u64>::builder().fairness(fairness).build();
         let reader = locks.try_read(&7).unwrap();
@@ -631,9 +631,9 @@ fn an_upgrade_whose_time_is_up_waits_no_longer() {
     }
 }
 
-/// What was reserved for it is for the next that can get in.
+/// A hold that was reserved for a request that gives up goes to the next waiter that is compatible.
 #[test]
-fn a_granted_reader_that_gives_up_hands_over_past_an_upgradable_reader_whose_place_is_taken() {
+fn a_granted_reader_that_gives_up_skips_an_upgradable_reader_whose_place_is_taken() {
     let locks = KeyedRwLock::<u64>::builder().fairness(Fairness::Barging).build();
     let guard = locks.try_write(&7).unwrap();
     let (mut granted, mut upgradable, mut reader) = (locks.read(&7), locks.upgradable_read(&7), locks.read(&7));
@@ -641,7 +641,11 @@ fn a_granted_reader_that_gives_up_hands_over_past_an_upgradable_reader_whose_pla
     pending(&mut upgradable);
     pending(&mut reader);
     guard.unlock_fair();
-    assert_eq!(locks.status(&7).unwrap().readers(), 1, "for the first; the others have been woken, and have not come");
+    assert_eq!(
+        locks.status(&7).unwrap().readers(),
+        1,
+        "only the first was granted a hold; the others were woken and not polled"
+    );
     let barging = locks.try_upgradable_read(&7).unwrap();
     drop(granted);
     let status = locks.status(&7).unwrap();
@@ -651,9 +655,9 @@ fn a_granted_reader_that_gives_up_hands_over_past_an_upgradable_reader_whose_pla
     assert!(locks.is_empty());
 }
 
-/// Whatever writers have come since the first.
+/// However many writers have arrived since the first.
 #[test]
-fn guarantee_4_an_upgradable_reader_gets_in_with_a_phase_once_before_the_writer_that_came_first() {
+fn guarantee_4_an_upgradable_reader_passes_the_first_writer_in_one_phase_only() {
     let locks = KeyedRwLock::<u64>::builder().fairness(Fairness::Bounded(16)).build();
     let guard = locks.try_write(&7).unwrap();
     let (mut first, mut second) = (locks.write(&7), locks.write(&7));
@@ -662,19 +666,19 @@ fn guarantee_4_an_upgradable_reader_gets_in_with_a_phase_once_before_the_writer_
     let mut upgradable = locks.upgradable_read(&7);
     pending(&mut upgradable);
     drop(guard);
-    assert_eq!(locks.status(&7).unwrap().upgradable(), 1, "it is in");
+    assert_eq!(locks.status(&7).unwrap().upgradable(), 1, "it was not admitted");
     let (mut third, mut again) = (locks.write(&7), locks.upgradable_read(&7));
     pending(&mut third);
     pending(&mut again);
     drop(ready(upgradable).try_upgrade().ok().unwrap());
-    assert_eq!(locks.status(&7).unwrap().upgradable(), 0, "the first writer is next");
+    assert_eq!(locks.status(&7).unwrap().upgradable(), 0, "it passed the first writer twice");
     drop((ready(first), second, third));
     drop(ready(again));
     assert!(locks.is_empty());
 }
 
-/// An upgrade that has been granted, and is given up before it was polled again. What was reserved for it is for whoever
-/// waits next, not for a newcomer.
+/// Gives up an upgrade that has been granted and not been polled since. The hold that was reserved for it goes to the
+/// next waiter, not to a newcomer.
 fn a_granted_upgrade_is_given_up(give_up: impl Fn(UpgradableGuard<'_, u64>, ReadGuard<'_, u64>)) {
     for fairness in [Fairness::Fifo, Fairness::Bounded(0), Fairness::Bounded(16)] {
         let locks = KeyedRwLock::<u64>::builder().fairness(fairness).build();
@@ -688,9 +692,8 @@ fn a_granted_upgrade_is_given_up(give_up: impl Fn(UpgradableGuard<'_, u64>, Read
     }
 }
 
-// Today it is released as by any holder, so the key is free for whoever is quickest.
 #[test]
-fn a_granted_upgrade_that_is_dropped_goes_to_the_next_that_waits() {
+fn a_granted_upgrade_that_is_dropped_is_handed_to_the_next_waiter() {
     a_granted_upgrade_is_given_up(|guard, reader| {
         let mut upgrade = guard.upgrade();
         pending(&mut upgrade);
@@ -699,9 +702,8 @@ fn a_granted_upgrade_that_is_dropped_goes_to_the_next_that_waits() {
     });
 }
 
-// As above.
 #[test]
-fn a_granted_upgrade_that_is_forgotten_goes_to_the_next_that_waits_when_the_guard_is_dropped() {
+fn a_granted_upgrade_that_is_forgotten_is_handed_to_the_next_waiter_with_the_guard() {
     a_granted_upgrade_is_given_up(|mut guard, reader| {
         let mut upgrade = guard.upgrade_mut();
         pending(&mut upgrade);

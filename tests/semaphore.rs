@@ -1,4 +1,4 @@
-//! `KeyedSemaphore`: never too many, and in the promised order.
+//! `KeyedSemaphore`: never too many holders, and the promised order.
 
 mod common;
 
@@ -46,7 +46,7 @@ fn every_form_takes_one_permit() {
 }
 
 #[test]
-fn nonsense_is_refused_with_a_message_that_names_it() {
+fn invalid_numbers_of_permits_are_refused_with_a_message_that_names_them() {
     assert_eq!(KeyedSemaphore::<u64>::new(MAX_PERMITS).permits(), MAX_PERMITS);
     for permits in [0, MAX_PERMITS + 1, usize::MAX] {
         let outcome = catch_unwind(|| KeyedSemaphore::<u64>::new(permits));
@@ -75,12 +75,12 @@ fn fifo_serves_strictly_in_order_of_arrival() {
 }
 
 #[test]
-fn a_permit_that_a_newcomer_leaves_for_the_waiter_is_no_bypass() {
+fn a_newcomer_that_leaves_a_permit_for_the_waiter_does_not_pass_it() {
     let hosts = KeyedSemaphore::<u64>::builder(3).fairness(Fairness::Bounded(1)).build();
     let mut held: Vec<_> = (0..3).map(|_| hosts.try_acquire(&7).unwrap()).collect();
     let mut waiter = hosts.acquire(&7);
     pending(&mut waiter);
-    held.truncate(1); // two are free, and the waiter is woken
+    held.truncate(1); // two permits are free, and the waiter is woken
     for _ in 0..9 {
         drop(hosts.try_acquire(&7).unwrap());
     }
@@ -88,14 +88,14 @@ fn a_permit_that_a_newcomer_leaves_for_the_waiter_is_no_bypass() {
     let last = hosts.try_acquire(&7).unwrap(); // keeps the waiter out: once
     pending(&mut waiter);
     drop(last);
-    assert!(hosts.try_acquire(&7).is_none(), "the bound");
+    assert!(hosts.try_acquire(&7).is_none(), "the bound was exceeded");
     drop(ready(&mut waiter));
     drop((third, held, waiter));
     assert!(hosts.is_empty());
 }
 
 #[test]
-fn unlock_fair_gives_the_permit_to_the_one_who_waits() {
+fn unlock_fair_hands_the_permit_to_the_waiter() {
     for fairness in [Fairness::Fifo, Fairness::Bounded(99), Fairness::Barging] {
         let hosts = KeyedSemaphore::<u64>::builder(2).fairness(fairness).build();
         let (first, _second) = (hosts.try_acquire(&7).unwrap(), hosts.try_acquire(&7).unwrap());
@@ -148,13 +148,13 @@ fn fifty_tasks_with_five_permits_never_see_a_sixth_holder() {
             drop(stop);
         });
         assert_eq!(entered.load(SeqCst), TASKS * ROUNDS);
-        assert_eq!(most.load(SeqCst), 5, "all permits were out at some time");
+        assert_eq!(most.load(SeqCst), 5, "never all permits were held at once");
         assert!(hosts.is_empty());
     }
 }
 
 #[test]
-fn a_released_permit_goes_past_a_waiter_that_gave_up() {
+fn a_released_permit_skips_a_waiter_that_gave_up() {
     let hosts = KeyedSemaphore::<u64>::builder(1).fairness(Fairness::Fifo).build();
     let permit = hosts.try_acquire(&7).unwrap();
     let (mut first, mut second) = (hosts.acquire(&7), hosts.acquire(&7));
@@ -173,7 +173,7 @@ fn semaphore(permits: usize, fairness: Fairness) -> KeyedSemaphore<u64> {
     KeyedSemaphore::builder(permits).fairness(fairness).build()
 }
 
-/// How many newcomers get in before a request that they keep out, and that has not been woken.
+/// The number of newcomers that pass a request which they keep out and which has not been woken.
 fn passes(fairness: Fairness) -> usize {
     match fairness {
         Fairness::Adaptive => 16,
@@ -218,7 +218,7 @@ fn every_form_takes_n_permits() {
     assert!(shared.iter().map(PermitGuardArc::permits).eq([2, 3, 1, 1, 2, 1, 2, 1, 1, 1]));
     assert_eq!(hosts.status("a").unwrap().permits(), 36);
     let mut shared = shared;
-    drop(shared.pop()); // one is free, and two are too many
+    drop(shared.pop()); // one permit is free; two are too many
     assert!(hosts.try_acquire_n("a", 2).is_none() && hosts.try_acquire_n_arc("a", 2).is_none());
     assert!(handle.try_acquire_n(2).is_none() && owned.try_acquire_n(2).is_none());
     assert!(hosts.try_acquire_n_for("a", 2, Duration::ZERO).is_none());
@@ -228,22 +228,22 @@ fn every_form_takes_n_permits() {
     assert!(handle.try_acquire_n_for(2, Duration::ZERO).is_none());
     assert!(owned.try_acquire_n_until(2, Instant::now()).is_none());
     assert!(block_on(hosts.acquire_n("a", 2).until(std::future::ready(()))).is_err());
-    assert_eq!(hosts.status("a").unwrap().permits(), 35, "who fails takes nothing");
+    assert_eq!(hosts.status("a").unwrap().permits(), 35, "a failed request took permits");
     assert!(hosts.try_acquire_n("a", 1).is_some() && hosts.try_acquire_n("b", 36).is_some());
     drop((borrowed, shared, handle, owned));
     assert!(hosts.is_empty());
 }
 
-/// In every form, the async ones included, and before there is an entry.
+/// In every form, including the async ones, and before an entry exists.
 #[test]
-fn no_permits_and_more_than_there_are_panic_at_the_call() {
+fn a_request_for_zero_or_too_many_permits_panics_at_the_call() {
     let hosts = Arc::new(KeyedSemaphore::<u64>::new(3));
     for n in [0, 4, usize::MAX] {
         let refused = |call: &dyn Fn()| {
             let panic = catch_unwind(AssertUnwindSafe(call)).unwrap_err();
             let message = *panic.downcast::<String>().unwrap();
-            assert_eq!(message, format!("keylatch: n must be between 1 and 3, the table's permits, but is {n}"));
-            assert!(hosts.is_empty(), "an entry was left");
+            assert_eq!(message, format!("keylatch: n must be between 1 and 3, the permits of a key, but is {n}"));
+            assert!(hosts.is_empty(), "an entry remained");
         };
         let now = Instant::now();
         refused(&|| drop(hosts.acquire_n(&7, n)));
@@ -265,7 +265,7 @@ fn no_permits_and_more_than_there_are_panic_at_the_call() {
 }
 
 #[test]
-fn permits_are_split_and_merged_and_nobody_sees_it() {
+fn splits_and_merges_do_not_change_the_status() {
     let hosts = Arc::new(KeyedSemaphore::<u64>::new(5));
     let mut guard = hosts.try_acquire_n_arc(&7, 4).unwrap();
     assert_eq!((guard.permits(), *guard.key()), (4, 7));
@@ -286,10 +286,10 @@ fn permits_are_split_and_merged_and_nobody_sees_it() {
     all.merge(three);
     assert_eq!((all.permits(), hosts.status(&7).unwrap().permits()), (5, 5));
     drop(all);
-    assert!(hosts.is_empty(), "the last unit of several goes with its entry");
+    assert!(hosts.is_empty(), "the last permit was released and the entry remained");
 }
 
-/// A part keeps a shared table by itself, and goes its own way.
+/// A split-off part keeps a shared table alive on its own and can move to another thread.
 #[test]
 fn a_part_of_an_owned_guard_outlives_the_rest() {
     let hosts = Arc::new(KeyedSemaphore::<u64>::new(2));
@@ -304,7 +304,7 @@ fn a_part_of_an_owned_guard_outlives_the_rest() {
 }
 
 #[test]
-fn what_does_not_fit_is_not_merged_and_is_released() {
+fn permits_that_cannot_be_merged_are_released() {
     let (hosts, others) = (KeyedSemaphore::<u64>::new(2), KeyedSemaphore::<u64>::new(2));
     let mut guard = hosts.try_acquire(&7).unwrap();
     for (other, fault) in [
@@ -318,7 +318,7 @@ fn what_does_not_fit_is_not_merged_and_is_released() {
 }
 
 #[test]
-fn a_status_counts_permits_that_are_held_and_requests_that_wait() {
+fn a_status_counts_held_permits_and_waiting_requests() {
     let hosts = KeyedSemaphore::<u64>::new(5);
     let (_two, _one) = (hosts.try_acquire_n(&7, 2).unwrap(), hosts.try_acquire(&7).unwrap());
     let (mut big, mut small) = (hosts.acquire_n(&7, 5), hosts.acquire_n(&7, 3));
@@ -328,15 +328,15 @@ fn a_status_counts_permits_that_are_held_and_requests_that_wait() {
     assert_eq!((status.permits(), status.waiting_permits(), status.holders(), status.waiters()), (3, 2, 3, 2));
 }
 
-/// Each of `n` permits counts as a user of the key. Nothing wraps.
+/// Each of `n` permits counts as a user of the key. No counter wraps.
 #[test]
-fn all_permits_that_a_key_can_count_are_held_at_once() {
+fn the_maximum_number_of_permits_can_be_held_at_once() {
     let hosts = KeyedSemaphore::<u64>::new(MAX_PERMITS);
     let handle = hosts.handle(&7);
     let mut all = handle.try_acquire_n(MAX_PERMITS).unwrap();
     assert_eq!((all.permits(), hosts.status(&7).unwrap().permits()), (MAX_PERMITS, MAX_PERMITS));
     assert!(hosts.try_acquire(&7).is_none() && handle.try_acquire_n(2).is_none());
-    assert!(catch_unwind(AssertUnwindSafe(|| hosts.acquire(&7))).is_err(), "one user too many");
+    assert!(catch_unwind(AssertUnwindSafe(|| hosts.acquire(&7))).is_err(), "one user too many was accepted");
     drop(all.split(9));
     let mut waiters = [MAX_PERMITS; 3].map(|n| hosts.acquire_n(&7, n));
     waiters.iter_mut().for_each(pending);
@@ -348,7 +348,7 @@ fn all_permits_that_a_key_can_count_are_held_at_once() {
 }
 
 #[test]
-fn a_big_request_takes_all_or_nothing() {
+fn a_big_request_takes_all_of_its_permits_or_none() {
     for fairness in POLICIES {
         let hosts = semaphore(3, fairness);
         let mut held: Vec<_> = (0..3).map(|_| hosts.try_acquire(&7).unwrap()).collect();
@@ -365,7 +365,7 @@ fn a_big_request_takes_all_or_nothing() {
     }
 }
 
-/// Small ones that overlap, so that there is never enough for the big one.
+/// Takes overlapping single permits, so that there are never enough for a big request.
 fn crowd<'a>(hosts: &'a KeyedSemaphore<u64>, held: &mut VecDeque<PermitGuard<'a, u64>>, mut passed: impl FnMut()) {
     for _ in 0..100 {
         drop(held.pop_front());
@@ -373,7 +373,7 @@ fn crowd<'a>(hosts: &'a KeyedSemaphore<u64>, held: &mut VecDeque<PermitGuard<'a,
         held.push_back(permit);
         passed();
     }
-    panic!("there is no end to it");
+    panic!("the small requests never stop");
 }
 
 #[test]
@@ -386,7 +386,7 @@ fn a_big_request_at_the_head_is_not_starved_by_small_ones() {
         let mut passed = 0;
         crowd(&hosts, &mut held, || passed += 1);
         assert_eq!(passed, passes(*fairness), "{fairness:?}");
-        // Nor by those who wait.
+        // Nor do waiting small requests starve it.
         let mut small = hosts.acquire(&7);
         pending(&mut small);
         held.truncate(1);
@@ -406,7 +406,7 @@ fn a_big_request_behind_an_idle_one_is_not_starved_by_small_ones() {
         let (mut idle, mut big) = (hosts.acquire(&7), hosts.acquire_n(&7, 3));
         pending(&mut idle);
         pending(&mut big);
-        // Two are free from now on: the idle one is woken, and may have one.
+        // Two permits are free from now on: the idle waiter is woken and could take one.
         drop(held.pop_front());
         let mut passed = 0;
         crowd(&hosts, &mut held, || passed += 1);
@@ -416,8 +416,8 @@ fn a_big_request_behind_an_idle_one_is_not_starved_by_small_ones() {
     }
 }
 
-/// It sleeps, and nobody before it comes: the next release that leaves enough wakes it. Until then it keeps those asleep who came
-/// after it.
+/// A big request sleeps behind a waiter that is not polled: the next release that leaves enough permits wakes it.
+/// Until then it keeps the later requests asleep.
 #[test]
 fn a_big_request_that_sleeps_is_woken_when_enough_is_free() {
     for fairness in [Fairness::Adaptive, Fairness::Bounded(99)] {
@@ -442,7 +442,7 @@ fn a_big_request_that_sleeps_is_woken_when_enough_is_free() {
 }
 
 #[test]
-fn a_big_request_that_gives_up_lets_the_small_ones_in_at_once() {
+fn a_big_request_that_gives_up_admits_the_small_ones_at_once() {
     for fairness in &POLICIES[..3] {
         let hosts = semaphore(3, *fairness);
         let held = hosts.try_acquire(&7).unwrap();
@@ -460,9 +460,9 @@ fn a_big_request_that_gives_up_lets_the_small_ones_in_at_once() {
     }
 }
 
-/// The same behind one that does not come: nothing is kept for that one.
+/// As above, behind a waiter that is not polled: no permit is reserved for that one.
 #[test]
-fn a_big_request_behind_an_idle_one_that_gives_up_lets_a_small_one_in_at_once() {
+fn a_big_request_behind_an_idle_one_that_gives_up_admits_a_small_one_at_once() {
     let hosts = semaphore(3, Fairness::Adaptive);
     let mut held: Vec<_> = (0..3).map(|_| hosts.try_acquire(&7).unwrap()).collect();
     let (mut idle, mut big) = (hosts.acquire(&7), hosts.acquire_n(&7, 3));
@@ -480,7 +480,7 @@ fn a_big_request_behind_an_idle_one_that_gives_up_lets_a_small_one_in_at_once() 
 }
 
 #[test]
-fn unlock_fair_hands_over_every_permit_that_it_gives_up() {
+fn unlock_fair_hands_over_every_permit_of_its_guard() {
     for fairness in POLICIES {
         let hosts = semaphore(4, fairness);
         let (guard, rest) = (hosts.try_acquire_n(&7, 3).unwrap(), hosts.try_acquire(&7).unwrap());
@@ -493,7 +493,8 @@ fn unlock_fair_hands_over_every_permit_that_it_gives_up() {
         let [first, second, third] = &mut waiters;
         pending(third);
         let taken = (ready(first), ready(second));
-        // As far as they find enough, in their order: what is left is anybody's whom the policy lets pass.
+        // Handed to waiters in order, as long as there are enough; any request that the policy lets pass may take the
+        // rest.
         let mut big = hosts.acquire_n(&7, 4);
         pending(&mut big);
         rest.unlock_fair();
@@ -506,7 +507,7 @@ fn unlock_fair_hands_over_every_permit_that_it_gives_up() {
 }
 
 #[test]
-fn what_was_handed_to_a_big_request_that_gives_up_goes_to_those_behind_it() {
+fn permits_handed_to_a_big_request_that_gives_up_go_to_the_waiters_behind_it() {
     for fairness in POLICIES {
         let hosts = semaphore(3, fairness);
         let guard = hosts.try_acquire_n(&7, 3).unwrap();
@@ -524,10 +525,10 @@ fn what_was_handed_to_a_big_request_that_gives_up_goes_to_those_behind_it() {
     }
 }
 
-/// Whoever comes in vain four times is handed what it wants by the next release that it fits, though one that wants more has come in
-/// vain as often, and still does not find enough.
+/// A waiter whose attempts have failed four times is handed its permits by the next release that leaves enough, even
+/// if one that wants more has failed as often and still does not find enough.
 #[test]
-fn a_small_request_that_is_due_does_not_wait_for_a_big_one_that_does_not_fit() {
+fn a_small_request_that_is_due_does_not_wait_for_a_big_one_that_lacks_permits() {
     for fairness in [Fairness::Adaptive, Fairness::Bounded(99)] {
         let hosts = semaphore(4, fairness);
         let all = || hosts.try_acquire_n(&7, 4).unwrap();
@@ -537,7 +538,7 @@ fn a_small_request_that_is_due_does_not_wait_for_a_big_one_that_does_not_fit() {
         pending(&mut big);
         pending(&mut small);
         for _ in 0..4 {
-            // The first does not come, so the others are woken as well, and find all taken again.
+            // The first waiter is not polled, so the others are woken, too, and find all permits taken again.
             drop(taken);
             drop(all());
             drop(all());
@@ -551,13 +552,13 @@ fn a_small_request_that_is_due_does_not_wait_for_a_big_one_that_does_not_fit() {
         assert_eq!((status.permits(), status.waiting_permits()), (2, 2), "{fairness:?}");
         drop(ready(&mut small));
         drop(one);
-        assert!(hosts.try_acquire(&7).is_none(), "{fairness:?}: it is handed to the big one");
+        assert!(hosts.try_acquire(&7).is_none(), "{fairness:?}: the permit was not handed to the big request");
         assert_eq!(ready(&mut big).permits(), 4, "{fairness:?}");
     }
 }
 
 #[test]
-fn threads_that_want_one_and_some_that_want_all_get_in() {
+fn threads_that_want_one_permit_and_threads_that_want_all_make_progress() {
     const ROUNDS: usize = if cfg!(debug_assertions) { 300 } else { 3_000 };
     for fairness in POLICIES {
         let hosts = semaphore(3, fairness);
@@ -572,7 +573,7 @@ fn threads_that_want_one_and_some_that_want_all_get_in() {
                             0 => block_on(hosts.acquire_n(&7, n)),
                             _ => hosts.acquire_n_blocking(&7, n),
                         };
-                        assert!(inside.fetch_add(n, SeqCst) + n <= 3, "too many, under {fairness:?}");
+                        assert!(inside.fetch_add(n, SeqCst) + n <= 3, "too many permits are held under {fairness:?}");
                         let part = permits.split(1);
                         inside.fetch_sub(permits.permits(), SeqCst);
                         if round % 5 == 0 {

@@ -1,5 +1,5 @@
-//! Threads and smol tasks on the same keys, with everything that can go wrong going wrong: cancels, timeouts, panics. The
-//! sanitizers run these as well. Each test ends by itself, and fails by its counts, never by the clock.
+//! Threads and smol tasks on the same keys, with cancellations, timeouts and panics. The sanitizers run these tests,
+//! too. Each test terminates on its own and fails by its counts, never by the clock.
 #![allow(unsafe_code)] // a counter that only the lock protects
 
 mod common;
@@ -17,22 +17,22 @@ use keylatch::{Fairness, KeyedMutex, KeyedRwLock, MutexGuard};
 const ALL: [Fairness; 5] =
     [Fairness::Adaptive, Fairness::Fifo, Fairness::Bounded(1), Fairness::Bounded(16), Fairness::Barging];
 
-/// What a key guards: written by holders only, and not atomic, so that ThreadSanitizer sees two holders, or two that are
-/// not ordered.
+/// The data that a key guards. Only holders write it, and it is not atomic, so that ThreadSanitizer reports two
+/// holders that are concurrent or unordered.
 #[derive(Default)]
 struct Guarded(UnsafeCell<u64>);
 
-// SAFETY: only the holder of the key touches it. That is what is tested.
+// SAFETY: only the holder of the key accesses it. That is what these tests check.
 unsafe impl Sync for Guarded {}
 
 impl Guarded {
-    /// By the holder of the key.
+    /// Called by the holder of the key.
     fn bump(&self) {
         // SAFETY: there is one holder.
         unsafe { *self.0.get() += 1 };
     }
 
-    /// By the holder of the key.
+    /// Called by the holder of the key.
     fn count(&self) -> u64 {
         // SAFETY: there is one holder.
         unsafe { *self.0.get() }
@@ -57,19 +57,19 @@ impl World {
         })
     }
 
-    /// In the critical section of a key.
+    /// Called in the critical section of a key.
     fn work(&self, key: usize, name: &str) {
         assert_eq!(name, self.names[key]);
         self.guarded[key].bump();
         self.bumps[key].fetch_add(1, Relaxed);
     }
 
-    /// The names of some keys, in any order, perhaps some of them twice.
+    /// A random list of names, possibly with duplicates.
     fn some(&self, random: &mut Random) -> Vec<&String> {
         (0..random.next(6)).map(|_| &self.names[random.next(self.names.len() as u64) as usize]).collect()
     }
 
-    /// With all of these held.
+    /// Called while all of these keys are held.
     fn work_at_all<'g, I: Iterator<Item = &'g String>>(&self, names: I) {
         for name in names {
             let key = self.names.iter().position(|other| other == name).unwrap();
@@ -77,7 +77,7 @@ impl World {
         }
     }
 
-    /// Some keys at once, as far as they are free, so that nobody waits in a circle.
+    /// Locks several keys as far as they are free, so that no deadlock is possible.
     fn several(&self, random: &mut Random) -> Vec<MutexGuard<'_, String>> {
         let mut guards = Vec::new();
         for _ in 0..random.next(20) {
@@ -91,14 +91,14 @@ impl World {
     }
 
     fn check(&self) {
-        assert_eq!(self.locks.len(), 0, "an entry was left");
+        assert_eq!(self.locks.len(), 0, "an entry remained");
         for (key, name) in self.names.iter().enumerate() {
             let _guard = self.locks.lock_blocking(name.as_str());
             assert_eq!(self.guarded[key].count(), self.bumps[key].load(Relaxed) as u64);
         }
     }
 
-    /// One thing that a thread may do.
+    /// Performs one random operation of a thread.
     fn blocking(&self, random: &mut Random) {
         let key = random.next(self.names.len() as u64) as usize;
         let (locks, name) = (&self.locks, self.names[key].as_str());
@@ -157,7 +157,7 @@ impl World {
         }
     }
 
-    /// One thing that a task may do.
+    /// Performs one random operation of a task.
     async fn task(&self, random: &mut Random) {
         let key = random.next(self.names.len() as u64) as usize;
         let (locks, name) = (&self.locks, self.names[key].as_str());
@@ -172,7 +172,7 @@ impl World {
                 let guards = locks.lock_many(self.some(random)).await;
                 self.work_at_all(guards.iter().map(|guard| guard.key()));
                 yield_now().await;
-                // One by one.
+                // Released one by one.
                 guards.into_iter().for_each(|guard| guard.unlock_fair());
             }
             9 => {
@@ -181,14 +181,14 @@ impl World {
                 }
             }
             10 => {
-                // Cancelled, perhaps while it holds some, or after a hand-over.
+                // Cancelled, perhaps while it holds some of the keys, or after a hand-off.
                 let lock = async { drop(locks.lock_many(self.some(random)).await) };
                 or(limit, lock).await;
             }
             0 => drop(locks.try_lock(name).map(|guard| self.work(key, guard.key()))),
             1 => drop(locks.lock(name).until(limit).await.map(|guard| self.work(key, guard.key()))),
             2 => {
-                // Cancelled, perhaps after the hand-over.
+                // Cancelled, perhaps after the hand-off.
                 let lock = async { drop(locks.lock(name).await) };
                 or(limit, lock).await;
             }
@@ -201,7 +201,7 @@ impl World {
             4 => {
                 let guard = locks.handle_arc(name).lock().await;
                 self.work(key, guard.key());
-                // To another thread, and dropped there.
+                // Moved to another thread and dropped there.
                 smol::unblock(move || drop(guard)).await;
             }
             5 => {
@@ -220,7 +220,7 @@ impl World {
     }
 }
 
-/// Fewer rounds where each costs more.
+/// Fewer rounds in debug builds, where each costs more.
 const ROUNDS: u64 = if cfg!(debug_assertions) { 3000 } else { 30_000 };
 
 fn mixed(keys: usize, threads: u64, tasks: u64) {
@@ -272,7 +272,7 @@ fn threads_and_tasks_on_few_keys() {
     mixed(5, 4, 16);
 }
 
-/// So many that slots come and go by groups.
+/// Enough keys that groups of slots are allocated and freed.
 #[test]
 fn threads_and_tasks_on_many_keys() {
     mixed(100, 4, 16);
@@ -289,7 +289,7 @@ fn tasks_only_on_few_keys() {
 }
 
 #[test]
-fn many_threads_wait_for_one_key_and_all_get_it() {
+fn many_threads_that_wait_for_one_key_all_get_it() {
     for fairness in ALL {
         let world = World::new(1, fairness, false);
         std::thread::scope(|scope| {
@@ -308,13 +308,13 @@ fn many_threads_wait_for_one_key_and_all_get_it() {
     }
 }
 
-/// Readers beside writers, upgrades and downgrades in all forms, by threads and tasks.
+/// Readers beside writers, with all forms of upgrades and downgrades, by threads and tasks.
 #[test]
 fn readers_and_writers_on_one_key() {
     for (seed, fairness) in (1..).zip(ALL) {
         let locks = KeyedRwLock::<u64>::builder().shards(1).fairness(fairness).build();
         let (guarded, writes) = (Guarded::default(), AtomicUsize::new(0));
-        // Odd while somebody writes.
+        // Odd while a writer is at work.
         let write = || {
             guarded.bump();
             std::hint::black_box(&guarded);

@@ -1,4 +1,4 @@
-//! The tour of the code names files and what is in them: they must exist.
+//! The tour of the code names files and items in them: all of them must exist.
 
 use std::{fs, path::Path};
 
@@ -8,7 +8,7 @@ fn quoted(text: &str) -> Vec<&str> {
 }
 
 #[test]
-fn every_file_and_name_of_the_tour_exists() {
+fn every_file_and_name_in_the_tour_exists() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
     let tour = fs::read_to_string(folder.join("docs/tour.md")).unwrap();
     assert!(tour.lines().count() <= 150);

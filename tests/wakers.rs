@@ -1,4 +1,4 @@
-//! Guarantee 5 for wakers: they run outside every internal lock, whatever they do.
+//! Guarantee 5 for wakers: they run outside every internal lock, and may do anything.
 #![allow(unsafe_code)] // a waker made by hand
 
 mod common;
@@ -31,26 +31,26 @@ fn meddle(locks: &Locks) {
     locks.for_each_key(|_, _| {});
 }
 
-/// A waker whose clone, wake and drop all use the table: the contended key, and one of the same shard.
+/// Creates a waker whose clone, wake and drop all use the table: the contended key, and one in the same shard.
 fn busybody(locks: &Locks) -> Waker {
     const VTABLE: RawWakerVTable = RawWakerVTable::new(clone, wake, wake_by_ref, wake);
     fn clone(data: *const ()) -> RawWaker {
         wake_by_ref(data);
         let data = data.cast::<KeyedMutex<u64>>();
-        // SAFETY: the data comes from `Arc::into_raw`, and this waker has one of the counts.
+        // SAFETY: the data comes from `Arc::into_raw`, and this waker owns one of its counts.
         unsafe { Arc::increment_strong_count(data) };
         RawWaker::new(data.cast(), &VTABLE)
     }
     fn wake_by_ref(data: *const ()) {
-        // SAFETY: as above; the count is not given up.
+        // SAFETY: as above; the count is not released.
         meddle(&std::mem::ManuallyDrop::new(unsafe { Arc::from_raw(data.cast()) }));
     }
-    /// And `drop`: both use the waker up.
+    /// Serves as `drop`, too: both consume the waker.
     fn wake(data: *const ()) {
-        // SAFETY: as above; the count is given up.
+        // SAFETY: as above; the count is released.
         meddle(&unsafe { Arc::from_raw(data.cast()) });
     }
-    // SAFETY: the functions above count as a waker must, and the table is `Send` and `Sync`.
+    // SAFETY: the functions above maintain the reference count as a waker must, and the table is `Send` and `Sync`.
     unsafe { Waker::from_raw(RawWaker::new(Arc::into_raw(Arc::clone(locks)).cast(), &VTABLE)) }
 }
 
@@ -61,7 +61,7 @@ fn a_waker_may_lock_the_same_key_in_clone_wake_and_drop() {
         let guard = locks.try_lock(&7).unwrap();
         let mut waiter = locks.lock(&7);
         assert!(poll_with(&mut waiter, &busybody(&locks)).is_pending()); // clone, drop
-        assert!(poll_with(&mut waiter, &busybody(&locks)).is_pending()); // drop; the queue keeps the equal one that it has
+        assert!(poll_with(&mut waiter, &busybody(&locks)).is_pending()); // drop; the queue keeps its equal waker
         let mut second = locks.lock(&7);
         assert!(poll_with(&mut second, &busybody(&locks)).is_pending());
         drop(guard); // wake
@@ -74,7 +74,7 @@ fn a_waker_may_lock_the_same_key_in_clone_wake_and_drop() {
 }
 
 #[test]
-fn a_waker_that_is_woken_by_a_cancel_may_lock_the_same_key() {
+fn a_waker_woken_by_a_cancellation_may_lock_the_same_key() {
     for fairness in ALL {
         let locks = one_shard(fairness);
         let guard = locks.try_lock(&7).unwrap();
@@ -83,14 +83,14 @@ fn a_waker_that_is_woken_by_a_cancel_may_lock_the_same_key() {
         pending(&mut first);
         assert!(poll_with(&mut second, &busybody(&locks)).is_pending());
         drop(guard); // woken, or handed over: first
-        drop(first); // passes it on: wakes
+        drop(first); // passed on: wake
         drop(ready(&mut second));
         drop(second);
         assert_eq!(locks.len(), 0, "{fairness:?}");
     }
 }
 
-/// Polls its task on the spot when it is woken, as some executors do.
+/// Polls its task immediately when it is woken, as some executors do.
 struct OnTheSpot {
     task: Mutex<Option<Pin<Box<dyn Future<Output = ()> + Send>>>>,
 }
@@ -117,7 +117,7 @@ fn a_waker_may_run_the_woken_task_on_the_spot() {
                 task: Mutex::new(Some(Box::pin(async move {
                     let guard = locks.lock_arc(&7).await;
                     done.lock().unwrap().push(id);
-                    drop(guard); // wakes, and so runs, the next one, inside this one
+                    drop(guard); // wakes the next task, which runs inside this one
                 }))),
             });
             task.wake();
@@ -129,7 +129,7 @@ fn a_waker_may_run_the_woken_task_on_the_spot() {
 }
 
 #[test]
-fn a_future_that_is_polled_with_a_new_waker_forgets_the_old_one() {
+fn a_future_polled_with_a_new_waker_drops_the_old_one() {
     let locks = KeyedMutex::<u64>::new();
     let guard = locks.try_lock(&7).unwrap();
     let mut waiter = locks.lock(&7);
@@ -138,18 +138,18 @@ fn a_future_that_is_polled_with_a_new_waker_forgets_the_old_one() {
     assert!(poll_with(&mut waiter, &old).is_pending());
     assert!(poll_with(&mut waiter, &new).is_pending());
     drop(old);
-    assert_eq!(Arc::strong_count(&old_bell), 1, "the old waker is kept");
+    assert_eq!(Arc::strong_count(&old_bell), 1, "the old waker was kept");
     drop(guard);
     assert_eq!((old_bell.take(), new_bell.take()), (0, 1));
     drop(waiter);
     drop(new);
-    assert_eq!(Arc::strong_count(&new_bell), 1, "the waker is kept after the wait");
+    assert_eq!(Arc::strong_count(&new_bell), 1, "the waker was kept after the wait");
 }
 
 #[test]
-fn a_waker_is_not_cloned_again_while_it_stays_the_same() {
+fn an_equal_waker_is_not_cloned_again() {
     thread_local!(static CLONES: Cell<u32> = const { Cell::new(0) });
-    // A static, because wakers are the same only if their tables are at the same place.
+    // A static, because wakers are equal only if their vtables have the same address.
     static VTABLE: RawWakerVTable = RawWakerVTable::new(
         |data| {
             CLONES.set(CLONES.get() + 1);
@@ -159,7 +159,7 @@ fn a_waker_is_not_cloned_again_while_it_stays_the_same() {
         |_| {},
         |_| {},
     );
-    // SAFETY: the functions use nothing of the data.
+    // SAFETY: the functions do not use the data.
     let waker = unsafe { Waker::from_raw(RawWaker::new(std::ptr::null(), &VTABLE)) };
     let locks = KeyedMutex::<u64>::new();
     let guard = locks.try_lock(&7).unwrap();
@@ -180,7 +180,7 @@ impl Wake for Panics {
 }
 
 #[test]
-fn a_waker_that_panics_leaves_the_table_usable() {
+fn a_panicking_waker_leaves_the_table_usable() {
     for fairness in ALL {
         let locks = one_shard(fairness);
         let guard = locks.try_lock(&7).unwrap();
@@ -199,7 +199,7 @@ fn a_waker_that_panics_leaves_the_table_usable() {
 }
 
 #[test]
-fn a_waker_that_panics_while_its_guard_is_dropped_by_a_panic_does_not_abort() {
+fn a_waker_that_panics_while_a_panic_drops_the_guard_does_not_abort() {
     let locks = KeyedMutex::<u64>::new();
     let mut waiter = locks.lock(&7);
     let outcome = catch_unwind(AssertUnwindSafe(|| {
@@ -212,16 +212,16 @@ fn a_waker_that_panics_while_its_guard_is_dropped_by_a_panic_does_not_abort() {
     assert!(locks.is_empty());
 }
 
-/// A waker whose clone panics.
+/// Creates a waker whose clone panics.
 fn panics_on_clone() -> Waker {
     const VTABLE: RawWakerVTable =
         RawWakerVTable::new(|_| panic!("a waker whose clone panics"), |_| {}, |_| {}, |_| {});
-    // SAFETY: the data is not used.
+    // SAFETY: the functions do not use the data.
     unsafe { Waker::from_raw(RawWaker::new(std::ptr::null(), &VTABLE)) }
 }
 
 #[test]
-fn a_waker_whose_clone_panics_leaves_the_request_as_it_was() {
+fn a_waker_whose_clone_panics_leaves_its_request_unchanged() {
     let locks = KeyedMutex::<u64>::new();
     let guard = locks.try_lock(&7).unwrap();
     let mut waiter = locks.lock(&7);
@@ -237,8 +237,8 @@ fn a_waker_whose_clone_panics_leaves_the_request_as_it_was() {
     assert!(locks.is_empty());
 }
 
-/// A waker whose drop panics, once.
-#[inline(never)] // the leak check knows it by its name
+/// Creates a waker whose drop panics, once.
+#[inline(never)] // the leak check refers to this name
 fn panics_on_drop() -> Waker {
     struct Bomb;
     impl Wake for Bomb {
@@ -265,7 +265,7 @@ fn a_waker_whose_drop_panics_loses_no_lock() {
     assert!(poll_with(&mut waiter, &panics_on_drop()).is_pending());
     let mut head = locks.lock(&7);
     pending(&mut head);
-    // The queue has the last reference now. It is dropped when the waiter moves to another waker, ...
+    // The queue now has the last reference. It is dropped when the waiter is polled with another waker, ...
     assert!(catch_unwind(AssertUnwindSafe(|| drop(poll(&mut waiter)))).is_err());
     assert_eq!(locks.status(&7).unwrap().waiters(), 2);
     // ... or when it gives up.
@@ -295,7 +295,7 @@ fn a_guard_may_be_dropped_by_the_waker_of_another_key() {
     assert!(!locks.is_locked(&8));
 }
 
-/// Two wakers that panic, one when it is woken and one when it is dropped, in one call.
+/// Two wakers panic in one call, one when it is woken and one when it is dropped.
 #[test]
 fn two_wakers_that_panic_in_one_call_do_not_abort() {
     let locks = one_shard(Fairness::Fifo);
@@ -304,17 +304,18 @@ fn two_wakers_that_panic_in_one_call_do_not_abort() {
     assert!(poll_with(&mut first, &panics_on_drop()).is_pending());
     let mut second = locks.lock(&7);
     assert!(poll_with(&mut second, &Waker::from(Arc::new(Panics))).is_pending());
-    drop(guard); // handed to the first, whose waker is used up
-    assert!(catch_unwind(AssertUnwindSafe(|| drop(first))).is_err()); // passed on to the second, whose waker panics
+    drop(guard); // handed to the first waiter, whose waker is consumed
+    assert!(catch_unwind(AssertUnwindSafe(|| drop(first))).is_err()); // passed on to the second waiter, whose waker panics
     drop(ready(&mut second));
     drop(second);
     assert!(locks.is_empty());
 }
 
-/// What a waker panics with may panic, too, when it is dropped: with a second panic nobody is left to take it.
+/// The payload of a waker's panic may itself panic when it is dropped. Of several panics only one can reach the
+/// caller.
 #[test]
-fn wakers_that_panic_with_something_that_panics_do_not_keep_the_others_from_being_woken() {
-    // All of them take no memory, because those that can only be forgotten would be leaks.
+fn panics_with_payloads_that_panic_do_not_prevent_other_wake_ups() {
+    // The payloads are zero-sized, because payloads that can only be forgotten would otherwise be leaks.
     struct Payload;
     impl Drop for Payload {
         fn drop(&mut self) {
@@ -345,10 +346,10 @@ fn wakers_that_panic_with_something_that_panics_do_not_keep_the_others_from_bein
     let mut writer = locks.try_write(&7);
     let readers = [wait(&bad), wait(&bad), wait(&bad), wait(&waker)];
     assert!(panics_with_it(&mut || drop(writer.take())), "the first panic reaches the caller");
-    assert_eq!(bell.take(), 1, "it is woken all the same");
+    assert_eq!(bell.take(), 1, "the last reader was not woken");
     drop(readers.map(ready));
 
-    // And while the thread panics already.
+    // The same while the thread is already panicking.
     let mut writer = locks.try_write(&7);
     let readers = [wait(&bad), wait(&bad), wait(&waker)];
     let panics = panics_with_it(&mut || {
@@ -356,14 +357,15 @@ fn wakers_that_panic_with_something_that_panics_do_not_keep_the_others_from_bein
         std::panic::resume_unwind(Box::new(()));
     });
     assert!(panics);
-    assert_eq!(bell.take(), 1, "it is woken all the same");
+    assert_eq!(bell.take(), 1, "the last reader was not woken");
     drop(readers.map(ready));
     assert!(locks.is_empty());
 }
 
-/// Nor do the waker that is replaced and the one that was cloned in vain, because the clone made way for its own request.
+/// The drop of the replaced waker panics, and so does the drop of its clone. The clone was not needed, because cloning
+/// released the key for the request.
 #[test]
-fn two_wakers_that_panic_when_they_are_dropped_in_one_call_do_not_abort() {
+fn two_wakers_whose_drops_panic_in_one_call_do_not_abort() {
     thread_local!(static HELD: Cell<Option<MutexGuardArc<u64>>> = const { Cell::new(None) });
     static VTABLE: RawWakerVTable = RawWakerVTable::new(
         |data| {
@@ -374,7 +376,7 @@ fn two_wakers_that_panic_when_they_are_dropped_in_one_call_do_not_abort() {
         |_| {},
         |_| std::panic::resume_unwind(Box::new("the drop of a waker")),
     );
-    // SAFETY: the functions use nothing of the data, which only tells the wakers apart.
+    // SAFETY: the functions do not use the data, which only makes the wakers differ.
     let wakers = [1, 2].map(|id| unsafe { Waker::from_raw(RawWaker::new(std::ptr::without_provenance(id), &VTABLE)) });
     let [first, second] = wakers.map(std::mem::ManuallyDrop::new);
     let locks = one_shard(Fairness::Bounded(2));
@@ -383,16 +385,16 @@ fn two_wakers_that_panic_when_they_are_dropped_in_one_call_do_not_abort() {
     pending(&mut head);
     assert!(poll_with(&mut behind, &first).is_pending());
     HELD.set(Some(guard));
-    // The clone opens the key, and the request passes the head.
+    // The clone releases the key, and the request passes the head.
     assert!(catch_unwind(AssertUnwindSafe(|| drop(poll_with(&mut behind, &second)))).is_err());
     drop(behind);
-    assert!(!locks.is_locked(&7), "what it got was released");
+    assert!(!locks.is_locked(&7), "the acquired key was not released");
     drop(ready(&mut head));
     drop(head);
     assert!(locks.is_empty());
 }
 
-/// One that is dropped for good in the call, not one that lives on elsewhere.
+/// The waker that is replaced is dropped for good in the call; no other reference exists.
 #[test]
 fn a_waker_may_lock_the_same_key_when_it_is_replaced() {
     struct Meddles(Locks, Arc<AtomicUsize>);
@@ -412,9 +414,9 @@ fn a_waker_may_lock_the_same_key_when_it_is_replaced() {
         let waker = Waker::from(Arc::new(Meddles(Arc::clone(&locks), Arc::clone(&dropped))));
         assert!(poll_with(&mut waiter, &waker).is_pending());
         drop(waker);
-        assert_eq!(dropped.load(Relaxed), 0, "the queue has it");
+        assert_eq!(dropped.load(Relaxed), 0, "the queue dropped its waker");
         pending(&mut waiter);
-        assert_eq!(dropped.load(Relaxed), 1, "and now another");
+        assert_eq!(dropped.load(Relaxed), 1, "the queue kept the old waker");
         drop((guard, waiter));
         assert!(locks.is_empty());
     }
@@ -428,7 +430,7 @@ fn pages(fairness: Fairness) -> Arc<Pages> {
     Arc::new(KeyedRwLock::builder().shards(1).fairness(fairness).build())
 }
 
-/// A request that waits, and whose waker panics when it is woken.
+/// Polls a request that waits, with a waker that panics when it is woken.
 fn waits_with_a_bad_waker<F: Future + Unpin>(mut request: F) -> F {
     assert!(poll_with(&mut request, &Waker::from(Arc::new(Panics))).is_pending());
     request
@@ -496,7 +498,7 @@ fn a_waker_that_panics_when_an_upgraded_hold_falls_back_loses_no_hold() {
     }
 }
 
-/// The clone of its waker makes way for the upgrade, so that the clone is not needed.
+/// The clone of the waker releases the reader, so that the upgrade succeeds and the clone is not needed.
 #[test]
 fn a_waker_that_panics_when_an_upgrade_succeeds_loses_no_hold() {
     thread_local!(static HELD: Cell<Option<ReadGuardArc<u64>>> = const { Cell::new(None) });
@@ -509,7 +511,7 @@ fn a_waker_that_panics_when_an_upgrade_succeeds_loses_no_hold() {
         |_| {},
         |_| std::panic::resume_unwind(Box::new("the drop of a waker")),
     );
-    // SAFETY: the functions use nothing of the data.
+    // SAFETY: the functions do not use the data.
     let waker = std::mem::ManuallyDrop::new(unsafe { Waker::from_raw(RawWaker::new(std::ptr::null(), &VTABLE)) });
     for fairness in ALL {
         let pages = pages(fairness);

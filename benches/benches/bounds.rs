@@ -1,4 +1,4 @@
-//! What the policy trades: throughput on a hot key against how long somebody waits for it.
+//! The trade-off that a policy makes: throughput on a hot key against the time that callers wait for it.
 //!
 //! `cargo bench --bench bounds`, a minute and a half on two free cores.
 
@@ -24,7 +24,7 @@ fn main() {
             let mut figures = vec![[const { Vec::new() }; 4]; policies.len()];
             for round in 0..ROUNDS {
                 for i in 0..policies.len() {
-                    // Each round begins with another policy, so that the first place is nobody's handicap.
+                    // Each round starts with a different policy, so that no policy is always measured first.
                     let i = (i + round) % policies.len();
                     let table = KeyedMutex::builder().fairness(policies[i]).build();
                     for (series, figure) in figures[i].iter_mut().zip(crowding(&table, threads, section, SPAN)) {

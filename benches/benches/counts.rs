@@ -1,7 +1,7 @@
-//! Instructions and allocations of single operations in steady state, as callgrind and DHAT count them. They do not
-//! depend on what else the machine does: so keylatch's have a budget, `budget.txt`, which `.ci/counts` compares them with.
+//! Instructions and allocations of single operations in steady state, as counted by callgrind and DHAT. They do not
+//! depend on the load of the machine: so keylatch's have a budget, `budget.txt`, which `.ci/counts` checks.
 
-#![allow(clippy::unit_arg)] // in what gungraun's macros make
+#![allow(clippy::unit_arg)] // in the expansion of gungraun's macros
 
 use std::hint::black_box;
 use std::mem;
@@ -85,7 +85,7 @@ fn cancel_u64<L: Locks<u64>>(locks: &L) {
     }
 }
 
-// A key is locked, waited for, released, and got by the waiter.
+// A key is locked, waited for, released, and acquired by the waiter.
 #[library_benchmark]
 #[bench::keylatch(waited(KeyedMutex::<u64>::new(), &HOT))]
 #[bench::lockable(waited(LockPool::<u64>::new(), &HOT))]
@@ -150,7 +150,7 @@ fn striped_write_many(striped: &Striped<u64>) {
 
 static LATCH: Latch = Latch::new();
 
-/// Somebody has waited.
+/// A latch that has had a waiter.
 fn waited_for(latch: &'static Latch) -> &'static Latch {
     let _guard = latch.try_write();
     drop(poll(pin!(latch.write())));
@@ -161,18 +161,18 @@ fn stripes() -> &'static Striped<u64> {
     Box::leak(Box::new(Striped::new(1024)))
 }
 
-/// A table with an observer, which must cost nothing where nobody waits.
+/// A table with an observer, which must cost nothing where no call waits.
 fn observed() -> KeyedMutex<u64> {
     KeyedMutex::builder().on_wait(|event| _ = black_box(event.id())).build()
 }
 
-/// A table whose first operation, which allocates, is over. It is leaked, because its end is not to be counted.
+/// A table after its first operation, which allocates. It is leaked, so that its drop is not counted.
 fn warm<Q: ?Sized, L: Locks<Q>>(locks: L, key: &Q) -> &'static L {
     drop(locks.lock_blocking(key));
     Box::leak(Box::new(locks))
 }
 
-/// The same, and somebody has waited, too.
+/// The same table after it has had a waiter.
 fn waited<Q: ?Sized, L: Locks<Q>>(locks: L, key: &Q) -> &'static L {
     let locks = warm(locks, key);
     let _guard = locks.try_lock(key);
@@ -182,7 +182,7 @@ fn waited<Q: ?Sized, L: Locks<Q>>(locks: L, key: &Q) -> &'static L {
     locks
 }
 
-/// The same with the key held for ever.
+/// The same table with the key held for ever.
 fn held<Q: ?Sized, L: Locks<Q>>(locks: L, key: &Q) -> &'static L {
     let locks = waited(locks, key);
     mem::forget(locks.lock_blocking(key));

@@ -1,12 +1,12 @@
-//! How the time for each of many waiters of one key grows with their number: not at all, if all is well. And what each of many costs
-//! a detector of deadlocks.
+//! How the time per waiter grows with the number of waiters of one key: ideally not at all. Also the cost per party
+//! for a deadlock detector.
 //!
 //! - `cargo bench --bench growth`: nanoseconds for each waiter, and the ratio of the largest crowd to the smallest.
 //! - `cargo bench --bench growth -- cancel`: the rows whose names contain `cancel`.
-//! - `cargo bench --bench growth -- --check`: fails if a ratio is larger than [`LIMIT`], or cannot be told.
+//! - `cargo bench --bench growth -- --check`: fails if a ratio is larger than [`LIMIT`], or cannot be determined.
 //!
-//! A figure is the best of some rounds, so that what else the machine does matters little. After a crowd that took longer than
-//! [`ENOUGH`] no larger one is tried.
+//! A figure is the best of some rounds, so that the load of the machine matters little. After a crowd that took
+//! longer than [`ENOUGH`] no larger one is tried.
 
 #![allow(unsafe_code)]
 
@@ -30,12 +30,13 @@ const CROWDS: [usize; 3] = [1_000, 4_000, 16_000];
 const POLICIES: [Fairness; 5] =
     [Fairness::Adaptive, Fairness::Fifo, Fairness::Bounded(0), Fairness::Bounded(16), Fairness::Barging];
 
-/// What caches do is less: 16,000 waits for a key each, with no detector, cost 2.2 times as much each as 1,000 here.
+/// Caches alone cause less: 16,000 waits for a key each, without a detector, cost 2.2 times as much per wait as 1,000
+/// here.
 const LIMIT: f64 = 3.0;
 
 const ENOUGH: Duration = Duration::from_secs(5);
 
-/// There is another round while those of a crowd took less than this in all, up to [`ROUNDS`].
+/// Another round is started if those of a crowd have taken less than this in total, up to [`ROUNDS`].
 const SPAN: Duration = Duration::from_millis(300);
 
 const ROUNDS: usize = 9;
@@ -105,21 +106,21 @@ wants! {
 use Want::{Lock, Permit, Read, Upgradable, Write};
 
 thread_local! {
-    /// Who has been woken, in that order.
+    /// The numbers of the woken waiters, in the order of their wake-ups.
     static WOKEN: RefCell<VecDeque<usize>> = const { RefCell::new(VecDeque::new()) };
 }
 
-/// Puts a waiter's number into [`WOKEN`].
+/// Creates a waker that appends a waiter's number to [`WOKEN`].
 fn waker(number: usize) -> Waker {
     static VTABLE: RawWakerVTable = RawWakerVTable::new(|data| RawWaker::new(data, &VTABLE), wake, wake, |_| {});
     fn wake(data: *const ()) {
         WOKEN.with_borrow_mut(|woken| woken.push_back(data.addr()));
     }
-    // SAFETY: the data is a number, so there is nothing that could live too short; and the functions may be called anywhere.
+    // SAFETY: the data is a number and not a reference to anything, and the functions may be called from any thread.
     unsafe { Waker::from_raw(RawWaker::new(std::ptr::without_provenance(number), &VTABLE)) }
 }
 
-/// Those who wait for one key, in order of arrival.
+/// The waiters of one key, in order of arrival.
 struct Crowd<'t>(Vec<Option<Request<'t>>>);
 
 impl<'t> Crowd<'t> {
@@ -128,7 +129,7 @@ impl<'t> Crowd<'t> {
         Crowd(wants.iter().map(|&want| Some(Request::new(tables, want))).collect())
     }
 
-    /// All ask. Most of them wait, but some policies let some of them in.
+    /// Polls all requests for the first time. Most of them wait, but some policies admit some of them.
     fn enter(&mut self) -> Vec<Hold<'t>> {
         (0..self.0.len()).filter_map(|number| self.look(number)).collect()
     }
@@ -139,8 +140,8 @@ impl<'t> Crowd<'t> {
         Some(hold)
     }
 
-    /// Those who have been woken come in, and stay.
-    fn come(&mut self) -> Vec<Hold<'t>> {
+    /// Polls the woken waiters. Returns their holds.
+    fn poll_woken(&mut self) -> Vec<Hold<'t>> {
         let mut holds = Vec::new();
         while let Some(number) = WOKEN.with_borrow_mut(VecDeque::pop_front) {
             holds.extend(self.look(number));
@@ -148,18 +149,18 @@ impl<'t> Crowd<'t> {
         holds
     }
 
-    /// All get in, and leave at once.
+    /// Lets all waiters acquire the key, and releases each hold at once.
     fn pass(&mut self) {
         while let Some(number) = WOKEN.with_borrow_mut(VecDeque::pop_front) {
             drop(self.look(number));
         }
-        assert!(self.0.iter().all(Option::is_none), "somebody was not woken");
+        assert!(self.0.iter().all(Option::is_none), "a waiter was not woken");
     }
 
-    /// All get in, and leave when nobody else comes.
+    /// Lets all waiters acquire the key, and releases the holds when no other waiter is admitted.
     fn pass_together(&mut self) {
-        while !self.come().is_empty() {}
-        assert!(self.0.iter().all(Option::is_none), "somebody was not woken");
+        while !self.poll_woken().is_empty() {}
+        assert!(self.0.iter().all(Option::is_none), "a waiter was not woken");
     }
 }
 
@@ -169,22 +170,23 @@ fn timed(f: impl FnOnce()) -> Duration {
     start.elapsed()
 }
 
-/// What a crowd does, beside whoever holds the key.
+/// The action of a crowd, while the key is held.
 #[derive(Clone, Copy)]
 enum Act {
-    /// All ask for the key.
+    /// All request the key.
     Enter,
-    /// The holders leave, and all get in, one after another.
+    /// The holders leave, and all waiters acquire the key one after another.
     Release,
-    /// The holders leave, and all get in, and stay as long as others come.
+    /// The holders leave, and all waiters acquire the key and keep it as long as others are admitted.
     ReleaseTogether,
     CancelFromTheFront,
     CancelFromTheBack,
-    /// The holder, a writer, becomes an upgradable reader beside whoever gets in, and a writer again when they have left.
+    /// The holder, a writer, downgrades to an upgradable reader beside the admitted readers, and upgrades again when
+    /// they have left.
     Upgrade,
-    /// The holder, a writer, and then each waiting one leaves when another reader has come.
+    /// The holder, a writer, and then each waiting writer leaves after another reader has arrived.
     ReleaseToLateReaders,
-    /// An upgradable reader asks for an upgrade and gives up, as often as there are waiters.
+    /// An upgradable reader requests an upgrade and gives up, once for each waiter.
     UpgradeGivenUp,
 }
 
@@ -222,9 +224,9 @@ impl Act {
             want => want,
         };
         let mut holders = Crowd::new(tables, &vec![holder; if holder == Permit { n } else { 1 }]).enter();
-        let mut in_already = Vec::new();
-        let enter = timed(|| in_already = crowd.enter());
-        assert!(in_already.is_empty(), "they wait");
+        let mut admitted = Vec::new();
+        let enter = timed(|| admitted = crowd.enter());
+        assert!(admitted.is_empty(), "a request did not wait");
         match self {
             Enter => enter,
             Release => timed(|| {
@@ -237,7 +239,7 @@ impl Act {
             }),
             CancelFromTheFront => timed(|| crowd.0.iter_mut().for_each(|waiter| *waiter = None)),
             CancelFromTheBack => timed(|| crowd.0.iter_mut().rev().for_each(|waiter| *waiter = None)),
-            Upgrade | UpgradeGivenUp | ReleaseToLateReaders => unreachable!("they have returned"),
+            Upgrade | UpgradeGivenUp | ReleaseToLateReaders => unreachable!("handled above"),
         }
     }
 }
@@ -260,33 +262,33 @@ fn release_to_late_readers<'t>(tables: &'t Tables, crowd: &mut Crowd<'t>) -> Dur
 }
 
 fn upgrade(tables: &Tables, crowd: &mut Crowd<'_>) -> Duration {
-    let guard = tables.rwlock.try_write(&KEY).expect("it is free");
+    let guard = tables.rwlock.try_write(&KEY).expect("the key is free");
     crowd.enter();
     timed(|| {
         let mut guard = guard.downgrade_to_upgradable();
-        let readers = crowd.come();
+        let readers = crowd.poll_woken();
         let mut upgrade = std::pin::pin!(guard.upgrade_mut());
         let early = poll(upgrade.as_mut());
         drop(readers);
-        assert!(early.is_ready() || poll(upgrade).is_ready(), "it is alone");
+        assert!(early.is_ready() || poll(upgrade).is_ready(), "no reader is left");
     })
 }
 
 fn upgrade_given_up(tables: &Tables, crowd: &mut Crowd<'_>) -> Duration {
-    let mut guard = tables.rwlock.try_upgradable_read(&KEY).expect("it is free");
-    let _reader = tables.rwlock.try_read(&KEY).expect("they go together");
+    let mut guard = tables.rwlock.try_upgradable_read(&KEY).expect("the key is free");
+    let _reader = tables.rwlock.try_read(&KEY).expect("readers are compatible");
     let _in_already = crowd.enter();
     timed(|| {
         for _ in 0..crowd.0.len() {
-            assert!(poll(std::pin::pin!(guard.upgrade_mut())).is_pending(), "there is a reader");
+            assert!(poll(std::pin::pin!(guard.upgrade_mut())).is_pending(), "a reader holds the key");
         }
     })
 }
 
-/// A crowd of so many.
+/// Builds a crowd of this size.
 type Wants = fn(usize) -> Vec<Want>;
 
-/// So many in all, and who comes last.
+/// A crowd of `n` in total, whose last members are `last`.
 fn and(want: Want, n: usize, last: &[Want]) -> Vec<Want> {
     let mut wants = vec![want; n - last.len()];
     wants.extend(last);
@@ -329,7 +331,7 @@ const SCENARIOS: [(&str, Wants, &[Act]); 9] = [
     ),
 ];
 
-/// Nanoseconds for each of a crowd, in the best round. And whether a round took longer than enough.
+/// Nanoseconds per member of a crowd, in the best round, and whether a round took too long.
 fn measure(n: usize, run: impl Fn() -> Duration) -> (f64, bool) {
     let mut best = Duration::MAX;
     let start = Instant::now();
@@ -343,7 +345,7 @@ fn measure(n: usize, run: impl Fn() -> Duration) -> (f64, bool) {
 }
 
 fn main() -> ExitCode {
-    // From now on glibc keeps what is freed, instead of asking for it anew, page by page, for each crowd.
+    // Makes glibc keep freed memory from now on, instead of requesting it again, page by page, for each crowd.
     drop(black_box(vec![1_u8; 16 << 20]));
     let mut check = false;
     let mut filter = String::new();

@@ -1,6 +1,6 @@
-//! Latches and stripes, beside other locks that are alone, arrays of them, and a table.
+//! Latches and stripes, compared with other single locks, arrays of them, and a table.
 //!
-//! `cargo bench --bench latch`, half a minute on two free cores. A ratio is the median of those in each round.
+//! `cargo bench --bench latch`, half a minute on two free cores. A ratio is the median of the ratios of all rounds.
 
 use std::hash::BuildHasher;
 use std::hint::black_box;
@@ -18,7 +18,7 @@ const ROUNDS: usize = 13;
 const SPAN: Duration = Duration::from_millis(30);
 const STRIPES: usize = 1024;
 
-/// One lock that is free, by one thread.
+/// One free lock, used by one thread.
 macro_rules! alone {
     ($new:expr, $lock:ident => $cycle:expr) => {
         || {
@@ -82,7 +82,7 @@ fn polled() -> Vec<Case> {
     ]
 }
 
-/// What people write by hand.
+/// An array of locks as it is commonly written by hand.
 struct ByHand {
     locks: Box<[parking_lot::RwLock<()>]>,
     hasher: DefaultHashBuilder,
@@ -99,7 +99,7 @@ impl ByHand {
     }
 }
 
-/// Keys at random, by so many threads, which hardly meet.
+/// Random keys, used by `threads` threads that hardly contend.
 fn many_keys(threads: usize) -> Vec<Case> {
     fn run(threads: usize, work: impl Fn(u64) + Sync) -> f64 {
         let shares = together(threads, SPAN, |thread| {
@@ -133,7 +133,7 @@ fn many_keys(threads: usize) -> Vec<Case> {
     ]
 }
 
-/// One lock that several threads want all the time.
+/// One lock that several threads use all the time.
 fn hot(threads: usize) -> Vec<Case> {
     fn run(threads: usize, work: impl Fn() + Sync) -> f64 {
         together(threads, SPAN, |_| {

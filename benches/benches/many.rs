@@ -1,6 +1,6 @@
-//! Several keys at once, and holds that a detector knows of: beside single calls, and beside lockmap's batch.
+//! Several keys at once, and holds that a detector tracks: compared with single calls and with lockmap's batch.
 //!
-//! `cargo bench --bench many`, half a minute on two free cores. A ratio is the median of those in each round.
+//! `cargo bench --bench many`, half a minute on two free cores. A ratio is the median of the ratios of all rounds.
 
 use std::collections::BTreeSet;
 use std::hint::black_box;
@@ -20,7 +20,7 @@ use rand::{RngExt, SeedableRng};
 const ROUNDS: usize = 13;
 const SPAN: Duration = Duration::from_millis(30);
 
-/// So many keys, all free, acquired and released by one caller.
+/// `count` keys, all free, acquired and released by one caller.
 fn free(count: usize) -> Vec<Case> {
     let keys: Arc<[u64]> = (0..count as u64).map(|key| key.wrapping_mul(0x9e37_79b9_7f4a_7c15)).collect();
     let of = |work: fn(&KeyedMutex<u64>, &[u64])| {
@@ -69,7 +69,7 @@ fn singles(locks: &KeyedMutex<u64>, keys: &[u64]) {
 fn polled_singles(locks: &KeyedMutex<u64>, keys: &[u64]) {
     let lock = |key| match poll(pin!(locks.lock(key))) {
         std::task::Poll::Ready(guard) => guard,
-        std::task::Poll::Pending => unreachable!("nobody else has the key"),
+        std::task::Poll::Pending => unreachable!("the key is free"),
     };
     if let [key] = keys {
         return drop(lock(key));
@@ -77,7 +77,7 @@ fn polled_singles(locks: &KeyedMutex<u64>, keys: &[u64]) {
     drop(keys.iter().map(lock).collect::<Vec<_>>());
 }
 
-/// Two threads that need two of a thousand keys each, at random.
+/// Two threads that each need two of a thousand keys, chosen at random.
 fn meeting() -> Vec<Case> {
     fn run(work: impl Fn([u64; 2]) + Sync) -> f64 {
         let shares = together(2, SPAN, |thread| {
@@ -111,7 +111,7 @@ fn meeting() -> Vec<Case> {
     ]
 }
 
-/// A key that is free, acquired and released by a party.
+/// A free key, acquired and released by a party.
 fn tracked() -> Vec<Case> {
     vec![
         case("plain", &[], || {

@@ -1,7 +1,8 @@
 //! A map of values under keyed locks beside other shared maps and caches.
 //!
-//! `cargo bench --bench map`, two minutes on two free cores; `-- read` runs the scenarios whose names contain `read`. A ratio is the
-//! median of those in each round. The goals are keylatch's; whether they are met is printed, and nothing more.
+//! `cargo bench --bench map`, two minutes on two free cores; `-- read` runs the scenarios whose names contain `read`.
+//! A ratio is the median of the ratios of all rounds. The goals are keylatch's; the output says whether they are met,
+//! and nothing depends on it.
 
 use std::hint::black_box;
 use std::num::NonZeroUsize;
@@ -25,7 +26,7 @@ static HEAP: Counted = Counted;
 const ROUNDS: usize = 13;
 const SPAN: Duration = Duration::from_millis(20);
 
-/// What takes part: the first is the one that has goals.
+/// The candidates. The goals apply to the first.
 const CANDIDATES: [(&str, Make); 8] = [
     ("keylatch", make::<keylatch::LockMap<u64, u64>>),
     ("lockmap", make::<lockmap::LockMap<u64, u64>>),
@@ -41,12 +42,12 @@ fn make<M: Values>() -> Box<dyn Map> {
     Box::new(M::empty())
 }
 
-/// What is measured of all candidates, and the most that keylatch's time may be of another's.
+/// A measurement of all candidates, and the goals: upper bounds of keylatch's time relative to that of others.
 struct Scenario {
     name: &'static str,
     act: Act,
     threads: usize,
-    /// Whether all the keys that are asked for have values.
+    /// Whether all requested keys have values.
     filled: bool,
     keys: Keys,
     goals: &'static [(&'static str, f64)],
@@ -54,11 +55,11 @@ struct Scenario {
 
 #[derive(Clone, Copy)]
 enum Keys {
-    /// All threads ask for the same one.
+    /// One key for all threads.
     Hot,
-    /// Of ten thousand, by a Zipf distribution of 0.99.
+    /// Ten thousand keys, by a Zipf distribution with exponent 0.99.
     Zipf,
-    /// Each thread has some of its own.
+    /// Separate keys for each thread.
     Own,
 }
 
@@ -75,9 +76,9 @@ impl Keys {
     }
 }
 
-/// So many keys out of `0..keys`. Neighbours in rank are no neighbours in number.
+/// A list of keys out of `0..keys`. Keys of neighbouring ranks are not neighbouring numbers.
 fn zipf(keys: u64, skew: f64, length: usize, seed: u64) -> Vec<u64> {
-    let zipf = Zipf::new(keys as f64, skew).expect("the arguments make sense");
+    let zipf = Zipf::new(keys as f64, skew).expect("the arguments are in range");
     let mut random = SmallRng::seed_from_u64(seed);
     (0..length).map(|_| zipf.sample(&mut random) as u64 * 7_919 % keys).collect()
 }
@@ -114,7 +115,7 @@ const SCENARIOS: [Scenario; 17] = [
 ];
 
 impl Scenario {
-    /// Nanoseconds of an operation, of all threads together.
+    /// Nanoseconds per operation, of all threads together.
     fn run(&self, map: &dyn Map, lists: &[Vec<u64>]) -> f64 {
         if self.filled {
             match self.keys {
@@ -142,12 +143,12 @@ impl Scenario {
     }
 }
 
-/// A figure of every candidate in every round.
+/// Measures every candidate in every round.
 fn rounds(candidates: usize, rounds: usize, mut run: impl FnMut(usize) -> f64) -> Vec<Vec<f64>> {
     let mut figures = vec![Vec::new(); candidates];
     for round in 0..rounds {
         for i in 0..candidates {
-            // Each round begins with another candidate, so that the first place is nobody's handicap.
+            // Each round starts with a different candidate, so that none is always measured first.
             let i = (i + round) % candidates;
             figures[i].push(run(i));
         }
@@ -155,7 +156,7 @@ fn rounds(candidates: usize, rounds: usize, mut run: impl FnMut(usize) -> f64) -
     figures
 }
 
-/// The first candidate beside each, and whether it keeps to a goal.
+/// Prints the first candidate compared with each, and whether it meets a goal.
 fn print(scenario: &str, names: &[&str], figures: &[Vec<f64>], goals: &[(&str, f64)]) {
     for (name, own) in names.iter().zip(figures) {
         let ratios: Vec<_> = figures[0].iter().zip(own).map(|(first, own)| first / own).collect();
@@ -174,7 +175,7 @@ fn print(scenario: &str, names: &[&str], figures: &[Vec<f64>], goals: &[(&str, f
     }
 }
 
-/// Bytes of the heap for each of a million values.
+/// Heap bytes per value, for a million values.
 fn bytes(map: &dyn Map) -> f64 {
     const VALUES: u64 = 1_000_000;
     let growth = Growth::start();
@@ -187,14 +188,14 @@ const CACHES: [(&str, MakeCache); 6] = [
     ("keylatch, one shard", |most| Box::new(Bounded(keylatch::LockMap::builder().max_values(most).shards(1).build()))),
     ("moka", |most| Box::new(BoundedMoka::of(most))),
     ("lockable LRU", |most| {
-        let most = NonZeroUsize::new(most).expect("a cache has room for something");
+        let most = NonZeroUsize::new(most).expect("the capacity is not zero");
         Box::new(BoundedLockable(Arc::new(LockableLruCache::new()), most))
     }),
     ("lockmap LRU", |most| Box::new(BoundedLockmap(lockmap::LruLockMap::new(most)))),
     ("lockmap LRU, one shard", |most| Box::new(BoundedLockmap(lockmap::LruLockMap::with_options(most, 0, 1)))),
 ];
 
-/// What is asked for one after the other, of how many keys, beside how much room.
+/// Sequences of requested keys, each with a name and the capacity of the caches.
 fn traces() -> Vec<(String, Vec<u64>, usize)> {
     const KEYS: u64 = 100_000;
     const LENGTH: usize = 1_000_000;
@@ -202,7 +203,8 @@ fn traces() -> Vec<(String, Vec<u64>, usize)> {
     for skew in [0.7, 0.99] {
         for (part, room) in [("1 %", 1_000), ("10 %", 10_000)] {
             let plain = zipf(KEYS, skew, LENGTH, 1);
-            // After every ten thousand others, as many keys as there is room for, that nobody asks for again.
+            // After every ten thousand requests, a scan of as many keys as the cache has room for, none of which is
+            // requested again.
             let mut scan = KEYS..;
             let scanned = plain
                 .chunks(10_000)

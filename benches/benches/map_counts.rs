@@ -1,7 +1,7 @@
-//! As the bench `counts`, for maps. A program of its own, because what one program calls is inlined here and not there as it calls
-//! more of it: so the budgets of locks and of maps do not move each other.
+//! Like the bench `counts`, for maps. A separate program, because inlining depends on all calls in a program: this
+//! way the budgets of locks and of maps do not affect each other.
 
-#![allow(clippy::unit_arg)] // in what gungraun's macros make
+#![allow(clippy::unit_arg)] // in the expansion of gungraun's macros
 
 use std::hint::black_box;
 use std::pin::pin;
@@ -16,8 +16,8 @@ use keylatch::LockMap;
 use keylatch_benches::candidates::{HOT, poll};
 use keylatch_benches::maps::Values;
 
-/// With a hasher that is the same in every run: else, by chance, another key shares the seven bits of a hash that a table compares first,
-/// and there is one key more to compare.
+/// With a hasher that is the same in every run: otherwise another key may by chance share the seven bits of a hash
+/// that a table compares first, which adds a comparison of keys.
 type Map = LockMap<u64, u64, FixedState>;
 
 #[library_benchmark]
@@ -84,7 +84,7 @@ fn map_write_poll(map: &Map) {
     }
 }
 
-// Over another value.
+// Overwrites another value.
 #[library_benchmark]
 #[bench::keylatch(valued::<Map>())]
 #[bench::lockmap(valued::<lockmap::LockMap<u64, u64>>())]
@@ -117,26 +117,26 @@ fn map_get_or_insert<M: Values>(map: &M) {
     black_box(map.get_or_insert_with(black_box(&HOT), || 1));
 }
 
-/// A map where one key has a value.
+/// A map in which one key has a value.
 fn valued<M: Values>() -> &'static M {
     ready(|map: &M| {
         map.insert(&HOT, 1);
-        // The first use is noted.
+        // The first use of a value sets a mark.
         map.get(&HOT);
     })
 }
 
-/// A map where many have.
+/// A map in which many keys have values.
 fn one_of_many<M: Values>() -> &'static M {
     ready(|map: &M| {
         (1_000..3_000).for_each(|key| map.insert(&key, 1));
         map.insert(&HOT, 1);
-        // The first use is noted.
+        // The first use of a value sets a mark.
         map.get(&HOT);
     })
 }
 
-/// A map that had one.
+/// A map that had a value.
 fn empty<M: Values>() -> &'static M {
     ready(|map: &M| {
         map.insert(&HOT, 1);
@@ -144,7 +144,7 @@ fn empty<M: Values>() -> &'static M {
     })
 }
 
-/// A map of which somebody has made use. It is leaked, because its end is not to be counted.
+/// A map that has been used. It is leaked, so that its drop is not counted.
 fn ready<M: Values>(make_use: impl Fn(&M)) -> &'static M {
     let map = M::empty();
     make_use(&map);

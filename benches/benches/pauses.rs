@@ -1,7 +1,8 @@
-//! How long one call with much work in a big map keeps others waiting: the time that a read of an unrelated key takes meanwhile.
+//! How long one call with much work in a big map delays other calls: the time of a read of an unrelated key during
+//! that call.
 //!
-//! `cargo bench --bench pauses`, a minute on two free cores. In the first row the other thread sleeps: it shows what the machine itself
-//! adds. `cargo test` runs every case once, with a small map.
+//! `cargo bench --bench pauses`, a minute on two free cores. In the first row the other thread sleeps: it shows the
+//! delays of the machine itself. `cargo test` runs every case once, with a small map.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -10,7 +11,7 @@ use keylatch::LockMap;
 
 type Map = LockMap<u64, u64>;
 
-/// The work of one thread while another one reads.
+/// The work of one thread while another thread reads.
 struct Case {
     what: &'static str,
     is_bounded: bool,
@@ -58,7 +59,7 @@ const CASES: [Case; 5] = [
 fn main() {
     let is_full = std::env::args().any(|word| word == "--bench");
     let (n, rounds) = if is_full { (1_000_000, 5) } else { (1_000, 1) };
-    println!("A read of another key, in µs, in a map of {n} values, while somebody does this:\n");
+    println!("A read of another key, in µs, in a map of {n} values, while another thread does this:\n");
     println!("| what | shards | reads | p99.9 | p99.99 | longest |\n| --- | ---: | ---: | ---: | ---: | ---: |");
     for case in &CASES {
         for shards in [1, 64] {
@@ -74,7 +75,7 @@ fn main() {
     }
 }
 
-/// How long each read took, in nanoseconds.
+/// The duration of each read, in nanoseconds.
 fn waits(case: &Case, shards: usize, n: u64) -> Vec<u64> {
     let builder = LockMap::builder().shards(shards);
     let map: Map = if case.is_bounded { builder.max_values(n as usize).build() } else { builder.build() };

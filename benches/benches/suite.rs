@@ -1,19 +1,19 @@
-//! Every candidate in every scenario, and how keylatch does beside the best keyed peers.
+//! Every candidate in every scenario, and keylatch compared with the best keyed peers.
 //!
-//! On a busy machine a figure drifts by tens of per cent within minutes; a ratio of figures that were taken one after
-//! the other does not. So each round measures every case once, a ratio is that of two cases in the same round, and the
-//! table has the medians. A goal that is missed is told in the table, and fails nothing.
+//! On a busy machine a figure drifts by tens of per cent within minutes; a ratio of figures that were taken one right after
+//! the other does not. So each round measures every case once, a ratio compares two cases of the same round, and the table
+//! shows the medians. A missed goal is marked in the table and is no failure.
 //!
-//! - `cargo bench --bench suite`: all of it, in some ten minutes on two free cores. The results are also written to
+//! - `cargo bench --bench suite`: everything, in some ten minutes on two free cores. The results are also written to
 //!   `results/suite.csv`.
 //! - `cargo bench --bench suite -- hot`: the scenarios whose names contain `hot`; nothing is written.
-//! - `cargo bench --bench suite -- "one core"`: those where all threads are on one core. The other conditions are
-//!   `"busy cores"`, where each core has a thread that never waits, and `"slow wake"`, where a woken thread sleeps
+//! - `cargo bench --bench suite -- "one core"`: those where all threads share one core. The other conditions are
+//!   `"busy cores"`, where each core also has a thread that never waits, and `"slow wake"`, where a woken thread sleeps
 //!   another 30 µs.
-//! - `cargo bench --bench suite -- --rounds 1 --span 5`: a glance, with so many rounds, and milliseconds for a
-//!   case.
+//! - `cargo bench --bench suite -- --rounds 1 --span 5`: a quick look, with this number of rounds, and of milliseconds for
+//!   each case.
 //!
-//! On some processors a spin hint takes a tenth of the time that it takes on others. To see what that does to keylatch,
+//! On some processors a spin hint takes a tenth of the time that it takes on others. To see the effect on keylatch,
 //! this builds it with an empty iteration instead:
 //!
 //! `RUSTFLAGS="--cfg keylatch_short_pause" CARGO_TARGET_DIR=target/short-pause cargo bench --bench suite -- hot`
@@ -32,7 +32,7 @@ use keylatch_benches::system;
 #[global_allocator]
 static HEAP: Counted = Counted;
 
-/// No new round is begun after this time.
+/// No new round is started after this time.
 const LIMIT: Duration = Duration::from_secs(14 * 60);
 
 struct Options {
@@ -41,7 +41,7 @@ struct Options {
     span: Duration,
 }
 
-/// What each round has measured: of each case, a list for each measure.
+/// The figures of all rounds: for each case and measure a list.
 type Table = Vec<Vec<Vec<f64>>>;
 
 fn main() {
@@ -87,7 +87,7 @@ fn main() {
     }
 }
 
-/// On what this runs, and what decides how a lock had best wait there.
+/// Describes the machine, and the properties of it that determine how a lock should best wait.
 fn machine() -> String {
     let pause = if cfg!(keylatch_short_pause) { " keylatch was built with a short pause in its place." } else { "" };
     format!("{}. A spin hint takes {:.1} ns.{pause} {}", system::machine(), *PAUSE, conditions::wakes())
@@ -97,11 +97,11 @@ fn options() -> Options {
     let mut options = Options { filter: String::new(), rounds: 13, span: Duration::from_millis(60) };
     let mut args = env::args().skip(1);
     while let Some(arg) = args.next() {
-        let mut number = || args.next().and_then(|n| n.parse().ok()).unwrap_or_else(|| panic!("{arg} wants a number"));
+        let mut number = || args.next().and_then(|n| n.parse().ok()).unwrap_or_else(|| panic!("{arg} needs a number"));
         match arg.as_str() {
             "--rounds" => options.rounds = number(),
             "--span" => options.span = Duration::from_millis(number() as u64),
-            // What cargo adds.
+            // Added by cargo.
             "--bench" => {}
             _ => options.filter = arg,
         }
@@ -111,7 +111,7 @@ fn options() -> Options {
 
 fn measure(Scenario { cases, .. }: &Scenario, round: usize, span: Duration, table: &mut Table) {
     for i in 0..cases.len() {
-        // Each round begins with another case, so that the first place is nobody's handicap.
+        // Each round starts with a different case, so that no case is always measured first.
         let i = (i + round) % cases.len();
         if let Ok(run) = &cases[i].run {
             for (figures, figure) in table[i].iter_mut().zip(run(span)) {
@@ -122,7 +122,7 @@ fn measure(Scenario { cases, .. }: &Scenario, round: usize, span: Duration, tabl
 }
 
 fn rows(scenario: &Scenario, table: &Table) -> Vec<Row> {
-    let subject = scenario.cases.iter().position(|case| case.name == scenario.subject).expect("it takes part");
+    let subject = scenario.cases.iter().position(|case| case.name == scenario.subject).expect("the subject takes part");
     let mut rows = Vec::new();
     for (i, measure) in scenario.measures.iter().enumerate() {
         for (Case { name, run }, figures) in scenario.cases.iter().zip(table) {

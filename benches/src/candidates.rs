@@ -1,4 +1,4 @@
-//! Who takes part.
+//! The candidates.
 
 use std::future::Pending;
 use std::hash::Hash;
@@ -15,14 +15,14 @@ pub use crate::dash_map::TokioDashMap;
 pub use crate::references::{BareTable, Stripes};
 pub use crate::std_map::StdMap;
 
-/// The key where there is one.
+/// The key in scenarios with a single key.
 pub const HOT: u64 = 7;
 
-/// The same as `&str`, of 40 bytes.
+/// The corresponding `&str` key, of 40 bytes.
 pub const HOT_STR: &str = "tenant-000042/customer-000815/invoice-07";
 const _: () = assert!(HOT_STR.len() == 40);
 
-/// A borrowed key, as all candidates together ask for it.
+/// A borrowed key, with the traits that all candidates together require.
 pub trait Key:
     Eq + Hash + Sync + ToOwned<Owned: Eq + Hash + Clone + Send + Sync + 'static> + ToKey<<Self as ToOwned>::Owned> + 'static
 {
@@ -31,46 +31,46 @@ pub trait Key:
 impl Key for u64 {}
 impl Key for str {}
 
-/// What a scenario may ask of a candidate.
+/// A feature that a scenario may require of a candidate.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Need {
     /// Threads that wait for a key.
     Block,
-    /// Tasks that do.
+    /// Tasks that wait for a key.
     Async,
     Try,
-    /// That a request may find its key held.
+    /// Requests that find their key held.
     Contention,
-    /// More keys than one.
+    /// More than one key.
     Keys,
-    /// Very many of them held at once.
+    /// Very many keys held at once.
     ManyHeld,
 }
 
 /// A keyed lock. Its user has a borrowed key, and wants a guard.
 pub trait Locks<Q: ?Sized>: Send + Sync + 'static {
-    /// What it cannot do, each with the reason in a word or two.
+    /// The features that it lacks, each with the reason in a word or two.
     const LACKS: &'static [(Need, &'static str)] = &[];
 
     fn lock_blocking(&self, key: &Q) -> impl Sized;
 
-    /// `None` also where there is no such call.
+    /// Returns `None` also if there is no such call.
     fn try_lock(&self, _: &Q) -> Option<impl Sized> {
         None::<()>
     }
 
-    /// `None` if it is for threads only.
+    /// Returns `None` if the lock is for threads only.
     fn lock(&self, _: &Q) -> Option<impl Future<Output = impl Send> + Send> {
         None::<Pending<()>>
     }
 
-    /// How many keys have an entry, if it tells.
+    /// Returns the number of keys with an entry, if the lock reports it.
     fn entries(&self) -> Option<usize> {
         None
     }
 }
 
-/// Polls a future, with nobody to wake.
+/// Polls a future with a waker that does nothing.
 pub fn poll<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
     future.poll(&mut Context::from_waker(Waker::noop()))
 }
@@ -93,18 +93,18 @@ impl<Q: ?Sized + Key> Locks<Q> for KeyedMutex<Q::Owned> {
     }
 }
 
-/// A table that keeps the memory of old keys, so that a new key needs none.
+/// Creates a table that keeps the memory of old keys, so that a new key needs no allocation.
 pub fn recycling() -> KeyedMutex<String> {
     KeyedMutex::builder().recycle_keys(true).build()
 }
 
-/// A [`KeyedMutex`] that is locked through a handle of [`HOT`]. The key that a call names is ignored.
+/// A [`KeyedMutex`] that is locked through a handle of [`HOT`]. The key of a call is ignored.
 pub struct OneHandle(KeyHandle<'static, KeyedMutex<u64>>);
 
 impl Default for OneHandle {
     fn default() -> Self {
-        // Leaked, because a struct cannot have a table and a borrow of it. A handle that shares the table would do, but
-        // then the `Arc` of each guard would be measured too.
+        // Leaked, because a struct cannot contain a table and a borrow of it. A handle that shares the table would
+        // work, but then the `Arc` of each guard would be measured, too.
         OneHandle(Box::leak(Box::new(KeyedMutex::new())).handle(&HOT))
     }
 }
@@ -137,7 +137,7 @@ impl Locks<u64> for LockMap<u64, ()> {
     }
 }
 
-// Its calls by reference are for keys that can be made `From` one, which integers cannot.
+// Its calls by reference are for keys that can be made `From` a reference, which integers cannot.
 impl Locks<str> for LockMap<String, ()> {
     const LACKS: &'static [(Need, &'static str)] = <LockMap<u64, ()> as Locks<u64>>::LACKS;
 
@@ -150,7 +150,7 @@ impl Locks<str> for LockMap<String, ()> {
     }
 }
 
-/// The two types of one crate. They know nothing of each other, so no scenario may mix threads and tasks.
+/// The two lock types of one crate. They are independent of each other, so no scenario may mix threads and tasks.
 pub struct KeyedLocks<K: Eq + Hash + Clone + Send> {
     threads: KeyedThreadLock<K>,
     tasks: KeyedTaskLock<K>,
@@ -193,7 +193,7 @@ impl<Q: ?Sized + Key> Locks<Q> for LockPool<Q::Owned> {
 }
 
 impl<Q: ?Sized + Key> Locks<Q> for KeyLock<Q::Owned> {
-    // It looks at every entry once in 1,000 accesses, which with a million of them takes minutes.
+    // It scans all entries once per 1,000 accesses, which takes minutes with a million of them.
     const LACKS: &'static [(Need, &'static str)] = &[(Need::ManyHeld, "too slow")];
 
     fn lock_blocking(&self, key: &Q) -> impl Sized {

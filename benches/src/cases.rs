@@ -1,23 +1,24 @@
-//! Candidates that are measured beside each other, each in every round.
+//! Candidates that are measured against each other, each in every round.
 
 use crate::report::{figure, median};
 
-/// What takes part, and the candidates that it is compared with.
+/// A candidate, and the names of those it is compared with.
 pub struct Case {
     name: &'static str,
     beside: &'static [&'static str],
     run: Box<dyn Fn() -> f64>,
 }
 
-/// `run` gives nanoseconds.
+/// Creates a case. `run` returns nanoseconds.
 pub fn case(name: &'static str, beside: &'static [&'static str], run: impl Fn() -> f64 + 'static) -> Case {
     Case { name, beside, run: Box::new(run) }
 }
 
-/// Prints a table of each scenario's cases. A ratio is the median of those in each round.
+/// Prints a table of each scenario's cases. A ratio is the median of the ratios of all rounds.
 ///
 /// # Panics
-/// If a case is compared with one that does not take part.
+///
+/// If a case is compared with one that does not exist.
 pub fn compare<const N: usize>(rounds: usize, scenarios: [(&str, Vec<Case>); N]) {
     println!("| scenario | candidate | time, ns | beside | ratio |");
     println!("| --- | --- | ---: | --- | ---: |");
@@ -25,7 +26,7 @@ pub fn compare<const N: usize>(rounds: usize, scenarios: [(&str, Vec<Case>); N])
         let mut times = vec![Vec::new(); cases.len()];
         for round in 0..rounds {
             for i in 0..cases.len() {
-                // Each round begins with another case, so that the first place is nobody's handicap.
+                // Each round starts with a different case, so that no case is always measured first.
                 let i = (i + round) % cases.len();
                 times[i].push((cases[i].run)());
             }
@@ -36,7 +37,7 @@ pub fn compare<const N: usize>(rounds: usize, scenarios: [(&str, Vec<Case>); N])
                 println!("| {scenario} | {} | {time} | | |", case.name);
             }
             for beside in case.beside {
-                let other = cases.iter().position(|other| other.name == *beside).expect("it takes part");
+                let other = cases.iter().position(|other| other.name == *beside).expect("the case exists");
                 let ratios: Vec<_> = own.iter().zip(&times[other]).map(|(own, other)| own / other).collect();
                 println!("| {scenario} | {} | {time} | {beside} | {} |", case.name, figure(median(&ratios)));
             }

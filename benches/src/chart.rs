@@ -1,16 +1,17 @@
-//! Charts of bars, and pages with tables that are filled in.
+//! Bar charts, and pages whose tables are filled in.
 
 use std::fmt::Write;
 
-/// Replaces what stands in a page between `<!-- table: NAME -->` and `<!-- end -->`.
+/// Replaces the text of a page between `<!-- table: NAME -->` and `<!-- end -->`.
 pub fn fill_tables(page: &str, table: impl Fn(&str) -> String) -> String {
     const END: &str = "<!-- end -->";
     let mut filled = String::new();
     let mut rest = page;
     while let Some((before, after)) = rest.split_once("<!-- table: ") {
-        let (name, after) = after.split_once(" -->").expect("a mark is closed");
+        let (name, after) = after.split_once(" -->").expect("a table mark is closed");
         let (_, after) = after.split_once(END).expect("a table has an end");
-        write!(filled, "{before}<!-- table: {name} -->\n\n{}\n\n{END}", table(name).trim()).expect("strings take all");
+        write!(filled, "{before}<!-- table: {name} -->\n\n{}\n\n{END}", table(name).trim())
+            .expect("writing to a string cannot fail");
         rest = after;
     }
     filled + rest
@@ -21,11 +22,11 @@ pub struct Chart {
     pub panels: Vec<Panel>,
 }
 
-/// A scenario, with a scale of its own.
+/// A scenario, with its own scale.
 pub struct Panel {
     pub title: String,
     pub bars: Vec<Bar>,
-    /// What else there is to say, a line each.
+    /// Further remarks, one per line.
     pub notes: Vec<String>,
 }
 
@@ -40,7 +41,7 @@ pub struct Bar {
 pub enum Kind {
     Own,
     Peer,
-    /// What they are measured by.
+    /// The reference that the others are compared with.
     Reference,
 }
 
@@ -64,10 +65,11 @@ impl Chart {
 
         let mut body = String::new();
         let mut y = MARGIN + 8.0;
-        // Readers may have a white page or a black one. This grey can be read on both.
+        // The page may be white or black. This grey is readable on both.
         let mut text = |x: f64, y: f64, style: &str, text: &str| {
             let text = text.replace('&', "&amp;").replace('<', "&lt;");
-            writeln!(body, r#"<text x="{x}" y="{y:.1}"{style}>{text}</text>"#).expect("strings take all");
+            writeln!(body, r#"<text x="{x}" y="{y:.1}"{style}>{text}</text>"#)
+                .expect("writing to a string cannot fail");
         };
         text(MARGIN, y, r#" font-size="16" font-weight="bold""#, &self.title);
         let mut rects = String::new();
@@ -85,7 +87,7 @@ impl Chart {
                     rects,
                     r#"<rect x="{LABELS}" y="{y:.1}" width="{width:.1}" height="{height}" fill="{colour}"/>"#
                 )
-                .expect("strings take all");
+                .expect("writing to a string cannot fail");
                 text(LABELS + width + 6.0, baseline, "", value);
                 y += ROW;
             }

@@ -1,5 +1,5 @@
-//! Under what the threads of a scenario have to work. A lock that was tuned on an idle machine may be slow on one that
-//! is not, or where a wake takes longer.
+//! The conditions under which the threads of a scenario run. A lock that was tuned on an idle machine may be slow on
+//! a busy one, or where a wake-up takes longer.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,11 +12,11 @@ use crate::system::Slow;
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Condition {
     AsItIs,
-    /// On each core there is one more thread, which never waits.
+    /// Each core also has a thread that never waits.
     BusyCores,
-    /// All threads are on the same core.
+    /// All threads share one core.
     OneCore,
-    /// It takes longer until a thread that is woken goes on: see [`crate::system`].
+    /// A woken thread continues later: see [`crate::system`].
     SlowWake,
 }
 
@@ -32,17 +32,17 @@ impl Condition {
         }
     }
 
-    /// Whether this system can have it.
+    /// Whether this system supports the condition.
     pub fn is_possible(self) -> bool {
         match self {
             Condition::AsItIs | Condition::BusyCores => true,
-            // Elsewhere a new thread does not stay on its maker's core.
+            // On other systems a new thread does not stay on its creator's core.
             Condition::OneCore => cfg!(target_os = "linux"),
             Condition::SlowWake => Slow::begin().is_some(),
         }
     }
 
-    /// Does some work under this condition. It holds for the threads that the work starts.
+    /// Runs `work` under this condition, which also applies to the threads that it starts.
     pub fn run<T: Send>(self, work: impl FnOnce() -> T + Send) -> T {
         match self {
             Condition::AsItIs => work(),
@@ -54,7 +54,7 @@ impl Condition {
                         let busy = &busy;
                         scope.spawn(move || {
                             pin_to_core(core);
-                            // Without a spin hint, which might leave the core to somebody else.
+                            // Without a spin hint, which might yield the core to another thread.
                             let mut n = 0_u64;
                             while busy.load(Ordering::Relaxed) {
                                 n = black_box(n + 1);
@@ -64,7 +64,8 @@ impl Condition {
                     work()
                 })
             }
-            // A thread of its own, because the caller's is not to be pinned for good. Those that it starts stay there.
+            // A separate thread, because the caller's must not stay pinned. Threads started by a pinned thread stay
+            // on its core.
             Condition::OneCore => thread::scope(|scope| {
                 let pinned = scope.spawn(|| {
                     pin_to_core(0);
@@ -73,19 +74,19 @@ impl Condition {
                 pinned.join().expect("no operation panics")
             }),
             Condition::SlowWake => {
-                let _slow = Slow::begin().expect("this system has slow wakes");
+                let _slow = Slow::begin().expect("this system supports slow wake-ups");
                 work()
             }
         }
     }
 
-    /// The microseconds that it takes to wake a thread and be woken by it.
+    /// Returns the microseconds that it takes to wake a thread and be woken by it.
     pub fn round_trip(self) -> f64 {
         self.run(|| round_trips(Duration::from_millis(50))) / 1e3
     }
 }
 
-/// What the others do ends with the work, also if that panics.
+/// Ends the other threads together with the work, even if that panics.
 struct End<'a>(&'a AtomicBool);
 
 impl Drop for End<'_> {
@@ -94,7 +95,8 @@ impl Drop for End<'_> {
     }
 }
 
-/// What a wake takes under each condition, in a sentence, and which ones this system cannot have.
+/// Describes in a sentence how long a wake-up takes under each condition, and which conditions this system does not
+/// support.
 pub fn wakes() -> String {
     let (possible, missing): (Vec<_>, Vec<_>) = Condition::ALL.into_iter().partition(|one| one.is_possible());
     let told = possible.into_iter().map(|one| format!("{:.0} µs ({})", one.round_trip(), one.name()));

@@ -1,4 +1,4 @@
-//! What people write who have a concurrent map and tokio, with the clean-up that comes to mind first.
+//! A hand-written keyed lock from a concurrent map and tokio, with the most obvious clean-up.
 
 use std::hash::Hash;
 use std::sync::Arc;
@@ -8,8 +8,8 @@ use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use crate::candidates::{Key, Locks};
 
-/// A map of locks. A holder who leaves takes the entry along if nobody else has it: so whoever asks, and gives up
-/// after the last holder has left, leaves it there.
+/// A map of locks. A leaving holder removes the entry if it has no other user. So a waiter that gives up after the
+/// last holder has left leaves its entry behind.
 pub struct TokioDashMap<K: Eq + Hash>(DashMap<K, Arc<Mutex<()>>>);
 
 /// A locked key.
@@ -21,7 +21,8 @@ struct Guard<'a, K: Eq + Hash> {
 
 impl<K: Eq + Hash> Drop for Guard<'_, K> {
     fn drop(&mut self) {
-        // Two: the map's and this guard's. Others get theirs under the lock that `remove_if` has.
+        // Two references: the map's and this guard's. Others are cloned under the shard's lock, which `remove_if`
+        // holds.
         self.map.remove_if(&self.key, |_, lock| Arc::strong_count(lock) == 2);
     }
 }

@@ -1,4 +1,4 @@
-//! An allocator that counts, where and while it is asked to.
+//! An allocator that counts on request.
 #![allow(unsafe_code)] // an allocator
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -7,17 +7,17 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
 static COUNTING: AtomicBool = AtomicBool::new(false);
 static BYTES: AtomicI64 = AtomicI64::new(0);
 
-/// The system's allocator. While there is a [`Growth`], it keeps account of the bytes that are asked for, which are
-/// fewer than the system takes for them. At other times it only looks whether it should.
+/// The system's allocator. While there is a [`Growth`], it counts the requested bytes, which are fewer than the
+/// system uses for them. At other times it only checks a flag.
 pub struct Counted;
 
-/// By how many bytes the heap has grown since this was made. There can be one of them at a time.
+/// The growth of the heap in bytes since this was created. Only one can exist at a time.
 pub struct Growth(());
 
 impl Growth {
     pub fn start() -> Self {
         BYTES.store(0, Relaxed);
-        assert!(!COUNTING.swap(true, Relaxed), "one account at a time");
+        assert!(!COUNTING.swap(true, Relaxed), "another Growth exists");
         Growth(())
     }
 
@@ -38,11 +38,11 @@ fn count(bytes: i64) {
     }
 }
 
-// SAFETY: every call is passed on as it came.
+// SAFETY: every call is forwarded unchanged.
 unsafe impl GlobalAlloc for Counted {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size() as i64);
-        // SAFETY: the caller keeps to the contract, which is the same.
+        // SAFETY: the caller upholds the contract, which is the same.
         unsafe { System.alloc(layout) }
     }
 

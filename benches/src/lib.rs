@@ -1,16 +1,14 @@
-//! keylatch beside its peers.
+//! keylatch compared with its peers.
 //!
-//! - `cargo bench --bench suite`: each candidate in each scenario, with the goals that keylatch has set itself. It
-//!   writes `results/suite.csv`.
-//! - `cargo run --release --bin charts`: charts and tables for the docs, of that file.
-//! - `cargo bench --bench growth`: how the time for each of many waiters grows with their number; `-- --check` fails
-//!   if it does.
-//! - `cargo bench --bench counts --bench map_counts`: instructions and allocations of single operations, with limits. It needs valgrind,
-//!   and gungraun-runner in the version of gungraun.
+//! - `cargo bench --bench suite`: every candidate in every scenario, with keylatch's goals. It writes `results/suite.csv`.
+//! - `cargo run --release --bin charts`: charts and tables for the docs, from that file.
+//! - `cargo bench --bench growth`: how the time per waiter grows with the number of waiters; `-- --check` fails if it does.
+//! - `cargo bench --bench counts --bench map_counts`: instructions and allocations of single operations, with limits. It
+//!   needs valgrind, and gungraun-runner in the version of gungraun.
 //! - `cargo bench --bench many`: several keys at once, and tracked holds; `cargo bench --bench latch`: latches and stripes.
-//! - `cargo bench --bench map`: a map of values under keyed locks beside other shared maps and caches.
+//! - `cargo bench --bench map`: a map of values under keyed locks compared with other shared maps and caches.
 //!
-//! A new peer is an `impl` in [`candidates`] and a line in the lists of [`scenarios`]; a new scenario is an entry
+//! To add a peer, write an `impl` in [`candidates`] and a line in the lists of [`scenarios`]; to add a scenario, an entry
 //! there.
 
 pub mod candidates;

@@ -1,4 +1,4 @@
-//! How candidates are put under load, and what is measured meanwhile.
+//! Puts candidates under load, and measures them.
 
 use std::borrow::Borrow;
 use std::hint::{black_box, spin_loop};
@@ -14,8 +14,8 @@ use crate::candidates::{Key, Locks, poll};
 use crate::heap::Growth;
 use crate::system::thread_time;
 
-/// The keys that somebody asks for, one after the other and round again. Read from memory and not made up, so that they
-/// cost all candidates the same.
+/// The keys that a caller requests, one after another, in a cycle. They are read from memory and not computed, so
+/// that they cost the same for all candidates.
 pub struct Walk<Q: ?Sized + Key> {
     keys: Arc<[Q::Owned]>,
     next: usize,
@@ -26,7 +26,7 @@ impl<Q: ?Sized + Key> Walk<Q> {
         Walk { keys, next: 0 }
     }
 
-    /// The same keys, begun elsewhere: for one of many who walk them.
+    /// The same keys from a different start: for the `nth` of several callers.
     pub fn new_nth(keys: Arc<[Q::Owned]>, nth: usize, of: usize) -> Self {
         let next = nth * keys.len() / of;
         Walk { keys, next }
@@ -44,12 +44,12 @@ impl<Q: ?Sized + Key> Walk<Q> {
     }
 }
 
-/// [`Locks`] as scenarios need it. They have candidates of different types in one list; so operations are done `n` at a
-/// time behind one virtual call, which then costs nothing.
+/// [`Locks`] in the form that scenarios need: candidates of different types in one list. Each virtual call performs
+/// `n` operations, so that its cost does not matter.
 pub trait Table<Q: ?Sized + Key>: Send + Sync {
     fn blocking(&self, walk: &mut Walk<Q>, section: Section, n: u64);
 
-    /// The same, with a note of how many nanoseconds each wait took.
+    /// The same, and records the nanoseconds of each wait.
     fn waits(&self, key: &Q, section: Section, n: u64, waits: &mut Vec<u64>);
 
     fn tries(&self, key: &Q, n: u64);
@@ -62,24 +62,24 @@ pub trait Table<Q: ?Sized + Key>: Send + Sync {
     /// Waiters that register and give up, measured while the key is held.
     fn cancels(&self, key: &Q, span: Duration) -> f64;
 
-    /// Has a waiter for each key that gives up after the holder has left. What stays: how many entries, if it tells,
-    /// and how many bytes for each key.
+    /// Creates a waiter for each key that gives up after the holder has left. Returns the number of entries that
+    /// remain, if the candidate reports it, and the remaining bytes per key.
     fn late_cancels(&self, keys: &[Q::Owned]) -> [f64; 2];
 
     /// Holds all keys at once, and releases them in the same order.
     fn hold_all(&self, keys: &[Q::Owned]) -> Hoard;
 
-    /// Nanoseconds from the beginning of a release until a waiting thread has the key: the median.
+    /// The median nanoseconds from the beginning of a release until a waiting thread has the key.
     fn hand_offs(&self, key: &Q, hold: Hold, span: Duration) -> f64;
 
-    /// Nanoseconds from one of two tasks that want the same key to the other. One thread runs both.
+    /// Nanoseconds of a hand-off between two tasks that want the same key. One thread runs both.
     fn task_hand_offs(&self, key: &Q, span: Duration) -> f64;
 
-    /// A task that visits keys until it is stopped, and says how often it did.
+    /// A task that visits keys until it is stopped, and returns the number of visits.
     fn visitor(self: Arc<Self>, walk: Walk<Q>, visit: Visit) -> Visitor;
 }
 
-/// What it is like to have very many keys.
+/// The costs of very many keys.
 pub struct Hoard {
     pub bytes_held: f64,
     pub bytes_kept: f64,
@@ -88,7 +88,7 @@ pub struct Hoard {
     pub release_nanos: f64,
 }
 
-/// For how long a key is held that another thread waits for.
+/// How long a key is held while another thread waits for it.
 #[derive(Clone, Copy)]
 pub enum Hold {
     /// So briefly that the waiter is still spinning, if it spins.
@@ -119,19 +119,19 @@ impl<Q: ?Sized + Key, L: Locks<Q>> Table<Q> for L {
     fn tries(&self, key: &Q, n: u64) {
         for _ in 0..n {
             let guard = self.try_lock(black_box(key));
-            assert!(guard.is_some(), "nobody else has the key");
+            assert!(guard.is_some(), "the key is free");
         }
     }
 
     fn polls(&self, key: &Q, n: u64) {
         for _ in 0..n {
             let guard = poll(pin!(for_tasks(self, black_box(key))));
-            assert!(guard.is_ready(), "nobody else has the key");
+            assert!(guard.is_ready(), "the key is free");
         }
     }
 
     fn busy_tries(&self, key: &Q, span: Duration) -> f64 {
-        let _guard = self.try_lock(key).expect("nobody else has the key");
+        let _guard = self.try_lock(key).expect("the key is free");
         timed(span, |n| {
             for _ in 0..n {
                 assert!(self.try_lock(black_box(key)).is_none(), "the key is held");
@@ -155,14 +155,14 @@ impl<Q: ?Sized + Key, L: Locks<Q>> Table<Q> for L {
             let mut waiter = pin!(for_tasks(self, key.borrow()));
             assert!(guard.is_ready() && poll(waiter.as_mut()).is_pending());
             drop(guard);
-            // And now the waiter.
+            // The waiter is dropped last.
         }
         [self.entries().map_or(f64::NAN, |n| n as f64), growth.bytes() / keys.len() as f64]
     }
 
     fn hold_all(&self, keys: &[Q::Owned]) -> Hoard {
         let n = keys.len() as f64;
-        // Made before anything is counted: what a guard takes in its user's memory is not the table's.
+        // Allocated before the count begins: the user's memory for guards is not part of the table.
         let mut guards = Vec::with_capacity(keys.len());
 
         let growth = Growth::start();
@@ -176,7 +176,7 @@ impl<Q: ?Sized + Key, L: Locks<Q>> Table<Q> for L {
         let bytes_kept_later = growth.bytes() / n;
         drop(growth);
 
-        // A second time, without the costs of counting.
+        // A second time, without the overhead of counting.
         let start = Instant::now();
         guards.extend(keys.iter().map(|key| self.lock_blocking(key.borrow())));
         let held = Instant::now();
@@ -193,10 +193,10 @@ impl<Q: ?Sized + Key, L: Locks<Q>> Table<Q> for L {
 
     fn hand_offs(&self, key: &Q, hold: Hold, span: Duration) -> f64 {
         let start = Instant::now();
-        // The number of the hand-over that the one has begun, the other has asked for, and the other has got; and when
-        // the release began.
+        // The numbers of the hand-off that the giver has begun, the taker has requested, and the taker has received;
+        // and the time when the release began.
         let [begun, asked, got, released] = [const { AtomicU64::new(0) }; 4];
-        // Each has a core of its own, so neither keeps the other from going on.
+        // Each thread has a core of its own, so neither delays the other.
         let await_turn = |turn: &AtomicU64, number| {
             while turn.load(Ordering::Acquire) < number {
                 spin_loop();
@@ -237,7 +237,7 @@ impl<Q: ?Sized + Key, L: Locks<Q>> Table<Q> for L {
         };
         let latencies = thread::scope(|scope| {
             let taker = scope.spawn(taker);
-            // A thread of its own, because the caller's is not to be pinned for good.
+            // A separate thread, because the caller's must not stay pinned.
             scope.spawn(giver);
             taker.join().expect("no operation panics")
         });
@@ -251,10 +251,10 @@ impl<Q: ?Sized + Key, L: Locks<Q>> Table<Q> for L {
             let mut n = 0;
             while !stop.load(Ordering::Relaxed) {
                 let guard = for_tasks(self, key).await;
-                // The other asks, and has to wait.
+                // The other task requests the key, and has to wait.
                 smol::future::yield_now().await;
                 drop(guard);
-                // It has the key, and now this one asks.
+                // The other task has the key, and now this one requests it.
                 smol::future::yield_now().await;
                 n += 1;
                 if n % 64 == 0 && start.elapsed() >= span {
@@ -291,9 +291,9 @@ impl<Q: ?Sized + Key, L: Locks<Q>> Table<Q> for L {
     }
 }
 
-/// Scenarios for tasks have only candidates for which this does not panic.
+/// Locks in a task. Scenarios for tasks contain only candidates that support it, for which this does not panic.
 fn for_tasks<Q: ?Sized, L: Locks<Q>>(locks: &L, key: &Q) -> impl Future<Output = impl Send> + Send {
-    locks.lock(key).expect("it is for tasks")
+    locks.lock(key).expect("the candidate supports tasks")
 }
 
 impl Hold {
@@ -305,20 +305,20 @@ impl Hold {
     }
 }
 
-/// What a task does at a key.
+/// The work of a task at each key.
 #[derive(Clone)]
 pub struct Visit {
     pub runtime: Runtime,
-    /// Whether it holds the key while others have their turn, so that they wait for it.
+    /// Whether it yields while it holds the key, so that others wait for it.
     pub yields_inside: bool,
-    /// How many visits a task is done after.
+    /// The maximum number of visits of a task.
     pub most: u64,
     pub stop: Arc<AtomicBool>,
 }
 
 pub type Visitor = Pin<Box<dyn Future<Output = u64> + Send>>;
 
-/// Who runs tasks, on two threads.
+/// The runtime of the tasks, on two threads.
 #[derive(Clone, Copy)]
 pub enum Runtime {
     Smol,
@@ -333,13 +333,13 @@ impl Runtime {
         }
     }
 
-    /// Runs tasks until they end, or for `span` and then until they heed `stop`: the nanoseconds of a visit.
+    /// Runs tasks until they end, or for `span` and then until they notice `stop`. Returns the nanoseconds per visit.
     pub fn run(self, tasks: impl Iterator<Item = Visitor>, span: Duration, stop: &AtomicBool) -> f64 {
-        // Each task sends its count when it ends. The channel is closed when the last one is gone.
+        // Each task sends its count when it ends. The channel is closed when the last task has ended.
         let (sender, counts) = mpsc::channel();
         let tasks = tasks.map(move |task| {
             let sender = sender.clone();
-            async move { sender.send(task.await).expect("somebody counts") }
+            async move { sender.send(task.await).expect("the receiver exists") }
         });
         let collect = |start: Instant| {
             let mut n = 0;
@@ -363,7 +363,7 @@ impl Runtime {
                         let (executor, closed) = (&executor, &closed);
                         scope.spawn(move || {
                             pin_to_core(thread);
-                            // Fails when it is closed, which is how it ends.
+                            // Fails when the channel is closed, which ends the run.
                             smol::block_on(executor.run(closed.recv())).unwrap_err();
                         });
                     }
@@ -376,7 +376,7 @@ impl Runtime {
             }
             Runtime::Tokio => {
                 let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build();
-                let runtime = runtime.expect("the system has threads for it");
+                let runtime = runtime.expect("the runtime starts");
                 let start = Instant::now();
                 tasks.for_each(|task| drop(runtime.spawn(task)));
                 collect(start)
@@ -385,10 +385,11 @@ impl Runtime {
     }
 }
 
-/// The nanoseconds of an operation that one thread does again and again, `n` times at each call.
+/// Returns the nanoseconds of an operation that one thread repeats, `n` times per call.
 ///
-/// The length is a time and not a number of operations: threads that meet may be a hundred times as slow as one alone,
-/// and what is enough for them may be over before the last of them has begun.
+/// The length is given as a time and not as a number of operations: threads that contend may be a hundred times
+/// slower than a single one, and a number that is large enough for them would be finished before the last of them has
+/// started.
 pub fn timed(span: Duration, mut work: impl FnMut(u64)) -> f64 {
     const BATCH: u64 = 1_000;
     let start = Instant::now();
@@ -403,26 +404,26 @@ pub fn timed(span: Duration, mut work: impl FnMut(u64)) -> f64 {
     }
 }
 
-/// What threads did that worked at the same time.
+/// The results of threads that worked at the same time.
 pub struct Shares<T> {
-    /// Of an operation, all of them together.
+    /// The nanoseconds of an operation, of all threads together.
     pub nanos: f64,
-    /// How often the most busy thread had its turn for each of the least busy one.
+    /// The ratio of the busiest thread's operations to those of the least busy.
     pub most_to_least: f64,
-    /// How many cores they have kept busy.
+    /// The number of cores that they kept busy.
     pub cores: f64,
-    /// What they have noted.
+    /// The records of the threads.
     pub notes: Vec<T>,
 }
 
-/// Some threads do operations at the same time. `work` is given a thread's number, and makes what that thread does: so
-/// many operations at a call, with something to note things in.
+/// Runs operations on several threads at the same time. `work` gets a thread's number and returns the function of
+/// that thread, which performs a number of operations per call and gets a place for records.
 pub fn together<T: Default + Send, W: FnMut(u64, &mut T)>(
     threads: usize,
     span: Duration,
     work: impl Fn(usize) -> W + Sync,
 ) -> Shares<T> {
-    // Few, so that all end soon after they have been stopped.
+    // Few, so that all threads end soon after they are stopped.
     const BATCH: u64 = 16;
     let (begin, stop) = (Barrier::new(threads + 1), AtomicBool::new(false));
     let run = |thread| {
@@ -461,19 +462,19 @@ pub fn together<T: Default + Send, W: FnMut(u64, &mut T)>(
     }
 }
 
-/// What one of these threads did.
+/// The results of one of these threads.
 struct Share<T> {
     start: Instant,
     end: Instant,
-    /// For how long it had a core meanwhile, if the system tells.
+    /// Its CPU time during the run, if the system provides it.
     busy: Option<Duration>,
-    /// How many operations.
+    /// The number of operations.
     n: u64,
     note: T,
 }
 
-/// Gives the threads of a scenario their cores in turn. Left to itself the scheduler may keep two of them on one core,
-/// where they take turns of some milliseconds and hardly meet.
+/// Assigns cores to the threads of a scenario in turn. Without this the scheduler may keep two of them on one core,
+/// where they alternate every few milliseconds and hardly contend.
 pub fn pin_to_core(thread: usize) {
     let cores = core_affinity::get_core_ids().unwrap_or_default();
     if !cores.is_empty() {
@@ -490,14 +491,14 @@ pub fn quantile(mut values: Vec<u64>, quantile: f64) -> f64 {
     *values.select_nth_unstable(index).1 as f64
 }
 
-/// What is done while a key is held.
+/// The work that is done while a key is held.
 #[derive(Clone, Copy)]
 pub struct Section {
     pauses: u32,
 }
 
-/// The nanoseconds that a [`spin_loop`] takes. Spinning is counted and not timed, so that a thread that loses its core
-/// in a section has still to do the rest.
+/// The nanoseconds of a [`spin_loop`]. Spins are counted and not timed, so that a thread that is preempted in a
+/// section still has to do the rest.
 pub static PAUSE: LazyLock<f64> = LazyLock::new(|| {
     let many = Section { pauses: 10_000 };
     let time = |_| {
@@ -505,7 +506,7 @@ pub static PAUSE: LazyLock<f64> = LazyLock::new(|| {
         many.run();
         start.elapsed()
     };
-    // The quickest of many is one that nothing has interrupted.
+    // The quickest of many runs was not interrupted.
     let quickest = (0..50).map(time).min().unwrap_or_default();
     nanos(quickest, u64::from(many.pauses))
 });
@@ -529,8 +530,8 @@ impl Section {
     }
 }
 
-/// How many cores two threads have together at this moment. Where others have the rest, threads meet less than they
-/// should.
+/// Returns the number of cores that two threads have together at this moment. If other programs use the rest, threads
+/// contend less than they should.
 pub fn cores() -> f64 {
     let section = Section::microseconds(5_000);
     let start = Instant::now();
@@ -545,10 +546,10 @@ pub fn cores() -> f64 {
     2.0 * 5e-3 / start.elapsed().as_secs_f64()
 }
 
-/// The nanoseconds from when a thread wakes another one until it is woken by that one, each on a core of its own: the
-/// median.
+/// Returns the median nanoseconds from when a thread wakes another one until it is woken by that one, each on its own
+/// core.
 pub fn round_trips(span: Duration) -> f64 {
-    // How often the ball has been played: by the one thread at odd numbers, by the other at even ones.
+    // The number of times the ball was played: by one thread at odd numbers, by the other at even ones.
     let plays = &AtomicU64::new(0);
     let await_play = move |number| {
         while plays.load(Ordering::Acquire) < number {
@@ -560,10 +561,10 @@ pub fn round_trips(span: Duration) -> f64 {
         other.unpark();
     };
     let (introduce, introduced) = mpsc::channel();
-    // Neither starts the other, because a thread that is started by a pinned one has no other core to go to.
+    // Neither thread starts the other, because a thread that is started by a pinned one stays on its core.
     let answer = move || {
         pin_to_core(1);
-        let other = introduced.recv().expect("the other introduces itself");
+        let other = introduced.recv().expect("the other thread sends its handle");
         for number in (1..).step_by(2) {
             await_play(number);
             if plays.load(Ordering::Acquire) == u64::MAX {
@@ -574,7 +575,7 @@ pub fn round_trips(span: Duration) -> f64 {
     };
     let ask = |other: Thread| {
         pin_to_core(0);
-        introduce.send(thread::current()).expect("the other waits for it");
+        introduce.send(thread::current()).expect("the other thread receives it");
         let (start, mut trips) = (Instant::now(), Vec::new());
         for number in (1..).step_by(2) {
             let before = Instant::now();

@@ -1,6 +1,6 @@
-//! Maps of values that many threads share: who takes part in the bench `map`.
+//! Shared maps of values: the candidates of the bench `map`.
 //!
-//! All of them hash with foldhash where one can say so: lockable cannot.
+//! All of them hash with foldhash where the hasher can be chosen; lockable's cannot.
 
 use std::hash::BuildHasher;
 use std::hint::black_box;
@@ -12,15 +12,15 @@ use foldhash::fast::RandomState;
 use keylatch::LockMap;
 use lockable::{LockableHashMap, LockableLruCache, SyncLimit};
 
-/// A shared map of numbers, as its user has it.
+/// A shared map of numbers, with the operations that are measured.
 pub trait Values: Send + Sync + 'static {
-    /// Empty.
+    /// Creates an empty map.
     fn empty() -> Self;
 
-    /// A copy of a value, by the shortest call that there is.
+    /// Returns a copy of a value, by the shortest call available.
     fn get(&self, key: &u64) -> Option<u64>;
 
-    /// Looks at a value through a guard.
+    /// Reads a value through a guard.
     fn read(&self, key: &u64) -> Option<u64>;
 
     /// Adds one to a value, in place.
@@ -30,7 +30,7 @@ pub trait Values: Send + Sync + 'static {
 
     fn remove(&self, key: &u64) -> Option<u64>;
 
-    /// The value, which is made once if it is not there.
+    /// Returns the value, which `init` computes once if it is missing.
     fn get_or_insert_with(&self, key: &u64, init: impl FnOnce() -> u64) -> u64;
 }
 
@@ -62,7 +62,7 @@ impl<S: BuildHasher + Default + Send + Sync + 'static> Values for LockMap<u64, u
     }
 
     fn get_or_insert_with(&self, key: &u64, init: impl FnOnce() -> u64) -> u64 {
-        *self.get_or_insert_with_blocking(key, init).value().expect("it has a value")
+        *self.get_or_insert_with_blocking(key, init).value().expect("the guard has a value")
     }
 }
 
@@ -98,7 +98,7 @@ impl Values for lockmap::LockMap<u64, u64> {
     }
 }
 
-/// lockable's maps have the same calls, but in no trait.
+/// lockable's maps have the same methods, but not by a common trait.
 macro_rules! lockable {
     ($Map:ident) => {
         impl Values for $Map<u64, u64> {
@@ -207,8 +207,8 @@ impl Values for scc::HashMap<u64, u64, RandomState> {
     }
 }
 
-/// A cache with room for more than it is given. It has no guards: its values are copies, so reading is getting, and writing in
-/// place is writing another one.
+/// A cache that is never full. It has no guards: its values are copies, so `read` is `get`, and a write in place is
+/// an insertion.
 pub type Moka = moka::sync::Cache<u64, u64, RandomState>;
 
 impl Values for Moka {
@@ -279,7 +279,7 @@ impl Values for LockedMap {
     }
 }
 
-/// What is done with each key of a list.
+/// The operation on each key of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Act {
     Get,
@@ -287,11 +287,11 @@ pub enum Act {
     Add,
     InsertAndRemove,
     GetOrInsert,
-    /// It makes the value, and removes it.
+    /// Inserts the computed value, and removes it.
     GetOrInsertAndRemove,
 }
 
-/// [`Values`] of any type. Operations are done some at a time behind one virtual call, which then costs nothing.
+/// [`Values`] of any type. Each virtual call performs many operations, so that its cost does not matter.
 pub trait Map: Send + Sync {
     fn fill(&self, keys: &mut dyn Iterator<Item = u64>);
 
@@ -328,13 +328,13 @@ fn each(keys: &[u64], mut act: impl FnMut(&u64)) {
     keys.iter().for_each(|key| act(black_box(key)));
 }
 
-/// How a map is made.
+/// Creates a map.
 pub type Make = fn() -> Box<dyn Map>;
 
-/// How a cache is made that has room for so many values.
+/// Creates a cache with room for this many values.
 pub type MakeCache = fn(usize) -> Box<dyn Cache>;
 
-/// A map that keeps only so many values: asked for a key, it says whether it had it, and has it from then on.
+/// A cache with a limited number of values. `hit` returns whether it had the key, and inserts it if not.
 pub trait Cache {
     fn hit(&mut self, key: u64) -> bool;
 }

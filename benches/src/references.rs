@@ -1,4 +1,4 @@
-//! What is no keyed lock, but shows what one might cost.
+//! References that are not keyed locks, but show what one might cost.
 
 use std::array;
 use std::borrow::Borrow;
@@ -13,7 +13,7 @@ use spin::mutex::{SpinMutex, SpinMutexGuard};
 
 use crate::candidates::{Key, Locks, Need};
 
-/// One lock for all keys: the yardstick for waiting.
+/// One lock for all keys: the reference for waiting.
 impl Locks<u64> for Mutex<()> {
     const LACKS: &'static [(Need, &'static str)] = &[(Need::Async, "no async"), (Need::Keys, "one lock")];
 
@@ -27,9 +27,9 @@ impl Locks<u64> for Mutex<()> {
 }
 
 /// A fixed number of locks, to which keys are hashed. It needs no memory for keys; in return, keys that share a lock
-/// wait for each other, and whoever holds two keys may wait for itself.
+/// wait for each other, and a caller that locks two keys may deadlock with itself.
 pub struct Stripes {
-    // Of a length that is known, so that the remainder is no division.
+    // Of constant length, so that the remainder needs no division.
     locks: Box<[CachePadded<Mutex<()>>; 256]>,
     hasher: RandomState,
 }
@@ -58,8 +58,8 @@ impl<Q: ?Sized + Key> Locks<Q> for Stripes {
     }
 }
 
-/// What every table of keys does: hash, find the shard, insert; and at the end remove. Nobody can wait for a key. A
-/// keyed lock in a sharded hashbrown table costs that and more. One that costs less does without such a table.
+/// The work of every table of keys: hash, find the shard, insert, and finally remove. Callers cannot wait for a key.
+/// A keyed lock in a sharded hashbrown table costs at least that. A lock that costs less uses no such table.
 pub struct BareTable<K> {
     shards: Box<[CachePadded<SpinMutex<HashTable<K>>>; 64]>,
     hasher: RandomState,
@@ -96,7 +96,7 @@ impl<Q: ?Sized + Key> Drop for BareGuard<'_, '_, Q> {
         let mut shard = self.table.shard(self.hash);
         let entry = shard.find_entry(self.hash, |key| key.borrow() == self.key);
         let removed = entry.ok().map(|entry| entry.remove().0);
-        // The key's memory is given back after the shard.
+        // The key's memory is freed after the shard is unlocked.
         drop(shard);
         drop(removed);
     }
@@ -106,7 +106,7 @@ impl<Q: ?Sized + Key> Locks<Q> for BareTable<Q::Owned> {
     const LACKS: &'static [(Need, &'static str)] = &[(Need::Contention, "no waiting")];
 
     fn lock_blocking(&self, key: &Q) -> impl Sized {
-        insert(self, key).expect("nobody else has the key")
+        insert(self, key).expect("the key is free")
     }
 
     fn try_lock(&self, key: &Q) -> Option<impl Sized> {
@@ -114,7 +114,7 @@ impl<Q: ?Sized + Key> Locks<Q> for BareTable<Q::Owned> {
     }
 
     fn lock(&self, key: &Q) -> Option<impl Future<Output = impl Send> + Send> {
-        Some(async move { insert(self, key).expect("nobody else has the key") })
+        Some(async move { insert(self, key).expect("the key is free") })
     }
 }
 

@@ -1,4 +1,4 @@
-//! What has been measured: as a file, and as tables.
+//! The results of the measurements: as a file, and as tables.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use crate::scenarios::{CANDIDATES, Comparison, Goal, Measure, Of, PEERS, SUBJECT
 
 /// The results of a suite.
 pub struct Report {
-    /// On what they were measured, and how often.
+    /// The machine, and the number of rounds.
     pub facts: String,
     pub rows: Vec<Row>,
 }
@@ -18,11 +18,11 @@ pub struct Row {
     pub scenario: String,
     pub measure: String,
     pub candidate: String,
-    /// What it reached, or why it did not take part.
+    /// Its statistics, or the reason why it did not take part.
     pub result: Result<Stats, String>,
 }
 
-/// What the rounds have in common.
+/// Statistics over all rounds.
 #[derive(Clone, Copy)]
 pub struct Stats {
     pub median: f64,
@@ -30,12 +30,13 @@ pub struct Stats {
     pub lower_quartile: f64,
     pub upper_quartile: f64,
     pub rounds: usize,
-    /// The subject's figure, divided by this candidate's in the same round: the median.
+    /// The median of the subject's figure divided by this candidate's figure of the same round.
     pub ratio: f64,
 }
 
 impl Stats {
-    /// `subject` has the subject's figures of the same rounds. `None` if the candidate does not tell this figure.
+    /// Computes the statistics. `subject` has the subject's figures of the same rounds. Returns `None` if the
+    /// candidate does not report this figure.
     pub fn new(measure: &Measure, figures: &[f64], subject: &[f64]) -> Option<Self> {
         if figures.is_empty() || figures.iter().any(|figure| figure.is_nan()) {
             return None;
@@ -54,7 +55,7 @@ impl Stats {
 }
 
 fn sorted_ratios(figures: &[f64], subject: &[f64]) -> Vec<f64> {
-    // Nothing beside nothing is the same.
+    // Zero compared with zero is equal.
     let ratio = |(subject, figure): (&f64, &f64)| if subject == figure { 1.0 } else { subject / figure };
     sorted(subject.iter().zip(figures).map(ratio))
 }
@@ -73,16 +74,16 @@ pub fn median(values: &[f64]) -> f64 {
     at(&sorted(values.iter().copied()), 2)
 }
 
-/// How the subject does beside another candidate.
+/// The subject compared with another candidate.
 struct Verdict {
-    /// Who that is, and why.
+    /// The other candidate, and why it was chosen.
     other: String,
     figure: f64,
     ratio: f64,
 }
 
 impl Report {
-    /// Where the results are kept.
+    /// The path of the results.
     pub fn path() -> PathBuf {
         Path::new(env!("CARGO_MANIFEST_DIR")).join("results/suite.csv")
     }
@@ -141,7 +142,8 @@ impl Report {
         Ok(Report { facts, rows })
     }
 
-    /// What each candidate has reached, in the order of [`CANDIDATES`]. `None` for those who are not for such keys.
+    /// Returns the result of each candidate, in the order of [`CANDIDATES`], with `None` for those that do not
+    /// support such keys.
     pub fn results<'a>(
         &'a self,
         scenario: &'a Scenario,
@@ -162,14 +164,14 @@ impl Report {
         results.find(|(name, _)| *name == candidate)?.1?.as_ref().ok().copied()
     }
 
-    /// The peer that is best in a measure. `None` if all were left out.
+    /// Returns the best peer in a measure, or `None` if all were left out.
     fn best_peer(&self, scenario: &Scenario, measure: &Measure) -> Option<&'static str> {
         let peers = PEERS.into_iter().filter_map(|peer| Some((peer, self.stats(scenario, measure, peer)?)));
         let order = |stats: &Stats| if measure.less_is_better { measure.of(stats) } else { -measure.of(stats) };
         Some(peers.min_by(|a, b| order(&a.1).total_cmp(&order(&b.1)))?.0)
     }
 
-    /// `None` if the subject, or whoever it is compared with, was left out.
+    /// Returns `None` if the subject or the other candidate was left out.
     fn verdict(&self, Line { scenario, measure, comparison }: Line<'_>) -> Option<Verdict> {
         let first = &scenario.measures[0];
         let (candidate, why) = match comparison.with {
@@ -186,7 +188,7 @@ impl Report {
         Some(Verdict { other: format!("{candidate}{why}"), figure: measure.of(&theirs), ratio })
     }
 
-    /// A table in markdown: a row for each comparison, and a column for each candidate that takes part.
+    /// Returns a markdown table with a row for each comparison, and a column for each candidate that takes part.
     pub fn full_table<'a>(&self, scenarios: impl IntoIterator<Item = &'a Scenario>) -> String {
         let lines: Vec<_> = lines(scenarios).collect();
         let mut candidates = CANDIDATES.to_vec();
@@ -211,7 +213,7 @@ impl Report {
         table
     }
 
-    /// A table in markdown: a row for each comparison in a measure that `is_shown`, with keylatch and the candidate that it
+    /// Returns a table in Markdown: a row for each comparison in a measure that `is_shown`, with keylatch and the candidate that it
     /// is compared with.
     pub fn short_table<'a>(
         &self,
@@ -236,7 +238,7 @@ impl Report {
         table
     }
 
-    /// A row for each comparison, in CSV: what the short tables show, for every measure.
+    /// Returns a row for each comparison, in CSV: the columns of the short tables, for every measure.
     pub fn goals<'a>(&self, scenarios: impl IntoIterator<Item = &'a Scenario>) -> io::Result<String> {
         let mut text = format!("# {}\n", self.facts).into_bytes();
         let mut csv = csv::Writer::from_writer(&mut text);
@@ -256,7 +258,7 @@ impl Report {
         Ok(String::from_utf8(text).expect("figures are text"))
     }
 
-    /// Ratio, goal, stretch, and which of them is met.
+    /// Returns the ratio, the goal, the stretch goal, and which of them is met.
     fn judgement(&self, Line { scenario, measure, comparison }: Line<'_>, verdict: Option<&Verdict>) -> [String; 4] {
         let ratio = verdict.map(|verdict| verdict.ratio);
         let told = ratio.filter(|ratio| ratio.is_finite()).map_or(String::new(), |ratio| format!("{ratio:.2}"));
@@ -317,7 +319,7 @@ impl Measure {
         self.comparisons.iter().find_map(|comparison| comparison.goal).map_or(Of::Ratio, |goal| goal.of)
     }
 
-    /// The figure that is told.
+    /// Returns the figure that is shown.
     pub fn of(&self, stats: &Stats) -> f64 {
         if self.judged() == Of::BestRounds { stats.best } else { stats.median }
     }
@@ -327,7 +329,7 @@ impl Measure {
     }
 }
 
-/// What a row of a table is about.
+/// The subject of a table row.
 #[derive(Clone, Copy)]
 struct Line<'a> {
     scenario: &'a Scenario,
@@ -354,12 +356,12 @@ fn header(first: &[&str], candidates: &[&str], last: &[&str]) -> String {
 fn row(table: &mut String, cells: impl IntoIterator<Item = impl AsRef<str>>) {
     table.push('|');
     for cell in cells {
-        write!(table, " {} |", cell.as_ref()).expect("strings take everything");
+        write!(table, " {} |", cell.as_ref()).expect("writing to a string cannot fail");
     }
     table.push('\n');
 }
 
-/// Three digits that mean something.
+/// Formats a value with three significant digits.
 pub fn figure(value: f64) -> String {
     match value.abs() {
         0.0 => "0".to_owned(),

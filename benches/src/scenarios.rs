@@ -1,4 +1,4 @@
-//! What the candidates go through, and what keylatch should reach there.
+//! The scenarios that the candidates run, and keylatch's goals in them.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, LazyLock};
@@ -24,10 +24,10 @@ pub const SUBJECT: &str = "keylatch";
 
 const RECYCLING: &str = "keylatch recycle_keys";
 
-/// The keyed locks of other people. The best of them in a scenario is the one that counts.
+/// The keyed locks of other crates. The best of them in a scenario is the one to beat.
 pub const PEERS: [&str; 6] = ["lockmap", "keyed-lock", "lockable", "key-lock", "dashmap + tokio", "std map"];
 
-/// All candidates, in the order in which they are told of: keylatch in its forms, the peers, and what is no keyed lock.
+/// All candidates, in the order of the tables: keylatch in its forms, the peers, and the references.
 pub const CANDIDATES: [&str; 12] = [
     SUBJECT,
     "keylatch handle",
@@ -43,24 +43,24 @@ pub const CANDIDATES: [&str; 12] = [
     "bare table",
 ];
 
-/// Those who take part under a [`Condition`]. The reason is in [`LEFT_OUT`].
+/// The candidates that take part under a [`Condition`]. The reason is in [`LEFT_OUT`].
 const UNDER_CONDITIONS: [&str; 5] = [SUBJECT, "keylatch handle", "lockmap", "keyed-lock", "lone parking_lot"];
 
-/// Who does not.
-pub const LEFT_OUT: &str = "Under conditions, those are left out whose threads wait in locks for tasks (of tokio or \
-    async-lock), which are far slower with short sections; and 256 stripes, of which a single key has one: that is a \
-    lone parking_lot.";
+/// The explanation why the others do not.
+pub const LEFT_OUT: &str = "Under conditions, candidates are left out whose threads wait in locks for tasks (of tokio or \
+    async-lock), because those are far slower with short sections; and 256 stripes, because with a single key they are \
+    a lone parking_lot.";
 
-/// One kind of load, and those who bear it.
+/// One kind of load, and the candidates that run it.
 pub struct Scenario {
     pub name: String,
     pub group: Group,
-    /// What a run tells, in this order.
+    /// The figures of a run, in this order.
     pub measures: Vec<Measure>,
     pub cases: Vec<Case>,
     /// The candidate that the goals are for.
     pub subject: &'static str,
-    /// It runs in one of so many rounds, because it takes long.
+    /// Run in only one of this many rounds, because it takes long.
     pub every: usize,
 }
 
@@ -69,7 +69,7 @@ pub struct Scenario {
 pub enum Group {
     Uncontended,
     Contended,
-    /// As before, where something is against it.
+    /// As `Contended`, under adverse conditions.
     Conditions,
     Memory,
     Tasks,
@@ -95,28 +95,28 @@ pub struct Measure {
     pub name: &'static str,
     pub unit: &'static str,
     pub less_is_better: bool,
-    /// At least one.
+    /// The comparisons; at least one.
     pub comparisons: Vec<Comparison>,
 }
 
-/// Whom the subject is compared with, and what comes of it.
+/// A comparison of the subject with another candidate, and its goal.
 #[derive(Clone, Copy)]
 pub struct Comparison {
     pub with: With,
     pub goal: Option<Goal>,
 }
 
-/// A candidate that the subject is compared with.
+/// The candidate that the subject is compared with.
 #[derive(Clone, Copy)]
 pub enum With {
-    /// The peer that is best in this measure.
+    /// The best peer in this measure.
     Best,
-    /// The peer that is best in the first measure of the scenario. One that is slow can easily be good in the others.
+    /// The best peer in the first measure of the scenario. A slow candidate can easily be good in the other measures.
     BestInFirst,
     Candidate(&'static str),
 }
 
-/// What the subject should reach.
+/// The goal of the subject.
 #[derive(Clone, Copy)]
 pub struct Goal {
     pub of: Of,
@@ -124,12 +124,12 @@ pub struct Goal {
     pub stretch: Option<f64>,
 }
 
-/// What a goal speaks of.
+/// The quantity that a goal refers to.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Of {
-    /// The ratio to the best peer, as the median of those in each round.
+    /// The ratio to the best peer: the median of the ratios of all rounds.
     Ratio,
-    /// The same of the best rounds, where the medians depend on what else wants the memory.
+    /// The same ratio of the best rounds, for cases where the medians depend on other users of the memory.
     BestRounds,
     /// The figure itself.
     Figure,
@@ -155,22 +155,22 @@ impl Measure {
     }
 
     fn stretch(mut self, stretch: f64) -> Self {
-        let goal = self.comparison().goal.as_mut().expect("a stretch is more than a goal");
+        let goal = self.comparison().goal.as_mut().expect("a stretch goal needs a goal");
         goal.stretch = Some(stretch);
         self
     }
 
-    /// One more comparison. What follows is said of that one.
+    /// Adds a comparison, to which the following calls apply.
     fn also(mut self, with: With) -> Self {
         self.comparisons.push(Comparison { with, goal: None });
         self
     }
 
     fn comparison(&mut self) -> &mut Comparison {
-        self.comparisons.last_mut().expect("there is one")
+        self.comparisons.last_mut().expect("a measure has a comparison")
     }
 
-    /// The name of this figure, where it stands beside others.
+    /// The name of this figure with its unit.
     pub fn label(&self) -> String {
         format!("{}, {}", self.name, self.unit)
     }
@@ -179,14 +179,14 @@ impl Measure {
 /// A candidate in a scenario.
 pub struct Case {
     pub name: &'static str,
-    /// Measures for about this long, on a new table: how keys fall into shards is luck, which several runs should even
-    /// out. Where the candidate cannot take part, the reason.
+    /// Measures for about this long, on a new table: the distribution of keys over the shards is random, and several
+    /// runs should even it out. If the candidate cannot take part: the reason.
     pub run: Result<Run, &'static str>,
 }
 
 pub type Run = Box<dyn Fn(Duration) -> Vec<f64>>;
 
-/// How a scenario gets the tables that it measures.
+/// The source of the tables that a scenario measures.
 struct Candidate<Q: ?Sized + Key> {
     name: &'static str,
     lacks: &'static [(Need, &'static str)],
@@ -199,9 +199,9 @@ impl<Q: ?Sized + Key> Candidate<Q> {
     }
 }
 
-/// A type of key, and who can be locked with it.
+/// A type of key, and the candidates that support it.
 trait Candidates: Key {
-    /// Those that cannot be made for just any key.
+    /// The candidates that do not support every type of key.
     fn special() -> Vec<Candidate<Self>>;
 
     fn candidates() -> Vec<Candidate<Self>> {
@@ -276,7 +276,7 @@ impl Scenario {
     }
 }
 
-/// All of them.
+/// Returns all scenarios.
 pub fn scenarios() -> Vec<Scenario> {
     use Group::{Contended, Memory, Tasks, Uncontended};
     use Need::{Async, Block, Contention, Keys, ManyHeld, Try};
@@ -343,14 +343,14 @@ pub fn scenarios() -> Vec<Scenario> {
             [
                 Measure::less("heap per held key", "B").goal(Ratio, 1.2).stretch(0.85),
                 Measure::less("heap per key after the release", "B"),
-                // "Given back": less than a byte is the table's own.
+                // "Given back": less than a byte per key remains, which is the table's own.
                 Measure::less("the same after as many further operations", "B").goal(Figure, 1.0),
                 Measure::less("acquire", "ns").goal(Ratio, 0.8).stretch(0.65),
                 Measure::less("release", "ns").goal(Ratio, 1.2),
             ],
             &[Block, Keys, ManyHeld],
             |table, span| {
-                // As long as others run for, in a smoke test.
+                // In a smoke test, fewer keys, so that this takes as long as other scenarios.
                 let keys = MILLION.len().min(span.as_micros() as usize * 50);
                 let hoard = table.hold_all(&MILLION[..keys]);
                 [hoard.bytes_held, hoard.bytes_kept, hoard.bytes_kept_later, hoard.acquire_nanos, hoard.release_nanos]
@@ -427,17 +427,17 @@ pub fn scenarios() -> Vec<Scenario> {
         crowd("200 keys, 10,000 visits each, tokio tasks", 200, 10_000),
         crowd("10,000 keys, 100 visits each, tokio tasks", 10_000, 100),
     ]);
-    // Where they belong, and otherwise as above.
+    // Ordered by group, and otherwise as above.
     all.sort_by_key(|scenario| Group::ALL.iter().position(|group| *group == scenario.group));
     all
 }
 
-/// One thread, again and again.
+/// One thread, repeatedly.
 fn walking<Q: ?Sized + Key>(table: &dyn Table<Q>, mut walk: Walk<Q>, span: Duration) -> [f64; 1] {
     [timed(span, |n| table.blocking(&mut walk, Section::EMPTY, n))]
 }
 
-/// Threads that never meet at a key. Each has so many of its own.
+/// Threads that never use the same key. Each has `keys` keys of its own.
 fn disjoint(threads: usize, keys: usize, measure: Measure) -> Scenario {
     let plural = |n, thing| if n == 1 { format!("1 {thing}") } else { format!("{n} {thing}s") };
     Scenario::new::<u64, _>(
@@ -456,15 +456,15 @@ fn disjoint(threads: usize, keys: usize, measure: Measure) -> Scenario {
     )
 }
 
-/// Threads that all want the same key. What they wait is measured in a second run, because looking at the clock takes
-/// longer than many a wait.
+/// Threads that all use the same key. Their waits are measured in a second run, because reading the clock takes
+/// longer than many waits.
 fn hot(threads: usize, microseconds: u32, condition: Condition) -> Scenario {
     use Of::Ratio;
     use With::{BestInFirst, Candidate};
     let rate = Measure::more("rate", "M/s").goal(Ratio, 1.0);
     let (name, rate) = match microseconds {
         0 => ("empty".to_owned(), rate.stretch(2.0)),
-        // The best that waiting can be: the keyed peers that come near do so because they wait in such a lock.
+        // The best way to wait: the keyed peers that come close do so because they wait in such a lock.
         1 => ("1 µs".to_owned(), rate.also(Candidate("lone parking_lot")).goal(Ratio, 1.0)),
         n => (format!("{n} µs"), rate),
     };
@@ -489,10 +489,10 @@ fn hot(threads: usize, microseconds: u32, condition: Condition) -> Scenario {
     if as_it_is { scenario } else { scenario.only(&UNDER_CONDITIONS).every(3) }
 }
 
-/// Millions of operations per second, how much more the busiest thread got than the least busy, the p99.9 and the
-/// longest wait in microseconds, and how many cores were busy.
+/// Returns millions of operations per second, the ratio of the busiest thread's operations to those of the least
+/// busy, the p99.9 and the longest wait in microseconds, and the number of busy cores.
 pub fn crowding(table: &dyn Table<u64>, threads: usize, section: Section, span: Duration) -> [f64; 5] {
-    // Longer than others, so that what the scheduler gives to the threads evens out.
+    // Longer than others, so that differences in scheduling even out.
     let span = 2 * span;
     let run = together(threads, span, |_| {
         let mut walk = Walk::one(&HOT);
@@ -504,7 +504,7 @@ pub fn crowding(table: &dyn Table<u64>, threads: usize, section: Section, span: 
     [1e3 / run.nanos, run.most_to_least, quantile(waits, 0.999) / 1e3, longest / 1e3, run.cores]
 }
 
-/// Tasks that visit one key after the other, and let the others have their turn after each.
+/// Tasks that visit one key after another, and yield after each.
 fn visits(
     name: &'static str,
     runtime: Runtime,
@@ -524,9 +524,9 @@ fn visits(
     )
 }
 
-/// So many keys, each to be visited so often, in random order, and all visits are due at once. Beyond the first 20,000,
-/// they are made by the tasks that have already made one. A visit holds its key over a turn of the others, so that they
-/// queue: about as many for each key as there are tasks to a key.
+/// `visits` visits to each of `keys` keys, in random order, all due at once. Beyond the first 20,000, they are made
+/// by tasks that have already made one. A visit holds its key during a turn of the others, so that they queue: per
+/// key, about as many waiters as there are tasks per key.
 fn crowd(name: &'static str, keys: u64, visits: u64) -> Scenario {
     const TASKS: u64 = 20_000;
     let all: LazyLock<Arc<[u64]>, _> = LazyLock::new(move || shuffled((0..keys * visits).map(|visit| visit % keys)));
@@ -558,12 +558,12 @@ fn visitors(table: Arc<dyn Table<u64>>, tasks: usize, keys: &Arc<[u64]>, visit: 
 /// A million keys, each once.
 static MILLION: LazyLock<Arc<[u64]>> = LazyLock::new(|| shuffled(0..1_000_000));
 
-/// As many as fit into the nearest caches, so that a candidate's own memory decides.
+/// Few enough for the nearest caches, so that a candidate's own memory decides.
 static STRINGS: LazyLock<Arc<[String]>> = LazyLock::new(|| {
     (0..1_024).map(|n| format!("tenant-{:06}/customer-{:06}/invoice-{:02}", n % 7, n, n % 100)).collect()
 });
 
-/// Some keys are visited much more often than others.
+/// Keys of which some are visited much more often than others.
 static ZIPF: LazyLock<Arc<[u64]>> = LazyLock::new(|| {
     let zipf = Zipf::new(10_000.0, 0.99).expect("the parameters are in range");
     random().sample_iter(zipf).map(|rank| rank as u64).take(1 << 16).collect()
@@ -575,7 +575,7 @@ fn shuffled(keys: impl Iterator<Item = u64>) -> Arc<[u64]> {
     keys.into()
 }
 
-/// The same numbers each time.
+/// A generator with the same numbers in each run.
 fn random() -> SmallRng {
     SmallRng::seed_from_u64(42)
 }

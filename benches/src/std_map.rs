@@ -1,4 +1,4 @@
-//! What people write who have no crate for it, with the clean-up right.
+//! A hand-written keyed lock without a crate for it, with correct clean-up.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -10,7 +10,7 @@ use crate::candidates::{Key, Locks};
 
 type Lock = Arc<async_lock::Mutex<()>>;
 
-/// A map of locks. An entry leaves with the last who had its lock, whether as holder or as waiter.
+/// A map of locks. An entry is removed with the last holder or waiter of its lock.
 pub struct StdMap<K: Eq + Hash>(Mutex<HashMap<K, Lock>>);
 
 /// A locked key.
@@ -20,8 +20,8 @@ struct Guard<'a, K: Eq + Hash> {
     _visit: Visit<'a, K>,
 }
 
-/// Somebody has the lock of a key. It is dropped after that somebody's `Arc`s of the lock: so when several leave at
-/// once, the last of them finds the map's `Arc` alone, and nobody finds that while another still has one.
+/// One user of a key's lock. It is dropped after the user's `Arc`s of the lock: so if several users leave at once,
+/// the last of them finds that only the map's `Arc` is left, and none finds that while another user remains.
 struct Visit<'a, K: Eq + Hash> {
     map: &'a StdMap<K>,
     key: K,
@@ -33,7 +33,7 @@ impl<K: Eq + Hash> StdMap<K> {
     }
 }
 
-/// Finds the lock of a key, or makes it.
+/// Finds the lock of a key, or creates it.
 fn visit<'a, Q: ?Sized + Key>(map: &'a StdMap<Q::Owned>, key: &Q) -> (Visit<'a, Q::Owned>, Lock) {
     let visit = Visit { map, key: key.to_owned() };
     let mut locks = map.locks();
@@ -47,7 +47,7 @@ fn visit<'a, Q: ?Sized + Key>(map: &'a StdMap<Q::Owned>, key: &Q) -> (Visit<'a, 
 impl<K: Eq + Hash> Drop for Visit<'_, K> {
     fn drop(&mut self) {
         let mut locks = self.map.locks();
-        // The map's `Arc` is cloned under the map's lock only, so a count of one stays one.
+        // The map's `Arc` is cloned only under the map's lock, so a count of one stays one.
         if locks.get(&self.key).is_some_and(|lock| Arc::strong_count(lock) == 1) {
             locks.remove(&self.key);
         }
@@ -67,7 +67,7 @@ impl<Q: ?Sized + Key> Locks<Q> for StdMap<Q::Owned> {
     }
 
     fn try_lock(&self, key: &Q) -> Option<impl Sized> {
-        // Where this returns early the lock goes before the visit: locals are dropped last to first.
+        // On an early return the lock is dropped before the visit: locals are dropped last to first.
         let (visit, lock) = visit(self, key);
         let held = lock.try_lock_arc()?;
         Some(Guard { _held: held, _visit: visit })
@@ -75,7 +75,7 @@ impl<Q: ?Sized + Key> Locks<Q> for StdMap<Q::Owned> {
 
     fn lock(&self, key: &Q) -> Option<impl Future<Output = impl Send> + Send> {
         Some(async move {
-            // And so where this is dropped while it waits.
+            // The same if this future is dropped while it waits.
             let (visit, lock) = visit(self, key);
             Guard { _held: lock.lock_arc().await, _visit: visit }
         })

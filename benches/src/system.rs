@@ -1,23 +1,22 @@
-//! What only the operating system can tell, or do: how long a thread has run, on what machine, and, on Linux, wakes
-//! that take longer.
+//! Functions of the operating system: the CPU time of a thread, the kind of machine, and, on Linux, slower wake-ups.
 //!
 //! # Slow wakes
 //!
-//! A thread that waits for another one sleeps in a futex. std and parking_lot, in which all candidates wait in the end,
-//! both ask for one through the C library's function `syscall`. A program may define that function itself, as this
-//! module does. Each call is passed on; but while wakes are [`Slow`], a thread whose sleep was ended by a wake sleeps
-//! [`DELAY`] more. So a wake is slow for every candidate alike, and takes nobody's core meanwhile.
+//! A thread that waits for another one sleeps in a futex. std and parking_lot, in which all candidates ultimately
+//! wait, both call it through the C library's function `syscall`. A program may define that function itself, as this
+//! module does. Each call is forwarded; but while there is a [`Slow`], a thread whose sleep was ended by a wake-up
+//! sleeps for another [`DELAY`]. So a wake-up is equally slow for every candidate, and does not occupy a core.
 #![allow(unsafe_code)] // calls of the C library
 
 use std::time::Duration;
 use std::{env, fs};
 
-/// For how long the calling thread has had a core, since it began. `None` where nobody knows.
+/// Returns the CPU time of the calling thread, or `None` if the system does not provide it.
 pub fn thread_time() -> Option<Duration> {
     #[cfg(unix)]
     {
         let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        // SAFETY: the pointer is to a value of the right type, which nobody else has.
+        // SAFETY: the pointer is to a value of the right type, which is not shared.
         let result = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
         (result == 0).then(|| Duration::new(time.tv_sec as u64, time.tv_nsec as u32))
     }
@@ -25,7 +24,7 @@ pub fn thread_time() -> Option<Duration> {
     None
 }
 
-/// The system and its processor, in a few words.
+/// Returns a short description of the system and its processor.
 pub fn machine() -> String {
     let name = || {
         let text = fs::read_to_string("/proc/cpuinfo").ok()?;
@@ -35,10 +34,10 @@ pub fn machine() -> String {
     format!("{} {}{}", env::consts::OS, env::consts::ARCH, name().unwrap_or_default())
 }
 
-/// How much longer a slow wake takes, at the least: the system wakes the thread a second time.
+/// The additional time of a slow wake-up, at least: the system wakes the thread a second time.
 pub const DELAY: Duration = Duration::from_micros(30);
 
-/// While there is one, wakes are slow.
+/// Wake-ups are slow while a value of this type exists.
 pub struct Slow(());
 
 #[cfg(all(target_os = "linux", target_env = "gnu", any(target_arch = "x86_64", target_arch = "aarch64")))]
@@ -53,16 +52,16 @@ mod slow_wakes {
 
     use super::{DELAY, Slow};
 
-    /// How many [`Slow`] there are.
+    /// The number of existing [`Slow`] values.
     static SLOW: AtomicU32 = AtomicU32::new(0);
 
     thread_local! {
-        /// How many wakes of this thread have been slow.
+        /// The number of slow wake-ups of this thread.
         static DELAYS: Cell<u64> = const { Cell::new(0) };
     }
 
     impl Slow {
-        /// `None` if this system cannot have them.
+        /// Makes wake-ups slow. Returns `None` if this system does not support that.
         pub fn begin() -> Option<Self> {
             SLOW.fetch_add(1, Relaxed);
             Some(Slow(()))
@@ -75,9 +74,9 @@ mod slow_wakes {
         }
     }
 
-    /// Stands in for the C library's.
-    // It only jumps to the function that does the work, with the arguments where they are. So nothing that callers say
-    // of its type, which is variadic in C, can be at odds with what the compiler sees here.
+    /// Replaces the C library's function.
+    // It only jumps to the function that does the work, with the arguments in place. So the compiler sees nothing
+    // here that could contradict the type its callers declare, which is variadic in C.
     #[unsafe(no_mangle)]
     #[unsafe(naked)]
     unsafe extern "C" fn syscall() {
@@ -89,7 +88,7 @@ mod slow_wakes {
 
     /// # Safety
     ///
-    /// As the system call says. Arguments that it does not have may be anything.
+    /// The same as for the system call. Arguments that it does not have may be anything.
     unsafe extern "C" fn pass_on(
         number: c_long,
         a: c_long,
@@ -99,9 +98,9 @@ mod slow_wakes {
         e: c_long,
         f: c_long,
     ) -> c_long {
-        // SAFETY: the caller keeps to the contract, which is the same.
+        // SAFETY: the caller upholds the contract, which is the same.
         let result = unsafe { c_librarys()(number, a, operation, c, d, e, f) };
-        // Woken, and neither too late to sleep nor timed out.
+        // The thread was woken: the call neither returned at once nor timed out.
         if number == libc::SYS_futex && result == 0 && SLOW.load(Relaxed) > 0 && is_wait(operation) {
             delay();
         }
@@ -114,8 +113,8 @@ mod slow_wakes {
 
     fn delay() {
         if DELAYS.get() == 0 {
-            // The system may make a sleep longer by 50 µs, to wake others at the same time, unless it is told not to.
-            // SAFETY: this call takes numbers only.
+            // By default the system may extend a sleep by 50 µs, to combine wake-ups.
+            // SAFETY: the arguments of this call are numbers only.
             unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1) };
         }
         DELAYS.set(DELAYS.get() + 1);
@@ -124,15 +123,15 @@ mod slow_wakes {
 
     type Syscall = unsafe extern "C" fn(c_long, ...) -> c_long;
 
-    /// The function that ours stands in for.
+    /// Returns the function that ours replaces.
     fn c_librarys() -> Syscall {
-        // No cell that waits for whoever fills it: that would need a futex.
+        // Not a cell whose initialization others wait for: that would need a futex.
         static FOUND: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
         let mut found = FOUND.load(Relaxed);
         if found.is_null() {
-            // SAFETY: the name is a string of C.
+            // SAFETY: the name is a C string.
             found = unsafe { libc::dlsym(libc::RTLD_NEXT, c"syscall".as_ptr()) };
-            assert!(!found.is_null(), "the C library has it");
+            assert!(!found.is_null(), "the C library has no `syscall`");
             FOUND.store(found, Relaxed);
         }
         // SAFETY: it is the function of this name, which has this type.
@@ -151,7 +150,7 @@ mod slow_wakes {
         use crate::candidates::{HOT, KeyedLocks, Locks, OneHandle, StdMap};
         use crate::conditions::Condition;
 
-        /// How many slow wakes a thread had that asked for a key, again and again, while it was held.
+        /// Returns the number of slow wake-ups of a thread that repeatedly requests a held key.
         fn slow_wakes<L: Locks<u64>>(locks: L) -> u64 {
             let wait = || {
                 let guard = locks.lock_blocking(&HOT);
@@ -160,7 +159,7 @@ mod slow_wakes {
                         drop(locks.lock_blocking(&HOT));
                         DELAYS.get()
                     });
-                    // By now it sleeps, most of the time.
+                    // Usually the thread sleeps by now.
                     thread::sleep(Duration::from_millis(1));
                     drop(guard);
                     waiter.join().expect("no operation panics")
@@ -187,7 +186,7 @@ mod slow_wakes {
 #[cfg(not(all(target_os = "linux", target_env = "gnu", any(target_arch = "x86_64", target_arch = "aarch64"))))]
 mod slow_wakes {
     impl super::Slow {
-        /// `None` if this system cannot have them.
+        /// Returns `None`: this system does not support slow wake-ups.
         pub fn begin() -> Option<Self> {
             None
         }

@@ -5,21 +5,23 @@
 //! RUSTFLAGS="--cfg loom" LOOM_MAX_PREEMPTIONS=3 cargo test --release --test loom
 //! ```
 //!
-//! That is some 560,000 interleavings, in every CI run. By hand, now and then (before there were models of several keys):
+//! That is some 560,000 interleavings, in every CI run. Occasional manual runs (before there were models of several
+//! keys):
 //!
 //! | setting | interleavings | took |
 //! |---|---|---|
 //! | `LOOM_MAX_PREEMPTIONS=4`, all models | 1,350,384 | 100 s |
-//! | no limit, all models of two threads but `handles_come_and_go_while_the_key_is_locked` | more than 5,118,274 | 400 s |
+//! | no limit, all models of two threads but `handles_are_made_and_dropped_while_the_key_is_locked` | more than 5,118,274 | 400 s |
 //!
-//! (Two cores, busy with other things.) Without a limit `two_threads_wait_for_each_other_async` and
-//! `two_threads_make_and_retire_a_key_that_owns_memory` were stopped after 150 seconds, when they had gone through their first variant,
-//! of 1,664,872 interleavings each; the model that was left out had not ended in two minutes. Those of three threads have not been tried.
+//! (On two busy cores.) Without a limit, `two_threads_wait_for_each_other_in_futures` and
+//! `two_threads_create_and_retire_a_key_that_owns_memory` were stopped after 150 seconds, when they had finished their
+//! first variant, of 1,664,872 interleavings each. The model that was left out had not finished in two minutes. The
+//! models of three threads have not been tried.
 //!
-//! The key's memory is a loom cell, so that a missing happens-before between its use and its reuse is reported as well; so is
+//! The key's memory is a loom cell, so that a missing happens-before between its use and its reuse is reported; so is
 //! a critical section's [`Shared`].
 #![cfg(loom)]
-#![allow(unsafe_code)] // what only the lock protects
+#![allow(unsafe_code)] // data that only the lock protects
 
 #[path = "loom/latch.rs"]
 mod latch;
@@ -39,7 +41,7 @@ use loom::cell::UnsafeCell;
 use loom::future::block_on;
 use loom::thread;
 
-/// No random state: every run of a model must go the same way.
+/// Without random state: every run of a model must take the same steps.
 type Hasher = BuildHasherDefault<DefaultHasher>;
 type Locks = KeyedMutex<u64, Hasher>;
 
@@ -48,7 +50,7 @@ fn locks(fairness: Fairness) -> Arc<Locks> {
     Arc::new(builder.fairness(fairness).hasher(Hasher::default()).build())
 }
 
-/// What the critical sections share: loom reports two that overlap, or that are not ordered.
+/// The data of the critical sections: loom reports two accesses that overlap or that are not ordered.
 struct Shared(UnsafeCell<u32>);
 
 // SAFETY: loom checks every access.
@@ -62,7 +64,7 @@ impl Shared {
     }
 
     fn bump(&self) {
-        // SAFETY: the pointer is the cell's, and loom reports any other access at this time.
+        // SAFETY: the pointer is the cell's, and loom reports any concurrent access.
         self.0.with_mut(|count| unsafe { *count += 1 });
     }
 
@@ -88,7 +90,7 @@ fn poll<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
     Pin::new(future).poll(&mut Context::from_waker(Waker::noop()))
 }
 
-/// Two threads, one key: each makes, claims, releases and retires the entry, and may reuse the other's slot.
+/// Two threads, one key: each creates, claims, releases and retires the entry, and may reuse the other's slot.
 fn two_threads(lock_and_bump: impl Fn(&Locks, &Shared) + Send + Sync + Copy + 'static, fairness: Fairness) {
     model(move || {
         let (locks, shared) = (locks(fairness), Shared::new());
@@ -104,7 +106,7 @@ fn two_threads(lock_and_bump: impl Fn(&Locks, &Shared) + Send + Sync + Copy + 's
 }
 
 #[test]
-fn two_threads_make_claim_and_retire_one_key() {
+fn two_threads_create_claim_and_retire_one_key() {
     two_threads(
         |locks, shared| {
             if let Some(_guard) = locks.try_lock(&7) {
@@ -119,7 +121,7 @@ fn two_threads_make_claim_and_retire_one_key() {
 }
 
 #[test]
-fn two_threads_wait_for_each_other_async() {
+fn two_threads_wait_for_each_other_in_futures() {
     for fairness in [Fairness::Adaptive, Fairness::Fifo, Fairness::Bounded(1), Fairness::Barging] {
         two_threads(
             |locks, shared| {
@@ -133,7 +135,7 @@ fn two_threads_wait_for_each_other_async() {
 }
 
 #[test]
-fn two_threads_wait_for_each_other_blocking() {
+fn two_threads_wait_for_each_other_in_blocking_calls() {
     for fairness in [Fairness::Adaptive, Fairness::Fifo, Fairness::Bounded(1), Fairness::Barging] {
         two_threads(
             |locks, shared| {
@@ -145,8 +147,8 @@ fn two_threads_wait_for_each_other_blocking() {
     }
 }
 
-/// A thread stands behind a future that nobody polls. Whether it looks, or is about to sleep, or sleeps, when the key is released: it
-/// gets in, though the first release wakes the future alone.
+/// A thread waits behind a future that is not polled. Whether the thread is spinning, about to sleep, or asleep when
+/// the key is released, it acquires the key, even though the first release wakes only the future.
 #[test]
 fn a_thread_behind_an_idle_future_gets_in() {
     for fairness in [Fairness::Adaptive, Fairness::Bounded(9)] {
@@ -163,7 +165,7 @@ fn a_thread_behind_an_idle_future_gets_in() {
                 })
             };
             drop(guard);
-            // A release that finds the future still not come.
+            // A release that finds the future woken and not polled since.
             if let Some(_guard) = locks.try_lock(&7) {
                 shared.bump();
             }
@@ -174,9 +176,9 @@ fn a_thread_behind_an_idle_future_gets_in() {
     }
 }
 
-/// Two threads that sleep, or look, while a third releases: whoever is handed the key comes for it.
+/// Two threads sleep or spin while a third releases: the thread that is handed the key takes it.
 #[test]
-fn a_release_meets_two_threads_on_their_way_to_sleep() {
+fn a_release_meets_two_threads_about_to_sleep() {
     for fairness in [Fairness::Adaptive, Fairness::Bounded(1)] {
         model(move || {
             let (locks, shared) = (locks(fairness), Shared::new());
@@ -196,10 +198,10 @@ fn a_release_meets_two_threads_on_their_way_to_sleep() {
     }
 }
 
-/// A key that owns memory is made between two looks at the table, or over an old key in one. When its entry dies it is dropped,
-/// or kept for the next; one may be there to begin with.
+/// A key that owns memory is cloned between two look-ups in the table, or over an old key of the table. When its
+/// entry dies it is dropped, or kept for the next; there may be an old key from the start.
 #[test]
-fn two_threads_make_and_retire_a_key_that_owns_memory() {
+fn two_threads_create_and_retire_a_key_that_owns_memory() {
     for (recycle, used) in [(false, false), (true, false), (true, true)] {
         model(move || {
             let builder = KeyedMutex::builder().shards(1).pool_capacity(1).recycle_keys(recycle);
@@ -207,7 +209,7 @@ fn two_threads_make_and_retire_a_key_that_owns_memory() {
             let (key, old, shared) = (Arc::new(7), Arc::new(6), Shared::new());
             if used {
                 drop(locks.try_lock(&old));
-                assert_eq!(Arc::strong_count(&old), 2, "the old key is kept");
+                assert_eq!(Arc::strong_count(&old), 2, "the old key was not kept");
             }
             let lock_and_bump = {
                 let (locks, key, shared) = (Arc::clone(&locks), Arc::clone(&key), Arc::clone(&shared));
@@ -222,15 +224,15 @@ fn two_threads_make_and_retire_a_key_that_owns_memory() {
             other.join().unwrap();
             assert_eq!(shared.count(), 2);
             assert!(locks.is_empty());
-            assert_eq!(Arc::strong_count(&old), 1, "the old key was not written over");
+            assert_eq!(Arc::strong_count(&old), 1, "the old key was not overwritten");
             drop((locks, lock_and_bump));
-            assert_eq!(Arc::strong_count(&key), 1, "a copy of the key was not dropped, or dropped twice");
+            assert_eq!(Arc::strong_count(&key), 1, "a copy of the key was not dropped exactly once");
         });
     }
 }
 
 #[test]
-fn a_slot_is_reused_for_another_key_only_when_nobody_has_it() {
+fn a_slot_is_reused_for_another_key_only_when_it_has_no_user() {
     model(|| {
         let locks = locks(Fairness::default());
         let other = {
@@ -251,9 +253,10 @@ fn a_slot_is_reused_for_another_key_only_when_nobody_has_it() {
     });
 }
 
-/// The third and the fourth entry are in one group: whoever leaves it last gives it back, while the other goes on.
+/// The third and the fourth entry are in one group: the last user to leave frees the group, while the other
+/// continues.
 #[test]
-fn a_group_of_slots_is_given_back_when_the_last_of_it_is_left() {
+fn a_group_of_slots_is_freed_when_its_last_user_leaves() {
     model(|| {
         let locks = locks(Fairness::default());
         let [first, second, third, fourth] = [1, 2, 3, 4].map(|key| locks.try_lock_arc(&key).unwrap());
@@ -274,9 +277,10 @@ fn a_group_of_slots_is_given_back_when_the_last_of_it_is_left() {
     });
 }
 
-/// Both find no slot, and each makes a group of two. One group is enough for both: the other is given back unused.
+/// Both threads find no free slot, and each allocates a group of two. One group is enough for both: the other is
+/// freed unused.
 #[test]
-fn two_threads_that_need_more_slots_do_with_one_group() {
+fn two_threads_that_need_more_slots_share_one_group() {
     model(|| {
         let locks = locks(Fairness::default());
         let [first, second] = [1, 2].map(|key| locks.try_lock_arc(&key).unwrap());
@@ -297,7 +301,7 @@ fn two_threads_that_need_more_slots_do_with_one_group() {
 }
 
 #[test]
-fn handles_come_and_go_while_the_key_is_locked() {
+fn handles_are_made_and_dropped_while_the_key_is_locked() {
     two_threads(
         |locks, shared| {
             let handle = locks.handle(&7);
@@ -310,7 +314,7 @@ fn handles_come_and_go_while_the_key_is_locked() {
     );
 }
 
-/// The holder releases while the first of `waiters` gives up: whoever is left gets in.
+/// The holder releases while the first of `waiters` gives up: the remaining ones acquire the key.
 fn cancel_against_release(fairness: Fairness, waiters: usize) {
     model(move || {
         let locks = locks(fairness);
@@ -322,7 +326,7 @@ fn cancel_against_release(fairness: Fairness, waiters: usize) {
         let others = thread::spawn(move || {
             while !others.is_empty() {
                 let guard = block_on(others.remove(0));
-                assert!(others.iter_mut().all(|waiter| poll(waiter).is_pending()), "two hold it");
+                assert!(others.iter_mut().all(|waiter| poll(waiter).is_pending()), "two requests hold the key");
                 drop(guard);
             }
         });
@@ -355,9 +359,10 @@ fn a_cancelled_waiter_passes_the_key_on_to_one_of_two() {
     }
 }
 
-/// The holder releases while the limit of the first waiter is reached: it gets the key, or the one behind it does.
+/// The holder releases while the limit of the first waiter is reached: it acquires the key, or the waiter behind it
+/// does.
 #[test]
-fn a_limit_that_is_reached_during_a_hand_over_loses_nothing() {
+fn a_limit_reached_during_a_hand_off_loses_nothing() {
     for fairness in [Fairness::Adaptive, Fairness::Fifo, Fairness::Bounded(1), Fairness::Barging] {
         model(move || {
             let (locks, shared) = (locks(fairness), Shared::new());
@@ -381,7 +386,7 @@ fn a_limit_that_is_reached_during_a_hand_over_loses_nothing() {
             let releaser = thread::spawn(move || drop(guard));
             let outcome = match poll(&mut limited) {
                 Poll::Ready(outcome) => outcome,
-                Poll::Pending => panic!("it waits on, though its limit has been reached"),
+                Poll::Pending => panic!("the request still waits although its limit has been reached"),
             };
             outcome.iter().for_each(|_guard| shared.bump());
             let got = outcome.is_ok();
@@ -396,7 +401,7 @@ fn a_limit_that_is_reached_during_a_hand_over_loses_nothing() {
 
 /// A newcomer, a waiter and a release at the same time.
 #[test]
-fn a_newcomer_and_a_waiter_do_not_both_get_in() {
+fn a_newcomer_and_a_waiter_do_not_both_acquire_the_key() {
     for fairness in [Fairness::Adaptive, Fairness::Fifo, Fairness::Bounded(1), Fairness::Barging] {
         model(move || {
             let (locks, shared) = (locks(fairness), Shared::new());
@@ -423,8 +428,8 @@ fn a_newcomer_and_a_waiter_do_not_both_get_in() {
     }
 }
 
-/// The last user of a table is a guard, or a request, that owns it: whoever is later drops the table. (Loom knows nothing of the
-/// order that an `Arc` makes. So nobody uses the key here, which is a loom cell.)
+/// The last user of a table is a guard or a request that owns the table: the later of the two to be dropped drops the
+/// table. (Loom does not know the ordering of an `Arc`. So the key, which is a loom cell, is not used here.)
 #[test]
 fn a_guard_may_be_the_last_user_of_its_table() {
     model(|| {
@@ -441,7 +446,7 @@ fn a_guard_may_be_the_last_user_of_its_table() {
     });
 }
 
-/// The same beside one who drops the table itself.
+/// The same while the table's own `Arc` is dropped.
 #[test]
 fn a_table_may_be_dropped_while_its_last_guard_is() {
     model(|| {
@@ -473,19 +478,18 @@ fn a_visit_keeps_its_entry_and_no_other() {
     });
 }
 
-/// Its queue is gone between two looks, or it is not.
-/// The observer is told of the end by a claim of its own, beside a release that may be the last user of the key, and by a thread that
-/// makes the entry anew.
+/// The queue is freed between two look-ups, or not. The end of the wait is reported under a separate claim, beside a
+/// release that may be the last user of the key, and a thread that recreates the entry.
 #[test]
-fn a_wait_that_is_given_up_has_its_end_beside_a_release() {
+fn a_wait_that_is_given_up_beside_a_release_ends_once() {
     use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
     for fairness in [Fairness::Adaptive, Fairness::Fifo] {
         model(move || {
-            let told = std::sync::Arc::new([AtomicUsize::new(0), AtomicUsize::new(0)]);
-            let tell = std::sync::Arc::clone(&told);
+            let counts = std::sync::Arc::new([AtomicUsize::new(0), AtomicUsize::new(0)]);
+            let counter = std::sync::Arc::clone(&counts);
             let builder = KeyedMutex::<u64>::builder().shards(1).fairness(fairness).on_wait(move |event| {
                 assert_eq!(event.key(), &7);
-                tell[usize::from(event.phase() != WaitPhase::Started)].fetch_add(1, Relaxed);
+                counter[usize::from(event.phase() != WaitPhase::Started)].fetch_add(1, Relaxed);
             });
             let locks = Arc::new(builder.build());
             let guard = locks.try_lock_arc(&7).unwrap();
@@ -502,7 +506,7 @@ fn a_wait_that_is_given_up_has_its_end_beside_a_release() {
             let again = locks.try_lock(&7);
             let got = other.join().unwrap();
             drop(again);
-            let [started, ended] = [told[0].load(Relaxed), told[1].load(Relaxed)];
+            let [started, ended] = [counts[0].load(Relaxed), counts[1].load(Relaxed)];
             assert_eq!((started, ended), (usize::from(!got), usize::from(!got)));
             assert!(locks.is_empty());
         });
@@ -510,7 +514,7 @@ fn a_wait_that_is_given_up_has_its_end_beside_a_release() {
 }
 
 #[test]
-fn a_status_is_taken_while_the_last_waiter_gives_up() {
+fn a_status_is_read_while_the_last_waiter_gives_up() {
     model(|| {
         let locks = locks(Fairness::default());
         let guard = locks.try_lock_arc(&7).unwrap();
@@ -530,7 +534,7 @@ fn rwlock(fairness: Fairness) -> Arc<KeyedRwLock<u64, Hasher>> {
     Arc::new(builder.fairness(fairness).hasher(Hasher::default()).build())
 }
 
-/// The last reader leaves while the upgradable one starts to wait for that; a writer waits behind both.
+/// The last reader leaves while the upgradable reader begins to wait for that; a writer waits behind both.
 #[test]
 fn an_upgrade_sees_the_last_reader_leave_and_no_writer_in_between() {
     for fairness in [Fairness::Fifo, Fairness::Bounded(1)] {
@@ -577,9 +581,9 @@ fn an_upgrade_that_gives_up_while_the_last_reader_leaves_loses_nothing() {
     });
 }
 
-/// Nobody but the upgradable reader holds the key, and who waits behind it leaves while it becomes a writer.
+/// Only the upgradable reader holds the key, and the waiter behind it gives up during the upgrade.
 #[test]
-fn an_upgrade_and_the_last_waiter_that_gives_up_do_not_undo_each_other() {
+fn an_upgrade_and_the_last_waiter_that_gives_up_do_not_interfere() {
     for polled in [false, true] {
         model(move || {
             let locks = rwlock(Fairness::Bounded(1));
@@ -597,9 +601,9 @@ fn an_upgrade_and_the_last_waiter_that_gives_up_do_not_undo_each_other() {
     }
 }
 
-/// A writer becomes a reader while another reader arrives, and a writer waits.
+/// A writer downgrades to a reader while another reader arrives and a writer waits.
 #[test]
-fn a_downgrade_lets_readers_in_and_no_writer() {
+fn a_downgrade_admits_readers_and_no_writer() {
     for fairness in [Fairness::Fifo, Fairness::Bounded(0)] {
         model(move || {
             let (locks, shared) = (rwlock(fairness), Shared::new());
@@ -623,7 +627,7 @@ fn a_downgrade_lets_readers_in_and_no_writer() {
 }
 
 #[test]
-fn a_writer_that_gives_up_lets_the_reader_in_that_it_keeps_out() {
+fn a_writer_that_gives_up_admits_the_reader_that_it_keeps_out() {
     model(|| {
         let locks = rwlock(Fairness::Bounded(0));
         let held = locks.try_read_arc(&7).unwrap();
@@ -664,9 +668,10 @@ fn readers_and_a_writer_exclude_each_other() {
     });
 }
 
-/// A permit is released while the waiter that it is for gives up, and another waits; alone, and beside another permit.
+/// A permit is released while the waiter that it is meant for gives up and another waits; alone, and beside another
+/// permit.
 #[test]
-fn a_permit_goes_to_somebody_who_still_wants_it() {
+fn a_permit_goes_to_a_waiter_that_remains() {
     for (fairness, permits) in
         [Fairness::Fifo, Fairness::Bounded(1), Fairness::Barging].map(|it| [(it, 1), (it, 2)]).concat()
     {
@@ -688,9 +693,10 @@ fn a_permit_goes_to_somebody_who_still_wants_it() {
     }
 }
 
-/// Two permits come back one by one, while a request for both waits before one for one, and one of the two gives up: the other gets in.
+/// Two permits are released one by one, while a request for both waits before one for one, and one of the two
+/// requests gives up: the other acquires its permits.
 #[test]
-fn a_request_for_both_permits_and_one_for_one_get_in_or_give_up() {
+fn requests_for_both_permits_and_for_one_are_served_or_give_up() {
     let adaptive = Fairness::Adaptive;
     for (fairness, gives_up) in
         [(adaptive, 1), (adaptive, 2), (Fairness::Fifo, 2), (Fairness::Bounded(1), 1), (Fairness::Barging, 2)]
@@ -713,9 +719,9 @@ fn a_request_for_both_permits_and_one_for_one_get_in_or_give_up() {
     }
 }
 
-/// What was one hold is released as two, while a request for both permits waits.
+/// A split hold is released in two parts, while a request for both permits waits.
 #[test]
-fn permits_that_are_split_are_released_one_by_one() {
+fn split_permits_are_released_one_by_one() {
     for fairness in [Fairness::Adaptive, Fairness::Fifo] {
         model(move || {
             let builder = KeyedSemaphore::builder(2).shards(1).fairness(fairness);
@@ -735,14 +741,14 @@ fn permits_that_are_split_are_released_one_by_one() {
     }
 }
 
-/// With room for two keys in one allocation: several keys are taken in the order of their entries in memory, and where an allocator
-/// puts two of them is no part of a model.
+/// Makes room for two keys in one allocation: several keys are locked in the order of their entries in memory, which
+/// must not depend on an allocator.
 fn one_chunk<T: Kind>(builder: Builder<T, u64>) -> Builder<T, u64, Hasher> {
     builder.hasher(Hasher::default()).shards(1).capacity(2).pool_capacity(2)
 }
 
-/// Two callers that want both keys, each in its own order: they do not wait for each other in a circle.
-fn two_callers_of_both(
+/// Two callers lock both keys, each in its own order: they do not deadlock.
+fn two_callers_lock_both(
     fairness: Fairness,
     lock_and_bump: impl Fn(&Locks, &Shared, [u64; 2]) + Send + Sync + Copy + 'static,
 ) {
@@ -760,9 +766,9 @@ fn two_callers_of_both(
 }
 
 #[test]
-fn two_tasks_want_two_keys_in_opposite_order() {
+fn two_tasks_lock_two_keys_in_opposite_order() {
     for fairness in [Fairness::Adaptive, Fairness::Fifo] {
-        two_callers_of_both(fairness, |locks, shared, keys| {
+        two_callers_lock_both(fairness, |locks, shared, keys| {
             let _guards = block_on(locks.lock_many(&keys));
             shared.bump();
         });
@@ -770,19 +776,19 @@ fn two_tasks_want_two_keys_in_opposite_order() {
 }
 
 #[test]
-fn two_threads_want_two_keys_in_opposite_order() {
+fn two_threads_lock_two_keys_in_opposite_order() {
     for fairness in [Fairness::Adaptive, Fairness::Fifo] {
-        two_callers_of_both(fairness, |locks, shared, keys| {
+        two_callers_lock_both(fairness, |locks, shared, keys| {
             let _guards = locks.lock_many_blocking(&keys);
             shared.bump();
         });
     }
 }
 
-/// A future that waits for one of two keys, or holds one and waits for the other, or has been handed what it waits for, is dropped
-/// while a thread wants both, the other way round.
+/// A future that waits for the first of two keys, or holds it and waits for the other, or has been handed a key, is
+/// dropped while a thread wants both in the opposite order.
 #[test]
-fn a_future_for_two_keys_is_dropped_while_another_wants_both() {
+fn a_future_for_two_keys_is_dropped_while_a_thread_locks_both() {
     for last in [1, 2] {
         model(move || {
             let (locks, shared) = (Arc::new(one_chunk(KeyedMutex::builder()).build()), Shared::new());
@@ -804,10 +810,10 @@ fn a_future_for_two_keys_is_dropped_while_another_wants_both() {
     }
 }
 
-/// Who leaves two entries at once keeps them until both are free and all have been woken; then their keys are dropped. Meanwhile
-/// somebody locks one of them, who finds that entry, or makes another.
+/// A release of two entries keeps both until they are free and all waiters have been woken; then it drops their keys.
+/// During that, another thread locks one of them, and finds that entry or creates a new one.
 #[test]
-fn two_keys_that_own_memory_are_left_at_once() {
+fn two_keys_that_own_memory_are_released_at_once() {
     for waits in [false, true] {
         model(move || {
             let locks: Arc<KeyedMutex<Arc<u64>, Hasher>> = Arc::new(
@@ -830,17 +836,14 @@ fn two_keys_that_own_memory_are_left_at_once() {
             other.join().unwrap();
             assert!(locks.is_empty());
             drop(locks);
-            assert!(
-                keys.iter().all(|key| Arc::strong_count(key) == 1),
-                "a copy of a key was not dropped, or dropped twice"
-            );
+            assert!(keys.iter().all(|key| Arc::strong_count(key) == 1), "a copy of a key was not dropped exactly once");
         });
     }
 }
 
-/// Beside those who lock one key, hold nothing else, and try the other.
+/// Beside callers that lock one key, hold nothing else, and try the other.
 #[test]
-fn a_call_for_two_keys_beside_calls_for_one() {
+fn a_call_for_two_keys_beside_calls_for_one_key() {
     model(move || {
         let (locks, shared) = (Arc::new(one_chunk(KeyedMutex::builder()).build()), [Shared::new(), Shared::new()]);
         let other = {
@@ -863,7 +866,7 @@ fn a_call_for_two_keys_beside_calls_for_one() {
     });
 }
 
-/// What is written together is read together.
+/// Values that are written together are read together.
 #[test]
 fn readers_of_two_keys_beside_a_writer_of_both() {
     model(move || {
@@ -885,9 +888,9 @@ fn readers_of_two_keys_beside_a_writer_of_both() {
     });
 }
 
-/// A key that is named twice takes one permit of two: a caller that tries gets the other, whenever it comes.
+/// A key that is listed twice takes one of two permits: a caller that tries gets the other at any time.
 #[test]
-fn a_key_that_is_named_twice_takes_one_permit() {
+fn a_duplicate_key_takes_one_permit() {
     for asks in [true, false] {
         model(move || {
             let hosts = Arc::new(one_chunk(KeyedSemaphore::builder(2)).build());
@@ -925,9 +928,9 @@ fn two_parties(fairness: Fairness) -> (Arc<Locks>, [(Party, TrackedGuard); 2]) {
     (locks, [a, b])
 }
 
-/// Each asks for the other's key. One fails, and the other gets in when that one releases.
+/// Each requests the other's key. One fails, and the other acquires the key when that one releases.
 #[test]
-fn a_deadlock_of_two_who_close_the_circle_at_once() {
+fn two_requests_that_close_a_cycle_at_once_deadlock() {
     for (fairness, blocking) in [(Fairness::Adaptive, false), (Fairness::Fifo, false), (Fairness::Adaptive, true)] {
         model(move || {
             let (locks, [(a, one), (b, two)]) = two_parties(fairness);
@@ -945,15 +948,15 @@ fn a_deadlock_of_two_who_close_the_circle_at_once() {
             };
             let failed = ask(a, &locks, 2);
             drop(one);
-            assert!(failed ^ other.join().unwrap(), "exactly one fails");
+            assert!(failed ^ other.join().unwrap(), "not exactly one request failed");
             assert!(locks.is_empty());
         });
     }
 }
 
-/// While one closes the circle the other gives up, and releases: it fails or it gets in.
+/// While one request closes the cycle, the other gives up and releases: the first fails or acquires its key.
 #[test]
-fn a_deadlock_that_is_given_up_while_it_comes_about() {
+fn a_request_gives_up_while_another_closes_the_cycle() {
     for fairness in [Fairness::Adaptive, Fairness::Fifo] {
         model(move || {
             let (locks, [(a, one), (b, two)]) = two_parties(fairness);
@@ -971,10 +974,10 @@ fn a_deadlock_that_is_given_up_while_it_comes_about() {
     }
 }
 
-/// A party that waits elsewhere asks for a key that nobody tracks, and that is released at this moment: it may pass another that
-/// waits for it. Then that is a circle, and its request elsewhere fails.
+/// A party that waits elsewhere requests an untracked key that is released at this moment, and may pass another
+/// waiter of that key. In that case there is a cycle, and its request elsewhere fails.
 #[test]
-fn a_deadlock_closed_by_a_party_that_gets_in_as_somebody_untracked_releases() {
+fn an_acquisition_beside_an_untracked_release_may_close_a_cycle() {
     model(|| {
         let (locks, detector) = (locks(Fairness::Adaptive), Detector::new());
         let (a, b) = (detector.party("a"), detector.party("b"));
@@ -985,11 +988,11 @@ fn a_deadlock_closed_by_a_party_that_gets_in_as_somebody_untracked_releases() {
         assert!(poll(&mut first).is_pending() && poll(&mut of_b).is_pending());
         let other = thread::spawn(move || {
             drop(untracked);
-            let two = block_on(of_b).expect("it was there first");
+            let two = block_on(of_b).expect("party b was first in the queue");
             drop((one, two));
         });
-        let second = tracked(&a, &locks, 2).expect("whom it waits for has all that it wants, or will");
-        // It passed, or the other is through.
+        let second = tracked(&a, &locks, 2).expect("the party it waits for has all that it wants, or will");
+        // It passed b, or b has finished.
         match poll(&mut first) {
             Poll::Ready(result) => drop(result),
             Poll::Pending => drop(first),

@@ -1,19 +1,19 @@
-//! Tells the linker what memory the board has, and takes the example out of the documentation.
+//! Gives the linker the memory layout of the board, and extracts the example from the documentation.
 
 use std::{env, fs, path::PathBuf};
 
-/// The board of QEMU that has the target's processor.
+/// The memory of the QEMU board that has the target's processor.
 fn memory(target: &str) -> &'static str {
     match target {
         // microbit: a Cortex-M0
         "thumbv6m-none-eabi" => "FLASH : ORIGIN = 0, LENGTH = 256K\n RAM : ORIGIN = 0x20000000, LENGTH = 16K",
-        // mps2-an385: a Cortex-M3, of whose 4 MB no more is used than a small device has
+        // mps2-an385: a Cortex-M3, of whose 4 MB only as much is used as a small device has
         "thumbv7m-none-eabi" => "FLASH : ORIGIN = 0, LENGTH = 256K\n RAM : ORIGIN = 0x20000000, LENGTH = 64K",
         other => panic!("no board is known for {other}"),
     }
 }
 
-/// The first block of Rust in the documentation.
+/// The first Rust code block in the documentation.
 fn example() -> String {
     const PAGE: &str = "../../docs/embedded.md";
     println!("cargo:rerun-if-changed={PAGE}");

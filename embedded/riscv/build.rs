@@ -1,4 +1,4 @@
-//! Tells the linker what memory there is: so much of the `virt` machine's as a small device has.
+//! Gives the linker a memory layout: as much of the `virt` machine's memory as a small device has.
 
 use std::{env, fs, path::PathBuf};
 

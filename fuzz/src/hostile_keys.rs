@@ -1,15 +1,15 @@
-//! Keys, values and wakers whose code panics, or uses the table, whenever the bytes say so. Some keys lie as well: in `Eq`, in `Hash`, and
-//! in `Clone`, which makes another key. With them nobody knows who holds what; but no memory is misused, nothing is leaked, and
-//! everybody who waits gets what he waits for.
+//! Keys, values and wakers whose code panics or uses the table when the input bytes say so. Some keys also lie: in
+//! `Eq`, in `Hash`, and in `Clone`, which returns a different key. With those the holders of a key are undefined; but
+//! memory is used correctly, nothing is leaked, and every waiter is served.
 //!
-//! The operations are taken from the front of the bytes; what the hostile code does is taken from their end, one byte for
-//! each time that it is called (by a key, a waker, or the limit of a wait). Where it uses the table it does so by the same
-//! operations, so it may release what somebody else holds, poll what has just been woken, or make the very entry that is
-//! being removed. There are three exceptions, as in the contract: `Eq`, the `Clone` of a key that owns nothing, and the
-//! `clone_from` by which an old key is written over, panic and no more.
+//! The operations are read from the front of the bytes. The actions of the hostile code are read from their end, one
+//! byte for each time it is called (by a key, a waker, or the limit of a wait). It uses the table by the same
+//! operations: it may release another caller's hold, poll a request that has just been woken, or create the very
+//! entry that is being removed. There are three exceptions, as in the contract: `Eq`, the `Clone` of a key that owns
+//! nothing, and the `clone_from` that overwrites an old key only panic.
 //!
-//! Expected panics are raised by `resume_unwind`, which runs no panic hook. So the fuzzer's hook, which aborts, sees only the
-//! others. Hostile code does not panic while its thread is panicking: that would abort, whatever the table does.
+//! Expected panics are raised by `resume_unwind`, which runs no panic hook. So the fuzzer's hook, which aborts, sees
+//! only the others. Hostile code does not panic while its thread is panicking: that would abort in any case.
 #![allow(unsafe_code)] // wakers made by hand
 
 use std::cell::{Cell, RefCell};
@@ -29,10 +29,11 @@ use crate::common::Bytes;
 
 mod map;
 
-/// Lets the hostile code of these bytes meet the operations of these bytes.
+/// Runs the operations that the first half of the bytes encodes, with the hostile code that the second half encodes.
 ///
 /// # Panics
-/// If the table does not bear it.
+///
+/// If the table misbehaves.
 pub fn run(bytes: &[u8]) {
     let (operations, hooks) = bytes.split_at(bytes.len() / 2);
     let mut operations = Bytes(operations);
@@ -44,7 +45,7 @@ pub fn run(bytes: &[u8]) {
     });
     let settings = settings / 8;
     let policy = operations.next();
-    // In a map, with values.
+    // Runs a map, with values.
     if policy / 16 % 4 == 3 {
         return match bytes.first() {
             Some(first) if first % 2 == 1 => MapWorld::<Plain>::new(settings, policy).run(operations),
@@ -61,17 +62,17 @@ pub fn run(bytes: &[u8]) {
 
 // ---- hostile code -----------------------------------------------------------------------------------------------------
 
-/// The payload of a panic that was asked for.
+/// The payload of an intended panic.
 struct Expected;
 
 #[derive(Default)]
 struct Stage {
     hooks: RefCell<Vec<u8>>,
-    /// No hostile code runs.
+    /// Disables hostile code.
     quiet: Cell<bool>,
-    /// What remains of a key before it is hashed.
+    /// Reduces a key before it is hashed.
     weak_hash: Cell<u8>,
-    /// How many hooks are inside one another.
+    /// The nesting depth of hooks.
     depth: Cell<u8>,
     live_keys: RefCell<HashSet<u64>>,
     keys_made: Cell<u64>,
@@ -83,7 +84,7 @@ thread_local! {
     static STAGE: Stage = Stage::default();
 }
 
-/// What hostile code can do to the table.
+/// The actions of hostile code on the table.
 trait Act {
     fn act(&self, what: u8, whom: u8);
 }
@@ -94,7 +95,7 @@ enum May {
     PanicOrAct,
 }
 
-/// One piece of hostile code: it does what the next byte says.
+/// A piece of hostile code: it acts as the next byte says.
 fn hook(may: May) {
     STAGE.with(|stage| {
         if stage.quiet.get() || stage.depth.get() == 3 {
@@ -113,7 +114,7 @@ fn hook(may: May) {
     });
 }
 
-/// Counts hooks inside hooks, also when one is left by a panic.
+/// Counts nested hooks, even if a panic leaves one.
 struct Inside<'s>(&'s Stage);
 
 impl<'s> Inside<'s> {
@@ -129,7 +130,7 @@ impl Drop for Inside<'_> {
     }
 }
 
-/// After a failure nothing of the table is touched any more, so that the failure is what is reported.
+/// Leaks the table after a failure, so that the failure itself is reported.
 struct LeftAlone;
 
 impl Drop for LeftAlone {
@@ -161,7 +162,7 @@ trait Key: Clone + Eq + Hash + 'static {
     fn id(&self) -> u8;
 }
 
-/// A key that owns something. Each one that exists is in the books.
+/// A key that owns something. All existing keys are recorded.
 struct Owning<const LIES: bool> {
     id: u8,
     serial: Box<u64>,
@@ -169,7 +170,7 @@ struct Owning<const LIES: bool> {
 
 impl<const LIES: bool> Owning<LIES> {
     fn check(&self) {
-        STAGE.with(|stage| assert!(stage.live_keys.borrow().contains(&self.serial), "a dead key is used"));
+        STAGE.with(|stage| assert!(stage.live_keys.borrow().contains(&self.serial), "a dropped key was used"));
     }
 }
 
@@ -196,11 +197,11 @@ impl<const LIES: bool> Clone for Owning<LIES> {
         self.check();
         hook(May::PanicOrAct);
         let copy = Owning::new(if LIES && lies() { self.id ^ 1 } else { self.id });
-        hook(May::PanicOrAct); // if it panics now, the copy is dropped
+        hook(May::PanicOrAct); // if this panics, the copy is dropped
         copy
     }
 
-    /// Inside the table's lock, for an old key.
+    /// Called under the table's lock, for an old key.
     fn clone_from(&mut self, source: &Self) {
         self.check();
         hook(May::Panic);
@@ -212,7 +213,7 @@ impl<const LIES: bool> Clone for Owning<LIES> {
 impl<const LIES: bool> Drop for Owning<LIES> {
     fn drop(&mut self) {
         let was_live = STAGE.with(|stage| stage.live_keys.borrow_mut().remove(&self.serial));
-        assert!(was_live, "a key is dropped twice");
+        assert!(was_live, "a key was dropped twice");
         hook(May::PanicOrAct);
     }
 }
@@ -234,7 +235,7 @@ impl<const LIES: bool> Hash for Owning<LIES> {
     }
 }
 
-/// A key that owns nothing: it is copied inside the table's lock.
+/// A key that owns nothing: it is copied under the table's lock.
 struct Plain(u8);
 
 impl Key for Plain {
@@ -273,7 +274,7 @@ impl Hash for Plain {
     }
 }
 
-/// A hasher that hides nothing.
+/// A hasher that returns what it is given.
 #[derive(Clone, Copy, Default)]
 struct Identity(u64);
 
@@ -297,27 +298,27 @@ impl Hasher for Identity {
     }
 }
 
-/// A waker whose every function is hostile. It sets a flag when it is woken, before anything else.
+/// Creates a waker whose functions are all hostile. When it is woken it first sets a flag.
 fn waker(woken: &Rc<Cell<bool>>) -> Waker {
     const VTABLE: RawWakerVTable = RawWakerVTable::new(
         |data| {
             hook(May::PanicOrAct);
-            // SAFETY: the data comes from `raw`, and is borrowed while the waker is.
+            // SAFETY: the data comes from `raw`, and is borrowed for as long as the waker is.
             let woken = unsafe { &*data.cast::<Rc<Cell<bool>>>() };
             raw(woken)
         },
         |data| {
-            // SAFETY: the data comes from `raw`, and the waker is used up.
+            // SAFETY: the data comes from `raw`, and the waker is consumed.
             unsafe { take(data) }.set(true);
             hook(May::PanicOrAct);
         },
         |data| {
-            // SAFETY: the data comes from `raw`, and is borrowed while the waker is.
+            // SAFETY: the data comes from `raw`, and is borrowed for as long as the waker is.
             unsafe { &*data.cast::<Rc<Cell<bool>>>() }.set(true);
             hook(May::PanicOrAct);
         },
         |data| {
-            // SAFETY: the data comes from `raw`, and the waker is used up.
+            // SAFETY: the data comes from `raw`, and the waker is consumed.
             drop(unsafe { take(data) });
             hook(May::PanicOrAct);
         },
@@ -332,15 +333,15 @@ fn waker(woken: &Rc<Cell<bool>>) -> Waker {
     /// The data comes from `raw`, and is not used again.
     unsafe fn take(data: *const ()) -> Rc<Cell<bool>> {
         STAGE.with(|stage| stage.live_wakers.set(stage.live_wakers.get() - 1));
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds the contract.
         *unsafe { Box::from_raw(data.cast_mut().cast::<Rc<Cell<bool>>>()) }
     }
 
-    // SAFETY: the functions above do what they must; the waker does not leave this thread.
+    // SAFETY: the functions above implement a waker's contract; the waker does not leave this thread.
     unsafe { Waker::from_raw(raw(woken)) }
 }
 
-/// A limit that is reached when it is polled for the second time, and hostile before that, then, and when it is dropped.
+/// A limit that is reached when it is polled for the second time. Its polls and its drop are hostile.
 #[derive(Default)]
 struct Limit {
     polled: bool,
@@ -413,7 +414,7 @@ impl<K: Key> Request<K> {
         Request::new(id, Future::Limited(future))
     }
 
-    /// The hold, or nothing if a limit was reached.
+    /// Returns the hold, or nothing if a limit was reached.
     fn poll(&mut self) -> Poll<Option<Held<K>>> {
         fn poll<F: std::future::Future + Unpin>(future: &mut F, waker: &Waker) -> Poll<F::Output> {
             Pin::new(future).poll(&mut Context::from_waker(waker))
@@ -428,20 +429,21 @@ impl<K: Key> Request<K> {
             Future::Upgrade(future) => poll(future, &waker).map(Held::Write).map(Some),
             Future::Limited(future) => poll(future, &waker).map(Result::ok),
         };
-        // Not after the outcome has been returned: if a drop panics then, the compiler forgets to drop what was returned.
+        // Not after the outcome has been returned: if a drop panics then, the compiler does not drop the returned
+        // value.
         drop(waker);
         outcome
     }
 }
 
-/// A table, and what is held and asked for. Whatever an operation uses it takes out: hostile code never finds it, and a panic
-/// drops it.
+/// A table, its holds and its requests. An operation takes the objects it uses out of the lists: hostile code never
+/// finds them, and a panic drops them.
 struct World<K> {
     table: Arc<Table<K>>,
     keys: u8,
-    /// So many of each kind of thing at once.
+    /// The maximum number of objects of each kind.
     crowd: usize,
-    /// So many operations so far.
+    /// The number of operations so far.
     acts: Cell<usize>,
     pool: usize,
     recycle: bool,
@@ -450,11 +452,11 @@ struct World<K> {
     handles: RefCell<Vec<KeyHandleArc<Table<K>>>>,
 }
 
-/// So many keys, ...
+/// The small number of keys, ...
 const FEW: u8 = 6;
-/// ... or so many: then slots come and go by groups.
+/// ... and the large one, with which slots are allocated and freed in groups.
 const MANY: u8 = 40;
-/// A key that no operation names.
+/// A key that no operation uses.
 const OTHER: u8 = 99;
 
 impl<K: Key> World<K> {
@@ -502,7 +504,7 @@ impl<K: Key> World<K> {
         Some(pile.swap_remove(at))
     }
 
-    /// Puts something on a pile, or drops it if there is enough.
+    /// Adds an object to a list, or drops it if the list is full.
     fn put<T>(&self, pile: &RefCell<Vec<T>>, thing: T) {
         let mut pile = pile.borrow_mut();
         if pile.len() < self.crowd {
@@ -559,10 +561,10 @@ impl<K: Key> World<K> {
         self.put(&self.held, changed);
     }
 
-    /// After a panic: the table still does what it is for, on a key that was not involved.
+    /// Checks after a panic that the table still works, on a key that was not involved.
     fn check_usable(&self) {
         let key = K::new(OTHER);
-        let guard = self.table.try_write(&key).expect("nobody holds it");
+        let guard = self.table.try_write(&key).expect("the key is free");
         assert!(self.table.try_read(&key).is_none());
         let mut waiter = Request::new(OTHER, Future::Read(self.table.read_arc(&key)));
         assert!(waiter.poll().is_pending());
@@ -570,10 +572,10 @@ impl<K: Key> World<K> {
         assert!(waiter.woken.get() && waiter.poll().is_ready());
     }
 
-    /// Between two operations all that exists is on the piles.
+    /// Checks that between two operations every object is in one of the lists.
     fn check(&self) {
         let (held, requests, handles) = (self.held.borrow(), self.requests.borrow(), self.handles.borrow());
-        // What a key that lies is taken for, nobody can tell.
+        // A lying key may be taken for any other.
         let mut live = if K::LIES { self.table.len() } else { 0 };
         for id in 0..if K::LIES { 0 } else { self.keys } {
             let status = self.table.status(&K::new(id));
@@ -589,10 +591,10 @@ impl<K: Key> World<K> {
             assert!(writers + upgradable <= 1 && (writers == 0 || readers == 0), "{holds:?} at once");
             let of_key = || requests.iter().filter(|request| request.id == id);
             let used = holds != [0; 3] || of_key().count() > 0 || handles.iter().any(|handle| handle.key().id() == id);
-            assert_eq!(status.is_some(), used, "an entry that nobody uses, or the other way round");
+            assert_eq!(status.is_some(), used, "an entry without a user, or a user without an entry");
             live += usize::from(used);
             let Some(status) = status else { continue };
-            // Each is counted once, as holder or as waiter; a waiting upgrade is both.
+            // Each request is counted once, as holder or as waiter; a waiting upgrade as both.
             let counted = of_key().filter(|request| request.polled || matches!(request.future, Future::Upgrade(_)));
             let expected = readers + upgradable + writers + counted.count() + status.waiting_upgrades();
             assert_eq!(status.holders() + status.waiters(), expected, "{status:?}");
@@ -606,7 +608,8 @@ impl<K: Key> World<K> {
         assert!(wakers <= requests.len(), "{wakers} wakers are kept for {} requests", requests.len());
     }
 
-    /// All holders leave. Then all who wait get in, though nobody is polled who was not woken; and nothing is left.
+    /// Drops all holders. Then every waiter must acquire its key although only woken ones are polled, and nothing may
+    /// be left.
     fn finish(self: Rc<Self>) {
         self.held.take();
         self.handles.take();
@@ -620,9 +623,9 @@ impl<K: Key> World<K> {
                 Poll::Pending => self.requests.borrow_mut().push(request),
             }
         }
-        assert!(self.requests.borrow().is_empty(), "somebody waits for a free key for ever");
+        assert!(self.requests.borrow().is_empty(), "a request waits for a free key for ever");
         assert_eq!(self.table.len(), 0);
-        let world = Rc::into_inner(self).expect("nobody else has it");
+        let world = Rc::into_inner(self).expect("the world has no other owner");
         assert_eq!(Arc::strong_count(&world.table), 1);
         drop(world);
         STAGE.with(|stage| {
@@ -636,11 +639,12 @@ impl<K: Key> World<K> {
 impl<K: Key> Act for World<K> {
     fn act(&self, what: u8, whom: u8) {
         let (id, mode) = (whom % self.keys, whom / self.keys % 3);
-        // Many keys come in floods: else there would hardly be a dozen at once.
-        let rises = self.keys > FEW && self.acts.get() / 32 % 2 == 0;
+        // With many keys, operations alternate between locking and releasing for a while: otherwise there would
+        // hardly be a dozen entries at once.
+        let is_locking = self.keys > FEW && self.acts.get() / 32 % 2 == 0;
         self.acts.set(self.acts.get() + 1);
         match what % 16 {
-            what if what < 2 || what == 10 && rises => {
+            what if what < 2 || what == 10 && is_locking => {
                 let key = K::new(id);
                 if let Some(held) = self.attempt(&key, mode) {
                     self.put(&self.held, held);

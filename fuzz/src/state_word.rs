@@ -1,6 +1,6 @@
-//! The word of an entry: every move against a struct that has a field for each thing that the word packs.
+//! The state word of an entry: every move, compared with a struct that has a field for each part of the word.
 //!
-//! The moves are not public, so their file is included here. It depends on nothing.
+//! The moves are not public, so their file is included here. It has no dependencies.
 
 #[allow(dead_code, unreachable_pub)]
 #[path = "../../src/core/wait/word.rs"]
@@ -10,7 +10,7 @@ use word::{Access, Holds, MAX_UNITS, Refusal, Unit, Want, Word};
 
 use crate::common::Bytes;
 
-/// What a word means.
+/// The meaning of a word.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 struct Plain {
     queued: bool,
@@ -59,7 +59,7 @@ impl Plain {
         }
     }
 
-    /// Whether what is wanted may be had, whoever waits.
+    /// Whether the holds admit `want`, regardless of waiters.
     fn admits(self, want: Want, permits: usize) -> bool {
         match want {
             Want::Hold(Access::Exclusive) => !self.held(),
@@ -77,7 +77,7 @@ impl Plain {
         }
     }
 
-    /// A request at once: with a claim to give for the hold, or without.
+    /// An attempt to enter at once, with a claim that becomes the hold, or without one.
     fn enter(self, want: Want, claims: usize, permits: usize) -> Result<Plain, Refusal> {
         if !self.admits(want, permits) {
             return Err(Refusal::Held);
@@ -85,7 +85,7 @@ impl Plain {
         if self.queued {
             return Err(Refusal::Queued);
         }
-        // A request that has a unit already can always be counted.
+        // A request that already has a unit can always be counted.
         if claims == 0 && want != Want::Upgrade && self.units() >= MAX_UNITS {
             return Err(Refusal::Full);
         }
@@ -105,7 +105,7 @@ impl Plain {
         Ok(after)
     }
 
-    /// The same word, put together from the weights of its parts.
+    /// The same word, composed of the weights of its parts.
     fn word(self) -> Word {
         let weight = |unit| Word::born(unit).bits();
         let mut bits = self.count * weight(Unit::Hold(Access::Shared)) + self.claims * weight(Unit::Claim);
@@ -134,7 +134,7 @@ impl Plain {
 }
 
 const ACCESSES: [Access; 3] = [Access::Exclusive, Access::Shared, Access::Upgradable];
-/// How many units a claim or a hold is.
+/// The number of units of a claim or a hold.
 fn units(unit: Unit) -> usize {
     if let Unit::Hold(Access::Permits(amount)) = unit { amount as usize } else { 1 }
 }
@@ -156,14 +156,15 @@ const WANTS: [Want; 6] = [
     Want::Upgrade,
 ];
 
-/// Makes the moves that these bytes describe.
+/// Makes the moves that these bytes encode.
 ///
 /// # Panics
-/// If the word and the struct part.
+///
+/// If the word and the struct disagree.
 pub fn run(bytes: &[u8]) {
     let mut bytes = Bytes(bytes);
     let size = bytes.next();
-    // A table has either permits or the other modes; a mutex has the exclusive one only.
+    // A table has either permits or the other modes; a mutex has only the exclusive one.
     let permits = [0, 1, 3, MAX_UNITS][usize::from(size % 4)];
     let mut plain = Plain::default();
     plain.add(UNITS[usize::from(bytes.next()) % if permits > 0 { 1 } else { 4 }]);
@@ -206,7 +207,7 @@ pub fn run(bytes: &[u8]) {
             }
             5 => {
                 let unit = if which % 4 == 0 { Unit::Claim } else { Unit::Hold(access) };
-                // Under a queue, holds are given up by `admit`, and its waiters' claims stay.
+                // If there is a queue, holds are released by `admit`, and the claims of waiters remain.
                 if !plain.has(unit)
                     || plain.units() == units(unit)
                     || plain.queued && (unit != Unit::Claim || plain.claims == 1)
@@ -218,7 +219,7 @@ pub fn run(bytes: &[u8]) {
                 (Ok(after), Ok(word.leave(unit)))
             }
             6 if plain.queued => admit(plain, word, access, which, permits),
-            // As if many others came or went.
+            // As if many others arrived or left.
             7 => {
                 let many = [1, 2, 3, MAX_UNITS / 2, MAX_UNITS - 2, MAX_UNITS - 1, MAX_UNITS][which % 7];
                 let rest = MAX_UNITS.saturating_sub(plain.units());
@@ -237,13 +238,13 @@ pub fn run(bytes: &[u8]) {
             (Ok(after), Ok(moved)) => (plain, word) = (after, moved),
             (expected, seen) => assert_eq!(expected.err(), seen.err(), "{plain:?}, {access:?}, {want:?}"),
         }
-        // A claim may become several permits; what counts is that no field overflows.
+        // A claim may become several permits; the check is that no field overflows.
         assert!(plain.count <= MAX_UNITS && plain.claims <= MAX_UNITS);
         plain.assert_is(word);
     }
 }
 
-/// A holder leaves, perhaps, and the queue lets some in: their claims become holds.
+/// A holder may leave, and the queue admits some waiters: their claims become holds.
 fn admit(
     plain: Plain,
     word: Word,
@@ -269,7 +270,7 @@ fn admit(
     after.claims -= granted;
     after.queued = which % 2 == 0 && after.claims > 0;
     if after.units() == 0 {
-        // The last unit goes another way.
+        // The last unit is released by another move.
         return (Ok(plain), Ok(word));
     }
     (Ok(after), Ok(word.admit(holds, granted, after.queued)))

@@ -1,4 +1,5 @@
-//! The corpus and some random bytes, without a fuzzer: this needs no nightly compiler, and panics where the fault is.
+//! Replays the corpus and some random bytes without a fuzzer: this needs no nightly compiler, and a panic shows where
+//! the fault is.
 
 use std::path::Path;
 

@@ -1,5 +1,5 @@
-//! Tells the sources by which checker they are built. They do not ask for `cfg(loom)` itself: that is set for every crate
-//! in a build, so also for the library in a user's own loom tests, where it has no loom to build with.
+//! Tells the sources for which checker they are built. The sources do not test `cfg(loom)` itself, because it is set for every crate of a
+//! build. That includes the library in a user's own loom tests, where it has no loom to build with.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");

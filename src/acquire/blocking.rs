@@ -12,7 +12,7 @@ use crate::plumbing::TablePtr;
 use crate::sync::SpinWait;
 
 impl<P: TablePtr, S: Source<P::Key, P::Payload>, M: Mode> Call<P, S, M> {
-    /// A hold if that is possible at once, else a request that has not been polled.
+    /// Returns a guard if that is possible without waiting, or else a request that has not been polled.
     #[inline]
     fn enter(mut self) -> Result<Guard<P, M>, Request<P, M>> {
         match self.table.core().hold_or_claim(&mut self.source, self.mode) {
@@ -38,7 +38,7 @@ impl<P: TablePtr, S: Source<P::Key, P::Payload>, M: Mode> Call<P, S, M> {
     }
 }
 
-/// A timeout that is too long for the clock is none.
+/// Returns the deadline; `None` (no limit) for a timeout that is too long for the clock.
 pub(crate) fn deadline_after(timeout: Duration) -> Option<Instant> {
     Instant::now().checked_add(timeout)
 }
@@ -49,7 +49,7 @@ pub(crate) trait Wait {
 
     fn contention(&mut self) -> Contention;
 
-    /// Tries once, without a position in the queue.
+    /// Tries once, without joining the queue.
     fn attempt(&mut self) -> Option<Self::Output>;
 
     fn poll(&mut self, waiter: Waiter<'_>) -> Poll<Self::Output>;
@@ -71,13 +71,13 @@ impl<P: TablePtr, M: Mode> Wait for Request<P, M> {
     }
 }
 
-/// Waits. `None` if the deadline was reached first.
+/// Blocks the thread until `wait` is done. Returns `None` if the deadline was reached first.
 #[inline(never)]
 pub(crate) fn block<W: Wait>(mut wait: W, deadline: Option<Instant>) -> Option<W::Output> {
     if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
         return wait.attempt();
     }
-    // Not yet in the queue, so not under a policy that lets nobody in who is not.
+    // Spins before it queues, unless the policy admits only queued requests.
     let mut spin = SpinWait::new();
     loop {
         match wait.contention() {
@@ -99,19 +99,19 @@ pub(crate) fn block<W: Wait>(mut wait: W, deadline: Option<Instant>) -> Option<W
         Poll::Pending => None,
     };
     loop {
-        if let Some(output) = poll(Presence::LookingThread) {
+        if let Some(output) = poll(Presence::SpinningThread) {
             return Some(output);
         }
         if !parking.parker.watch() {
-            // Nothing must be handed to a thread that does not look any more.
+            // A hold must not be handed to a thread that has stopped spinning.
             if let Some(output) = poll(Presence::SleepingThread) {
                 return Some(output);
             }
             parking.parker.park(deadline);
         }
-        // However the wait ended: a wake-up in vain does not put the deadline off.
+        // Checked however the sleep ended: a spurious wakeup must not extend the deadline.
         if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-            // It may have been handed over a moment ago.
+            // The hold may have been handed over a moment ago.
             return poll(Presence::SleepingThread);
         }
     }
@@ -123,7 +123,7 @@ mod tests {
 
     use super::*;
 
-    /// Something that can only be had from the queue, with its polls.
+    /// A wait that only a poll in the queue can end, with the function that it polls.
     struct Queued<F>(F);
 
     impl<F: FnMut(Waiter<'_>) -> Poll<()>> Wait for Queued<F> {
@@ -143,9 +143,9 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_says_that_it_looks_no_longer_before_it_sleeps_and_comes_back_looking() {
+    fn a_thread_reports_before_it_sleeps_and_spins_again_when_it_is_woken() {
         let mut polled = Vec::new();
-        // Woken by the second poll, and let in by the third.
+        // The second poll wakes it, and the third admits it.
         let wait = Queued(|waiter: Waiter<'_>| {
             polled.push(waiter.presence);
             match polled.len() {
@@ -155,21 +155,21 @@ mod tests {
             }
             Poll::Pending
         });
-        // One that does not say it sleeps here, and nobody wakes it.
+        // A thread that does not report that it sleeps is never woken here.
         let deadline = Instant::now() + Duration::from_secs(1);
         assert_eq!(block(wait, Some(deadline)), Some(()));
-        assert_eq!(polled, [Presence::LookingThread, Presence::SleepingThread, Presence::LookingThread]);
+        assert_eq!(polled, [Presence::SpinningThread, Presence::SleepingThread, Presence::SpinningThread]);
     }
 
-    // After the deadline a thread that looked says that it does not any more, and asks a last time; and one more poll may have begun
-    // before the deadline and looked at the clock after it.
+    // After the deadline a spinning thread polls once to report that it has stopped, and tries a last time; and one
+    // more poll may have begun before the deadline and read the clock after it.
     #[test]
-    fn a_thread_that_is_woken_over_and_over_gives_up_when_its_time_is_up() {
+    fn a_thread_that_is_woken_again_and_again_gives_up_at_its_deadline() {
         let deadline = Instant::now() + Duration::from_millis(5);
         let mut polls_too_late = 0;
         let wait = Queued(|waiter: Waiter<'_>| {
             polls_too_late += u32::from(Instant::now() >= deadline);
-            assert!(polls_too_late <= 3, "it waits on, though its time is up");
+            assert!(polls_too_late <= 3, "the thread still polls after its deadline");
             waiter.waker.wake_by_ref();
             Poll::Pending
         });

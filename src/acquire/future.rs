@@ -13,19 +13,21 @@ use crate::plumbing::TablePtr;
 
 /// A future that acquires a key and yields its guard.
 ///
-/// `P` and `M` are those of the [`Guard`]. Use the aliases: [`Lock`](crate::futures::Lock) and its like.
+/// `P` and `M` are the parameters of the [`Guard`]. Use the aliases in [`futures`](crate::futures), such as
+/// [`Lock`](crate::futures::Lock).
 ///
-/// Until its first poll the future is no waiter and has no position in the queue; it only keeps its entry in the table.
-/// Then it queues, and keeps its position however often and with whatever wakers it is polled.
+/// Until its first poll the future is not a waiter and has no position in the queue; it only keeps its entry in the
+/// table. From its first poll on it keeps its position in the queue, however often and with whatever wakers it is
+/// polled.
 ///
 /// # Cancel safety
-/// The future can be dropped at any moment. It leaves the table as if it had never asked. If the key had been handed to
-/// it already, the key goes to the next waiter.
+/// The future can be dropped at any moment: the table is then as if the request had never been made. If the key had
+/// already been handed to the future, the key passes to the next waiter.
 ///
 /// A future that is kept, and not polled, is not cancelled: see [idle futures](crate#idle-futures).
 ///
 /// # Panics
-/// When it is polled after it has finished.
+/// The future panics if it is polled after it has finished.
 ///
 /// # Examples
 /// ```
@@ -54,23 +56,23 @@ impl<P: TablePtr, M: Mode> Acquire<P, M> {
         Acquire { request }
     }
 
-    #[cfg(target_has_atomic = "ptr")] // for those who are tracked
+    #[cfg(target_has_atomic = "ptr")] // for tracked requests
     pub(crate) fn into_request(self) -> Request<P, M> {
         self.request
     }
 
-    /// Waits until `limit` is ready, at the latest: any future may be the limit, such as a timer of any runtime or a
+    /// Waits for the key until `limit` is ready. Any future may be the limit, such as a timer of any runtime or a
     /// cancellation token.
     ///
-    /// The lock is tried first, and once more when the limit is ready: when both are, the guard wins. So the lock is
-    /// tried at least once, even if the limit has been reached already. Where a limit is optional, use one that is
-    /// never ready for "none" (such as [`core::future::pending`], or your timer's equivalent).
+    /// Each poll tries the lock first, and once more when the limit is ready: if both are ready, the result is the
+    /// guard. So the lock is tried at least once, even if the limit has already been reached. For an optional limit,
+    /// use a future that is never ready as "none" (such as [`core::future::pending`], or your timer's equivalent).
     ///
     /// # Errors
-    /// The output of `limit`, if that was ready and the key was not to be had.
+    /// Returns the output of `limit` if it was ready and the key could not be acquired.
     ///
     /// # Cancel safety
-    /// As that of the future itself.
+    /// The future can be dropped at any moment, as [`Acquire`] itself.
     ///
     /// # Examples
     /// ```
@@ -89,19 +91,19 @@ impl<P: TablePtr, M: Mode> Acquire<P, M> {
     #[must_use = "bind it: `let result = …`; the guard may be in it (`let _ = …` releases it at once)"]
     pub async fn until<F: Future>(mut self, limit: F) -> Result<Guard<P, M>, F::Output> {
         let outcome = race(&mut self, limit).await;
-        // Not later: see `race`.
+        // Dropped before the outcome is returned: see `race`.
         drop(self);
         outcome
     }
 }
 
-/// The future's output, or the limit's if that is ready and the future is not.
+/// Returns the output of the future, or the limit's output if only the limit is ready.
 pub(crate) async fn race<T, F: Future>(
     future: &mut (impl Future<Output = T> + Unpin),
     limit: F,
 ) -> Result<T, F::Output> {
-    // A result that is already on its way to the caller is leaked if something that is dropped then panics. So the limit, and
-    // what it became, are dropped while the outcome is in a local.
+    // A result that has already been moved to the caller's place is leaked if a later drop panics. So the limit, and
+    // its output, are dropped while the outcome is in a local variable.
     let outcome;
     {
         let mut limit = pin!(limit);
@@ -110,7 +112,7 @@ pub(crate) async fn race<T, F: Future>(
                 return Poll::Ready(Ok(output));
             }
             let Poll::Ready(expired) = limit.as_mut().poll(cx) else { return Poll::Pending };
-            // The limit may have taken its time, or released the very lock: look once more before giving up.
+            // The limit's poll may have been slow, or may have released this lock: try once more before giving up.
             match Pin::new(&mut *future).poll(cx) {
                 Poll::Ready(output) => {
                     drop(expired);

@@ -1,5 +1,5 @@
-//! The manner of waiting, for operations of several steps: each is written once, as an async function, and a thread that blocks
-//! runs it through in one poll, because it blocks wherever a task would wait.
+//! The manner of waiting, for operations of several steps: each is written once, as an async function. A thread runs it
+//! in a single poll, because it blocks wherever a task would wait.
 
 use core::future::Future;
 #[cfg(all(feature = "std", not(target_family = "wasm")))]
@@ -17,14 +17,14 @@ use crate::guard::Guard;
 use crate::mode::{Exclusive, Mode, Upgradable};
 use crate::plumbing::TablePtr;
 
-/// How one waits.
+/// The manner of waiting.
 pub(crate) trait Manner: Copy {
     fn acquire<P: TablePtr, M: Mode>(self, request: Request<P, M>) -> impl Future<Output = Guard<P, M>>;
 
     fn upgrade<P: TablePtr>(self, guard: Guard<P, Upgradable>) -> impl Future<Output = Guard<P, Exclusive>>;
 }
 
-/// As a task does.
+/// Waits as a task does.
 #[derive(Clone, Copy)]
 pub(crate) struct Awaiting;
 
@@ -40,7 +40,7 @@ impl Manner for Awaiting {
     }
 }
 
-/// As a thread does.
+/// Waits as a thread does.
 #[cfg(all(feature = "std", not(target_family = "wasm")))]
 #[derive(Clone, Copy)]
 pub(crate) struct Blocking;
@@ -58,12 +58,12 @@ impl Manner for Blocking {
     }
 }
 
-/// Runs an operation through that waits by [`Blocking`].
+/// Runs an operation that waits by [`Blocking`].
 #[cfg(all(feature = "std", not(target_family = "wasm")))]
 #[inline]
 pub(crate) fn run<T>(operation: impl Future<Output = T>) -> T {
     match pin!(operation).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(output) => output,
-        Poll::Pending => unreachable!("where a task waits, the thread has blocked"),
+        Poll::Pending => unreachable!("a blocking operation finishes in one poll"),
     }
 }

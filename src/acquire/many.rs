@@ -1,12 +1,13 @@
-//! Requests for several keys of one table, which are acquired one after another, in an order that the table has by itself: that
-//! of its entries in memory.
+//! Requests for several keys of one table, which are acquired one after another, in the order of the addresses of their
+//! entries.
 //!
-//! Each of them is the [`Request`] that there is for one key. What is waited for comes after all that is held, in an order that
-//! is the same for all who do so: so these never wait for each other in a circle. An entry stays where it is while anybody has
-//! a claim of it, and all claims are there before the order is asked for.
+//! Each is an ordinary [`Request`] for one key. A call waits only for a key that comes after all keys that it holds, in
+//! an order that is the same for all calls: so such calls never wait for each other in a circle. An entry does not move
+//! while it has a claim, and a call has all its claims before it sorts them.
 //!
-//! A call that does not wait need not follow an order. So a blocking call, or one that never waits, first acquires the free keys as they come,
-//! which for keys that are free is all there is to do; and when something is not free they give it up again, and line up.
+//! A call that does not wait need not follow the order. So a blocking call, or a call that never waits, first acquires
+//! free keys in the order in which they are named. If all are free, that is all. If one is not, a blocking call
+//! releases the keys again and sorts its requests.
 
 use alloc::boxed::Box;
 use core::fmt;
@@ -30,27 +31,28 @@ use crate::mode::Mode;
 use crate::panics::{Panics, run_all};
 use crate::plumbing::{ClaimOf, CoreOf, HoldOf, PayloadOf, TablePtr};
 
-/// Several operations on one table, before it is decided how to wait.
+/// Several operations on one table, before the manner of waiting is chosen.
 pub(crate) struct Calls<P, I> {
     table: P,
-    /// Where the entries come from, and what is wanted of each.
+    /// The sources of the entries, each with the wanted mode.
     wanted: I,
 }
 
-/// Claims of the entries of several keys, and what is wanted of each, in the order in which they were mentioned.
+/// Claims of the entries of several keys, each with the wanted mode, in the order in which they were named.
 struct Claims<P: TablePtr, M: Mode> {
     table: P,
     list: List<(ClaimOf<P>, M)>,
 }
 
-/// Requests for several keys, of which all are granted or none. To drop them gives up what they hold, and what they wait for.
+/// Requests for several keys, all or none. Dropping this gives up its holds and its waiting request.
 struct Requests<P: TablePtr, M: Mode> {
     table: P,
-    /// In the order in which the keys were mentioned; vacant are those that are not held yet. `None` when they are given out.
+    /// The guards, in the order in which the keys were named; those of keys that are not held yet are vacant. `None`
+    /// when they have been returned.
     guards: Option<Guards<P, M>>,
-    /// The requests that are not held yet, the next one last.
+    /// The requests that have not acquired their keys yet, the next one last.
     wanted: List<Wanted<P, M>>,
-    /// The one that comes before these, and its place among the guards.
+    /// The current request, which comes before these, and its index among the guards.
     current: Option<(Request<P, M>, usize)>,
 }
 
@@ -58,7 +60,7 @@ struct Requests<P: TablePtr, M: Mode> {
 struct Wanted<P: TablePtr, M> {
     claim: ClaimOf<P>,
     mode: M,
-    /// Among the guards.
+    /// The index among the guards.
     place: usize,
 }
 
@@ -68,20 +70,21 @@ impl<P: TablePtr, M: Mode> Wanted<P, M> {
         self.claim.live().address()
     }
 
-    /// Of those for one key the least is acquired: who writes, and then who was mentioned first.
+    /// Returns the rank among requests for the same key, of which the lowest is acquired: a writer, and then the first
+    /// named.
     #[inline]
     fn rank(&self) -> (bool, usize) {
         (self.mode.access() == Access::Shared, self.place)
     }
 }
 
-/// The keys that were entered in the order of mention, and those that could not be.
+/// The keys that were acquired in the order in which they were named, and the first that could not be.
 type Entered<P, M> = (Guards<P, M>, (ClaimOf<P>, M));
 
-/// Acquires what is free, as it comes: nobody waits here, so the order does not matter.
+/// Acquires free keys in the order in which they are named. The order does not matter, because this never waits.
 ///
 /// # Errors
-/// The acquired keys, and the first one that could not be acquired, or that is among them already.
+/// Returns the acquired keys, and the first key that could not be acquired, or that is already among them.
 #[inline]
 fn enter<P: TablePtr, M: Mode, T>(
     table: &P,
@@ -99,7 +102,7 @@ fn enter<P: TablePtr, M: Mode, T>(
     }
     let mut guards = List::room_for(wanted.size_hint().0.saturating_add(2));
     guards.push(first);
-    // If user code panics from now on, wakers run when all are released.
+    // If user code panics from here on, wakers run after all keys are released.
     let mut guards = Guards::new(List::Many(guards));
     while let Some((what, mode)) = next {
         match enter(what, mode, guards.as_slice()) {
@@ -111,8 +114,8 @@ fn enter<P: TablePtr, M: Mode, T>(
     Ok(guards)
 }
 
-/// A claim becomes a hold if that is possible at once, and the key is not held by one of these. (A hold that excludes all others
-/// excludes a second one as well.)
+/// Turns a claim into a hold, if that is possible without waiting and none of `held` holds the key. (An exclusive hold
+/// keeps out a second one anyway.)
 #[inline]
 fn take<P: TablePtr, M: Mode>(
     core: &CoreOf<P>,
@@ -129,7 +132,8 @@ fn take<P: TablePtr, M: Mode>(
     }
 }
 
-/// One that may be among more than these is found by putting all in order.
+/// Returns whether a key may be among those held. For many keys it answers `true`, because sorting finds duplicates
+/// faster.
 const MOST_COMPARED: usize = 64;
 
 fn may_be_among<P: TablePtr, M: Mode>(address: usize, held: &[Guard<P, M>]) -> bool {
@@ -146,7 +150,7 @@ where
         Calls { table, wanted }
     }
 
-    /// Acquires all that was wanted, if all is free. Else there are requests for it, which hold nothing.
+    /// Acquires all wanted keys, if all are free. Otherwise returns requests for them, which hold nothing.
     ///
     /// # Panics
     /// As [`future`](Self::future).
@@ -162,7 +166,7 @@ where
         });
         match entered {
             Ok(guards) => {
-                // Not later: what is on its way to the caller is leaked if something that is dropped then panics.
+                // Dropped before the result is returned, which a panic of this drop would leak.
                 drop(wanted);
                 Ok(guards)
             }
@@ -181,7 +185,7 @@ where
 }
 
 impl<P: TablePtr, M: Mode> Claims<P, M> {
-    /// Of what a request is for that has not been polled, and of more.
+    /// Collects the claim of a request that has not been polled, and those of further keys.
     fn of<S: Source<P::Key, PayloadOf<P>>>(
         first: Request<P, M>,
         second: (S, M),
@@ -206,7 +210,7 @@ impl<P: TablePtr, M: Mode> Claims<P, M> {
         }
     }
 
-    /// Acquires all that was wanted, if all is free. Else there are requests for it, which hold nothing.
+    /// Acquires all wanted keys, if all are free. Otherwise returns requests for them, which hold nothing.
     #[inline]
     fn enter(mut self) -> Result<Guards<P, M>, Requests<P, M>> {
         let mut wanted = core::mem::take(&mut self.list).into_iter();
@@ -228,7 +232,7 @@ impl<P: TablePtr, M: Mode> Claims<P, M> {
         self.line_up()
     }
 
-    /// The entered keys are given up, and claimed again before the others.
+    /// Releases the acquired keys, and puts claims of them before the others.
     fn put_back(&mut self, guards: Guards<P, M>) {
         let core = self.table.core();
         self.list.expect(guards.len());
@@ -239,7 +243,7 @@ impl<P: TablePtr, M: Mode> Claims<P, M> {
         drop(guards);
     }
 
-    /// Puts them in order, each key once.
+    /// Sorts the requests, each key once.
     fn line_up(mut self) -> Requests<P, M> {
         let list = core::mem::take(&mut self.list).into_iter().enumerate();
         let wanted = list.map(|(place, (claim, mode))| Wanted { claim, mode, place }).collect();
@@ -268,7 +272,7 @@ impl<P: TablePtr, M: Mode> Drop for Claims<P, M> {
 }
 
 impl<P: TablePtr, M: Mode> Requests<P, M> {
-    /// Gives up what is wanted a second time.
+    /// Gives up duplicate requests for the same key.
     #[cold]
     fn mention_once(&mut self) {
         let mut left = core::mem::take(&mut self.wanted);
@@ -288,13 +292,13 @@ impl<P: TablePtr, M: Mode> Requests<P, M> {
             wanted.place = place;
         }
         self.wanted.as_mut_slice().sort_unstable_by_key(|wanted| core::cmp::Reverse(wanted.address()));
-        // Others have units of these entries, so no key is dropped.
+        // The remaining requests have units of the same entries, so no key is dropped.
         for Wanted { claim, .. } in again {
             self.table.core().withdraw(claim);
         }
     }
 
-    /// The request whose turn it is.
+    /// Returns the current request.
     #[inline]
     fn current(&mut self) -> Option<&mut Request<P, M>> {
         if self.current.is_none() {
@@ -304,7 +308,8 @@ impl<P: TablePtr, M: Mode> Requests<P, M> {
         self.current.as_mut().map(|(request, _)| request)
     }
 
-    /// Acquires one after another, as `step` says. `None` if that stops at one; it is asked again for that one.
+    /// Acquires the keys one after another by `step`. Returns `None` if `step` fails; the next call retries the same
+    /// request.
     #[inline]
     fn proceed(&mut self, mut step: impl FnMut(&mut Request<P, M>) -> Option<Guard<P, M>>) -> Option<Guards<P, M>> {
         while let Some(request) = self.current() {
@@ -325,12 +330,12 @@ impl<P: TablePtr, M: Mode> Requests<P, M> {
         guards.map_or(Poll::Pending, Poll::Ready)
     }
 
-    /// The number of keys that are not held yet.
+    /// Returns the number of keys that are not held yet.
     fn to_come(&self) -> usize {
         self.wanted.as_slice().len() + usize::from(self.current.is_some())
     }
 
-    /// Tries once, without a position in a queue. What could be acquired is kept.
+    /// Tries once, without joining a queue. Keeps the keys that it could acquire.
     #[inline]
     fn attempt(&mut self) -> Option<Guards<P, M>> {
         self.proceed(Request::attempt)
@@ -347,7 +352,8 @@ impl<P: TablePtr, M: Mode> Drop for Requests<P, M> {
 }
 
 impl<P: TablePtr, M: Mode> Requests<P, M> {
-    /// All of it at once: see [`Released`]. Then its observer is told of the end of the request that waited.
+    /// Gives up all holds and requests together: see [`Released`]. Then reports the end of the waiting request to the
+    /// observer.
     #[cold]
     #[inline(never)]
     fn give_up(&mut self) {
@@ -374,7 +380,7 @@ where
     I: Iterator<Item = (S, M)>,
 {
     /// # Panics
-    /// If a key cannot count one more user; and whatever user code of the keys, or of their source, panics with.
+    /// If a key has [`MAX_USERS`](crate::MAX_USERS) users already, or if user code of the keys or of the list panics.
     #[inline]
     pub(crate) fn future(self) -> AcquireMany<P, M> {
         let Calls { table, mut wanted } = self;
@@ -389,12 +395,12 @@ where
                 }
             }
         };
-        // Not later: what is on its way to the caller is leaked if something that is dropped then panics.
+        // Dropped before the result is returned, which a panic of this drop would leak.
         drop(wanted);
         AcquireMany { state }
     }
 
-    /// All, if that is possible at once.
+    /// Acquires all keys, if that is possible without waiting.
     #[inline]
     pub(crate) fn attempt(self) -> Option<M::Guards<P>> {
         self.enter().map_or_else(|mut requests| requests.attempt(), Some).map(M::gather)
@@ -443,23 +449,23 @@ impl<P: TablePtr, M: Mode> Wait for Requests<P, M> {
 
 /// A future that acquires several keys of one table and yields their guards, all or none.
 ///
-/// `P` is how the table is referred to, and `M` the [mode](crate::mode) in which the keys are acquired. The output is
-/// [`Guards`](crate::Guards); that of `read_write_many` is a pair of them.
+/// `P` is the reference to the table, and `M` the [mode](crate::mode) in which the keys are acquired. The output is
+/// [`Guards`](crate::Guards); for `read_write_many` it is a pair of them.
 ///
-/// Until its first poll it holds nothing, and only keeps the entries of its keys in the table. The first poll acquires all of them
-/// if all are free. Else they are acquired one after another, in an order of the table's own. So the future holds those before the
-/// one that it waits for, and somebody has to go on polling it, or drop it: others may wait for what it holds, and that is so under
-/// every [policy](crate::Fairness). See [several keys](crate#several-keys), and [idle futures](crate#idle-futures).
+/// Until its first poll it holds nothing, and only keeps the entries of its keys in the table. The first poll acquires
+/// all keys if all are free. Otherwise it acquires them one after another, in the table's own order. While it waits for
+/// one key it holds the keys before it, for which others may wait: so it must be polled, or dropped, under every
+/// [policy](crate::Fairness). See [several keys](crate#several-keys), and [idle futures](crate#idle-futures).
 ///
-/// If a poll panics (because a waker does), the future holds nothing any more, and waits for nothing. One for a single key is the
-/// future [`Acquire`](crate::futures::Acquire) in all but its output.
+/// If a poll panics (because a waker does), the future has given up all of its holds and its place in the queue. A
+/// future for a single key behaves as [`Acquire`](crate::futures::Acquire) does.
 ///
 /// # Cancel safety
-/// The future can be dropped at any moment. It leaves the table as if it had never asked: what it held is released, and a key
-/// that had been handed to it goes to the next waiter.
+/// The future can be dropped at any moment: the table is then as if the request had never been made. The keys that the
+/// future held are released, and a key that had been handed to it passes to the next waiter.
 ///
 /// # Panics
-/// When it is polled after it has finished, or after a poll that panicked.
+/// The future panics if it is polled after it has finished, or after a poll that panicked.
 ///
 /// # Examples
 /// ```
@@ -477,27 +483,28 @@ pub struct AcquireMany<P: TablePtr, M: ManyMode> {
 }
 
 enum State<P: TablePtr, M: Mode> {
-    /// Only one key is wanted.
+    /// A request for a single key.
     One(Request<P, M>),
-    /// It has not been polled.
+    /// Requests that have not been polled.
     ManyMode(Claims<P, M>),
-    /// Apart, so that the future is small to move.
+    /// Requests that have been polled. Boxed, so that the future is cheap to move.
     Waiting(Box<Requests<P, M>>),
     Done,
 }
 
 impl<P: TablePtr, M: ManyMode> AcquireMany<P, M> {
-    /// Waits until `limit` is ready, at the latest: any future may be the limit, such as a timer of any runtime or a
+    /// Waits for the keys until `limit` is ready. Any future may be the limit, such as a timer of any runtime or a
     /// cancellation token.
     ///
-    /// It is one limit for all of the keys. They are tried first, and once more when the limit is ready: when both are, the
-    /// guards win. So they are tried at least once, even if the limit has been reached already.
+    /// The limit is for all of the keys together. Each poll tries the keys first, and once more when the limit is
+    /// ready: if both are ready, the result is the guards. So the keys are tried at least once, even if the limit has
+    /// already been reached.
     ///
     /// # Errors
-    /// The output of `limit`, if that was ready and not all keys were to be had. Then none is held.
+    /// Returns the output of `limit` if it was ready and not all keys could be acquired. Then none is held.
     ///
     /// # Cancel safety
-    /// As that of the future itself.
+    /// The future can be dropped at any moment, as [`AcquireMany`] itself.
     ///
     /// # Examples
     /// ```
@@ -513,7 +520,7 @@ impl<P: TablePtr, M: ManyMode> AcquireMany<P, M> {
     #[must_use = "bind it: `let result = …`; the guards may be in it (`let _ = …` releases them at once)"]
     pub async fn until<F: Future>(mut self, limit: F) -> Result<M::Guards<P>, F::Output> {
         let outcome = race(&mut self, limit).await;
-        // Not later: see `race`.
+        // Dropped before the outcome is returned: see `race`.
         drop(self);
         outcome
     }
@@ -537,7 +544,7 @@ impl<P: TablePtr, M: ManyMode> Future for AcquireMany<P, M> {
                 Err(requests) => self.state = State::Waiting(Box::new(requests)),
             }
         }
-        // If a waker panics, all that is held is given up on the way out.
+        // If a waker panics, all holds are released while unwinding.
         let State::Waiting(mut requests) = core::mem::replace(&mut self.state, State::Done) else {
             panic!("keylatch: a lock future was polled after it had finished")
         };

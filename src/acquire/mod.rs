@@ -1,12 +1,12 @@
 //! The adapters between the core and the public forms: each drives the same request in its own way.
 //!
 //! ```text
-//! request   an operation, before it is decided how to wait; and what waits
-//! future    polled by a task
+//! request   an operation before the manner of waiting is chosen, and the request that waits
+//! future    requests polled by a task
 //! many      several requests, one after another
-//! park      what a thread sleeps on
-//! blocking  polled by a thread that sleeps in between
-//! manner    either, for operations of several steps
+//! park      the primitive that a thread sleeps on
+//! blocking  requests polled by a thread that sleeps in between
+//! manner    waiting of either kind, for operations of several steps
 //! ```
 
 #[cfg(all(feature = "std", not(target_family = "wasm")))]

@@ -20,7 +20,7 @@ const NOTIFIED: usize = 1;
 const ASLEEP: usize = 2;
 
 impl Parker {
-    /// Whether it is notified soon.
+    /// Spins for a short while, and returns whether a notification arrived.
     pub(super) fn watch(&self) -> bool {
         let notified = watch(|| self.state.load(Ordering::Relaxed) == NOTIFIED);
         if notified {
@@ -29,11 +29,11 @@ impl Parker {
         notified
     }
 
-    /// Sleeps until it is notified, or until the deadline.
+    /// Sleeps until a notification, or until the deadline.
     pub(super) fn park(&self, deadline: Option<Instant>) {
         loop {
             listener!(self.event => listener);
-            // Listen first, then look: a notification in between is seen by one of the two.
+            // Listens before it checks the flag, so that a notification in between is not missed.
             if self.state.compare_exchange(EMPTY, ASLEEP, Ordering::AcqRel, Ordering::Acquire) == Err(NOTIFIED) {
                 break;
             }
@@ -83,7 +83,7 @@ thread_local! {
     static PARKING: Cell<Option<Parking>> = Cell::new(None);
 }
 
-/// The thread's parker while one call uses it. A call inside that one (from a waker, say), and one in the destructor of a
+/// The thread's parker while a call uses it. A nested call (from a waker, say), and a call in the destructor of a
 /// thread-local variable, get a parker of their own.
 pub(super) struct CachedParker(Option<Parking>);
 
@@ -104,7 +104,7 @@ impl core::ops::Deref for CachedParker {
 impl Drop for CachedParker {
     fn drop(&mut self) {
         let parking = self.0.take();
-        // A late wake-up may still arrive. It ends a later wait early, which then polls once more for nothing.
+        // A late notification may still arrive. It ends a later sleep early, which only costs one more poll.
         let _ = PARKING.try_with(|kept| kept.set(parking));
     }
 }

@@ -1,7 +1,7 @@
-//! One operation on one key, before it is decided how to wait for it; and the request that waits.
+//! An operation on one key, before the manner of waiting is chosen, and the request that waits.
 //!
-//! Every public form is a [`Call`] and one of its methods. What waits is a [`Request`], whichever form it has: a future
-//! polls it, a blocking call polls it with a waker of its own, a timed call drops it.
+//! Every public form makes a [`Call`] and calls one of its methods. In all forms a [`Request`] waits: a future polls
+//! it, a blocking call polls it with its own waker, and a timed call drops it at its limit.
 
 use core::task::Poll;
 
@@ -31,14 +31,14 @@ impl<P, S, M: Mode> Call<P, S, M> {
 }
 
 impl<P: TablePtr, S: Source<P::Key, PayloadOf<P>>, M: Mode> Call<P, S, M> {
-    /// A claim, and a request that has not been polled.
+    /// Claims the entry, and returns a request that has not been polled.
     #[inline]
     pub(super) fn request(mut self) -> Request<P, M> {
         let claim = self.table.core().claim(&mut self.source);
         Request::new(self.table, claim, self.mode)
     }
 
-    /// A hold if that is possible at once.
+    /// Acquires the key, if that is possible without waiting.
     #[inline]
     pub(crate) fn attempt(mut self) -> Option<Guard<P, M>> {
         match self.table.core().try_hold(&mut self.source, self.mode) {
@@ -48,7 +48,7 @@ impl<P: TablePtr, S: Source<P::Key, PayloadOf<P>>, M: Mode> Call<P, S, M> {
         }
     }
 
-    /// Others wait: the policy decides.
+    /// Tries by the queue, because others wait and the policy decides.
     #[inline(never)]
     fn ask_queue(table: P, claim: ClaimOf<P>, mode: M) -> Option<Guard<P, M>> {
         Request::new(table, claim, mode).attempt()
@@ -60,7 +60,7 @@ pub(crate) struct Request<P: TablePtr, M: Mode> {
     /// `None` when the hold has been acquired.
     claim: Option<(P, ClaimOf<P>)>,
     ticket: Ticket,
-    /// While the table's observer knows that it waits.
+    /// The id of the wait, after its start has been reported to the table's observer.
     told: Option<WaitId>,
     mode: M,
 }
@@ -96,17 +96,18 @@ impl<P: TablePtr, M: Mode> Request<P, M> {
         }
         let mut batch = WakeBatch::default();
         let Some(guard) = self.poll_into(waiter, &mut batch) else { return Poll::Pending };
-        // If the wakers in the batch panic, the guard is there, and is dropped on the way out.
+        // If the wakers in the batch panic, the guard exists, and is dropped while unwinding.
         drop(batch);
         Poll::Ready(guard)
     }
 
-    /// The same, and tells the observer.
+    /// Polls the request, and reports to the observer.
     #[cold]
     #[inline(never)]
     fn poll_observed(&mut self, waiter: Waiter<'_>) -> Poll<Guard<P, M>> {
-        if waiter.presence == Presence::LookingThread && !self.ticket.is_some() {
-            // The observer may take its time, and who looks must not.
+        if waiter.presence == Presence::SpinningThread && !self.ticket.is_some() {
+            // The observer may be slow, so the thread queues as sleeping: a hold handed to a spinning thread must be
+            // taken at once.
             if let Poll::Ready(guard) = self.poll_observed(Waiter { presence: Presence::SleepingThread, ..waiter }) {
                 return Poll::Ready(guard);
             }
@@ -122,8 +123,8 @@ impl<P: TablePtr, M: Mode> Request<P, M> {
         guard.map_or(Poll::Pending, Poll::Ready)
     }
 
-    /// The event for the observer after a call of [`poll_into`](Self::poll_into), if there is one: that the wait has begun,
-    /// or is over.
+    /// Returns the event to report after a call of [`poll_into`](Self::poll_into), if there is one: that the wait has
+    /// begun, or has ended.
     #[inline]
     pub(crate) fn news(&self, got: bool) -> Option<WaitPhase> {
         match (got, self.told, &self.claim) {
@@ -137,7 +138,7 @@ impl<P: TablePtr, M: Mode> Request<P, M> {
         self.claim.as_ref().is_some_and(|(table, _)| table.core().is_observed())
     }
 
-    /// Tells the observer, by whoever has no lock, and has woken all that were due.
+    /// Reports the event to the observer. The caller holds no lock, and has woken the admitted waiters.
     pub(crate) fn tell(&mut self, got: Option<&Guard<P, M>>, phase: WaitPhase) {
         let want = self.want();
         if let Some(guard) = got {
@@ -145,7 +146,7 @@ impl<P: TablePtr, M: Mode> Request<P, M> {
                 guard.core().tell(guard.live(), want, phase, id);
             }
         } else if let Some((table, claim)) = &self.claim {
-            // It is known from now on, whatever the observer does.
+            // Recorded first: the observer may panic.
             self.told = table.core().next_wait();
             if let Some(id) = self.told {
                 table.core().tell(claim.live(), want, phase, id);
@@ -153,7 +154,7 @@ impl<P: TablePtr, M: Mode> Request<P, M> {
         }
     }
 
-    /// Acquires, or queues. Whoever is to be woken is left in the batch.
+    /// Acquires or queues, and leaves the waiters to wake in `batch`.
     #[inline(always)]
     pub(crate) fn poll_into(&mut self, waiter: Waiter<'_>, batch: &mut WakeBatch) -> Option<Guard<P, M>> {
         let want = self.want();
@@ -162,15 +163,15 @@ impl<P: TablePtr, M: Mode> Request<P, M> {
         Some(self.acquired(entered))
     }
 
-    /// Tries once, without a position in the queue.
+    /// Tries once, without joining the queue.
     pub(crate) fn attempt(&mut self) -> Option<Guard<P, M>> {
         let (table, claim) = self.claim.as_ref()?;
         let entered = table.core().try_enter(claim.live(), self.want())?;
         Some(self.acquired(entered))
     }
 
-    /// Acquires, if nobody is in the way. Not for a request that has a position in the queue.
-    #[cfg(target_has_atomic = "ptr")] // for those who are tracked
+    /// Acquires the key if it is free for this request and has no queue. The request must not be in the queue.
+    #[cfg(target_has_atomic = "ptr")] // for tracked requests
     #[inline]
     pub(crate) fn enter(&mut self) -> Option<Guard<P, M>> {
         let (table, claim) = self.claim.as_ref()?;
@@ -178,7 +179,7 @@ impl<P: TablePtr, M: Mode> Request<P, M> {
         Some(self.acquired(entered))
     }
 
-    /// How the request would fare without a position in the queue.
+    /// Returns whether the request might acquire without queueing.
     #[cfg(all(feature = "std", not(target_family = "wasm")))]
     pub(crate) fn contention(&self) -> Contention {
         self.claim
@@ -186,15 +187,15 @@ impl<P: TablePtr, M: Mode> Request<P, M> {
             .map_or(Contention::MustQueue, |(table, claim)| table.core().contention(claim.live(), self.want()))
     }
 
-    /// The claim has become a hold.
+    /// Makes the guard of the hold that the claim has become.
     #[inline]
     fn acquired(&mut self, entered: Entered) -> Guard<P, M> {
         let (table, claim) = self.claim.take().expect("a request is acquired once");
         Guard::new(table, claim.into_hold(entered, self.mode))
     }
 
-    /// For a request that is about to be dropped: by this its observer is told of the end when all else is done, if it knows of the
-    /// wait.
+    /// Takes the report of the wait's end, if its start has been reported. The caller, which is about to drop the
+    /// request, sends it last.
     pub(super) fn take_ending<'a>(&mut self, core: &'a CoreOf<P>) -> Option<EndingOf<'a, P>> {
         let (id, claim) = (self.told.take()?, &self.claim.as_ref()?.1);
         core.ending(claim.live(), self.want(), id)
@@ -210,7 +211,7 @@ impl<P: TablePtr, M: Mode> Request<P, M> {
         }
     }
 
-    /// The same of a wait that the observer knows of.
+    /// Gives up a wait whose start has been reported to the observer.
     #[cold]
     #[inline(never)]
     fn give_up_observed(&mut self) {
@@ -222,7 +223,7 @@ impl<P: TablePtr, M: Mode> Request<P, M> {
         panics.resume();
     }
 
-    /// Gives up all that the request waits for or has been granted, together with what else its call gives up: see
+    /// Gives up the request, or the hold that it was granted, together with the other holds of its call: see
     /// [`Released`].
     pub(super) fn give_up_into(mut self, released: &mut Released<P>) {
         let Some((table, claim)) = self.claim.take() else { return };
@@ -238,7 +239,7 @@ impl<P: TablePtr, M: Mode> Request<P, M> {
         }
     }
 
-    /// The claim of a request that has not been polled.
+    /// Returns the claim of a request that has not been polled.
     pub(super) fn into_claim(mut self) -> (P, (ClaimOf<P>, M)) {
         debug_assert!(!self.ticket.is_some());
         let (table, claim) = self.claim.take().expect("a request is acquired once");
@@ -249,7 +250,7 @@ impl<P: TablePtr, M: Mode> Request<P, M> {
         self.mode.access()
     }
 
-    /// Whether the request is over: its hold has been acquired.
+    /// Returns whether the hold has been acquired.
     pub(crate) fn is_done(&self) -> bool {
         self.claim.is_none()
     }
@@ -259,11 +260,11 @@ impl<P: TablePtr, M: Mode> Request<P, M> {
 #[cfg(target_has_atomic = "ptr")]
 impl<P: TablePtr, M: Mode> Request<P, M> {
     fn live(&self) -> Live<'_, P::Key, PayloadOf<P>> {
-        self.claim.as_ref().expect("a request has its claim until it is done").1.live()
+        self.claim.as_ref().expect("a request has its claim until it has finished").1.live()
     }
 
     fn core(&self) -> &CoreOf<P> {
-        self.claim.as_ref().expect("a request has its claim until it is done").0.core()
+        self.claim.as_ref().expect("a request has its claim until it has finished").0.core()
     }
 
     pub(crate) fn key(&self) -> &P::Key {
@@ -274,7 +275,7 @@ impl<P: TablePtr, M: Mode> Request<P, M> {
         self.core().identity(self.live())
     }
 
-    /// Whether it has a position in the queue, or had one and has been given what it wants.
+    /// Returns whether the request is in the queue, or has been granted its hold there.
     pub(crate) fn is_queued(&self) -> bool {
         self.ticket.is_some()
     }
@@ -283,7 +284,8 @@ impl<P: TablePtr, M: Mode> Request<P, M> {
         self.core().place(self.live(), self.ticket)
     }
 
-    /// It has failed, and left the queue: tells the observer, if that knows of it, when what was granted meanwhile has been passed on.
+    /// Reports the end of a failed request to the observer, if its start was reported, after passing on a hold that was
+    /// granted in the meantime.
     pub(crate) fn tell_of_failure(&mut self, granted: &mut Option<Guard<P, M>>) {
         let (want, Some(id)) = (self.want(), self.told.take()) else { return };
         let Some(guard) = granted.take() else {
@@ -297,7 +299,7 @@ impl<P: TablePtr, M: Mode> Request<P, M> {
         panics.resume();
     }
 
-    /// Gives up the position in the queue, and nothing else. What was wanted may have been granted already.
+    /// Gives up only the position in the queue. Returns the guard if the hold had already been granted.
     pub(crate) fn leave_queue(&mut self, batch: &mut WakeBatch) -> Option<Guard<P, M>> {
         let ticket = core::mem::replace(&mut self.ticket, Ticket::NONE);
         let entered = self.core().leave_queue(self.live(), ticket, batch)?;

@@ -1,17 +1,17 @@
 //! The core of latches: a word, and queues that all latches of the process share.
 //!
-//! The word and the queue make an entry of a table a lock. So a latch is a word; and its queue, while it has one, is
-//! found by its address, behind the queue lock. There is nothing to make and to retire: a latch is as alive as the borrows of
-//! those who use it, and a word of 0 is one that nobody uses, and that can be moved.
+//! A word and a queue make an entry of a table a lock. So a latch is a word; while it has a queue, that is found by its
+//! address, behind the queue lock. Nothing is made or retired: guards and futures borrow the latch, and a word of 0
+//! means that it is unused and can be moved.
 //!
-//! Who asks counts as a claim until it has come for its hold, or has gone: so many users are counted that no field of the word can
-//! overflow, and that is all that claims are for.
+//! A waiting request counts as a claim until it takes its hold or gives up. Claims only limit the number of users, so
+//! that no field of the word can overflow.
 //!
-//! What is forgotten stays counted. A guard keeps the latch locked for good, wherever that is. A request that waits leaves its
-//! queue behind, under an address where another latch may be one day: that one begins a queue of its own with its first waiter,
-//! and the old one is never looked at again. A latch that was moved while a forgotten request waited for it finds no queue
-//! under its new address, and begins another; or it finds one that was left behind there: whoever is let in from that does not
-//! come for it either, and it stays locked for good.
+//! Forgotten guards and futures stay counted. A forgotten guard keeps the latch locked for good, even after a move. A
+//! forgotten waiting request leaves its queue behind under the latch's address. Another latch at that address starts a
+//! new queue with its first waiter, and never reads the old one. A latch that was moved while a forgotten request
+//! waited for it finds no queue under its new address, and starts one; or it finds a queue that was left behind there:
+//! then a hold granted from that queue is never taken, and the latch stays locked for good.
 
 use crossbeam_utils::CachePadded;
 use hashbrown::HashTable;
@@ -26,11 +26,11 @@ use super::wait::{
 use crate::fairness::Fairness;
 use crate::sync::{AtomicUsize, Lock, Ordering};
 
-/// The whole of a latch.
+/// A latch: one word.
 pub(crate) struct LatchWord(AtomicUsize);
 
-/// Some of the queues of latches, and whose they are.
-pub(super) struct LatchHall {
+/// The queues of some latches, with an index by address.
+pub(super) struct LatchQueueShard {
     queues: Queues,
     of: HashTable<Found>,
 }
@@ -47,18 +47,19 @@ impl Found {
     }
 }
 
-impl QueueShard for LatchHall {
+impl QueueShard for LatchQueueShard {
     #[inline]
     fn queues(&mut self) -> &mut Queues {
         &mut self.queues
     }
 }
 
-type Halls = [CachePadded<Lock<LatchHall>>];
+type LatchQueueShards = [CachePadded<Lock<LatchQueueShard>>];
 
-/// The number of locks that the queues of all latches are behind. Two hot latches that share one hold each other up a little.
+/// The number of queue locks that all latches share. Two hot latches behind the same lock slow each other down a
+/// little.
 #[cfg(not(any(keylatch_loom, keylatch_shuttle)))]
-const HALLS: usize = if cfg!(feature = "std") {
+const QUEUE_LOCKS: usize = if cfg!(feature = "std") {
     64
 } else if cfg!(feature = "critical-section") {
     1 // there is only one core
@@ -67,45 +68,48 @@ const HALLS: usize = if cfg!(feature = "std") {
 };
 
 #[cfg(not(any(keylatch_loom, keylatch_shuttle)))]
-static OF_ALL: [CachePadded<Lock<LatchHall>>; HALLS] =
-    [const { CachePadded::new(Lock::new(LatchHall { queues: Queues::new(), of: HashTable::new() })) }; HALLS];
+static QUEUE_SHARDS: [CachePadded<Lock<LatchQueueShard>>; QUEUE_LOCKS] =
+    [const { CachePadded::new(Lock::new(LatchQueueShard { queues: Queues::new(), of: HashTable::new() })) };
+        QUEUE_LOCKS];
 
 #[cfg(not(any(keylatch_loom, keylatch_shuttle)))]
-fn queue_shards() -> &'static Halls {
-    &OF_ALL
+fn queue_shards() -> &'static LatchQueueShards {
+    &QUEUE_SHARDS
 }
 
 #[cfg(any(keylatch_loom, keylatch_shuttle))]
 crate::sync::lazy_static! {
-    static ref OF_ALL: CachePadded<Lock<LatchHall>> =
-        CachePadded::new(Lock::new(LatchHall { queues: Queues::new(), of: HashTable::new() }));
+    static ref QUEUE_SHARDS: CachePadded<Lock<LatchQueueShard>> =
+        CachePadded::new(Lock::new(LatchQueueShard { queues: Queues::new(), of: HashTable::new() }));
 }
 
 #[cfg(any(keylatch_loom, keylatch_shuttle))]
-fn queue_shards() -> &'static Halls {
-    core::slice::from_ref(&*OF_ALL)
+fn queue_shards() -> &'static LatchQueueShards {
+    core::slice::from_ref(&*QUEUE_SHARDS)
 }
 
-/// The wait layer, for a latch with this policy.
+/// Returns the wait layer for a latch with this policy.
 #[inline]
-fn waits(fairness: Fairness) -> WaitQueues<&'static Halls> {
+fn waits(fairness: Fairness) -> WaitQueues<&'static LatchQueueShards> {
     WaitQueues::of(queue_shards(), Rules { fairness, counted: CountKind::Readers })
 }
 
-/// Which queue shard has the queue of the latch at this address: by other bits than those by which it is found there.
+/// Returns the number that chooses the queue shard of the latch at this address. It uses other bits than the hash table
+/// in the shard.
 fn number_of(address: usize) -> u32 {
     Tag::of(address as u64).bits().rotate_left(8)
 }
 
 impl Waited for LatchWord {
-    type QueueShard = LatchHall;
+    type QueueShard = LatchQueueShard;
 
     #[inline]
     fn word(&self) -> Word {
         Word::from_bits(self.0.load(Ordering::Relaxed))
     }
 
-    /// Acquire: a hold comes after what earlier holders did. Release: what we did comes before later holds.
+    /// Acquire: a hold comes after the accesses of earlier holders. Release: the caller's accesses come before later
+    /// holds.
     #[inline]
     fn update<E>(&self, mut step: impl FnMut(Word) -> Result<Word, E>) -> Result<Word, E> {
         let mut old = self.word();
@@ -118,8 +122,8 @@ impl Waited for LatchWord {
         }
     }
 
-    /// None: a request has its claim until it has come for its hold. So what happens in a queue that was left behind, and is found
-    /// by a latch that was moved there, takes nobody's claim away.
+    /// None, because a request keeps its claim until it takes its hold. So a grant in a queue that was left behind, and
+    /// is found by a latch that was moved there, consumes no other request's claim.
     #[inline(always)]
     fn spends(&self, _: usize) -> usize {
         0
@@ -129,31 +133,31 @@ impl Waited for LatchWord {
         number_of(self.address())
     }
 
-    fn queue(&self, queue_shard: &mut LatchHall) -> u32 {
+    fn queue(&self, queue_shard: &mut LatchQueueShard) -> u32 {
         let address = self.address();
         let found = Found { address, queue: 0 };
         if let Some(found) = queue_shard.of.find(found.hash(), |other| other.address == address) {
             return found.queue;
         }
-        // Only forgotten requests wait.
+        // `QUEUED` was set by forgotten requests of another address.
         let queue = queue_shard.queues.open_queue();
         self.set_queue(queue_shard, queue);
         queue
     }
 
-    fn set_queue(&self, queue_shard: &mut LatchHall, queue: u32) {
-        self.forget_queue(queue_shard); // of another latch, that was here
+    fn set_queue(&self, queue_shard: &mut LatchQueueShard, queue: u32) {
+        self.forget_queue(queue_shard); // of an earlier latch at this address
         let found = Found { address: self.address(), queue };
         queue_shard.of.insert_unique(found.hash(), found, Found::hash);
     }
 
-    fn forget_queue(&self, queue_shard: &mut LatchHall) {
+    fn forget_queue(&self, queue_shard: &mut LatchQueueShard) {
         let address = self.address();
         let hash = Found { address, queue: 0 }.hash();
         if let Ok(found) = queue_shard.of.find_entry(hash, |other| other.address == address) {
             found.remove();
         }
-        // After a burst. Moving `n` of them is paid for by the `3 n` that have gone since it had so much room.
+        // Shrinks after a burst. Moving `n` entries is amortised over the `3 n` removals since the table was that full.
         if queue_shard.of.capacity() > 2 * ROOM_KEPT && queue_shard.of.len() < queue_shard.of.capacity() / 8 {
             let room = (2 * queue_shard.of.len()).max(ROOM_KEPT);
             queue_shard.of.shrink_to(room, Found::hash);
@@ -161,7 +165,7 @@ impl Waited for LatchWord {
     }
 }
 
-/// For how many queues a queue shard keeps its room.
+/// The number of queues for which a queue shard keeps its memory.
 const ROOM_KEPT: usize = 28;
 
 /// Entering and leaving.
@@ -182,7 +186,7 @@ impl LatchWord {
         core::ptr::from_ref(self).addr()
     }
 
-    /// Who holds it, at a glance, and how many wait or are about to.
+    /// Returns the numbers of holders, and of requests that wait or are about to.
     pub(crate) fn users(&self) -> Users {
         let word = self.word();
         let holds = word.holds();
@@ -193,21 +197,21 @@ impl LatchWord {
         self.word().holds() != Holds::NONE
     }
 
-    /// A hold, if nobody is in the way, and nobody waits.
+    /// Acquires a hold, if the holds allow it and there are no waiters.
     ///
     /// # Panics
-    /// If there are as many holders and waiters as can be counted.
+    /// If the latch has [`MAX_USERS`](crate::MAX_USERS) holders and waiters already.
     #[inline]
-    pub(crate) fn hold(&self, access: Access) -> Result<(), Kept> {
+    pub(crate) fn hold(&self, access: Access) -> Result<(), Blocked> {
         let held = match access {
-            // Mostly nobody has it: then there is nothing to look at first.
+            // Usually the latch is free, and no load is needed.
             Access::Exclusive if self.replace(0, Word::born(Unit::Hold(access)).bits()) => return Ok(()),
             _ => self.update(|word| word.hold(access, 0)),
         };
         match held {
             Ok(_) => Ok(()),
-            Err(Refusal::Held) => Err(Kept::Out),
-            Err(Refusal::Queued) => Err(Kept::Waiting),
+            Err(Refusal::Held) => Err(Blocked::Held),
+            Err(Refusal::Queued) => Err(Blocked::Queued),
             Err(Refusal::Full) => super::table::full(),
         }
     }
@@ -217,23 +221,24 @@ impl LatchWord {
         self.0.compare_exchange(old, new, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// A claim: what becomes a hold when its owner enters.
+    /// Adds a claim.
     ///
     /// # Panics
-    /// If there are as many holders and waiters as can be counted.
+    /// If the latch has [`MAX_USERS`](crate::MAX_USERS) holders and waiters already.
     pub(crate) fn claim(&self) {
         if self.update(Word::claim).is_err() {
             super::table::full();
         }
     }
 
-    /// A claim is given up.
+    /// Gives up a claim.
     pub(crate) fn leave_claim(&self) {
         let left = self.update(|word| Ok::<_, Refusal>(word.leave(Unit::Claim)));
         debug_assert!(left.is_ok());
     }
 
-    /// A claim is given up, by somebody who has waited with this ticket, if it has. Whoever is to be woken is left in the batch.
+    /// Gives up the claim of a request, its place in the queue, and a granted hold. Leaves the waiters to wake in
+    /// `batch`.
     pub(crate) fn cancel(&self, access: Access, ticket: Ticket, fairness: Fairness, batch: &mut WakeBatch) {
         if waits(fairness).leave_queue(self, ticket, batch).is_some() {
             // The reservation passes to the next waiter, not to the first newcomer.
@@ -242,7 +247,7 @@ impl LatchWord {
         self.leave_claim();
     }
 
-    /// A claim becomes a hold, if that is possible without waiting.
+    /// Acquires a hold for a claim, if that is possible without waiting.
     pub(crate) fn try_enter(&self, want: Want, fairness: Fairness) -> Option<Entered> {
         waits(fairness).try_enter(self, want)
     }
@@ -252,7 +257,7 @@ impl LatchWord {
         waits(fairness).contention(self, want)
     }
 
-    /// A claim becomes a hold, or waits.
+    /// Acquires a hold for a claim, or queues.
     pub(crate) fn poll(
         &self,
         want: Want,
@@ -264,7 +269,7 @@ impl LatchWord {
         waits(fairness).poll(self, want, ticket, waiter, batch)
     }
 
-    /// A holder leaves. Whoever is to be woken is left in the batch, if there is one.
+    /// Releases a hold. Leaves the waiters to wake in `batch`, if there is one.
     #[inline]
     pub(crate) fn release(&self, access: Access, whom: ReleaseFor, fairness: Fairness, batch: Option<&mut WakeBatch>) {
         if !self.replace(Word::born(Unit::Hold(access)).bits(), 0) {
@@ -272,7 +277,7 @@ impl LatchWord {
         }
     }
 
-    /// The same, beside others.
+    /// Releases a hold of a latch that has other users.
     #[inline(never)]
     fn leave(&self, access: Access, whom: ReleaseFor, fairness: Fairness, mut batch: Option<&mut WakeBatch>) {
         loop {
@@ -291,13 +296,13 @@ impl LatchWord {
         }
     }
 
-    /// A writer is a reader from now on. Whoever is to be woken is left in the batch.
+    /// Downgrades a writer to a reader. Leaves the waiters to wake in `batch`.
     pub(crate) fn downgrade(&self, fairness: Fairness, batch: &mut WakeBatch) {
         waits(fairness).downgrade(self, Access::Exclusive, Access::Shared, batch);
     }
 }
 
-/// Who uses a latch.
+/// The numbers of a latch's users.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Users {
     pub(crate) readers: usize,
@@ -305,13 +310,13 @@ pub(crate) struct Users {
     pub(crate) waiting: usize,
 }
 
-/// Why there is no hold.
+/// The reason why a hold cannot be acquired.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Kept {
-    /// By who holds it.
-    Out,
-    /// By those who wait: the policy decides.
-    Waiting,
+pub(crate) enum Blocked {
+    /// The present holds are incompatible.
+    Held,
+    /// There are waiters, so the policy decides.
+    Queued,
 }
 
 #[cfg(all(test, not(any(keylatch_loom, keylatch_shuttle))))]
@@ -320,21 +325,20 @@ mod tests {
     use core::task::{Context, Poll, Waker};
     use std::vec::Vec;
 
-    use super::{LatchHall, OF_ALL};
+    use super::{LatchQueueShard, QUEUE_SHARDS};
     use crate::{Fairness, Latch, Striped};
 
     fn poll<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
         Pin::new(future).poll(&mut Context::from_waker(Waker::noop()))
     }
 
-    fn is_empty(queue_shard: &LatchHall) -> bool {
+    fn is_empty(queue_shard: &LatchQueueShard) -> bool {
         queue_shard.of.is_empty() && queue_shard.queues.is_empty()
     }
 
-    /// However a wait ends, it leaves nothing in the queues of all latches. (The only test here that waits for latches: these queues
-    /// belong to the whole process.)
+    /// The only unit test that waits for latches, because the process has only one set of queues.
     #[test]
-    fn nothing_is_left_of_those_who_have_waited() {
+    fn a_wait_leaves_nothing_in_the_queues_however_it_ends() {
         let fairness = [Fairness::Adaptive, Fairness::Fifo, Fairness::Bounded(1), Fairness::Barging];
         let stripes: Vec<_> = fairness.map(|fairness| Striped::<u64>::builder(1).fairness(fairness).build()).into();
         for striped in &stripes {
@@ -348,19 +352,19 @@ mod tests {
                 } else {
                     guard.unlock_fair()
                 }
-                // Given up when it had been granted, or woken, or neither; or fetched.
+                // The requests give up after they were granted, woken, or neither; or they take their holds.
                 if how & 2 == 0 {
                     drop((reader, writer));
                 } else if how & 4 == 0 {
                     drop((writer, reader));
                 } else {
-                    let Poll::Ready(reading) = poll(&mut reader) else { panic!("nobody is in the way") };
+                    let Poll::Ready(reading) = poll(&mut reader) else { panic!("the latch is free for a reader") };
                     assert!(poll(&mut writer).is_pending());
                     drop(reading);
                     assert!(poll(&mut writer).is_ready());
                 }
                 assert!(
-                    OF_ALL.iter().all(|queue_shard| queue_shard.with(|queue_shard| is_empty(queue_shard))),
+                    QUEUE_SHARDS.iter().all(|queue_shard| queue_shard.with(|queue_shard| is_empty(queue_shard))),
                     "{striped:?}, {how}"
                 );
             }
@@ -372,28 +376,28 @@ mod tests {
         drop(guards);
         assert!(waiting.iter_mut().all(|waiting| poll(waiting).is_ready()));
         drop(waiting);
-        assert!(OF_ALL.iter().all(|queue_shard| queue_shard.with(|queue_shard| is_empty(queue_shard))));
+        assert!(QUEUE_SHARDS.iter().all(|queue_shard| queue_shard.with(|queue_shard| is_empty(queue_shard))));
 
-        // A burst is over, though somebody still waits.
-        let latches: Vec<Latch> = (0..1000 * OF_ALL.len()).map(|_| Latch::new()).collect();
+        // After a burst, memory is freed although one request still waits.
+        let latches: Vec<Latch> = (0..1000 * QUEUE_SHARDS.len()).map(|_| Latch::new()).collect();
         let guards: Vec<_> = latches.iter().map(Latch::read_blocking).collect();
         let mut waiting: Vec<_> = latches.iter().map(Latch::write).collect();
         assert!(waiting.iter_mut().all(|waiting| poll(waiting).is_pending()));
         waiting.truncate(1);
         assert!(
-            OF_ALL
+            QUEUE_SHARDS
                 .iter()
                 .all(|queue_shard| queue_shard.with(|queue_shard| queue_shard.of.capacity() <= 2 * super::ROOM_KEPT))
         );
         drop((waiting, guards));
 
-        // The bits that choose the queue shard do not choose the place in it.
+        // The bits that choose the queue shard do not choose the bucket in it.
         let places = |found: &super::Found| found.hash() & 255;
         for address in [0x1000, 0x7f00_1230] {
             let addresses = (0..100_000).map(|n| address + n * size_of::<Latch>());
-            let in_one_hall = addresses.filter(|&address| super::number_of(address) % super::HALLS as u32 == 0);
+            let in_one_shard = addresses.filter(|&address| super::number_of(address) % super::QUEUE_LOCKS as u32 == 0);
             let seen: std::collections::HashSet<u64> =
-                in_one_hall.map(|address| places(&super::Found { address, queue: 0 })).collect();
+                in_one_shard.map(|address| places(&super::Found { address, queue: 0 })).collect();
             assert!(seen.len() > 128, "{}", seen.len());
         }
     }

@@ -27,7 +27,7 @@
 //! | ticket | a waiter's position in its queue |
 //! | grant, open | to give a waiter its hold; to wake a waiter and leave the key free for the first request |
 //! | bypass | to acquire past the queue |
-//! | due | said of a waiter that is granted its hold as soon as the hold is free |
+//! | hand-off | to grant a freed hold to a waiter that takes it at once, at any position in the queue: a spinning thread, or a waiter that was woken four times without getting in |
 //! | unshared | said of an entry whose only unit is its value's claim: the shard's lock gives exclusive use of it |
 //! | sweep | to return an unused value to the order of eviction, and to evict values beyond the bound |
 //!
@@ -59,7 +59,7 @@
 //!    compare-exchanges that refuse a word with `QUEUED`. (Claims are added and removed regardless.) So the next release sees
 //!    every waiter that has set the flag or queued behind it: no wakeup is lost, and no fence is needed.
 //! 4. *A waiter is a unit*: a claim, or a hold that waits for its upgrade. So a release that meets `QUEUED` is never the last
-//!    unit, and the slot outlives the hand-off.
+//!    unit, and the slot outlives the admission.
 //! 5. *A grant is a hold.* When the queue lets a waiter in, one exchange turns the waiter's claim into a hold and gives up the
 //!    releaser's hold. A granted waiter that gives up releases its hold, like any holder.
 //!
@@ -96,7 +96,7 @@
 //!
 //! # Memory ordering
 //! The exchanges on an entry's word order each critical section after the previous one: to leave is a release, to enter is an
-//! acquire, and a hand-off also passes through the queue lock. The shard lock orders the last leave of one entry before the making
+//! acquire, and an admission also passes through the queue lock. The shard lock orders the last leave of one entry before the making
 //! of the next entry for the same key. A retirement loads the word with acquire, so that all uses of the key come before its drop. A
 //! new entry is written by plain stores: no other thread has its address before the shard lock is released. The queue's index in
 //! the state is used only under the queue lock.
@@ -109,7 +109,7 @@ mod wait;
 #[cfg_attr(any(not(feature = "std"), target_family = "wasm"), allow(unused_imports))] // for threads that spin
 pub(crate) use self::wait::Contention;
 pub(crate) use self::{
-    latch::{Kept, LatchWord, Users},
+    latch::{Blocked, LatchWord, Users},
     table::{
         Ask, Busy, Claim, Config, Core, Ending, Hold, Key, Live, Observer, OwnedKey, Payload, Source, Tag, TypedAccess,
         Valued,
@@ -120,5 +120,5 @@ pub(crate) use self::{
 #[cfg(target_has_atomic = "ptr")]
 pub(crate) use self::{
     table::Identity,
-    wait::{Holds, Place, Queued, Stand},
+    wait::{Holds, Place, PlaceState, Queued},
 };

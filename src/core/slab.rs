@@ -1,13 +1,13 @@
-//! A slab: values at indices that stay the same. Pools keep their chunks of slots in one, and queues their waiters in pages
-//! of them; a detector of deadlocks has its records in one.
+//! A slab: values at stable indices. Pools keep their chunks of slots in a slab, queues keep their waiters in pages of
+//! slabs, and a deadlock detector keeps its records in one.
 
 use alloc::vec::Vec;
 
 /// No index.
 pub(crate) const NONE: u32 = u32::MAX;
 
-/// Values and a free list. The last place is always in use, so that the memory of a burst is given back when it is over, as
-/// far as the last value that is still there.
+/// Values and a free list. The last place is always in use, so that after a burst the memory beyond the last remaining
+/// value can be freed.
 pub(crate) struct Slab<T> {
     items: Vec<Item<T>>,
     /// The first free place.
@@ -39,7 +39,7 @@ impl<T> Slab<T> {
 
     #[inline]
     pub(crate) fn insert(&mut self, value: T) -> u32 {
-        // Memory ends long before four billion of them.
+        // Memory runs out long before four billion values.
         let index = self.items.len() as u32;
         if self.free != NONE || self.items.len() == self.items.capacity() {
             return self.insert_slowly(value);
@@ -52,7 +52,7 @@ impl<T> Slab<T> {
     fn insert_slowly(&mut self, value: T) -> u32 {
         let index = self.free;
         if index == NONE {
-            // Twice the room, but from one on, and not from four: on a microcontroller there may never be more.
+            // Doubles the capacity, starting at one rather than four: a microcontroller may never need more.
             self.items.reserve_exact(self.items.len().max(1));
             self.items.push(Item::Used(value));
             return self.items.len() as u32 - 1;
@@ -72,7 +72,7 @@ impl<T> Slab<T> {
         }
     }
 
-    /// Removes a value that nobody wants to have.
+    /// Removes and drops a value.
     #[inline]
     pub(crate) fn delete(&mut self, index: u32) {
         if index as usize + 1 == self.items.len() {
@@ -111,7 +111,7 @@ impl<T> Slab<T> {
         }
     }
 
-    /// The last place is always in use.
+    /// Removes free places from the end.
     #[inline(never)]
     fn trim(&mut self) {
         while let Some(Item::Free { .. }) = self.items.last() {
@@ -120,18 +120,18 @@ impl<T> Slab<T> {
         }
     }
 
-    /// Whether one more value finds room, if there may be so many places.
+    /// Returns whether one more value fits, if there may be `places` places.
     #[inline]
     pub(crate) fn has_room(&self, places: u32) -> bool {
         self.free != NONE || self.items.len() < places as usize
     }
 
-    /// The number of places, free ones included.
+    /// Returns the number of places, including free ones.
     pub(crate) fn places(&self) -> usize {
         self.items.len()
     }
 
-    /// For how many values there is memory.
+    /// Returns the number of values that memory is allocated for.
     #[cfg(test)]
     pub(crate) fn memory(&self) -> usize {
         self.items.capacity()

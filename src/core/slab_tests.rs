@@ -21,7 +21,7 @@ fn memory_grows_with_the_values() {
 /// After a burst there is room for 64 values, or for twice those that are left. A slab that is in use does not shrink and grow
 /// all the time.
 #[test]
-fn memory_is_given_back_in_a_few_steps() {
+fn memory_is_freed_in_a_few_steps() {
     let mut slab = Slab::default();
     let mut values: Vec<u32> = (0..1024).map(|value| slab.insert(value)).collect();
     let mut steps = Vec::new();

@@ -1,9 +1,10 @@
-//! Deadlocks that are reported instead of suffered.
+//! Detection of deadlocks: a request that would close a circle of waits fails with a report.
 //!
-//! A caller that holds one key while it acquires another may wait for ever for a caller that acquires them in the opposite order. The
-//! best remedy is to acquire both at once: see [`lock_many`](crate::KeyedMutex::lock_many) and the like. If that is impossible, because
-//! the second key becomes known only while the first is held, a [`Detector`] notices the request that would close a circle of waits. That
-//! request fails with a [`Deadlock`], which names each party and the key it waits for, and the program can release a key and try again.
+//! A caller that holds one key while it acquires another may wait for ever for a caller that acquires them in the
+//! opposite order. The best remedy is to acquire both in one call: see [`lock_many`](crate::KeyedMutex::lock_many) and
+//! the other `_many` calls. If that is impossible, because the second key becomes known only while the first is held, a
+//! [`Detector`] finds the request that would close a circle of waits. That request fails with a [`Deadlock`], which
+//! names each party and the key it waits for, and the program can release a key and try again.
 //!
 //! It is opt-in. A [`Party`] is a line of work that takes several keys, such as a request or a task. Its requests through
 //! [`Party::acquire`] are tracked; all other requests, on the same tables, work as before and pay nothing.
@@ -25,7 +26,7 @@
 //!         deadlock.to_string(),
 //!         "import waits for \"b\", which export holds; export waits for \"a\", which import holds"
 //!     );
-//!     a.unlock_fair(); // a way out: export goes on, and import tries again later
+//!     a.unlock_fair(); // lets export continue; import tries again later
 //!     waiting.join().unwrap().unwrap();
 //! });
 //! # drop(b);
@@ -39,9 +40,9 @@
 //!
 //! async fn transfer(accounts: &KeyedMutex<String>, party: &Party, from: &str, to: &str) {
 //!     loop {
-//!         let first = party.acquire(accounts.lock(from)).await.expect("nobody waits for who holds nothing");
+//!         let first = party.acquire(accounts.lock(from)).await.expect("a party that holds nothing cannot deadlock");
 //!         match party.acquire(accounts.lock(to)).await {
-//!             Ok(_second) => return, // both are held: now the money can move
+//!             Ok(_second) => return, // both are held: transfer the money
 //!             Err(_deadlock) => first.unlock_fair(),
 //!         }
 //!     }
@@ -52,38 +53,42 @@
 //! # });
 //! ```
 //!
-//! [`unlock_fair`](Tracked::unlock_fair) matters: a key that is merely dropped, as by `?`, is free for the first request, and that is
-//! most likely this loop's own, before a waiting task has run: it would fail again and again. If there is no `unlock_fair`, as
-//! for readers, or if `?` leaves the function, yield before the next attempt (`yield_now` of your runtime). The first request
-//! of a party that holds nothing and waits for nothing never fails.
+//! [`unlock_fair`](Tracked::unlock_fair) matters: if the guard is merely dropped, as by `?`, the key is free for the
+//! first request, which is most likely the one of this loop, before a waiting task has run; so the loop would fail
+//! again and again. If the guard has no `unlock_fair`, as for readers, or if `?` leaves the function, yield before the
+//! next attempt (`yield_now` of your runtime). A request of a party that holds nothing and has no other waiting request
+//! never fails.
 //!
-//! # What is a deadlock
+//! # Definition of a deadlock
 //! Suppose that all untracked holders, and all parties that do not wait, release everything, and that the queues then admit waiters as
 //! their [policy](crate::Fairness) says; and that this repeats until nothing changes. The parties that still wait are deadlocked. This
 //! covers readers and writers, upgrades, permits, and queues: a reader behind a writer that waits for that reader's own hold. In particular:
-//! - A party waits if any of its requests does. (If it needs only one of several, as with `select!`, the alarm may be
+//! - A party waits if any of its requests does. (If it needs only one of several, as with `select!`, the report may be
 //!   premature.)
-//! - An untracked holder is assumed to release its key some day. It causes no alarm, and a circle through it is not seen. An untracked
-//!   *waiter* is followed to the key that it waits for, but has no link of its own in the report. Calls for several keys at once
-//!   (`lock_many`) cannot be tracked: a party and such a call that wait for each other's keys wait for ever. Use one or the other on a
-//!   table.
+//! - An untracked holder is assumed to release its key eventually. It causes no report, and a circle through it is not
+//!   found. An untracked *waiter* is followed to the key that it waits for, but has no link of its own in the report.
+//!   Calls for several keys at once (`lock_many`) cannot be tracked: a party and such a call that wait for each other's
+//!   keys wait for ever. Use one or the other on a table.
 //! - A request with a limit counts like any other until the limit is reached, even if it would have given up in time.
-//! - Parties of another detector are not tracked by this one. Use one for all tables whose keys are taken together.
+//! - Parties of another detector are not tracked by this one. Use one detector for all tables whose keys are held
+//!   together.
 //!
-//! # Which request fails
-//! The request that would close the circle fails when it would begin to wait. It leaves the queue, and nothing else changes: its party
-//! keeps its holds, and the others continue to wait. If a party closes a circle by acquiring a key, or by being about to, while another of
-//! its requests waits, then that other request fails and is woken. One request fails for each circle, and none without one.
+//! # The request that fails
+//! A request that would close a circle fails when it would begin to wait. It leaves the queue, and nothing else
+//! changes: its party keeps its holds, and the other parties continue to wait. If a party closes a circle by acquiring
+//! a key, or by being granted one, while another of its requests waits, then that other request fails and is woken. One
+//! request fails for each circle; without a circle no request fails.
 //!
 //! # Cost
 //! Each tracked acquire takes the detector's lock when it ends, and at each step if it has to wait; so does each release.
 //! Untracked requests do none of this.
 //!
-//! A request that begins to wait looks for a circle only if another request may wait for its party. The search follows the party's dependencies
-//! and ends as soon as the party turns out to be free. Its time is proportional to the waiters and holders that it meets, and the
-//! detector's lock is held meanwhile: on the machine of `docs/performance.md` about 30 ns for each untracked waiter and 150 ns for each
-//! tracked one. So a party that others wait for, and that queues behind 7,000 tracked waiters, keeps other parties from their next tracked
-//! step for a millisecond.
+//! A request that begins to wait looks for a circle only if another request may wait for its party. The search follows
+//! the party's dependencies and ends as soon as the party turns out to be able to proceed. Its time is proportional to
+//! the number of waiters and holders that it visits, and it holds the detector's lock: on the machine of
+//! `docs/performance.md` about 30 ns for each untracked waiter and 150 ns for each tracked one. So a party that others
+//! wait for, and that queues behind 7,000 tracked waiters, keeps other parties from their next tracked step for a
+//! millisecond.
 //!
 //! The module needs [`Arc`], so it exists only on targets with pointer-sized compare-and-swap.
 
@@ -114,9 +119,9 @@ use crate::core::{Access, Identity};
 use crate::panics::run_all;
 use crate::sync::Lock;
 
-/// Sees when parties would wait for each other in a circle. See the [module](self).
+/// Finds circles of waits between its parties. See the [module](self).
 ///
-/// One detector serves all tables, of any types. Clones are the same detector.
+/// One detector serves tables of any types. Clones share the same detector.
 ///
 /// # Examples
 /// ```
@@ -157,8 +162,8 @@ impl Detector {
         Self::default()
     }
 
-    /// Makes a party: a line of work that takes several keys, such as a request, a task or a thread. Its name is for the reports, and
-    /// need not be unique.
+    /// Makes a party: a line of work that takes several keys, such as a request, a task or a thread. Its name appears
+    /// in reports, and need not be unique.
     ///
     /// # Examples
     /// ```
@@ -182,9 +187,9 @@ impl fmt::Debug for Detector {
 
 /// A line of work that takes several keys.
 ///
-/// It may have several requests under way at once. These must not wait for each other: two threads, or tasks, of which one may
-/// wait for the other need a party each. When the party is dropped, its holds stay tracked, under its name, until they are
-/// released.
+/// It may have several requests at once, but these must not wait for each other: if one thread or task may wait for
+/// another, each needs its own party. After the party is dropped, its holds stay tracked, under its name, until they
+/// are released.
 ///
 /// # Examples
 /// ```
@@ -200,7 +205,7 @@ pub struct Party {
     member: Arc<Member>,
 }
 
-/// A party, for as long as anything of it is there.
+/// The party's registration, which lives as long as the party or any of its requests or holds.
 struct Member {
     shared: Arc<Shared>,
     name: Cow<'static, str>,
@@ -208,7 +213,7 @@ struct Member {
 }
 
 impl Party {
-    /// Returns its name in reports.
+    /// Returns the party's name in reports.
     ///
     /// # Examples
     /// ```
@@ -228,15 +233,15 @@ impl fmt::Debug for Party {
 
 impl Drop for Member {
     fn drop(&mut self) {
-        // The name is dropped outside.
+        // The name is dropped outside the lock.
         let _name = self.shared.registry.with(|registry| registry.remove_party(self.index));
     }
 }
 
-/// A record of a party's. While it is there the detector knows of what it is about; it goes when this is dropped.
+/// The detector's record of a hold or a wait of a party. Dropping this removes the record.
 struct Record {
     member: Arc<Member>,
-    /// `NONE` when there is none (any more).
+    /// `NONE` if there is no record.
     index: u32,
 }
 
@@ -255,7 +260,7 @@ impl Record {
         self.member.shared.registry.with(f)
     }
 
-    /// Of a hold that the party has got.
+    /// Makes the record of a hold that the party has acquired.
     #[inline]
     fn of_hold(member: Arc<Member>, entry: Identity, access: Access) -> Self {
         let mut record = Record::none(member);
@@ -263,7 +268,7 @@ impl Record {
         record
     }
 
-    /// The hold is there, and whatever waited for it waits no more. If that closes circles, it is seen to that the requests that fail are woken.
+    /// Records the hold, whose request no longer waits. If the hold closes circles, the requests that fail are woken.
     #[inline]
     fn holds(&mut self, entry: Identity, access: Access) {
         let mut wakers = Vec::new();
@@ -281,7 +286,7 @@ impl Record {
         }
     }
 
-    /// The number of held permits has changed.
+    /// Records a new number of held permits.
     fn set_access(&self, access: Access) {
         let mut wakers = Vec::new();
         self.with(|registry| {
@@ -302,7 +307,7 @@ impl Drop for Record {
     #[inline]
     fn drop(&mut self) {
         if self.is_some() {
-            // It has a waker, which is dropped outside.
+            // It contains a waker, which is dropped outside the lock.
             let _wait: Option<Box<Wait>> = self.with(|registry| registry.remove(self.index));
         }
     }

@@ -1,9 +1,9 @@
 //! The tracked holds and waits.
 //!
-//! All of it is behind the lock of its detector, under which no user code runs. A record is made when a tracked request gets its
-//! hold, or begins to wait, and is removed before the hold is released. So what is not recorded, but will be in a moment, looks
-//! like something that nobody tracks: like a holder who is going to leave, which raises no alarm. It is looked at again
-//! when its record is made.
+//! The registry is behind the lock of its detector, under which no user code runs. A record is made when a tracked
+//! request acquires its hold, or begins to wait, and is removed before the hold is released. So a hold whose record is
+//! about to be made looks untracked: like a holder that will leave, which causes no report. It is examined again when
+//! its record is made.
 
 use alloc::borrow::Cow;
 use alloc::boxed::Box;
@@ -21,9 +21,9 @@ use crate::core::{Access, Identity, Place, Want};
 pub(super) struct Registry {
     pub(super) parties: Slab<Party>,
     pub(super) records: Slab<Record>,
-    /// The entries that have records, but for those that are not indexed.
+    /// The entries that have records, except for records that are not indexed.
     entries: HashTable<Indexed>,
-    /// The first of those: they are in one list instead.
+    /// The first of the records that are not indexed, which form one list.
     unindexed: u32,
     hasher: DefaultHashBuilder,
     /// The number of searches.
@@ -60,7 +60,7 @@ pub(super) struct Party {
     first: u32,
     /// The number of them that wait.
     pub(super) waits: u32,
-    /// The number of them that a wait meets.
+    /// The number of its records that a wait meets.
     met: u32,
 }
 
@@ -70,7 +70,7 @@ pub(super) struct Record {
     pub(super) what: What,
     /// Whether it is in the list of its entry.
     indexed: bool,
-    /// Whether a request waits for the same entry, other than this one: it may wait for what this record says.
+    /// Whether another request waits for the same entry, and so perhaps for this record's hold.
     met: bool,
     /// Neighbours in the lists of its party and of its entry: before it, and after it.
     links: [[u32; 2]; 2],
@@ -89,7 +89,7 @@ pub(super) struct Wait {
     pub(super) table: &'static str,
     /// To wake it when it has failed.
     pub(super) waker: Option<Waker>,
-    /// It has failed, and has not come for this.
+    /// The failure that the request has not taken yet.
     pub(super) failed: Option<Deadlock>,
 }
 
@@ -108,13 +108,13 @@ impl Registry {
         self.parties.remove(party).name
     }
 
-    /// A request of the party has its hold.
+    /// Records a hold of the party.
     #[inline]
     pub(super) fn add_hold(&mut self, party: u32, entry: Identity, access: Access) -> u32 {
         self.add(party, entry, What::Holds(access))
     }
 
-    /// A request of the party begins to wait.
+    /// Records a request of the party that begins to wait.
     pub(super) fn add_wait(&mut self, party: u32, entry: Identity, wait: Box<Wait>) -> u32 {
         self.parties[party].waits += 1;
         self.add(party, entry, What::Waits(wait))
@@ -136,8 +136,8 @@ impl Registry {
         record
     }
 
-    /// The hold is going to be released, or is not watched any more; or the request does not wait any more. Returns its wait, to be
-    /// dropped outside the lock.
+    /// Removes the record of a hold that is about to be released or is no longer tracked, or of a wait that has ended.
+    /// Returns the wait, to be dropped outside the lock.
     #[inline]
     pub(super) fn remove(&mut self, record: u32) -> Option<Box<Wait>> {
         let Record { party, entry, what, indexed, met, links } = self.records.remove(record);
@@ -168,7 +168,7 @@ impl Registry {
         }
     }
 
-    /// One request more waits for the entry, or one less: which records are met.
+    /// Counts a request that begins or ends its wait for the entry, and updates which records are met.
     fn count_wait(&mut self, entry: Identity, comes: bool) {
         let hash = self.hasher.hash_one(entry);
         let Some(indexed) = self.entries.find_mut(hash, |other| other.entry == entry) else { return };
@@ -177,7 +177,7 @@ impl Registry {
         } else {
             indexed.waits -= 1;
         }
-        // With the first wait holds are met, and with the second waits are: beyond that, one more is one more.
+        // The first wait meets the holds, and the second meets the first wait; further waits only count.
         let (first, waits) = (indexed.first, indexed.waits);
         if waits <= if comes { 2 } else { 1 } {
             let mut next = first;
@@ -218,7 +218,8 @@ impl Registry {
         }
     }
 
-    /// Puts each record into the list of its entry. Most are gone before anybody looks for them, so it is left until somebody does.
+    /// Puts each record into the list of its entry. Most records are removed before any search, so this is deferred
+    /// until a search.
     fn index(&mut self) {
         while self.unindexed != NONE {
             let Registry { records, unindexed, entries, hasher, .. } = self;
@@ -251,7 +252,7 @@ impl Registry {
         }
     }
 
-    /// The hold has become another.
+    /// Changes the access of a recorded hold.
     pub(super) fn set_access(&mut self, record: u32, access: Access) {
         self.records[record].what = What::Holds(access);
     }
@@ -263,24 +264,24 @@ impl Registry {
         }
     }
 
-    /// Whether a request of the party waits.
+    /// Returns whether a request of the party waits.
     #[inline]
     pub(super) fn waits(&self, party: u32) -> bool {
         self.parties[party].waits > 0
     }
 
-    /// Whether there is anything that others could wait for while the party waits.
+    /// Returns whether the party has a record that others could wait for while it waits.
     pub(super) fn can_be_waited_for(&self, party: u32) -> bool {
         let first = self.parties[party].first;
         first != NONE && self.records[first].links[OF_PARTY][1] != NONE
     }
 
-    /// Whether somebody may wait for the party, who began to wait with this request, if it is one. If nobody does, no circle goes
-    /// through the party: so none is looked for, however many the party itself waits for.
+    /// Returns whether a tracked request may wait for the party, which has begun to wait with `request`. If none does,
+    /// no circle goes through the party, so no search is needed, however many parties it waits for.
     ///
-    /// Nobody who is tracked waits behind a request that has just queued: queueing and this are one step under the detector's lock.
-    /// But those before it may have to wait for what it gets, if its party then waits for something else: a phase of readers
-    /// lets it in before a writer.
+    /// No tracked request waits behind a request that has just queued, because queueing and this check are one step
+    /// under the detector's lock. But requests before it may have to wait for the hold that it gets, if its party then
+    /// waits elsewhere: a readers' phase admits it before a writer.
     pub(super) fn is_waited_for(&mut self, party: u32, request: u32) -> bool {
         self.index();
         let Party { waits, met, .. } = self.parties[party];

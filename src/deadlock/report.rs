@@ -7,10 +7,10 @@ use core::fmt;
 
 /// A circle of parties that wait for each other: the error of the request that would have closed it.
 ///
-/// Nothing has changed but that this request has failed: its party holds what it held, and the others go on waiting. So the
-/// party releases something that they wait for, and may then ask again: see [how to try again](super#trying-again).
+/// Only this request has failed: its party keeps its holds, and the other parties continue to wait. The party should
+/// release a key that they wait for, and may then try again: see [trying again](super#trying-again).
 ///
-/// `Display` is one sentence.
+/// `Display` writes one sentence.
 ///
 /// # Examples
 /// ```
@@ -30,7 +30,7 @@ pub struct Deadlock {
     pub(super) reentry: bool,
 }
 
-/// One wait of a circle: who waits, and for what.
+/// One wait of a circle: a party, and the key that it waits for.
 ///
 /// # Examples
 /// See [`Deadlock::cycle`].
@@ -42,18 +42,18 @@ pub struct Link {
     pub(super) reason: Reason,
 }
 
-/// Why one waits for the next.
+/// The reason why a party waits for the next one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Reason {
-    /// The next holds the key.
+    /// The next party holds the key.
     Holds,
-    /// The next waits for the key as well, and goes before.
+    /// The next party waits for the same key, before this one.
     WaitsBefore,
 }
 
 impl Deadlock {
-    /// The waits that make up the circle, beginning with the request that failed. Where there are several circles it is a
-    /// shortest one.
+    /// Returns the waits that make up the circle, beginning with the request that failed. If there are several circles,
+    /// it is a shortest one.
     ///
     /// # Examples
     /// ```
@@ -74,10 +74,11 @@ impl Deadlock {
         &self.cycle
     }
 
-    /// Whether the party holds the key already that it asks for (not counting a hold that it wants to upgrade), or asks behind a
-    /// request of its own that keeps it out. Others may stand between: a writer whom its hold keeps waiting, and who goes before it.
-    /// Of a semaphore's permits a party may rightly hold some and ask for more: then this is true, and the [cycle](Self::cycle) says
-    /// whether others are in it.
+    /// Returns whether the party already holds the key that it requests (not counting a hold that it wants to upgrade),
+    /// or requests it behind an earlier request of its own that keeps it out. Another party may be in between, such as
+    /// a writer that waits for the party's hold and comes before its new request. A party may legitimately hold some
+    /// permits of a semaphore and request more; then this is true, too, and the [cycle](Self::cycle) shows whether
+    /// other parties are involved.
     ///
     /// # Examples
     /// ```
@@ -96,19 +97,28 @@ impl Deadlock {
 }
 
 impl Link {
-    /// The name of the party that waits.
+    /// Returns the name of the party that waits.
+    ///
+    /// # Examples
+    /// See [`Deadlock::cycle`].
     #[must_use]
     pub fn party(&self) -> &str {
         &self.party
     }
 
-    /// The key that it waits for, as its `Debug` shows it.
+    /// Returns the key that the party waits for, as its `Debug` shows it.
+    ///
+    /// # Examples
+    /// See [`Deadlock::cycle`].
     #[must_use]
     pub fn key(&self) -> &str {
         &self.key
     }
 
-    /// The type of the table, as [`core::any::type_name`] gives it.
+    /// Returns the type of the key's table, as [`core::any::type_name`] names it.
+    ///
+    /// # Examples
+    /// See [`Deadlock::cycle`].
     #[must_use]
     pub fn table(&self) -> &str {
         self.table
@@ -144,7 +154,7 @@ impl fmt::Debug for Link {
 
 impl core::error::Error for Deadlock {}
 
-/// Why a tracked request with a limit was refused.
+/// The error of a tracked request with a limit.
 ///
 /// # Examples
 /// ```
@@ -161,9 +171,9 @@ impl core::error::Error for Deadlock {}
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Refused<L> {
-    /// It would have waited for itself.
+    /// The request would have closed a circle of waits.
     Deadlock(Deadlock),
-    /// The limit was reached, and this is its output.
+    /// The limit was reached. The variant contains its output.
     Limit(L),
 }
 

@@ -1,19 +1,20 @@
 //! The search for a circle.
 //!
 //! # When a party is stuck
-//! By the contract: all parties that do not wait, and all whom nobody tracks, release what they hold; the queues let in whom
-//! they can; and again, until nothing changes. A party that still waits is stuck. Here it is done for those parties only
-//! that the one in question depends on, directly or through others. Before it began to wait, nobody of them was stuck, because
-//! that would have been found when it came about. So if it is stuck now it is on a circle of those who are, and when its
-//! request is taken out nobody is.
+//! By the contract, all parties that do not wait, and all untracked holders, release their holds; the queues admit the
+//! waiters that they can; and this repeats until nothing changes. A party that still waits is stuck. The search does
+//! this only for the parties that the party in question depends on, directly or through others. Before it began to
+//! wait, none of them was stuck, because that would have been found earlier. So if it is stuck now, it is on a circle
+//! of stuck parties, and when its request is removed no party is stuck.
 //!
-//! The queues are looked at one after another, while those whom nobody tracks come and go. If the party gets out by what was
-//! seen, it does: a request that is stuck stays where it is, and each look shows that nothing lets it in. That it is stuck is
-//! believed only if a second look shows the same of the queues in which those wait who are: then all of it was true at the moment between the two.
+//! The queues are read one after another, while untracked requests come and go. If the pictures show that the party can
+//! proceed, it can: a stuck request stays in its place, and every picture shows that nothing admits it. The party
+//! counts as stuck only if a second reading of the queues in which the stuck parties wait shows the same: then all of
+//! it was true at the moment between the two.
 //!
 //! # What it costs
-//! The lock is held for as long as a search takes, which is in proportion to the waiters and holders that are seen: each gets in
-//! at most once, and nobody who has got in, or cannot, is looked at again.
+//! A search holds the lock for a time proportional to the number of waiters and holders that it visits: each is
+//! admitted at most once, and is not examined again after it has been admitted or found to be stuck.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -24,12 +25,12 @@ use hashbrown::{HashMap, HashSet};
 use super::registry::{Record, Registry, Wait, What};
 use super::report::{Deadlock, Link, Reason};
 use crate::core::slab::NONE;
-use crate::core::{Access, Holds, Identity, Queued, Rules, Stand, Ticket, Want};
+use crate::core::{Access, Holds, Identity, PlaceState, Queued, Rules, Ticket, Want};
 use crate::fairness::Fairness;
 
 impl Registry {
-    /// A request of the party has begun to wait: the circle that it closes, if it does. If it will get in, and so closes circles
-    /// with other requests of its party, those fail.
+    /// Returns the circle that a request closes by beginning to wait, if there is one. If instead it will get in, and
+    /// so closes circles with other requests of its party, those fail.
     pub(super) fn closes(&mut self, record: u32, wakers: &mut Vec<Waker>) -> Option<Deadlock> {
         let party = self.records[record].party;
         while self.can_be_waited_for(party) && self.is_waited_for(party, record) {
@@ -44,13 +45,13 @@ impl Registry {
         None
     }
 
-    /// Whether more than one request of the party waits.
+    /// Returns whether more than one request of the party waits.
     fn others_wait(&self, party: u32) -> bool {
         self.parties[party].waits > 1
     }
 
-    /// The party has got in while other requests of it wait: each circle that this closes makes one of them fail. Returns the wakers of
-    /// those.
+    /// Handles a hold that the party has acquired while other requests of it wait: each circle that this closes makes
+    /// one of them fail. Adds their wakers to `wakers`.
     pub(super) fn got_in(&mut self, party: u32, wakers: &mut Vec<Waker>) {
         while self.parties[party].waits > 0 && self.is_waited_for(party, NONE) {
             let Some((deadlock, request)) = self.circle(party, None) else { return };
@@ -64,7 +65,7 @@ impl Registry {
         wakers.extend(wait.waker.take());
     }
 
-    /// A circle through the party, if it is stuck; and with which of its requests that begins.
+    /// Returns a circle through the party, if it is stuck, and the request of the party with which the circle begins.
     fn circle(&mut self, party: u32, request: Option<u32>) -> Option<(Deadlock, u32)> {
         #[cfg(test)]
         {
@@ -91,7 +92,7 @@ impl Registry {
 #[derive(Clone, Default, PartialEq)]
 struct Scene {
     entries: Vec<Seen>,
-    /// Those parties that wait, and how many of their requests do.
+    /// The waiting parties, with the numbers of their waiting requests.
     stuck: HashMap<u32, usize>,
 }
 
@@ -104,7 +105,7 @@ struct Seen {
     writer: bool,
     /// Its holders: parties, and their holds.
     holders: Vec<(u32, Access)>,
-    /// As far as anybody in it is tracked.
+    /// The queue, up to the last tracked waiter.
     queue: Vec<Waiter>,
     foreseen: Foreseen,
 }
@@ -118,9 +119,9 @@ struct Foreseen {
     left: usize,
     /// The number of them that began a readers' phase.
     phases: usize,
-    /// Before these places nobody waits any more who is of this [`Class`].
+    /// For each [`Class`], the place before which no waiter of the class is left.
     passed: [usize; 3],
-    /// The places of those who are handed what they want although others before them cannot get in.
+    /// The places of waiters that take hand-offs although others before them cannot get in.
     passing: Vec<usize>,
 }
 
@@ -133,7 +134,7 @@ enum Class {
     Blocks,
 }
 
-/// Where parties that are stuck hold something, or have got it, and what.
+/// The holds that stuck parties have, or have acquired during the search, by party: the entry and the access.
 type Kept = HashMap<u32, Vec<(usize, Access, bool)>>;
 
 #[derive(Clone, PartialEq)]
@@ -141,7 +142,7 @@ struct Waiter {
     queued: Queued,
     /// Its party and its record, if it is tracked.
     tracked: Option<(u32, u32)>,
-    /// It gets in when those release who are not stuck.
+    /// Whether it gets in when the parties that are not stuck release their holds.
     gets_in: bool,
 }
 
@@ -174,7 +175,7 @@ impl Held {
         }
     }
 
-    /// Each by itself, and not as one word has them: in what is foreseen there may be two that cannot be at once.
+    /// The holds are counted separately, and not in one word, because the foreseen holds may be incompatible.
     fn allows(&self, want: Want, limit: usize) -> bool {
         let kinds = [
             (self.readers, Access::Shared),
@@ -194,7 +195,7 @@ fn access_of(want: Want) -> Access {
     }
 }
 
-/// Whether somebody who wants this waits for a holder of that.
+/// Returns whether a waiter that wants this access waits for a holder of that one.
 fn excludes(want: Want, held: Access) -> bool {
     // No limit is enough for permits: those that others hold are always waited for.
     !Holds::NONE.with(held).allow(want, 0)
@@ -211,7 +212,7 @@ impl Scene {
             let mut waits = 0;
             for (_, record) in registry.of_party(party) {
                 let What::Waits(wait) = &record.what else { continue };
-                if wait.failed.is_some() || wait.place.stand() == Stand::Granted {
+                if wait.failed.is_some() || wait.place.state() == PlaceState::Granted {
                     continue;
                 }
                 waits += 1;
@@ -242,7 +243,7 @@ impl Scene {
             meet(record.party);
             match &record.what {
                 What::Holds(access) => holders.push((record.party, *access)),
-                What::Waits(wait) if wait.place.stand() == Stand::Granted => {
+                What::Waits(wait) if wait.place.state() == PlaceState::Granted => {
                     if wait.failed.is_none() {
                         holders.push((record.party, access_of(wait.want)));
                     }
@@ -251,7 +252,7 @@ impl Scene {
                     let Some(&at) = places.get(&wait.place.ticket()) else { continue };
                     match wait.failed {
                         None => queue[at].tracked = Some((record.party, index)),
-                        // It is about to leave.
+                        // It is about to leave the queue.
                         Some(_) => drop(gone.insert(at)),
                     }
                 }
@@ -261,11 +262,11 @@ impl Scene {
         let mut at = 0;
         queue.retain(|waiter| {
             at += 1;
-            // It belongs to a holder whom nobody tracks, who is taken to leave.
+            // It belongs to an untracked holder, which is assumed to leave.
             !gone.contains(&(at - 1)) && !untracked_upgrade(waiter)
         });
         let end = queue.iter().rposition(|waiter| waiter.tracked.is_some()).map_or(0, |last| last + 1);
-        // Behind them it may matter that there is a reader: with one an upgradable reader gets in, too.
+        // For the waiters behind it may matter that there is a reader, with which an upgradable reader gets in, too.
         let reader = queue[end..].iter().find(|waiter| waiter.queued.want == READ).cloned();
         queue.truncate(end);
         queue.extend(reader);
@@ -279,7 +280,7 @@ impl Scene {
         self.entries
     }
 
-    /// Lets all release who are not stuck, until nothing changes, or the party is not stuck.
+    /// Lets all parties that are not stuck release their holds, until nothing changes, or until `party` is not stuck.
     fn reduce(&mut self, party: u32) {
         let Scene { entries, stuck } = self;
         let mut kept = Kept::new();
@@ -313,7 +314,7 @@ impl Scene {
         }
     }
 
-    /// From each party that is stuck to those that it waits for, breadth first.
+    /// Searches from stuck parties to the parties that they wait for, breadth first.
     fn shortest_circle(&self, registry: &Registry, party: u32, request: Option<u32>) -> Option<(Deadlock, u32)> {
         let mut waits = HashMap::<u32, Vec<(usize, usize, u32)>>::new();
         for (entry, seen) in self.entries.iter().enumerate() {
@@ -323,7 +324,8 @@ impl Scene {
                 }
             }
         }
-        // How far the queues have been followed for each kind of want: those before wait for nobody else.
+        // The places up to which the queues have been followed for each kind of want: waiters before them wait for no
+        // further party.
         let mut followed = HashMap::<(usize, Kind), usize>::new();
         // The waiter for each party, and its request, on the path that was found first.
         let mut came_from = HashMap::<u32, (u32, u32, Reason)>::new();
@@ -339,7 +341,7 @@ impl Scene {
                 if is_followed(kind) || is_followed(Kind::Excludes) {
                     continue;
                 }
-                // Its own permits are a reason only if they are enough to keep it out: else it is those of others as well.
+                // Its own permits are a reason only if they alone keep it out; otherwise those of others do, too.
                 let has_room = seen.leaves_room(at, from);
                 for (to, reason) in seen.waits_for(at, has_room.then_some(from), &self.stuck) {
                     if came_from.contains_key(&to) {
@@ -379,7 +381,8 @@ impl Scene {
 }
 
 impl Scene {
-    /// Whether the party of this request holds already what it asks for, or asks behind a request of its own that keeps it out.
+    /// Returns whether the party of this request already holds the key, or requests it behind an earlier request of its
+    /// own that keeps it out.
     fn asks_again(&self, registry: &Registry, request: u32) -> bool {
         let Record { party, entry, .. } = registry.records[request];
         let Some(seen) = self.entries.iter().find(|seen| seen.entry == entry) else { return false };
@@ -396,13 +399,14 @@ impl Scene {
 }
 
 impl Seen {
-    /// Whether one that waits and cannot get in keeps out those behind it.
+    /// Returns whether a waiter that cannot get in keeps out those behind it.
     fn blocks(&self, want: Want) -> bool {
         self.rules.fairness == Fairness::Fifo || !matches!(want, Want::Hold(Access::Shared | Access::Upgradable))
     }
 
-    /// Lets in the waiters that get in beside those who are stuck, and counts down their requests. A party whose last request gets in is added to
-    /// `free`. The function then returns, because the holds of that party have to be released before the next waiter gets in.
+    /// Admits the waiters that get in beside the holds of stuck parties, and counts down their requests. A party whose
+    /// last request gets in is added to `free`. The function then returns, because the holds of that party have to be
+    /// released before the next waiter gets in.
     fn let_in(&mut self, entry: usize, stuck: &mut HashMap<u32, usize>, kept: &mut Kept, free: &mut Vec<u32>) {
         let mut enter = |seen: &mut Seen, at: usize, free: &mut Vec<u32>| {
             let Waiter { queued, tracked, ref mut gets_in } = seen.queue[at];
@@ -465,7 +469,7 @@ impl Seen {
         }
     }
 
-    /// The place of the first of this class who waits.
+    /// Returns the place of the first waiter of this class.
     fn next(&mut self, class: Class) -> Option<usize> {
         let from = self.foreseen.passed[class as usize];
         let waits = |waiter: &Waiter| !waiter.gets_in && self.class(waiter.queued.want) == class;
@@ -474,7 +478,7 @@ impl Seen {
         (end < self.queue.len()).then_some(end)
     }
 
-    /// Those in the queue who get in before all others because a writer has left. Asked once for each that leaves.
+    /// Returns the waiters that a readers' phase admits. Called once for each writer that leaves.
     fn phase(&mut self) -> Vec<usize> {
         let mut phase = Vec::new();
         let Foreseen { held, left, phases, .. } = &mut self.foreseen;
@@ -500,7 +504,8 @@ impl Seen {
         phase
     }
 
-    /// For which parties, of those that are stuck, the waiter in this place waits. What `own` holds is no reason for what it wants itself.
+    /// Returns the stuck parties for which the waiter in this place waits. The holds of `own` do not keep out its own
+    /// request.
     fn waits_for(&self, at: usize, own: Option<u32>, stuck: &HashMap<u32, usize>) -> Vec<(u32, Reason)> {
         // The accesses wanted by the waiter itself, and by untracked waiters before it.
         let mut wants = alloc::vec![self.queue[at].queued.want];
@@ -533,7 +538,7 @@ impl Seen {
 }
 
 impl Seen {
-    /// Whether the waiter in this place finds enough permits beside those that the party holds.
+    /// Returns whether the waiter in this place finds enough permits beside those that the party holds.
     fn leaves_room(&self, at: usize, party: u32) -> bool {
         let Want::Hold(wanted @ Access::Permits(_)) = self.queue[at].queued.want else { return false };
         let mut held = Held::default();
@@ -542,7 +547,7 @@ impl Seen {
     }
 }
 
-/// A want, however many permits it is for: all those who want the same kind wait for the same.
+/// A want without its number of permits: all waiters of one kind wait for the same parties.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum Kind {
     Reads,

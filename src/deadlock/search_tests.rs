@@ -1,5 +1,5 @@
-//! When a circle is looked for: never for a party that nobody waits for, however many it waits for itself. So what a wait costs does not
-//! grow with the crowd that it joins.
+//! When a search runs: never for a party that no other waits for, however many it waits for itself. So the cost of a
+//! wait does not grow with the queue that it joins.
 
 use alloc::boxed::Box;
 use alloc::format;
@@ -12,7 +12,7 @@ use crate::{Fairness, KeyedMutex, KeyedRwLock};
 
 const CROWD: u64 = 200;
 
-/// A future that has begun to wait.
+/// Polls a future once, which must begin to wait.
 fn waiting<F: Future>(future: F) -> Pin<Box<F>> {
     let mut future = Box::pin(future);
     assert!(poll(&mut future).is_pending(), "it should wait");
@@ -39,7 +39,7 @@ fn parties(detector: &Detector, count: u64) -> Vec<Party> {
 }
 
 #[test]
-fn a_crowd_that_queues_at_one_key_looks_for_nothing_and_a_circle_through_it_is_found() {
+fn a_crowd_at_one_key_starts_no_search_and_a_circle_through_it_is_found() {
     for fairness in [Fairness::Adaptive, Fairness::Fifo, Fairness::Barging] {
         let (detector, locks) = (Detector::new(), KeyedMutex::<u64>::builder().fairness(fairness).build());
         let holder = detector.party("holder");
@@ -49,7 +49,8 @@ fn a_crowd_that_queues_at_one_key_looks_for_nothing_and_a_circle_through_it_is_f
             (0..).zip(&crowd).map(|(key, party)| ready(party.acquire(locks.lock(&key))).unwrap()).collect();
         let queue: Vec<_> = crowd.iter().map(|party| waiting(party.acquire(locks.lock(&CROWD)))).collect();
         assert_eq!(searches(&detector), 0);
-        // The holder is waited for, so it looks: the last of them has what it wants.
+        // Others wait for the holder, so its request starts a search: the last party in the queue holds the key that it
+        // wants.
         let Poll::Ready(Err(deadlock)) = poll(&mut Box::pin(holder.acquire(locks.lock(&(CROWD - 1))))) else {
             panic!("it should fail")
         };
@@ -60,7 +61,7 @@ fn a_crowd_that_queues_at_one_key_looks_for_nothing_and_a_circle_through_it_is_f
 }
 
 #[test]
-fn a_chain_that_is_built_from_either_end_looks_at_most_at_one_party() {
+fn a_chain_built_from_either_end_searches_at_most_once_for_each_party() {
     for from_far_end in [true, false] {
         let (detector, locks) = (Detector::new(), KeyedMutex::<u64>::new());
         let chain = parties(&detector, CROWD);
@@ -82,7 +83,7 @@ fn a_chain_that_is_built_from_either_end_looks_at_most_at_one_party() {
 }
 
 #[test]
-fn a_party_with_many_requests_looks_for_nothing() {
+fn a_party_with_many_requests_starts_no_search() {
     let (detector, locks) = (Detector::new(), KeyedRwLock::<u64>::new());
     let (busy, others) = (detector.party("busy"), detector.party("others"));
     let held: Vec<_> = (0..CROWD).map(|key| ready(others.acquire(locks.write(&key))).unwrap()).collect();
@@ -100,7 +101,7 @@ fn a_party_with_many_requests_looks_for_nothing() {
 }
 
 #[test]
-fn a_wait_behind_a_crowd_that_nobody_tracks_looks_for_nothing() {
+fn a_wait_behind_an_untracked_crowd_starts_no_search() {
     let (detector, locks) = (Detector::new(), KeyedMutex::<u64>::new());
     let party = detector.party("tracked");
     let own = ready(party.acquire(locks.lock(&1))).unwrap();
@@ -113,7 +114,7 @@ fn a_wait_behind_a_crowd_that_nobody_tracks_looks_for_nothing() {
 }
 
 #[test]
-fn what_comes_to_be_waited_for_and_is_not_any_more_is_known() {
+fn a_search_runs_only_while_another_party_waits_for_this_one() {
     let (detector, locks) = (Detector::new(), KeyedMutex::<u64>::new());
     let [ann, bob, cid] = ["ann", "bob", "cid"].map(|name| detector.party(name));
     let blue = ready(ann.acquire(locks.lock(&1))).unwrap();
@@ -124,10 +125,10 @@ fn what_comes_to_be_waited_for_and_is_not_any_more_is_known() {
         let second = (round % 2 == 0).then(|| waiting(cid.acquire(locks.lock(&1))));
         let before = searches(&detector);
         drop(waiting(ann.acquire(locks.lock(&2))));
-        assert_eq!(searches(&detector), before + 1, "somebody waits for ann");
+        assert_eq!(searches(&detector), before + 1, "bob waits for ann");
         drop((first, second));
         drop(waiting(ann.acquire(locks.lock(&2))));
-        assert_eq!(searches(&detector), before + 1, "nobody does any more");
+        assert_eq!(searches(&detector), before + 1, "no party waits for ann any more");
     }
     drop((blue, held));
     assert!(locks.is_empty());

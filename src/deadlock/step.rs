@@ -13,54 +13,54 @@ use crate::core::slab::NONE;
 use crate::core::{Access, Identity, Place, Waiter, WakeBatch, Want};
 use crate::panics::Panics;
 
-/// A request that can be tracked: for a hold, or for an upgrade of one.
+/// A request that can be tracked: for a hold, or for an upgrade.
 pub(super) trait Request {
-    /// Its result.
+    /// The result of the request.
     type Got;
 
     fn want(&self) -> Want;
 
     fn identity(&self) -> Identity;
 
-    /// The key's `Debug`, which is user code, and the type of the table.
+    /// Returns the key's `Debug` output, which runs user code, and the type of the table.
     fn describe(&self) -> (String, &'static str);
 
-    /// The record of the hold that it continues.
+    /// Returns the record of the hold that an upgrade continues.
     fn continues(&self) -> Option<u32>;
 
-    /// Acquires, or queues. Runs no user code, if the batch has a waker to take.
+    /// Acquires or queues. Runs no user code if the batch contains a fresh waker.
     fn poll_into(&mut self, waiter: Waiter<'_>, batch: &mut WakeBatch) -> Option<Self::Got>;
 
-    /// Tells the observer of its table what has come of this.
+    /// Reports the outcome of the step to the table's observer.
     fn observe(&mut self, step: &mut Step<Self::Got>);
 
-    /// Where it waits.
+    /// Returns the request's place in its queue.
     fn place(&mut self) -> Place;
 
-    /// Gives up its position in the queue, and nothing else. What was wanted may have been granted already.
+    /// Gives up only the position in the queue. Returns the result if it had already been granted.
     fn leave_queue(&mut self, batch: &mut WakeBatch) -> Option<Self::Got>;
 }
 
-/// How far a request has come.
+/// The progress of a request.
 pub(super) enum Step<G> {
     Waits,
     Got(G),
-    /// It has failed, and what it had been granted meanwhile is for others.
+    /// The request has failed. A hold that it was granted in the meantime passes to others.
     Failed(Deadlock, Option<G>),
 }
 
 impl Record {
-    /// Polls a request, which is not in the queue unless this is the record of its wait. If it gets in, this becomes the record of the hold
-    /// that is new.
+    /// Polls a request, which is not in the queue unless this is the record of its wait. If it gets in, this becomes
+    /// the record of its new hold.
     ///
-    /// All that concerns the detector is one step under its lock: so nobody who is tracked queues, or leaves the queue, while
-    /// somebody else looks for a circle.
+    /// The whole step runs under the detector's lock: so no tracked request queues, or leaves its queue, during a
+    /// search.
     ///
     /// # Panics
-    /// Whatever user code of the key or the waker panics with. Then nothing has changed, or what was acquired is released.
+    /// If user code of the key or the waker panics. Then nothing has changed, or the acquired hold is released.
     #[inline(never)]
     pub(super) fn step<R: Request>(&mut self, request: &mut R, waiter: Waiter<'_>) -> Step<R::Got> {
-        // User code comes before the lock, and what it has made is dropped after it.
+        // User code runs before the lock is taken, and its results are dropped after it is released.
         let mut description = if self.is_some() { None } else { Some(request.describe()) };
         let mut waker = Some(waiter.waker.clone());
         let mut batch = WakeBatch::with_fresh(waiter.waker.clone());
@@ -92,9 +92,9 @@ impl Record {
                 if got.is_none() {
                     return Step::Failed(deadlock, None);
                 }
-                // Somebody whom nobody tracks has made way for it at this moment.
+                // An untracked request has just made room for it.
             }
-            let Some(got) = got else { unreachable!("it has got in") };
+            let Some(got) = got else { unreachable!("a request that does not wait has acquired its hold") };
             if waited {
                 ended = registry.remove(core::mem::replace(index, NONE));
             }
@@ -107,7 +107,7 @@ impl Record {
             Step::Got(got)
         });
         let own = if let Step::Got(_) = step { core::mem::replace(index, NONE) } else { NONE };
-        // If one of these panics what was got is dropped on the way out, and its record before it.
+        // If one of these panics, the acquired hold is dropped while unwinding, and its record before it.
         let record = Record { member: Arc::clone(&self.member), index: own };
         let mut panics = Panics::default();
         panics.run(|| drop((batch, ended, waker, description)));
@@ -122,7 +122,7 @@ impl Record {
 }
 
 impl Wait {
-    /// Takes a new waker, unless that would wake the same task. Leaves the old one.
+    /// Stores the new waker, unless the old one would wake the same task. Leaves the old one in `fresh`.
     fn renew(&mut self, by: &Waker, fresh: &mut Option<Waker>) {
         if !self.waker.as_ref().is_some_and(|kept| kept.will_wake(by)) {
             core::mem::swap(&mut self.waker, fresh);

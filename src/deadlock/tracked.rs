@@ -1,4 +1,4 @@
-//! Requests for holds, and the holds, that a detector knows of.
+//! Tracked requests for holds, and tracked guards.
 
 use alloc::format;
 use alloc::string::String;
@@ -27,20 +27,21 @@ use crate::plumbing::TablePtr;
 const FINISHED: &str = "keylatch: a lock future was polled after it had finished";
 
 impl Party {
-    /// Acquires what a future of any table would acquire, unless that closes a circle: a future that does not borrow the party.
+    /// Acquires a key by a lock future of any table, unless that would close a circle of waits. Returns a future that
+    /// does not borrow the party.
     ///
-    /// With [`until`](TrackedAcquire::until) the wait has a limit.
+    /// [`until`](TrackedAcquire::until) limits the wait.
     ///
     /// # Errors
-    /// A [`Deadlock`], when the request would wait for itself, directly or through others; or when another request of the party
-    /// has got in and so closed a circle. What the party holds it still holds.
+    /// The future's output is a [`Deadlock`] if the request would wait for its own party, directly or through others,
+    /// or if another request of the party acquired a key and so closed a circle. The party keeps its holds.
     ///
     /// # Panics
-    /// If the future has finished already. The future that is returned passes on a panic of the key's `Debug`, which runs when it
-    /// begins to wait; then nothing is left of it.
+    /// If `future` has already finished. The returned future panics if the key's `Debug` does, which runs when it
+    /// begins to wait; then the request has been given up.
     ///
     /// # Cancel safety
-    /// As that of the future that is given: it can be dropped at any moment.
+    /// The returned future can be dropped at any moment, as `future` itself.
     ///
     /// # Examples
     /// ```
@@ -62,7 +63,7 @@ impl Party {
         P::Key: fmt::Debug,
     {
         let request = future.into_request();
-        assert!(!request.is_done(), "keylatch: the future has finished already");
+        assert!(!request.is_done(), "keylatch: a lock future that has already finished cannot be tracked");
         let record = Record::none(Arc::clone(&self.member));
         TrackedAcquire { waiting: Some(Waiting { record, request }) }
     }
@@ -72,9 +73,10 @@ impl Party {
 #[cfg(all(feature = "std", not(target_family = "wasm")))]
 #[cfg_attr(docsrs, doc(cfg(feature = "std")))]
 impl Party {
-    /// Acquires what a future of any table would acquire, unless that closes a circle, and blocks the thread while it waits.
+    /// Acquires a key by a lock future of any table, unless that would close a circle of waits, and blocks the thread
+    /// while it waits.
     ///
-    /// It is given the form for tasks, and polls it: `party.acquire_blocking(locks.lock("a"))`.
+    /// Pass the async form, which this call polls: `party.acquire_blocking(locks.lock("a"))`.
     ///
     /// # Errors
     /// As [`acquire`](Party::acquire).
@@ -83,7 +85,7 @@ impl Party {
     /// As [`acquire`](Party::acquire).
     ///
     /// # Blocking
-    /// As the blocking form of what is acquired.
+    /// As the blocking form of the operation.
     ///
     /// # Examples
     /// ```
@@ -111,11 +113,12 @@ impl Party {
         }
     }
 
-    /// Acquires what a future of any table would acquire, unless that closes a circle, and blocks the thread for at most
-    /// `timeout`. `Ok(None)` if that was not enough.
+    /// Acquires a key by a lock future of any table, unless that would close a circle of waits, and blocks the thread
+    /// for at most `timeout`. Returns `Ok(None)` after the timeout.
     ///
-    /// It is tried at least once. If no time is left after that it does not begin to wait, so it is no part of a circle.
-    /// Otherwise it counts as one that waits, and may fail, or make another fail, though the time would have been up soon.
+    /// It tries at least once. If no time is left after that, it does not begin to wait, and so cannot close a circle.
+    /// Otherwise it counts as a waiting request, and may fail, or make another request fail, even if its timeout was
+    /// about to end.
     ///
     /// # Errors
     /// As [`acquire`](Party::acquire).
@@ -124,7 +127,7 @@ impl Party {
     /// As [`acquire`](Party::acquire).
     ///
     /// # Blocking
-    /// As the blocking form of what is acquired, for at most `timeout`.
+    /// As the blocking form of the operation, for at most `timeout`.
     ///
     /// # Examples
     /// ```
@@ -151,10 +154,10 @@ impl Party {
     }
 }
 
-/// A guard whose hold a [detector](super::Detector) knows of.
+/// A guard whose hold a [detector](super::Detector) tracks.
 ///
-/// It can be used like the guard. Dropping it releases the hold. The watch belongs to the hold: what a tracked guard is turned
-/// into by the methods here is tracked as well.
+/// It dereferences to the guard. Dropping it releases the hold. The guards that its methods convert it to are tracked,
+/// too.
 ///
 /// # Examples
 /// ```
@@ -168,13 +171,13 @@ impl Party {
 #[must_use = "the key, or the permit, is released when the guard is dropped"]
 #[clippy::has_significant_drop]
 pub struct Tracked<G> {
-    // Dropped first: what is not recorded any more is released in a moment, and nobody has waited for it in vain.
+    // Dropped first: a hold without a record is treated as one that is about to be released, which is true here.
     pub(super) record: Record,
     pub(super) guard: G,
 }
 
 impl<G> Tracked<G> {
-    /// The guard. The detector does not know of it any more: a circle through this hold is not seen.
+    /// Returns the guard, which is no longer tracked: the detector does not find a circle through its hold.
     ///
     /// # Examples
     /// ```
@@ -208,10 +211,13 @@ impl<G: fmt::Debug> fmt::Debug for Tracked<G> {
 /// The future of [`Party::acquire`].
 ///
 /// # Cancel safety
-/// It can be dropped at any moment, as the future that it was made of.
+/// The future can be dropped at any moment, as the future that it was made of.
 ///
 /// # Panics
-/// When it is polled after it has finished.
+/// The future panics if it is polled after it has finished.
+///
+/// # Examples
+/// See [`Party::acquire`].
 #[must_use = "futures do nothing unless they are polled or awaited"]
 pub struct TrackedAcquire<P: TablePtr, M: Mode> {
     /// `None` when it has finished.
@@ -219,7 +225,7 @@ pub struct TrackedAcquire<P: TablePtr, M: Mode> {
 }
 
 struct Waiting<P: TablePtr, M: Mode> {
-    // Dropped first: the other one may leave the queue.
+    // Dropped first, because dropping the request may leave the queue.
     record: Record,
     request: Request<P, M>,
 }
@@ -284,7 +290,7 @@ where
         Some(Tracked { record, guard })
     }
 
-    /// Acquires, if nobody is in the way.
+    /// Acquires the key if it is free for this request.
     #[inline]
     fn enter(&mut self) -> Option<Tracked<Guard<P, M>>> {
         self.attempt(|request| if request.is_queued() { None } else { request.enter() })
@@ -295,8 +301,7 @@ where
         if self.waiting.as_ref().expect(FINISHED).record.is_some() {
             return None;
         }
-        // A future that had queued before it was given may have been granted its hold. The next poll, if there is one, comes with a
-        // waker.
+        // A future that had queued before it was tracked may have been granted its hold. A later poll brings a waker.
         let waiter = Waiter { presence: Presence::Task, waker: Waker::noop() };
         self.attempt(|request| match request.is_queued() {
             true => match request.poll(waiter) {
@@ -333,17 +338,17 @@ where
         })
     }
 
-    /// Waits until `limit` is ready, at the latest: any future may be the limit, such as a timer of any runtime or a
+    /// Waits for the key until `limit` is ready. Any future may be the limit, such as a timer of any runtime or a
     /// cancellation token.
     ///
-    /// The key is tried first. If it is not to be had, and the limit has been reached already, the request does not begin to wait. From
-    /// then on it counts as one that waits, until the limit is reached.
+    /// The key is tried first. If that fails and the limit has already been reached, the request does not begin to
+    /// wait. Otherwise it counts as a waiting request until the limit is reached.
     ///
     /// # Errors
-    /// [`Refused::Deadlock`] as the future itself; [`Refused::Limit`] with the output of `limit`.
+    /// Returns [`Refused::Deadlock`] where the future itself fails, and [`Refused::Limit`] with the output of `limit`.
     ///
     /// # Cancel safety
-    /// As that of the future itself.
+    /// The future can be dropped at any moment, as [`TrackedAcquire`] itself.
     ///
     /// # Examples
     /// ```
@@ -368,7 +373,7 @@ where
             if let Some(tracked) = self.try_once() {
                 outcome = Ok(tracked);
             } else if let Poll::Ready(expired) = poll_once(limit.as_mut()).await {
-                // The limit may have taken its time, or released the very lock.
+                // The limit's poll may have been slow, or may have released this lock.
                 outcome = self.try_once().ok_or(Refused::Limit(expired));
             } else {
                 outcome = match race(&mut self, limit).await {
@@ -377,7 +382,7 @@ where
                 };
             }
         }
-        // Not later: see `race`.
+        // Dropped before the outcome is returned: see `race`.
         drop(self);
         outcome
     }
@@ -416,7 +421,8 @@ where
         TrackedAcquire::try_once(self).map(Ok)
     }
 
-    /// It never says that it looks: who looks may be handed what others wait for in vain, and nobody could be sure of a circle.
+    /// Polls always as a sleeping thread: a spinning thread may be handed a key past other waiters, and then no search
+    /// could be sure of a circle.
     fn poll(&mut self, waiter: Waiter<'_>) -> Poll<Self::Output> {
         let presence = Presence::SleepingThread;
         self.poll_as(Waiter { presence, ..waiter })
@@ -433,7 +439,7 @@ impl<P: TablePtr, M: Mode> fmt::Debug for TrackedAcquire<P, M> {
 }
 
 impl<P: TablePtr, M: HandOver> Tracked<Guard<P, M>> {
-    /// Releases the key to whomever the policy admits next, with no newcomer in between. As [`Guard::unlock_fair`].
+    /// Hands the key over to the waiter that the policy admits next, as [`Guard::unlock_fair`] does.
     ///
     /// # Examples
     /// ```
@@ -448,9 +454,9 @@ impl<P: TablePtr, M: HandOver> Tracked<Guard<P, M>> {
     }
 }
 
-/// Permits.
+/// Methods for permits.
 impl<P: TablePtr> Tracked<Guard<P, Permit>> {
-    /// Takes `n` of the permits out, for a tracked guard of their own. As [`Guard::split`].
+    /// Moves `n` of the permits into a tracked guard of their own, as [`Guard::split`] does.
     ///
     /// # Examples
     /// ```
@@ -469,10 +475,10 @@ impl<P: TablePtr> Tracked<Guard<P, Permit>> {
         Some(Tracked { record, guard: part })
     }
 
-    /// Adds the permits of another tracked guard. As [`Guard::merge`].
+    /// Adds the permits of `other` to this guard, as [`Guard::merge`] does.
     ///
     /// # Panics
-    /// If the other guard is of another party, and as [`Guard::merge`]. The argument is released by the unwinding.
+    /// If `other` is of another party, another table or another key. Its permits are released then.
     ///
     /// # Examples
     /// ```

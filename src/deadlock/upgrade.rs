@@ -1,4 +1,4 @@
-//! Tracked guards of a reader-writer lock, which become others.
+//! Upgrades and downgrades of the tracked guards of a reader-writer lock.
 
 use alloc::format;
 use alloc::string::String;
@@ -25,12 +25,13 @@ impl<P: TablePtr> Tracked<Guard<P, Upgradable>>
 where
     P::Key: fmt::Debug,
 {
-    /// Becomes a writer, unless that closes a circle: a future that waits until the other readers have left.
+    /// Upgrades to a writer, unless that would close a circle of waits: a future that waits until the other readers
+    /// have left.
     ///
-    /// As [`Guard::upgrade`].
+    /// It works as [`Guard::upgrade`].
     ///
     /// # Errors
-    /// A [`Deadlock`], and this guard, which is an upgradable reader still.
+    /// The future's output is a [`Deadlock`] and this guard, which is still an upgradable reader.
     ///
     /// # Cancel safety
     /// **Dropping the future before it has finished releases the hold**, because the future owns the guard.
@@ -57,10 +58,11 @@ where
         TrackedUpgrade { record: Record::none(Arc::clone(&self.record.member)), tracked: Some(self) }
     }
 
-    /// Becomes a writer, unless that closes a circle, and blocks the thread until the other readers have left.
+    /// Upgrades to a writer, unless that would close a circle of waits, and blocks the thread until the other readers
+    /// have left.
     ///
     /// # Errors
-    /// A [`Deadlock`], and this guard, which is an upgradable reader still.
+    /// Returns a [`Deadlock`] and this guard, which is still an upgradable reader.
     ///
     /// # Blocking
     /// As [`Guard::upgrade_blocking`].
@@ -80,10 +82,10 @@ where
         block(&mut self.upgrade(), None).expect("a wait without a deadline ends")
     }
 
-    /// Becomes a writer if there are no other readers.
+    /// Upgrades to a writer, if there are no other readers.
     ///
     /// # Errors
-    /// The guard, if there are.
+    /// Returns the guard if there are other readers.
     ///
     /// # Examples
     /// ```
@@ -105,7 +107,7 @@ where
         }
     }
 
-    /// Becomes a plain reader. That makes place for another upgradable one.
+    /// Downgrades to a plain reader, so that another caller can become the upgradable reader.
     ///
     /// # Examples
     /// ```
@@ -123,7 +125,7 @@ where
 }
 
 impl<P: TablePtr, M: Mode> Tracked<Guard<P, M>> {
-    /// A weaker hold, as the detector is told first: it may see less than there is, but no more.
+    /// Downgrades the hold. The record changes first: it may understate the hold for a moment, but never overstates it.
     fn becomes<N: Mode>(
         self,
         access: Access,
@@ -135,11 +137,11 @@ impl<P: TablePtr, M: Mode> Tracked<Guard<P, M>> {
     }
 }
 
-/// For each way to refer to a table: see the downgrades of a guard that is not tracked.
+/// Defines the downgrades separately for each reference to a table, as for untracked guards.
 macro_rules! downgrades {
     ($([$($generics:tt)+] $P:ty;)+) => {$(
         impl<$($generics)+> Tracked<Guard<$P, Exclusive>> {
-            /// Becomes a reader. Readers that wait may get in beside it; no writer gets in between.
+            /// Downgrades to a reader. Waiting readers may get in beside it; no writer gets in between.
             ///
             /// # Examples
             /// ```
@@ -155,7 +157,7 @@ macro_rules! downgrades {
                 self.becomes(Access::Shared, Guard::<$P, Exclusive>::downgrade)
             }
 
-            /// Becomes an upgradable reader. Readers that wait may get in beside it; no writer gets in between.
+            /// Downgrades to an upgradable reader. Waiting readers may get in beside it; no writer gets in between.
             ///
             /// # Examples
             /// ```
@@ -183,10 +185,14 @@ downgrades! {
 
 /// The future of a tracked guard's [`upgrade`](Tracked::upgrade).
 ///
-/// **It owns the guard: dropping it before it has finished releases the hold.** Polled after it has finished it panics.
+/// **It owns the guard: dropping it before it has finished releases the hold.** It panics if it is polled after it has
+/// finished.
+///
+/// # Examples
+/// See [`upgrade`](Tracked::upgrade).
 #[must_use = "futures do nothing unless they are polled or awaited"]
 pub struct TrackedUpgrade<P: TablePtr> {
-    // Dropped first: the other one leaves the queue.
+    // Dropped first, because dropping the guard leaves the queue.
     record: Record,
     /// `None` when it has finished.
     tracked: Option<Tracked<Guard<P, Upgradable>>>,
@@ -221,14 +227,14 @@ where
     }
 
     fn observe(&mut self, step: &mut Step<()>) {
-        // One that has failed says so when it falls back.
+        // A failed upgrade is reported when the guard returns to an upgradable hold.
         if !matches!(step, Step::Failed(..)) {
-            self.guard.observe_upgrade();
+            self.guard.report_upgrade();
         }
     }
 
     fn place(&mut self) -> Place {
-        self.guard.place_of_upgrade().expect("it waits")
+        self.guard.place_of_upgrade().expect("a place is requested only while the upgrade waits")
     }
 
     fn leave_queue(&mut self, batch: &mut WakeBatch) -> Option<()> {
@@ -276,7 +282,7 @@ where
 }
 
 impl<P: TablePtr> Tracked<Guard<P, Upgradable>> {
-    /// The word counts the hold as exclusive by now.
+    /// Retypes the guard, whose hold the word already counts as exclusive.
     fn upgraded(self) -> Tracked<Guard<P, Exclusive>> {
         let Tracked { record, guard } = self;
         Tracked { record, guard: guard.into_mode() }
@@ -302,14 +308,14 @@ where
     type Output = Upgraded<P>;
 
     fn contention(&mut self) -> Contention {
-        self.tracked.as_mut().expect(FINISHED).guard.outlook_of_upgrade()
+        self.tracked.as_mut().expect(FINISHED).guard.upgrade_contention()
     }
 
     fn attempt(&mut self) -> Option<Self::Output> {
         TrackedUpgrade::attempt(self)
     }
 
-    /// As for any tracked request: it never says that it looks.
+    /// Polls always as a sleeping thread, as every tracked request does.
     fn poll(&mut self, waiter: Waiter<'_>) -> Poll<Self::Output> {
         let presence = Presence::SleepingThread;
         self.poll_as(Waiter { presence, ..waiter })

@@ -1,4 +1,4 @@
-//! The value of a map's key, for a tracked writer. (Readers get at it through the guard.)
+//! Write access to the value of a map's key, for a tracked writer. (Readers use the guard's methods.)
 
 use super::Tracked;
 use crate::guard::Guard;
@@ -17,7 +17,7 @@ impl<P: TablePtr> Tracked<Guard<P, Exclusive>> {
 }
 
 writer! {
-    /// The value of a [`LockMap`](crate::LockMap)'s key, for its writer.
+    /// Write access to the value of a [`LockMap`](crate::LockMap)'s key.
     Tracked<Guard<P, Exclusive>>, Exclusive,
     example = [
         "let map = keylatch::LockMap::<String, u32>::new();",

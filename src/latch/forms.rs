@@ -1,10 +1,11 @@
-//! The forms of acquiring, which are the same for a latch and for its like: each is a request, and one of its methods.
-
-/// One operation in all of its forms.
+//! The forms of an operation, which are the same for a latch and a stripe. Each makes a request and calls one of its
+//! methods.
+//!
+//! Defines an operation in all of its forms.
 macro_rules! forms {
     (
         $op:ident / $blocking:ident / $try:ident / $for:ident / $until:ident = $mode:expr, $Mode:ident: $what:literal,
-        // The key, if there is one; and what it is in the examples.
+        // The key argument, if there is one, and the generic parameters and bounds for it.
         [$($key:ident: $Key:ty)?] [$($Q:tt)*] [$($bounds:tt)*] of $request:ident,
         new = $new:literal, subject = $subject:literal, key = $example:literal, more = $more:literal $(,)?
     ) => {
@@ -28,7 +29,7 @@ macro_rules! forms {
             $crate::latch::LatchAcquire::new(self.$request($mode $(, $key)?))
         }
 
-        #[doc = concat!("Acquires ", $subject, " ", $what, ", if that is possible at once.")]
+        #[doc = concat!("Acquires ", $subject, " ", $what, ", if that is possible without waiting.")]
         ///
         /// # Examples
         /// ```
@@ -47,10 +48,10 @@ macro_rules! forms {
             self.$request($mode $(, $key)?).attempt()
         }
 
-        #[doc = concat!("Acquires ", $subject, " ", $what, ", and blocks the thread until then.")]
+        #[doc = concat!("Acquires ", $subject, " ", $what, ", and blocks the thread while it waits.")]
         ///
         /// # Blocking
-        /// Not to be called in a task: it keeps the executor's thread.
+        /// Do not call this in a task: it blocks the executor's thread.
         ///
         /// # Examples
         /// ```
@@ -67,10 +68,12 @@ macro_rules! forms {
             $crate::latch::request::block_on(self.$request($mode $(, $key)?))
         }
 
-        #[doc = concat!("Acquires ", $subject, " ", $what, ", and blocks the thread for at most that long.")]
+        #[doc = concat!("Acquires ", $subject, " ", $what, ", and blocks the thread for at most `timeout`.")]
+        ///
+        /// Returns `None` after the timeout. It tries at least once.
         ///
         /// # Blocking
-        /// Not to be called in a task: it keeps the executor's thread.
+        /// Do not call this in a task: it blocks the executor's thread.
         ///
         /// # Examples
         /// ```
@@ -93,10 +96,12 @@ macro_rules! forms {
             $crate::latch::request::block_for(self.$request($mode $(, $key)?), timeout)
         }
 
-        #[doc = concat!("Acquires ", $subject, " ", $what, ", and blocks the thread until the deadline at the latest.")]
+        #[doc = concat!("Acquires ", $subject, " ", $what, ", and blocks the thread until `deadline` at the latest.")]
+        ///
+        /// Returns `None` after the deadline. It tries at least once.
         ///
         /// # Blocking
-        /// Not to be called in a task: it keeps the executor's thread.
+        /// Do not call this in a task: it blocks the executor's thread.
         ///
         /// # Examples
         /// ```

@@ -4,11 +4,11 @@ use crate::core::{LatchWord, ReleaseFor, TypedAccess, WakeBatch};
 use crate::fairness::Fairness;
 use crate::mode::{Exclusive, Mode, ReadOrWrite, Shared};
 
-/// A hold on a [`Latch`](crate::Latch), or on a stripe of a [`Striped`](crate::Striped), released when it is dropped. `M` is its
-/// [mode](crate::mode): use the aliases [`LatchReadGuard`] and [`LatchWriteGuard`].
+/// A hold on a [`Latch`](crate::Latch), or on a stripe of a [`Striped`](crate::Striped), released when the guard is
+/// dropped. `M` is its [mode](crate::mode): use the aliases [`LatchReadGuard`] and [`LatchWriteGuard`].
 ///
-/// It is `Send` and `Sync`, and may be dropped in another thread or task than the one that acquired it, and also while that
-/// panics: the lock is not poisoned. One that is forgotten keeps its latch locked for good.
+/// It is `Send` and `Sync`, and may be dropped in a thread or task other than the one that acquired it. A drop during a
+/// panic releases the latch like any other: there is no poisoning. A forgotten guard keeps its latch locked for good.
 ///
 /// # Examples
 /// ```
@@ -16,7 +16,7 @@ use crate::mode::{Exclusive, Mode, ReadOrWrite, Shared};
 ///
 /// static CONFIG: Latch = Latch::new();
 ///
-/// fn reload(_proof: &LatchWriteGuard<'_>) { /* whoever calls it has the latch */ }
+/// fn reload(_proof: &LatchWriteGuard<'_>) { /* only a holder can call this */ }
 ///
 /// let guard = CONFIG.write_blocking();
 /// reload(&guard);
@@ -29,20 +29,20 @@ pub struct LatchGuard<'a, M: Mode> {
     mode: M,
 }
 
-/// A reader's hold on a latch, beside those of other readers. See [`LatchGuard`].
+/// A reader's hold on a latch, shared with other readers. See [`LatchGuard`].
 pub type LatchReadGuard<'a> = LatchGuard<'a, Shared>;
 
-/// A writer's hold on a latch: the only one. See [`LatchGuard`].
+/// A writer's hold on a latch, with no other holder. See [`LatchGuard`].
 pub type LatchWriteGuard<'a> = LatchGuard<'a, Exclusive>;
 
 impl<'a, M: Mode> LatchGuard<'a, M> {
-    /// For a hold that the word counts, and that nobody else speaks for.
+    /// Makes the guard of a hold that the word counts and that has no other guard.
     #[inline]
     pub(super) fn new(word: &'a LatchWord, fairness: Fairness, mode: M) -> Self {
         LatchGuard { word, fairness, mode }
     }
 
-    /// The same hold, by another name for its mode.
+    /// Retypes the guard. `mode` must be the same access as the present mode.
     #[inline]
     fn rename<N: Mode>(self, mode: N) -> LatchGuard<'a, N> {
         let LatchGuard { word, fairness, .. } = self;
@@ -50,7 +50,7 @@ impl<'a, M: Mode> LatchGuard<'a, M> {
         LatchGuard { word, fairness, mode }
     }
 
-    /// Releases it. Whoever is to be woken is left in the batch.
+    /// Releases the hold, and leaves the waiters to wake in `batch`.
     pub(super) fn release_into(self, batch: &mut WakeBatch) {
         let LatchGuard { word, fairness, .. } = self;
         let access = self.mode.access();
@@ -64,14 +64,14 @@ impl<'a> LatchGuard<'a, ReadOrWrite> {
         self.mode.writes
     }
 
-    /// The guard's real mode.
+    /// Retypes the guard by its real mode: `Ok` for a reader, `Err` for a writer.
     pub(super) fn sort(self) -> Result<LatchReadGuard<'a>, LatchWriteGuard<'a>> {
         if self.mode.writes { Err(self.rename(Exclusive::NEW)) } else { Ok(self.rename(Shared::NEW)) }
     }
 }
 
 impl<'a> LatchWriteGuard<'a> {
-    /// Goes on as a reader. No writer gets in between; for the policy it is a writer that leaves.
+    /// Downgrades to a reader. No writer gets in between; for the policy this counts as a writer leaving.
     ///
     /// # Examples
     /// ```
@@ -88,11 +88,11 @@ impl<'a> LatchWriteGuard<'a> {
         let mut batch = WakeBatch::default();
         self.word.downgrade(self.fairness, &mut batch);
         let reader = self.rename(Shared::NEW);
-        drop(batch); // if a waker panics, the reader is released on the way out
+        drop(batch); // if a waker panics, the reader is released while unwinding
         reader
     }
 
-    /// Releases it to whomever the policy admits next, with no newcomer in between. See [`Fairness`].
+    /// Hands the latch over to the waiters that the policy admits next, with no newcomer in between. See [`Fairness`].
     ///
     /// # Examples
     /// ```

@@ -1,4 +1,4 @@
-//! Several stripes at once: all or none, in the order of their places, each once.
+//! A request for several stripes: all or none, each once, in the order of their indices.
 
 use core::fmt;
 use core::future::Future;
@@ -19,9 +19,11 @@ use crate::fairness::Fairness;
 use crate::list::{self, List};
 use crate::mode::{Exclusive, Mode, ReadOrWrite, Shared};
 
-/// Holds on several stripes: what the `_many` calls of [`Striped`](crate::Striped) give. There is one for each
-/// distinct stripe, so there may be fewer than keys; they are in no promised order, and cannot be told apart by a key, which nobody
-/// keeps. Each guard that is taken out of it is an ordinary one. Dropping it releases all; whoever is to be woken is woken after that.
+/// The guards that the `_many` calls of [`Striped`](crate::Striped) return: one for each distinct stripe, in no
+/// specified order. There may be fewer guards than keys. Keys are not stored, so a guard cannot be found by a key.
+///
+/// Each guard that [`IntoIterator`] takes out of it is an ordinary one. Dropping the rest releases all of the stripes,
+/// and then wakes their waiters.
 ///
 /// # Examples
 /// ```
@@ -53,7 +55,7 @@ impl<M: Mode> LatchGuards<'_, M> {
         self.guards.as_slice().len()
     }
 
-    /// Whether there was no key.
+    /// Returns whether there are no guards, because no key was named.
     ///
     /// # Examples
     /// ```
@@ -70,7 +72,7 @@ impl<M: Mode> LatchGuards<'_, M> {
 }
 
 impl<'a, M: Mode> LatchGuards<'a, M> {
-    /// The guards, one for each stripe.
+    /// Returns an iterator over the guards, one for each stripe.
     ///
     /// # Examples
     /// ```
@@ -102,7 +104,7 @@ impl<'a, M: Mode> IntoIterator for LatchGuards<'a, M> {
     }
 }
 
-/// The guards of a [`LatchGuards`], one after the other: each is an ordinary one. Those that are left when it is dropped are released.
+/// The iterator that takes [`LatchGuards`] apart. Dropping it releases the guards that are left.
 ///
 /// # Examples
 /// ```
@@ -141,7 +143,7 @@ impl<M: Mode> Drop for LatchGuards<'_, M> {
     }
 }
 
-/// Releases all, and then wakes.
+/// Releases all guards, and then wakes the waiters.
 fn release<M: Mode>(guards: List<LatchGuard<'_, M>>) {
     let mut batch = WakeBatch::default();
     guards.into_iter().for_each(|guard| guard.release_into(&mut batch));
@@ -153,9 +155,9 @@ impl<M: Mode> fmt::Debug for LatchGuards<'_, M> {
     }
 }
 
-/// The access of a call for several stripes, and the type of its guards. Sealed.
+/// The mode in which a call acquires several stripes, and the type of its guards. Sealed.
 pub trait LatchManyMode: Mode {
-    /// One list of guards, or two.
+    /// The type of the guards that such a call returns: one list, or two.
     type Guards<'a>;
 
     #[doc(hidden)]
@@ -196,12 +198,12 @@ impl LatchManyMode for ReadOrWrite {
     }
 }
 
-/// Requests for several stripes, one after the other. Who waits for one has those before it in the order, which is the same
-/// for all: so these never wait for each other in a circle.
+/// Requests for several stripes, acquired one after the other. A call that waits for one stripe holds those before it
+/// in an order that is the same for all calls, so such calls never wait for each other in a circle.
 pub(super) struct Requests<'a, M: Mode> {
     latches: &'a [LatchWord],
     fairness: Fairness,
-    /// The last comes first.
+    /// The stripes still to acquire, in reverse order.
     wanted: List<(usize, M)>,
     current: Option<Request<'a, M>>,
     /// `None` when all have been acquired.
@@ -209,7 +211,8 @@ pub(super) struct Requests<'a, M: Mode> {
 }
 
 impl<'a, M: Mode> Requests<'a, M> {
-    /// For these stripes, in any order, and any number of times: where they are read and written, they are written.
+    /// Makes requests for the `wanted` stripes, which may be in any order and named several times. A stripe that is
+    /// both read and written is written.
     pub(super) fn new(
         latches: &'a [LatchWord],
         fairness: Fairness,
@@ -233,7 +236,7 @@ impl<'a, M: Mode> Requests<'a, M> {
         self.current.as_mut()
     }
 
-    /// As far as `step` gets.
+    /// Acquires the stripes in order, until `step` returns `None` or all are acquired.
     fn proceed(
         &mut self,
         mut step: impl FnMut(&mut Request<'a, M>) -> Option<LatchGuard<'a, M>>,
@@ -246,7 +249,7 @@ impl<'a, M: Mode> Requests<'a, M> {
         self.guards.take()
     }
 
-    /// If a waker panics, all is given up on the way out.
+    /// Polls the requests. If a waker panics, all holds and requests are given up while unwinding.
     fn poll(&mut self, waiter: Waiter<'_>) -> Poll<List<LatchGuard<'a, M>>> {
         struct Polled<'r, 'a, M: Mode>(&'r mut Requests<'a, M>);
         impl<M: Mode> Drop for Polled<'_, '_, M> {
@@ -289,7 +292,7 @@ impl<'a, M: LatchManyMode> Requests<'a, M> {
         self.enter_or(|requests| block(requests, Some(deadline)))
     }
 
-    /// Mostly all are free.
+    /// Tries all at once first, because usually all are free.
     fn enter_or(mut self, block: impl FnOnce(Self) -> Option<List<LatchGuard<'a, M>>>) -> Option<M::Guards<'a>> {
         self.attempt().or_else(|| block(self)).map(M::gather)
     }
@@ -313,7 +316,7 @@ impl<'a, M: Mode> Wait for Requests<'a, M> {
 }
 
 impl<M: Mode> Requests<'_, M> {
-    /// Gives up all, and then wakes.
+    /// Gives up all holds and requests, and then wakes the waiters.
     #[cold]
     #[inline(never)]
     fn give_up(&mut self) {
@@ -337,17 +340,18 @@ impl<M: Mode> Drop for Requests<'_, M> {
     }
 }
 
-/// Acquires several stripes, all or none: the future of [`Striped::write_many`](crate::Striped::write_many) and its like. Its
+/// The future of [`Striped::read_many`](crate::Striped::read_many), [`Striped::write_many`](crate::Striped::write_many)
+/// and [`Striped::read_write_many`](crate::Striped::read_write_many), which acquires several stripes, all or none. Its
 /// output is the guards.
 ///
-/// It keeps what it has acquired while it waits for the rest, so keep polling it. If a poll panics (because a waker does), it holds
-/// nothing any more, and waits for nothing.
+/// It keeps the stripes that it has acquired while it waits for the rest, so it must be polled, or dropped. If a poll
+/// panics (because a waker does), the future has given up all of them.
 ///
 /// # Cancel safety
-/// It may be dropped at any moment, and then holds nothing. Nothing is acquired before it is polled for the first time.
+/// The future can be dropped at any moment, and then holds nothing. Nothing is acquired before its first poll.
 ///
 /// # Panics
-/// When it is polled after it has finished, or after a poll that panicked.
+/// The future panics if it is polled after it has finished, or after a poll that panicked.
 ///
 /// # Examples
 /// ```
@@ -369,10 +373,14 @@ impl<'a, M: LatchManyMode> LatchAcquireMany<'a, M> {
         LatchAcquireMany { requests }
     }
 
-    /// Gives up when `limit` is ready before it. If both are ready, it is `Ok`.
+    /// Waits for the stripes until `limit` is ready. Any future may be the limit, such as a timer of any runtime or a
+    /// cancellation token. If both are ready, the result is `Ok`.
     ///
     /// # Errors
-    /// The output of `limit`.
+    /// Returns the output of `limit`. No stripe is held then.
+    ///
+    /// # Cancel safety
+    /// The future can be dropped at any moment, as [`LatchAcquireMany`] itself.
     ///
     /// # Examples
     /// ```
@@ -390,7 +398,7 @@ impl<'a, M: LatchManyMode> LatchAcquireMany<'a, M> {
     #[must_use = "bind it: `let result = …`; the guards may be in it (`let _ = …` releases them at once)"]
     pub async fn until<F: Future>(mut self, limit: F) -> Result<M::Guards<'a>, F::Output> {
         let outcome = race(&mut self, limit).await;
-        // Not later: see `race`.
+        // Dropped before the outcome is returned: see `race`.
         drop(self);
         outcome
     }

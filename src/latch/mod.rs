@@ -1,11 +1,11 @@
-//! Locks without a table: a latch, and an array of them.
+//! Locks without a table: a latch, and an array of latches.
 //!
 //! ```text
-//! guard     a hold
-//! request   what waits for one latch, in all forms
+//! guard     the guard of a hold
+//! request   a request for one latch, in all forms
 //! forms     the forms, for latches and stripes
-//! many      what waits for several stripes
-//! striped   an array of latches, chosen by a key's hash
+//! many      a request for several stripes
+//! striped   an array of latches, indexed by a key's hash
 //! ```
 
 use core::fmt;
@@ -29,23 +29,24 @@ pub use self::striped::{MAX_STRIPES, Striped, StripedBuilder};
 
 /// A reader-writer lock of one word, without a key and without data: any number of readers, or one writer.
 ///
-/// It is the lock alone: what it protects is somewhere else, such as atomics, a file or a device. (For a value there is `RwLock<T>`, of
-/// `async-lock` or others. It is no count-down latch.)
+/// It is only the lock: the data that it protects is elsewhere, such as in atomics, a file or a device. (To lock a
+/// value, use the `RwLock<T>` of `async-lock` or another crate. This is not a count-down latch.)
 ///
-/// It takes the space of a `usize`, needs no table and, until somebody waits, no memory: a field of each of a million objects,
-/// or a `static`. Tasks, threads and, with the feature `critical-section`, interrupt handlers use the same latch. Waiters
-/// stand in queues that all latches of the process share, found by the latch's address. So without that feature an interrupt handler, or a
-/// signal handler, must not touch any latch if it may have interrupted a call on any other.
+/// It has the size of a `usize`, needs no table, and allocates nothing until a request waits: so it can be a field of
+/// each of a million objects, or a `static`. Tasks, threads and, with the feature `critical-section`, interrupt
+/// handlers can use the same latch. Waiters stand in queues that all latches of the process share, found by the latch's
+/// address. So without that feature, an interrupt handler or a signal handler must not use any latch if it may have
+/// interrupted a call on any latch.
 ///
-/// The policy is [`Fairness::Adaptive`], the tables' default, with phases of readers and writers as
-/// [`KeyedRwLock`](crate::KeyedRwLock) has them. Not recursive: a reader that asks again may wait for a writer that waits for
-/// it. Not upgradable, without owned guards, and not watched for [deadlocks](crate::deadlock). Not poisoned.
+/// The policy is [`Fairness::Adaptive`], the tables' default, with phases of readers and writers as in
+/// [`KeyedRwLock`](crate::KeyedRwLock). It is not reentrant: a reader that requests it again may wait for a writer that
+/// waits for that reader. It has no upgradable readers and no owned guards, and no [deadlock detector](crate::deadlock)
+/// watches it. There is no poisoning.
 ///
 /// # Moving, dropping, forgetting
-/// While there is a guard or a future of it, a latch is borrowed. One that nobody uses can be moved and dropped. A guard that is
-/// forgotten keeps its latch locked for good, also where that is moved to. A *future* that waits and is forgotten is like
-/// one that is never polled again: it stays in the queue, and a little memory is lost. A latch that is moved after that may
-/// stay locked for good.
+/// Guards and futures borrow the latch; without them it can be moved and dropped. A forgotten guard keeps its latch
+/// locked for good, even after a move. A waiting *future* that is forgotten stays in the queue, as if it were never
+/// polled again, and leaks a little memory. If its latch is then moved, the latch may stay locked for good.
 ///
 /// # The forms
 /// | form | call |
@@ -57,7 +58,7 @@ pub use self::striped::{MAX_STRIPES, Striped, StripedBuilder};
 /// | blocking, with a limit | [`try_read_for`](Latch::try_read_for), [`try_read_until`](Latch::try_read_until), [`try_write_for`](Latch::try_write_for), [`try_write_until`](Latch::try_write_until) |
 ///
 /// # Panics
-/// Every form, if there are [`MAX_USERS`](crate::MAX_USERS) holders and waiters already.
+/// Every form panics if the latch has [`MAX_USERS`](crate::MAX_USERS) holders and waiters already.
 ///
 /// # Examples
 /// ```
@@ -94,7 +95,7 @@ pub use self::striped::{MAX_STRIPES, Striped, StripedBuilder};
 pub struct Latch(LatchWord);
 
 impl Latch {
-    /// A latch that nobody holds.
+    /// Makes a latch that is not held.
     ///
     /// # Examples
     /// ```
@@ -111,14 +112,14 @@ impl Latch {
         Latch(LatchWord::new())
     }
 
-    /// A latch that nobody holds. Not `const` under a checker, whose atomics cannot be.
+    /// Makes a latch that is not held. Not `const` under a model checker, whose atomics have no `const` constructor.
     #[cfg(any(keylatch_loom, keylatch_shuttle))]
     #[must_use]
     pub fn new() -> Self {
         Latch(LatchWord::new())
     }
 
-    /// Whether somebody holds it now, in whatever way.
+    /// Returns whether the latch is held now, by readers or by a writer.
     ///
     /// # Examples
     /// ```

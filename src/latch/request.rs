@@ -1,5 +1,5 @@
-//! A request for a latch, whichever form it has: a future polls it, a blocking call polls it with a waker of its own, a timed call
-//! drops it.
+//! A request for a latch, which all forms share: a future polls it, a blocking call polls it with its own waker, and a
+//! timed call drops it at its limit.
 
 use core::fmt;
 use core::future::Future;
@@ -14,17 +14,17 @@ use crate::acquire::blocking::{Wait, block, deadline_after};
 use crate::acquire::future::race;
 #[cfg(all(feature = "std", not(target_family = "wasm")))]
 use crate::core::Contention;
-use crate::core::{Access, Entered, Kept, LatchWord, Presence, Ticket, Waiter, WakeBatch, Want};
+use crate::core::{Access, Blocked, Entered, LatchWord, Presence, Ticket, Waiter, WakeBatch, Want};
 use crate::fairness::Fairness;
 use crate::mode::Mode;
 
-/// Dropped, it leaves nothing behind.
+/// A request for a latch. Dropping it gives up its claim, its place in the queue, and a hold that it was granted.
 pub(super) struct Request<'a, M: Mode> {
     /// `None` when the hold has been acquired.
     word: Option<&'a LatchWord>,
     fairness: Fairness,
     mode: M,
-    /// Whether the word counts a claim of it: since it was in vain for the first time.
+    /// Whether the word counts a claim of this request, as it does after the first failed attempt.
     is_claimed: bool,
     ticket: Ticket,
 }
@@ -39,22 +39,22 @@ impl<'a, M: Mode> Request<'a, M> {
         Want::Hold(self.mode.access())
     }
 
-    /// Acquires, if nobody is in the way. Not for a request that has a claim.
+    /// Acquires the latch if it is free for this request. The request must have no claim.
     #[inline]
-    pub(super) fn enter(&mut self) -> Result<LatchGuard<'a, M>, Kept> {
-        let word = self.word.ok_or(Kept::Out)?;
+    pub(super) fn enter(&mut self) -> Result<LatchGuard<'a, M>, Blocked> {
+        let word = self.word.ok_or(Blocked::Held)?;
         word.hold(self.mode.access())?;
         self.word = None;
         Ok(LatchGuard::new(word, self.fairness, self.mode))
     }
 
-    /// Tries once, without a position in the queue.
+    /// Tries once, without joining the queue.
     pub(super) fn attempt(&mut self) -> Option<LatchGuard<'a, M>> {
         if !self.is_claimed {
             match self.enter() {
                 Ok(guard) => return Some(guard),
-                Err(Kept::Out) => return None,
-                Err(Kept::Waiting) => {}
+                Err(Blocked::Held) => return None,
+                Err(Blocked::Queued) => {}
             }
         }
         let word = self.claimed()?;
@@ -62,7 +62,7 @@ impl<'a, M: Mode> Request<'a, M> {
         self.acquired(entered)
     }
 
-    /// The word, which counts a claim of this from now on.
+    /// Makes the word count a claim of this request, and returns the word.
     fn claimed(&mut self) -> Option<&'a LatchWord> {
         let word = self.word?;
         if !self.is_claimed {
@@ -72,7 +72,7 @@ impl<'a, M: Mode> Request<'a, M> {
         Some(word)
     }
 
-    /// There is a hold now, and a claim no more.
+    /// Makes the guard of the hold that the claim has become.
     fn acquired(&mut self, _: Entered) -> Option<LatchGuard<'a, M>> {
         self.is_claimed = false;
         self.ticket = Ticket::NONE;
@@ -100,7 +100,7 @@ impl<'a, M: Mode> Request<'a, M> {
         let word = self.claimed().expect("keylatch: a lock future was polled after it had finished");
         let entered = word.poll(self.want(), self.fairness, &mut self.ticket, waiter, &mut batch);
         let guard = entered.and_then(|entered| self.acquired(entered));
-        // If the wakers in the batch panic, the guard is there, and is dropped on the way out.
+        // If the wakers in the batch panic, the guard exists, and is dropped while unwinding.
         drop(batch);
         guard.map_or(Poll::Pending, Poll::Ready)
     }
@@ -128,7 +128,7 @@ impl<'a, M: Mode> Wait for Request<'a, M> {
 }
 
 impl<M: Mode> Request<'_, M> {
-    /// Gives up what it waits for, and what has been passed to it. Whoever is to be woken is left in the batch.
+    /// Gives up the place in the queue, or the granted hold, and leaves the waiters to wake in `batch`.
     pub(super) fn give_up_into(&mut self, batch: &mut WakeBatch) {
         if let Some(word) = self.word.take().filter(|_| self.is_claimed) {
             word.cancel(self.mode.access(), self.ticket, self.fairness, batch);
@@ -136,7 +136,7 @@ impl<M: Mode> Request<'_, M> {
     }
 }
 
-/// By value: what a request is made of may then stay in registers.
+/// Takes the fields by value, so that a request can stay in registers.
 #[cold]
 #[inline(never)]
 fn give_up(word: &LatchWord, access: Access, ticket: Ticket, fairness: Fairness) {
@@ -154,15 +154,15 @@ impl<M: Mode> Drop for Request<'_, M> {
     }
 }
 
-/// Acquires a latch, or a stripe: the future of [`Latch::read`](crate::Latch::read), [`Striped::write`](crate::Striped::write) and
-/// the like. Its output is the guard.
+/// The future of [`Latch::read`](crate::Latch::read), [`Latch::write`](crate::Latch::write),
+/// [`Striped::read`](crate::Striped::read) and [`Striped::write`](crate::Striped::write). Its output is the guard.
 ///
 /// # Cancel safety
-/// It may be dropped at any moment: it then leaves the latch as if it had never asked, and what had been passed to it already
-/// goes to the next that waits. Before it is polled for the first time it has no place in the queue.
+/// The future can be dropped at any moment: the latch is then as if the request had never been made, and a hold that it
+/// was already granted passes to the next waiter. It joins the queue only at its first poll.
 ///
 /// # Panics
-/// When it is polled after it has finished.
+/// The future panics if it is polled after it has finished.
 ///
 /// # Examples
 /// ```
@@ -188,10 +188,14 @@ impl<'a, M: Mode> LatchAcquire<'a, M> {
         LatchAcquire { request }
     }
 
-    /// Gives up when `limit` is ready before it: a timer of any runtime, a cancellation token. If both are ready, it is `Ok`.
+    /// Waits for the latch until `limit` is ready. Any future may be the limit, such as a timer of any runtime or a
+    /// cancellation token. If both are ready, the result is `Ok`.
     ///
     /// # Errors
-    /// The output of `limit`.
+    /// Returns the output of `limit`.
+    ///
+    /// # Cancel safety
+    /// The future can be dropped at any moment, as [`LatchAcquire`] itself.
     ///
     /// # Examples
     /// ```
@@ -210,7 +214,7 @@ impl<'a, M: Mode> LatchAcquire<'a, M> {
     #[must_use = "bind it: `let result = …`; the guard may be in it (`let _ = …` releases it at once)"]
     pub async fn until<F: Future>(mut self, limit: F) -> Result<LatchGuard<'a, M>, F::Output> {
         let outcome = race(&mut self, limit).await;
-        // Not later: see `race`.
+        // Dropped before the outcome is returned: see `race`.
         drop(self);
         outcome
     }

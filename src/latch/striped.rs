@@ -14,40 +14,43 @@ use crate::core::LatchWord;
 use crate::fairness::Fairness;
 use crate::mode::{Exclusive, Mode, ReadOrWrite, Shared};
 
-/// The largest number of stripes of a [`Striped`].
+/// The largest number of stripes of a [`Striped`]: 2^28 on 64-bit targets, 2^20 on 32-bit ones.
 pub const MAX_STRIPES: usize = if usize::BITS < 64 { 1 << 20 } else { 1 << 28 };
 
-/// A fixed array of [latches](crate::Latch), of which a key's hash chooses one: locks for any number of keys, in memory that
-/// does not grow with their number.
+/// A fixed array of [latches](crate::Latch), indexed by a key's hash: locks for any number of keys, in a fixed amount
+/// of memory.
 ///
-/// A key is neither stored nor cloned, nor compared: it is hashed, and that is all. So a key may be unsized, or of a type that is
-/// not `Clone`, and nothing is allocated for it.
+/// A key is only hashed; it is not stored, cloned or compared. So a key may be unsized, or of a type that is not
+/// `Clone`, and nothing is allocated for it.
 ///
 /// # Two keys may share a stripe
-/// **They then exclude each other, and the keys do not show which do.** So whoever holds one key, and asks for another by a call of
-/// its own, may wait for itself; two who do so in different orders may wait for each other. Acquire several keys by one call:
-/// [`read_many`](Self::read_many), [`write_many`](Self::write_many) and [`read_write_many`](Self::read_write_many) take each
-/// stripe once, in the same order for all. Where exclusion must be exact, use a [`KeyedRwLock`](crate::KeyedRwLock).
+/// **Such keys exclude each other, and the keys do not show which do.** So a caller that holds one key and requests
+/// another in a separate call may wait for itself, and two such callers may wait for each other. Acquire several keys
+/// in one call: [`read_many`](Self::read_many), [`write_many`](Self::write_many) and
+/// [`read_write_many`](Self::read_write_many) take each stripe once, in an order that is the same for all calls. If
+/// only equal keys may exclude each other, use a [`KeyedRwLock`](crate::KeyedRwLock).
 ///
-/// # How many stripes
-/// If `n` keys are held at a time, a newcomer finds its stripe taken by another key with a probability of about `n / s`, where there are `s`
-/// stripes. A stripe takes 8 bytes (4 on 32-bit targets): 64 for each key that is held at a time are 512 bytes, and
-/// then one newcomer in 64 waits for nothing.
+/// # Number of stripes
+/// With `s` stripes, if `n` keys are held at a time, a request finds its stripe taken by another key with a probability
+/// of about `n / s`. A stripe takes 8 bytes (4 on 32-bit targets). With 64 stripes for each key that is held at a time,
+/// which take 512 bytes, one request in 64 waits needlessly.
 ///
 /// # Keys
-/// `K` says what the keys are, and a call takes any form that `K` can be [borrowed](Borrow) as, as a `HashMap` does:
-/// `Striped<str>`, `Striped<String>` and `Striped<Arc<str>>` are locked with `"a"`, `Striped<u64>` with `&7`. As there, what is borrowed
-/// must hash as its owner does, or the two are in different stripes. Where strings come in different forms, `Striped<String>` takes
-/// more of them than `Striped<str>`: `&str` and `&String`.
+/// `K` is the type of the keys, and a call takes any form that `K` can be [borrowed](Borrow) as, as in a `HashMap`:
+/// `Striped<str>`, `Striped<String>` and `Striped<Arc<str>>` are locked with `"a"`, `Striped<u64>` with `&7`. The
+/// borrowed form must hash as the owned one does, or the two are in different stripes. `Striped<String>` accepts both
+/// `&str` and `&String`, `Striped<str>` only `&str`.
 ///
-/// # What else
-/// A `static` needs a `LazyLock`. Not recursive, not upgradable, without owned guards, not watched for [deadlocks](crate::deadlock). What
-/// is forgotten, or moved, is as with a [`Latch`](crate::Latch#moving-dropping-forgetting).
+/// # Limits
+/// A `static` needs a `LazyLock`. The locks are not reentrant, have no upgradable readers and no owned guards, and no
+/// [deadlock detector](crate::deadlock) watches them. For forgotten guards and futures, and for moves, see
+/// [`Latch`](crate::Latch#moving-dropping-forgetting).
 ///
-/// The policy is [`Fairness::Adaptive`], unless [another](StripedBuilder::fairness) is chosen.
+/// The policy is [`Fairness::Adaptive`], unless [`fairness`](StripedBuilder::fairness) sets another.
 ///
 /// # Panics
-/// Every form, if there are [`MAX_USERS`](crate::MAX_USERS) holders and waiters of a stripe already; and if the key's `Hash` does.
+/// Every form panics if the stripe has [`MAX_USERS`](crate::MAX_USERS) holders and waiters already, or if the key's
+/// `Hash` panics.
 ///
 /// # Examples
 /// ```
@@ -68,7 +71,15 @@ pub struct Striped<K: ?Sized, S = DefaultHashBuilder> {
     keys: PhantomData<fn(&K)>,
 }
 
-/// Makes a [`Striped`]: see [`Striped::builder`].
+/// Builds a [`Striped`]: see [`Striped::builder`].
+///
+/// # Examples
+/// ```
+/// use keylatch::{Fairness, Striped};
+///
+/// let locks: Striped<str> = Striped::builder(64).fairness(Fairness::Fifo).build();
+/// # drop(locks);
+/// ```
 #[derive(Debug)]
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct StripedBuilder<K: ?Sized, S = DefaultHashBuilder> {
@@ -79,7 +90,7 @@ pub struct StripedBuilder<K: ?Sized, S = DefaultHashBuilder> {
 }
 
 impl<K: ?Sized, S> StripedBuilder<K, S> {
-    /// By what policy those who wait get in.
+    /// Sets the policy that decides which waiter acquires a stripe next. The default is [`Fairness::Adaptive`].
     ///
     /// # Examples
     /// ```
@@ -93,7 +104,7 @@ impl<K: ?Sized, S> StripedBuilder<K, S> {
         self
     }
 
-    /// The hasher. The default is hashbrown's: see [`DefaultHashBuilder`].
+    /// Sets the hasher. The default is hashbrown's: see [`DefaultHashBuilder`].
     ///
     /// # Examples
     /// ```
@@ -133,7 +144,7 @@ impl<K: ?Sized, S> StripedBuilder<K, S> {
 }
 
 impl<K: ?Sized> Striped<K> {
-    /// Exactly this many stripes.
+    /// Makes a `Striped` with exactly `stripes` stripes.
     ///
     /// # Panics
     /// If `stripes` is 0, or more than [`MAX_STRIPES`].
@@ -151,7 +162,7 @@ impl<K: ?Sized> Striped<K> {
         Self::builder(stripes).build()
     }
 
-    /// A builder, for another policy or hasher.
+    /// Returns a builder, to set another policy or hasher.
     ///
     /// # Examples
     /// ```
@@ -171,7 +182,7 @@ impl<K: ?Sized> Striped<K> {
 }
 
 impl<K: ?Sized, S> Striped<K, S> {
-    /// Exactly this many stripes, with a hasher of one's own.
+    /// Makes a `Striped` with exactly `stripes` stripes and the given hasher.
     ///
     /// # Panics
     /// If `stripes` is 0, or more than [`MAX_STRIPES`].
@@ -204,8 +215,9 @@ impl<K: ?Sized, S> Striped<K, S> {
 }
 
 impl<K: ?Sized, S: BuildHasher> Striped<K, S> {
-    /// Which stripe is a key's, from 0 on. It never changes in this `Striped`, and is another one in others, which
-    /// hash in a way of their own; other keys may have the same one.
+    /// Returns the index of a key's stripe, from 0. In one `Striped` a key always has the same stripe, which it may
+    /// share with other keys. In another `Striped` with the default hasher its stripe is different, because each has
+    /// its own seed.
     ///
     /// # Examples
     /// ```
@@ -222,8 +234,8 @@ impl<K: ?Sized, S: BuildHasher> Striped<K, S> {
         K: Borrow<Q>,
         Q: ?Sized + Hash,
     {
-        // Mixed first, as in the finish of MurmurHash3, so that a weak hasher spreads as well, the identity too. Then the high half of the
-        // product is as even over the stripes as that.
+        // Mixes the hash, as the finish of MurmurHash3 does, so that even an identity hash is spread evenly. The high
+        // half of the product is then spread evenly over the stripes.
         let mut mixed = self.hasher.hash_one(key);
         mixed = (mixed ^ mixed >> 33).wrapping_mul(0xff51_afd7_ed55_8ccd);
         mixed = (mixed ^ mixed >> 33).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
@@ -231,7 +243,7 @@ impl<K: ?Sized, S: BuildHasher> Striped<K, S> {
         ((u128::from(mixed) * self.latches.len() as u128) >> 64) as usize
     }
 
-    /// Whether somebody holds the key's stripe now, by this key or by another.
+    /// Returns whether the key's stripe is held now, by this key or by another.
     ///
     /// # Examples
     /// ```
@@ -284,7 +296,7 @@ impl<K: ?Sized, S: BuildHasher> Striped<K, S> {
         keys.into_iter().map(move |key| (self.stripe_of(key), mode))
     }
 
-    fn several<'q, Q, M: LatchManyMode>(&self, keys: impl IntoIterator<Item = &'q Q>, mode: M) -> Requests<'_, M>
+    fn requests<'q, Q, M: LatchManyMode>(&self, keys: impl IntoIterator<Item = &'q Q>, mode: M) -> Requests<'_, M>
     where
         K: Borrow<Q>,
         Q: ?Sized + Hash + 'q,
@@ -292,7 +304,7 @@ impl<K: ?Sized, S: BuildHasher> Striped<K, S> {
         Requests::new(&self.latches, self.fairness, self.wanted(keys, mode).collect(), |_| false)
     }
 
-    fn either<'r, 'w, R, W>(
+    fn read_write_requests<'r, 'w, R, W>(
         &self,
         reads: impl IntoIterator<Item = &'r R>,
         writes: impl IntoIterator<Item = &'w W>,
@@ -313,9 +325,10 @@ macro_rules! many {
         [$($list:ident: $Q:ident $q:lifetime),+] [$($borrow:tt)+] = $requests:ident($($mode:expr)?),
         keys = $keys:literal $(,)?
     ) => {
-        #[doc = concat!("Acquires the stripes of all these keys ", $what, ", each once, or none of them: a future whose output is the guards.")]
+        #[doc = concat!("Acquires the stripes of all these keys ", $what, ", all or none: a future whose output is the guards.")]
         ///
-        /// Such calls never wait for each other in a circle, in whatever order the keys are. The call reads all of the keys; the future does not borrow them.
+        /// Each stripe is acquired once. Such calls never wait for each other in a circle, in whatever order they name the keys. This
+        /// call reads the list of keys; the future does not borrow it. Nothing is acquired before the first poll.
         ///
         /// # Cancel safety
         /// See [`LatchAcquireMany`](crate::futures::LatchAcquireMany).
@@ -339,7 +352,9 @@ macro_rules! many {
             LatchAcquireMany::new(self.$requests($($list),+ $(, $mode)?))
         }
 
-        #[doc = concat!("Acquires the stripes of all these keys ", $what, ", each once, if that is possible at once.")]
+        #[doc = concat!("Acquires the stripes of all these keys ", $what, ", all or none, if that is possible without waiting.")]
+        ///
+        /// Each stripe is acquired once.
         ///
         /// # Examples
         /// ```
@@ -359,10 +374,12 @@ macro_rules! many {
             self.$requests($($list),+ $(, $mode)?).try_all()
         }
 
-        #[doc = concat!("Acquires the stripes of all these keys ", $what, ", each once, and blocks the thread until then.")]
+        #[doc = concat!("Acquires the stripes of all these keys ", $what, ", and blocks the thread while it waits.")]
+        ///
+        /// Each stripe is acquired once.
         ///
         /// # Blocking
-        /// Not to be called in a task: it keeps the executor's thread.
+        /// Do not call this in a task: it blocks the executor's thread.
         ///
         /// # Examples
         /// ```
@@ -383,10 +400,12 @@ macro_rules! many {
             self.$requests($($list),+ $(, $mode)?).block()
         }
 
-        #[doc = concat!("Acquires the stripes of all these keys ", $what, ", each once, and blocks the thread for at most that long.")]
+        #[doc = concat!("Acquires the stripes of all these keys ", $what, ", all or none, and blocks the thread for at most `timeout`.")]
+        ///
+        /// Each stripe is acquired once. Returns `None`, and holds no stripe, after the timeout. It tries at least once.
         ///
         /// # Blocking
-        /// Not to be called in a task: it keeps the executor's thread.
+        /// Do not call this in a task: it blocks the executor's thread.
         ///
         /// # Examples
         /// ```
@@ -411,10 +430,12 @@ macro_rules! many {
             self.$requests($($list),+ $(, $mode)?).block_for(timeout)
         }
 
-        #[doc = concat!("Acquires the stripes of all these keys ", $what, ", each once, and blocks the thread until the deadline at the latest.")]
+        #[doc = concat!("Acquires the stripes of all these keys ", $what, ", all or none, and blocks the thread until `deadline` at the latest.")]
+        ///
+        /// Each stripe is acquired once. Returns `None`, and holds no stripe, after the deadline. It tries at least once.
         ///
         /// # Blocking
-        /// Not to be called in a task: it keeps the executor's thread.
+        /// Do not call this in a task: it blocks the executor's thread.
         ///
         /// # Examples
         /// ```
@@ -444,21 +465,21 @@ macro_rules! many {
 impl<K: ?Sized, S: BuildHasher> Striped<K, S> {
     many! {
         read_many / read_many_blocking / try_read_many / try_read_many_for / try_read_many_until of Shared: "as a reader",
-        [keys: Q 'q] [Borrow<Q>] = several(Shared::NEW),
+        [keys: Q 'q] [Borrow<Q>] = requests(Shared::NEW),
         keys = "[\"a\", \"b\"]",
     }
 
     many! {
         write_many / write_many_blocking / try_write_many / try_write_many_for / try_write_many_until of Exclusive: "as a writer",
-        [keys: Q 'q] [Borrow<Q>] = several(Exclusive::NEW),
+        [keys: Q 'q] [Borrow<Q>] = requests(Exclusive::NEW),
         keys = "[\"a\", \"b\"]",
     }
 
     many! {
         read_write_many / read_write_many_blocking / try_read_write_many / try_read_write_many_for
             / try_read_write_many_until of ReadOrWrite:
-            "as a reader of the first and a writer of the second (a stripe that is both is written)",
-        [reads: R 'r, writes: W 'w] [Borrow<R> + Borrow<W>] = either(),
+            "as a reader for the first list and as a writer for the second (a stripe in both lists is written)",
+        [reads: R 'r, writes: W 'w] [Borrow<R> + Borrow<W>] = read_write_requests(),
         keys = "[\"a\"], [\"b\"]",
     }
 }

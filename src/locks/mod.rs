@@ -1,4 +1,4 @@
-//! The lock tables. Each file is a table: its docs, its struct, and the list of its operations.
+//! The lock tables. Each file has one table: its docs, its struct, and the list of its operations.
 
 mod forms;
 mod map;
@@ -9,7 +9,7 @@ mod several;
 
 use crate::core::MAX_UNITS;
 
-#[cfg(target_has_atomic = "ptr")] // for those who are tracked
+#[cfg(target_has_atomic = "ptr")] // for tracked guards
 pub(crate) use self::map::guard::writer;
 pub use self::map::{
     AddOrUpdate, Batch, BatchConflict, Conflict, IntoIter, LockMap, MapKind, MapRead, MapReadGuard, MapUpgradableGuard,
@@ -34,10 +34,12 @@ pub use self::several::{
     MapReadGuardsArc, MapWriteGuardsArc, MutexGuardsArc, PermitGuardsArc, ReadGuardsArc, WriteGuardsArc,
 };
 
-/// The largest number of users of a key. The users of a key are its holders, waiters, handles and unfinished futures, and the
-/// visits of `for_each_key` that are at it. A holder of `n` permits counts as `n`, one that waits for them as one.
+/// The largest number of users of a key: 2^30 − 1 on 64-bit targets, 16,383 on 32-bit ones.
 ///
-/// A [`Latch`](crate::Latch), and a stripe, can have as many holders and waiters.
+/// The users of a key are its holders, waiters, handles and unfinished futures, and the calls of `for_each_key` that
+/// are visiting it. A holder of `n` permits counts as `n` users, a waiter for `n` permits as one. For a
+/// [`Latch`](crate::Latch), and for each stripe of a [`Striped`](crate::Striped), this is the largest number of holders
+/// and waiters.
 ///
-/// 2^30 − 1 on 64-bit targets, 16,383 on 32-bit ones. One more panics, whichever form asks, and changes nothing.
+/// A call that would add one more user panics, in every form, and changes nothing.
 pub const MAX_USERS: usize = MAX_UNITS;

@@ -11,15 +11,15 @@ use crate::plumbing::TablePtr;
 
 /// A mutex for each key: at most one holder per key, any number of keys.
 ///
-/// A key has an entry in the table only while somebody holds it, waits for it, or has a [handle](KeyedMutex::handle) or
-/// an unfinished future for it. A new table has no entries and needs no list of keys.
+/// A key has an entry in the table only while it is held, waited for, or kept by a [handle](KeyedMutex::handle) or an
+/// unfinished future. A new table has no entries and needs no list of keys.
 ///
 /// The forms of locking can be mixed freely on one table and one key: tasks wait in [`lock`](KeyedMutex::lock), threads
-/// in [`lock_blocking`](KeyedMutex::lock_blocking), and [`try_lock`](KeyedMutex::try_lock) does not wait.
+/// wait in [`lock_blocking`](KeyedMutex::lock_blocking), and [`try_lock`](KeyedMutex::try_lock) does not wait.
 ///
-/// Not reentrant: whoever asks for a key that it holds waits for itself. Not poisoned: a panic while a key is held
-/// releases it, like any other drop of the guard. See the [crate's page](crate) for both, and for what all forms
-/// guarantee.
+/// The mutex is not reentrant: a caller that requests a key that it already holds waits for itself. There is no
+/// poisoning: a panic while a key is held releases it, like any other drop of the guard. The [crate's page](crate) has
+/// more on both, and the guarantees of all forms.
 ///
 /// # The forms
 /// | form | call |
@@ -32,22 +32,22 @@ use crate::plumbing::TablePtr;
 /// | async, with an owned guard | [`lock_arc`](KeyedMutex::lock_arc) |
 /// | the others with an owned guard | [`try_lock_arc`](KeyedMutex::try_lock_arc), [`lock_arc_blocking`](KeyedMutex::lock_arc_blocking), [`try_lock_arc_for`](KeyedMutex::try_lock_arc_for), [`try_lock_arc_until`](KeyedMutex::try_lock_arc_until) |
 /// | several keys at once, all or none | [`lock_many`](KeyedMutex::lock_many), [`lock_many(..).until(limit)`](crate::futures::AcquireMany::until), [`try_lock_many`](KeyedMutex::try_lock_many), [`lock_many_blocking`](KeyedMutex::lock_many_blocking), [`try_lock_many_for`](KeyedMutex::try_lock_many_for), [`try_lock_many_until`](KeyedMutex::try_lock_many_until); with owned guards [`lock_many_arc`](KeyedMutex::lock_many_arc), [`lock_many_arc_blocking`](KeyedMutex::lock_many_arc_blocking), [`try_lock_many_arc`](KeyedMutex::try_lock_many_arc), [`try_lock_many_arc_for`](KeyedMutex::try_lock_many_arc_for), [`try_lock_many_arc_until`](KeyedMutex::try_lock_many_arc_until) |
-/// | again and again on one key | all but the owned ones, without a key, on [`handle`](KeyedMutex::handle); with owned guards on [`handle_arc`](KeyedMutex::handle_arc) |
+/// | repeatedly on one key | all but the owned forms, without the key argument, on [`handle`](KeyedMutex::handle); with owned guards on [`handle_arc`](KeyedMutex::handle_arc) |
 ///
-/// Blocking calls need the feature `std`. The output is a [`MutexGuard`], in an `Option` or a `Result` where there is a
-/// limit; that of the owned forms is a [`MutexGuardArc`], and they take the table as an `Arc`. Several keys give
-/// [`Guards`](crate::Guards): see [Several keys](crate#several-keys).
+/// Blocking calls need the feature `std`. They all return a [`MutexGuard`], inside an `Option` or a `Result` where
+/// there is a limit. The owned forms take the table as an `Arc` and return a [`MutexGuardArc`]. The calls for several
+/// keys return [`Guards`](crate::Guards): see [Several keys](crate#several-keys).
 ///
 /// # Keys
 /// A call that may make an entry takes `&Q`, where a key can be [made from `Q`](crate::ToKey): `KeyedMutex<String>` and
-/// `KeyedMutex<Arc<str>>` are locked with `"a"`, `KeyedMutex<u64>` with `&7`. The key is made only when it has no
-/// entry. The page of [`ToKey`](crate::ToKey) has a table of key types with the call for each, and recipes: pairs, keys
-/// that ignore case, newtypes, keys that are not `Clone`.
+/// `KeyedMutex<Arc<str>>` are locked with `"a"`, `KeyedMutex<u64>` with `&7`. The key is made only if it has no entry.
+/// The page of [`ToKey`](crate::ToKey) has a table of key types with the call for each, and recipes: pairs, keys that
+/// ignore case, newtypes, keys that are not `Clone`.
 ///
-/// These must not use the table, because they run inside an internal lock: `Eq` (or `Equivalent`); the `to_key` of
-/// a key type that owns nothing (for which [`needs_drop`](core::mem::needs_drop) is false); and, with
-/// [`recycle_keys`](crate::Builder::recycle_keys), `to_key_into` and what it calls. All else that is a key's own may use
-/// it: `Hash`, every other `to_key`, and `Drop`.
+/// The following code of a key must not use the table, because it runs inside an internal lock: `Eq` (or `Equivalent`);
+/// the `to_key` of a key type that owns nothing (for which [`needs_drop`](core::mem::needs_drop) is false); and, with
+/// [`recycle_keys`](crate::Builder::recycle_keys), `to_key_into` and everything that it calls. The rest may use it:
+/// `Hash`, every other `to_key`, and `Drop`.
 ///
 /// # A table in a `static`
 /// ```
@@ -67,7 +67,7 @@ use crate::plumbing::TablePtr;
 /// because the default hasher is seeded at random.
 ///
 /// # A table in a struct
-/// Owned guards take the table as an `Arc`, so the `Arc` goes around the table, not around the struct that it is in:
+/// Owned guards need the table in an `Arc`, so put the `Arc` around the table, not around the struct that contains it:
 ///
 /// ```
 /// use std::sync::Arc;
@@ -94,8 +94,8 @@ use crate::plumbing::TablePtr;
 /// assert_eq!(job.held.key(), "a");
 /// ```
 ///
-/// With the `Arc` around the struct alone there is no `Arc` of the table, and the compiler says that there is no such
-/// method (E0599). Do not wrap the table on the spot, as it may propose: that makes a table that nobody shares.
+/// If only the struct is in an `Arc`, the compiler reports that the table has no such method (E0599). Do not follow its
+/// suggestion to wrap the table at the call: that would make a new table, which no other caller shares.
 ///
 /// ```compile_fail,E0599
 /// # use std::sync::Arc;
@@ -118,7 +118,7 @@ use crate::plumbing::TablePtr;
 ///
 /// let accounts = KeyedMutex::<u64>::new();
 /// let first = accounts.lock_blocking(&1);
-/// let second = accounts.lock_blocking(&2); // another key: no wait
+/// let second = accounts.lock_blocking(&2); // another key: does not wait
 /// assert!(accounts.try_lock(&1).is_none());
 /// drop((first, second));
 /// assert!(accounts.is_empty());
@@ -136,12 +136,12 @@ forms! {
     KeyedMutex [], Exclusive, handles [K, S, P: TablePtr<Table = KeyedMutex<K, S>, Key = K>],
     asked with [?Sized + Hash + Equivalent<K> + ToKey<K>],
     new = "KeyedMutex::<String>::new()", excludes = "try_lock",
-    /// The hold of a key of a [`KeyedMutex`]
+    /// The guard of a key of a [`KeyedMutex`]
     guards MutexGuard, MutexGuardArc, futures Lock, LockArc,
     /// Locks a key
     async lock, blocking lock_blocking,
-    /// `None` if the key is held; if it has been handed to a waiter that has not run yet; or if others wait for it and
-    /// the [policy](crate::Fairness) lets nobody pass them any more.
+    /// Returns `None` if the key is held, if it has been handed to a waiter that has not run yet, or if others wait for
+    /// it and the [policy](crate::Fairness) lets no newcomer pass them.
     try try_lock, for try_lock_for, until try_lock_until,
     arc lock_arc, lock_arc_blocking, try_lock_arc, try_lock_arc_for, try_lock_arc_until,
     aliases ["blocking_lock", "lock_owned", "try_lock_owned"],

@@ -9,7 +9,7 @@ use crate::key::ToKey;
 use crate::mode::{Exclusive, ReadOrWrite, Shared};
 use crate::plumbing::{ReaderWriter, TablePtr, TableRef};
 
-/// A reader-writer lock for each key: many readers, or one writer; and among the readers one that may become a writer.
+/// A reader-writer lock for each key: many readers, or one writer. One of the readers may be upgradable to a writer.
 ///
 /// | held by | `read` | `upgradable_read` | `write` |
 /// |---|---|---|---|
@@ -18,13 +18,13 @@ use crate::plumbing::{ReaderWriter, TablePtr, TableRef};
 /// | an upgradable reader, with or without readers | yes | waits | waits |
 /// | a writer | waits | waits | waits |
 ///
-/// An *upgradable* reader reads, and can [become a writer](crate::Guard::upgrade) without letting another one in between: look
-/// first, and write only if that turns out to be needed. There is at most one for each key, because two of them would
-/// wait for each other for ever.
+/// An *upgradable* reader reads, and can [become a writer](crate::Guard::upgrade) with no other writer in between: read
+/// first, and write only if needed. A key has at most one upgradable reader, because two of them would wait for each
+/// other for ever.
 ///
-/// All else is as for [`KeyedMutex`](crate::KeyedMutex): entries live only while they are used, the forms can be mixed,
-/// and keys are what [they](crate::KeyedMutex#keys) are there. Not reentrant, not even for readers: one who reads and
-/// asks again waits behind a writer that waits for it. Not poisoned.
+/// The rest is as for [`KeyedMutex`](crate::KeyedMutex): entries live only while they are used, the forms can be mixed,
+/// and the [same types](crate::KeyedMutex#keys) can be keys. The lock is not reentrant, not even for readers: a reader
+/// that requests the key again may wait behind a writer that waits for that reader. There is no poisoning.
 ///
 /// # The forms
 /// | form | call |
@@ -36,33 +36,34 @@ use crate::plumbing::{ReaderWriter, TablePtr, TableRef};
 /// | blocking, with a limit | [`try_read_for`](KeyedRwLock::try_read_for), [`try_read_until`](KeyedRwLock::try_read_until), [`try_upgradable_read_for`](KeyedRwLock::try_upgradable_read_for), [`try_upgradable_read_until`](KeyedRwLock::try_upgradable_read_until), [`try_write_for`](KeyedRwLock::try_write_for), [`try_write_until`](KeyedRwLock::try_write_until) |
 /// | async, with an owned guard | [`read_arc`](KeyedRwLock::read_arc), [`upgradable_read_arc`](KeyedRwLock::upgradable_read_arc), [`write_arc`](KeyedRwLock::write_arc) |
 /// | the others with an owned guard | `try_…_arc`, `…_arc_blocking`, `try_…_arc_for`, `try_…_arc_until` |
-/// | several keys at once, all or none | [`read_many`](KeyedRwLock::read_many), [`write_many`](KeyedRwLock::write_many), and some of either, [`read_write_many`](KeyedRwLock::read_write_many); with [`.until(limit)`](crate::futures::AcquireMany::until) |
+/// | several keys at once, all or none | [`read_many`](KeyedRwLock::read_many), [`write_many`](KeyedRwLock::write_many), and [`read_write_many`](KeyedRwLock::read_write_many) for keys of both kinds; with a limit [`.until(limit)`](crate::futures::AcquireMany::until) |
 /// | the others with several keys | `…_many_blocking`, `try_…_many`, `try_…_many_for`, `try_…_many_until`; with owned guards `…_many_arc`, `…_many_arc_blocking`, `try_…_many_arc`, `try_…_many_arc_for`, `try_…_many_arc_until` |
-/// | again and again on one key | all but the owned ones, without a key, on [`handle`](KeyedRwLock::handle); with owned guards on [`handle_arc`](KeyedRwLock::handle_arc) |
+/// | repeatedly on one key | all but the owned forms, without the key argument, on [`handle`](KeyedRwLock::handle); with owned guards on [`handle_arc`](KeyedRwLock::handle_arc) |
 ///
-/// Blocking calls need the feature `std`. The output is a [`ReadGuard`], an [`UpgradableGuard`] or a [`WriteGuard`], in
-/// an `Option` or a `Result` where there is a limit; that of the owned forms is a [`ReadGuardArc`] and so on, and they
-/// take the table as an `Arc`. Several keys give [`Guards`](crate::Guards): see [Several keys](crate#several-keys).
+/// Blocking calls need the feature `std`. They all return a [`ReadGuard`], an [`UpgradableGuard`] or a [`WriteGuard`],
+/// inside an `Option` or a `Result` where there is a limit. The owned forms take the table as an `Arc` and return a
+/// [`ReadGuardArc`] and so on. The calls for several keys return [`Guards`](crate::Guards): see [Several
+/// keys](crate#several-keys).
 ///
 /// # Upgrades and downgrades
-/// They are methods of the guards, and atomic: no writer gets in between.
+/// These are methods of the guards. They are atomic: no writer gets in between.
 ///
 /// | from | to | call |
 /// |---|---|---|
 /// | upgradable | writer | [`upgrade`](crate::Guard::upgrade), [`upgrade_blocking`](crate::Guard::upgrade_blocking), [`try_upgrade`](crate::Guard::try_upgrade), [`try_upgrade_for`](crate::Guard::try_upgrade_for), [`try_upgrade_until`](crate::Guard::try_upgrade_until) |
-/// | upgradable | writer, and back when that is dropped | [`upgrade_mut`](crate::Guard::upgrade_mut), [`upgrade_mut_blocking`](crate::Guard::upgrade_mut_blocking), [`try_upgrade_mut`](crate::Guard::try_upgrade_mut) |
+/// | upgradable | writer, and back when the writer is dropped | [`upgrade_mut`](crate::Guard::upgrade_mut), [`upgrade_mut_blocking`](crate::Guard::upgrade_mut_blocking), [`try_upgrade_mut`](crate::Guard::try_upgrade_mut) |
 /// | upgradable | reader | [`downgrade`](UpgradableGuard#method.downgrade) |
 /// | writer | reader | [`downgrade`](WriteGuard#method.downgrade) |
 /// | writer | upgradable | [`downgrade_to_upgradable`](WriteGuard#method.downgrade_to_upgradable) |
 ///
 /// # Fairness
-/// Under the default policy, and under [`Fairness::Bounded`](crate::Fairness::Bounded), the lock is *phase-fair*
-/// besides: a waiting writer keeps later readers out (but for 16, or as many as the bound says), and when a writer leaves,
-/// all readers that waited by then get in before the next writer, and an upgradable reader with them if its place is free (but before
-/// the writer at the head only once, if that came first: a chain of upgrades would begin a new phase each time). So
-/// neither side starves the other. When a writer gives up, the readers that it kept out get in, and an upgradable
-/// reader that it kept out is woken: it gets in if it asks before others do. See [`Fairness`](crate::Fairness) for the
-/// other policies.
+/// Under the default policy, and under [`Fairness::Bounded`](crate::Fairness::Bounded), the lock is also *phase-fair*:
+/// a waiting writer keeps later readers out (except 16, or the number that the bound allows), and when a writer leaves,
+/// all readers that are waiting at that moment get in before the next writer. An upgradable reader gets in with them if
+/// no other upgradable reader holds the key (but it passes a writer at the head that came first only once, because a
+/// chain of upgrades would begin a new phase each time). So neither side starves the other. When a writer gives up, the
+/// readers that it kept out get in, and an upgradable reader that it kept out is woken and competes for the key. See
+/// [`Fairness`](crate::Fairness) for the other policies.
 ///
 /// The idea of phases, without the bound, is from B. Brandenburg and J. Anderson, "Spin-based reader-writer
 /// synchronization for multiprocessor real-time systems", 2010.
@@ -80,9 +81,9 @@ use crate::plumbing::{ReaderWriter, TablePtr, TableRef};
 /// drop((first, second));
 ///
 /// let page = pages.upgradable_read_blocking("home");
-/// let out_of_date = true; // looked up, while others read, too
+/// let out_of_date = true; // checked while others may read, too
 /// if out_of_date {
-///     let page = page.upgrade_blocking(); // alone now, and nobody has written in between
+///     let page = page.upgrade_blocking(); // the only holder now; no other writer came in between
 ///     drop(page);
 /// }
 /// assert!(pages.is_empty());
@@ -102,14 +103,14 @@ forms! {
     KeyedRwLock [], Shared, handles [P: TablePtr<Table: ReaderWriter>],
     asked with [?Sized + Hash + Equivalent<K> + ToKey<K>],
     new = "KeyedRwLock::<String>::new()", excludes = "try_write",
-    /// A reader's hold of a key of a [`KeyedRwLock`]
+    /// A reader's guard of a key of a [`KeyedRwLock`]
     guards ReadGuard, ReadGuardArc, futures Read, ReadArc,
     /// Acquires a key for reading
     /// Other readers may hold it at the same time.
     async read, blocking read_blocking,
-    /// `None` if a writer holds the key, or has been handed it; or if a writer or an upgrade (under
-    /// [`Fifo`](crate::Fairness::Fifo): anybody) waits for it and the [policy](crate::Fairness) lets nobody pass any
-    /// more.
+    /// Returns `None` if a writer holds the key or has been handed it, or if a writer or an upgrade (under
+    /// [`Fifo`](crate::Fairness::Fifo): any request) waits for it and the [policy](crate::Fairness) lets no newcomer
+    /// pass.
     try try_read, for try_read_for, until try_read_until,
     arc read_arc, read_arc_blocking, try_read_arc, try_read_arc_for, try_read_arc_until,
     aliases ["blocking_read", "read_owned", "try_read_owned"],
@@ -119,13 +120,13 @@ forms! {
     KeyedRwLock [], Upgradable, handles [P: TablePtr<Table: ReaderWriter>],
     asked with [?Sized + Hash + Equivalent<K> + ToKey<K>],
     new = "KeyedRwLock::<String>::new()", excludes = "try_upgradable_read",
-    /// The hold of a key of a [`KeyedRwLock`] by the one reader that may become a writer
+    /// The guard of a key of a [`KeyedRwLock`] for the one reader that may become a writer
     guards UpgradableGuard, UpgradableGuardArc, futures UpgradableRead, UpgradableReadArc,
     /// Acquires a key for upgradable reading
     /// Other readers may hold it at the same time, but only this one may become a writer.
     async upgradable_read, blocking upgradable_read_blocking,
-    /// `None` if a writer or another upgradable reader holds the key, or has been handed it; or if somebody waits whom
-    /// this would keep out and the [policy](crate::Fairness) lets nobody pass any more.
+    /// Returns `None` if a writer or another upgradable reader holds the key or has been handed it, or if this call
+    /// would keep a waiter out and the [policy](crate::Fairness) lets no newcomer pass.
     try try_upgradable_read, for try_upgradable_read_for, until try_upgradable_read_until,
     arc upgradable_read_arc, upgradable_read_arc_blocking, try_upgradable_read_arc, try_upgradable_read_arc_for,
     try_upgradable_read_arc_until,
@@ -136,13 +137,13 @@ forms! {
     KeyedRwLock [], Exclusive, handles [P: TablePtr<Table: ReaderWriter>],
     asked with [?Sized + Hash + Equivalent<K> + ToKey<K>],
     new = "KeyedRwLock::<String>::new()", excludes = "try_read",
-    /// A writer's hold of a key of a [`KeyedRwLock`]
+    /// A writer's guard of a key of a [`KeyedRwLock`]
     guards WriteGuard, WriteGuardArc, futures Write, WriteArc,
     /// Acquires a key for writing
-    /// Nobody else holds it at the same time.
+    /// There is no other holder at the same time.
     async write, blocking write_blocking,
-    /// `None` if anybody holds the key, or has been handed it; or if others wait for it and the
-    /// [policy](crate::Fairness) lets nobody pass them any more.
+    /// Returns `None` if the key is held or has been handed to a waiter, or if others wait for it and the
+    /// [policy](crate::Fairness) lets no newcomer pass them.
     try try_write, for try_write_for, until try_write_until,
     arc write_arc, write_arc_blocking, try_write_arc, try_write_arc_for, try_write_arc_until,
     aliases ["blocking_write", "write_owned", "try_write_owned"],
@@ -166,7 +167,7 @@ many! {
     new = "KeyedRwLock::<String>::new()", excludes = "try_read",
     lists [keys: Exclusive::NEW], given = "[\"a\", \"b\"]",
     /// Acquires several keys for writing
-    /// Nobody else holds them at the same time.
+    /// The keys have no other holder at the same time.
     async write_many, blocking write_many_blocking,
     try try_write_many, for try_write_many_for, until try_write_many_until,
     arc write_many_arc, write_many_arc_blocking, try_write_many_arc, try_write_many_arc_for, try_write_many_arc_until,
@@ -178,7 +179,7 @@ many! {
     new = "KeyedRwLock::<String>::new()", excludes = "try_read",
     lists [reads: ReadOrWrite::READ, writes: ReadOrWrite::WRITE], given = "[\"b\"], [\"a\"]",
     /// Acquires some keys for reading and others for writing
-    /// A key that is in both lists is written, and its guard is among those of the writers.
+    /// A key that is in both lists is acquired for writing, and its guard is among those of the writers.
     async read_write_many, blocking read_write_many_blocking,
     try try_read_write_many, for try_read_write_many_for, until try_read_write_many_until,
     arc read_write_many_arc, read_write_many_arc_blocking, try_read_write_many_arc, try_read_write_many_arc_for, try_read_write_many_arc_until,

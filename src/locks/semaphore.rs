@@ -9,13 +9,13 @@ use crate::key::ToKey;
 use crate::mode::Permit;
 use crate::plumbing::TablePtr;
 
-/// A semaphore for each key: a number of permits, the same for every key; each call takes one of them, or as many as it
-/// asks for.
+/// A semaphore for each key. Every key has the same number of permits, and each call takes one of them, or a given
+/// number.
 ///
-/// For limits such as "at most four requests to one host at a time". All else is as for
-/// [`KeyedMutex`](crate::KeyedMutex), which is a semaphore with one permit: entries live only while they are used, the
-/// forms can be mixed, and keys are what [they](crate::KeyedMutex#keys) are there. Not reentrant: one who holds all
-/// permits of a key and asks for another waits for itself.
+/// Use it for limits such as "at most four requests to one host at a time". The rest is as for
+/// [`KeyedMutex`](crate::KeyedMutex), which behaves as a semaphore with one permit: entries live only while they are
+/// used, the forms can be mixed, and the [same types](crate::KeyedMutex#keys) can be keys. It is not reentrant: a
+/// caller that holds all permits of a key and requests another waits for itself.
 ///
 /// # The forms
 /// | form | call |
@@ -30,31 +30,32 @@ use crate::plumbing::TablePtr;
 /// | several permits at once | each of these with `_n` after `acquire`, and the number after the key: [`acquire_n`](KeyedSemaphore::acquire_n), [`try_acquire_n`](KeyedSemaphore::try_acquire_n), [`acquire_n_blocking`](KeyedSemaphore::acquire_n_blocking), [`try_acquire_n_for`](KeyedSemaphore::try_acquire_n_for), [`try_acquire_n_until`](KeyedSemaphore::try_acquire_n_until), [`acquire_n_arc`](KeyedSemaphore::acquire_n_arc), [`try_acquire_n_arc`](KeyedSemaphore::try_acquire_n_arc), [`acquire_n_arc_blocking`](KeyedSemaphore::acquire_n_arc_blocking), [`try_acquire_n_arc_for`](KeyedSemaphore::try_acquire_n_arc_for), [`try_acquire_n_arc_until`](KeyedSemaphore::try_acquire_n_arc_until) |
 /// | one permit of each of several keys, all or none | [`acquire_many`](KeyedSemaphore::acquire_many), [`acquire_many(..).until(limit)`](crate::futures::AcquireMany::until), [`try_acquire_many`](KeyedSemaphore::try_acquire_many), [`acquire_many_blocking`](KeyedSemaphore::acquire_many_blocking), [`try_acquire_many_for`](KeyedSemaphore::try_acquire_many_for), [`try_acquire_many_until`](KeyedSemaphore::try_acquire_many_until); with owned guards [`acquire_many_arc`](KeyedSemaphore::acquire_many_arc), [`acquire_many_arc_blocking`](KeyedSemaphore::acquire_many_arc_blocking), [`try_acquire_many_arc`](KeyedSemaphore::try_acquire_many_arc), [`try_acquire_many_arc_for`](KeyedSemaphore::try_acquire_many_arc_for), [`try_acquire_many_arc_until`](KeyedSemaphore::try_acquire_many_arc_until) |
 /// | several permits of each of several keys, all or none | each of these with `_n` after `acquire`, and pairs of a key and a number: [`acquire_n_many`](KeyedSemaphore::acquire_n_many), [`acquire_n_many(..).until(limit)`](crate::futures::AcquireMany::until), [`try_acquire_n_many`](KeyedSemaphore::try_acquire_n_many), [`acquire_n_many_blocking`](KeyedSemaphore::acquire_n_many_blocking), [`try_acquire_n_many_for`](KeyedSemaphore::try_acquire_n_many_for), [`try_acquire_n_many_until`](KeyedSemaphore::try_acquire_n_many_until); with owned guards [`acquire_n_many_arc`](KeyedSemaphore::acquire_n_many_arc), [`acquire_n_many_arc_blocking`](KeyedSemaphore::acquire_n_many_arc_blocking), [`try_acquire_n_many_arc`](KeyedSemaphore::try_acquire_n_many_arc), [`try_acquire_n_many_arc_for`](KeyedSemaphore::try_acquire_n_many_arc_for), [`try_acquire_n_many_arc_until`](KeyedSemaphore::try_acquire_n_many_arc_until) |
-/// | again and again on one key | all but the owned ones, without a key, on [`handle`](KeyedSemaphore::handle); with owned guards on [`handle_arc`](KeyedSemaphore::handle_arc) |
+/// | repeatedly on one key | all but the owned forms, without the key argument, on [`handle`](KeyedSemaphore::handle); with owned guards on [`handle_arc`](KeyedSemaphore::handle_arc) |
 ///
-/// Blocking calls need the feature `std`. The output is a [`PermitGuard`], in an `Option` or a `Result` where there is
-/// a limit; that of the owned forms is a [`PermitGuardArc`], and they take the table as an `Arc`. Several keys give
-/// [`Guards`](crate::Guards): see [Several keys](crate#several-keys).
+/// Blocking calls need the feature `std`. They all return a [`PermitGuard`], inside an `Option` or a `Result` where
+/// there is a limit. The owned forms take the table as an `Arc` and return a [`PermitGuardArc`]. The calls for several
+/// keys return [`Guards`](crate::Guards): see [Several keys](crate#several-keys).
 ///
 /// # Fairness
 /// Under [`Fairness::Fifo`](crate::Fairness::Fifo) permits are given strictly in order of arrival. Under
-/// [`Fairness::Adaptive`](crate::Fairness::Adaptive) and [`Fairness::Bounded`](crate::Fairness::Bounded) a newcomer that
-/// takes the last free permit passes the waiter at the head, which is counted; one that leaves a permit for it does not.
+/// [`Fairness::Adaptive`](crate::Fairness::Adaptive) and [`Fairness::Bounded`](crate::Fairness::Bounded) a newcomer
+/// that takes the last free permit passes the waiter at the head, and counts towards the bound; a newcomer that leaves
+/// a permit for that waiter does not.
 ///
 /// # Several permits of one key
-/// [`acquire_n`](KeyedSemaphore::acquire_n) takes `n` permits of a key, all of them or none, for work that counts as much as
-/// `n` others. Its guard holds them all ([`permits`](PermitGuard::permits) tells how many), and can be
-/// [split](PermitGuard::split) into two, to give some of them back earlier or to pass them on, and
-/// [merged](PermitGuard::merge) with another of the same key.
+/// [`acquire_n`](KeyedSemaphore::acquire_n) takes `n` permits of a key, all of them or none, for work that counts as
+/// much as `n` others. Its guard holds them all ([`permits`](PermitGuard::permits) returns their number). It can be
+/// [split](PermitGuard::split) in two, to release some permits earlier or to pass them on, and
+/// [merged](PermitGuard::merge) with another guard of the same key.
 ///
-/// A request is one waiter in the key's queue, however many it asks for. Nothing is put aside for it permit by permit: it
-/// gets in when enough are free at once. So that small requests, each of which finds a permit, do not keep it waiting for
-/// ever, those behind it in the queue wait when it is at the head, and newcomers pass it only as often as the
-/// [policy](crate::Fairness) says: 16 times by default, `n` times under `Bounded(n)`, never under `Fifo`. When it gives up,
-/// those that it kept out get in at once.
+/// A request is one waiter in the key's queue, whatever number it requests. Permits are not set aside for it one by
+/// one: it gets in when enough are free at once. Small requests, each of which finds a free permit, must not keep it
+/// waiting for ever. So while it is at the head, the requests behind it wait, and newcomers pass it only as often as
+/// the [policy](crate::Fairness) allows: 16 times by default, `n` times under `Bounded(n)`, never under `Fifo`. When it
+/// gives up, the requests that it kept out get in at once.
 ///
-/// To hold some permits of a key while asking for more is a way to deadlock, as with any lock that is not reentrant: ask
-/// for all of them in one call.
+/// A caller that holds some permits of a key and requests more can deadlock, as with any lock that is not reentrant:
+/// request all of them in one call.
 ///
 /// ```
 /// use keylatch::KeyedSemaphore;
@@ -62,14 +63,14 @@ use crate::plumbing::TablePtr;
 /// let disks = KeyedSemaphore::<String>::new(4);
 /// let mut copy = disks.acquire_n_blocking("sda", 3);
 /// assert!(disks.try_acquire_n("sda", 2).is_none());
-/// drop(copy.split(1).unwrap()); // the rest of the work needs two
+/// drop(copy.split(1).unwrap()); // the rest of the work needs only two
 /// assert!(disks.try_acquire_n("sda", 2).is_some());
 /// assert_eq!(copy.permits(), 2);
 /// ```
 ///
 /// # Panics
-/// As [`KeyedMutex`](crate::KeyedMutex#panics). And the calls for `n` permits if `n` is 0 or more than
-/// [`permits`](KeyedSemaphore::permits): at the call, in every form.
+/// As [`KeyedMutex`](crate::KeyedMutex#panics). In addition, every form of a call for `n` permits panics if `n` is 0 or
+/// more than [`permits`](KeyedSemaphore::permits); the async forms panic at the call, not at the poll.
 ///
 /// # Examples
 /// ```
@@ -95,7 +96,7 @@ pub struct KeyedSemaphore<K, S = DefaultHashBuilder> {
 pub const MAX_PERMITS: usize = MAX_UNITS;
 
 impl<K> KeyedSemaphore<K> {
-    /// A table with `permits` permits for each key, and the default settings.
+    /// Makes a table with `permits` permits for each key, and the default settings.
     ///
     /// # Panics
     /// If `permits` is 0 or more than [`MAX_PERMITS`].
@@ -111,7 +112,7 @@ impl<K> KeyedSemaphore<K> {
         Self::builder(permits).build()
     }
 
-    /// Settings for a table with `permits` permits for each key.
+    /// Returns a builder for a table with `permits` permits for each key.
     ///
     /// # Panics
     /// If `permits` is 0 or more than [`MAX_PERMITS`].
@@ -132,7 +133,7 @@ impl<K> KeyedSemaphore<K> {
 }
 
 impl<K, S> KeyedSemaphore<K, S> {
-    /// A table with `permits` permits for each key, the default settings, and this hasher.
+    /// Makes a table with `permits` permits for each key, the given hasher, and otherwise the default settings.
     ///
     /// # Panics
     /// If `permits` is 0 or more than [`MAX_PERMITS`].
@@ -170,8 +171,8 @@ forms! {
     guards PermitGuard, PermitGuardArc, futures AcquirePermit, AcquirePermitArc,
     /// Acquires one permit of a key
     async acquire, blocking acquire_blocking,
-    /// `None` if all permits of the key are held, or have been handed to waiters that have not run yet; or if others
-    /// wait for one and the [policy](crate::Fairness) lets nobody pass them any more.
+    /// Returns `None` if all permits of the key are held or have been handed to waiters that have not run yet, or if
+    /// others wait for a permit and the [policy](crate::Fairness) lets no newcomer pass them.
     try try_acquire, for try_acquire_for, until try_acquire_until,
     arc acquire_arc, acquire_arc_blocking, try_acquire_arc, try_acquire_arc_for, try_acquire_arc_until,
     aliases ["blocking_acquire", "acquire_owned", "try_acquire_owned"],
@@ -184,11 +185,11 @@ forms! {
     guards PermitGuard, PermitGuardArc, futures AcquirePermit, AcquirePermitArc,
     /// Acquires `n` permits of a key, all of them or none
     ///
-    /// The guard holds them all, and [can be split](PermitGuard::split). A request is one waiter, however many it asks for:
-    /// see [several permits of one key](KeyedSemaphore#several-permits-of-one-key).
+    /// The guard holds all `n` permits, and [can be split](PermitGuard::split). A request is one waiter, whatever `n`
+    /// is: see [several permits of one key](KeyedSemaphore#several-permits-of-one-key).
     async acquire_n, blocking acquire_n_blocking,
-    /// `None` if fewer than `n` permits of the key are free, or the rest has been handed to waiters that have not run yet;
-    /// or if others wait and the [policy](crate::Fairness) lets nobody pass them any more.
+    /// Returns `None` if fewer than `n` permits of the key are free (permits handed to waiters that have not run yet
+    /// are not free), or if others wait and the [policy](crate::Fairness) lets no newcomer pass them.
     try try_acquire_n, for try_acquire_n_for, until try_acquire_n_until,
     arc acquire_n_arc, acquire_n_arc_blocking, try_acquire_n_arc, try_acquire_n_arc_for, try_acquire_n_arc_until,
     aliases ["blocking_acquire_many", "acquire_many_owned", "try_acquire_many_owned"],
@@ -210,7 +211,7 @@ many! {
     KeyedSemaphore [], Permit, PermitGuards,
     asked with [?Sized + Hash + Equivalent<K> + ToKey<K>],
     new = "KeyedSemaphore::<String>::new(2)", excludes = "try_acquire",
-    lists [keys [n]: Permit::several], given = "[(\"a\", 2), (\"b\", 1)]",
+    lists [keys [n]: Permit::checked], given = "[(\"a\", 2), (\"b\", 1)]",
     /// Acquires a number of permits of each of several keys
     /// The list has pairs, of a reference to a key and the number of its permits: `[("a", 2), (name.as_str(), 1)]`. As with [`acquire_n`](Self::acquire_n), a key's permits
     /// are taken all at once or not at all, and one guard holds them. Of a key that is named more than once the largest number is

@@ -1,4 +1,4 @@
-//! Under a checker every step of the real thing is one that the checker can interleave.
+//! The primitives under a model checker, in which every step can be interleaved by the checker.
 
 #[cfg(keylatch_loom)]
 use loom as checker;
@@ -23,12 +23,12 @@ impl<T> Lock<T> {
     }
 }
 
-/// Looking once is as good as looking for long, to a checker.
+/// Checks once: to a checker that is as good as spinning.
 pub(crate) fn watch(mut has_happened: impl FnMut() -> bool) -> bool {
     has_happened()
 }
 
-/// Looking again is no different from waiting, to a checker: there is no spinning.
+/// Never spins: to a checker, spinning is no different from waiting.
 pub(crate) struct SpinWait;
 
 impl SpinWait {
@@ -41,5 +41,5 @@ impl SpinWait {
     }
 }
 
-/// A checker tries all orders without it.
+/// Does nothing: a checker tries all orders anyway.
 pub(crate) fn give_way() {}

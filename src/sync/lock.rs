@@ -43,7 +43,7 @@ impl<T> Lock<T> {
     }
 }
 
-/// A short pause between two sections under the same lock, in which a thread that spins for it can get it.
+/// Pauses briefly between two sections under the same lock, so that a thread that spins for the lock can acquire it.
 pub(crate) fn give_way() {
     for _ in 0..16 {
         core::hint::spin_loop();

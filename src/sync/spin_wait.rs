@@ -3,11 +3,10 @@ use std::time::Instant;
 
 use super::cpus;
 
-/// The length of a spin wait, before a thread takes a more expensive way: pauses that grow, then a few time slices given
-/// away.
+/// A spin wait, before a thread sleeps: pauses that grow, and then a few yields of the time slice.
 ///
-/// That the pauses grow is what a hot key with short sections thrives on: each look takes the cache line from the holder,
-/// and one who looks seldom lets the other through many sections at full speed.
+/// Growing pauses help a hot key with short sections: each check takes the cache line from the holder, so a waiter that
+/// checks seldom lets the holder run many sections at full speed.
 pub(crate) struct SpinWait {
     looks: u32,
 }
@@ -24,7 +23,7 @@ impl SpinWait {
         SpinWait { looks: if cpus() == Some(1) { PAUSES } else { 0 } }
     }
 
-    /// Waits a little. `false` when it has waited for long enough.
+    /// Waits a little. Returns `false` when the wait has been long enough.
     pub(crate) fn spin(&mut self) -> bool {
         self.looks += 1;
         if self.looks <= PAUSES {
@@ -38,12 +37,12 @@ impl SpinWait {
     }
 }
 
-/// The number of [ticks](pause) for which a thread watches a word of its own: some six microseconds. No other thread is disturbed by
-/// that, so it looks after each. Shorter, and threads sleep over sections that end a moment later; longer, and they burn what
-/// others could use.
+/// The number of [ticks](pause) for which a thread watches its own word: about six microseconds. This disturbs no other
+/// thread, so it checks after each tick. If it were shorter, threads would sleep during sections that end a moment
+/// later; if longer, they would waste CPU time.
 const WATCH: u32 = 60;
 
-/// Whether it happens soon.
+/// Spins until `has_happened` returns `true`, and returns whether it did in time.
 pub(crate) fn watch(mut has_happened: impl FnMut() -> bool) -> bool {
     let ticks = if cpus() == Some(1) { 0 } else { WATCH };
     (0..ticks).any(|_| {
@@ -52,15 +51,15 @@ pub(crate) fn watch(mut has_happened: impl FnMut() -> bool) -> bool {
     }) || has_happened()
 }
 
-/// Pauses for so many ticks of about 100 nanoseconds, whatever the machine's own pause takes.
+/// Pauses for `ticks` ticks of about 100 nanoseconds, independent of the length of the machine's pause instruction.
 fn pause(ticks: u32) {
     for _ in 0..ticks * *hints_per_tick() {
         hint();
     }
 }
 
-/// The number of spin hints in a tick. The quickest of a few runs tells, since one that is interrupted says nothing; they take some ten
-/// microseconds in all, once per process, when a thread first finds a key held.
+/// Returns the number of spin hints in a tick, from the quickest of a few timed runs, because an interrupted run is no
+/// measure. The runs take about ten microseconds, once per process, when a thread first finds a key held.
 fn hints_per_tick() -> &'static u32 {
     static HINTS: OnceLock<u32> = OnceLock::new();
     HINTS.get_or_init(|| {
@@ -76,8 +75,8 @@ fn hints_per_tick() -> &'static u32 {
 /// The number of hints that are timed together.
 const RUN: u32 = 64;
 
-/// Returns the number of hints in a tick if [`RUN`] of them take this many nanoseconds: at least one, and at most one for each nanosecond, also
-/// where the clock is too coarse to tell.
+/// Returns the number of hints in a tick if [`RUN`] of them take this many nanoseconds: at least one, and at most one
+/// for each nanosecond, even if the clock is too coarse to measure.
 fn hints_at(nanos: u128) -> u32 {
     let nanos = u32::try_from(nanos).unwrap_or(u32::MAX).max(RUN);
     (RUN * TICK / nanos).max(1)
@@ -100,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tick_has_as_many_hints_as_fit_and_never_none() {
+    fn a_tick_has_as_many_hints_as_fit_and_at_least_one() {
         let nanoseconds_for_each_hint = [(1, 100), (4, 25), (24, 4), (47, 2), (100, 1), (140, 1)];
         for (each, hints) in nanoseconds_for_each_hint {
             assert_eq!(hints_at(u128::from(RUN) * each), hints);

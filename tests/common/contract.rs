@@ -1,49 +1,49 @@
-//! What the contract says of one key when calls come one at a time: who gets in, who waits, and who holds without having
-//! come for it yet.
+//! The contract of one key when calls are made one at a time: which request acquires it, which one waits, and which
+//! one has been granted a hold that it has not taken yet.
 //!
-//! It is written from the tables in the documentation of [`Fairness`], as a queue in a vector and a few numbers. It is exact:
-//! given what has happened so far, there is one outcome that a call may have. Every test that predicts outcomes goes by it,
-//! so each rule stands here and nowhere else.
+//! The model is written from the tables in the documentation of [`Fairness`], as a queue in a vector and a few
+//! counters. It is exact: given what has happened so far, a call has exactly one possible outcome. Every test that
+//! predicts outcomes uses this model, so each rule is stated here and nowhere else.
 
 use keylatch::{Fairness, Status};
 
-/// What a request asks for, or what a holder has. A mutex is a writer that never meets a reader.
+/// The kind of a request or of a hold. A mutex is modelled as a writer that never meets a reader.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Want {
     Read,
     Upgradable,
     Write,
-    /// So many permits.
+    /// This many permits.
     Permits(u32),
-    /// By the upgradable reader, who becomes a writer.
+    /// The upgrade of an upgradable reader to a writer.
     Upgrade,
 }
 
 use Want::{Permits, Read, Upgradable, Upgrade, Write};
 
 impl Want {
-    /// For how many holders, or permits, one that has this counts.
+    /// The number of holders, or of permits, that a hold of this kind counts for.
     pub fn weight(self) -> usize {
         if let Permits(n) = self { n as usize } else { 1 }
     }
 
-    /// Whether both ask for the same thing, be it for more or fewer of it.
+    /// Whether both are of the same kind, whatever the number of permits.
     pub fn is_like(self, other: Want) -> bool {
         std::mem::discriminant(&self) == std::mem::discriminant(&other)
     }
 }
 
-/// Names a request, from its first poll to its end.
+/// Identifies a request, from its first poll to its end.
 pub type Id = u32;
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Rules {
     pub fairness: Fairness,
-    /// For a semaphore.
+    /// The number of permits of a semaphore.
     pub permits: usize,
 }
 
-/// Who holds a key.
+/// The holds on a key.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash, Debug)]
 pub struct Holds {
     pub readers: usize,
@@ -79,19 +79,19 @@ impl Holds {
         }
     }
 
-    /// Whether all of these may hold at once.
-    pub fn go_together(&self, permits: usize) -> bool {
+    /// Whether all of these may be held at once.
+    pub fn are_compatible(&self, permits: usize) -> bool {
         let Holds { readers, upgradable, writers, permits: held } = *self;
         held <= permits && writers + upgradable <= 1 && (writers == 0 || readers == 0)
     }
 }
 
-/// What a status says.
+/// The counts of a status.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Seen {
     /// Readers, upgradable readers, writers, permits.
     pub holders: [usize; 4],
-    /// The same, and upgrades.
+    /// The same for waiters, followed by upgrades.
     pub waiters: [usize; 5],
 }
 
@@ -110,53 +110,53 @@ impl From<Status> for Seen {
     }
 }
 
-/// A task that waits, or a thread. (That a thread looks for a while is as if it asked at each release.)
+/// A waiting task or thread. (The spinning of a thread is modelled as a new attempt at each release.)
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Waiter {
     pub id: Id,
     pub want: Want,
-    /// A thread that has been woken comes. A task may not.
+    /// A woken thread always runs again. A woken task may never be polled.
     is_thread: bool,
-    /// Whether it has been woken since it came last.
+    /// Whether it has been woken since its last attempt.
     pub woken: bool,
-    /// How often it has come in vain after it had been woken.
+    /// The number of attempts after a wake-up that failed.
     visits: u32,
-    /// How many have got in before it while it stood at the head, and had been woken, or had not.
+    /// The number of requests that passed it while it was at the head: after it was woken, and before.
     passed_woken: u32,
     passed_asleep: u32,
-    /// Whether an upgradable reader that came later has got in with a phase.
+    /// Whether an upgradable reader that arrived later has acquired the key in a readers' phase.
     passed_in_phase: bool,
 }
 
 impl Waiter {
-    /// It has been woken, and may never come.
+    /// Whether it has been woken and may never run.
     fn is_idle(&self) -> bool {
         self.woken && !self.is_thread
     }
 }
 
-/// So many visits in vain, and a waiter is handed what it wants.
+/// A waiter is handed its hold after this many failed attempts.
 const VISITS: u32 = 4;
 
-/// So many get in before a head that is kept out by those who hold, under the default policy.
-const PASSES_OF_THE_ABSENT: u32 = 16;
+/// Under the default policy, this many requests pass a head that the current holders keep out.
+const PASSES_OF_A_SLEEPING_HEAD: u32 = 16;
 
-/// For whom a hold is given up.
+/// The request that a released hold is meant for.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum For {
-    Anybody,
-    /// By `unlock_fair`.
+    Anyone,
+    /// A release by `unlock_fair`.
     Waiter,
-    /// By one that had been handed it, and gives up.
+    /// A release by a request that had been handed the hold and gives it up.
     NextWaiter,
 }
 
-/// Why those who wait are looked at.
+/// The event after which the waiters are examined.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Cause {
-    /// One of them has got in or given up.
+    /// A waiter has acquired the key or given up.
     Settled,
-    /// Somebody has released, but no writer.
+    /// A hold that is not a writer's was released.
     Released,
     WriterLeft,
 }
@@ -172,13 +172,13 @@ impl Cause {
 pub struct Key {
     pub rules: Rules,
     pub holds: Holds,
-    /// In order of arrival, but for an upgrade, which stands before all.
+    /// In order of arrival, except that an upgrade comes first.
     pub queue: Vec<Waiter>,
-    /// Those of them who sleep: who has come in vain goes before the others.
+    /// The sleeping waiters. A waiter whose attempt failed goes to the front.
     asleep: Vec<Id>,
-    /// Those of them who are handed what they want as soon as it is free, wherever they stand.
+    /// The waiters that are handed their hold as soon as it is free, at any position in the queue.
     handed: Vec<Id>,
-    /// Those who hold, but have not come for it yet; in order of their names.
+    /// The requests that have been granted a hold and have not taken it yet, ordered by id.
     pub granted: Vec<Id>,
 }
 
@@ -187,12 +187,12 @@ impl Key {
         Key { rules, holds: Holds::default(), queue: vec![], asleep: vec![], handed: vec![], granted: vec![] }
     }
 
-    /// Whether the holds admit this one, whoever waits.
+    /// Whether the current holds admit this request, regardless of waiters.
     fn admits(&self, want: Want) -> bool {
         self.holds.admit(want, self.rules.permits)
     }
 
-    /// Whether the one at the head of the queue is kept out if somebody gets in who wants this.
+    /// Whether a request of this kind, if it were let in, would keep out the head of the queue.
     pub fn keeps_out_the_head(&self, want: Want) -> bool {
         match (want, self.queue[0].want) {
             (Read, Read | Upgradable) | (Upgradable, Read) => false,
@@ -201,7 +201,7 @@ impl Key {
         }
     }
 
-    /// Whether the policy keeps a key for those who have waited for long.
+    /// Whether the policy hands the key over to waiters that have failed too often.
     fn hands_over(&self) -> bool {
         matches!(self.rules.fairness, Fairness::Adaptive | Fairness::Bounded(_))
     }
@@ -211,12 +211,12 @@ impl Key {
             Fairness::Fifo => false,
             Fairness::Barging => true,
             Fairness::Bounded(bound) => head.passed_asleep + head.passed_woken < u32::from(bound),
-            Fairness::Adaptive => head.woken || head.passed_asleep < PASSES_OF_THE_ABSENT,
+            Fairness::Adaptive => head.woken || head.passed_asleep < PASSES_OF_A_SLEEPING_HEAD,
             other => panic!("a contract of {other:?} is not written"),
         }
     }
 
-    /// Whether a waiter that may get in is given its hold, or is woken to come for it.
+    /// Whether an admissible waiter is granted its hold, as opposed to being woken to try.
     fn grants(&self, waiter: &Waiter) -> bool {
         let due = waiter.visits >= VISITS;
         match self.rules.fairness {
@@ -229,7 +229,8 @@ impl Key {
         }
     }
 
-    /// Somebody asks who is not at the head, and whom the holds admit: does the policy let it in? Counts it if so.
+    /// Whether the policy lets in a request that is not at the head and that the holds admit. If so, counts the
+    /// bypass.
     fn pass(&mut self, want: Want) -> bool {
         if self.queue.is_empty() || want == Upgrade {
             return true;
@@ -239,8 +240,9 @@ impl Key {
         }
         let writer_waits = self.queue.iter().any(|waiter| matches!(waiter.want, Write | Upgrade));
         let keeps_out_the_head = writer_waits || self.keeps_out_the_head(want);
-        // While an upgrade stands before it, the first in the queue is passed as well. While the head does not come, and so keeps
-        // nobody out, so is the first writer that sleeps, by readers; and the next for permits, if those who hold keep it out.
+        // While an upgrade is at the head, the first waiter in the queue behind it is passed, too. While the head has
+        // been woken but not polled, and so keeps nobody out, readers pass the first sleeping writer, too; and
+        // requests for permits pass the next waiter for permits if the current holders keep that one out.
         let second = match want {
             _ if self.queue[0].want == Upgrade => (self.queue.len() > 1).then_some(1),
             Read | Upgradable if self.queue[0].is_idle() => self.first_asleep(Write),
@@ -259,7 +261,7 @@ impl Key {
         may
     }
 
-    /// Asks without a place in the queue.
+    /// Makes an attempt that takes no place in the queue.
     pub fn attempt(&mut self, want: Want) -> bool {
         let gets_in = self.admits(want) && self.pass(want);
         if gets_in {
@@ -268,7 +270,7 @@ impl Key {
         gets_in
     }
 
-    /// Polls a request: it gets in, or has its place in the queue.
+    /// Polls a request: it either acquires the key or has a place in the queue. Returns whether it acquired the key.
     pub fn poll(&mut self, id: Id, want: Want) -> bool {
         if take(&mut self.granted, |&granted| granted == id).is_some() {
             return true;
@@ -278,7 +280,7 @@ impl Key {
             self.holds.enter(want);
             if place.is_some() {
                 self.take_out(id);
-                self.settle(Cause::Settled, For::Anybody);
+                self.settle(Cause::Settled, For::Anyone);
             }
             return true;
         }
@@ -308,8 +310,8 @@ impl Key {
         false
     }
 
-    /// The waiter with this name is a thread.
-    pub fn is_a_thread(&mut self, id: Id) {
+    /// Marks the waiter with this id as a thread.
+    pub fn mark_as_thread(&mut self, id: Id) {
         self.queue.iter_mut().filter(|waiter| waiter.id == id).for_each(|waiter| waiter.is_thread = true);
     }
 
@@ -320,7 +322,7 @@ impl Key {
     }
 
     fn grant(&mut self, id: Id) {
-        let waiter = self.take_out(id).expect("whoever is let in has waited");
+        let waiter = self.take_out(id).expect("only a waiter is granted a hold");
         self.holds.enter(waiter.want);
         let at = self.granted.partition_point(|&granted| granted < id);
         self.granted.insert(at, id);
@@ -332,27 +334,27 @@ impl Key {
     }
 
     fn place(&self, id: Id) -> usize {
-        self.queue.iter().position(|waiter| waiter.id == id).expect("it waits")
+        self.queue.iter().position(|waiter| waiter.id == id).expect("the request waits")
     }
 
-    /// The first of those that sleep and want this, or more or fewer of it.
+    /// The place of the first sleeping waiter of this kind, for any number of permits.
     fn first_asleep(&self, want: Want) -> Option<usize> {
         self.asleep.iter().map(|&id| self.place(id)).find(|&place| self.queue[place].want.is_like(want))
     }
 
-    /// Lets in whoever gets in without being polled.
+    /// Grants holds to waiters, or wakes them, after `cause`.
     fn settle(&mut self, cause: Cause, whom: For) {
         self.settle_after(cause, whom, 1);
     }
 
-    /// So many were given up.
+    /// Like `settle`, after `given_up` holds or permits were given up.
     fn settle_after(&mut self, cause: Cause, whom: For, given_up: usize) {
         let Some(&head) = self.queue.first() else { return };
         let keeps_nothing = self.rules.fairness == Fairness::Adaptive && head.is_idle();
         let mut fair = whom == For::Waiter || whom == For::NextWaiter && !keeps_nothing;
         if cause == Cause::WriterLeft && self.hands_over() {
-            // The readers' phase. One upgradable reader, the first; but before a writer that came earlier only once. By default
-            // none without readers.
+            // The readers' phase. It includes at most one upgradable reader, the first one, and lets it pass a writer
+            // that arrived earlier only once. Under the default policy it needs at least one plain reader.
             let alone = self.waiting(Read) == 0 && self.rules.fairness == Fairness::Adaptive;
             if let Some(at) = self.queue.iter().position(|waiter| waiter.want == Upgradable) {
                 if self.admits(Upgradable) && !alone {
@@ -366,11 +368,12 @@ impl Key {
                 self.grant(reader.id);
             }
         }
-        // The first grant of a fair release is the one exception to what the policy says.
+        // The first grant of a fair release is the only exception to the policy.
         let mut others_come = false;
         if let Permits(_) = head.want {
-            // Of permits all that were given up are for those who wait. By default none are for one that does not come.
-            let mut kept = if whom == For::Anybody { 0 } else { given_up };
+            // All released permits are reserved for waiters. Under the default policy none are reserved for a head
+            // that is not polled.
+            let mut kept = if whom == For::Anyone { 0 } else { given_up };
             while let Some(&first) = self.queue.first().filter(|first| self.admits(first.want)) {
                 let keeps_nothing =
                     self.rules.fairness == Fairness::Adaptive && whom == For::NextWaiter && first.is_idle();
@@ -381,7 +384,7 @@ impl Key {
                 }
                 self.wake(first.id);
                 others_come = self.hand_over();
-                // The others are woken for what those leave that have been woken already.
+                // The other waiters are woken for the permits that the woken waiters leave over.
                 while let Some(place) = self.first_asleep(head.want) {
                     let woken: usize =
                         self.queue.iter().filter(|waiter| waiter.woken).map(|waiter| waiter.want.weight()).sum();
@@ -409,7 +412,7 @@ impl Key {
         }
     }
 
-    /// Hands what is free to those who have come in vain too often, as if they asked for it now.
+    /// Hands free holds to the waiters that have failed too often, as if they tried now.
     fn hand_over(&mut self) -> bool {
         let before = self.holds;
         for next in self.handed.clone() {
@@ -417,14 +420,14 @@ impl Key {
             if self.admits(want) && self.pass(want) {
                 self.grant(next);
             } else if !matches!(want, Permits(_)) || self.holds.permits == self.rules.permits {
-                break; // of permits, those that are left may be enough for the next
+                break; // the remaining permits may be enough for the next waiter
             }
         }
         self.holds != before
     }
 
-    /// The head had been woken before this release, and has not come: it may never come, so the next is woken as well; not by
-    /// every release if others are on their way.
+    /// The head was woken before this release and has not run since. It may never run, so the next waiter is woken,
+    /// too; but not by every release if other waiters are already about to run.
     fn wake_next(&mut self, head: Id, left: Holds, others_come: bool) {
         let Some(head) = self.queue.iter().find(|waiter| waiter.id == head && waiter.woken) else { return };
         if others_come && (head.passed_woken == 0 || head.passed_woken % 4 != 0) {
@@ -436,9 +439,9 @@ impl Key {
         }
     }
 
-    /// Those who could get in now, one after another, in the order of the queue. An upgradable reader whose place is taken
-    /// does not stand in the way, unless order is all that counts. (For permits the head alone: the others are woken for what those
-    /// leave who have been woken, wherever these stand.)
+    /// The waiters that could acquire the key now, one after another, in queue order. Except under `Fifo`, an
+    /// upgradable reader whose place is taken does not block those behind it. (For permits, only the head: the others
+    /// are woken for the permits that woken waiters leave over, at any position.)
     pub fn due(&self) -> Vec<Waiter> {
         let mut holds = self.holds;
         let mut due = vec![];
@@ -461,36 +464,38 @@ impl Key {
         self.settle_after(Cause::of_leaving(held), whom, held.weight());
     }
 
-    /// A hold becomes a weaker one.
+    /// Replaces a hold by a weaker one.
     pub fn change(&mut self, from: Want, to: Want) {
         *self.holds.of(from) -= 1;
         *self.holds.of(to) += 1;
-        self.settle(Cause::of_leaving(from), For::Anybody);
+        self.settle(Cause::of_leaving(from), For::Anyone);
     }
 
-    /// Gives up a place in the queue. `None` if there was none, else whether what was wanted had been granted already.
+    /// Gives up a place in the queue. Returns `None` if the request had none, else whether its hold had been granted
+    /// already.
     pub fn leave_queue(&mut self, id: Id) -> Option<bool> {
         if take(&mut self.granted, |&granted| granted == id).is_some() {
             return Some(true);
         }
         let waiter = self.take_out(id)?;
-        // It may have been woken in the place of others, or those for permits may have queued because of it.
+        // It may have been woken instead of another waiter, or requests for permits may have queued because of it.
         let kept_out = matches!(waiter.want, Permits(_)) && waiter.passed_asleep > 0;
-        self.settle(if waiter.woken || kept_out { Cause::Released } else { Cause::Settled }, For::Anybody);
+        self.settle(if waiter.woken || kept_out { Cause::Released } else { Cause::Settled }, For::Anyone);
         Some(false)
     }
 
-    /// A request for a hold is dropped. What was reserved for it goes to the next, not to whoever comes first.
+    /// Drops a request for a hold. A hold that was reserved for it goes to the next waiter, not to the first
+    /// newcomer.
     pub fn cancel(&mut self, id: Id, want: Want) {
         if self.leave_queue(id) == Some(true) {
             self.release(want, For::NextWaiter);
         }
     }
 
-    /// What the upgradable reader has whose upgrade left the queue with this outcome; and for whom it gives that up, as any
-    /// request that had been granted.
+    /// Returns the hold that an upgradable reader has after its upgrade left the queue with this outcome, and the
+    /// request that the release of that hold is meant for, as for any granted request.
     pub fn held_after_upgrade(left: Option<bool>) -> (Want, For) {
-        if left == Some(true) { (Write, For::NextWaiter) } else { (Upgradable, For::Anybody) }
+        if left == Some(true) { (Write, For::NextWaiter) } else { (Upgradable, For::Anyone) }
     }
 
     pub fn waiting(&self, want: Want) -> usize {
@@ -504,7 +509,7 @@ impl Key {
     }
 }
 
-/// Takes the first such element out.
+/// Removes and returns the first matching element.
 pub fn take<T>(from: &mut Vec<T>, is_it: impl FnMut(&T) -> bool) -> Option<T> {
     from.iter().position(is_it).map(|at| from.remove(at))
 }

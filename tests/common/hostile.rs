@@ -1,39 +1,39 @@
-//! Keys and values that count themselves, and whose code panics, or does something else, on demand.
+//! Keys and values that count themselves, and whose code panics or calls a hook on demand.
 
 use std::cell::{Cell, RefCell};
 use std::hash::{Hash, Hasher};
 use std::panic::resume_unwind;
 use std::rc::Rc;
 
-/// It is told the place.
+/// Called with the name of the place.
 pub type Hook = Rc<dyn Fn(&'static str)>;
 
 thread_local! {
-    /// Which operation panics, and how many of them before it do not.
+    /// The operation that panics, and the number of its calls before that which do not.
     static PANIC_IN: Cell<(&'static str, usize)> = const { Cell::new(("", 0)) };
-    /// How many keys exist.
+    /// The number of keys that exist.
     pub static LIVE: Cell<usize> = const { Cell::new(0) };
-    /// How many values exist.
+    /// The number of values that exist.
     pub static LIVE_VALUES: Cell<usize> = const { Cell::new(0) };
     static HOOK: RefCell<Option<Hook>> = const { RefCell::new(None) };
 }
 
-/// The next operation at this place panics.
+/// Makes the next operation at this place panic.
 pub fn panic_in(place: &'static str) {
     panic_after(place, 0);
 }
 
-/// The one after so many does.
+/// Makes the operation at this place panic after `left` calls that do not.
 pub fn panic_after(place: &'static str, left: usize) {
     PANIC_IN.set((place, left));
 }
 
-/// No operation panics any more. Whether one was still to do so.
+/// Cancels the pending panic. Returns whether there was one.
 pub fn disarm() -> bool {
     !PANIC_IN.take().0.is_empty()
 }
 
-/// What is called at each place, from now on; not inside itself.
+/// Sets the hook that is called at each place. The hook is not called recursively.
 pub fn hook(f: Option<Hook>) {
     HOOK.set(f);
 }
@@ -47,12 +47,12 @@ pub fn maybe_panic(place: &'static str) {
     if panics == place {
         PANIC_IN.set(if left == 0 { ("", 0) } else { (place, left - 1) });
         if left == 0 {
-            resume_unwind(Box::new(place)); // without the words of the panic hook
+            resume_unwind(Box::new(place)); // without the panic hook's message
         }
     }
 }
 
-/// A key that owns something, counts itself, and panics on demand. All hostile keys collide.
+/// A key that owns something, counts itself, and panics on demand. All hostile keys have the same hash.
 #[derive(Debug)]
 pub struct Hostile(pub u32);
 
@@ -98,7 +98,7 @@ impl Hash for Hostile {
     }
 }
 
-/// A value that does the same.
+/// A value with the same abilities.
 #[derive(Debug)]
 pub struct Value(pub u32);
 

@@ -1,5 +1,5 @@
-//! What several tests share: wakers that can be watched, polling by hand, and the contract of one key.
-#![allow(dead_code, unreachable_pub)] // each test uses its part
+//! Helpers shared by several tests: observable wakers, polling by hand, and the contract of one key.
+#![allow(dead_code, unreachable_pub)] // each test uses a part of it
 
 pub mod contract;
 pub mod hostile;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::task::{Context, Poll, Wake, Waker};
 
-/// Counts how often it was woken.
+/// Counts its wake-ups.
 #[derive(Default)]
 pub struct Bell {
     rung: AtomicUsize,
@@ -28,7 +28,7 @@ impl Bell {
         (bell.clone(), Waker::from(bell))
     }
 
-    /// How often it was woken since the last call.
+    /// Returns the number of wake-ups since the last call.
     pub fn take(&self) -> usize {
         self.rung.swap(0, SeqCst)
     }
@@ -57,14 +57,14 @@ pub fn pending<F: Future + Unpin>(future: &mut F) {
     assert!(poll(future).is_pending(), "the future should wait");
 }
 
-/// Gives other threads their turn until `done` says so: for tests that need another thread to get somewhere.
+/// Yields to other threads until `done` returns true: for tests that need another thread to make progress.
 pub fn until(mut done: impl FnMut() -> bool) {
     while !done() {
         std::thread::yield_now();
     }
 }
 
-/// Bytes, one after another; zeros when there are no more.
+/// A sequence of bytes, followed by endless zeros.
 pub struct Bytes<'a>(pub &'a [u8]);
 
 impl Bytes<'_> {
@@ -83,7 +83,7 @@ impl Bytes<'_> {
     }
 }
 
-/// A small generator, so that every run does the same. The seed is not zero.
+/// A small deterministic generator. The seed must not be zero.
 pub struct Random(pub u64);
 
 impl Random {

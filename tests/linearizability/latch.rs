@@ -1,4 +1,4 @@
-//! Latches and stripes: histories of readers and writers without keys, by the same specification.
+//! Latches and stripes: histories of readers and writers without keys, checked against the same specification.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -128,7 +128,7 @@ fn walks(lock: impl Fn(Fairness) -> (Lock, Fairness)) {
                         step(lock, &mut log, &mut random, &mut pending, &mut held);
                         random.pause();
                     }
-                    // What is left is given up in the record, too.
+                    // The guards and requests that remain are released and cancelled in the record, too.
                     for (id, (request, want, is_polled)) in pending {
                         if is_polled {
                             log.call(0, || drop(request), |()| Op::Cancel { id, want });

@@ -1,15 +1,16 @@
-//! Linearizability: whatever threads and tasks do to a key at the same time, there is an order in which the calls could have
-//! been made one by one, with the same outcomes, and in which no call comes before one that returned before it was invoked.
+//! Linearizability: whatever threads and tasks do to a key at the same time, there is an order in which the calls
+//! could have been made one by one, with the same outcomes, and in which no call precedes one that returned before it
+//! was invoked.
 //!
-//! Short histories of calls on few keys are recorded, with a logical clock, and checked against the sequential specification
-//! of a key ([`spec`]), by the Wing-Gong search as Lowe improved it. The checker is that of `todc-utils`; what it must accept
-//! and what it must reject is tested here as well.
+//! Short histories of calls on few keys are recorded with a logical clock and checked against the sequential
+//! specification of a key ([`spec`]) by the Wing-Gong search with Lowe's improvements. The checker is that of
+//! `todc-utils`; the histories that it must accept and those that it must reject are tested here, too.
 //!
 //! ```text
 //! KEYLATCH_HISTORIES=100000 cargo test --release --test linearizability -- --nocapture
 //! ```
 //!
-//! `checks/tests/shuttle` checks histories of the same kind under schedules of its own.
+//! `checks/tests/shuttle` checks the same kind of histories under schedules that it controls.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -39,7 +40,7 @@ const POLICIES: [Fairness; 6] = [
     Fairness::Barging,
 ];
 
-/// How many histories each test records, if nothing else is said.
+/// The number of histories that each test records, unless `KEYLATCH_HISTORIES` is set.
 const HISTORIES: u64 = if cfg!(debug_assertions) { 500 } else { 5000 };
 
 fn histories() -> u64 {
@@ -61,7 +62,7 @@ impl Random {
         (self.0 >> 16) % n
     }
 
-    /// Lets others come in between, or not.
+    /// Sometimes lets other threads run in between.
     fn pause(&mut self) {
         match self.below(64) {
             0 => std::thread::yield_now(),
@@ -70,7 +71,8 @@ impl Random {
     }
 }
 
-/// Where threads start at the same time: histories are short, and a thread that sleeps would come when it is over.
+/// Lets threads start at the same time: histories are short, and a thread that is still asleep would miss its
+/// history.
 struct Start(AtomicUsize);
 
 impl Start {
@@ -90,17 +92,17 @@ impl Start {
 
 // ---- recorded histories ---------------------------------------------------------------------------------------------
 
-/// How many pairs of calls by different callers overlapped.
+/// The number of pairs of overlapping calls by different callers.
 fn overlaps(records: &[Record]) -> usize {
     let overlap =
         |a: &Record, b: &Record| a.by < b.by && a.key == b.key && a.invoked < b.returned && b.invoked < a.returned;
     records.iter().map(|a| records.iter().filter(|b| overlap(a, b)).count()).sum()
 }
 
-/// One test at a time records histories: calls overlap only where threads run at the same time.
+/// Only one test at a time records histories: calls overlap only if threads really run in parallel.
 static CORES: Mutex<()> = Mutex::new(());
 
-/// Threads walk about: see [`Walk`].
+/// Lets threads take random walks: see [`Walk`].
 fn walks(kind: Kind, keys: u64) {
     const STEPS: usize = 24;
     let _cores = CORES.lock();
@@ -156,7 +158,7 @@ fn walks_on_a_semaphore_are_linearizable() {
     walks(Kind::Semaphore(3), 1);
 }
 
-/// One who calls and waits, in whatever form, and holds at most one key at a time.
+/// A caller that blocks or awaits, in any form, and holds at most one key at a time.
 struct Caller {
     table: Table,
     keys: u64,
@@ -164,12 +166,12 @@ struct Caller {
     random: Random,
 }
 
-/// The operations of a call that waits.
+/// The operations of a call that may wait.
 fn waited(id: Id, want: Want, thread: bool, got: bool) -> [Op; 2] {
     [Op::Queue { id, want, thread }, if got { Op::Enter { id, want } } else { Op::GiveUp { id, want } }]
 }
 
-/// Not ready the first few times.
+/// A future that is pending for this many polls.
 async fn after(polls: u64) {
     for _ in 0..polls {
         futures_lite::future::yield_now().await;
@@ -200,7 +202,7 @@ macro_rules! acquire {
 }
 
 impl Caller {
-    /// One call, what is done under the hold, and the release.
+    /// Makes one call, works under the hold, and releases it.
     fn step(&mut self) {
         let key = self.random.below(self.keys);
         match self.table.clone() {
@@ -244,7 +246,7 @@ impl Caller {
     }
 
     fn permit(&mut self, table: &Semaphore, key: u64) {
-        // Mostly one.
+        // Usually one permit.
         let n = 1 + (self.random.below(2) * self.random.below(table.permits() as u64)) as usize;
         let want = Want::Permits(n as u32);
         let permit =
@@ -311,14 +313,14 @@ impl Caller {
     }
 }
 
-/// Threads call and wait.
+/// Lets threads make calls that wait.
 fn calls(kind: Kind) {
     const THREADS: usize = 3;
     const STEPS: usize = 4;
     let _cores = CORES.lock();
     let (mut overlapping, mut operations) = (0, 0);
     for seed in 0..100 * histories() {
-        // And on, on a machine so busy that nothing has happened at the same time.
+        // Records more histories on a machine so busy that no calls have overlapped yet.
         if seed >= histories() && overlapping > 0 {
             break;
         }
@@ -342,7 +344,7 @@ fn calls(kind: Kind) {
             let callers: Vec<_> = (0..THREADS).map(call).collect();
             callers.into_iter().flat_map(|caller| caller.join().unwrap()).collect()
         });
-        assert_eq!(table.len(), 0, "an entry was left");
+        assert_eq!(table.len(), 0, "an entry remained");
         overlapping += overlaps(&records);
         operations += records.len();
         spec::check(rules, records);
@@ -358,7 +360,7 @@ fn calls_that_wait_are_linearizable() {
     }
 }
 
-/// Tasks of one executor and a thread, on the same keys.
+/// Tasks of one executor, and a thread, on the same keys.
 #[test]
 fn tasks_and_threads_are_linearizable() {
     let _cores = CORES.lock();
@@ -376,7 +378,7 @@ fn tasks_and_threads_are_linearizable() {
                     let key = random.below(2);
                     let (id, want) = (log.id(), Want::Write);
                     let mut future = locks.lock(&key);
-                    // As often as the executor likes, and then no more.
+                    // Polls as often as the executor likes, up to a limit.
                     let mut patience = random.below(5);
                     let guard = std::future::poll_fn(|cx| {
                         polls.fetch_add(1, Relaxed);
@@ -420,20 +422,20 @@ fn tasks_and_threads_are_linearizable() {
             records.extend(thread.join().unwrap());
             records
         });
-        assert_eq!(table.len(), 0, "an entry was left");
+        assert_eq!(table.len(), 0, "an entry remained");
         spec::check(rules, records);
     }
     println!("{} histories, {} polls by tasks", histories() / 2, polls.load(Relaxed));
 }
 
-/// Threads change a map. What they see is what one after another would.
+/// Lets threads change a map. The values they see must be those of some sequential order.
 fn maps(most: Option<usize>) {
     const THREADS: usize = 3;
     const STEPS: usize = 6;
     let _cores = CORES.lock();
     let (mut calls, mut overlapping) = (0, 0);
     for seed in 0..100 * histories() {
-        // And on, on a machine so busy that nothing has happened at the same time.
+        // Records more histories on a machine so busy that no calls have overlapped yet.
         if seed >= histories() && overlapping > 0 {
             break;
         }
@@ -479,7 +481,7 @@ fn calls_on_a_map_with_room_for_one_value_are_linearizable() {
 
 // ---- what the checker must accept and reject ------------------------------------------------------------------------
 
-/// Histories on one key, written down by hand: (invoked, returned, operation).
+/// Whether the checker accepts a handwritten history on one key: (invoked, returned, operation).
 fn accepts(rules: Rules, history: &[(u64, u64, Op)]) -> bool {
     let record = |(by, &(invoked, returned, op))| Record { key: 0, invoked, returned, by, op };
     is_linearizable(rules, &history.iter().enumerate().map(record).collect::<Vec<_>>())
@@ -529,15 +531,15 @@ fn two_holders_at_once_are_rejected() {
 }
 
 #[test]
-fn a_try_that_fails_for_no_reason_is_rejected() {
+fn a_failed_try_on_a_free_key_is_rejected() {
     let rules = under(Fairness::Barging);
-    // Held at some instant of the try, if only by somebody who has not returned yet.
+    // The key was held at some instant of the attempt, if only by a call that has not returned yet.
     assert!(accepts(rules, &[(1, 4, tried(Write, true)), (2, 3, tried(Write, false))]));
     assert!(accepts(rules, &[(1, 2, tried(Write, true)), (3, 6, released(Write)), (4, 5, tried(Write, false))]));
     assert!(!accepts(rules, &[(1, 2, tried(Write, true)), (3, 4, released(Write)), (5, 6, tried(Write, false))]));
     assert!(!accepts(rules, &[(1, 2, tried(Write, false)), (3, 4, tried(Write, true))]));
     assert!(!accepts(rules, &[(1, 2, tried(Read, true)), (3, 4, tried(Read, false))]));
-    // Two tries that overlap cannot both fail.
+    // Two overlapping attempts cannot both fail.
     assert!(!accepts(rules, &[(1, 4, tried(Write, false)), (2, 3, tried(Write, false))]));
 }
 
@@ -549,7 +551,7 @@ fn a_release_that_is_not_seen_is_rejected() {
     assert!(accepts(rules, &history((4, 5, Op::IsLocked(false)))));
     assert!(!accepts(rules, &history((7, 8, Op::IsLocked(true)))));
     assert!(!accepts(rules, &history((7, 8, saw([0, 0, 1, 0], [0; 5])))));
-    // Seen once, it stays seen.
+    // A release that was seen stays seen.
     let twice = |first, second| {
         let looks = [(4, 5, Op::IsLocked(first)), (6, 7, Op::IsLocked(second))];
         [(1, 2, tried(Write, true)), (3, 8, released(Write)), looks[0], looks[1]]
@@ -559,7 +561,7 @@ fn a_release_that_is_not_seen_is_rejected() {
 }
 
 #[test]
-fn a_waiter_that_is_let_in_out_of_turn_is_rejected() {
+fn a_waiter_admitted_out_of_turn_is_rejected() {
     let history = |first: Id, second: Id| {
         [
             (1, 2, tried(Write, true)),
@@ -573,7 +575,7 @@ fn a_waiter_that_is_let_in_out_of_turn_is_rejected() {
     assert!(accepts(under(Fairness::Fifo), &history(1, 2)));
     assert!(!accepts(under(Fairness::Fifo), &history(2, 1)));
     assert!(accepts(under(Fairness::Barging), &history(2, 1)));
-    // Who came first is open while both come.
+    // The order of arrival is open if both arrive at the same time.
     let mut at_once = history(2, 1);
     at_once[1].1 = 6;
     at_once[2].0 = 4;
@@ -582,7 +584,7 @@ fn a_waiter_that_is_let_in_out_of_turn_is_rejected() {
 }
 
 #[test]
-fn one_bypass_more_than_the_bound_is_rejected() {
+fn a_bypass_beyond_the_bound_is_rejected() {
     let history = |passes: u64| {
         let mut history = vec![(1, 2, tried(Write, true)), (3, 4, polled(1, Write, false))];
         for pass in 0..passes {
@@ -595,7 +597,7 @@ fn one_bypass_more_than_the_bound_is_rejected() {
         let rules = under(Fairness::Bounded(bound));
         assert!(accepts(rules, &history(bound.into())));
         assert!(!accepts(rules, &history(u64::from(bound) + 1)));
-        // And nobody is refused within it.
+        // No request is refused within the bound.
         let refused =
             |passes| [history(passes), vec![(100, 101, released(Write)), (102, 103, tried(Write, false))]].concat();
         assert!(accepts(rules, &refused(bound.into())));
@@ -627,7 +629,7 @@ fn a_writer_between_a_reader_and_its_upgrade_is_rejected() {
     let with = |more: &[(u64, u64, Op)]| [&upgrade, more].concat();
     assert!(accepts(rules, &with(&[(4, 5, tried(Read, true)), (6, 7, released(Read))])));
     assert!(!accepts(rules, &with(&[(4, 5, tried(Write, true)), (6, 7, released(Write))])));
-    // Nor beside a reader who is still there.
+    // Nor is a writer allowed beside a reader that still holds.
     assert!(!accepts(rules, &with(&[(4, 5, tried(Read, true)), (11, 12, released(Read))])));
 }
 
@@ -644,7 +646,7 @@ fn a_downgrade_that_lets_a_writer_in_is_rejected() {
 }
 
 #[test]
-fn a_readers_phase_that_leaves_somebody_out_is_rejected() {
+fn a_readers_phase_that_omits_a_reader_is_rejected() {
     let history = |reader_in| {
         [
             (1, 2, tried(Write, true)),
@@ -674,7 +676,7 @@ fn one_permit_too_many_is_rejected() {
 }
 
 #[test]
-fn a_cancel_that_keeps_what_was_handed_over_is_rejected() {
+fn a_cancellation_that_keeps_a_handed_over_hold_is_rejected() {
     let rules = under(Fairness::Fifo);
     let history = |locked| {
         [
@@ -687,7 +689,7 @@ fn a_cancel_that_keeps_what_was_handed_over_is_rejected() {
     };
     assert!(accepts(rules, &history(false)));
     assert!(!accepts(rules, &history(true)));
-    // Before the cancel it is the waiter's.
+    // Before the cancellation the hold belongs to the waiter.
     let mut before = history(true);
     before.swap(3, 4);
     (before[3].0, before[3].1, before[4].0, before[4].1) = (7, 8, 9, 10);
@@ -695,7 +697,7 @@ fn a_cancel_that_keeps_what_was_handed_over_is_rejected() {
 }
 
 #[test]
-fn a_call_that_gives_up_although_the_key_was_free_is_rejected() {
+fn a_call_that_gives_up_on_a_free_key_is_rejected() {
     let rules = under(Fairness::default());
     let gives_up = |at: (u64, u64)| waited(1, Write, true, false).map(|op| (at.0, at.1, op));
     let held = [(2, 3, tried(Write, true)), (6, 7, released(Write))];
@@ -705,8 +707,9 @@ fn a_call_that_gives_up_although_the_key_was_free_is_rejected() {
     assert!(!accepts(rules, &[held.as_slice(), &gives_up((0, 1))].concat()));
 }
 
-/// A history that was seen. Upgradable reader 2003 gets in past a writer that has been woken, and another sleeps behind that: it is not
-/// counted as passed, because the one before it is a thread, and comes.
+/// A history seen in a real run. Upgradable reader 2003 passes a writer that has been woken, with another writer
+/// asleep behind that one. The sleeping writer does not count as passed, because the one before it is a thread, which
+/// always runs again.
 #[test]
 fn a_writer_behind_a_thread_that_has_been_woken_is_not_passed_yet() {
     let history = |thread: bool| -> Vec<_> {
@@ -772,7 +775,7 @@ fn a_request_that_is_counted_twice_or_not_at_all_is_rejected() {
     }
 }
 
-/// Histories on a map, written down by hand: (invoked, returned, what each step saw and did).
+/// Whether the checker accepts a handwritten history on a map: (invoked, returned, what each step saw and did).
 fn map_accepts(bounded: bool, history: &[(u64, u64, &[map::Step])]) -> bool {
     let record = |(by, &(invoked, returned, steps)): (usize, &(u64, u64, &[map::Step]))| map::Record {
         invoked,
@@ -784,7 +787,7 @@ fn map_accepts(bounded: bool, history: &[(u64, u64, &[map::Step])]) -> bool {
 }
 
 #[test]
-fn a_value_from_nowhere_and_a_lost_change_are_rejected() {
+fn a_value_that_was_never_stored_and_a_lost_change_are_rejected() {
     use map::{Did, Saw};
     let get = |value| [(0, Saw::Value(value), Did::Nothing)];
     let insert = [(0, Saw::Value(None), Did::Store(1, None))];
@@ -792,10 +795,10 @@ fn a_value_from_nowhere_and_a_lost_change_are_rejected() {
         assert!(map_accepts(bounded, &[(1, 2, &insert), (3, 4, &get(Some(1)))]));
         assert!(!map_accepts(bounded, &[(1, 2, &insert), (3, 4, &get(Some(2)))]));
         assert!(!map_accepts(bounded, &[(3, 4, &insert), (1, 2, &get(Some(1)))]));
-        // Gone without a removal; and come back.
+        // A value disappears without a removal, and reappears.
         assert_eq!(map_accepts(bounded, &[(1, 2, &insert), (3, 4, &get(None))]), bounded);
         assert!(!map_accepts(bounded, &[(1, 2, &insert), (3, 4, &get(None)), (5, 6, &get(Some(1)))]));
-        // Two that both found nothing.
+        // Two insertions that both found no value.
         assert_eq!(map_accepts(bounded, &[(1, 4, &insert), (2, 3, &insert)]), bounded);
     }
 }
@@ -811,10 +814,10 @@ fn a_version_that_does_not_grow_is_rejected() {
         assert!(map_accepts(bounded, &[(1, 2, &store(1)), (3, 4, &look(1)), (5, 6, &remove), (7, 8, &store(2))]));
         assert!(!map_accepts(bounded, &[(1, 2, &store(1)), (3, 4, &look(2))]));
         assert!(!map_accepts(bounded, &[(1, 2, &store(1)), (5, 6, &remove), (7, 8, &store(1))]));
-        // Two changes on condition of one version.
+        // Two updates conditional on the same version.
         assert!(map_accepts(bounded, &[(1, 2, &store(1)), (3, 6, &update(1, 2)), (4, 5, &update(2, 3))]));
         assert!(!map_accepts(bounded, &[(1, 2, &store(1)), (3, 6, &update(1, 2)), (4, 5, &update(1, 3))]));
-        // A conflict with nothing.
+        // A conflict without a conflicting version.
         let conflict = |found| [(0, Saw::IsNot(1, found), Did::Nothing)];
         assert!(!map_accepts(bounded, &[(1, 2, &store(1)), (3, 4, &conflict(Some(1)))]));
         assert!(map_accepts(bounded, &[(1, 2, &store(1)), (3, 4, &store(2)), (5, 6, &conflict(Some(2)))]));
@@ -823,7 +826,7 @@ fn a_version_that_does_not_grow_is_rejected() {
 }
 
 #[test]
-fn half_of_a_batch_is_rejected() {
+fn a_half_applied_batch_is_rejected() {
     use map::{Did, Saw};
     let batch = [0, 1].map(|key| (key, Saw::Nothing, Did::Store(1, None)));
     let look = |values: [Option<u64>; 2]| [0, 1].map(|key| (key, Saw::Value(values[key as usize]), Did::Nothing));

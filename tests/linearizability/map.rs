@@ -1,11 +1,12 @@
 //! Histories of calls on a map, and the specification that they are checked against.
 //!
-//! Each call is a few steps on one key or on both, that take effect at one instant: what it saw, and what it changed. A version that
-//! nobody was told is learned when it is seen: until then all that is known is that it is later than those before.
+//! Each call is a few steps on one key or on both that take effect at one instant: what it saw, and what it changed.
+//! If no call returned the version of a change, the checker learns it when a later call sees it; until then it only
+//! knows that the version is later than those before.
 //!
-//! Where the number of values is bounded a value may be evicted at any time. So whoever sees none where one could be has seen that;
-//! but then it is gone for good.
-#![allow(dead_code, unreachable_pub)] // a part of several test programs
+//! If the number of values is bounded, a value may be evicted at any time. So a call may see no value where there
+//! could be one; but from then on the value is gone.
+#![allow(dead_code, unreachable_pub)] // shared by several test programs
 
 use std::fmt::Write as _;
 use std::future::{Future, poll_fn};
@@ -24,32 +25,32 @@ pub const KEYS: u64 = 2;
 
 pub type Map = LockMap<u64, u64, Hasher>;
 
-/// With all entries in one allocation: several keys are locked in the order of their entries in memory, and a schedule that is to be
-/// replayed must not depend on an allocator.
+/// Creates the map with all entries in one allocation: several keys are locked in the order of their entries in
+/// memory, and a schedule that is to be replayed must not depend on an allocator.
 pub fn map(fairness: Fairness, most: Option<usize>) -> Arc<Map> {
     let builder = LockMap::builder().shards(1).capacity(KEYS as usize).pool_capacity(KEYS as usize);
     let builder = builder.fairness(fairness).hasher(Hasher::default());
     Arc::new(if let Some(most) = most { builder.max_values(most).build() } else { builder.build() })
 }
 
-/// What a call saw of a key before it changed it.
+/// What a call saw of a key before it changed the value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Saw {
     Nothing,
     Whether(bool),
     Value(Option<u64>),
-    /// With its version.
+    /// The value with its version.
     All(Option<(u64, u64)>),
-    /// A value of this version.
+    /// A value with this version.
     Is(u64),
-    /// None of this version, but that.
+    /// Not a value with the first version, but one with the second, or none.
     IsNot(u64, Option<u64>),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Did {
     Nothing,
-    /// With the version, if that was told.
+    /// The value, with its version if the call returned it.
     Store(u64, Option<u64>),
     Remove,
 }
@@ -58,17 +59,17 @@ pub type Step = (u64, Saw, Did);
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Op {
-    /// The first in every history.
+    /// The first operation of every history.
     Make { bounded: bool },
     /// At most one step for each key.
     Steps(Vec<Step>),
 }
 
-/// What is known of a key.
+/// The known state of a key.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 struct Key {
     value: Option<u64>,
-    /// If nobody has seen it, it is later than this.
+    /// The version if it is known, else a lower bound.
     version: u64,
     known: bool,
 }
@@ -146,7 +147,7 @@ impl Specification for State {
     }
 }
 
-/// A call, and when it was made.
+/// A call, with the times of its invocation and return.
 #[derive(Clone, Debug)]
 pub struct Record {
     pub invoked: u64,
@@ -155,7 +156,7 @@ pub struct Record {
     pub op: Op,
 }
 
-/// Whether there is an order of the calls that explains their outcomes.
+/// Whether some order of the calls explains their outcomes.
 pub fn is_linearizable(bounded: bool, records: &[Record]) -> bool {
     let events = records.iter().zip(1..).flat_map(|(record, process)| {
         let op = || record.op.clone();
@@ -169,7 +170,7 @@ pub fn is_linearizable(bounded: bool, records: &[Record]) -> bool {
     WGLChecker::<State>::is_linearizable(History::from_actions(actions.collect()))
 }
 
-/// Panics, and shows the history, if there is none.
+/// Panics and shows the history if no order of the calls explains it.
 pub fn check(bounded: bool, mut records: Vec<Record>) {
     if !is_linearizable(bounded, &records) {
         records.sort_by_key(|record| record.invoked);
@@ -177,11 +178,11 @@ pub fn check(bounded: bool, mut records: Vec<Record>) {
         for Record { invoked, returned, by, op } in &records {
             writeln!(shown, "{invoked:>5} ..{returned:>5}  caller {by}  {op:?}").unwrap();
         }
-        panic!("no order of these explains their outcomes (bounded: {bounded}):\n{shown}");
+        panic!("no order of these calls explains their outcomes (bounded: {bounded}):\n{shown}");
     }
 }
 
-/// One who calls, and records it.
+/// A caller that records its calls.
 pub struct Caller {
     map: Arc<Map>,
     clock: Arc<AtomicU64>,
@@ -190,12 +191,13 @@ pub struct Caller {
     /// The versions seen last.
     seen: [Option<Version>; KEYS as usize],
     last_seen: u64,
-    /// Whether it calls what blocks, now and then.
+    /// Whether it sometimes makes blocking calls.
     blocks: bool,
     pub records: Vec<Record>,
 }
 
-/// Polls a future again whenever it is woken; but so many times at the most, and then it is dropped. 0: as often as it takes.
+/// Polls a future again whenever it is woken, at most `polls` times; then drops it. With `polls == 0` there is no
+/// limit.
 async fn patient<F: Future>(polls: u64, future: F) -> Option<F::Output> {
     let (mut future, mut left) = (Box::pin(future), polls);
     poll_fn(move |cx| match future.as_mut().poll(cx) {
@@ -209,7 +211,7 @@ async fn patient<F: Future>(polls: u64, future: F) -> Option<F::Output> {
     .await
 }
 
-/// The call in its async form, or in its blocking one.
+/// Makes the call in its async or in its blocking form.
 macro_rules! either {
     ($caller:ident, $random:ident, $map:ident, $call:ident, $blocking:ident ($($argument:expr),*)) => {
         if $caller.blocks && $random(2) == 0 {
@@ -220,7 +222,7 @@ macro_rules! either {
     };
 }
 
-fn told(version: Option<Version>) -> Option<u64> {
+fn number_of(version: Option<Version>) -> Option<u64> {
     version.map(Version::get)
 }
 
@@ -239,7 +241,7 @@ impl Caller {
         self.seen[key as usize] = version.or(self.seen[key as usize]);
     }
 
-    /// Makes one call, but for `get` and `insert` without which there is little to see.
+    /// Makes one random call. `get` and `insert` are frequent, because without them there is little to see.
     pub async fn step(&mut self, random: &mut impl FnMut(u64) -> u64) {
         let map = Arc::clone(&self.map);
         let key = random(KEYS);
@@ -274,7 +276,7 @@ impl Caller {
                     self.saw(key, found);
                     vec![match result {
                         Ok(new) => (key, Saw::Is(version.get()), Did::Store(n, Some(new.get()))),
-                        Err(_) => (key, Saw::IsNot(version.get(), told(found)), Did::Nothing),
+                        Err(_) => (key, Saw::IsNot(version.get(), number_of(found)), Did::Nothing),
                     }]
                 })
             }
@@ -284,7 +286,7 @@ impl Caller {
                     Ok(old) => vec![(key, Saw::All(Some((old, version.get()))), Did::Remove)],
                     Err(conflict) => {
                         self.saw(key, conflict.found());
-                        vec![(key, Saw::IsNot(version.get(), told(conflict.found())), Did::Nothing)]
+                        vec![(key, Saw::IsNot(version.get(), number_of(conflict.found())), Did::Nothing)]
                     }
                 })
             }
@@ -325,13 +327,13 @@ impl Caller {
         }])
     }
 
-    /// One key or both.
+    /// Looks at one key or at both.
     async fn look(&mut self, map: &Map, key: u64, random: &mut impl FnMut(u64) -> u64) -> Option<Vec<Step>> {
         if random(2) == 0 {
             return Some(vec![match map.try_read(&key) {
                 Some(guard) => {
                     self.saw(key, guard.version());
-                    (key, Saw::All(guard.value().copied().zip(told(guard.version()))), Did::Nothing)
+                    (key, Saw::All(guard.value().copied().zip(number_of(guard.version()))), Did::Nothing)
                 }
                 None => (key, Saw::Nothing, Did::Nothing),
             }]);
@@ -340,12 +342,12 @@ impl Caller {
         let mut steps = vec![];
         for guard in &guards {
             self.saw(*guard.key(), guard.version());
-            steps.push((*guard.key(), Saw::All(guard.value().copied().zip(told(guard.version()))), Did::Nothing));
+            steps.push((*guard.key(), Saw::All(guard.value().copied().zip(number_of(guard.version()))), Did::Nothing));
         }
         Some(steps)
     }
 
-    /// All values, one after another: each is a call of its own.
+    /// Visits all values, one after another: each visit is a call of its own.
     fn visit(&mut self, map: &Map, invoked: u64, random: &mut impl FnMut(u64) -> u64) -> Option<Vec<Step>> {
         let mut steps = vec![];
         if random(2) == 0 {
@@ -368,7 +370,7 @@ impl Caller {
         None
     }
 
-    /// By a writer, or by an upgradable reader who becomes one.
+    /// Changes a value under a writer, or under an upgradable reader that is upgraded.
     async fn write(&mut self, map: &Map, key: u64, n: u64, random: &mut impl FnMut(u64) -> u64) -> Option<Vec<Step>> {
         let mut guard = if random(2) == 0 {
             patient(random(6), map.write(&key)).await?
@@ -376,27 +378,31 @@ impl Caller {
             let guard = patient(random(6), map.upgradable_read(&key)).await?;
             let before = (guard.value().copied(), guard.version());
             let guard = patient(random(6), guard.upgrade()).await?;
-            assert_eq!((guard.value().copied(), guard.version()), before, "a change between a reader and its upgrade");
+            assert_eq!(
+                (guard.value().copied(), guard.version()),
+                before,
+                "the value changed between a reader and its upgrade"
+            );
             guard
         };
-        let before = guard.value().copied().zip(told(guard.version()));
+        let before = guard.value().copied().zip(number_of(guard.version()));
         let did = match (random(4), guard.value_mut()) {
             (0, Some(_)) => {
                 assert_eq!(guard.remove(), before.map(|(value, _)| value));
                 Did::Remove
             }
-            // The version that this makes is seen by nobody.
+            // No call returns the version of this change.
             (1, Some(_)) => {
                 guard.insert(n);
-                Did::Store(n, told(guard.version()))
+                Did::Store(n, number_of(guard.version()))
             }
             (_, Some(value)) => {
                 *value = n;
-                Did::Store(n, told(guard.version()))
+                Did::Store(n, number_of(guard.version()))
             }
             (_, None) => {
                 *guard.get_or_insert_with(|| 0) = n;
-                Did::Store(n, told(guard.version()))
+                Did::Store(n, number_of(guard.version()))
             }
         };
         self.saw(key, guard.version());
@@ -405,7 +411,7 @@ impl Caller {
 
     async fn batch(&mut self, map: &Map, n: u64, random: &mut impl FnMut(u64) -> u64) -> Option<Vec<Step>> {
         let (first, mut batch) = (random(KEYS), map.batch());
-        // What each step sees and does if all conditions hold, and the version on which it insists.
+        // What each step sees and does if all conditions hold, and the version that it requires.
         let mut steps = vec![];
         for key in [first, 1 - first] {
             let step = match (random(6), self.seen[key as usize]) {
@@ -445,23 +451,23 @@ impl Caller {
             Ok(versions) => {
                 for ((key, _, did), version) in steps.iter_mut().zip(versions) {
                     if let Did::Store(_, store) = did {
-                        *store = told(version);
+                        *store = number_of(version);
                         assert!(store.is_some());
                     }
                     self.saw(*key, version);
                 }
             }
             Err(conflict) => {
-                // Those before it held, and changed nothing.
+                // The conditions of the steps before it held; nothing was changed.
                 steps.truncate(conflict.step() + 1);
                 steps.iter_mut().for_each(|(_, _, did)| *did = Did::Nothing);
                 let (key, saw, _) = steps.last_mut().unwrap();
                 assert_eq!(conflict.key(), key);
                 self.saw(*key, conflict.found());
-                *saw = match (*saw, told(conflict.found())) {
+                *saw = match (*saw, number_of(conflict.found())) {
                     (Saw::Is(version), found) => Saw::IsNot(version, found),
                     (Saw::Value(None), Some(found)) => Saw::Is(found),
-                    saw => panic!("a conflict with what holds: {saw:?}"),
+                    saw => panic!("a conflict although the condition holds: {saw:?}"),
                 };
             }
         }
@@ -469,9 +475,9 @@ impl Caller {
     }
 }
 
-/// When all callers are through: nothing is left but values, and not too many.
+/// Checks, after all callers have finished, that only values are left and no more than the bound allows.
 pub fn finish(map: &Map, most: Option<usize>) {
-    assert_eq!(map.len(), map.entries(), "an entry was left");
+    assert_eq!(map.len(), map.entries(), "an entry without a value remained");
     assert!(most.is_none_or(|most| map.len() <= most), "the bound was not restored");
     for key in 0..KEYS {
         assert_eq!(map.status(&key).map_or(0, |status| status.holders() + status.waiters()), 0);

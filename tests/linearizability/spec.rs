@@ -1,15 +1,16 @@
-//! A history of calls that did not come one at a time, to be checked against what the [contract](crate::common::contract)
-//! says of calls that do: the sequential specification. That is exact, so a try that fails while nothing is in its way is an
-//! error, and so is a status that counts somebody twice, or one newcomer too many before a waiter.
+//! The sequential specification, against which histories of concurrent calls are checked: the
+//! [contract](crate::common::contract) of calls that are made one at a time. It is exact, so these are errors, too:
+//! an attempt that fails although nothing is in its way, a status that counts a request twice, and one newcomer too
+//! many that passes a waiter.
 //!
-//! Most calls are one operation. Some are two, that take effect at two instants of the same call:
+//! Most calls are one operation. Some are two operations, which take effect at two instants of the same call:
 //!
 //! | call | operations |
 //! |---|---|
 //! | a blocking call, or a timed one that succeeds | [`Queue`](Op::Queue), which is nothing if the call got in at once, and [`Enter`](Op::Enter) |
 //! | a call that gives up by its limit | [`Queue`](Op::Queue), [`GiveUp`](Op::GiveUp) |
 //! | the drop of an upgrade's future | [`StopUpgrade`](Op::StopUpgrade), [`EndUpgrade`](Op::EndUpgrade) |
-#![allow(dead_code, unreachable_pub)] // those who include it do not record every kind of call
+#![allow(dead_code, unreachable_pub)] // not every program that includes it records every kind of call
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -24,10 +25,10 @@ use todc_utils::specifications::Specification;
 use crate::common::contract::{For, Holds, Key, take};
 pub use crate::common::contract::{Id, Rules, Seen, Want};
 
-/// A call, or one of the two things that it does, with its outcome.
+/// A call, or one of the two steps of a call, with its outcome.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Op {
-    /// The first in every history.
+    /// The first operation of every history.
     Make(Rules),
     Try {
         want: Want,
@@ -38,7 +39,7 @@ pub enum Op {
         want: Want,
         ready: bool,
     },
-    /// The request takes its place in the queue, unless it has got in already.
+    /// The request takes its place in the queue, unless it has already acquired the key.
     Queue {
         id: Id,
         want: Want,
@@ -48,19 +49,19 @@ pub enum Op {
         id: Id,
         want: Want,
     },
-    /// A request that has queued gives up. If it was an upgrade, the upgradable hold stays.
+    /// A queued request gives up. After an upgrade the upgradable hold remains.
     GiveUp {
         id: Id,
         want: Want,
     },
-    /// A future is dropped: one that has been polled, or not.
+    /// A future is dropped, polled or not.
     Cancel {
         id: Id,
         want: Want,
     },
-    /// The future of an upgrade is dropped: it leaves the queue, ...
+    /// The future of an upgrade is dropped: first it leaves the queue ...
     StopUpgrade(Id),
-    /// ... and its hold goes.
+    /// ... and then its hold is released.
     EndUpgrade(Id),
     Release {
         held: Want,
@@ -79,9 +80,9 @@ pub enum Op {
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct State {
     key: Key,
-    /// Requests that have got in, whose `Queue` has not been met yet.
+    /// Requests that have acquired the key before their `Queue` took effect.
     early: Vec<Id>,
-    /// Upgrades that have left the queue, and what they still hold.
+    /// Upgrades that have left the queue, and the holds that they still have.
     stopped: Vec<(Id, (Want, For))>,
 }
 
@@ -90,7 +91,7 @@ impl State {
         State { key: Key::new(rules), early: vec![], stopped: vec![] }
     }
 
-    /// Does what the call did. Whether its outcome is the one that it had to have.
+    /// Applies an operation. Returns whether its outcome was the one possible outcome.
     fn apply(&mut self, op: Op) -> bool {
         match op {
             Op::Make(rules) => *self = State::new(rules),
@@ -102,7 +103,7 @@ impl State {
                 }
                 let waits = !self.key.poll(id, want);
                 if waits && thread {
-                    self.key.is_a_thread(id);
+                    self.key.mark_as_thread(id);
                 }
                 return waits;
             }
@@ -131,13 +132,13 @@ impl State {
                 Some((_, (held, whom))) => self.key.release(held, whom),
                 None => return false,
             },
-            // What is not held cannot be given up: the history is wrong before this.
+            // A hold that does not exist cannot be released: the history is wrong before this point.
             Op::Release { held, .. } | Op::Change { from: held, .. } if *self.key.holds.of(held) < held.weight() => {
                 return false;
             }
-            Op::Release { held, fair } => self.key.release(held, if fair { For::Waiter } else { For::Anybody }),
+            Op::Release { held, fair } => self.key.release(held, if fair { For::Waiter } else { For::Anyone }),
             Op::Change { from, to } => self.key.change(from, to),
-            // A key without an entry, and one whose entry is kept by a handle, look the same here.
+            // A key without an entry and a key whose entry a handle keeps have the same status here.
             Op::Look(seen) => return seen.unwrap_or_default() == self.key.seen(),
             Op::IsLocked(locked) => return (self.key.holds != Holds::default()) == locked,
         }
@@ -160,7 +161,7 @@ impl Specification for State {
     }
 }
 
-/// The logical clock: every invocation and every return has an instant of its own.
+/// The logical clock: every invocation and every return has its own instant.
 #[derive(Default)]
 pub struct Clock(AtomicU64);
 
@@ -176,12 +177,12 @@ pub struct Record {
     pub key: u64,
     pub invoked: u64,
     pub returned: u64,
-    /// Who called. For those who read a history.
+    /// The caller; only for readers of a printed history.
     pub by: usize,
     pub op: Op,
 }
 
-/// What one caller did.
+/// The recorded operations of one caller.
 pub struct Log {
     clock: Arc<Clock>,
     by: usize,
@@ -194,7 +195,7 @@ impl Log {
         Log { clock: Arc::clone(clock), by, last_id: 1000 * by as Id, records: vec![] }
     }
 
-    /// A name for a new request.
+    /// Returns the id of a new request.
     pub fn id(&mut self) -> Id {
         self.last_id += 1;
         self.last_id
@@ -220,11 +221,11 @@ impl Log {
     }
 }
 
-/// Whether there is an order of these operations on one key that agrees with the order of the calls, wherever one returned
-/// before the other was invoked, and with the specification.
+/// Whether some order of these operations on one key agrees with the specification, and with the order of the calls
+/// wherever one returned before the other was invoked.
 pub fn is_linearizable(rules: Rules, records: &[Record]) -> bool {
-    // Each operation is a process of its own: two operations of one call overlap. The order of one caller's calls is that of
-    // their times anyway.
+    // Each operation is a process of its own: two operations of one call overlap. The times alone order the calls of
+    // one caller.
     let events = records.iter().zip(1..).flat_map(|(record, process)| {
         [(record.invoked, process, Action::Call(record.op)), (record.returned, process, Action::Response(record.op))]
     });
@@ -235,9 +236,9 @@ pub fn is_linearizable(rules: Rules, records: &[Record]) -> bool {
     WGLChecker::<State>::is_linearizable(History::from_actions(actions.collect()))
 }
 
-/// Panics, and shows the history, if the operations on some key cannot be brought in order.
+/// Panics and shows the history if no order explains the operations on some key.
 ///
-/// A history is in order if it is for each key: keys know nothing of each other.
+/// A history is linearizable if it is so for each key: keys are independent of each other.
 pub fn check(rules: Rules, records: impl IntoIterator<Item = Record>) {
     let mut keys = BTreeMap::<u64, Vec<Record>>::new();
     for record in records {
@@ -250,7 +251,7 @@ pub fn check(rules: Rules, records: impl IntoIterator<Item = Record>) {
             for Record { invoked, returned, by, op, .. } in records {
                 writeln!(shown, "{invoked:>5} ..{returned:>5}  caller {by}  {op:?}").unwrap();
             }
-            panic!("key {key} under {rules:?}: no order of these explains their outcomes:\n{shown}");
+            panic!("key {key} under {rules:?}: no order of these operations explains their outcomes:\n{shown}");
         }
     }
 }

@@ -1,8 +1,9 @@
-//! A walk: one caller that does at random whatever a table offers and does not block, and records it.
+//! A walk: one caller that makes random calls of every kind that a table offers and that does not block, and records
+//! them.
 //!
-//! Waiters are polled by hand, woken or not, and holds are kept as long as it pleases the walk. So all that can happen to a
-//! queue does happen, and nobody's progress depends on anybody.
-#![allow(unreachable_pub)] // a part of several test programs
+//! Waiters are polled by hand, woken or not, and holds are kept for a random time. So a queue reaches all of its
+//! states, and no caller's progress depends on another.
+#![allow(unreachable_pub)] // shared by several test programs
 
 use std::sync::Arc;
 use std::task::Poll;
@@ -17,13 +18,13 @@ use crate::common::contract::take;
 use crate::common::{Bell, poll_with};
 use crate::spec::{Id, Log, Op, Record, Rules, Want};
 
-/// No random state, so that a schedule can be replayed.
+/// Without random state, so that a schedule can be replayed.
 pub type Hasher = std::hash::BuildHasherDefault<std::hash::DefaultHasher>;
 pub type Mutex = KeyedMutex<u64, Hasher>;
 pub type RwLock = KeyedRwLock<u64, Hasher>;
 pub type Semaphore = KeyedSemaphore<u64, Hasher>;
 
-/// Which table a walk is on.
+/// The kind of table that a walk uses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     Mutex,
@@ -38,7 +39,7 @@ pub enum Table {
     Semaphore(Arc<Semaphore>),
 }
 
-/// The same call on whichever table, handle, request or hold it is.
+/// Makes the same call on any table, handle, request or hold.
 macro_rules! each {
     ($Enum:ident, $on:expr, $it:ident => $call:expr, $($Variant:ident),+) => {
         match $on {
@@ -49,7 +50,7 @@ macro_rules! each {
 
 impl Table {
     pub fn new(kind: Kind, fairness: Fairness) -> (Table, Rules) {
-        // One shard and a small pool: the more do the keys get in each other's way.
+        // One shard and a small pool, so that the keys interfere with each other more.
         macro_rules! build {
             ($builder:expr) => {
                 Arc::new($builder.shards(1).pool_capacity(1).fairness(fairness).hasher(Hasher::default()).build())
@@ -91,7 +92,7 @@ impl Table {
         }
     }
 
-    /// What a caller may ask for.
+    /// The kinds of holds that a caller may request.
     fn wants(&self) -> &'static [Want] {
         match self {
             Table::Mutex(_) => &[Want::Write],
@@ -185,7 +186,7 @@ impl Hold {
         *each!(Hold, self, guard => guard.key(), Mutex, Read, Upgradable, Write, Permit)
     }
 
-    /// Releases by `unlock_fair`, where there is such a thing.
+    /// Releases by `unlock_fair` where the guard has it.
     fn unlock_fair(self) {
         match self {
             Hold::Mutex(guard) => guard.unlock_fair(),
@@ -203,7 +204,7 @@ struct Pending {
     request: Request,
     bell: Arc<Bell>,
     polled: bool,
-    /// Whether it was woken since it was polled.
+    /// Whether it was woken since its last poll.
     woken: bool,
 }
 
@@ -221,7 +222,7 @@ impl Pending {
     }
 }
 
-/// How often a walk came across the things that make it worth its while.
+/// The number of interesting events during a walk.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Met {
     pub tries: [usize; 2],
@@ -258,7 +259,7 @@ impl Walk {
         Walk { table, keys, log, pending: vec![], held: vec![], handle: None, met: Met::default() }
     }
 
-    /// One call, or a few that belong together. `random(n)` is below `n`.
+    /// Makes one call, or a few that belong together. `random(n)` returns a number below `n`.
     pub fn step(&mut self, random: &mut impl FnMut(u64) -> u64) {
         let key = random(self.keys);
         let wants = self.table.wants();
@@ -277,7 +278,7 @@ impl Walk {
             5..8 if !self.pending.is_empty() => {
                 let at = at % self.pending.len();
                 if random(4) == 0 {
-                    // As if it moved to another task: the old waker must be forgotten.
+                    // As if it moved to another task: the table must forget the old waker.
                     self.pending[at].bell = Bell::new().0;
                 }
                 self.poll(at);
@@ -351,14 +352,14 @@ impl Walk {
         self.log.call(key, || if fair { hold.unlock_fair() } else { drop(hold) }, |()| Op::Release { held, fair });
     }
 
-    /// One permit of several becomes a hold of its own. No call, for the table.
+    /// Splits one permit off several. For the table this is no call.
     fn split(&mut self) {
         let part =
             self.held.iter_mut().find_map(|hold| if let Hold::Permit(guard) = hold { guard.split(1) } else { None });
         self.held.extend(part.map(Hold::Permit));
     }
 
-    /// Permits of one key become one hold.
+    /// Merges the permits of one key into one hold.
     fn merge(&mut self) {
         let Some(Hold::Permit(mut guard)) = take(&mut self.held, |hold| matches!(hold, Hold::Permit(_))) else {
             return;
@@ -371,7 +372,7 @@ impl Walk {
         self.held.push(Hold::Permit(guard));
     }
 
-    /// An upgrade or a downgrade.
+    /// Upgrades or downgrades a hold.
     fn change(&mut self, how: u64) {
         let at = self.held.iter().position(|hold| matches!(hold, Hold::Upgradable(_) | Hold::Write(_)));
         let hold = self.held.swap_remove(at.expect("the caller has looked"));
@@ -408,7 +409,7 @@ impl Walk {
         self.held.push(hold);
     }
 
-    /// Asks once for an upgrade that borrows the guard, and gives it back.
+    /// Polls once an upgrade that borrows the guard, and drops it.
     fn upgrade_mut(&mut self, key: u64, guard: &mut UpgradableGuardArc<u64, Hasher>) {
         let (id, want) = (self.log.id(), Want::Upgrade);
         let mut future = guard.upgrade_mut();
@@ -427,7 +428,7 @@ impl Walk {
         }
     }
 
-    /// Polls those who were woken, as an executor does, until nobody is.
+    /// Polls the requests that were woken, as an executor does, until none is left.
     fn run(&mut self) {
         while let Some(at) = self.pending.iter_mut().position(|pending| {
             pending.woken |= pending.bell.take() > 0;
@@ -439,8 +440,8 @@ impl Walk {
     }
 }
 
-/// Brings the walks to their end, when nobody else calls: everybody is woken who must be, and nothing is left. Returns the
-/// records of all.
+/// Finishes the walks when no other caller is active, and checks that all required wake-ups happened and nothing is
+/// left. Returns the records of all.
 pub fn finish(mut walks: Vec<Walk>, fairness: Fairness) -> (Vec<Record>, Met) {
     let mut all = walks.pop().expect("there is a walk");
     for walk in walks {
@@ -450,8 +451,7 @@ pub fn finish(mut walks: Vec<Walk>, fairness: Fairness) -> (Vec<Record>, Met) {
         all.met += walk.met;
     }
     all.handle = None;
-    // Walks polled with one waker and another: what was rung before the last poll does not count, and what was rung since
-    // does.
+    // Walks polled with different wakers: wake-ups before the last poll do not count, later ones do.
     loop {
         all.run();
         check_quiet(&all, fairness);
@@ -461,28 +461,35 @@ pub fn finish(mut walks: Vec<Walk>, fairness: Fairness) -> (Vec<Record>, Met) {
         }
     }
     all.pending.retain(|pending| pending.polled);
-    assert!(all.pending.is_empty(), "somebody sleeps, and nobody holds: {:?}", all.log.records);
-    assert_eq!(all.table.len(), 0, "an entry was left");
+    assert!(all.pending.is_empty(), "a request sleeps although nothing is held: {:?}", all.log.records);
+    assert_eq!(all.table.len(), 0, "an entry remained");
     (all.log.records, all.met)
 }
 
-/// Everybody who was woken has been polled: those who still wait must have a reason.
+/// Checks, after all woken requests have been polled, that each remaining waiter has a reason to wait.
 fn check_quiet(walk: &Walk, fairness: Fairness) {
     for key in 0..walk.keys {
         let Some(status) = walk.table.status(key) else { continue };
         let held = walk.held.iter().filter(|hold| hold.key() == key);
         let holders: usize = held.map(|hold| hold.want().weight()).sum();
         let upgrading = walk.pending.iter().filter(|pending| pending.key == key && pending.want == Want::Upgrade);
-        assert_eq!(status.holders(), holders + upgrading.count(), "somebody was let in and not woken: {status:?}");
+        assert_eq!(
+            status.holders(),
+            holders + upgrading.count(),
+            "a request was granted a hold and not woken: {status:?}"
+        );
         assert!(
             holders > 0 || status.waiters() == 0 || status.upgradable() > 0,
-            "somebody waits for nobody: {status:?}"
+            "a request waits although nothing keeps it out: {status:?}"
         );
         let kept_out = status.writers() + status.waiting_writers() + status.waiting_upgrades() > 0;
         assert!(
             kept_out || status.waiting_readers() == 0 || fairness == Fairness::Fifo,
-            "readers are kept out by nobody: {status:?}"
+            "readers wait although nothing keeps them out: {status:?}"
         );
-        assert!(status.waiting_upgrades() == 0 || status.readers() > 0, "an upgrade waits for nobody: {status:?}");
+        assert!(
+            status.waiting_upgrades() == 0 || status.readers() > 0,
+            "an upgrade waits although nothing keeps it out: {status:?}"
+        );
     }
 }

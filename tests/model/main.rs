@@ -9,7 +9,7 @@ use proptest::prelude::*;
 proptest! {
     #![proptest_config(ProptestConfig { cases: 8000, ..ProptestConfig::default() })]
     #[test]
-    fn a_random_schedule_does_what_the_contract_says(bytes in proptest::collection::vec(any::<u8>(), 3..400)) {
+    fn a_random_schedule_follows_the_contract(bytes in proptest::collection::vec(any::<u8>(), 3..400)) {
         schedule::run(&bytes);
     }
 }

@@ -1,16 +1,17 @@
-//! Schedules: every operation of every table, in every form, in an order that the bytes say. Mostly on few keys; one in eight
-//! is on many, so that entries are made, kept and given back by groups. Half of them ask for several keys at once as well. Futures
-//! are polled by hand, so one thread plays all parts.
+//! Schedules: every operation of every table, in every form, in an order that the input bytes determine. Most
+//! schedules use few keys. One in eight uses many, so that groups of entries are allocated, kept and freed. Half of
+//! them also lock several keys at once. Futures are polled by hand, so one thread plays all parts.
 //!
-//! A call for several keys is, for the contract, a call for each of them in the order of their entries in memory, until one has to
-//! wait. That order the schedule learns from the keys' addresses.
+//! In the contract, a call for several keys is one call for each of them, in the order of their entries in memory,
+//! until one has to wait. The schedule derives that order from the addresses of the keys.
 //!
-//! After every step the table is compared with the [contract](crate::common::contract), and so is what its observer was told. A
-//! few promises are checked that do not depend on how that reckons: exclusion among the guards that exist, the bound of the bypass, the readers' phase, and
-//! at the end that all who wait get in by being polled only when they were woken.
+//! After every step the table is compared with the [contract](crate::common::contract), and so are the observer's
+//! events. A few guarantees are checked independently of that model: exclusion among the existing guards, the bound
+//! of the bypass, the readers' phase, and, at the end, that every waiter acquires its key although it is polled only
+//! when it was woken.
 //!
-//! `tests/model` plays random schedules, `fuzz` those that lead a fuzzer to new paths.
-#![allow(unreachable_pub)] // a part of several test programs
+//! `tests/model` plays random schedules; `fuzz` plays those that lead a fuzzer to new paths.
+#![allow(unreachable_pub)] // shared by several test programs
 
 use std::collections::HashMap;
 use std::future::{Future, ready};
@@ -29,11 +30,11 @@ use crate::common::contract::{For, Holds, Id, Key, Rules, Seen, Want};
 use crate::common::{Bell, Bytes};
 
 const FEW: u8 = 3;
-/// More than two shards have in one group each.
+/// More keys than one group of slots in each of two shards.
 const MANY: u8 = 40;
 const STEPS: usize = 300;
 
-/// The same in every run.
+/// Hashes the same in every run.
 type Hasher = BuildHasherDefault<DefaultHasher>;
 type MutexTable = KeyedMutex<u8, Hasher>;
 type RwLock = KeyedRwLock<u8, Hasher>;
@@ -66,28 +67,28 @@ pub fn run(bytes: &[u8]) {
 fn play<T: Locks<Key = u8>>((table, waits): (T, Arc<Waits>), rules: Rules, keys: u8, several: bool, bytes: Bytes<'_>) {
     let table = Arc::new(table);
     let mut world = World::new(&table, waits, rules, keys);
-    world.asks_for_several = several;
+    world.locks_several = several;
     let forgotten = world.run(bytes);
     drop(table);
-    assert!(forgotten.iter().all(|bell| Arc::strong_count(bell) == 1), "a waker outlives its table");
+    assert!(forgotten.iter().all(|bell| Arc::strong_count(bell) == 1), "a waker outlived its table");
 }
 
 fn build<T: Kind>(builder: Builder<T, u8>, fairness: Fairness, size: u8) -> (T::Table<u8, Hasher>, Arc<Waits>) {
     let (shards, pool) = (1 << (size / 4 % 2), usize::from(size / 8 % 4) * if size / 32 == 7 { 8 } else { 1 });
     let waits = Arc::new(Waits::default());
-    let told = Arc::clone(&waits);
-    let builder = builder.hasher(Hasher::default()).on_wait(move |event| told.tell(event));
+    let recorder = Arc::clone(&waits);
+    let builder = builder.hasher(Hasher::default()).on_wait(move |event| recorder.record(event));
     (builder.fairness(fairness).shards(shards).pool_capacity(pool).build(), waits)
 }
 
-// ---- what the observer is told -----------------------------------------------------------------------------------------
+// ---- the observer's events ---------------------------------------------------------------------------------------------
 
-/// The waits that have begun, and not ended.
+/// The waits that have begun and not ended.
 #[derive(Default)]
 struct Waits(Mutex<HashMap<WaitId, (u8, WaitMode)>>);
 
 impl Waits {
-    fn tell(&self, event: &WaitEvent<'_, u8>) {
+    fn record(&self, event: &WaitEvent<'_, u8>) {
         let (id, wait) = (event.id(), (*event.key(), event.mode()));
         let known = match event.phase() {
             WaitPhase::Started => self.0.lock().unwrap().insert(id, wait).is_none(),
@@ -111,9 +112,9 @@ fn mode_of(want: Want) -> WaitMode {
     }
 }
 
-// ---- the tables, seen as one ------------------------------------------------------------------------------------------
+// ---- a common view of the tables -------------------------------------------------------------------------------------
 
-/// What an operation is called on.
+/// The object on which an operation is called.
 enum Source<'a, 't, T: Table> {
     Table(u8),
     TableArc(u8),
@@ -128,7 +129,7 @@ enum Form {
     For,
     Until,
     Limited,
-    /// Only if there is nothing to wait for.
+    /// Only called when it does not have to wait.
     Blocking,
 }
 
@@ -136,14 +137,15 @@ type Held<'t> = Box<dyn Hold<'t> + 't>;
 type Asked<'t> = Box<dyn Ask<'t> + 't>;
 type AskedMany<'t> = Box<dyn AskMany<'t> + 't>;
 
-/// A table: its operations, in all forms.
+/// A table, with its operations in all forms.
 trait Locks: Table + Sized {
-    /// What can be asked for. One permit stands for as many as there are.
+    /// The kinds of holds it offers. A request for one permit stands for any number of permits.
     const WANTS: &'static [Want];
 
     fn start<'t>(self: &'t Arc<Self>, source: Source<'_, 't, Self>, want: Want) -> Asked<'t>;
     fn call<'t>(self: &'t Arc<Self>, source: Source<'_, 't, Self>, want: Want, form: Form) -> Option<Held<'t>>;
-    /// For several keys, those of each list in its own way; what is in both is to be written.
+    /// Requests several keys: those in `reads` for reading and those in `writes` for writing. A key in both lists is
+    /// written.
     fn start_many<'t>(self: &'t Arc<Self>, reads: &[u8], writes: &[u8], owns: bool) -> AskedMany<'t>;
     fn call_many<'t>(self: &'t Arc<Self>, reads: &[u8], writes: &[u8], owns: bool, form: Form)
     -> Option<Vec<Held<'t>>>;
@@ -155,7 +157,7 @@ trait Locks: Table + Sized {
     fn visit(&self, visit: impl FnMut(&u8, Status));
 }
 
-/// One operation in one form, on a table with its key or on a handle.
+/// Performs one operation in one form, on a table with its key or on a handle.
 macro_rules! in_form {
     ($form:ident $on:ident($($key:expr),*) $lock:ident $blocking:ident $try_now:ident $try_for:ident $try_until:ident) => {
         match $form {
@@ -168,7 +170,7 @@ macro_rules! in_form {
     };
 }
 
-/// One operation on several keys in one form.
+/// Performs one operation on several keys in one form.
 macro_rules! many_in_form {
     ($form:ident $on:ident($($keys:expr),+) $lock:ident $blocking:ident $try_now:ident $try_for:ident $try_until:ident) => {
         match $form {
@@ -181,7 +183,7 @@ macro_rules! many_in_form {
     };
 }
 
-/// The guards of several keys, one by one.
+/// Converts the guards of several keys into a list.
 trait ManyMode<'t> {
     fn into_held(self) -> Vec<Held<'t>>;
 }
@@ -216,7 +218,7 @@ impl<'t, F: Future<Output: ManyMode<'t>> + Unpin> AskMany<'t> for F {
 
 macro_rules! locks {
     ($($Table:ident {
-        // When, what is given, and the operation that is called: the first for which that is true.
+        // The condition, the arguments, and the operation to call: the first whose condition is true.
         several [$reads:ident $writes:ident] {$(
             $if:expr => ($($given:expr),+): $many:ident $many_blocking:ident $try_many:ident $try_many_for:ident
             $try_many_until:ident, $many_arc:ident $many_arc_blocking:ident $try_many_arc:ident $try_many_arc_for:ident
@@ -362,15 +364,15 @@ fn held<'t>(guard: impl Hold<'t> + 't) -> Held<'t> {
     Box::new(guard)
 }
 
-/// The output of a future whose limit has been reached.
+/// Returns the output of a future whose limit has been reached.
 fn finished<T>(future: impl Future<Output = T>) -> T {
     match std::pin::pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(output) => output,
-        Poll::Pending => panic!("it waits, though its limit has been reached"),
+        Poll::Pending => panic!("the future waits although its limit has been reached"),
     }
 }
 
-/// A future that acquires something.
+/// A future that acquires a hold.
 trait Ask<'t> {
     fn poll(&mut self, waker: &Waker) -> Poll<Held<'t>>;
     fn forget(self: Box<Self>);
@@ -386,7 +388,7 @@ impl<'t, F: Future<Output: Hold<'t> + 't> + Unpin> Ask<'t> for F {
     }
 }
 
-/// A guard of whatever mode and owner. What a mode does not have is never called.
+/// A guard of any mode and ownership. Methods that a mode does not have are never called.
 trait Hold<'t> {
     fn key(&self) -> u8;
     fn want(&self) -> Want;
@@ -396,7 +398,7 @@ trait Hold<'t> {
         unreachable!()
     }
 
-    /// To a reader, or to an upgradable reader.
+    /// Downgrades to a reader or to an upgradable reader.
     fn downgrade(self: Box<Self>, _to: Want) -> Held<'t> {
         unreachable!()
     }
@@ -409,18 +411,18 @@ trait Hold<'t> {
         unreachable!()
     }
 
-    /// Takes so many of its permits out.
+    /// Splits off `n` of its permits.
     fn split(&mut self, _n: usize) -> Option<Held<'t>> {
         unreachable!()
     }
 
-    /// Polls an `upgrade_mut` once, or calls another form of it; then drops or forgets what came of it.
+    /// Polls an `upgrade_mut` once, or calls another form of it, then drops or forgets the result.
     fn upgrade_mut(&mut self, _form: Form, _waker: &Waker, _forget: bool) -> bool {
         unreachable!()
     }
 }
 
-/// What the mode [`Exclusive`] stands for depends on the table.
+/// The meaning of the mode [`Exclusive`] depends on the table.
 trait ExclusiveIn<'t>: TablePtr<Key = u8> + 't {
     fn downgrade(guard: Guard<Self, Exclusive>, to: Want) -> Held<'t>;
 }
@@ -435,7 +437,7 @@ macro_rules! exclusive {
     )+};
 }
 
-/// A macro, because a writer's guard has these for each way to refer to its table by itself.
+/// A macro, because a writer's guard has separate methods for each kind of table reference.
 macro_rules! downgraded {
     ($guard:ident, $to:ident) => {
         if $to == Want::Read { held($guard.downgrade()) } else { held($guard.downgrade_to_upgradable()) }
@@ -574,17 +576,17 @@ impl<'t, P: TablePtr<Table = RwLock, Key = u8> + ExclusiveIn<'t>> Hold<'t> for G
 
 // ---- the schedule -----------------------------------------------------------------------------------------------------
 
-/// Whoever waits, or may wait: a request's name, and its waker.
+/// A request that waits or may wait: its id and its waker.
 #[derive(Default)]
 struct Sleeper {
     /// 0 before the first poll.
     id: Id,
     bell: Arc<Bell>,
-    /// Since the last poll.
+    /// Whether it was woken since the last poll.
     woken: bool,
 }
 
-/// A request that has not got in.
+/// A pending request.
 struct Request<'t> {
     key: u8,
     want: Want,
@@ -594,20 +596,20 @@ struct Request<'t> {
     sleeper: Sleeper,
 }
 
-/// A request for several keys that has not got them all.
+/// A pending request for several keys.
 struct Many<'t> {
     future: AskedMany<'t>,
     owns: bool,
-    /// In the order of first mention, as the guards will be.
+    /// In order of first mention, like the guards.
     keys: Vec<(u8, Want)>,
-    /// In the table's order, from its first poll on: those that are held, as far as it has got, and the others.
+    /// In the table's order, from the first poll on. The first `held` of them are held.
     order: Vec<(u8, Want)>,
     held: usize,
-    /// Its name is that of the request for the key that it waits for.
+    /// Has the id of the request for the key that it currently waits for.
     sleeper: Sleeper,
 }
 
-/// A guard, and what an upgrade left in it that was forgotten.
+/// A guard, and the state that a forgotten upgrade left in it.
 struct Holder<'t> {
     key: u8,
     owns: bool,
@@ -621,7 +623,7 @@ enum Upgrading {
     Done,
 }
 
-/// What is left of a request or a guard that was forgotten: a claim, a hold, a place in the queue. It stays for good.
+/// The remains of a forgotten request or guard: a claim, a hold, a place in the queue. They stay for good.
 struct Forgotten {
     key: u8,
     held: Option<Want>,
@@ -646,19 +648,20 @@ struct World<'t, T: Locks> {
     table: &'t Arc<T>,
     waits: Arc<Waits>,
     rules: Rules,
-    /// How many of the keys are used.
+    /// The number of keys in use.
     keys: u8,
     models: Vec<Key>,
-    /// So many requests at once, and so many holders and handles.
+    /// The maximum number of simultaneous requests, and of holders and of handles.
     crowd: usize,
     requests: Vec<Request<'t>>,
-    asks_for_several: bool,
+    locks_several: bool,
     many: Vec<Many<'t>>,
     holders: Vec<Holder<'t>>,
     handles: Vec<Handle<'t, T>>,
     forgotten: Vec<Forgotten>,
     next_id: Id,
-    /// For each key: the waiter at the head, and how many later requests that keep it out have got in since it is there.
+    /// For each key: the waiter at the head, and the number of later requests that have passed it and kept it out
+    /// since it became the head.
     bypass: Vec<(Id, u32)>,
 }
 
@@ -672,7 +675,7 @@ impl<'t, T: Locks<Key = u8>> World<'t, T> {
             models: (0..keys).map(|_| Key::new(rules)).collect(),
             crowd: usize::from(keys).max(10),
             requests: vec![],
-            asks_for_several: false,
+            locks_several: false,
             many: vec![],
             holders: vec![],
             handles: vec![],
@@ -682,23 +685,24 @@ impl<'t, T: Locks<Key = u8>> World<'t, T> {
         }
     }
 
-    /// Returns the bells of those who were forgotten.
+    /// Returns the bells of the forgotten requests.
     fn run(mut self, mut bytes: Bytes<'_>) -> Vec<Arc<Bell>> {
         for step in 0..STEPS {
             if bytes.is_empty() {
                 break;
             }
-            // Many keys come in floods: else there would hardly be a dozen at once.
-            let rises = self.keys > FEW && step / 32 % 2 == 0;
+            // With many keys, operations alternate between locking and releasing for a while: otherwise there would
+            // hardly be a dozen entries at once.
+            let is_locking = self.keys > FEW && step / 32 % 2 == 0;
             let (what, whom) = (bytes.next(), bytes.next());
             match what % 16 {
-                0 | 1 if self.asks_for_several && what / 16 >= 12 => self.start_many(whom, bytes.next()),
-                7 | 8 if self.asks_for_several && what / 16 >= 11 => {
+                0 | 1 if self.locks_several && what / 16 >= 12 => self.start_many(whom, bytes.next()),
+                7 | 8 if self.locks_several && what / 16 >= 11 => {
                     self.call_many(whom, bytes.next(), FORMS[usize::from(what / 16) - 11]);
                 }
-                _ => self.step(what, whom, rises),
+                _ => self.step(what, whom, is_locking),
             }
-            // Many keys take long to look at.
+            // A check of many keys takes long.
             if self.keys <= FEW || step % 8 == 0 {
                 self.check();
             }
@@ -716,8 +720,8 @@ impl<'t, T: Locks<Key = u8>> World<'t, T> {
         self.next_id
     }
 
-    /// One operation. `what` says which and in which form, `whom` says on which key, request, holder or handle.
-    fn step(&mut self, what: u8, whom: u8, rises: bool) {
+    /// Performs one operation. `what` selects it and its form, `whom` selects the key, request, holder or handle.
+    fn step(&mut self, what: u8, whom: u8, is_locking: bool) {
         let (form, at) = (what / 16, usize::from(whom));
         let want = match T::WANTS[usize::from(whom / 64) % T::WANTS.len()] {
             Want::Permits(_) => {
@@ -738,7 +742,7 @@ impl<'t, T: Locks<Key = u8>> World<'t, T> {
                 }
             }
             7 | 8 => self.call(whom, want, FORMS[usize::from(form) % FORMS.len()]),
-            9 | 10 if rises => self.call(whom, want, FORMS[usize::from(form) % FORMS.len()]),
+            9 | 10 if is_locking => self.call(whom, want, FORMS[usize::from(form) % FORMS.len()]),
             9 | 10 if !self.holders.is_empty() => self.release(at % self.holders.len(), false),
             11 if !self.holders.is_empty() => self.release(at % self.holders.len(), true),
             12 if !self.holders.is_empty() => self.downgrade(at % self.holders.len(), form),
@@ -751,7 +755,8 @@ impl<'t, T: Locks<Key = u8>> World<'t, T> {
         }
     }
 
-    /// Where to call an operation, as `whom` says: a key, or a handle if there is one. And whether the outcome owns an `Arc`.
+    /// Selects the key, or the handle if there is one, on which to call an operation. Also returns whether the
+    /// outcome owns an `Arc`.
     fn source<'a>(keys: u8, handles: &'a [Handle<'t, T>], whom: u8) -> (u8, bool, Source<'a, 't, T>) {
         let (key, by) = (whom % keys, whom / keys.max(FEW) % 4);
         match handles.get(usize::from(whom / 12 % 4)).filter(|_| by >= 2) {
@@ -771,8 +776,8 @@ impl<'t, T: Locks<Key = u8>> World<'t, T> {
         self.requests.push(Request { key, want, owns, future, sleeper: Sleeper::default() });
     }
 
-    /// Somebody is about to get in who is not at the head, or who was granted: counts whom it passes, by the words of the
-    /// contract.
+    /// Called before a request acquires the key that is not at the head, or that was granted. Counts the waiter it
+    /// passes, as the contract defines that.
     fn pass(&mut self, key: u8, want: Want, id: Option<Id>) {
         let model = &self.models[usize::from(key)];
         let Some(head) = model.queue.first() else { return };
@@ -791,7 +796,7 @@ impl<'t, T: Locks<Key = u8>> World<'t, T> {
                 other => panic!("a contract of {other:?} is not written"),
             };
             *passed += 1;
-            assert!(*passed <= bound, "{passed} have passed the head of {model:?}");
+            assert!(*passed <= bound, "{passed} requests have passed the head of {model:?}");
         }
     }
 
@@ -814,7 +819,7 @@ impl<'t, T: Locks<Key = u8>> World<'t, T> {
         assert_eq!(outcome.is_ready(), expected, "whether {want:?} gets in: {:?}", self.model(key));
         if let Poll::Ready(held) = outcome {
             let Request { owns, sleeper, .. } = self.requests.swap_remove(at);
-            assert_eq!(Arc::strong_count(&sleeper.bell), 1, "a waker is kept after the wait");
+            assert_eq!(Arc::strong_count(&sleeper.bell), 1, "a waker was kept after the wait");
             self.push_holder(key, owns, held);
         }
     }
@@ -827,9 +832,9 @@ impl<'t, T: Locks<Key = u8>> World<'t, T> {
     fn cancel(&mut self, at: usize) {
         let Request { key, want, future, sleeper, .. } = self.requests.swap_remove(at);
         drop(future);
-        assert_eq!(Arc::strong_count(&sleeper.bell), 1, "a waker is kept after the wait");
+        assert_eq!(Arc::strong_count(&sleeper.bell), 1, "a waker was kept after the wait");
         if want == Want::Upgrade {
-            // It owns a hold besides.
+            // An upgrade owns its upgradable hold, too.
             let left = self.model(key).leave_queue(sleeper.id);
             let (held, whom) = Key::held_after_upgrade(left);
             self.released(key, held, whom);
@@ -843,11 +848,11 @@ impl<'t, T: Locks<Key = u8>> World<'t, T> {
         self.check_phase(key, held);
     }
 
-    /// When a writer has left, the readers that waited by then have got in.
+    /// Checks that the readers that waited when a writer left have acquired the key.
     fn check_phase(&mut self, key: u8, left: Want) {
         if left == Want::Write && matches!(self.rules.fairness, Fairness::Adaptive | Fairness::Bounded(_)) {
             let waiting = self.table.status_at(key).map_or(0, |status| status.waiting_readers());
-            assert_eq!(waiting, 0, "a writer has left, and readers still wait");
+            assert_eq!(waiting, 0, "a writer has left and readers still wait");
         }
     }
 
@@ -868,7 +873,7 @@ impl<'t, T: Locks<Key = u8>> World<'t, T> {
         let model = self.model(key);
         let expected = model.attempt(want);
         if !expected && form == Form::Limited {
-            // It queues, looks once more, and gives up. (Whose time is up does not queue.)
+            // It queues, tries once more, and gives up. (A call whose time is already up does not queue.)
             assert!(!model.poll(id, want) && !model.poll(id, want) && model.leave_queue(id) == Some(false));
         }
         assert_eq!(held.is_some(), expected, "whether {want:?} gets in by {form:?}: {model:?}");
@@ -879,7 +884,7 @@ impl<'t, T: Locks<Key = u8>> World<'t, T> {
 
     // ---- several keys ----
 
-    /// The lists that two bytes say, and whether the outcome owns an `Arc`.
+    /// The lists that two bytes determine, and whether the outcome owns an `Arc`.
     fn lists(&self, whom: u8, which: u8) -> (Vec<u8>, Vec<u8>, bool) {
         let (mut reads, mut writes) = (vec![], vec![]);
         let mut key = whom;
@@ -892,7 +897,7 @@ impl<'t, T: Locks<Key = u8>> World<'t, T> {
         (reads, writes, whom % 2 == 1)
     }
 
-    /// Each key once, in the order of first mention, with what is wanted of it.
+    /// Each key once, in order of first mention, with the kind of hold that is wanted.
     fn wanted(reads: &[u8], writes: &[u8]) -> Vec<(u8, Want)> {
         let mut wanted: Vec<(u8, Want)> = vec![];
         let write = if T::WANTS.contains(&Want::Permits(1)) { Want::Permits(1) } else { Want::Write };
@@ -905,8 +910,8 @@ impl<'t, T: Locks<Key = u8>> World<'t, T> {
         wanted
     }
 
-    /// In the table's order: that of the entries in memory, and so of their keys. Where a key has no entry it is free, and its place
-    /// makes no difference.
+    /// In the table's order: that of the entries in memory, and so of their keys. A key without an entry is free, and
+    /// its position makes no difference.
     fn in_order(&self, wanted: &[(u8, Want)]) -> Vec<(u8, Want)> {
         let mut order: Vec<_> = wanted
             .iter()
@@ -922,14 +927,14 @@ impl<'t, T: Locks<Key = u8>> World<'t, T> {
     fn push_holders(&mut self, wanted: &[(u8, Want)], owns: bool, held: Vec<Held<'t>>) {
         assert!(
             held.iter().map(|held| (held.key(), held.want())).eq(wanted.iter().copied()),
-            "the order of first mention"
+            "the guards are not in the order of first mention"
         );
         for held in held {
             self.push_holder(held.key(), owns, held);
         }
     }
 
-    /// One of several requests gets in, or is tried or polled in vain.
+    /// Models one request of several: it acquires its key, or an attempt or a poll fails.
     fn next_of_many(&mut self, key: u8, want: Want, id: Option<Id>) -> bool {
         let ask = |model: &mut Key| match id {
             Some(id) => model.poll(id, want),
@@ -949,7 +954,7 @@ impl<'t, T: Locks<Key = u8>> World<'t, T> {
         let wanted = Self::wanted(&reads, &writes);
         let free = wanted.iter().all(|&(key, want)| self.models[usize::from(key)].clone().attempt(want));
         let form = if form == Form::Blocking && !free { Form::For } else { form };
-        // Where there is an entry, it stays where it is.
+        // An existing entry does not move.
         let order = self.in_order(&wanted);
         let held = self.table.call_many(&reads, &writes, owns, form);
         assert_eq!(held.is_some(), free, "whether {wanted:?} get in by {form:?}");
@@ -958,7 +963,7 @@ impl<'t, T: Locks<Key = u8>> World<'t, T> {
             let id = (form == Form::Limited).then(|| self.id());
             if !self.next_of_many(key, want, id) {
                 if let Some(id) = id {
-                    // It looks once more, and gives up.
+                    // It tries once more and gives up.
                     let model = self.model(key);
                     assert!(!model.poll(id, want) && model.leave_queue(id) == Some(false));
                 }
@@ -968,7 +973,7 @@ impl<'t, T: Locks<Key = u8>> World<'t, T> {
         }
         match held {
             Some(held) => self.push_holders(&wanted, owns, held),
-            None => order[..entered].iter().for_each(|&(key, want)| self.released(key, want, For::Anybody)),
+            None => order[..entered].iter().for_each(|&(key, want)| self.released(key, want, For::Anyone)),
         }
     }
 
@@ -1008,18 +1013,18 @@ impl<'t, T: Locks<Key = u8>> World<'t, T> {
         assert_eq!(outcome.is_ready(), self.many[at].held == order.len(), "whether {order:?} get in");
         if let Poll::Ready(held) = outcome {
             let Many { owns, sleeper, keys, .. } = self.many.swap_remove(at);
-            assert_eq!(Arc::strong_count(&sleeper.bell), 1, "a waker is kept after the wait");
+            assert_eq!(Arc::strong_count(&sleeper.bell), 1, "a waker was kept after the wait");
             self.push_holders(&keys, owns, held);
         }
     }
 
-    /// All that it holds is released, and it waits no more.
+    /// Releases all keys it holds and ends its wait.
     fn cancel_many(&mut self, at: usize) {
         let Many { future, order, held, sleeper, .. } = self.many.swap_remove(at);
         drop(future);
-        assert_eq!(Arc::strong_count(&sleeper.bell), 1, "a waker is kept after the wait");
+        assert_eq!(Arc::strong_count(&sleeper.bell), 1, "a waker was kept after the wait");
         for &(key, want) in &order[..held] {
-            self.model(key).release(want, For::Anybody);
+            self.model(key).release(want, For::Anyone);
         }
         if let Some(&(key, want)) = order.get(held) {
             self.model(key).cancel(sleeper.id, want);
@@ -1027,7 +1032,7 @@ impl<'t, T: Locks<Key = u8>> World<'t, T> {
         order[..held].iter().for_each(|&(key, want)| self.check_phase(key, want));
     }
 
-    /// What every use of an upgradable guard begins with.
+    /// Models the first step of every use of an upgradable guard: the end of a forgotten upgrade.
     fn fall_back(&mut self, at: usize) {
         let Holder { key, ref mut upgrading, .. } = self.holders[at];
         let upgraded = match std::mem::replace(upgrading, Upgrading::No) {
@@ -1044,9 +1049,9 @@ impl<'t, T: Locks<Key = u8>> World<'t, T> {
         let Holder { key, held, upgrading, .. } = self.holders.swap_remove(at);
         let fair = fair && matches!(held.want(), Want::Write | Want::Permits(_));
         let (want, whom) = match upgrading {
-            Upgrading::No => (held.want(), if fair { For::Waiter } else { For::Anybody }),
+            Upgrading::No => (held.want(), if fair { For::Waiter } else { For::Anyone }),
             Upgrading::Waiting(sleeper) => Key::held_after_upgrade(self.model(key).leave_queue(sleeper.id)),
-            Upgrading::Done => (Want::Write, For::Anybody),
+            Upgrading::Done => (Want::Write, For::Anyone),
         };
         if fair {
             held.unlock_fair()
@@ -1074,7 +1079,7 @@ impl<'t, T: Locks<Key = u8>> World<'t, T> {
         self.push_holder(key, owns, held);
     }
 
-    /// The table sees nothing of it.
+    /// Splits a guard, which the table does not notice.
     fn split(&mut self, at: usize, n: u32, form: u8) {
         let part = u32::from(form % 4);
         let Holder { key, owns, ref mut held, .. } = self.holders[at];
@@ -1139,7 +1144,8 @@ impl<'t, T: Locks<Key = u8>> World<'t, T> {
         }
     }
 
-    /// Only what borrows the table is forgotten: a forgotten `Arc` would keep it for good, which is a leak.
+    /// Only a guard that borrows the table is forgotten: a forgotten `Arc` would keep the table for good, which is a
+    /// leak.
     fn forget_holder(&mut self, at: usize) {
         if self.holders[at].owns {
             return;
@@ -1168,7 +1174,7 @@ impl<'t, T: Locks<Key = u8>> World<'t, T> {
         self.forgotten.iter().any(|forgotten| forgotten.key == key)
     }
 
-    /// Everybody who may be woken.
+    /// All requests that may be woken.
     fn sleepers(&mut self) -> impl Iterator<Item = &mut Sleeper> {
         let upgrades = self.holders.iter_mut().filter_map(|holder| match &mut holder.upgrading {
             Upgrading::Waiting(sleeper) => Some(sleeper),
@@ -1223,7 +1229,7 @@ impl<'t, T: Locks<Key = u8>> World<'t, T> {
                 || self.handles.iter().any(|handle| handle.key() == key)
                 || self.is_spoilt(key);
             live += usize::from(used);
-            assert_eq!(status.is_some(), used, "an entry that nobody uses, or the other way round");
+            assert_eq!(status.is_some(), used, "an entry without a user, or a user without an entry");
             assert_eq!(is_locked, model.holds != Holds::default());
             assert_eq!(status.map_or_else(Seen::default, Seen::from), model.seen(), "{model:?}");
             if let Some(status) = status {
@@ -1231,12 +1237,16 @@ impl<'t, T: Locks<Key = u8>> World<'t, T> {
                 assert_eq!(status.holders(), readers + upgradable + writers + permits);
                 assert_eq!(status.waiters(), model.queue.len());
             }
-            let told = self.waits.of(key);
-            assert_eq!(told.len(), model.queue.len() + model.granted.len(), "told of {told:?}: {model:?}");
+            let observed = self.waits.of(key);
+            assert_eq!(
+                observed.len(),
+                model.queue.len() + model.granted.len(),
+                "the observer knows of {observed:?}: {model:?}"
+            );
             for waiter in &model.queue {
-                let many = told.iter().filter(|&&mode| mode == mode_of(waiter.want)).count();
+                let many = observed.iter().filter(|&&mode| mode == mode_of(waiter.want)).count();
                 let queued = model.queue.iter().filter(|other| other.want == waiter.want).count();
-                assert!(many >= queued, "told of {told:?}: {model:?}");
+                assert!(many >= queued, "the observer knows of {observed:?}: {model:?}");
             }
             self.check_exclusion(key);
             self.check_wakes(key);
@@ -1244,7 +1254,7 @@ impl<'t, T: Locks<Key = u8>> World<'t, T> {
         assert_eq!(self.table.len_now(), live);
     }
 
-    /// Those who hold a guard go together, and are no more than the table counts.
+    /// Checks that the existing guards are compatible, and no more than the table counts.
     fn check_exclusion(&self, key: u8) {
         let model = &self.models[usize::from(key)];
         let upgraded = |sleeper: &Sleeper| Key::held_after_upgrade(Some(model.granted.contains(&sleeper.id))).0;
@@ -1260,35 +1270,34 @@ impl<'t, T: Locks<Key = u8>> World<'t, T> {
         });
         let mut holds = Holds::default();
         held.chain(forgotten).for_each(|held| *holds.of(held) += held.weight());
-        assert!(holds.go_together(self.rules.permits), "{holds:?}");
+        assert!(holds.are_compatible(self.rules.permits), "{holds:?}");
         let counted = model.holds;
         assert!(holds.readers <= counted.readers && holds.writers <= counted.writers, "{holds:?}, {counted:?}");
         assert!(holds.upgradable <= counted.upgradable && holds.permits <= counted.permits, "{holds:?}, {counted:?}");
     }
 
-    /// Nobody sleeps who could get in.
+    /// Checks that no request sleeps that could acquire its key.
     fn check_wakes(&mut self, key: u8) {
         let model = self.model(key).clone();
         for id in model.granted.iter().copied().chain(model.due().iter().map(|waiter| waiter.id)) {
-            let sleeper = self.sleepers().find(|sleeper| sleeper.id == id).expect("whoever waits is in the books");
+            let sleeper = self.sleepers().find(|sleeper| sleeper.id == id).expect("every waiter has a sleeper");
             assert!(sleeper.woken, "a lost wake-up: {model:?}");
         }
         for waiter in &model.queue {
-            let sleeper =
-                self.sleepers().find(|sleeper| sleeper.id == waiter.id).expect("whoever waits is in the books");
+            let sleeper = self.sleepers().find(|sleeper| sleeper.id == waiter.id).expect("every waiter has a sleeper");
             assert_eq!(sleeper.woken, waiter.woken, "whether {waiter:?} has been woken: {model:?}");
         }
         let writer = model.holds.writers + model.waiting(Want::Write) + model.waiting(Want::Upgrade) > 0;
         if matches!(self.rules.fairness, Fairness::Adaptive | Fairness::Bounded(_)) && !writer {
-            assert_eq!(model.waiting(Want::Read), 0, "readers are kept out by nobody: {model:?}");
+            assert_eq!(model.waiting(Want::Read), 0, "readers wait although nothing keeps them out: {model:?}");
         }
     }
 
-    /// All holders leave. Then everybody who waits gets in, though nobody is polled who was not woken; but for keys that
-    /// somebody has forgotten to give up.
+    /// Drops all holders. Then every waiter must acquire its key, although it is polled only if it was woken; except
+    /// for keys of which a guard or request was forgotten.
     fn finish(mut self) -> Vec<Arc<Bell>> {
         self.handles.clear();
-        // Those who have not asked yet are no waiters, and an upgrade that has not is a hold.
+        // Requests that were never polled are not waiters, and an upgrade that was never polled is a hold.
         self.requests.retain(|request| request.sleeper.id > 0);
         while let Some(Holder { held, .. }) = self.holders.pop() {
             drop(held);
@@ -1320,16 +1329,16 @@ impl<'t, T: Locks<Key = u8>> World<'t, T> {
                 break;
             }
         }
-        assert!(self.many.is_empty(), "somebody waits for free keys for ever");
+        assert!(self.many.is_empty(), "a request waits for free keys for ever");
         let served = self.requests.iter().all(|request| self.is_spoilt(request.key));
-        assert!(served, "somebody waits for a free key for ever");
+        assert!(served, "a request waits for a free key for ever");
         self.requests.clear();
         for key in 0..self.keys {
-            assert_eq!(self.table.status_at(key).is_some(), self.is_spoilt(key), "an entry was left");
+            assert_eq!(self.table.status_at(key).is_some(), self.is_spoilt(key), "an entry remained");
         }
         assert_eq!(Arc::strong_count(self.table), 1);
         let forgotten = self.forgotten.iter().filter(|forgotten| forgotten.sleeper.is_some()).count();
-        assert_eq!(self.waits.0.lock().unwrap().len(), forgotten, "a wait without an end");
+        assert_eq!(self.waits.0.lock().unwrap().len(), forgotten, "a wait never ended");
         self.forgotten.into_iter().filter_map(|forgotten| Some(forgotten.sleeper?.bell)).collect()
     }
 }

@@ -1,23 +1,25 @@
-//! Faults on purpose, one for each thing that a sanitizer is there to find. A check that does not find them is broken.
+//! Deliberate faults, one for each kind that a sanitizer must find. A check that does not find them is broken.
 
 use std::cell::UnsafeCell;
 use std::hint::black_box;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A spin lock that is right but for one ordering: nothing is ever torn or lost on this machine, and yet it is a data race.
+/// A spin lock that is correct except for one ordering: nothing is ever torn or lost on this machine, and still it is
+/// a data race.
 struct Lock {
     locked: AtomicBool,
     unlock: Ordering,
     value: UnsafeCell<u64>,
 }
 
-// SAFETY: only the holder touches the value. (With a relaxed unlock the next holder may not see it; that is the fault.)
+// SAFETY: only the holder accesses the value. (With a relaxed unlock the next holder may not see it; that is the
+// fault.)
 unsafe impl Sync for Lock {}
 
 fn spin(unlock: Ordering) {
     let shared = Lock { locked: AtomicBool::new(false), unlock, value: UnsafeCell::new(0) };
-    // Both are there before one begins: what starts and ends a thread would put them in an order.
+    // Both threads exist before one begins: starting and joining threads would order their accesses.
     let start = Barrier::new(2);
     std::thread::scope(|scope| {
         for _ in 0..2 {
@@ -28,7 +30,7 @@ fn spin(unlock: Ordering) {
                     while lock.locked.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_err() {
                         std::thread::yield_now();
                     }
-                    // SAFETY: this thread has the lock.
+                    // SAFETY: this thread holds the lock.
                     unsafe { *lock.value.get() += 1 };
                     lock.locked.store(false, lock.unlock);
                 }
@@ -53,6 +55,6 @@ fn main() {
         Some("race") => spin(Ordering::Relaxed),
         Some("leak") => std::mem::forget(black_box(Box::new([7_u8; 1000]))),
         Some("use-after-free") => use_after_free(),
-        other => panic!("which fault? not {other:?}"),
+        other => panic!("unknown fault {other:?}"),
     }
 }

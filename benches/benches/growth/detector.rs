@@ -1,4 +1,5 @@
-//! The same with a detector of deadlocks: what parties pay who wait in a crowd, depend on one, or are one.
+//! The growth with a deadlock detector: the cost for each party of a waiting crowd, and for a party that depends on
+//! one.
 
 use std::pin::Pin;
 use std::task::{Context, Waker};
@@ -9,13 +10,13 @@ use keylatch::deadlock::{Detector, Party};
 
 use crate::timed;
 
-/// Where the crowd is. Each of it may have a key of its own, from 0 on.
+/// The key that the crowd waits for. Each party of the crowd may hold a key of its own, from 0 on.
 const HOT: u64 = u64::MAX;
 
-/// What the party holds that is looked at.
+/// The key that the measured party holds.
 const OWN: u64 = HOT - 1;
 
-/// Who waits, what happens, and how long it takes with so many.
+/// The crowd, the measured action, and the time it takes with a crowd of this size.
 type Scenario = (&'static str, &'static str, fn(usize) -> Duration);
 
 pub const SCENARIOS: [Scenario; 8] = [
@@ -29,10 +30,10 @@ pub const SCENARIOS: [Scenario; 8] = [
     ("one party", "has so many requests", requests),
 ];
 
-/// A future that waits.
+/// Returns a future that waits.
 fn waiting<F: Future>(future: F) -> Pin<Box<F>> {
     let mut future = Box::pin(future);
-    assert!(future.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending(), "it waits");
+    assert!(future.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending(), "the request does not wait");
     future
 }
 
@@ -40,14 +41,14 @@ fn parties(detector: &Detector, n: usize) -> Vec<Party> {
     (0..n).map(|_| detector.party("one of many")).collect()
 }
 
-/// Holds a key that is free.
+/// Acquires a free key.
 macro_rules! held {
     ($locks:expr, $party:expr, $key:expr) => {
-        $party.acquire_blocking($locks.lock(&$key)).expect("it is free")
+        $party.acquire_blocking($locks.lock(&$key)).expect("the key is free")
     };
 }
 
-/// How long one wait takes to begin behind so many.
+/// The time until one wait has begun behind a crowd of `n`.
 fn joins(n: usize, tracked: bool, waited_for: bool) -> Duration {
     let (detector, locks) = (Detector::new(), KeyedMutex::<u64>::new());
     let _hot = locks.try_lock(&HOT);
@@ -61,11 +62,11 @@ fn joins(n: usize, tracked: bool, waited_for: bool) -> Duration {
     let mut request = Box::pin(party.acquire(locks.lock(&HOT)));
     timed(|| {
         let poll = request.as_mut().poll(&mut Context::from_waker(Waker::noop()));
-        assert!(poll.is_pending(), "it waits");
+        assert!(poll.is_pending(), "the request does not wait");
     })
 }
 
-/// All who have a key wait for one that somebody holds.
+/// Parties that hold a key each wait for one key, which is held.
 fn queue(n: usize) -> Duration {
     let (detector, locks) = (Detector::new(), KeyedMutex::<u64>::new());
     let _hot = locks.try_lock(&HOT);
@@ -75,7 +76,7 @@ fn queue(n: usize) -> Duration {
     timed(|| waits.extend(crowd.iter().map(|party| waiting(party.acquire(locks.lock(&HOT))))))
 }
 
-/// Each waits for the key of the next, and the last for one that somebody holds.
+/// Each party waits for the key of the next, and the last for a key that is held.
 fn chain(n: usize, from_far_end: bool) -> Duration {
     let (detector, locks) = (Detector::new(), KeyedMutex::<u64>::new());
     let _end = locks.try_lock(&(n as u64));
@@ -89,7 +90,7 @@ fn chain(n: usize, from_far_end: bool) -> Duration {
     timed(|| waits.extend(links.iter().map(|&link| waiting(chain[link].acquire(locks.lock(&(link as u64 + 1)))))))
 }
 
-/// Waits for so many keys at a time, and gets them one by one.
+/// One party waits for `n` keys at a time, and acquires them one by one.
 fn requests(n: usize) -> Duration {
     let (detector, locks) = (Detector::new(), KeyedMutex::<u64>::new());
     let (party, other) = (detector.party("one"), detector.party("other"));
@@ -101,7 +102,7 @@ fn requests(n: usize) -> Duration {
         for (guard, request) in held.into_iter().zip(&mut waits) {
             drop(guard);
             let poll = request.as_mut().poll(&mut Context::from_waker(Waker::noop()));
-            assert!(poll.is_ready(), "it has its key");
+            assert!(poll.is_ready(), "the request is granted");
         }
     })
 }

@@ -10,7 +10,7 @@ use crate::{Hasher, Shared, model, poll};
 
 const POLICIES: [Fairness; 4] = [Fairness::Adaptive, Fairness::Fifo, Fairness::Bounded(1), Fairness::Barging];
 
-/// One that is there for as long as the model runs.
+/// Creates a latch that lives as long as the model.
 fn latch() -> &'static Latch {
     Box::leak(Box::new(Latch::new()))
 }
@@ -52,7 +52,7 @@ fn two_threads_write() {
 }
 
 #[test]
-fn who_tries_and_who_waits() {
+fn one_thread_tries_and_the_other_waits() {
     two_threads(|striped, shared| {
         if let Some(_writer) = striped.try_write(&7) {
             shared.bump();
@@ -63,9 +63,9 @@ fn who_tries_and_who_waits() {
     });
 }
 
-/// The reader sees all that the writer did, or nothing of it; a writer that goes on as a reader still does.
+/// The reader sees all that the writer did, or nothing of it. A writer that downgrades still sees what it did.
 #[test]
-fn a_writer_goes_on_as_a_reader_beside_another() {
+fn a_writer_downgrades_beside_a_reader() {
     model(|| {
         let (latch, shared) = (latch(), Shared::new());
         let reader = {
@@ -86,9 +86,9 @@ fn a_writer_goes_on_as_a_reader_beside_another() {
     });
 }
 
-/// The holder releases while the first of those who wait gives up.
+/// The holder releases while the first waiter gives up.
 #[test]
-fn a_waiter_that_gives_up_passes_it_on() {
+fn a_waiter_that_gives_up_passes_the_latch_on() {
     for fairness in POLICIES {
         model(move || {
             let striped = striped(1, fairness);
@@ -106,9 +106,9 @@ fn a_waiter_that_gives_up_passes_it_on() {
     }
 }
 
-/// The queue ends with its last waiter while the next comes: he begins another one.
+/// The queue ends with its last waiter while another arrives, which begins a new queue.
 #[test]
-fn the_last_waiter_goes_as_another_comes() {
+fn the_last_waiter_leaves_as_another_arrives() {
     model(|| {
         let latch = latch();
         let guard = latch.try_read().unwrap();
@@ -123,7 +123,7 @@ fn the_last_waiter_goes_as_another_comes() {
     });
 }
 
-/// Two latches whose queues are behind the same lock do not get in each other's way.
+/// Two latches whose queues are behind the same lock do not interfere.
 #[test]
 fn two_latches_share_a_queue_lock() {
     model(|| {
@@ -141,7 +141,7 @@ fn two_latches_share_a_queue_lock() {
 }
 
 #[test]
-fn two_want_two_stripes_in_opposite_order() {
+fn two_callers_lock_two_stripes_in_opposite_order() {
     model(|| {
         let (striped, shared) = (striped(2, Fairness::Adaptive), Shared::new());
         let [one, two] = [0, 1].map(|stripe| (0..).find(|key| striped.stripe_of(key) == stripe).unwrap());
@@ -162,7 +162,7 @@ fn two_want_two_stripes_in_opposite_order() {
     });
 }
 
-/// A call for two stripes is given up while somebody else has one of them, and another waits for the other.
+/// A future for two stripes is dropped while another caller holds one of them, and a third waits for the other.
 #[test]
 fn a_future_of_two_stripes_is_dropped() {
     model(|| {

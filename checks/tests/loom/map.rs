@@ -1,4 +1,4 @@
-//! Models of the map. Its values are loom cells: an access that nothing orders after the last change is reported.
+//! Models of the map. Its values are loom cells: an access that is not ordered after the last change is reported.
 
 use std::sync::Arc;
 use std::task::Poll;
@@ -11,7 +11,8 @@ use loom::thread;
 
 use crate::{Hasher, model, one_chunk, poll};
 
-/// A number that only its key's lock protects. It owns nothing, so one call reads it under the shard lock, if nobody is in the way.
+/// A number that only its key's lock protects. It has no destructor, so a call can read it under the shard lock if no
+/// holder is in the way.
 struct Cell(UnsafeCell<u64>);
 
 // SAFETY: loom checks every access.
@@ -26,12 +27,12 @@ impl Cell {
     }
 
     fn get(&self) -> u64 {
-        // SAFETY: the pointer is the cell's, and loom reports any access to change it at this time.
+        // SAFETY: the pointer is the cell's, and loom reports any concurrent write.
         self.0.with(|n| unsafe { *n })
     }
 
     fn bump(&self) {
-        // SAFETY: the pointer is the cell's, and loom reports any other access at this time.
+        // SAFETY: the pointer is the cell's, and loom reports any concurrent access.
         self.0.with_mut(|n| unsafe { *n += 1 });
     }
 }
@@ -42,7 +43,7 @@ impl Clone for Cell {
     }
 }
 
-/// Counts those that are there.
+/// A value that owns memory, counted by the clones of its `Arc`.
 #[derive(Clone)]
 struct Owned(#[allow(dead_code)] Arc<()>);
 
@@ -56,19 +57,19 @@ fn map<V>() -> Arc<Map<V>> {
     Arc::new(builder().build())
 }
 
-/// With one value, 10, of key 7.
+/// A map with one value, 10, of key 7.
 fn map_of_one() -> Arc<Map<Cell>> {
     let map = map();
     assert!(map.insert_blocking(&7, Cell::new(10)).is_none());
     map
 }
 
-/// Of a value that is gone, or was there.
+/// The number in a value that was removed or read.
 fn number(value: Option<Cell>) -> Option<u64> {
     value.map(|value| value.get())
 }
 
-/// Runs one in a thread of its own, beside the other.
+/// Runs `other` in a thread of its own, beside the second closure.
 fn beside<V: Send + Sync + 'static, T: 'static>(
     map: &Arc<Map<V>>,
     other: impl FnOnce(&Arc<Map<V>>) -> T + Send + 'static,
@@ -83,7 +84,7 @@ fn beside<V: Send + Sync + 'static, T: 'static>(
 }
 
 #[test]
-fn a_value_is_changed_beside_nobody_who_reads_it() {
+fn a_value_is_never_changed_beside_a_reader() {
     model(|| {
         let map = map_of_one();
         let read = |map: &Arc<Map<Cell>>| {
@@ -103,7 +104,7 @@ fn a_value_is_changed_beside_nobody_who_reads_it() {
 }
 
 #[test]
-fn a_value_is_changed_by_an_upgrade_beside_nobody_who_reads_it() {
+fn a_value_is_never_changed_by_an_upgrade_beside_a_reader() {
     model(|| {
         let map = map_of_one();
         let read = |map: &Arc<Map<Cell>>| {
@@ -119,7 +120,8 @@ fn a_value_is_changed_by_an_upgrade_beside_nobody_who_reads_it() {
     });
 }
 
-/// Who has a handle acquires, stores, changes and removes without the shard lock; `get` looks under that lock alone, if it may.
+/// A user of a handle acquires, stores, changes and removes without the shard lock. `get` reads under that lock alone
+/// if no user is in the way.
 #[test]
 fn a_get_beside_a_handle_that_changes_the_value() {
     model(|| {
@@ -148,7 +150,8 @@ fn a_get_beside_a_handle_that_stores_the_first_value() {
     });
 }
 
-/// The value goes, and another comes, while the word, and whether there is a value, are looked at one after another.
+/// The value is removed and another stored, while `get` looks at the state word and at the presence of the value one
+/// after the other.
 #[test]
 fn a_get_beside_a_handle_that_removes_the_value_and_stores_another() {
     model(|| {
@@ -163,9 +166,9 @@ fn a_get_beside_a_handle_that_removes_the_value_and_stores_another() {
     });
 }
 
-/// A request that is made by one who reads, and finds no value, becomes a writer without the shard lock.
+/// A pending call whose upgradable reader finds no value becomes a writer without the shard lock.
 #[test]
-fn a_get_beside_one_who_inserts_because_there_was_no_value() {
+fn a_get_beside_a_call_that_inserts_a_missing_value() {
     model(|| {
         let map = map::<Cell>();
         let reader = map.try_read_arc(&7).unwrap();
@@ -181,9 +184,9 @@ fn a_get_beside_one_who_inserts_because_there_was_no_value() {
     });
 }
 
-/// One call stores and removes under the shard lock alone, if nobody has a unit of the entry.
+/// A call stores or removes under the shard lock alone if the entry has no users.
 #[test]
-fn an_insert_and_a_remove_beside_a_handle_that_comes_and_writes() {
+fn an_insert_and_a_remove_beside_a_new_handle_that_writes() {
     for removes in [false, true] {
         model(move || {
             let map = map_of_one();
@@ -205,7 +208,7 @@ fn an_insert_and_a_remove_beside_a_handle_that_comes_and_writes() {
                 (true, None) => assert_eq!((old, left), (Some(10), None)),
                 (false, Some(10)) => assert_eq!((old, left), (Some(11), Some(20))),
                 (false, Some(20)) => assert_eq!((old, left), (Some(10), Some(21))),
-                _ => panic!("a value from nowhere: {seen:?}"),
+                _ => panic!("a value that was never stored: {seen:?}"),
             }
             assert_eq!((map.len(), map.entries()), if removes { (0, 0) } else { (1, 1) });
         });
@@ -213,7 +216,7 @@ fn an_insert_and_a_remove_beside_a_handle_that_comes_and_writes() {
 }
 
 #[test]
-fn an_insert_and_a_remove_beside_the_last_reader_that_leaves() {
+fn an_insert_and_a_remove_beside_the_last_reader_leaving() {
     for removes in [false, true] {
         model(move || {
             let map = map_of_one();
@@ -232,7 +235,8 @@ fn an_insert_and_a_remove_beside_the_last_reader_that_leaves() {
     }
 }
 
-/// The entry is retired once, and whoever finds it meanwhile has it, or makes another. The value is dropped once.
+/// The entry is retired once; a call that finds it before that uses it, and a later one creates another. The value is
+/// dropped once.
 #[test]
 fn a_guard_removes_while_another_finds_the_key() {
     for finds in 0..3 {
@@ -261,7 +265,7 @@ fn a_guard_removes_while_another_finds_the_key() {
 }
 
 #[test]
-fn one_of_two_callers_makes_the_value() {
+fn one_of_two_callers_computes_the_value() {
     for blocking in [false, true] {
         model(move || {
             let map = map::<Cell>();
@@ -281,15 +285,15 @@ fn one_of_two_callers_makes_the_value() {
             };
             let mut made = false;
             let other = beside(&map, ask, |map| made = ask(map));
-            assert!(made ^ other, "one runs its `init`");
+            assert!(made ^ other, "not exactly one call ran its `init`");
             assert_eq!((map.len(), map.entries()), (1, 1));
         });
     }
 }
 
-/// The caller that makes the value is dropped on the way, or fails: the other makes it.
+/// The call that computes the value is dropped halfway, or fails: the other computes it.
 #[test]
-fn one_who_gives_up_making_a_value_leaves_it_to_the_next() {
+fn a_caller_that_gives_up_computing_a_value_leaves_it_to_the_next() {
     for fails in [false, true] {
         model(move || {
             let map = map::<Cell>();
@@ -320,16 +324,17 @@ fn bounded(most: usize) -> Arc<Map<Cell>> {
     Arc::new(builder().max_values(most).build())
 }
 
-/// The values of a map that nobody uses.
+/// Checks the number of values in a map without users.
 fn assert_bound(map: &Map<Cell>, most: usize) {
-    assert!((1..=most).contains(&map.len()), "{} values, but {most} at most", map.len());
+    assert!((1..=most).contains(&map.len()), "{} values, but the bound is {most}", map.len());
     assert_eq!(map.len(), map.entries());
     assert_eq!(map.clear(), 0);
     assert_eq!((map.len(), map.entries()), (0, 0));
 }
 
-/// Somebody leaves a value while another is stored that would evict it, if it were not in use. Whoever is last restores the bound.
-fn leaves_beside_an_insert<T: Send + 'static>(
+/// A user of a value leaves while another value is stored that would evict it if it were unused. The last of the two
+/// restores the bound.
+fn a_user_leaves_beside_an_insert<T: Send + 'static>(
     uses: impl Fn(&Arc<Map<Cell>>) -> T + Send + Sync + Copy + 'static,
     leaves: impl Fn(T) + Send + Sync + Copy + 'static,
 ) {
@@ -349,18 +354,18 @@ fn leaves_beside_an_insert<T: Send + 'static>(
 }
 
 #[test]
-fn a_reader_leaves_while_a_value_too_many_is_stored() {
-    leaves_beside_an_insert(|map| map.try_read_arc(&1).unwrap(), drop);
+fn a_reader_leaves_while_an_excess_value_is_stored() {
+    a_user_leaves_beside_an_insert(|map| map.try_read_arc(&1).unwrap(), drop);
 }
 
 #[test]
-fn a_handle_goes_while_a_value_too_many_is_stored() {
-    leaves_beside_an_insert(|map| map.handle_arc(&1), drop);
+fn a_handle_is_dropped_while_an_excess_value_is_stored() {
+    a_user_leaves_beside_an_insert(|map| map.handle_arc(&1), drop);
 }
 
 #[test]
-fn the_last_two_users_leave_while_a_value_too_many_is_stored() {
-    leaves_beside_an_insert(
+fn the_last_two_users_leave_while_an_excess_value_is_stored() {
+    a_user_leaves_beside_an_insert(
         |map| (map.handle_arc(&1), map.try_read_arc(&1).unwrap()),
         |(handle, reader)| {
             drop(handle);
@@ -370,14 +375,14 @@ fn the_last_two_users_leave_while_a_value_too_many_is_stored() {
 }
 
 #[test]
-fn several_guards_go_at_once_while_a_value_too_many_is_stored() {
-    leaves_beside_an_insert(|map| map.try_read_many_arc([&1]).unwrap(), drop);
-    leaves_beside_an_insert(|map| map.try_read_many_arc([&1, &3]).unwrap(), drop);
+fn several_guards_are_dropped_while_an_excess_value_is_stored() {
+    a_user_leaves_beside_an_insert(|map| map.try_read_many_arc([&1]).unwrap(), drop);
+    a_user_leaves_beside_an_insert(|map| map.try_read_many_arc([&1, &3]).unwrap(), drop);
 }
 
-/// Both leave, one of them by a waiter that gives up.
+/// Both users leave, one of them as a waiter that gives up.
 #[test]
-fn two_users_leave_a_value_at_once_that_is_too_many() {
+fn two_users_leave_an_excess_value_at_once() {
     for waits in [false, true] {
         model(move || {
             let map = bounded(1);
@@ -398,9 +403,10 @@ fn two_users_leave_a_value_at_once_that_is_too_many() {
     }
 }
 
-/// A future that has not asked yet keeps the entry, and no value: it asks at the moment in which that is evicted.
+/// A future that has not been polled keeps the entry, but no value: it requests the key while the value is being
+/// evicted.
 #[test]
-fn a_value_is_evicted_while_a_future_asks_for_it() {
+fn a_value_is_evicted_while_a_future_requests_it() {
     for writes in [false, true] {
         model(move || {
             let map = bounded(1);
@@ -428,7 +434,8 @@ fn a_value_is_evicted_while_a_future_asks_for_it() {
     }
 }
 
-/// Two values too many at once: each stays that has just been stored, until its caller is through.
+/// Two values are stored at the same time in a map with room for one: each value just stored stays until its call
+/// returns.
 #[test]
 fn two_values_are_stored_at_once_where_there_is_room_for_one() {
     for by_guard in [false, true] {
@@ -448,7 +455,7 @@ fn two_values_are_stored_at_once_where_there_is_room_for_one() {
     }
 }
 
-/// A version grows over eviction, which gives the entry back, and over what was stored meanwhile.
+/// Versions grow across an eviction, which frees the entry, and across values stored in between.
 #[test]
 fn a_version_grows_while_the_value_is_evicted() {
     model(|| {
@@ -471,7 +478,7 @@ fn a_version_grows_while_the_value_is_evicted() {
 }
 
 #[test]
-fn who_reads_two_keys_sees_all_of_a_batch_or_nothing() {
+fn a_reader_of_two_keys_sees_all_of_a_batch_or_none() {
     model(|| {
         let map = map::<Cell>();
         for key in [1, 2] {
@@ -484,15 +491,15 @@ fn who_reads_two_keys_sees_all_of_a_batch_or_nothing() {
         beside(&map, commit, |map| {
             let guards = block_on(map.read_many([&1, &2]));
             let seen: Vec<_> = guards.iter().map(|guard| guard.value().unwrap().get()).collect();
-            assert_eq!(seen[0], seen[1], "half of a batch");
+            assert_eq!(seen[0], seen[1], "the reader saw half of a batch");
         });
         assert_eq!((map.len(), map.entries()), (2, 2));
     });
 }
 
-/// Each names the keys in an order of its own, on condition that they are as they were: one of the two succeeds.
+/// The batches name the keys in opposite orders, and require that they are unchanged: one of the two succeeds.
 #[test]
-fn one_of_two_batches_finds_its_conditions() {
+fn one_of_two_batches_meets_its_conditions() {
     for blocking in [false, true] {
         model(move || {
             let map = map::<Cell>();
@@ -511,14 +518,14 @@ fn one_of_two_batches_finds_its_conditions() {
             };
             let mut one = false;
             let other = beside(&map, move |map| commit(map, [2, 1]), |map| one = commit(map, [1, 2]));
-            assert!(one ^ other, "one of them succeeds");
+            assert!(one ^ other, "not exactly one batch succeeded");
             let [of_one, of_two] = [1, 2].map(|key| number(map.get_blocking(&key)).unwrap());
             assert_eq!((of_one, of_two), if one { (1, 1) } else { (2, 2) });
         });
     }
 }
 
-/// Who looks at all values, or removes them, claims their entries: others come in between.
+/// `for_each_value` and `retain` claim the entries, and other calls run in between.
 #[test]
 fn values_are_visited_while_they_change() {
     for removes in [false, true] {
@@ -543,7 +550,7 @@ fn values_are_visited_while_they_change() {
     }
 }
 
-/// Two changes on condition of the same version: one is made.
+/// Two changes are conditional on the same version: one is made.
 #[test]
 fn one_of_two_conditional_changes_is_made() {
     for removes in [false, true] {

@@ -1,7 +1,7 @@
-//! The book in which a model writes down who asks for what, who gets it, and when.
+//! The book in which a model records its requests: who asked for which hold, and when each acquired it.
 //!
-//! A time is a place in the order in which things were written down. What is written when a call returns was true a little
-//! earlier, and what is written before a call becomes true a little later; the checks below hold whatever happened in between.
+//! A time is a position in the order of the records. A record made when a call returns was true a little earlier, and
+//! one made before a call becomes true a little later. The checks below are valid whatever happened in between.
 
 use std::collections::{BTreeMap, HashMap};
 use std::future::Future;
@@ -13,24 +13,24 @@ use keylatch::{Fairness, Status, WaitEvent, WaitId, WaitMode, WaitPhase};
 
 use crate::spec::Want;
 
-/// One request, as far as it has got.
+/// The state of a request.
 #[derive(Clone, Copy, Debug)]
 struct Request {
     key: u64,
     want: Want,
-    /// Before its first poll, or its try.
+    /// Before its first poll or its attempt.
     asked: u64,
-    /// After its first poll, if that left it waiting.
+    /// After its first poll, if the request had to wait.
     queued: Option<u64>,
     entered: Option<u64>,
-    /// Whether it entered without having waited.
+    /// Whether it entered without waiting.
     at_once: bool,
-    /// When it had entered, or had given up.
+    /// The time when its entry, or its end, was recorded.
     swept: Option<u64>,
     live: bool,
 }
 
-/// Who is in the critical sections of a key.
+/// The holders in the critical section of a key.
 #[derive(Clone, Copy, Default, Debug)]
 struct Inside {
     readers: usize,
@@ -50,9 +50,9 @@ impl Inside {
     }
 
     fn check(&self, permits: usize) {
-        assert!(self.writers + self.upgradable <= 1, "holders that do not go together: {self:?}");
-        assert!(self.writers == 0 || self.readers == 0, "holders that do not go together: {self:?}");
-        assert!(self.permits <= permits, "more permits than there are: {self:?}");
+        assert!(self.writers + self.upgradable <= 1, "incompatible holders: {self:?}");
+        assert!(self.writers == 0 || self.readers == 0, "incompatible holders: {self:?}");
+        assert!(self.permits <= permits, "more permits are held than exist: {self:?}");
     }
 }
 
@@ -70,16 +70,16 @@ impl Pages {
     }
 }
 
-/// Shuttle does not know its lock, and need not: nothing in a book is a step of the model.
+/// The records use a lock that shuttle does not know, and need not know: no access to a book is a step of the model.
 pub struct Book {
     fairness: Fairness,
     permits: usize,
     pages: Mutex<Pages>,
-    /// Of which the table's observer was told that they began, and not yet how they ended.
+    /// The waits whose start the table's observer has seen, and whose end it has not.
     waits: Mutex<HashMap<WaitId, WaitMode>>,
 }
 
-/// The number of a request in the book.
+/// The index of a request in the book.
 pub type Number = usize;
 
 impl Book {
@@ -87,14 +87,14 @@ impl Book {
         Arc::new(Book { fairness, permits, pages: Mutex::default(), waits: Mutex::default() })
     }
 
-    /// The observer of the table that the book is about.
+    /// Returns the observer of the table that the book is about.
     pub fn observer<K>(self: &Arc<Self>) -> impl Fn(&WaitEvent<'_, K>) + Send + Sync + use<K> {
         let book = Arc::clone(self);
         move |event| {
             let mut waits = book.waits.lock().unwrap_or_else(PoisonError::into_inner);
             match event.phase() {
-                WaitPhase::Started => assert_eq!(waits.insert(event.id(), event.mode()), None, "two waits in one"),
-                _ => assert_eq!(waits.remove(&event.id()), Some(event.mode()), "it has not begun"),
+                WaitPhase::Started => assert_eq!(waits.insert(event.id(), event.mode()), None, "a wait started twice"),
+                _ => assert_eq!(waits.remove(&event.id()), Some(event.mode()), "a wait ended that had not begun"),
             }
         }
     }
@@ -125,7 +125,7 @@ impl Book {
         pages.requests[number].queued = Some(now);
     }
 
-    /// The holder takes its place inside; an upgrade in exchange for the place that it had.
+    /// Records that the holder is inside; an upgrade gives up its earlier place.
     fn entered(&self, number: Number, at_once: bool, upgraded: Option<Number>) {
         let mut pages = self.pages();
         let now = pages.tick();
@@ -149,7 +149,7 @@ impl Book {
         pages.requests[number].live = false;
     }
 
-    /// The holder is about to release.
+    /// Records that the holder is about to release.
     fn leaving(&self, number: Number, held: Want) {
         let mut pages = self.pages();
         let key = pages.requests[number].key;
@@ -160,7 +160,7 @@ impl Book {
         self.pages().requests[number].live = false;
     }
 
-    /// The holder is about to become something weaker.
+    /// Records that the hold is about to be replaced by a weaker one.
     fn weakening(&self, number: Number, from: Want, to: Want) {
         self.leaving(number, from);
         let mut pages = self.pages();
@@ -168,7 +168,7 @@ impl Book {
         *pages.inside.entry(key).or_default().count(to) += to.weight();
     }
 
-    /// A try: a request that is settled when it returns.
+    /// Records an attempt: a request that is settled when the call returns.
     pub fn tried<G>(self: &Arc<Self>, key: u64, want: Want, attempt: impl FnOnce() -> Option<G>) -> Option<Held<G>> {
         let number = self.ask(key, want);
         match attempt() {
@@ -183,14 +183,14 @@ impl Book {
         }
     }
 
-    /// A request by a future that yields a guard.
+    /// Records a request by a future that yields a guard.
     pub fn asked<F: Future>(self: &Arc<Self>, key: u64, want: Want, future: F) -> Asked<F, F::Output, ()> {
         let mut asked = self.asked_until(key, want, future, Ok);
         asked.limited = false;
         asked
     }
 
-    /// A request by a future that yields a guard, or not; `sort` tells.
+    /// Records a request by a future that yields a guard or not, as `sort` decides.
     pub fn asked_until<F: Future, G, R>(
         self: &Arc<Self>,
         key: u64,
@@ -203,7 +203,7 @@ impl Book {
         Asked { book, key, want, number: None, upgrades, limited: true, future, sort }
     }
 
-    /// Looks whether a status makes sense.
+    /// Checks that a status is consistent.
     pub fn look(&self, status: Option<Status>) {
         let Some(status) = status else { return };
         let inside = Inside {
@@ -213,15 +213,19 @@ impl Book {
             permits: status.permits(),
         };
         inside.check(self.permits);
-        assert!(status.waiting_upgrades() <= status.upgradable(), "an upgrade of nothing: {status:?}");
+        assert!(
+            status.waiting_upgrades() <= status.upgradable(),
+            "an upgrade waits without an upgradable reader: {status:?}"
+        );
     }
 
-    /// Whether the book is in order when all are done. Returns how often somebody at the head was passed, at the most.
+    /// Checks the book when all calls have ended. Returns the largest number of times that a request at the head was
+    /// passed.
     pub fn close(&self) -> usize {
         let waits = self.waits.lock().unwrap_or_else(PoisonError::into_inner);
-        assert!(waits.is_empty(), "a wait has not ended");
+        assert!(waits.is_empty(), "a wait never ended");
         let pages = self.pages();
-        assert!(pages.requests.iter().all(|request| !request.live), "a request is not done");
+        assert!(pages.requests.iter().all(|request| !request.live), "a request never ended");
         let keys: Vec<u64> = pages.inside.keys().copied().collect();
         let mut most = 0;
         for key in keys {
@@ -233,12 +237,12 @@ impl Book {
         most
     }
 
-    /// What one request that waited may complain of.
+    /// Checks the record of one request that waited. Returns the number of its bypasses.
     fn check(&self, request: &Request, all: &[Request]) -> usize {
         let (Some(queued), Some(entered)) = (request.queued, request.entered) else { return 0 };
         let before = |other: &&Request| other.entered.is_some_and(|other| other < entered);
         let writes = |want| matches!(want, Want::Write | Want::Upgrade);
-        // Under `Fifo`, those that cannot be inside together enter in order of arrival.
+        // Under `Fifo`, incompatible requests enter in order of arrival.
         if self.fairness == Fairness::Fifo && request.want != Want::Upgrade {
             let overtaken = all.iter().filter(before).find(|other| {
                 let together = match (request.want, other.want) {
@@ -255,7 +259,7 @@ impl Book {
             Fairness::Adaptive => usize::MAX,
             _ => return self.passes(request, all),
         };
-        // A reader gets in when the first writer leaves. That one came in after it or was inside already.
+        // A reader is admitted when the first writer leaves. That writer passed it, or was already inside.
         if request.want == Want::Read {
             let writers = all
                 .iter()
@@ -273,20 +277,21 @@ impl Book {
         passes
     }
 
-    /// How many later requests got in before this one, when it stood at the head, and kept it out.
+    /// The number of later requests that acquired the key before this one while it was at the head, and kept it out.
     fn passes(&self, request: &Request, all: &[Request]) -> usize {
         let (Some(queued), Some(entered)) = (request.queued, request.entered) else { return 0 };
-        // When everybody who may have been before it had entered, or had given up. An upgrade stands before all.
+        // The time when every request that may have been before it had entered or given up. An upgrade comes before
+        // all.
         let ahead = all.iter().filter(|other| other.asked < queued && other.asked != request.asked);
         let ahead = ahead.filter(|other| other.want != Want::Upgrade && request.want != Want::Upgrade);
         let head = ahead.map(|other| other.swept.unwrap_or(u64::MAX)).max().unwrap_or(0).max(queued);
         let passed = all.iter().filter(|other| {
             let keeps_out = match (request.want, other.want) {
                 (_, Want::Upgrade) => false,
-                // Those who waited came in with others when a writer left.
+                // Requests that waited were admitted together with others when a writer left.
                 (_, Want::Read | Want::Upgradable) if !other.at_once => false,
                 (Want::Read, Want::Read | Want::Upgradable) | (Want::Upgradable, Want::Read) => false,
-                // For certain, whoever else is there.
+                // They exclude each other for certain, whatever else is held.
                 (Want::Permits(mine), Want::Permits(its)) => (mine + its) as usize > self.permits,
                 _ => true,
             };
@@ -296,13 +301,13 @@ impl Book {
     }
 }
 
-/// A hold, written down.
+/// A recorded hold.
 pub struct Held<G> {
     book: Arc<Book>,
     key: u64,
     number: Number,
     want: Want,
-    /// The upgradable hold that this one falls back to.
+    /// The upgradable hold that this hold falls back to.
     base: Option<Number>,
     guard: Option<G>,
 }
@@ -323,7 +328,7 @@ impl<G> Held<G> {
         self.book.left(self.number);
     }
 
-    /// Takes so many of its permits out.
+    /// Splits off `part` of its permits.
     pub fn split(&mut self, part: u32, split: impl FnOnce(&mut G) -> Option<G>) -> Option<Held<G>> {
         let Want::Permits(n) = self.want else { return None };
         let guard = split(self.guard())?;
@@ -346,7 +351,7 @@ impl<G> Held<G> {
         }
     }
 
-    /// A try to become a writer.
+    /// Records an attempt to upgrade.
     pub fn try_upgrade<H>(mut self, attempt: impl FnOnce(G) -> Result<H, G>) -> Result<Held<H>, Self> {
         let number = self.book.ask(self.key, Want::Upgrade);
         match attempt(self.guard.take().expect("the guard goes with the hold")) {
@@ -363,7 +368,7 @@ impl<G> Held<G> {
         }
     }
 
-    /// A request to become a writer, by a future that has taken the guard.
+    /// Records an upgrade by a future that owns the guard.
     pub fn upgrade<F: Future, H, R>(
         mut self,
         upgrade: impl FnOnce(G) -> F,
@@ -375,7 +380,7 @@ impl<G> Held<G> {
         asked
     }
 
-    /// The same, by a future that gives the guard back when it gives up.
+    /// Records an upgrade by a future that returns the guard when it gives up.
     pub async fn upgrade_until<F: Future, H>(
         self,
         upgrade: impl FnOnce(G) -> F,
@@ -386,7 +391,7 @@ impl<G> Held<G> {
         upgraded.map_err(|guard| Held { book, key, number, want, base: None, guard: Some(guard) })
     }
 
-    /// A request to become a writer, by a future that borrows the guard.
+    /// Records an upgrade by a future that borrows the guard.
     pub fn upgrade_mut<'g, F: Future>(&'g mut self, upgrade: impl FnOnce(&'g mut G) -> F) -> Asked<F, F::Output, ()> {
         let (book, key, number) = (Arc::clone(&self.book), self.key, self.number);
         let mut asked = book.asked(key, Want::Upgrade, upgrade(self.guard()));
@@ -410,31 +415,31 @@ impl<G> Drop for Held<G> {
     }
 }
 
-/// What an upgrade upgrades.
+/// The hold that an upgrade replaces.
 #[derive(Clone, Copy)]
 enum Upgrades {
     Nothing,
-    /// Lost with the future.
+    /// A hold that is lost with the future.
     Owned(Number),
-    /// Kept.
+    /// A hold that remains.
     Borrowed(Number),
 }
 
-/// A request's future, written down from its first poll on.
+/// A request's future, recorded from its first poll on.
 pub struct Asked<F: Future, G, R> {
     book: Arc<Book>,
     key: u64,
     want: Want,
     number: Option<Number>,
     upgrades: Upgrades,
-    /// Whether one poll may try more than once, as one with a limit does: then it may wait without our seeing it.
+    /// Whether one poll may try more than once, as a future with a limit does: then it may wait unnoticed.
     limited: bool,
     future: Option<Pin<Box<F>>>,
     sort: fn(F::Output) -> Result<G, R>,
 }
 
 impl<F: Future, G, R> Asked<F, G, R> {
-    /// Polls once, by a task that will not be there when it is woken.
+    /// Polls once, by a task that no longer exists when it is woken.
     pub fn poll_once(&mut self) -> Poll<Result<Held<G>, R>> {
         Pin::new(self).poll(&mut Context::from_waker(std::task::Waker::noop()))
     }
@@ -447,7 +452,7 @@ impl<F: Future, G, R> Future for Asked<F, G, R> {
         let this = &mut *self;
         let first = this.number.is_none();
         let number = *this.number.get_or_insert_with(|| this.book.ask(this.key, this.want));
-        let future = this.future.as_mut().expect("it is polled until it is ready");
+        let future = this.future.as_mut().expect("the future is polled until it is ready");
         match future.as_mut().poll(cx) {
             Poll::Pending => {
                 if first {
@@ -498,7 +503,7 @@ impl<F: Future, G, R> Drop for Asked<F, G, R> {
     }
 }
 
-/// Polls a future so many times at the most. What is left of it is dropped, in the middle of whatever it was doing.
+/// Polls a future a limited number of times. Then it can be dropped halfway, or taken out.
 pub struct Impatient<F> {
     future: F,
     polls: u64,
@@ -528,12 +533,12 @@ impl<F> Impatient<F> {
     }
 }
 
-/// Polls a future so many times at the most, and drops it.
+/// Polls a future at most `polls` times, and drops it.
 pub fn impatient<F: Future + Unpin>(polls: u64, future: F) -> Impatient<F> {
     Impatient { future, polls }
 }
 
-/// Not ready the first few times: a limit.
+/// A limit: pending for this many polls.
 pub async fn after(polls: u64) {
     for _ in 0..polls {
         shuttle::future::yield_now().await;

@@ -1,4 +1,4 @@
-//! Parties that take keys in any order, and try again when that is a deadlock; and parties that take them in one order.
+//! Parties that lock keys in any order, and try again after a deadlock; and parties that lock them in one order.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -35,8 +35,8 @@ impl World {
         self.failures.load(Relaxed)
     }
 
-    /// Takes these keys of the mutex one after another, and releases all and begins again when it fails.
-    async fn takes(&self, party: &Party, keys: &[u64]) {
+    /// Locks these keys of the mutex one after another. After a deadlock, releases all and begins again.
+    async fn lock_all(&self, party: &Party, keys: &[u64]) {
         'again: loop {
             let mut held = Vec::new();
             for key in keys {
@@ -55,8 +55,8 @@ impl World {
         }
     }
 
-    /// Takes a page, a permit and a key at random, upgrades, and leaves what it has got when that is a deadlock.
-    async fn takes_anything(&self, party: &Party) -> Option<()> {
+    /// Locks a page, a permit and a key at random, and upgrades. After a deadlock, releases everything.
+    async fn lock_anything(&self, party: &Party) -> Option<()> {
         let mut pages = Vec::new();
         let mut permits = Vec::new();
         let mut locks = Vec::new();
@@ -85,22 +85,22 @@ fn some_keys() -> Vec<u64> {
     vec![first, (first + 1 + random(KEYS - 1)) % KEYS]
 }
 
-/// In any order, each tries again until it has got all: everybody finishes.
+/// In any order, with retries until a party has all of its keys: every party finishes.
 #[test]
-fn deadlock_of_parties_that_try_again() {
+fn parties_that_retry_after_a_deadlock_all_finish() {
     explore(|| {
         let (world, detector) = (World::new(any_policy()), Detector::new());
         let threads = (0..3).map(|who| {
             let (world, party) = (Arc::clone(&world), detector.party(format!("thread {who}")));
-            thread::spawn(move || block_on(world.takes(&party, &some_keys())))
+            thread::spawn(move || block_on(world.lock_all(&party, &some_keys())))
         });
         let threads = threads.collect::<Vec<_>>();
         let tasks = (0..2).map(|who| {
             let (world, party) = (Arc::clone(&world), detector.party(format!("task {who}")));
-            spawn(async move { world.takes(&party, &some_keys()).await })
+            spawn(async move { world.lock_all(&party, &some_keys()).await })
         });
         let tasks = tasks.collect::<Vec<_>>();
-        // Somebody untracked.
+        // An untracked caller.
         drop(block_on(world.locks.lock(&random(KEYS))));
         join(threads);
         tasks.into_iter().for_each(|task| block_on(task).unwrap());
@@ -108,9 +108,9 @@ fn deadlock_of_parties_that_try_again() {
     });
 }
 
-/// In one order there is no circle, and no alarm.
+/// With one order there is no cycle, and no report.
 #[test]
-fn deadlock_is_not_reported_where_keys_are_taken_in_order() {
+fn no_deadlock_is_reported_when_keys_are_locked_in_order() {
     explore(|| {
         let (world, detector) = (World::new(any_policy()), Detector::new());
         let threads = (0..4).map(|who| {
@@ -118,7 +118,7 @@ fn deadlock_is_not_reported_where_keys_are_taken_in_order() {
             thread::spawn(move || {
                 let mut keys = some_keys();
                 keys.sort_unstable();
-                block_on(world.takes(&party, &keys));
+                block_on(world.lock_all(&party, &keys));
             })
         });
         join(threads.collect::<Vec<_>>());
@@ -126,23 +126,24 @@ fn deadlock_is_not_reported_where_keys_are_taken_in_order() {
     });
 }
 
-/// All that can be tracked, in any order: whoever is told of a deadlock leaves, and nobody waits for ever.
+/// Everything that can be tracked, in any order: a party with a deadlock releases everything, and no party waits for
+/// ever.
 #[test]
-fn deadlock_of_parties_that_take_anything() {
+fn parties_that_lock_anything_in_any_order_never_wait_for_ever() {
     explore(|| {
         let (world, detector) = (World::new(any_policy()), Detector::new());
         let threads = (0..4).map(|who| {
             let (world, party) = (Arc::clone(&world), detector.party(format!("thread {who}")));
-            thread::spawn(move || block_on(world.takes_anything(&party)).unwrap_or_default())
+            thread::spawn(move || block_on(world.lock_anything(&party)).unwrap_or_default())
         });
         join(threads.collect::<Vec<_>>());
         world.close();
     });
 }
 
-/// A party with two requests at once, which gets in with the one while the other waits.
+/// A party with two requests at the same time acquires one while the other waits.
 #[test]
-fn deadlock_of_parties_with_two_requests_at_once() {
+fn parties_with_two_simultaneous_requests_never_wait_for_ever() {
     explore(|| {
         let (world, detector) = (World::new(any_policy()), Detector::new());
         let threads = (0..3).map(|who| {

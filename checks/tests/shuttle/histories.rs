@@ -1,5 +1,6 @@
-//! Histories of walks under shuttle's schedules, checked for linearizability: see the library's `tests/linearizability`. Every
-//! call on the table is cut into its steps here, so calls overlap as they hardly ever do when threads run.
+//! Histories of walks under shuttle's schedules, checked for linearizability: see the library's
+//! `tests/linearizability`. Shuttle cuts every call into its steps, so calls overlap in ways that hardly ever happen
+//! with real threads.
 
 use std::sync::Arc;
 
@@ -29,7 +30,7 @@ fn histories(kind: Kind, keys: u64) {
     spec::check(rules, records);
 }
 
-/// Calls on a map with or without a bound.
+/// Checks calls on a map with or without a bound.
 fn maps(most: Option<usize>) {
     let map = map_calls::map(any_policy(), most);
     let clock = Arc::default();

@@ -1,4 +1,4 @@
-//! Models of latches, as stripes, which have all policies.
+//! Models of latches, as stripes, because those have all policies.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -14,7 +14,7 @@ use crate::{any_policy, crowd, explore, join, random, reaches};
 
 struct World {
     locks: Striped<u64, Hasher>,
-    /// A key of each stripe.
+    /// One key of each stripe.
     keys: [u64; 2],
     book: Arc<Book>,
 }
@@ -33,7 +33,7 @@ impl World {
 
     async fn step(self: &Arc<Self>) {
         let World { locks, keys, book } = &**self;
-        // Mostly the same one.
+        // Usually the same key.
         let key = keys[random(4) as usize / 3];
         match random(9) {
             0 => drop(book.tried(key, Read, || locks.try_read(&key))),
@@ -52,7 +52,7 @@ impl World {
                     written(held).await;
                 }
             }
-            // Dropped in the middle of the wait, perhaps after the hand-over.
+            // Dropped while it waits, perhaps after the hand-off.
             4 => match random(2) {
                 0 => drop(impatient(random(4), book.asked(key, Read, locks.read(&key))).await),
                 _ => drop(impatient(random(4), book.asked(key, Write, locks.write(&key))).await),
@@ -91,7 +91,7 @@ async fn written(held: Held<LatchWriteGuard<'_>>) {
     }
 }
 
-/// Threads and tasks do all kinds of things, and two tasks are aborted on the way.
+/// Threads and tasks make random calls, and two tasks are aborted halfway.
 pub fn everything() {
     let world = World::new(any_policy());
     crowd(|| Arc::clone(&world).steps(3), 5);
@@ -104,9 +104,9 @@ fn everything_at_once() {
 }
 
 #[test]
-fn a_writer_at_the_head_is_passed_as_often_as_the_bound_says_and_no_more() {
+fn a_writer_at_the_head_is_passed_exactly_as_often_as_the_bound_allows() {
     reaches::<3>(|fairness| {
-        // For ever, as far as this model knows: what waits and what is held borrows it.
+        // Leaked, because the requests and the guards of this model borrow it.
         let world: &'static World = Box::leak(Box::new(Arc::into_inner(World::new(fairness)).unwrap()));
         let World { locks, keys: [key, _], book } = world;
         let reader = book.tried(*key, Read, || locks.try_read(key));
@@ -126,9 +126,9 @@ fn a_writer_at_the_head_is_passed_as_often_as_the_bound_says_and_no_more() {
     });
 }
 
-/// Who asks for several is one of a crowd that asks for the same in every order, and for single ones.
+/// A caller that locks several keys, in a crowd that locks the same keys in every order, and single ones.
 #[test]
-fn several_at_once() {
+fn several_stripes_at_once() {
     explore(|| {
         let world = World::new(any_policy());
         let inside = Arc::new([const { AtomicUsize::new(0) }; 2]);

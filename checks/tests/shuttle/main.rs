@@ -1,32 +1,32 @@
-//! Larger models than loom's, under thousands of schedules that shuttle chooses at random, or by probabilistic concurrency
-//! testing (PCT: a random order of the tasks, and a few changes of it at random moments).
+//! Larger models than loom's, under thousands of schedules that shuttle chooses at random, or by probabilistic
+//! concurrency testing (PCT: a random order of the tasks, which changes a few times at random moments).
 //!
 //! ```text
 //! cd checks
 //! RUSTFLAGS="--cfg shuttle" cargo test --release --test shuttle
 //! ```
 //!
-//! Every run tries other schedules. `KEYLATCH_SCHEDULES` says how many each test tries.
+//! Every run tries different schedules. `KEYLATCH_SCHEDULES` sets the number for each test.
 //!
 //! # Replaying a failure
-//! A test that fails prints its schedule, after the words "failing schedule". Give it, as it was printed or as the path of a file
-//! that it was saved to, to the test that printed it:
+//! A failing test prints its schedule after the words "failing schedule". Pass that, as it was printed or as the path
+//! of a file with it, to the same test:
 //!
 //! ```text
 //! RUSTFLAGS="--cfg shuttle" KEYLATCH_REPLAY=91010a... cargo test --release --test shuttle -- --exact mutex::everything_at_once
 //! ```
 //!
-//! It also prints the seed of the scheduler. With `SHUTTLE_RANDOM_SEED` set to that, and the same number of schedules, the
-//! test goes through the same schedules again.
+//! It also prints the seed of the scheduler. With `SHUTTLE_RANDOM_SEED` set to it, and the same number of schedules,
+//! the test runs the same schedules again.
 //!
-//! # What is in a model
-//! Threads and tasks that do at random what a table offers (random by shuttle's own numbers, so that they are replayed, too), a
-//! [`Book`](book::Book) in which they write down what they ask for and what they get, and what the book says at the end: nobody held beside
-//! somebody that keeps him out, nobody was passed too often, nothing is left. That everybody gets what he waits for needs
-//! no book: shuttle reports it if all sleep.
+//! # The contents of a model
+//! Threads and tasks make random calls on a table (by shuttle's random numbers, which are replayed, too) and record
+//! their requests and holds in a [`Book`](book::Book). At the end the book is checked: no two incompatible holds
+//! overlapped, no request was passed too often, and nothing is left. That every request is served needs no check: shuttle
+//! reports it if all threads sleep.
 //!
-//! Blocking calls are left out: `event-listener`, on which they sleep, is unknown to shuttle. Loom runs them. Shuttle takes
-//! every atomic operation as sequentially consistent: loom and ThreadSanitizer look at orderings.
+//! Blocking calls are left out: they sleep on `event-listener`, which shuttle does not know. Loom runs them. Shuttle treats
+//! every atomic operation as sequentially consistent: loom and ThreadSanitizer check orderings.
 #![cfg(shuttle)]
 #![allow(unreachable_pub)] // nothing here is exported
 
@@ -61,25 +61,26 @@ use shuttle::{Config, Runner};
 
 use crate::book::after;
 
-/// How many schedules each test tries with either scheduler, if nothing else is said.
+/// The number of schedules that each test tries with each scheduler, unless `KEYLATCH_SCHEDULES` is set.
 const SCHEDULES: usize = if cfg!(debug_assertions) { 300 } else { 4000 };
 
-/// How many times PCT changes the order of the tasks, less one.
+/// One more than the number of times PCT changes the order of the tasks.
 const DEPTH: usize = 4;
 
 const REPLAY: &str = "KEYLATCH_REPLAY";
 
-/// Whether there is but one schedule, so that nothing can be said of all.
+/// Whether only one schedule is replayed, so that statements over all schedules cannot be checked.
 fn replays() -> bool {
     std::env::var_os(REPLAY).is_some()
 }
 
-/// Runs a model under many schedules, or under the one that is to be replayed.
+/// Runs a model under many schedules, or under the one that is replayed.
 fn explore(model: impl Fn() + Send + Sync + 'static) {
     explore_for(1, model);
 }
 
-/// Under `times` as many. The seed is for a test that may fail afterwards, over all that was seen.
+/// Runs a model under `times` as many schedules. Returns the seed, for a test that may fail afterwards on the
+/// statistics of all runs.
 fn explore_for(times: u8, model: impl Fn() + Send + Sync + 'static) -> Option<Seed> {
     let model = Arc::new(model);
     if let Ok(replay) = std::env::var(REPLAY) {
@@ -99,13 +100,13 @@ fn explore_for(times: u8, model: impl Fn() + Send + Sync + 'static) -> Option<Se
 fn run(scheduler: impl Scheduler + 'static, model: &Arc<impl Fn() + Send + Sync + 'static>) {
     let mut config = Config::new();
     config.stack_size = 1 << 18;
-    // That orderings are not modelled is said above.
+    // The missing model of orderings is documented above.
     config.silence_warnings = true;
     let model = Arc::clone(model);
     Runner::new(scheduler, config).run(move || model());
 }
 
-/// Printed if the test fails.
+/// The schedulers' seed, printed if the test fails.
 struct Seed(u64);
 
 impl Seed {
@@ -124,8 +125,8 @@ impl Drop for Seed {
     }
 }
 
-/// Explores a model that returns how often somebody was passed, with each of these policies, and looks what the most was.
-/// Which policy it is the schedule says, so that one that fails can be replayed.
+/// Explores a model that returns the largest number of bypasses, under each of these policies, and passes the maximum
+/// over all schedules to `look`. The schedule chooses the policy, so that a failure can be replayed.
 fn most<const N: usize>(
     policies: [Fairness; N],
     model: impl Fn(Fairness) -> usize + Send + Sync + 'static,
@@ -142,11 +143,11 @@ fn most<const N: usize>(
     }
 }
 
-/// The same with the bounds below `N`. The model fails by itself if somebody was passed too often. A bound that is never
-/// reached would show nothing.
+/// The same for the bounds below `N`: each must be reached, because a bound that is never reached shows nothing. The
+/// model itself fails if a bound is exceeded.
 fn reaches<const N: usize>(model: impl Fn(Fairness) -> usize + Send + Sync + 'static) {
     most(std::array::from_fn::<_, N, _>(|bound| Fairness::Bounded(bound as u16)), model, |policy, most| {
-        assert_eq!(policy, Fairness::Bounded(most as u16), "passed {most} times at the most");
+        assert_eq!(policy, Fairness::Bounded(most as u16), "the bound was not reached: at most {most} bypasses");
     });
 }
 
@@ -154,7 +155,7 @@ fn join(threads: impl IntoIterator<Item = JoinHandle<()>>) {
     threads.into_iter().for_each(|thread| thread.join().unwrap());
 }
 
-/// Four tasks and two threads that all do `steps`. Two of the tasks are aborted on the way, after up to `turns` turns each.
+/// Runs four tasks and two threads that all do `steps`. Two of the tasks are aborted, after up to `turns` turns each.
 fn crowd<F: Future<Output = ()> + Send + 'static>(steps: impl Fn() -> F, turns: u64) {
     let tasks: Vec<_> = (0..4).map(|_| spawn(steps())).collect();
     let threads = [steps(), steps()].map(|steps| thread::spawn(move || block_on(steps)));
@@ -170,7 +171,7 @@ fn crowd<F: Future<Output = ()> + Send + 'static>(steps: impl Fn() -> F, turns: 
     join(threads);
 }
 
-/// The quitters are aborted one after the other, and the stayers get what they wait for.
+/// Aborts the quitters one after another, and checks that the stayers get what they wait for.
 fn quit_and_stay(
     quitters: impl IntoIterator<Item = shuttle::future::JoinHandle<()>>,
     stayers: impl IntoIterator<Item = shuttle::future::JoinHandle<()>>,
@@ -187,12 +188,12 @@ fn quit_and_stay(
     });
 }
 
-/// A number below `n`, the same when the schedule is replayed.
+/// Returns a number below `n`, the same in every replay of the schedule.
 fn random(n: u64) -> u64 {
     thread_rng().gen_range(0..n)
 }
 
-/// The policies, small bounds first: they are what can be exceeded in a small model.
+/// The policies, small bounds first: only those can be exceeded in a small model.
 const POLICIES: [Fairness; 6] = [
     Fairness::Adaptive,
     Fairness::Bounded(0),
@@ -206,7 +207,7 @@ fn any_policy() -> Fairness {
     POLICIES[random(POLICIES.len() as u64) as usize]
 }
 
-/// Whether the models do the same when they are given the same schedule: without that, nothing could be replayed.
+/// Checks that models do the same under the same schedule: otherwise nothing could be replayed.
 #[test]
 fn models_depend_on_nothing_but_the_schedule() {
     for model in [

@@ -1,7 +1,7 @@
 //! Models of several keys at once, on a reader-writer lock and on a semaphore.
 //!
-//! All keys have their entries in one allocation: they are taken in the order of these in memory, and where an allocator puts two
-//! of them is no part of a model.
+//! All keys have their entries in one allocation: several keys are locked in the order of their entries in memory,
+//! which must not depend on an allocator.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -17,7 +17,7 @@ use crate::{any_policy, crowd, explore, join, quit_and_stay, random};
 
 const KEYS: u64 = 4;
 
-/// Who is at a key. Shuttle need not know: no step of the model.
+/// The users of a key. Shuttle need not know of them: they are no step of the model.
 #[derive(Default)]
 struct Inside {
     readers: AtomicUsize,
@@ -25,7 +25,7 @@ struct Inside {
     permits: AtomicUsize,
 }
 
-/// Somebody is at some keys, until it is dropped.
+/// A use of some keys, until it is dropped.
 struct At<'a>(Vec<&'a AtomicUsize>);
 
 impl Drop for At<'_> {
@@ -56,9 +56,9 @@ impl World {
         })
     }
 
-    /// When all are done.
+    /// Checks the end of a run.
     fn close(&self) {
-        assert_eq!((self.pages.len(), self.hosts.len()), (0, 0), "an entry was left");
+        assert_eq!((self.pages.len(), self.hosts.len()), (0, 0), "an entry remained");
         let keys: Vec<_> = (0..KEYS).collect();
         assert!(self.pages.try_write_many(&keys).is_some() && self.hosts.try_acquire_many(&keys).is_some());
     }
@@ -82,11 +82,11 @@ impl World {
     fn permits<'a, 'k>(&'a self, keys: impl Iterator<Item = &'k u64>) -> At<'a> {
         let permits: Vec<_> = keys.map(|key| &self.inside[*key as usize].permits).collect();
         let held = permits.iter().map(|permits| permits.fetch_add(1, Relaxed) + 1).max().unwrap_or(0);
-        assert!(held <= self.hosts.permits(), "more permits than there are");
+        assert!(held <= self.hosts.permits(), "more permits are held than exist");
         At(permits)
     }
 
-    /// What a task or a thread does once.
+    /// Makes one random call of a task or a thread.
     async fn step(&self) {
         let World { pages, hosts, .. } = self;
         let list = || (0..random(4)).map(|_| random(KEYS)).collect::<Vec<_>>();
@@ -120,7 +120,7 @@ impl World {
                     yield_now().await;
                 }
             }
-            // Dropped in the middle of the wait, perhaps after a hand-over.
+            // Dropped while it waits, perhaps after a hand-off.
             7 => drop(impatient(random(5), pages.read_write_many(&list, &more)).await),
             8 => drop(impatient(random(5), hosts.acquire_many(&list)).await),
             9 | 10 => {
@@ -128,7 +128,7 @@ impl World {
                 let at = self.permits(guards.iter().map(|guard| guard.key()));
                 yield_now().await;
                 drop(at);
-                // One by one, each in its own way.
+                // Released one by one, in different ways.
                 for guard in guards {
                     if one == 0 {
                         guard.unlock_fair();
@@ -152,7 +152,7 @@ impl World {
                 let _at = self.permits(held.flat_map(|guard| std::iter::repeat_n(guard.key(), guard.permits())));
                 yield_now().await;
             }
-            // By somebody who holds nothing else.
+            // By a caller that holds nothing else.
             11 => {
                 let guard = pages.upgradable_read(&one).await;
                 let _guard = guard.upgrade().await;
@@ -179,7 +179,7 @@ impl World {
     }
 }
 
-/// Threads and tasks ask for random lists in random order, and two tasks are aborted on the way.
+/// Threads and tasks lock random lists in random order, and two tasks are aborted halfway.
 pub fn everything() {
     let world = World::new(1 + random(2) as usize, any_policy());
     crowd(|| Arc::clone(&world).steps(3), 6);
@@ -191,9 +191,9 @@ fn everything_at_once() {
     explore(everything);
 }
 
-/// Those who wait for all keys, each in an order of its own, while some of them give up.
+/// Requests for all keys, each in a different order, some of which give up while they wait.
 #[test]
-fn those_who_still_want_all_keys_get_them() {
+fn remaining_requests_for_all_keys_are_served() {
     explore(|| {
         let world = World::new(1, any_policy());
         let World { pages, .. } = &*world;
@@ -215,9 +215,9 @@ fn those_who_still_want_all_keys_get_them() {
     });
 }
 
-/// What is written together is read together.
+/// Values that are written together are read together.
 #[test]
-fn nobody_sees_half_of_what_is_written_at_once() {
+fn no_reader_sees_half_of_a_joint_change() {
     explore(|| {
         let world = World::new(1, any_policy());
         let values = Arc::new([const { AtomicUsize::new(0) }; 3]);
@@ -238,7 +238,10 @@ fn nobody_sees_half_of_what_is_written_at_once() {
                             let _guards = world.pages.read_many(&keys).await;
                             let first = values[0].load(Relaxed);
                             yield_now().await;
-                            assert!(values.iter().all(|value| value.load(Relaxed) == first), "half of a change");
+                            assert!(
+                                values.iter().all(|value| value.load(Relaxed) == first),
+                                "a reader saw half of a change"
+                            );
                         }
                     }
                 });
@@ -271,9 +274,9 @@ fn calls_for_several_permits_of_several_keys_never_wait_for_each_other_in_a_circ
     });
 }
 
-/// A key that is named twice takes one permit of two: the other is there for whoever tries.
+/// A key that is listed twice takes one of two permits: the other is free for any attempt.
 #[test]
-fn a_key_that_is_named_twice_takes_one_permit() {
+fn a_duplicate_key_takes_one_permit() {
     explore(|| {
         let world = World::new(2, any_policy());
         let other = {

@@ -1,4 +1,4 @@
-//! Models of the map: who loads a value, what is counted in it, and how many there are.
+//! Models of the map: which call computes a value, how many increments it counts, and the number of values.
 //!
 //! Its keys have their entries in one allocation: see [`many`](crate::many).
 
@@ -15,7 +15,7 @@ use crate::{any_policy, crowd, explore, join, random};
 
 const KEYS: u64 = 3;
 
-/// A counter. The token tells how many values there are.
+/// A counter. The clones of the token count the values.
 #[derive(Clone, PartialEq)]
 struct Value {
     count: u64,
@@ -30,7 +30,7 @@ fn map<V>(most: Option<usize>) -> Arc<Map<V>> {
     Arc::new(if let Some(most) = most { builder.max_values(most).build() } else { builder.build() })
 }
 
-/// What is known of a key beside its map. Shuttle need not know: no step of the model.
+/// The users of a key, recorded outside of the map. Shuttle need not know of it: it is no step of the model.
 #[derive(Default)]
 struct Beside {
     loading: AtomicUsize,
@@ -39,7 +39,7 @@ struct Beside {
     last_version: AtomicU64,
 }
 
-/// Counted until it is dropped, also if the task is aborted.
+/// A count that is decremented on drop, even if the task is aborted.
 struct In<'a>(&'a AtomicUsize);
 
 impl<'a> In<'a> {
@@ -80,12 +80,12 @@ impl World {
         assert_eq!((others, at.readers.load(Relaxed)), (0, 0), "a writer beside others");
         if let Some(version) = version {
             let before = at.last_version.swap(version.get(), Relaxed);
-            assert!(version.get() > before, "a version came again");
+            assert!(version.get() > before, "a version was used again");
         }
         yield_now().await;
     }
 
-    /// What a task or a thread does once.
+    /// Makes one random call of a task or a thread.
     async fn step(&self) {
         let (map, key) = (&self.map, random(KEYS));
         let at = &self.beside[key as usize];
@@ -94,7 +94,7 @@ impl World {
                 let fails = random(4) == 0;
                 let load = async || {
                     let (_in, others) = In::to(&at.loading);
-                    assert_eq!(others, 0, "two load the same value");
+                    assert_eq!(others, 0, "two callers load the same value");
                     yield_now().await;
                     if fails { Err(()) } else { Ok(self.value(1)) }
                 };
@@ -142,7 +142,7 @@ impl World {
                 drop(batch.commit().await);
             }
             11 => {
-                // Asks for it when it may have been evicted.
+                // Requests the key when the value may have been evicted.
                 let future = map.read(&key);
                 yield_now().await;
                 drop(future.await);
@@ -161,12 +161,12 @@ impl World {
         }
     }
 
-    /// When all are done.
+    /// Checks the end of a run.
     fn close(&self) {
         let left = self.map.len();
-        assert_eq!(self.map.entries(), left, "an entry was left");
+        assert_eq!(self.map.entries(), left, "an entry remained");
         assert!(self.map.max_values().is_none_or(|most| left <= most), "the bound was not restored");
-        assert_eq!(Arc::strong_count(&self.token), 1 + left, "a value was leaked, or dropped twice");
+        assert_eq!(Arc::strong_count(&self.token), 1 + left, "a value was leaked or dropped twice");
         assert_eq!(self.map.clear(), 0);
         assert_eq!((self.map.entries(), Arc::strong_count(&self.token)), (0, 1));
     }
@@ -178,7 +178,7 @@ fn everything_with(most: Option<usize>) {
     world.close();
 }
 
-/// Threads and tasks do what a map offers, and two tasks are aborted on the way.
+/// Threads and tasks make random calls on a map, and two tasks are aborted halfway.
 pub fn everything() {
     everything_with([None, Some(1), Some(2)][random(3) as usize]);
 }
@@ -188,7 +188,7 @@ fn everything_at_once() {
     explore(everything);
 }
 
-/// Each adds one, on condition that nobody has come in between, or by a batch on that condition.
+/// Each adds one, on condition that the value is unchanged, directly or by a batch.
 #[test]
 fn no_increment_is_lost() {
     explore(|| {
@@ -221,9 +221,9 @@ fn no_increment_is_lost() {
     });
 }
 
-/// Whoever reads both keys sees what one batch made of them.
+/// A reader of both keys sees all that one batch did.
 #[test]
-fn nobody_sees_half_of_a_batch() {
+fn no_reader_sees_half_of_a_batch() {
     explore(|| {
         let map = map::<u64>(None);
         let threads: Vec<_> = (0..4_u64)
@@ -244,7 +244,7 @@ fn nobody_sees_half_of_a_batch() {
                             } else {
                                 let guards = map.read_many(&[first, second]).await;
                                 let seen: Vec<_> = guards.iter().map(|guard| guard.value().copied()).collect();
-                                assert_eq!(seen[0], seen[1], "half of a batch");
+                                assert_eq!(seen[0], seen[1], "a reader saw half of a batch");
                             }
                         }
                     });
@@ -339,7 +339,7 @@ impl Drop for Bomb {
     }
 }
 
-/// How the key is named without making one.
+/// The borrowed form of the key.
 #[derive(PartialEq, Eq, Hash)]
 struct Number(u64);
 
@@ -355,9 +355,10 @@ impl ToKey<Bomb> for Number {
     }
 }
 
-/// `clear` drops the key of an entry whose writer removed the value and left, and has cleared the others before that panic goes on.
+/// `clear` drops the key of an entry whose writer removed the value and left. It clears the other entries before the
+/// panic continues.
 #[test]
-fn a_key_that_panics_in_its_drop_stops_no_walk() {
+fn a_key_whose_drop_panics_stops_no_walk() {
     explore(|| {
         let mut map: LockMap<Bomb, u64, Hasher> = LockMap::builder().shards(1).hasher(Hasher::default()).build();
         map.extend((0..3).map(|n| (Bomb(n), n)));
@@ -381,9 +382,9 @@ fn a_key_that_panics_in_its_drop_stops_no_walk() {
     });
 }
 
-/// While a value is evicted whose entry a future keeps that has not asked yet, nobody who tries finds the key held.
+/// While a value is evicted whose entry an unpolled future keeps, no attempt finds the key held.
 #[test]
-fn a_try_does_not_fail_because_a_value_is_evicted() {
+fn a_try_does_not_fail_because_of_an_eviction() {
     explore(|| {
         let map = map::<u64>(Some(1));
         block_on(map.insert(&0, 0));
@@ -392,8 +393,8 @@ fn a_try_does_not_fail_because_a_value_is_evicted() {
             let map = Arc::clone(&map);
             thread::spawn(move || {
                 for _ in 0..3 {
-                    assert!(map.try_read(&0).is_some(), "nobody holds it");
-                    assert!(map.try_write(&0).is_some(), "nobody holds it");
+                    assert!(map.try_read(&0).is_some(), "the key appears to be held");
+                    assert!(map.try_write(&0).is_some(), "the key appears to be held");
                 }
             })
         };

@@ -1,4 +1,5 @@
-//! Models of the mutex. Its keys are strings, which are dropped or recycled, so that entries are made in two steps.
+//! Models of the mutex. Its keys are strings, which are dropped or recycled, so that entries are created in two
+//! steps.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
@@ -19,7 +20,7 @@ const NAMES: [&str; 2] = ["a", "b"];
 struct World {
     locks: Arc<Table>,
     book: Arc<Book>,
-    /// Those whom a task started, which may be aborted while they run.
+    /// The threads started by tasks, which may be aborted while those run.
     others: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -32,21 +33,21 @@ impl World {
         Arc::new(World { locks, book, others: Mutex::default() })
     }
 
-    /// When all are done.
+    /// Checks the end of a run.
     fn close(&self) -> usize {
         let others = std::mem::take(&mut *self.others.lock().unwrap());
         join(others);
-        assert_eq!(self.locks.len(), 0, "an entry was left");
+        assert_eq!(self.locks.len(), 0, "an entry remained");
         self.book.close()
     }
 
-    /// Starts a thread that is joined in the end. The lock is not shuttle's: nothing of shuttle's is done under it.
+    /// Starts a thread that is joined in the end. The lock is not shuttle's: no step of the model happens under it.
     fn start(&self, run: impl FnOnce() + Send + 'static) {
         let other = thread::spawn(run);
         self.others.lock().unwrap().push(other);
     }
 
-    /// What a task or a thread does once.
+    /// Makes one random call of a task or a thread.
     async fn step(self: &Arc<Self>) {
         let World { locks, book, .. } = &**self;
         let key = random(2);
@@ -64,7 +65,7 @@ impl World {
                     yield_now().await;
                 }
             }
-            // Dropped in the middle of the wait, perhaps after the hand-over.
+            // Dropped while it waits, perhaps after the hand-off.
             2 => drop(impatient(random(4), book.asked(key, Write, locks.lock(name))).await),
             3 => {
                 let handle = locks.handle(name);
@@ -89,7 +90,7 @@ impl World {
                 let held = book.asked(key, Write, locks.lock_arc(name)).await;
                 self.start(move || drop(held));
             }
-            // Begun here, with this task's waker, and finished in another thread.
+            // Begun here with this task's waker, and finished by another thread.
             7 => {
                 let mut asked = impatient(1, book.asked(key, Write, locks.lock_arc(name)));
                 if (&mut asked).await.is_none() {
@@ -109,7 +110,7 @@ impl World {
             _ => {
                 if let Ok(mut held) = book.asked(key, Write, locks.lock(name)).await {
                     assert_eq!(held.guard().key(), name);
-                    let status = locks.status(name).expect("it is held");
+                    let status = locks.status(name).expect("the key is held");
                     assert_eq!((status.writers(), status.holders()), (1, 1));
                     yield_now().await;
                 }
@@ -124,7 +125,7 @@ impl World {
     }
 }
 
-/// Threads and tasks do all kinds of things, and two tasks are aborted on the way.
+/// Threads and tasks make random calls, and two tasks are aborted halfway.
 pub fn everything() {
     let world = World::new(any_policy());
     crowd(|| Arc::clone(&world).steps(3), 4);
@@ -136,7 +137,7 @@ fn everything_at_once() {
     explore(everything);
 }
 
-/// One waits at the head, known to do so, while others come and go. Returns how many got in before it.
+/// A request is known to wait at the head while others come and go. Returns the number of requests that passed it.
 fn passes(fairness: Fairness) -> usize {
     let world = World::new(fairness);
     let World { locks, book, .. } = &*world;
@@ -144,7 +145,7 @@ fn passes(fairness: Fairness) -> usize {
     let mut head = book.asked(0, Write, locks.lock_arc("a"));
     assert!(head.poll_once().is_pending());
     assert_eq!(locks.status("a").unwrap().waiters(), 1);
-    // In another task than it was polled by.
+    // In another task than the one that polled it first.
     let head = thread::spawn(move || drop(block_on(head)));
     let newcomer = |tries| {
         let world = Arc::clone(&world);
@@ -168,12 +169,12 @@ fn passes(fairness: Fairness) -> usize {
 }
 
 #[test]
-fn a_waiter_at_the_head_is_passed_as_often_as_the_bound_says_and_no_more() {
+fn a_waiter_at_the_head_is_passed_exactly_as_often_as_the_bound_allows() {
     reaches::<4>(passes);
 }
 
 #[test]
-fn a_waiter_in_a_fifo_queue_is_passed_by_nobody() {
+fn a_waiter_in_a_fifo_queue_is_never_passed() {
     most([Fairness::Fifo], passes, |_, most| assert_eq!(most, 0));
 }
 
@@ -182,9 +183,9 @@ fn a_waiter_is_passed_without_a_bound_under_barging() {
     most([Fairness::Barging], passes, |_, most| assert!(most > 4));
 }
 
-/// Whoever is handed the key gives up at any moment, and others still get it.
+/// A waiter that was handed the key gives up at any moment, and others still acquire it.
 #[test]
-fn a_key_that_was_handed_to_somebody_who_gives_up_goes_to_the_next() {
+fn a_key_handed_to_a_waiter_that_gives_up_goes_to_the_next() {
     explore(|| {
         let world = World::new(any_policy());
         let World { locks, book, .. } = &*world;
@@ -202,7 +203,7 @@ fn a_key_that_was_handed_to_somebody_who_gives_up_goes_to_the_next() {
 }
 
 #[test]
-fn an_unlock_fair_lets_no_newcomer_in_between() {
+fn unlock_fair_admits_no_newcomer_in_between() {
     explore(|| {
         let world = World::new(any_policy());
         let World { locks, book, .. } = &*world;
@@ -225,7 +226,7 @@ fn an_unlock_fair_lets_no_newcomer_in_between() {
             let entered = Arc::clone(&entered);
             thread::spawn(move || {
                 let _held = block_on(next);
-                assert_eq!(entered.load(Relaxed), 0, "somebody came in between");
+                assert_eq!(entered.load(Relaxed), 0, "a newcomer acquired the key in between");
             })
         };
         first.release(|guard| guard.unlock_fair());
@@ -235,9 +236,9 @@ fn an_unlock_fair_lets_no_newcomer_in_between() {
     });
 }
 
-/// Threads that hold many keys at once: slots are made and given back by groups, which several of them leave.
+/// Threads that hold many keys at the same time: slots are allocated and freed in groups, which several threads use.
 #[test]
-fn slots_come_and_go_by_groups() {
+fn slots_are_allocated_and_freed_in_groups() {
     explore(|| {
         let pool = random(12) as usize;
         let builder = KeyedMutex::builder().shards(1).pool_capacity(pool).recycle_keys(random(2) == 0);
@@ -249,7 +250,7 @@ fn slots_come_and_go_by_groups() {
                 thread::spawn(move || {
                     let mut held = Vec::new();
                     for _ in 0..16 {
-                        // Rather one more than one less, until there are some.
+                        // Locks more often than it releases, until there are some.
                         if held.len() > 8 || !held.is_empty() && random(4) == 0 {
                             drop(held.swap_remove(random(held.len() as u64) as usize));
                         } else {
@@ -268,14 +269,14 @@ fn slots_come_and_go_by_groups() {
             })
             .collect();
         join(threads);
-        assert_eq!(locks.len(), 0, "an entry was left");
+        assert_eq!(locks.len(), 0, "an entry remained");
         book.close();
     });
 }
 
-/// Many make, find and retire the entries of the same few keys, with nobody waiting.
+/// Many callers create, find and retire the entries of the same few keys, with no waiters.
 #[test]
-fn entries_are_made_and_retired_once() {
+fn entries_are_created_and_retired_once() {
     explore(|| {
         let world = World::new(any_policy());
         let threads: Vec<_> = (0..3)

@@ -26,16 +26,16 @@ impl World {
         Arc::new(World { locks, book })
     }
 
-    /// When all are done.
+    /// Checks the end of a run. Returns the largest number of bypasses.
     fn close(&self) -> usize {
-        assert_eq!(self.locks.len(), 0, "an entry was left");
+        assert_eq!(self.locks.len(), 0, "an entry remained");
         self.book.close()
     }
 
-    /// What a task or a thread does once.
+    /// Makes one random call of a task or a thread.
     async fn step(self: &Arc<Self>) {
         let World { locks, book } = &**self;
-        // Mostly the same key.
+        // Usually the same key.
         let key = random(4) / 3;
         match random(12) {
             0 => drop(book.tried(key, Read, || locks.try_read(&key))),
@@ -59,7 +59,7 @@ impl World {
                     self.written(key, held).await;
                 }
             }
-            // Dropped in the middle of the wait, perhaps after the hand-over.
+            // Dropped while it waits, perhaps after the hand-off.
             5 => match random(3) {
                 0 => drop(impatient(random(4), book.asked(key, Read, locks.read(&key))).await),
                 1 => drop(impatient(random(4), book.asked(key, Write, locks.write(&key))).await),
@@ -95,14 +95,14 @@ impl World {
     }
 
     async fn reading(&self, key: u64, _held: &Held<ReadGuard<'_, u64, Hasher>>) {
-        let status = self.locks.status(&key).expect("it is held");
+        let status = self.locks.status(&key).expect("the key is held");
         assert!(status.readers() >= 1 && status.writers() == 0, "{status:?}");
         yield_now().await;
     }
 
-    /// What a writer does with its hold.
+    /// Uses a writer's hold.
     async fn written(&self, key: u64, held: Held<WriteGuard<'_, u64, Hasher>>) {
-        let status = self.locks.status(&key).expect("it is held");
+        let status = self.locks.status(&key).expect("the key is held");
         assert_eq!((status.writers(), status.holders()), (1, 1));
         yield_now().await;
         match random(4) {
@@ -110,7 +110,7 @@ impl World {
             1 => self.reading(key, &held.weaken(Read, |guard| guard.downgrade())).await,
             2 => {
                 let held = held.weaken(Upgradable, |guard| guard.downgrade_to_upgradable());
-                let status = self.locks.status(&key).expect("it is held");
+                let status = self.locks.status(&key).expect("the key is held");
                 assert_eq!((status.upgradable(), status.writers()), (1, 0));
                 Box::pin(self.upgradable(key, held)).await;
             }
@@ -118,7 +118,7 @@ impl World {
         }
     }
 
-    /// What an upgradable reader does with its hold.
+    /// Uses an upgradable reader's hold.
     async fn upgradable(&self, key: u64, mut held: Held<UpgradableGuard<'_, u64, Hasher>>) {
         yield_now().await;
         match random(8) {
@@ -137,7 +137,7 @@ impl World {
                 match upgraded {
                     Ok(held) => self.written(key, held).await,
                     Err(held) => {
-                        let status = self.locks.status(&key).expect("it is held");
+                        let status = self.locks.status(&key).expect("the key is held");
                         assert_eq!((status.upgradable(), status.writers(), status.waiting_upgrades()), (1, 0, 0));
                         drop(held);
                     }
@@ -145,20 +145,20 @@ impl World {
             }
             3 => {
                 let upgraded = held.upgrade_mut(|guard| guard.upgrade_mut()).await;
-                let status = self.locks.status(&key).expect("it is held");
+                let status = self.locks.status(&key).expect("the key is held");
                 assert_eq!((status.writers(), status.holders()), (1, 1));
                 yield_now().await;
                 drop(upgraded);
-                let status = self.locks.status(&key).expect("it is held");
+                let status = self.locks.status(&key).expect("the key is held");
                 assert_eq!((status.upgradable(), status.writers()), (1, 0));
             }
-            // Dropped in the middle; the hold stays.
+            // Dropped while it waits; the hold stays.
             4 => {
                 drop(impatient(random(3), held.upgrade_mut(|guard| guard.upgrade_mut())).await);
-                let status = self.locks.status(&key).expect("it is held");
+                let status = self.locks.status(&key).expect("the key is held");
                 assert_eq!((status.upgradable(), status.writers(), status.waiting_upgrades()), (1, 0, 0));
             }
-            // Dropped in the middle; the hold goes.
+            // Dropped while it waits; the hold is released.
             5 => drop(impatient(random(3), held.upgrade(|guard| guard.upgrade(), Ok::<_, ()>)).await),
             6 => drop(held),
             _ => {
@@ -176,7 +176,7 @@ impl World {
     }
 }
 
-/// Threads and tasks do all kinds of things, and two tasks are aborted on the way.
+/// Threads and tasks make random calls, and two tasks are aborted halfway.
 pub fn everything() {
     let world = World::new(any_policy());
     crowd(|| Arc::clone(&world).steps(3), 5);
@@ -188,7 +188,7 @@ fn everything_at_once() {
     explore(everything);
 }
 
-/// Newcomers: a reader, one who tries to write, and a writer, each several times.
+/// Newcomers: a reader, a caller that tries to write, and a writer, several times each.
 fn newcomers(world: &Arc<World>) -> [thread::JoinHandle<()>; 3] {
     let come = |how: fn(&World)| {
         let world = Arc::clone(world);
@@ -201,7 +201,8 @@ fn newcomers(world: &Arc<World>) -> [thread::JoinHandle<()>; 3] {
     ]
 }
 
-/// One waits at the head while a reader leaves and others come and go. Returns how many got in before it.
+/// A request waits at the head while a reader leaves and others come and go. Returns the number of requests that
+/// passed it.
 fn passes<F, G, R>(world: &Arc<World>, mut head: Asked<F, G, R>, reader: impl Sized) -> usize
 where
     F: Future + Send + 'static,
@@ -218,7 +219,7 @@ where
 }
 
 #[test]
-fn a_writer_at_the_head_is_passed_as_often_as_the_bound_says_and_no_more() {
+fn a_writer_at_the_head_is_passed_exactly_as_often_as_the_bound_allows() {
     reaches::<3>(|fairness| {
         let world = World::new(fairness);
         let World { locks, book } = &*world;
@@ -229,7 +230,7 @@ fn a_writer_at_the_head_is_passed_as_often_as_the_bound_says_and_no_more() {
 }
 
 #[test]
-fn a_waiting_upgrade_is_passed_by_as_many_readers_as_the_bound_says_and_no_writer() {
+fn a_waiting_upgrade_is_passed_by_as_many_readers_as_the_bound_allows_and_no_writer() {
     reaches::<3>(|fairness| {
         let world = World::new(fairness);
         let World { locks, book } = &*world;
@@ -241,17 +242,17 @@ fn a_waiting_upgrade_is_passed_by_as_many_readers_as_the_bound_says_and_no_write
 }
 
 #[test]
-fn readers_who_wait_when_a_writer_leaves_get_in_before_the_next() {
+fn readers_that_wait_when_a_writer_leaves_are_admitted_before_the_next() {
     explore(|| {
         let world = World::new(Fairness::Bounded(random(3) as u16));
         let World { locks, book } = &*world;
         let writer = book.tried(0, Write, || locks.try_write_arc(&0)).unwrap();
         let inside = Arc::new(AtomicUsize::new(0));
-        // A writer before them, one behind them, and a newcomer.
+        // One writer before them, one behind them, and a newcomer.
         let next_writer = || {
             let (asked, inside) = (book.asked(0, Write, locks.write_arc(&0)), Arc::clone(&inside));
             (asked, async move |held| {
-                assert_eq!(inside.load(Relaxed), 2, "a writer entered before the readers who waited");
+                assert_eq!(inside.load(Relaxed), 2, "a writer entered before the waiting readers");
                 drop(held);
             })
         };
@@ -291,11 +292,11 @@ fn readers_who_wait_when_a_writer_leaves_get_in_before_the_next() {
 }
 
 #[test]
-fn readers_get_in_when_the_writers_that_keep_them_out_give_up() {
+fn readers_are_admitted_when_the_writers_that_keep_them_out_give_up() {
     explore(|| {
         let world = World::new(any_policy());
         let World { locks, book } = &*world;
-        // Stays for the whole model: nothing but the writers' giving up can let anybody in.
+        // Held throughout the model: only the end of the writers' waits can admit a reader.
         let reader = book.tried(0, Read, || locks.try_read_arc(&0));
         let writers = [0; 2].map(|_| {
             let asked = book.asked(0, Write, locks.write_arc(&0));
@@ -323,9 +324,9 @@ fn readers_get_in_when_the_writers_that_keep_them_out_give_up() {
     });
 }
 
-/// An upgrade that was let in, or is about to be, is given up.
+/// An upgrade is dropped when it has been granted, or is about to be.
 #[test]
-fn an_upgrade_that_gives_up_lets_the_others_in() {
+fn an_upgrade_that_gives_up_admits_the_others() {
     explore(|| {
         let world = World::new(any_policy());
         let World { locks, book } = &*world;

@@ -26,18 +26,18 @@ impl World {
         Arc::new(World { hosts, book })
     }
 
-    /// When all are done: every permit is there again.
+    /// Checks the end of a run: every permit is available again.
     fn close(&self) -> usize {
-        assert_eq!(self.hosts.len(), 0, "an entry was left");
+        assert_eq!(self.hosts.len(), 0, "an entry remained");
         let permits: Vec<_> = (0..self.hosts.permits()).map(|_| self.hosts.try_acquire(&0)).collect();
         assert!(permits.iter().all(Option::is_some) && self.hosts.try_acquire(&0).is_none());
         self.book.close()
     }
 
-    /// What a task or a thread does once.
+    /// Makes one random call of a task or a thread.
     async fn step(self: &Arc<Self>) {
         let World { hosts, book } = &**self;
-        // Mostly the same key, and one permit.
+        // Usually the same key, and one permit.
         let key = random(4) / 3;
         let n = 1 + (random(2) * random(hosts.permits() as u64)) as usize;
         let want = Permits(n as u32);
@@ -52,7 +52,7 @@ impl World {
                 let until = hosts.acquire_n(&key, n).until(after(random(3)));
                 drop(book.asked_until(key, want, until, |output| output).await);
             }
-            // Dropped in the middle of the wait, perhaps after the hand-over.
+            // Dropped while it waits, perhaps after the hand-off.
             2 => drop(impatient(random(4), book.asked(key, want, hosts.acquire_n(&key, n))).await),
             3 => {
                 let handle = hosts.handle(&key);
@@ -82,7 +82,7 @@ impl World {
             }
             _ => {
                 if let Ok(_held) = book.asked(key, ONE, hosts.acquire(&key)).await {
-                    let status = hosts.status(&key).expect("it is held");
+                    let status = hosts.status(&key).expect("the key is held");
                     assert!((1..=hosts.permits()).contains(&status.permits()), "{status:?}");
                     yield_now().await;
                 }
@@ -97,7 +97,7 @@ impl World {
     }
 }
 
-/// Threads and tasks do all kinds of things, and two tasks are aborted on the way.
+/// Threads and tasks make random calls, and two tasks are aborted halfway.
 pub fn everything() {
     let world = World::new(1 + random(3) as usize, any_policy());
     crowd(|| Arc::clone(&world).steps(3), 4);
@@ -110,7 +110,7 @@ fn everything_at_once() {
 }
 
 #[test]
-fn a_waiter_at_the_head_is_passed_as_often_as_the_bound_says_and_no_more() {
+fn a_waiter_at_the_head_is_passed_exactly_as_often_as_the_bound_allows() {
     reaches::<3>(|fairness| {
         let world = World::new(1, fairness);
         let World { hosts, book } = &*world;
@@ -137,9 +137,9 @@ fn a_waiter_at_the_head_is_passed_as_often_as_the_bound_says_and_no_more() {
     });
 }
 
-/// A big request at the head, small ones that come and go, and a bound: it is passed as often as that says, and no more.
+/// A request for all permits is at the head while small ones come and go: they pass it as often as the bound allows.
 #[test]
-fn a_request_for_all_permits_at_the_head_is_passed_as_often_as_the_bound_says() {
+fn a_request_for_all_permits_at_the_head_is_passed_as_often_as_the_bound_allows() {
     reaches::<3>(|fairness| {
         let world = World::new(2, fairness);
         let World { hosts, book } = &*world;
@@ -167,9 +167,9 @@ fn a_request_for_all_permits_at_the_head_is_passed_as_often_as_the_bound_says() 
     });
 }
 
-/// Several permits come back while some of those they are for give up.
+/// Several permits are released while some of the requests that they are handed to give up.
 #[test]
-fn permits_go_to_those_who_still_want_them() {
+fn released_permits_reach_the_requests_that_remain() {
     explore(|| {
         let world = World::new(2, any_policy());
         let World { hosts, book } = &*world;

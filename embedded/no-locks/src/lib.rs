@@ -1,7 +1,7 @@
-//! Has those names of keylatch that the firmware uses, and locks nothing: every request gets what it asks for, at once.
+//! Has the names of keylatch that the firmware uses, and locks nothing: every request succeeds at once.
 //!
-//! With it in keylatch's place the firmware shows two things: that its checks notice missing locks, and how large it is
-//! without them.
+//! In keylatch's place it shows two things: that the firmware's checks notice missing locks, and the size of the
+//! firmware without them.
 
 #![no_std]
 
@@ -10,13 +10,13 @@ use core::marker::PhantomData;
 use core::pin::Pin;
 use core::task::{Context, Poll};
 
-/// A guard that guards nothing.
+/// A guard that protects nothing.
 pub struct Guard<'a>(PhantomData<&'a ()>);
 
-/// Stands in for every guard's alias.
+/// Stands in for the aliases of all guards.
 pub type MutexGuard<'a, K> = <K as Stand>::Guard<'a>;
 
-/// Lets the alias name its key.
+/// Lets the alias mention its key.
 pub trait Stand {
     /// Always [`Guard`].
     type Guard<'a>;
@@ -27,7 +27,7 @@ impl<K> Stand for K {
 }
 
 impl<'a> Guard<'a> {
-    /// A future that is ready.
+    /// Returns a future that is ready.
     pub fn upgrade(self) -> Acquire<'a> {
         Acquire(ready(self))
     }
@@ -37,7 +37,7 @@ impl<'a> Guard<'a> {
 pub struct Acquire<'a>(Ready<Guard<'a>>);
 
 impl<'a> Acquire<'a> {
-    /// Never waits for `limit`.
+    /// Ignores `limit`: it never waits.
     pub async fn until<F: Future>(self, _limit: F) -> Result<Guard<'a>, F::Output> {
         Ok(self.await)
     }
@@ -57,7 +57,7 @@ macro_rules! tables {
         pub struct $Table<K>(PhantomData<fn(K)>);
 
         impl<K> $Table<K> {
-            /// Makes a table, whatever the settings.
+            /// Returns a table, whatever the settings.
             pub fn builder($($permits: usize)?) -> Self {
                 $(let _ = $permits;)?
                 $Table(PhantomData)
@@ -73,12 +73,12 @@ macro_rules! tables {
                 self
             }
 
-            /// The table.
+            /// Returns the table.
             pub fn build(self) -> Self {
                 self
             }
 
-            /// Always 0.
+            /// Returns 0.
             pub fn len(&self) -> usize {
                 0
             }
@@ -99,11 +99,11 @@ tables! {
     KeyedSemaphore(permits): acquire;
 }
 
-/// A latch that latches nothing.
+/// A latch that locks nothing.
 pub struct Latch(());
 
 impl Latch {
-    /// Makes one.
+    /// Creates a latch.
     pub const fn new() -> Self {
         Latch(())
     }

@@ -1,4 +1,4 @@
-//! The firmware for a 32-bit RISC-V. All that is special here is the timer: the one that every hart has.
+//! The firmware for a 32-bit RISC-V. The only specific part is the timer that every hart has.
 
 #![no_std]
 #![no_main]
@@ -12,16 +12,16 @@ use riscv::interrupt::Interrupt;
 use riscv::register::{mie, mstatus};
 use scenario::machine::{Instructions, Machine, alarm};
 
-/// Where QEMU's `virt` machine has the timer's registers: 64 bits each, to be accessed in halves.
+/// The addresses of the timer's registers in QEMU's `virt` machine: 64 bits each, accessed in halves.
 const MTIMECMP: *mut u32 = with_exposed_provenance_mut(0x0200_4000);
 const MTIME: *mut u32 = with_exposed_provenance_mut(0x0200_bff8);
 
 fn set_alarm(ticks: u32) {
-    // SAFETY: these are the timer's registers, and nobody else uses them. The program ends long before the lower half of the
-    // time overflows.
+    // SAFETY: these are the timer's registers, which are used only here. The program ends long before the lower half
+    // of the time overflows.
     unsafe {
         let now = MTIME.read_volatile();
-        // The upper half is at its largest until then, so no alarm comes in between.
+        // The upper half has its maximum until the last write, so no alarm fires in between.
         MTIMECMP.write_volatile(now + ticks);
         MTIMECMP.add(1).write_volatile(0);
     }

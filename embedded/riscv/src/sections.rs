@@ -1,5 +1,5 @@
-//! Critical sections: interrupts are off. That is what the `riscv` crate offers as `critical-section-single-hart`; this one
-//! measures how long they are besides.
+//! Critical sections with interrupts off, like those of the `riscv` crate's `critical-section-single-hart`; these
+//! also measure their length.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -9,12 +9,12 @@ use riscv::register::{mcycle, mstatus};
 static BEGUN: AtomicU32 = AtomicU32::new(0);
 static LONGEST: AtomicU32 = AtomicU32::new(0);
 
-/// QEMU counts nanoseconds, and is told to take 128 of them for an instruction.
+/// QEMU counts nanoseconds, and is set to 128 of them per instruction.
 pub fn instructions() -> u32 {
     (mcycle::read64() / 128) as u32
 }
 
-/// The longest section since this was called last.
+/// Returns the length of the longest section since the last call.
 pub fn longest() -> u32 {
     let longest = LONGEST.load(Ordering::Relaxed);
     LONGEST.store(0, Ordering::Relaxed);
@@ -24,7 +24,7 @@ pub fn longest() -> u32 {
 struct InterruptsOff;
 critical_section::set_impl!(InterruptsOff);
 
-// SAFETY: there is one hart, and what is inside runs with interrupts off.
+// SAFETY: there is one hart, and a section runs with interrupts off.
 unsafe impl critical_section::Impl for InterruptsOff {
     unsafe fn acquire() -> RawRestoreState {
         let were_on = mstatus::read().mie();
@@ -40,7 +40,7 @@ unsafe impl critical_section::Impl for InterruptsOff {
         if were_on {
             let took = instructions().wrapping_sub(BEGUN.load(Ordering::Relaxed));
             LONGEST.store(LONGEST.load(Ordering::Relaxed).max(took), Ordering::Relaxed);
-            // SAFETY: they were on when the section began.
+            // SAFETY: interrupts were on when the section began.
             unsafe { mstatus::set_mie() };
         }
     }

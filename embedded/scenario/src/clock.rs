@@ -1,4 +1,4 @@
-//! Ticks, and futures that wait for them: the simplest clock that will do.
+//! Ticks, and futures that wait for them: the simplest sufficient clock.
 
 use core::cell::{Cell, RefCell};
 use core::future::poll_fn;
@@ -6,13 +6,13 @@ use core::task::{Poll, Waker};
 
 use critical_section::Mutex;
 
-/// How many tasks can sleep at once.
+/// The number of tasks that can sleep at the same time.
 const SLEEPERS: usize = 8;
 
 static TICKS: Mutex<Cell<u32>> = Mutex::new(Cell::new(0));
 static ASLEEP: Mutex<RefCell<[Option<Waker>; SLEEPERS]>> = Mutex::new(RefCell::new([const { None }; SLEEPERS]));
 
-/// One more tick, and everybody who sleeps looks whether it was the one. Called by the interrupt handler.
+/// Counts a tick and wakes the sleepers, which check the time. Called by the interrupt handler.
 pub(crate) fn tick() {
     critical_section::with(|cs| TICKS.borrow(cs).set(TICKS.borrow(cs).get() + 1));
     for place in 0..SLEEPERS {
@@ -27,7 +27,7 @@ pub(crate) fn ticks() -> u32 {
     critical_section::with(|cs| TICKS.borrow(cs).get())
 }
 
-/// Is ready after `n` ticks.
+/// Completes after `n` ticks.
 pub(crate) async fn sleep(n: u32) {
     let end = ticks() + n;
     poll_fn(|cx| {

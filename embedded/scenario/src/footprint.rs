@@ -1,5 +1,5 @@
-//! What the locks take. Everything is measured: bytes as the allocator was asked for them, the stack by painting it, and
-//! instructions by the machine's counter, where it has one.
+//! The resources that the locks use. Everything is measured: heap in requested bytes, the stack by painting it, and
+//! instructions by the machine's counter, if it has one.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -31,7 +31,7 @@ fn table(shards: usize, capacity: usize) -> Table {
     KeyedMutex::builder().shards(shards).capacity(capacity).build()
 }
 
-/// What `value` has on the heap.
+/// The heap bytes of a value.
 fn heap_of<T>(make: impl FnOnce() -> T) -> usize {
     let before = heap::book().in_use;
     let value = make();
@@ -40,7 +40,7 @@ fn heap_of<T>(make: impl FnOnce() -> T) -> usize {
     taken
 }
 
-/// As long as no more than `n` keys are in use at once, a table with `capacity(n)` allocates nothing.
+/// Checks that a table with `capacity(n)` allocates nothing as long as at most `n` keys are in use.
 pub(crate) fn churn(verdict: &mut Verdict) {
     let table = table(1, 8);
     let mut held = [const { None }; 8];
@@ -100,7 +100,7 @@ fn poll<F: Future>(future: Pin<&mut F>) -> Option<F::Output> {
     }
 }
 
-// ---- what a call takes ----------------------------------------------------------------------------------------------
+// ---- the cost of calls -----------------------------------------------------------------------------------------------
 
 fn calls() {
     println!("calls: stack, in bytes; instructions, and how many of them at most with interrupts off:");
@@ -144,7 +144,8 @@ fn calls() {
     measure("the builder makes a table", || (), |()| self::table(1, 8));
 }
 
-/// The table grows on the way, if it has to. The guards are forgotten; their entries go with the table.
+/// Locks `keys` keys; the table grows on the way if it has to. The guards are forgotten; their entries are freed with
+/// the table.
 fn held_at_once(table: Table, keys: u8) -> Table {
     for key in 0..keys {
         core::mem::forget(table.try_lock(&key));
@@ -156,7 +157,7 @@ fn poll_some<'a>(waiter: &mut Pin<Box<Option<Lock<'a, u8>>>>) -> Option<MutexGua
     poll(waiter.as_mut().as_pin_mut().expect("a waiter"))
 }
 
-/// Prints what `call` takes the second time: by then the pools are full.
+/// Prints the cost of the second run of `call`, when the pools are filled.
 fn measure<T, U>(name: &str, prepare: impl Fn() -> T, call: impl Fn(T) -> U) {
     let mut stack = 0;
     let mut counted = (0, 0);
@@ -183,7 +184,7 @@ fn counting<U>(counted: &mut (u32, u32), call: impl FnOnce() -> U) -> U {
     result
 }
 
-/// How many bytes below the stack pointer are painted: more than any call takes.
+/// The number of bytes that are painted below the stack pointer: more than any call uses.
 const DEPTH: usize = 3 * 1024;
 const PAINT: u32 = 0x5a17_ed17;
 
@@ -192,7 +193,8 @@ fn painted<U>(stack: &mut usize, call: impl FnOnce() -> U) -> U {
         let top = stack_pointer();
         let words = DEPTH / size_of::<u32>();
         for n in 1..=words {
-            // SAFETY: below the stack pointer the memory is free, so far as the machines' stacks reach, and no interrupt comes.
+            // SAFETY: the memory below the stack pointer is free as far as the machines' stacks extend, and
+            // interrupts are off.
             unsafe { top.sub(n).write_volatile(PAINT) };
         }
         let result = out_of_line(call);
@@ -211,7 +213,7 @@ fn out_of_line<U>(call: impl FnOnce() -> U) -> U {
 #[inline(always)]
 fn stack_pointer() -> *mut u32 {
     let pointer: *mut u32;
-    // SAFETY: a register is read.
+    // SAFETY: this only reads a register.
     unsafe {
         #[cfg(target_arch = "arm")]
         core::arch::asm!("mov {}, sp", out(reg) pointer, options(nomem, nostack, preserves_flags));

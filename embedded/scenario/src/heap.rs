@@ -1,4 +1,4 @@
-//! The allocator: embedded-alloc's, with a book kept beside it.
+//! The allocator: embedded-alloc's, with counters.
 
 use core::alloc::{GlobalAlloc, Layout};
 use core::cell::Cell;
@@ -13,14 +13,14 @@ use crate::interrupt;
 /// As much as the smallest machine can spare.
 const SIZE: usize = 6 * 1024;
 
-/// What has happened so far.
+/// The counts so far.
 #[derive(Clone, Copy)]
 pub(crate) struct Book {
-    /// How many bytes are in use, as they were asked for.
+    /// The requested bytes that are in use.
     pub(crate) in_use: usize,
-    /// How often memory was asked for.
+    /// The number of allocations.
     pub(crate) allocations: usize,
-    /// How often memory was asked for or given back in an interrupt handler: it should be never.
+    /// The number of allocations and deallocations in an interrupt handler, which should be zero.
     pub(crate) in_interrupts: usize,
 }
 
@@ -49,7 +49,7 @@ impl Heap {
     }
 }
 
-// SAFETY: every call goes to an allocator as it is.
+// SAFETY: every call is forwarded unchanged to an allocator.
 unsafe impl GlobalAlloc for Heap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         self.note(layout.size(), 0);
@@ -66,7 +66,7 @@ unsafe impl GlobalAlloc for Heap {
 
 pub(crate) fn init() {
     static mut MEMORY: [MaybeUninit<u8>; SIZE] = [MaybeUninit::uninit(); SIZE];
-    // SAFETY: nobody else uses the memory; `init` panics if it is called twice.
+    // SAFETY: the memory is not used elsewhere; `init` panics if it is called twice.
     unsafe { HEAP.memory.init(addr_of_mut!(MEMORY) as usize, SIZE) };
 }
 

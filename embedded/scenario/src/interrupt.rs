@@ -1,8 +1,9 @@
-//! Whether the code that asks runs in the interrupt handler.
+//! Tells whether the caller runs in the interrupt handler.
 
 use core::sync::atomic::{AtomicBool, Ordering};
 
-/// Whether the interrupt handler uses the tables. Where there are no locks it does so too, which shows the harm that they prevent.
+/// Whether the interrupt handler uses the tables. It also does so in a build without locks, which shows the harm that
+/// locks prevent.
 pub(crate) const LOCKS: bool = cfg!(any(feature = "interrupts", not(feature = "locks")));
 
 static RUNNING: AtomicBool = AtomicBool::new(false);

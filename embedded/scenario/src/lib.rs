@@ -1,16 +1,16 @@
-//! What the firmware does, and how it judges itself: the same on every machine.
+//! The work and the checks of the firmware: the same on every machine.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
-//! | [`machine`] | what a machine has to offer: an alarm, which interrupts |
-//! | [`world`] | a bus, its devices, and the locks that keep their users apart |
+//! | [`machine`] | the capabilities of a machine: an alarm, which interrupts |
+//! | [`world`] | a bus, its devices, and the locks that coordinate their users |
 //! | [`tasks`] | several tasks, and the interrupt, share that world for a while |
 //! | [`sweep`] | every kind of call is interrupted after every instruction by another call on the same table |
-//! | [`footprint`] | what the locks take: heap, stack, instructions |
-//! | [`heap`] | the allocator; it counts, and notices allocations in an interrupt handler |
-//! | `interrupt` | whether the code that asks runs in the interrupt handler |
+//! | [`footprint`] | the resources that the locks use: heap, stack, instructions |
+//! | [`heap`] | the allocator, which counts, also in the interrupt handler |
+//! | `interrupt` | tells whether the caller runs in the interrupt handler |
 //! | [`clock`] | ticks, and futures that wait for them |
-//! | [`verdict`] | the checks, and the end |
+//! | [`verdict`] | the checks, and the end of the program |
 
 #![no_std]
 
@@ -36,7 +36,7 @@ use crate::machine::Machine;
 use crate::verdict::Verdict;
 use crate::world::World;
 
-/// Runs everything, prints what was seen, and ends the program: with success only if every check passed.
+/// Runs everything, prints the results, and ends the program: with success only if every check passed.
 pub async fn run(spawner: Spawner, machine: Machine) -> ! {
     heap::init();
     machine::start(machine);

@@ -1,4 +1,4 @@
-//! What a machine has to offer: an alarm, which interrupts.
+//! The capabilities of a machine: an alarm, which interrupts, and perhaps a counter.
 
 use core::cell::Cell;
 
@@ -7,22 +7,22 @@ use critical_section::Mutex;
 use crate::interrupt;
 use crate::world::World;
 
-/// A machine, as its firmware describes it.
+/// A machine, described by its firmware.
 #[derive(Clone, Copy)]
 pub struct Machine {
-    /// Lets the timer interrupt once, after so many ticks of its own clock: less than an instruction each. The interrupt
-    /// handler calls [`alarm`].
+    /// Makes the timer interrupt once, after this number of ticks of its own clock: less than an instruction each.
+    /// The interrupt handler calls [`alarm`].
     pub set_alarm: fn(u32),
-    /// Where the machine can count.
+    /// The instruction counter, if the machine has one.
     pub instructions: Option<Instructions>,
 }
 
-/// How many instructions were executed.
+/// Counts of executed instructions.
 #[derive(Clone, Copy)]
 pub struct Instructions {
     /// Since the start.
     pub so_far: fn() -> u32,
-    /// In the longest critical section since this was called last.
+    /// In the longest critical section since the last call of this function.
     pub longest_section: fn() -> u32,
 }
 
@@ -39,12 +39,12 @@ pub(crate) fn machine() -> Machine {
     critical_section::with(|cs| MACHINE.borrow(cs).get()).expect("the machine was started")
 }
 
-/// What the next alarms do.
+/// Sets the handler of the next alarms.
 pub(crate) fn on_alarm(world: &'static World, handler: fn(&'static World)) {
     critical_section::with(|cs| HANDLER.borrow(cs).set(Some((handler, world))));
 }
 
-/// To be called by the machine's interrupt handler.
+/// Called by the machine's interrupt handler.
 pub fn alarm() {
     if let Some((handler, world)) = critical_section::with(|cs| HANDLER.borrow(cs).get()) {
         interrupt::run(|| handler(world));

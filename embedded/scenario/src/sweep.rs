@@ -1,7 +1,8 @@
-//! Every kind of call is interrupted by another call on the same table, after every instruction.
+//! Every kind of call is interrupted, after every instruction, by another call on the same table.
 //!
-//! The alarm is set, and the call follows. Then again with an alarm one tick later, until it comes after the call. A tick is
-//! shorter than an instruction, so no place between two instructions is left out. After each round the tables must be empty.
+//! The alarm is set, and the call follows. This is repeated with an alarm one tick later, until the alarm fires after
+//! the call. A tick is shorter than an instruction, so no place between two instructions is left out. After each
+//! round the tables must be empty.
 
 use alloc::boxed::Box;
 use core::cell::RefCell;
@@ -21,12 +22,12 @@ const A: u8 = ADDRESSES[0];
 const B: u8 = ADDRESSES[1];
 const C: u8 = ADDRESSES[2];
 
-/// How many rounds the alarm must come after the call before that is believed to be so for good.
+/// The number of rounds in which the alarm must fire after the call before the sweep ends.
 const LATE: u32 = 50;
 
 struct Pair {
     name: &'static str,
-    /// Whether the interrupt handler holds the key already.
+    /// Whether the interrupt handler already holds the key.
     kept: bool,
     call: fn(&'static World),
     interrupt: fn(&'static World),
@@ -61,7 +62,7 @@ const fn pair(name: &'static str, call: fn(&'static World), interrupt: fn(&'stat
     Pair { name, kept: false, call, interrupt }
 }
 
-/// The call meets a key that the interrupt handler holds and then releases.
+/// A pair whose call meets a key that the interrupt handler holds and then releases.
 const fn held(name: &'static str, call: fn(&'static World), interrupt: fn(&'static World)) -> Pair {
     Pair { name, kept: true, call, interrupt }
 }
@@ -141,7 +142,7 @@ fn read_write(world: &'static World) {
 fn acquire(world: &'static World) {
     let first = block_on(world.channels.acquire(&CONTROLLER));
     world.enter(&world.channels_used, 1);
-    let second = world.channels.try_acquire(&CONTROLLER).expect("the interrupt handler never stays");
+    let second = world.channels.try_acquire(&CONTROLLER).expect("the interrupt handler has released its permit");
     world.enter(&world.channels_used, 1);
     world.channels_used.leave(1);
     drop(second);
@@ -176,7 +177,7 @@ fn wait_for_permit(world: &'static World) {
     drop(channel);
 }
 
-/// Whether the key is free by then or not.
+/// The key may be free by then or not.
 fn cancel_anyway(world: &'static World) {
     let waiter = pin!(world.bus.lock(&A));
     if let Poll::Ready(bus) = poll(waiter) {
@@ -199,10 +200,10 @@ fn cancel_first(world: &'static World) {
     drop(block_on(second));
 }
 
-/// Until the interrupt handler drops it, a future of its waits.
+/// A future waits until the interrupt handler drops it.
 fn release_to_waiter(world: &'static World) {
     let bus = block_on(world.bus.lock(&A));
-    let mut waiter = take_waiter().expect("nobody else has it now");
+    let mut waiter = take_waiter().expect("the waiter is in its place");
     waiter.set(Some(world.bus.lock(&A)));
     assert!(poll(waiter.as_mut().as_pin_mut().expect("just set")).is_pending());
     keep_waiter(waiter);
@@ -211,7 +212,7 @@ fn release_to_waiter(world: &'static World) {
     cancel_waiter(world);
 }
 
-// ---- what interrupts them -------------------------------------------------------------------------------------------
+// ---- the calls that interrupt them ----------------------------------------------------------------------------------
 
 fn other_try(world: &'static World) {
     let bus = world.bus.try_lock(&A);
@@ -274,13 +275,13 @@ fn other_acquire(world: &'static World) {
 // ---- the sweep ------------------------------------------------------------------------------------------------------
 
 static FIRED: AtomicBool = AtomicBool::new(false);
-/// Whether the alarm came before the call was over, and not while that only waited for a wake-up.
+/// Whether the alarm fired within the call, and not while the call only waited for a wake-up.
 static WITHIN: AtomicBool = AtomicBool::new(false);
 static GOT: AtomicU32 = AtomicU32::new(0);
 static REFUSED: AtomicU32 = AtomicU32::new(0);
-/// Which of the pairs is at work.
+/// The index of the current pair.
 static AT: AtomicU32 = AtomicU32::new(0);
-/// What the interrupt handler holds, in the middle of a talk.
+/// The hold of the interrupt handler, during a talk.
 struct Kept {
     bus: MutexGuard<'static, u8>,
     talk: u32,
@@ -295,7 +296,7 @@ fn keep(world: &'static World) -> bool {
     true
 }
 
-/// The place of a future that the interrupt handler can drop. Whoever uses it takes it out.
+/// The place of a future that the interrupt handler can drop. A user takes it out.
 type Waiter = Pin<&'static mut Option<Lock<'static, u8>>>;
 static WAITER: Mutex<RefCell<Option<Waiter>>> = Mutex::new(RefCell::new(None));
 
@@ -319,7 +320,7 @@ fn interrupt(world: &'static World) {
 }
 
 pub(crate) fn run(world: &'static World, verdict: &mut Verdict) {
-    println!("sweep: a call, interrupted after every instruction / by what");
+    println!("sweep: a call, interrupted after every instruction / the interrupting call");
     machine::on_alarm(world, interrupt);
     keep_waiter(Pin::static_mut(Box::leak(Box::new(None))));
     let before = heap::book();
@@ -364,7 +365,7 @@ pub(crate) fn run(world: &'static World, verdict: &mut Verdict) {
     verdict.check("the tables were empty after every round", always_empty);
     verdict.check("the interrupt was granted keys", all_got > 0);
     verdict.check("the interrupt was refused keys", all_refused > 0);
-    verdict.check("exclusion: nobody met anybody", world.violations() == 0);
+    verdict.check("exclusion: no holders overlapped", world.violations() == 0);
     verdict.check("no allocation in the interrupt", allocations == 0);
 }
 
@@ -379,7 +380,7 @@ fn waker() -> Waker {
     fn wake() {
         WOKEN.store(true, Ordering::Relaxed);
     }
-    // SAFETY: the functions touch nothing but a static.
+    // SAFETY: the functions only access a static.
     unsafe { Waker::from_raw(RAW) }
 }
 
@@ -387,7 +388,7 @@ fn poll<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
     future.poll(&mut Context::from_waker(&waker()))
 }
 
-/// Polls when it is woken, and only then: a wake-up that is lost is noticed.
+/// Polls only when woken, so that a lost wake-up is noticed.
 fn block_on<F: Future>(future: F) -> F::Output {
     let mut future = pin!(future);
     loop {

@@ -1,8 +1,9 @@
 //! Several tasks and the interrupt handler share the world for a while.
 //!
-//! A driver needs a channel of the DMA controller, the device's settings and its address, in that order. The configurator
-//! changes settings, the hog keeps one address for long, the impatient one gives up after two ticks, and the interrupt handler
-//! competes for addresses: it talks at once, or keeps the address until the next tick, so that tasks wait for an interrupt.
+//! A driver locks a channel of the DMA controller, the device's settings and its address, in that order. The
+//! configurator changes settings, the hog keeps one address for long, the impatient task gives up after two ticks,
+//! and the interrupt handler competes for addresses: it talks at once, or keeps the address until the next tick, so
+//! that tasks wait for an interrupt.
 
 use core::cell::RefCell;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -22,18 +23,18 @@ const ROUNDS: u32 = 100;
 const TASKS: u32 = DRIVERS + 3;
 const HOT: u8 = ADDRESSES[1];
 
-/// Far more than it takes: if a task has not finished by then, it waits for ever.
+/// Far more than is needed: a task that has not finished by then waits for ever.
 const MOST_TICKS: u32 = 20_000;
 
 #[derive(Default)]
 struct Counts {
-    /// How often a task held an address.
+    /// The number of times a task held an address.
     held: AtomicU32,
     cancelled: AtomicU32,
-    /// How often the impatient one got what it wanted.
+    /// The number of times the impatient task got its address.
     in_time: AtomicU32,
     changes: AtomicU32,
-    /// What came of the interrupt handler's requests.
+    /// The outcomes of the interrupt handler's requests.
     got: AtomicU32,
     refused: AtomicU32,
     sampled: AtomicU32,
@@ -81,7 +82,7 @@ async fn driver(world: &'static World, id: u32) {
     add(&COUNTS.finished, 1);
 }
 
-/// Reads settings, and changes them without letting another writer in between.
+/// Reads settings, and changes them without admitting another writer in between.
 #[embassy_executor::task]
 async fn configurator(world: &'static World) {
     for round in 0..ROUNDS {
@@ -120,7 +121,7 @@ async fn hog(world: &'static World) {
     add(&COUNTS.finished, 1);
 }
 
-/// A timer cancels its wait, or it gets the address in time.
+/// Waits with a timer, and gets the address in time or not.
 #[embassy_executor::task]
 async fn impatient(world: &'static World) {
     for _ in 0..ROUNDS {
@@ -146,7 +147,7 @@ struct Kept {
     _bus: MutexGuard<'static, u8>,
 }
 
-/// What the interrupt handler has taken and not released yet.
+/// The interrupt handler's hold, until it is released.
 static KEPT: Mutex<RefCell<Option<Kept>>> = Mutex::new(RefCell::new(None));
 static STOP: AtomicBool = AtomicBool::new(false);
 
@@ -154,7 +155,7 @@ static STOP: AtomicBool = AtomicBool::new(false);
 fn on_interrupt(world: &'static World) {
     tick();
     let now = ticks();
-    // Never the same distance twice in a row, so that in time every instruction is interrupted.
+    // Never the same interval twice in a row, so that over time every instruction is interrupted.
     (machine::machine().set_alarm)(5_000 + now.wrapping_mul(2_654_435_761) % 4_099);
     if !interrupt::LOCKS {
         return;
@@ -226,7 +227,7 @@ pub(crate) async fn run(spawner: Spawner, world: &'static World, verdict: &mut V
     println!("  the interrupt read the sample {sampled} times, and was kept out {not_sampled} times");
     println!("  allocations in the interrupt {allocations}; violations {violations}; entries left {entries}");
     verdict.check("every task finished", finished == TASKS);
-    verdict.check("exclusion: nobody met anybody", violations == 0);
+    verdict.check("exclusion: no holders overlapped", violations == 0);
     verdict.check("exclusion: no transfer was lost", transfers == held + got);
     verdict.check("cancellation: the timer cancelled waits", cancelled > 0);
     verdict.check("cancellation: others were served in time", in_time > 0);

@@ -1,8 +1,8 @@
-//! The checks, and the end.
+//! The checks, and the end of the program.
 
 use semihosting::{println, process};
 
-/// Whether every check has passed so far.
+/// The results of the checks so far.
 #[derive(Default)]
 pub struct Verdict {
     passed: usize,
@@ -10,7 +10,7 @@ pub struct Verdict {
 }
 
 impl Verdict {
-    /// Prints a check and remembers how it ended.
+    /// Prints the result of a check and records it.
     pub fn check(&mut self, what: &str, passed: bool) {
         if passed {
             self.passed += 1;

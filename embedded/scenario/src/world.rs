@@ -1,4 +1,4 @@
-//! A bus, its devices, and the locks that keep their users apart.
+//! A bus, its devices, and the locks that coordinate their users.
 
 use alloc::boxed::Box;
 use core::cell::Cell;
@@ -9,33 +9,33 @@ use keylatch::{KeyedMutex, KeyedRwLock, KeyedSemaphore, Latch};
 
 use crate::interrupt;
 
-/// The devices' addresses on the bus.
+/// The addresses of the devices on the bus.
 pub(crate) const ADDRESSES: [u8; 3] = [0x1d, 0x40, 0x68];
 
-/// The one DMA controller, and how many channels it has.
+/// The only DMA controller, and the number of its channels.
 pub(crate) const CONTROLLER: u8 = 0;
 pub(crate) const CHANNELS: u32 = 2;
 
-/// More weight than all readers together: a writer's.
+/// The weight of a writer: more than that of all readers together.
 pub(crate) const ALONE: u32 = 100;
 
-/// How many keys can be in use at once.
+/// The number of keys that can be in use at the same time.
 const CAPACITY: usize = ADDRESSES.len();
 
-/// Who may read the last sample, or write it: a lock without a key, and without a table.
+/// Protects the last sample: a lock without a key or a table.
 pub(crate) static SAMPLE: Latch = Latch::new();
 
 pub(crate) struct World {
-    /// Who may talk to the device at an address.
+    /// Locks the device at an address for a talk.
     pub(crate) bus: KeyedMutex<u8>,
-    /// Who may read, or change, the settings of the device at an address.
+    /// Locks the settings of the device at an address, for reading or changing.
     pub(crate) settings: KeyedRwLock<u8>,
-    /// Who may use a channel of a controller.
+    /// Limits the use of a controller's channels.
     pub(crate) channels: KeyedSemaphore<u8>,
     devices: [Device; ADDRESSES.len()],
     pub(crate) channels_used: Watch,
     pub(crate) sample: Watch,
-    /// Who was where he should not have been: seen by tasks, and by the interrupt handler.
+    /// The number of exclusion violations, noticed by tasks and by the interrupt handler.
     pub(crate) seen_by_tasks: AtomicU32,
     pub(crate) seen_by_interrupts: AtomicU32,
 }
@@ -43,7 +43,7 @@ pub(crate) struct World {
 pub(crate) struct Device {
     talks: Watch,
     pub(crate) settings: Watch,
-    /// Read, and written back later: right only if nobody came in between.
+    /// Read, and written back later: correct only under exclusion.
     transfers: AtomicU32,
 }
 
@@ -67,7 +67,7 @@ impl World {
         &self.devices[index.expect("an address of a device")]
     }
 
-    /// Whoever holds an address begins to talk with its device. Returns what [`end`](World::end) has to be told.
+    /// Begins a talk with a device, whose address the caller holds. Returns the argument of [`end`](World::end).
     pub(crate) fn begin(&self, address: u8) -> u32 {
         let device = self.device(address);
         self.enter(&device.talks, 1);
@@ -86,7 +86,7 @@ impl World {
         self.end(address, self.begin(address));
     }
 
-    /// Somebody enters, and it is noted if he should not have been let in.
+    /// Records an entry, and a violation if it exceeds the limit.
     pub(crate) fn enter(&self, watch: &Watch, weight: u32) {
         if !watch.enter(weight) {
             let seen = if interrupt::is_running() { &self.seen_by_interrupts } else { &self.seen_by_tasks };
@@ -98,18 +98,18 @@ impl World {
         self.devices.iter().map(|device| device.transfers.load(Ordering::Relaxed)).sum()
     }
 
-    /// How often somebody was where he should not have been.
+    /// The total number of violations.
     pub(crate) fn violations(&self) -> u32 {
         self.seen_by_tasks.load(Ordering::Relaxed) + self.seen_by_interrupts.load(Ordering::Relaxed)
     }
 
-    /// How many keys have an entry.
+    /// The number of keys with an entry.
     pub(crate) fn entries(&self) -> usize {
         self.bus.len() + self.settings.len() + self.channels.len()
     }
 }
 
-/// Counts who is inside, and is right about it whoever interrupts whom: the locks are judged by it.
+/// Counts the users inside, correctly despite interrupts: the locks are judged by it.
 pub(crate) struct Watch {
     inside: Mutex<Cell<u32>>,
     limit: u32,
@@ -120,7 +120,7 @@ impl Watch {
         Watch { inside: Mutex::new(Cell::new(0)), limit }
     }
 
-    /// Whether this was within the limit.
+    /// Records an entry. Returns whether it was within the limit.
     fn enter(&self, weight: u32) -> bool {
         critical_section::with(|cs| {
             let inside = self.inside.borrow(cs);
@@ -137,7 +137,7 @@ impl Watch {
     }
 }
 
-/// Adds to a counter, also on machines whose atomics cannot.
+/// Adds to a counter, even on machines without atomic addition.
 pub(crate) fn add(counter: &AtomicU32, n: u32) {
     critical_section::with(|_| counter.store(counter.load(Ordering::Relaxed) + n, Ordering::Relaxed));
 }

@@ -1,4 +1,4 @@
-//! Tasks on one thread, which is all that there is, share locks. What `check` gives back is 0 if nothing was amiss.
+//! Tasks share locks on one thread, the only one there is. `check` returns 0 if every check passed.
 
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
@@ -10,7 +10,7 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use keylatch::{KeyedMutex, KeyedRwLock, KeyedSemaphore, Latch, LockMap, Striped};
 
-/// A task and whether it is to be polled.
+/// A task, and the flag that tells whether it has been woken.
 struct Task(Pin<Box<dyn Future<Output = ()>>>, Arc<Woken>);
 
 struct Woken(AtomicBool);
@@ -21,7 +21,7 @@ impl Wake for Woken {
     }
 }
 
-/// Polls whoever has been woken, until all are done, or nobody is woken any more. Says whether all are done.
+/// Polls woken tasks until all are done or none is woken. Returns whether all are done.
 fn run(tasks: Vec<Pin<Box<dyn Future<Output = ()>>>>) -> bool {
     let mut tasks: Vec<Task> =
         tasks.into_iter().map(|task| Task(task, Arc::new(Woken(AtomicBool::new(true))))).collect();
@@ -63,7 +63,7 @@ impl Checks {
     }
 }
 
-/// One at a time: a number that is read, and written back later.
+/// Reads a number, yields, and writes it back incremented: correct only under exclusion.
 async fn bump(count: &Cell<u32>) {
     let before = count.get();
     give_way().await;
@@ -72,7 +72,7 @@ async fn bump(count: &Cell<u32>) {
 
 static LATCH: Latch = Latch::new();
 
-/// How many checks failed.
+/// Returns the number of failed checks.
 #[unsafe(no_mangle)]
 pub extern "C" fn check() -> u32 {
     let checks = Checks::default();

@@ -1,4 +1,4 @@
-//! The same hostile keys in a map, with values that are as hostile.
+//! The same hostile keys in a map whose values are equally hostile.
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -13,7 +13,7 @@ use keylatch::{Fairness, KeyHandleArc, LockMap, MapReadGuardArc, MapWriteGuardAr
 use super::{Act, Expected, FEW, Identity, Key, LeftAlone, MANY, May, OTHER, Owning, STAGE, hook, quietly, waker};
 use crate::common::Bytes;
 
-/// In the same books as the keys.
+/// Recorded together with the keys.
 type Value = Owning<false>;
 type Map<K> = LockMap<K, Value, Identity>;
 
@@ -33,7 +33,8 @@ impl Call {
     }
 }
 
-/// A map, and what is held and called. Whatever an operation uses it takes out: hostile code never finds it, and a panic drops it.
+/// A map, its guards and its calls. An operation takes the objects it uses out of the lists: hostile code never finds
+/// them, and a panic drops them.
 pub(super) struct MapWorld<K: Key> {
     map: Arc<Map<K>>,
     keys: u8,
@@ -44,7 +45,7 @@ pub(super) struct MapWorld<K: Key> {
     calls: RefCell<Vec<Call>>,
 }
 
-/// So many of each kind of thing at once.
+/// The maximum number of objects of each kind.
 const CROWD: usize = 4;
 
 impl<K: Key> MapWorld<K> {
@@ -91,7 +92,7 @@ impl<K: Key> MapWorld<K> {
         Some(pile.swap_remove(at))
     }
 
-    /// Puts something on a pile, or drops it if there is enough.
+    /// Adds an object to a list, or drops it if the list is full.
     fn put<T>(pile: &RefCell<Vec<T>>, thing: T) {
         let mut pile = pile.borrow_mut();
         if pile.len() < CROWD {
@@ -108,16 +109,16 @@ impl<K: Key> MapWorld<K> {
         }
     }
 
-    /// Begins a call; it is polled, or not, as the byte says.
+    /// Begins a call, and polls it or not, as the byte says.
     fn call(&self, whom: u8, future: impl Future<Output = ()> + 'static) {
         let call = Call { future: Box::pin(future), woken: Rc::default() };
         if whom >= 192 { Self::put(&self.calls, call) } else { self.poll(call) }
     }
 
-    /// After a panic: the map still does what it is for, on a key that was not involved.
+    /// Checks after a panic that the map still works, on a key that was not involved.
     fn check_usable(&self) {
         let key = K::new(OTHER);
-        let mut writer = self.map.try_write(&key).expect("nobody holds it");
+        let mut writer = self.map.try_write(&key).expect("the key is free");
         assert!(self.map.try_read(&key).is_none());
         assert!(writer.insert(Value::new(1)).is_none());
         assert!(self.map.contains_key(&key));
@@ -134,12 +135,12 @@ impl<K: Key> MapWorld<K> {
             + self.handles.borrow().len()
             + self.calls.borrow().len();
         if in_use == 0 {
-            assert_eq!(values, entries, "an entry that nobody uses, and that has no value");
-            assert!(self.most.is_none_or(|most| values <= most), "{values} values, and nobody uses them");
+            assert_eq!(values, entries, "an entry without a user and without a value");
+            assert!(self.most.is_none_or(|most| values <= most), "{values} unused values exceed the bound");
         }
     }
 
-    /// All leave. Then all calls are done, and nothing is left.
+    /// Drops all guards. Then all calls complete, and nothing may be left.
     fn finish(self: Rc<Self>) {
         self.writers.take();
         self.readers.take();
@@ -148,11 +149,11 @@ impl<K: Key> MapWorld<K> {
         for _ in 0..3 * CROWD {
             self.calls.borrow_mut().retain_mut(|call| !call.poll());
         }
-        assert!(self.calls.borrow().is_empty(), "somebody waits for a free key for ever");
+        assert!(self.calls.borrow().is_empty(), "a call waits for a free key for ever");
         self.check();
         assert_eq!(self.map.clear(), 0);
         assert_eq!(self.map.entries(), 0);
-        let world = Rc::into_inner(self).expect("nobody else has it");
+        let world = Rc::into_inner(self).expect("the world has no other owner");
         assert_eq!(Arc::strong_count(&world.map), 1);
         drop(world);
         STAGE.with(|stage| {
@@ -191,7 +192,7 @@ impl<K: Key> Act for MapWorld<K> {
                     Value::new(whom)
                 };
                 let reader = map.get_or_insert_with(&key, init).await;
-                assert!(reader.value().is_some(), "a guard without the value that was asked for");
+                assert!(reader.value().is_some(), "a guard without the requested value");
             }),
             5 => {
                 let key = K::new(id);
@@ -204,7 +205,7 @@ impl<K: Key> Act for MapWorld<K> {
                     }
                 });
             }
-            6 if K::LIES => {} // to contradict oneself is told by a panic
+            6 if K::LIES => {} // contradictory steps cause a panic
             6 => {
                 let (one, other) = (K::new(id), K::new(whom / 6 % self.keys));
                 let batch = map.batch().insert(&one, Value::new(whom)).check_absent(&other).remove(&other);

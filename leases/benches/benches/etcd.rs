@@ -8,11 +8,60 @@
 use std::process::ExitCode;
 use std::sync::Mutex;
 
-use etcd_client::LockOptions;
 use keylatch_lease::Grant;
 use keylatch_lease_benches::remote::{self, Lease};
 use keylatch_lease_benches::server::Server;
-use keylatch_lease_etcd::{Client, Etcd};
+use keylatch_lease_etcd::{Client, Etcd, client::Request};
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct LeaseGrant {
+    #[prost(int64, tag = "1")]
+    ttl: i64,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct Granted {
+    #[prost(int64, tag = "2")]
+    id: i64,
+}
+
+impl Request for LeaseGrant {
+    type Answer = Granted;
+    const METHOD: &'static str = "/etcdserverpb.Lease/LeaseGrant";
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct Lock {
+    #[prost(string, tag = "1")]
+    name: String,
+    #[prost(int64, tag = "2")]
+    lease: i64,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct Locked {
+    #[prost(bytes = "vec", tag = "2")]
+    key: Vec<u8>,
+}
+
+impl Request for Lock {
+    type Answer = Locked;
+    const METHOD: &'static str = "/v3lockpb.Lock/Lock";
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct Unlock {
+    #[prost(bytes = "vec", tag = "1")]
+    key: Vec<u8>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct Unlocked {}
+
+impl Request for Unlock {
+    type Answer = Unlocked;
+    const METHOD: &'static str = "/v3lockpb.Lock/Unlock";
+}
 
 enum Candidate {
     Lease(Box<Lease<Etcd>>),
@@ -48,7 +97,7 @@ impl remote::Candidate for Candidate {
         if name != Self::NAMES[1] {
             return Candidate::PutAndDelete(Box::new(client));
         }
-        let lease = client.lease_client().grant(3600, None).await.expect("it may").id();
+        let lease = client.call(LeaseGrant { ttl: 3600 }).await.expect("it may").id;
         Candidate::Lock(Box::new(client), lease, Mutex::default())
     }
 
@@ -56,12 +105,11 @@ impl remote::Candidate for Candidate {
         match self {
             Candidate::Lease(lease) => return Some(lease.enter(key).await),
             Candidate::Lock(client, lease, locked) => {
-                let options = LockOptions::new().with_lease(*lease);
-                let lock = client.lock_client().lock(format!("lock-{key}"), Some(options)).await.expect("it may");
-                *locked.lock().expect("nobody panics") = lock.key().to_vec();
+                let lock = Lock { name: format!("lock-{key}"), lease: *lease };
+                *locked.lock().expect("nobody panics") = client.call(lock).await.expect("it may").key;
             }
             Candidate::PutAndDelete(client) => {
-                client.kv_client().put(format!("floor-{key}"), "x".repeat(60), None).await.expect("it may");
+                client.put(format!("floor-{key}"), "x".repeat(60)).await.expect("it may");
             }
         }
         None
@@ -72,10 +120,10 @@ impl remote::Candidate for Candidate {
             Candidate::Lease(lease) => lease.leave(grant).await,
             Candidate::Lock(client, _, locked) => {
                 let locked = std::mem::take(&mut *locked.lock().expect("nobody panics"));
-                client.lock_client().unlock(locked).await.expect("it has it");
+                client.call(Unlock { key: locked }).await.expect("it has it");
             }
             Candidate::PutAndDelete(client) => {
-                client.kv_client().delete(format!("floor-{key}"), None).await.expect("it may");
+                client.delete(format!("floor-{key}")).await.expect("it may");
             }
         }
     }

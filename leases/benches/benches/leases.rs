@@ -1,8 +1,8 @@
-//! What leases cost in memory.
+//! The cost of leases in memory.
 //!
-//! `cargo bench --bench leases`, two minutes; `-- storm` runs the cases whose names contain `storm`. A ratio is the median of those
-//! in each round, of times that a thread has had a core. With `-- --check` it fails if a goal is missed by more than a tolerance.
-//! `cargo test` runs every case once, quickly, and looks at no goal.
+//! `cargo bench --bench leases` takes two minutes; `-- storm` runs the cases whose names contain `storm`. A ratio is the median of the ratios
+//! of the rounds, of times that a thread has spent on a core. With `-- --check` it fails if a goal is missed by more than a tolerance.
+//! `cargo test` runs every case once, quickly, and checks no goal.
 
 use std::collections::hash_map::RandomState as Sip;
 use std::env;
@@ -29,17 +29,17 @@ use keylatch_lease_benches::time::{Stopwatch, timed};
 #[global_allocator]
 static HEAP: Counted = Counted;
 
-/// What is measured ends long before, so that nothing expires that is not meant to.
+/// An expiry that is much longer than a measurement.
 const TTL: Duration = Duration::from_secs(300);
 
-/// How much of everything is done.
+/// The sizes of all cases.
 struct Scale {
     rounds: usize,
     span: Duration,
-    /// Where there are very many leases.
+    /// The number of leases in the cases with very many.
     many: u64,
     storms: usize,
-    /// For how long leases expire.
+    /// The time over which the leases of a storm expire.
     storm: Duration,
 }
 
@@ -59,7 +59,7 @@ impl Run {
         self.words.iter().all(|word| name.contains(word.as_str()))
     }
 
-    /// The table for cases of this name, if they are asked for.
+    /// Begins the table for the cases of this name, if they are requested.
     fn begin(&self, name: &str, unit: &'static str) -> Option<Table> {
         self.is_asked_for(name).then(|| Table::begin(unit))
     }
@@ -69,12 +69,12 @@ impl Run {
     }
 }
 
-/// In an order that is no order in memory, nor of the names.
+/// Creates resources in an order that is neither that of their names nor of their memory.
 fn resources(count: usize) -> Vec<Resource> {
     (0..count).map(|i| Resource::new("order", format!("{:08}", i * 7_919 % count))).collect()
 }
 
-/// So many calls, for each resource in turn.
+/// Makes this many calls, for each resource in turn.
 fn walk<'a>(resources: &'a [Resource], mut each: impl FnMut(&Resource) + 'a) -> Box<dyn FnMut(u64) + 'a> {
     let mut turn = resources.iter().cycle();
     Box::new(move |n| turn.by_ref().take(n as usize).for_each(|resource| each(black_box(resource))))
@@ -84,7 +84,7 @@ fn acquire(leases: &Leases<Memory<impl Clock>>, resource: &Resource, owner: &Own
     leases.try_acquire_now(resource.clone(), owner, TTL).expect("nobody else has it")
 }
 
-/// By a future, polled once.
+/// Acquires by a future that is polled once.
 fn acquire_polled(leases: &Leases<Memory<impl Clock>>, resource: &Resource, owner: &Owner) -> Grant {
     match poll(pin!(leases.acquire(resource.clone(), owner, TTL))) {
         Poll::Ready(grant) => grant.expect("the arguments are valid"),
@@ -96,7 +96,8 @@ fn release(leases: &Leases<Memory<impl Clock>>, grant: &Grant) {
     leases.release_now(grant).expect("it has not expired");
 }
 
-/// A peer with one lease that ends before all others: so its timer need not be set again for each, which would cost it more.
+/// Creates a peer with one lease that ends before all others. Without it, the peer would have to set its timer again for each lease, at an
+/// additional cost.
 fn peer<S: BuildHasher + Default>() -> MapAndQueue<S> {
     let peer = MapAndQueue::default();
     {
@@ -132,7 +133,7 @@ fn cycles(run: &mut Run) {
             walk(&resources, |_| _ = [clock.now(), clock.now()].map(black_box)),
         ];
         let _context = sip.enter();
-        // Everything has seen all resources once before it is timed.
+        // Each candidate has used all resources once before it is timed.
         candidates.iter_mut().for_each(|work| work(count as u64));
         let span = run.scale.span;
         let figures = rounds(candidates.len(), run.scale.rounds, |i| [timed(span, &mut candidates[i])]);
@@ -197,7 +198,7 @@ fn renewals(run: &mut Run) {
     run.end(table);
 }
 
-/// Nanoseconds of an acquire, and of a renewal. All are held at the same time.
+/// Measures the nanoseconds of an acquire and of a renewal, with all leases held at the same time.
 fn renewing<G>(
     span: Duration,
     resources: &[Resource],
@@ -243,7 +244,7 @@ fn allocated(run: &mut Run) {
         let work = |resource: &Resource| release(&leases, &acquire_polled(&leases, resource, &owner));
         row("acquire + release, polled", count, Goal::Exact(0.0), walk(&resources, work));
 
-        // Ten times the expiry during the count, so that whatever comes round has come.
+        // The count takes ten times the expiry, so that every recurring allocation shows.
         let clock = ManualClock::new();
         let moving = Leases::in_memory_with(clock.clone());
         let work = |resource: &Resource| {
@@ -258,7 +259,7 @@ fn allocated(run: &mut Run) {
 
         let expiring = Leases::in_memory_with(clock.clone());
         let work = |resource: &Resource| {
-            // It has expired when it is acquired again.
+            // The lease has expired when it is acquired again.
             clock.advance(TTL / count as u32);
             drop(acquire(&expiring, resource, &owner));
         };
@@ -280,7 +281,7 @@ fn bytes(run: &mut Run) {
         let owners: Vec<_> = (0..owners).map(|i| Owner::named(format!("session-{i}"))).collect();
         let owner = |i: u64| &owners[i as usize % owners.len()];
 
-        // The strings are there before, and stay.
+        // The strings exist before the measurement and after it, so they are not counted.
         let resources = resources(n as usize);
         let growth = Growth::start();
         let leases = Leases::in_memory();
@@ -289,7 +290,7 @@ fn bytes(run: &mut Run) {
         table.single(&format!("bytes for a lease; {n} of {} owners", owners.len()), each, Goal::Exact(160.0));
         drop((leases, growth, resources));
 
-        // Nobody else has them, and what a string takes besides its letters counts too.
+        // Only the leases have these resources, and the overhead of a string is counted too.
         let growth = Growth::start();
         let leases = Leases::in_memory();
         let mut letters = 0;
@@ -312,7 +313,7 @@ fn storms(run: &mut Run) {
     }
     let (n, span) = (run.scale.many, run.scale.storm);
     println!(
-        "\nOf {n} leases one after the other expires, within {span:?}, while somebody acquires and releases others."
+        "\n{n} leases expire one after the other within {span:?}, while a bystander acquires and releases others."
     );
     let mut table = Table::begin("µs");
     let (pace, unpaced) = (Duration::from_micros(10), Duration::ZERO);
@@ -325,7 +326,7 @@ fn storms(run: &mut Run) {
         ("storm at one instant", Storm { leases: n, spread: Duration::ZERO, ..calm }),
         ("storm at one instant, with ticks", Storm { leases: n, spread: Duration::ZERO, ticks: true, ..calm }),
     ];
-    // Of some storms the one whose p99.9 is in the middle: one may have met with something else on the machine.
+    // Several storms are run, and the one with the median p99.9 counts, because other load on the machine may distort one.
     let middle = |storm: Storm| -> Weather {
         let mut weathers: Vec<_> = (0..run.scale.storms).map(|_| storm.watch()).collect();
         weathers.sort_by_key(|weather| weather.due.value_at_quantile(0.999));
@@ -334,7 +335,7 @@ fn storms(run: &mut Run) {
     let calms = [calm, Storm { pace: unpaced, ..calm }].map(|calm| (calm.pace, middle(calm)));
     for (what, storm) in cases {
         let weather = middle(storm);
-        let (_, calm) = calms.iter().find(|(pace, _)| *pace == storm.pace).expect("both are there");
+        let (_, calm) = calms.iter().find(|(pace, _)| *pace == storm.pace).expect("there is a calm for each pace");
         let mut row = |what: &str, of: fn(&Weather) -> &Histogram<u64>, goal| {
             let (ours, peer) = (describe(of(&weather)), format!("none expire: {}", describe(of(calm))));
             let [p999, calms] = [&weather, calm].map(|weather| micros(of(weather), 0.999));
@@ -342,7 +343,7 @@ fn storms(run: &mut Run) {
         };
         const MOST: f64 = 1_000.0;
         let has_goal = !storm.spread.is_zero();
-        // Somebody who has nothing else to do may be late, too, where others have the core.
+        // Even without a storm the bystander may be late, if other programs have the core.
         let is_quiet = micros(&calm.due, 0.999) <= MOST;
         let goal = match has_goal {
             true if is_quiet => Goal::Time(MOST),
@@ -350,7 +351,7 @@ fn storms(run: &mut Run) {
             false => Goal::None,
         };
         if storm.pace.is_zero() {
-            // Who makes no pause makes fewer calls where one of them waits: that says little of how often somebody would.
+            // A bystander that makes no pause makes fewer calls when one of them is slow, so its quantiles say little about other callers.
             row(&format!("{what}: acquire + release"), |weather| &weather.calls, Goal::None);
         } else {
             row(&format!("{what}: acquire + release"), |weather| &weather.calls, goal);
@@ -386,7 +387,7 @@ fn hand_overs(run: &mut Run) {
 }
 
 fn main() -> ExitCode {
-    // Words are parts of names. `cargo bench` adds an option of its own, by which it is told from `cargo test`.
+    // The words are parts of case names. `cargo bench` adds the option `--bench`, which distinguishes it from `cargo test`.
     let (options, words): (Vec<_>, Vec<_>) = env::args().skip(1).partition(|word| word.starts_with('-'));
     let has = |name| options.iter().any(|option| option == name);
     let scale = if has("--bench") { FULL } else { SMOKE };
@@ -397,6 +398,6 @@ fn main() -> ExitCode {
     if run.misses.is_empty() || !has("--bench") {
         return ExitCode::SUCCESS;
     }
-    println!("\nBeside the goal, by more than the tolerance: {}", run.misses.join("; "));
+    println!("\nGoals missed by more than the tolerance: {}", run.misses.join("; "));
     if has("--check") { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }

@@ -1,6 +1,6 @@
-//! What leases in NATS cost, beside the least that two changes of a stream can be: two messages, each with its acknowledgement.
+//! The cost of leases in NATS, compared with the cheapest two changes of a stream: two messages, each with its acknowledgement.
 //!
-//! `cargo bench --bench nats`, half a minute. It starts a server of its own. `cargo test` runs every case once, quickly.
+//! `cargo bench --bench nats` takes half a minute, and starts a private server. `cargo test` runs every case once, quickly.
 
 use std::process::ExitCode;
 
@@ -23,11 +23,11 @@ async fn connect(server: &Server) -> Context {
     jetstream::new(async_nats::connect(address(server)).await.expect("the server is there"))
 }
 
-/// Of what a lease has.
+/// Publishes a message of the size of a lease's.
 async fn put(context: &Context, key: u64) {
     let subject = format!("floor.lease.bench.{key}");
     let payload = "x".repeat(150);
-    context.publish(subject, payload.into()).await.expect("it may").await.expect("there is room");
+    context.publish(subject, payload.into()).await.expect("the message is sent").await.expect("the stream stores it");
 }
 
 fn engine(server: &Server) -> Nats {

@@ -1,9 +1,9 @@
-//! What leases in Postgres cost, beside its advisory locks and beside asking it nothing at all.
+//! The cost of leases in Postgres, compared with its advisory locks and with empty requests.
 //!
-//! `cargo bench --bench postgres`, half a minute. It starts a server of its own. `cargo test` runs every case once, quickly.
+//! `cargo bench --bench postgres` takes half a minute, and starts a private server. `cargo test` runs every case once, quickly.
 //!
-//! A lease is written to disk before it is granted, twice for each cycle, and an advisory lock never: so each is put beside what does as
-//! much: two transactions that change a row, and two that do nothing.
+//! A cycle of a lease writes to disk twice, each time before the server answers; an advisory lock never does. So each has a reference that
+//! does as much: two transactions that change a row, and two that do nothing.
 
 use std::process::ExitCode;
 
@@ -17,7 +17,7 @@ enum Candidate {
     Lease(Box<Lease<Postgres>>),
     /// Two statements with a key.
     TwoOf(Client, [Statement; 2]),
-    /// The same, without one.
+    /// Two statements without a key.
     Two(Client, [Statement; 2]),
 }
 
@@ -37,9 +37,9 @@ impl Candidate {
         let asked = match self {
             Candidate::TwoOf(client, statements) => client.query_opt(&statements[which], &[&key]).await,
             Candidate::Two(client, statements) => client.query_opt(&statements[which], &[]).await,
-            Candidate::Lease(_) => unreachable!("it has no statements"),
+            Candidate::Lease(_) => unreachable!("a lease has no statements"),
         };
-        asked.expect("it is valid");
+        asked.expect("the statement is valid");
     }
 }
 
@@ -50,11 +50,15 @@ impl remote::Candidate for Candidate {
 
     async fn prepare(server: &Server) {
         let client = connect(server).await;
-        Postgres::create_table(&client).await.expect("it may");
-        Postgres::in_namespace("bench").connect(config(server), NoTls).init().await.expect("it has just been made");
+        Postgres::create_table(&client).await.expect("the user may create tables");
+        Postgres::in_namespace("bench")
+            .connect(config(server), NoTls)
+            .init()
+            .await
+            .expect("the server has just been started");
         let floor = "CREATE TABLE floor (key bigint PRIMARY KEY, n bigint NOT NULL) WITH (fillfactor = 50);
             INSERT INTO floor SELECT key, 0 FROM generate_series(0, 99) AS key";
-        client.batch_execute(floor).await.expect("it may");
+        client.batch_execute(floor).await.expect("the user may create tables");
     }
 
     async fn connect(name: &str, server: &Server) -> Self {

@@ -1,9 +1,9 @@
-//! What leases in Redis cost, beside the locks of the crate rslock and beside the two commands that a lock takes at least.
+//! The cost of leases in Redis, compared with the locks of the crate rslock and with the two commands that a lock needs at least.
 //!
-//! `cargo bench --bench redis`, half a minute. It starts a server of its own. `cargo test` runs every case once, quickly.
+//! `cargo bench --bench redis` takes half a minute, and starts a private server. `cargo test` runs every case once, quickly.
 //!
-//! rslock is asked for one server, as leases are. Who waits asks again there after up to 200 ms, at random, as is its default; but not three times
-//! alone.
+//! rslock uses one server, as leases do. A waiter of rslock asks again after a random time of up to 200 ms, as is its default; but it asks
+//! without limit, where the default is three times.
 
 use std::collections::HashMap;
 use std::process::ExitCode;
@@ -22,7 +22,7 @@ const TTL: Duration = Duration::from_secs(300);
 
 enum Candidate {
     Lease(Box<Lease<Redis>>),
-    /// With what it has locked.
+    /// A manager, and the locks that it holds.
     Rslock(LockManager, Mutex<HashMap<u64, Lock>>),
     Commands(MultiplexedConnection),
 }
@@ -41,7 +41,7 @@ impl remote::Candidate for Candidate {
     const WAITED_FOR: usize = 2;
 
     async fn prepare(server: &Server) {
-        engine(server).init().await.expect("it has just been started");
+        engine(server).init().await.expect("the server has just been started");
     }
 
     async fn connect(name: &str, server: &Server) -> Self {
@@ -68,7 +68,7 @@ impl remote::Candidate for Candidate {
             Candidate::Lease(lease) => return Some(lease.enter(key).await),
             Candidate::Rslock(manager, locks) => {
                 let name = format!("rslock:{key}");
-                let lock = manager.acquire_no_guard(name.as_bytes(), TTL).await.expect("it comes free");
+                let lock = manager.acquire_no_guard(name.as_bytes(), TTL).await.expect("the lock is granted");
                 locks.lock().unwrap_or_else(PoisonError::into_inner).insert(key, lock);
             }
             Candidate::Commands(connection) => {
@@ -85,7 +85,7 @@ impl remote::Candidate for Candidate {
             Candidate::Lease(lease) => lease.leave(grant).await,
             Candidate::Rslock(manager, locks) => {
                 let lock = locks.lock().unwrap_or_else(PoisonError::into_inner).remove(&key);
-                manager.unlock(&lock.expect("it has locked it")).await;
+                manager.unlock(&lock.expect("the client holds this lock")).await;
             }
             Candidate::Commands(connection) => {
                 let mut command = redis::cmd("DEL");

@@ -1,4 +1,4 @@
-//! What has been measured of the engines: as a file, and as tables.
+//! The measured figures of the engines, as a file and as tables.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -7,13 +7,13 @@ use std::{fs, io, thread};
 use keylatch_benches::report::figure;
 use keylatch_benches::system::machine;
 
-/// The case whose figures are not measured: what an engine is.
+/// The case that describes the engines, and whose figures are not measured.
 const ABOUT: &str = "about";
 
 /// The figures of each engine in each case.
 #[derive(Default)]
 pub struct Figures {
-    /// On what they were measured.
+    /// The machine on which they were measured.
     machine: String,
     rows: Vec<Row>,
 }
@@ -22,12 +22,12 @@ struct Row {
     engine: String,
     case: String,
     measure: String,
-    /// A number, or some words.
+    /// A number or a text.
     value: String,
 }
 
 impl Figures {
-    /// What the file has; nothing, if there is none.
+    /// Reads the file; returns no figures if it does not exist.
     pub fn read(path: &Path) -> io::Result<Self> {
         let text = match fs::read_to_string(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Figures::default()),
@@ -55,7 +55,7 @@ impl Figures {
         fs::write(path, text)
     }
 
-    /// Figures that have just been measured, instead of those that there are.
+    /// Replaces the figures of an engine in a case by new ones.
     pub fn replace(&mut self, engine: &str, case: &str, figures: &[(&str, String)]) {
         let cores = thread::available_parallelism().map_or(1, usize::from);
         self.machine = format!("{cores} cores, {}", machine());
@@ -71,19 +71,19 @@ impl Figures {
         self.rows.splice(place..place, new);
     }
 
-    /// What an engine is.
+    /// Sets the version of an engine.
     pub fn describe(&mut self, engine: &str, version: &str) {
         self.replace(engine, ABOUT, &[("version", version.to_owned())]);
     }
 
-    /// In a sentence.
+    /// Returns the machine and the versions of the engines, as a sentence.
     pub fn facts(&self) -> String {
         let about = self.rows.iter().filter(|row| row.case == ABOUT);
         let engines: Vec<_> = about.map(|row| format!("{} {}", row.engine, row.value)).collect();
         format!("{}. {}.", self.machine, engines.join(", "))
     }
 
-    /// What there are figures of.
+    /// Returns the names of the measured cases.
     pub fn cases(&self) -> Vec<&str> {
         unique(self.rows.iter().map(|row| row.case.as_str()).filter(|case| *case != ABOUT))
     }
@@ -97,7 +97,7 @@ impl Figures {
         self.rows.iter().find(is_it).map(|row| row.value.as_str())
     }
 
-    /// In markdown: a row for each engine.
+    /// Returns a table in Markdown, with a row for each engine.
     pub fn table(&self, case: &str) -> String {
         let measures = unique(self.rows.iter().filter(|row| row.case == case).map(|row| row.measure.as_str()));
         let mut table = format!("| engine | {} |\n| ---", measures.join(" | "));
@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_measured_again_takes_the_place_of_what_was() {
+    fn new_figures_replace_old_ones_of_the_same_engine_and_case() {
         let mut figures = Figures::default();
         figures.replace("a", "x", &[("p50, ms", "1.0".to_owned()), ("p99, ms", "2".to_owned())]);
         figures.replace("b", "x", &[("p50, ms", "3.0".to_owned())]);

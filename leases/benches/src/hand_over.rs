@@ -1,4 +1,4 @@
-//! Leases and locks on the same resources, as the scenarios of `keylatch-benches` know them: by number.
+//! Leases and locks as candidates for the scenarios of `keylatch-benches`, whose keys are numbers.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -30,7 +30,7 @@ impl Locks<u64> for LockOf {
     }
 }
 
-/// Each request is that of another owner than the one before, or it would not have to wait.
+/// A lease. Consecutive requests have different owners, because a request of the same owner would not have to wait.
 pub struct LeaseOf {
     leases: Leases,
     resource: Resource,
@@ -54,7 +54,7 @@ struct Guard<'a>(&'a Leases, Grant);
 
 impl Drop for Guard<'_> {
     fn drop(&mut self) {
-        self.0.release_now(&self.1).expect("it has not expired");
+        self.0.release_now(&self.1).expect("the lease has not expired");
     }
 }
 

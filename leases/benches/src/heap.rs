@@ -1,4 +1,4 @@
-//! An allocator that counts how often it is asked, besides how much is asked of it.
+//! An allocator that counts the requests for memory, besides their bytes.
 #![allow(unsafe_code)] // an allocator
 
 use std::alloc::{GlobalAlloc, Layout};
@@ -7,14 +7,14 @@ use std::cell::Cell;
 pub use keylatch_benches::heap::Growth;
 
 thread_local! {
-    // Of each thread, because others, such as one for timers, have business of their own.
+    // Counted per thread, because other threads, such as one for timers, allocate too.
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
 }
 
 /// [`keylatch_benches::heap::Counted`], for [`Growth`], and a count for [`allocations`].
 pub struct Counted;
 
-/// How often this thread asks for memory, or for more or less of it, while it does some work.
+/// Returns the number of allocations and reallocations that this thread makes while it runs `work`.
 pub fn allocations(work: impl FnOnce()) -> u64 {
     let before = ALLOCATIONS.get();
     work();
@@ -25,11 +25,11 @@ fn count() {
     ALLOCATIONS.set(ALLOCATIONS.get() + 1);
 }
 
-// SAFETY: every call is passed on as it came.
+// SAFETY: every call is passed on unchanged to an allocator.
 unsafe impl GlobalAlloc for Counted {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count();
-        // SAFETY: the caller keeps to the contract, which is the same.
+        // SAFETY: the caller upholds the same contract.
         unsafe { keylatch_benches::heap::Counted.alloc(layout) }
     }
 

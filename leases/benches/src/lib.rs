@@ -1,15 +1,16 @@
-//! keylatch-lease beside its peers.
+//! Benchmarks of keylatch-lease and its peers.
 //!
-//! - `cargo bench --bench leases`: what leases cost in memory, with the goals that keylatch-lease has set itself. `-- --check` fails if
-//!   one is missed.
-//! - `cargo bench --bench postgres`: what they cost in Postgres, beside its advisory locks. It needs the server's binaries.
-//! - `cargo bench --bench nats`: what they cost in NATS, beside two messages. The same.
-//! - `cargo bench --bench etcd`: what they cost in etcd, beside its own locks. The same.
-//! - `cargo bench --bench redis`: what they cost in Redis, beside the crate rslock. The same.
-//! - `cargo bench --bench crowds`: how leases on engines behave where many want one, holders are killed, or very many are held.
-//! - `./figures`: measures leases on engines, and writes the figures down in `docs/leases.md`.
+//! - `cargo bench --bench leases`: the cost of leases in memory, compared with the goals of keylatch-lease. `-- --check` fails if a goal
+//!   is missed.
+//! - `cargo bench --bench postgres`: the cost of leases in Postgres, compared with its advisory locks. It needs the server's binaries.
+//! - `cargo bench --bench nats`: likewise for NATS, compared with two messages.
+//! - `cargo bench --bench etcd`: likewise for etcd, compared with its own locks.
+//! - `cargo bench --bench redis`: likewise for Redis, compared with the crate rslock.
+//! - `cargo bench --bench crowds`: the behaviour of leases on engines when many owners want one resource, when holders are killed, and when
+//!   very many leases are held.
+//! - `./figures`: measures leases on engines, and writes the figures to `docs/leases.md`.
 //!
-//! How things are timed, and the locks that leases are compared with, are those of `keylatch-benches`.
+//! The timing, and the locks that leases are compared with, are those of `keylatch-benches`.
 
 pub mod figures;
 pub mod hand_over;

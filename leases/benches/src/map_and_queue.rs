@@ -1,4 +1,4 @@
-//! What one would write without keylatch-lease: a map of what is leased under one mutex, and tokio's queue of delays.
+//! The obvious code without keylatch-lease: a map of the leases under one mutex, and tokio's queue of delays.
 
 use std::collections::HashMap;
 use std::collections::hash_map::{Entry, RandomState};
@@ -11,7 +11,7 @@ use tokio::runtime::{EnterGuard, Runtime};
 use tokio::time::Instant;
 use tokio_util::time::{DelayQueue, delay_queue};
 
-/// Nobody waits here and nothing is swept, which would cost more: it is only what an acquire and a release cannot do without.
+/// The least that an acquire and a release need. It supports neither waiting nor sweeping, which would cost more.
 pub struct MapAndQueue<S = RandomState> {
     state: Mutex<State<S>>,
     runtime: Runtime,
@@ -34,17 +34,17 @@ impl<S: BuildHasher + Default> Default for MapAndQueue<S> {
     fn default() -> Self {
         let state = State { held: HashMap::default(), ends: DelayQueue::new(), last_token: 0 };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
-        MapAndQueue { state: Mutex::new(state), runtime: runtime.expect("the system has a clock for it") }
+        MapAndQueue { state: Mutex::new(state), runtime: runtime.expect("the system has a clock for the runtime") }
     }
 }
 
 impl<S: BuildHasher> MapAndQueue<S> {
-    /// Timers are made within this.
+    /// Enters the runtime, in which timers must be created.
     pub fn enter(&self) -> EnterGuard<'_> {
         self.runtime.enter()
     }
 
-    /// A token, unless somebody else has it.
+    /// Acquires a lease, and returns its token; `None` if another owner has it.
     pub fn acquire(&self, resource: Resource, owner: &Owner, ttl: Duration) -> Option<u64> {
         let now = Instant::now();
         let end = now + ttl;
@@ -75,12 +75,12 @@ impl<S: BuildHasher> MapAndQueue<S> {
         }
     }
 
-    /// Whether it was this owner's, with this token, and had not expired.
+    /// Releases a lease. Returns whether it was this owner's, with this token, and had not expired.
     pub fn release(&self, resource: &Resource, owner: &Owner, token: u64) -> bool {
         let now = Instant::now();
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let State { held, ends, .. } = &mut *state;
-        // Removed before it is looked at: so the resource is hashed once.
+        // Removed before the checks, so that the resource is hashed only once.
         let Some((resource, old)) = held.remove_entry(resource) else { return false };
         if old.token != token || old.owner != *owner {
             held.insert(resource, old);
@@ -110,13 +110,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_leases_as_it_should() {
+    fn the_peer_grants_renews_and_releases_leases() {
         let peer = MapAndQueue::<RandomState>::default();
         let _context = peer.enter();
         let resource = Resource::new("order", "17");
         let [ann, bob] = ["ann", "bob"].map(Owner::named);
         let ttl = Duration::from_secs(60);
-        let token = peer.acquire(resource.clone(), &ann, ttl).expect("nobody has it");
+        let token = peer.acquire(resource.clone(), &ann, ttl).expect("no owner has the lease");
         assert_eq!(peer.acquire(resource.clone(), &bob, ttl), None);
         assert_eq!(peer.acquire(resource.clone(), &ann, ttl), Some(token));
         assert!(!peer.release(&resource, &bob, token));

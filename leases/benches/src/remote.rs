@@ -1,5 +1,5 @@
-//! What is measured of leases on servers, the same for each: a cycle of acquire and release, by clients that do not get in each
-//! other's way; and the hand-over to one who waits. Beside it, what else the server has, and the least that it could be asked.
+//! The measurements of leases on servers, the same for each server: a cycle of acquire and release, by clients that want different
+//! resources; and the hand-over to a waiter. The lease is compared with the server's other locks, and with the cheapest possible requests.
 
 use std::env;
 use std::future::Future;
@@ -17,16 +17,16 @@ use crate::server::Server;
 
 const TTL: Duration = Duration::from_secs(300);
 
-/// One client, with a connection of its own, and what it does.
+/// A client with its own connection, and a kind of lock that it takes.
 pub trait Candidate: Send + Sync + Sized + 'static {
-    /// As `leases/servers/run` calls it.
+    /// The server's name in `leases/servers/run`.
     const SERVER: &'static str;
-    /// The first is the lease. The others are what it is compared with.
+    /// The names of the candidates. The first is the lease, and is compared with the others.
     const NAMES: &'static [&'static str];
-    /// So many, from the first on, can be waited for.
+    /// The number of candidates, from the first on, that support waiting.
     const WAITED_FOR: usize;
 
-    /// Once, before all others.
+    /// Prepares the server. It is called once, before everything else.
     fn prepare(server: &Server) -> impl Future<Output = ()> + Send;
 
     fn connect(name: &str, server: &Server) -> impl Future<Output = Self> + Send;
@@ -36,7 +36,7 @@ pub trait Candidate: Send + Sync + Sized + 'static {
     fn leave(&self, key: u64, grant: Option<Grant>) -> impl Future<Output = ()> + Send;
 }
 
-/// The candidate that is measured.
+/// The lease as a candidate.
 pub struct Lease<E: Engine>(Leases<E>, Owner);
 
 impl<E: Engine + 'static> Lease<E> {
@@ -45,16 +45,16 @@ impl<E: Engine + 'static> Lease<E> {
     }
 
     /// # Panics
-    /// The engine has failed.
+    /// If the engine fails.
     pub async fn enter(&self, key: u64) -> Grant {
         let resource = Resource::new("bench", key.to_string());
-        self.0.acquire(resource, &self.1, TTL).await.expect("it comes free")
+        self.0.acquire(resource, &self.1, TTL).await.expect("the engine grants the lease")
     }
 
     /// # Panics
-    /// The engine has failed, or there is none.
+    /// If the engine fails, or there is no grant.
     pub async fn leave(&self, grant: Option<Grant>) {
-        self.0.release(&grant.expect("a lease has one")).await.expect("it has not expired");
+        self.0.release(&grant.expect("a lease has a grant")).await.expect("the lease has not expired");
     }
 }
 
@@ -77,7 +77,7 @@ fn histogram() -> Histogram<u64> {
     Histogram::new_with_max(60_000_000, 3).expect("a minute, three digits")
 }
 
-/// Nobody else wants what they want.
+/// Measures cycles of clients that want different resources.
 async fn cycles<C: Candidate>(server: &Server, scale: &Scale) {
     let of: String = C::NAMES[1..].iter().map(|name| format!(" of the time of {name} |")).collect();
     println!("\n| acquire + release | clients | each takes | cycles/s |{of}");
@@ -132,7 +132,7 @@ async fn cycles<C: Candidate>(server: &Server, scale: &Scale) {
     }
 }
 
-/// From the call that releases until another connection, which waits, has it.
+/// Measures the time from the call that releases until a waiter on another connection has the lease.
 async fn hand_overs<C: Candidate>(server: &Server, scale: &Scale) {
     println!("\n| hand-over to one who waits | takes |");
     println!("| --- | ---: |");
@@ -149,26 +149,26 @@ async fn hand_overs<C: Candidate>(server: &Server, scale: &Scale) {
                 other.leave(key, grant).await;
                 end
             });
-            tokio::time::sleep(Duration::from_millis(20)).await; // it waits by then, mostly
+            tokio::time::sleep(Duration::from_millis(20)).await; // enough for the waiter to be in line, nearly always
             let start = Instant::now();
             pair[0].leave(key, grant).await;
-            let end = waiter.await.expect("it does not panic");
+            let end = waiter.await.expect("the waiter does not panic");
             times.saturating_record(end.saturating_duration_since(start).as_micros() as u64);
         }
         println!("| {name} | {} |", describe(&times));
     }
 }
 
-/// All of it, on a server of its own. `cargo bench` measures; otherwise each case is run once.
+/// Makes all measurements, on a private server. `cargo bench` measures; `cargo test` runs each case once.
 ///
 /// # Panics
-/// The server fails.
+/// If the server fails.
 pub fn main<C: Candidate>() -> ExitCode {
     let scale = if env::args().any(|word| word == "--bench") { FULL } else { SMOKE };
     let server = match Server::start(C::SERVER) {
         Ok(server) => server,
         Err(error) => {
-            eprintln!("there is no server: {error}");
+            eprintln!("cannot start the server: {error}");
             return ExitCode::FAILURE;
         }
     };

@@ -1,4 +1,4 @@
-//! A private server for the benches, by the script that the tests use.
+//! A private server for the benches, started by the script that the tests use.
 
 use std::net::TcpListener;
 use std::path::PathBuf;
@@ -7,9 +7,9 @@ use std::{env, fs, io, process};
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../servers/run");
 
-/// Stopped and removed when it is dropped.
+/// A server that is stopped and removed when this is dropped.
 pub struct Server {
-    /// What the script calls it.
+    /// The name of the server in the script.
     name: &'static str,
     folder: PathBuf,
     pub port: u16,
@@ -17,7 +17,7 @@ pub struct Server {
 
 impl Server {
     /// # Errors
-    /// It cannot be had, for instance because it is not installed.
+    /// If the server cannot be started, for instance because it is not installed.
     pub fn start(name: &'static str) -> io::Result<Self> {
         let folder = env::temp_dir().join(format!("keylatch-bench-{name}-{}", process::id()));
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
@@ -26,7 +26,7 @@ impl Server {
         if server.run(&["start"], &[&port.to_string()])? {
             Ok(server)
         } else {
-            Err(io::Error::other("it does not start"))
+            Err(io::Error::other("leases/servers/run could not start it: see its message above"))
         }
     }
 

@@ -1,4 +1,4 @@
-//! Very many leases that end within a second, and somebody who has nothing to do with them.
+//! Very many leases that end within a second, and a bystander that uses other leases meanwhile.
 
 use std::hint::spin_loop;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,35 +15,35 @@ use crate::time::Stopwatch;
 #[derive(Clone, Copy)]
 pub struct Storm {
     pub leases: u64,
-    /// From the first end until the last one.
+    /// The time from the first end to the last.
     pub spread: Duration,
-    /// For how long it is watched, from the first end on.
+    /// The time of the measurement, from the first end on.
     pub span: Duration,
-    /// Whether somebody calls `tick` whenever it says so, or nobody does.
+    /// Whether a thread calls `tick` whenever `tick` says so.
     pub ticks: bool,
-    /// How often the bystander acquires and releases; zero: without a pause.
+    /// The time between two cycles of the bystander; zero if it makes no pause.
     pub pace: Duration,
 }
 
-/// What it was like, in nanoseconds.
+/// The measured times, in nanoseconds.
 pub struct Weather {
-    /// To acquire and to release.
+    /// The times of an acquire and a release.
     pub calls: Histogram<u64>,
-    /// The same from when it was due: a call that waits makes those behind it late.
+    /// The same, counted from when the cycle was due: a slow call makes those behind it late.
     pub due: Histogram<u64>,
-    /// What the calls did while they had a core: whatever else the machine has to do, and waiting, is not in there.
+    /// The times that the calls spent on a core, without waiting and without other programs.
     pub busy: Histogram<u64>,
     pub ticks: Histogram<u64>,
-    /// Of the bytes that the leases took, how many are kept a little after the end: a share.
+    /// The share of the leases' bytes that is still in use a little after the end.
     pub kept: f64,
 }
 
-/// For how long calls go by when all is over.
+/// The time for which the bystander goes on after the measurement.
 const AFTER: Duration = Duration::from_millis(50);
 
 impl Storm {
     pub fn watch(self) -> Weather {
-        // Until they have all been made; if that takes longer, once more with more time.
+        // The time to create all leases. If that takes longer, the measurement starts again with more time.
         let mut setup = Duration::from_millis(300) + Duration::from_micros(2 * self.leases);
         loop {
             if let Some(weather) = self.watch_after(setup) {
@@ -60,13 +60,13 @@ impl Storm {
         let start = Instant::now();
         let owners: Vec<_> = (0..1_000).map(|i| Owner::named(format!("session-{i}"))).collect();
         for i in 0..self.leases {
-            // Neighbours in time are no neighbours in number.
+            // Leases that end one after the other do not have neighbouring numbers.
             let nth = i.wrapping_mul(7_919) % self.leases;
             let end = setup + self.spread.mul_f64(nth as f64 / self.leases as f64);
             let left = end.checked_sub(start.elapsed()).filter(|left| !left.is_zero())?;
             let owner = &owners[i as usize % owners.len()];
             let grant = leases.try_acquire_now(("order", i.to_string().as_str()), owner, Expiry::Fixed(left));
-            grant.expect("nobody else has it");
+            grant.expect("no other owner has the lease");
         }
         let bytes = growth.bytes();
         let first_end = start + setup;
@@ -90,7 +90,7 @@ impl Storm {
         Some(Weather { calls, due, busy, ticks, kept })
     }
 
-    /// Notes the calls; from when they were due; and without what was not their own.
+    /// Acquires and releases, and records the times for the fields of [`Weather`].
     fn stand_by(self, leases: &Leases, first_end: Instant, [calls, late, busy]: [&mut Histogram<u64>; 3]) {
         let owner = Owner::named("bystander");
         let resources: Vec<_> = (0..1_000).map(|i| Resource::new("other", i.to_string())).collect();
@@ -101,15 +101,15 @@ impl Storm {
             while Instant::now() < due {
                 spin_loop();
             }
-            let resource = resources.next().expect("they begin anew").clone();
-            // It takes a while itself: too long for who makes no pause.
+            let resource = resources.next().expect("the iterator is endless").clone();
+            // The stopwatch itself takes too long for a bystander that makes no pause.
             let on_core = (!self.pace.is_zero()).then(Stopwatch::start);
             let begin = Instant::now();
             let grant = leases.try_acquire_now(resource, &owner, Duration::from_secs(300));
-            leases.release_now(&grant.expect("nobody else has it")).expect("it has not expired");
+            leases.release_now(&grant.expect("no other owner has the lease")).expect("the lease has not expired");
             let end = Instant::now();
             let on_core = on_core.map(|watch| watch.elapsed());
-            // What comes before the first end is for practice.
+            // The cycles before the first end only warm up.
             if (first_end..last).contains(&due) {
                 calls.saturating_record((end - begin).as_nanos() as u64);
                 late.saturating_record((end - due).as_nanos() as u64);
@@ -132,12 +132,12 @@ fn tick(leases: &Leases, over: &AtomicBool, ticks: &mut Histogram<u64>) {
     }
 }
 
-/// Three digits of up to a minute.
+/// Creates a histogram for times of up to a minute, with three digits.
 fn histogram() -> Histogram<u64> {
-    Histogram::new_with_bounds(1, 60_000_000_000, 3).expect("the bounds make sense")
+    Histogram::new_with_bounds(1, 60_000_000_000, 3).expect("the bounds are valid")
 }
 
-/// The quantiles that matter, in microseconds.
+/// Describes the important quantiles, in microseconds.
 pub fn describe(histogram: &Histogram<u64>) -> String {
     let [p50, p99, p999] = [0.5, 0.99, 0.999].map(|quantile| micros(histogram, quantile));
     format!("p50 {p50:.2}, p99 {p99:.2}, p99.9 {p999:.2}, max {:.0}", histogram.max() as f64 / 1e3)

@@ -1,26 +1,26 @@
-//! What has been measured, beside what was wanted.
+//! Tables of measured figures and their goals.
 
 use keylatch_benches::report::{figure, median};
 
-/// A figure that may miss its goal by this factor before [`Table::misses`] counts it, if it is a time: the same code is not always
-/// placed equally well in memory, and a machine has other things to do.
+/// The factor by which a time may miss its goal before [`Table::misses`] counts it: the placement of code in memory and the other load of
+/// the machine vary.
 const TOLERANCE: f64 = 1.15;
 
 #[derive(Clone, Copy)]
 pub enum Goal {
-    /// Of a ratio of times.
+    /// The largest ratio of times.
     Ratio(f64),
-    /// Of our own figure, a time.
+    /// The largest value of our own figure, a time.
     Time(f64),
-    /// Of our own figure, which is always the same.
+    /// The largest value of our own figure, which is the same in each run.
     Exact(f64),
-    /// The same, but a miss tells nothing, because the machine has other things to do.
+    /// The largest value of our own figure, a time. A miss proves nothing, because the machine has other load.
     TimeIfQuiet(f64),
-    /// For information.
+    /// No goal: the figure is for information.
     None,
 }
 
-/// Rows, printed as they come.
+/// A table whose rows are printed as they are added.
 pub struct Table {
     unit: &'static str,
     misses: Vec<String>,
@@ -33,7 +33,7 @@ impl Table {
         Table { unit, misses: Vec::new() }
     }
 
-    /// Our figures and a peer's, of the same rounds. The ratio is the median of those in each round.
+    /// Adds our figures and a peer's, from the same rounds. The ratio is the median of the ratios of the rounds.
     pub fn compare(&mut self, what: &str, ours: &[f64], peer: (&str, &[f64]), goal: Goal) {
         let ratios: Vec<_> = ours.iter().zip(peer.1).map(|(ours, peer)| ours / peer).collect();
         let peer = format!("{} {}", peer.0, figure(median(peer.1)));
@@ -45,7 +45,7 @@ impl Table {
         self.row(what, ours, &figure(ours), "", None, goal);
     }
 
-    /// As [`Table::single`], where there is more to tell of either than the figure that counts.
+    /// Adds a row as [`Table::single`] does, but with a description of each figure in its cell.
     pub fn described(&mut self, what: &str, (ours, cell): (f64, &str), peer: Option<(f64, &str)>, goal: Goal) {
         self.row(what, ours, cell, peer.map_or("", |(_, cell)| cell), peer.map(|(peer, _)| ours / peer), goal);
     }
@@ -77,13 +77,13 @@ impl Table {
         }
     }
 
-    /// What has missed its goal by more than the tolerance.
+    /// Returns the rows that missed their goals by more than the tolerance.
     pub fn misses(self) -> Vec<String> {
         self.misses
     }
 }
 
-/// A figure of every candidate in every round, or more than one: of each of them a series.
+/// Runs every candidate in every round. Returns a series for each candidate and each of its `N` figures.
 pub fn rounds<const N: usize>(
     candidates: usize,
     rounds: usize,
@@ -92,7 +92,7 @@ pub fn rounds<const N: usize>(
     let mut figures = vec![[const { Vec::new() }; N]; candidates];
     for round in 0..rounds {
         for i in 0..candidates {
-            // Each round begins with another candidate, so that the first place is nobody's handicap.
+            // Each round begins with another candidate, because running first may be a handicap.
             let i = (i + round) % candidates;
             for (series, figure) in figures[i].iter_mut().zip(run(i)) {
                 series.push(figure);

@@ -1,11 +1,11 @@
-//! The time that one thread has had a core. What else the machine does meanwhile is not in there.
+//! The time that a thread has spent on a core. The time of other programs is not included.
 
 use std::time::{Duration, Instant};
 
 use keylatch_benches::system::thread_time;
 
 pub struct Stopwatch {
-    /// Where nobody knows it, the time that has passed must do.
+    /// The thread's time at the start; `None` if the system does not report it, and the elapsed time is used instead.
     thread: Option<Duration>,
     start: Instant,
 }
@@ -20,7 +20,7 @@ impl Stopwatch {
     }
 }
 
-/// The nanoseconds of an operation that this thread does again and again, `n` times at each call.
+/// Measures the nanoseconds of an operation. `work` runs it as many times as its argument says, again and again for `span`.
 pub fn timed(span: Duration, mut work: impl FnMut(u64)) -> f64 {
     const BATCH: u64 = 1_000;
     let start = Stopwatch::start();

@@ -7,7 +7,7 @@
 //!
 //! That is some 160,000 interleavings, in a minute or two.
 //!
-//! What the leases protect is a loom cell, so that a missing happens-before between two tenures is reported as well.
+//! The leases protect a loom cell, so that a missing happens-before between two tenures is reported, too.
 #![cfg(loom)]
 
 mod models;
@@ -22,7 +22,7 @@ mod checker {
     pub(crate) use loom::future::block_on;
     pub(crate) use loom::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
-    /// In words. A table is too large for the stacks that loom makes by itself, and so is its first thread's.
+    /// In words. A table is too large for loom's default stacks, the first thread's included.
     const STACK: usize = 1 << 14;
 
     pub(crate) mod thread {
@@ -46,7 +46,7 @@ mod checker {
         println!("{}: {} interleavings", name.unwrap_or_default(), runs.load(Relaxed));
     }
 
-    /// What the leases protect: loom reports two that are at it at once, or that are not ordered.
+    /// The value that the leases protect: loom reports two concurrent or unordered accesses.
     pub(crate) struct Shared(UnsafeCell<usize>);
 
     // SAFETY: loom checks every access.

@@ -5,7 +5,7 @@
 //! RUSTFLAGS="--cfg shuttle" cargo test --release --test shuttle
 //! ```
 //!
-//! `KEYLATCH_SCHEDULES` says how many schedules each test tries with either scheduler. One that fails prints its seed, for
+//! `KEYLATCH_SCHEDULES` says how many schedules each test tries with each scheduler. A test that fails prints its seed, for
 //! `SHUTTLE_RANDOM_SEED`.
 #![cfg(shuttle)]
 
@@ -23,10 +23,10 @@ mod checker {
     use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
     use shuttle::{Config, Runner};
 
-    /// How many schedules each test tries with either scheduler, if nothing else is said.
+    /// The default number of schedules that each test tries with each scheduler.
     const SCHEDULES: usize = if cfg!(debug_assertions) { 300 } else { 4000 };
 
-    /// How many times PCT changes the order of the threads, less one.
+    /// PCT's depth: one more than the number of times that it changes the order of the threads.
     const DEPTH: usize = 4;
 
     pub(crate) fn explore(model: impl Fn() + Send + Sync + 'static) {
@@ -41,7 +41,7 @@ mod checker {
     fn run(scheduler: impl Scheduler + 'static, model: &Arc<impl Fn() + Send + Sync + 'static>) {
         let mut config = Config::new();
         config.stack_size = 1 << 18;
-        // Shuttle takes every atomic operation as sequentially consistent: loom looks at orderings.
+        // Shuttle treats every atomic operation as sequentially consistent: orderings are left to loom.
         config.silence_warnings = true;
         let model = Arc::clone(model);
         Runner::new(scheduler, config).run(move || model());
@@ -66,7 +66,7 @@ mod checker {
         }
     }
 
-    /// What the leases protect: it sees two that are at it at once.
+    /// The value that the leases protect. It notices two concurrent accesses.
     pub(crate) struct Shared {
         inside: AtomicUsize,
         count: AtomicUsize,
@@ -78,7 +78,7 @@ mod checker {
         }
 
         pub(crate) fn bump(&self) {
-            assert_eq!(self.inside.fetch_add(1, SeqCst), 0, "two have it");
+            assert_eq!(self.inside.fetch_add(1, SeqCst), 0, "two threads hold the lease");
             self.count.fetch_add(1, SeqCst);
             thread::yield_now();
             self.inside.fetch_sub(1, SeqCst);

@@ -3,7 +3,7 @@ use std::time::Duration;
 /// The properties that an engine declares, and the cases that it is excused from.
 ///
 /// # Examples
-/// An engine with whole seconds, whose waiters ask every half second:
+/// An engine that counts whole seconds, and whose waiters poll twice a second:
 /// ```
 /// use std::time::Duration;
 ///
@@ -16,34 +16,37 @@ use std::time::Duration;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Caps {
-    /// *T*: how long the leases are that are to end by themselves. At least the shortest that the engine has, and long enough that this
-    /// machine does not sleep over it: a second or two for a real server.
+    /// *T*: the length of the leases that a case lets expire. It must be at least the shortest that the engine has, and
+    /// long enough that this machine's delays do not exceed it: a second or two for a real server.
     pub ttl: Duration,
-    /// The duration of leases that must not end while a case runs. Ten minutes by default; less where the engine has no such leases.
+    /// The length of leases that must not end while a case runs. Ten minutes by default; less if the engine has no such
+    /// leases.
     pub long: Duration,
-    /// Whether all leases of a namespace last equally long: [`ttl`](Self::ttl), whatever is asked for. The cases then ask for that
-    /// alone, and what they cannot show is reported as weakened.
+    /// Whether all leases of a namespace last equally long: for [`ttl`](Self::ttl), whatever is requested. The cases
+    /// then request only that, and what they cannot show is reported as weakened.
     pub is_ttl_fixed: bool,
-    /// *δ*: how much later than the end of the tenure before it a waiter may have the lease, in the engine's own account of itself. An
-    /// engine that polls has at least its interval here. Half a second by default.
+    /// *δ*: the longest delay between the end of a tenure and the next waiter's grant, as the engine documents it. For
+    /// an engine that polls it is at least its interval. Half a second by default.
     pub delta: Duration,
-    /// How much later than that may still be this machine's fault. Nothing that is a fault of the engine takes so long. Ten seconds by
+    /// The additional delay that may be this machine's fault. No fault of the engine takes so long. Ten seconds by
     /// default.
     pub noise: Duration,
-    /// How late a holder may learn that somebody else has ended its tenure, in the engine's own account of itself: that takes a message. Half a
-    /// second by default. `None`: it is [not told](keylatch_lease::engine::Engine::subscribe), and finds out when it renews, after a third of its
+    /// The longest delay after which a holder learns that its tenure was ended by another call, as the engine documents
+    /// it: that needs a message. Half a second by default. `None` if holders are [not
+    /// notified](keylatch_lease::engine::Engine::subscribe), and learn of it when they renew, within a third of the
     /// lease's time.
     pub notice: Option<Duration>,
-    /// The longest quarantine of the engine after it has forgotten everything: see [`Server::forget`](crate::Server::forget).
+    /// The engine's longest quarantine after it has forgotten everything: see
+    /// [`Server::forget`](crate::Server::forget).
     pub quarantine: Duration,
-    /// The number of processes that wait in [the case](crate#cases) that has many. 64 by default.
+    /// The number of waiting processes in [the case](crate#cases) that has many. 64 by default.
     pub processes: usize,
     /// The guarantees that the engine does not make.
     pub excuses: Vec<Excuse>,
 }
 
 impl Caps {
-    /// The usual properties, with leases of this duration where they should expire.
+    /// Returns the usual properties, with this length of the leases that a case lets expire.
     ///
     /// # Examples
     /// ```
@@ -70,7 +73,8 @@ impl Caps {
 
 /// A guarantee that an engine does not make, with the reason.
 ///
-/// It excuses what is seen to be wrong; everything else is demanded as ever. The case is run as far as it can be, and reported as weakened.
+/// It excuses the failed checks of this guarantee; all others are demanded in full. The case is run as far as possible,
+/// and reported as weakened.
 ///
 /// # Examples
 /// ```
@@ -93,7 +97,7 @@ pub(crate) enum Excused {
 }
 
 impl Excuse {
-    /// The case of this number need not pass. It is reported as weakened even if it does.
+    /// Excuses the case of this number. It is reported as weakened even if it passes.
     ///
     /// # Examples
     /// See [`Excuse`].
@@ -102,7 +106,7 @@ impl Excuse {
         Excuse { of: Excused::Case(number), reason: reason.into() }
     }
 
-    /// The checks for this guarantee need not hold, in any case.
+    /// Excuses the checks of this guarantee, in all cases.
     ///
     /// # Examples
     /// See [`Excuse`].

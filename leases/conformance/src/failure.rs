@@ -1,15 +1,15 @@
 use std::fmt;
 
-/// Why a case has not passed.
+/// The reason that a case has not passed.
 ///
-/// Any error turns into one by `?`.
+/// Every error converts into one with `?`.
 ///
 /// # Examples
 /// ```
 /// use keylatch_lease_conformance::Failure;
 ///
-/// let no_server = Failure::does_not_apply("there is no server to be killed");
-/// assert_eq!(no_server.to_string(), "there is no server to be killed");
+/// let no_server = Failure::does_not_apply("there is no server to kill");
+/// assert_eq!(no_server.to_string(), "there is no server to kill");
 /// let wrong = Failure::from(std::io::Error::other("the server did not start"));
 /// assert!(wrong.to_string().contains("did not start"));
 /// ```
@@ -20,7 +20,7 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// The case cannot be run here, for this reason: it has not failed.
+    /// Returns a reason that the case cannot be run here. The case has not failed then.
     ///
     /// # Examples
     /// See [`Failure`].
@@ -29,7 +29,7 @@ impl Failure {
         Failure { applies: false, message: reason.into() }
     }
 
-    /// The engine, or its surroundings, did what they must not.
+    /// Returns a failure of the engine or its environment.
     ///
     /// # Examples
     /// ```
@@ -52,7 +52,7 @@ impl fmt::Display for Failure {
     }
 }
 
-// It is no error itself, so that every error can turn into one.
+// `Failure` does not implement `Error`, so that every error can convert into it.
 impl<E: std::error::Error> From<E> for Failure {
     fn from(error: E) -> Self {
         let mut message = error.to_string();

@@ -1,16 +1,18 @@
-//! The requests to an engine and its answers, checked against the definition of leases.
+//! A checker that compares the requests to an engine and its answers with the definition of leases.
 //!
-//! An [`Event`] is a question to the engine with the times before it was sent and after it was answered, by a clock of the test. Each
-//! question is one atomic action, so it happened at some instant between the two. [`check`] looks for such instants for all of them,
-//! resource by resource, so that each answer is what a [`State`] without concurrency would have said: the history is then
-//! *linearizable*. (It is a depth-first search after Wing and Gong that never visits the same place twice, after Lowe.)
+//! An [`Event`] is a request to the engine with the times before it was sent and after it was answered, by a clock of
+//! the test. Each request is one atomic action, so it happened at some instant between the two. [`check`] looks for
+//! such instants for all of them, resource by resource, so that each answer is the one that a [`State`] without
+//! concurrency would have given: then the history is *linearizable*. (It is a depth-first search after Wing and Gong
+//! that never visits the same place twice, after Lowe.)
 //!
-//! When a lease expired is not known exactly, for nothing happens then. It can have expired by an instant, or not have: `from` is the
-//! earliest time at which it can, reckoned from the earliest instant at which it can have been granted and by a clock that runs one
-//! percent faster; `until` is the time by which it must, reckoned from when the answer arrived, by a slower clock, and later by δ.
-//! So some histories pass that are none of leases, and none fail that are.
+//! The instant of an expiry is not known exactly, because nothing happens then. It lies between two times: `from` is
+//! the earliest time at which the lease can have expired, counted from the earliest instant at which it can have been
+//! granted and by a clock that runs one percent faster. `until` is the time by which it must have expired, counted from
+//! the arrival of the answer, by a slower clock, plus δ. So some histories pass that are not histories of leases, but
+//! every history of leases passes.
 //!
-//! A question without an answer may have been done at any time after it was asked, or never.
+//! A request without an answer may have been carried out at any time after it was sent, or never.
 
 use std::{
     collections::{BTreeSet, HashSet},
@@ -23,7 +25,7 @@ use keylatch_lease::{
     engine::{Answer, Gone, Left, Record, Want},
 };
 
-/// The request.
+/// A request.
 #[derive(Clone, Debug)]
 pub(crate) enum Asked {
     Acquire { resource: Resource, owner: Owner, want: Want, term: Option<Term> },
@@ -34,7 +36,7 @@ pub(crate) enum Asked {
     OwnedBy { owner: Owner },
 }
 
-/// What was said.
+/// An answer.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Said {
     Acquired(Answer),
@@ -43,18 +45,18 @@ pub(crate) enum Said {
     ReleasedAll(Vec<Resource>),
     Looked(Option<Record>),
     Owned(Vec<(Resource, Token)>),
-    /// The answer was lost, or nobody waited for it.
+    /// The answer was lost, or its future was dropped.
     Nothing,
 }
 
-/// A question and its answer.
+/// A request and its answer.
 #[derive(Clone, Debug)]
 pub(crate) struct Event {
     pub(crate) asked: Asked,
     pub(crate) said: Said,
-    /// Before it was asked.
+    /// The time before the request was sent.
     pub(crate) start: Duration,
-    /// After it was answered; `None`: never.
+    /// The time after it was answered; `None` if it was not.
     pub(crate) end: Option<Duration>,
 }
 
@@ -69,57 +71,57 @@ impl Event {
         }
     }
 
-    /// Whether it can have changed anything, or says anything.
+    /// Returns whether the event can have changed something, or has an answer to check.
     fn matters(&self) -> bool {
         self.said != Said::Nothing || !matches!(self.asked, Asked::Look { .. } | Asked::OwnedBy { .. })
     }
 }
 
-/// How exact clocks are.
+/// The exactness of the clocks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clocks {
-    /// The engine's and the test's may differ by so many hundredths.
+    /// The number of hundredths by which the engine's clock and the test's may differ.
     pub(crate) percent: u32,
-    /// How late a lease may end.
+    /// The longest delay of a lease's end.
     pub(crate) delta: Duration,
 }
 
-/// The owner of the resource.
+/// The present tenure of the resource.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Tenure {
     owner: Owner,
-    /// `None`: the answer that has it was lost.
+    /// `None` if the answer that contains the token was lost.
     token: Option<Token>,
-    /// When it began, at the earliest and at the latest.
+    /// The earliest and the latest time at which the tenure can have begun.
     began: (Duration, Duration),
-    /// It cannot have expired before. `None`: it never does.
+    /// The time before which it cannot have expired. `None` if it never expires.
     from: Option<Duration>,
-    /// It has by then.
+    /// The time by which it has expired.
     until: Option<Duration>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct State {
     tenure: Option<Tenure>,
-    /// The greatest token that is known.
+    /// The greatest known token.
     last: Option<Token>,
-    /// It is not earlier than this.
+    /// The earliest time that it can be.
     now: Duration,
 }
 
-/// When a policy that is asked to ends.
+/// Returns the end of a lease with this term, with its durations stretched.
 fn ends(term: Term, began: Duration, now: Duration, stretch: impl Fn(Duration) -> Duration) -> Option<Duration> {
     let stretched = Term { idle: term.idle.map(&stretch), total: term.total.map(&stretch) };
     stretched.end(began, now)
 }
 
-/// `None` is never.
+/// Returns the later of two times; `None` means never.
 fn later(one: Option<Duration>, other: Option<Duration>) -> Option<Duration> {
     one.zip(other).map(|(one, other)| one.max(other))
 }
 
 impl State {
-    /// The possible states before an event between `start` and `end`: with the tenure, or after it.
+    /// Returns the possible states before an event between `start` and `end`: with the tenure, or after its expiry.
     fn at(&self, start: Duration, end: Duration) -> Vec<State> {
         let now = self.now.max(start);
         let mut may = Vec::with_capacity(2);
@@ -138,147 +140,183 @@ impl State {
         may
     }
 
-    /// Takes the event's place in line, if its answer is the right one.
+    /// Applies an event, and returns the state after it if its answer is right.
     fn apply(mut self, resource: &Resource, event: &Event, clocks: Clocks) -> Option<State> {
-        let Clocks { percent, delta } = clocks;
-        let (now, end) = (self.now, event.end);
-        let early = |term, began| ends(term, began, now, |time| time - time / 100 * percent);
-        // Without an answer nobody knows when it was done.
-        let late = |term, began| {
-            ends(term, began, end?, |time| time.saturating_add(time / 100 * percent).saturating_add(delta))
-        };
-        let extend = |tenure: &mut Tenure, term: Option<Term>| {
-            if let Some(term) = term {
-                tenure.from = later(tenure.from, early(term, tenure.began.0));
-                tenure.until = later(tenure.until, late(term, tenure.began.1));
-            }
-        };
-        let knows = |tenure: &mut Tenure, token: Token| *tenure.token.get_or_insert(token) == token;
-        match (&event.asked, &event.said) {
-            (Asked::Acquire { owner, want, term, .. }, said) => {
-                let is_mine = self.tenure.as_ref().is_some_and(|tenure| tenure.owner == *owner);
-                let resumes = is_mine && matches!(want, Want::Any | Want::Mine);
-                let begins = term.is_some()
-                    && match want {
-                        Want::Any | Want::New => self.tenure.is_none(),
-                        Want::Fresh => is_mine || self.tenure.is_none(),
-                        Want::Mine => false,
-                    };
-                match said {
-                    Said::Acquired(Answer::Granted { token, resumed: true, .. }) if resumes => {
-                        let tenure = self.tenure.as_mut()?;
-                        if !knows(tenure, *token) || self.last.is_some_and(|last| *token < last) {
-                            return None;
-                        }
-                        self.last = self.last.max(Some(*token));
-                        extend(tenure, *term);
-                    }
-                    Said::Acquired(Answer::Granted { token, resumed: false, .. }) if begins => {
-                        if self.last.is_some_and(|last| *token <= last) {
-                            return None;
-                        }
-                        self.last = Some(*token);
-                        self.begin(owner, Some(*token), end, (*term)?, early, late);
-                    }
-                    Said::Acquired(Answer::Busy { owner: holder, .. }) if !resumes && !begins => {
-                        if self.tenure.as_ref()?.owner != *holder {
-                            return None;
-                        }
-                    }
-                    Said::Acquired(Answer::Free)
-                        if self.tenure.is_none() && (*want == Want::Mine || term.is_none()) => {}
-                    // It says nothing of the resource.
-                    Said::Acquired(Answer::TooShort { .. } | Answer::Quarantined { .. }) => {}
-                    Said::Nothing if resumes => extend(self.tenure.as_mut()?, *term),
-                    Said::Nothing if begins => self.begin(owner, None, end, (*term)?, early, late),
-                    Said::Nothing => {}
-                    _ => return None,
-                }
-            }
-            (Asked::Renew { owner, token, term, .. }, said) => {
-                let known = self.tenure.as_mut().filter(|tenure| tenure.owner == *owner);
-                let is_it = known.is_some_and(|tenure| tenure.token.is_none_or(|known| known == *token));
-                match said {
-                    Said::Renewed(Left::Nothing) if !is_it || self.tenure.as_ref()?.token.is_none() => {}
-                    Said::Renewed(Left::For(_) | Left::Forever) | Said::Nothing if is_it => {
-                        let tenure = self.tenure.as_mut()?;
-                        if *said != Said::Nothing {
-                            tenure.token = Some(*token);
-                        }
-                        extend(tenure, *term);
-                    }
-                    Said::Nothing => {}
-                    _ => return None,
-                }
-            }
-            (Asked::Release { owner, token, .. }, said) => {
-                let ends = self.tenure.as_ref().is_some_and(|tenure| {
-                    tenure.owner == *owner && token.is_none_or(|token| tenure.token.is_none_or(|known| known == token))
-                });
-                match said {
-                    Said::Released(Gone::Released) | Said::Nothing if ends => self.tenure = None,
-                    Said::Released(Gone::NotHeld) if self.tenure.is_none() => {}
-                    Said::Released(Gone::NotOwner(holder)) => {
-                        let tenure = self.tenure.as_ref()?;
-                        if tenure.owner != *holder || ends && (token.is_none() || tenure.token.is_some()) {
-                            return None;
-                        }
-                    }
-                    Said::Nothing => {}
-                    _ => return None,
-                }
-            }
-            (Asked::ReleaseAll { owner }, said) => {
-                let is_mine = self.tenure.as_ref().is_some_and(|tenure| tenure.owner == *owner);
-                match said {
-                    Said::ReleasedAll(gone) if gone.contains(resource) != is_mine => return None,
-                    _ if is_mine => self.tenure = None,
-                    _ => {}
-                }
-            }
-            (Asked::Look { .. }, Said::Looked(None)) if self.tenure.is_none() => {}
-            (Asked::Look { .. }, Said::Looked(Some(record))) => {
-                let tenure = self.tenure.as_mut()?;
-                if tenure.owner != record.owner || !knows(tenure, record.token) {
-                    return None;
-                }
-            }
+        let times = Times { now: self.now, end: event.end, clocks };
+        let is_right = match (&event.asked, &event.said) {
+            (Asked::Acquire { owner, want, term, .. }, said) => self.acquire(owner, *want, *term, said, &times),
+            (Asked::Renew { owner, token, term, .. }, said) => self.renew(owner, *token, *term, said, &times),
+            (Asked::Release { owner, token, .. }, said) => self.release(owner, *token, said),
+            (Asked::ReleaseAll { owner }, said) => self.release_all(resource, owner, said),
+            (Asked::Look { .. }, Said::Looked(looked)) => self.look(looked.as_ref()),
             (Asked::OwnedBy { owner }, Said::Owned(owned)) => {
-                let mine = self.tenure.as_mut().filter(|tenure| tenure.owner == *owner);
-                match (mine, owned.iter().find(|(of, _)| of == resource)) {
-                    (None, None) => {}
-                    (Some(tenure), Some((_, token))) => {
-                        if !knows(tenure, *token) {
-                            return None;
-                        }
-                    }
-                    _ => return None,
-                }
+                self.owned(owner, owned.iter().find(|(of, _)| of == resource).map(|(_, token)| *token))
             }
-            _ => return None,
-        }
-        Some(self)
+            _ => false,
+        };
+        is_right.then_some(self)
     }
 
-    fn begin(
-        &mut self,
-        owner: &Owner,
-        token: Option<Token>,
-        end: Option<Duration>,
-        term: Term,
-        early: impl Fn(Term, Duration) -> Option<Duration>,
-        late: impl Fn(Term, Duration) -> Option<Duration>,
-    ) {
-        let began = (self.now, end.unwrap_or(Duration::MAX));
-        let (from, until) = (early(term, began.0), late(term, began.1));
-        self.tenure = Some(Tenure { owner: owner.clone(), token, began, from, until });
+    /// Returns whether this owner holds the resource.
+    fn is_of(&self, owner: &Owner) -> bool {
+        self.tenure.as_ref().is_some_and(|tenure| tenure.owner == *owner)
+    }
+
+    /// Acquires, and returns whether that can be the answer.
+    fn acquire(&mut self, owner: &Owner, want: Want, term: Option<Term>, said: &Said, times: &Times) -> bool {
+        let is_mine = self.is_of(owner);
+        let resumes = is_mine && matches!(want, Want::Any | Want::Mine);
+        let begins = term.filter(|_| match want {
+            Want::Any | Want::New => self.tenure.is_none(),
+            Want::Fresh => is_mine || self.tenure.is_none(),
+            Want::Mine => false,
+        });
+        match (said, &mut self.tenure, begins) {
+            (Said::Acquired(Answer::Granted { token, resumed: true, .. }), Some(tenure), _) if resumes => {
+                let is_right = tenure.has(*token) && self.last.is_none_or(|last| *token >= last);
+                self.last = self.last.max(Some(*token));
+                tenure.extend(term, times);
+                is_right
+            }
+            (Said::Acquired(Answer::Granted { token, resumed: false, .. }), _, Some(term)) => {
+                let is_right = self.last.is_none_or(|last| *token > last);
+                self.last = Some(*token);
+                self.tenure = Some(Tenure::begin(owner, Some(*token), term, times));
+                is_right
+            }
+            (Said::Acquired(Answer::Busy { owner: holder, .. }), Some(tenure), None) if !resumes => {
+                tenure.owner == *holder
+            }
+            (Said::Acquired(Answer::Free), None, _) => want == Want::Mine || term.is_none(),
+            // The answer says nothing about the resource.
+            (Said::Acquired(Answer::TooShort { .. } | Answer::Quarantined { .. }), ..) => true,
+            (Said::Nothing, Some(tenure), _) if resumes => {
+                tenure.extend(term, times);
+                true
+            }
+            (Said::Nothing, _, begins) => {
+                if let Some(term) = begins {
+                    self.tenure = Some(Tenure::begin(owner, None, term, times));
+                }
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Renews, and returns whether that can be the answer.
+    fn renew(&mut self, owner: &Owner, token: Token, term: Option<Term>, said: &Said, times: &Times) -> bool {
+        let known = self.tenure.as_mut().filter(|tenure| tenure.owner == *owner);
+        let it = known.filter(|tenure| tenure.token.is_none_or(|known| known == token));
+        match (said, it) {
+            (Said::Renewed(Left::Nothing), it) => it.is_none_or(|tenure| tenure.token.is_none()),
+            (Said::Renewed(Left::For(_) | Left::Forever), Some(tenure)) => {
+                tenure.token = Some(token);
+                tenure.extend(term, times);
+                true
+            }
+            (Said::Nothing, it) => {
+                if let Some(tenure) = it {
+                    tenure.extend(term, times);
+                }
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Releases, and returns whether that can be the answer.
+    fn release(&mut self, owner: &Owner, token: Option<Token>, said: &Said) -> bool {
+        let is_it = |tenure: &Tenure| token.is_none_or(|token| tenure.token.is_none_or(|known| known == token));
+        let ends = self.tenure.as_ref().is_some_and(|tenure| tenure.owner == *owner && is_it(tenure));
+        match (said, &self.tenure) {
+            (Said::Released(Gone::Released) | Said::Nothing, _) if ends => {
+                self.tenure = None;
+                true
+            }
+            (Said::Released(Gone::NotHeld), None) | (Said::Nothing, _) => true,
+            (Said::Released(Gone::NotOwner(holder)), Some(tenure)) => {
+                tenure.owner == *holder && !(ends && (token.is_none() || tenure.token.is_some()))
+            }
+            _ => false,
+        }
+    }
+
+    /// Releases all leases of an owner, and returns whether that can be the answer.
+    fn release_all(&mut self, resource: &Resource, owner: &Owner, said: &Said) -> bool {
+        let is_mine = self.is_of(owner);
+        self.tenure = self.tenure.take().filter(|_| !is_mine);
+        !matches!(said, Said::ReleasedAll(gone) if gone.contains(resource) != is_mine)
+    }
+
+    /// Returns whether the record fits the state of the resource.
+    fn look(&mut self, looked: Option<&Record>) -> bool {
+        match (&mut self.tenure, looked) {
+            (None, None) => true,
+            (Some(tenure), Some(record)) => tenure.owner == record.owner && tenure.has(record.token),
+            _ => false,
+        }
+    }
+
+    /// Returns whether the owner can hold the resource with this token; with `None`, whether it can hold nothing.
+    fn owned(&mut self, owner: &Owner, token: Option<Token>) -> bool {
+        let mine = self.tenure.as_mut().filter(|tenure| tenure.owner == *owner);
+        match (mine, token) {
+            (None, None) => true,
+            (Some(tenure), Some(token)) => tenure.has(token),
+            _ => false,
+        }
     }
 }
 
-/// The number of places visited before the search is given up.
+/// The times of an event.
+struct Times {
+    /// The earliest time at which the event can have happened.
+    now: Duration,
+    /// The time at which its answer arrived; `None` if it did not.
+    end: Option<Duration>,
+    clocks: Clocks,
+}
+
+impl Times {
+    /// Returns the earliest end of a tenure that began then.
+    fn early(&self, term: Term, began: Duration) -> Option<Duration> {
+        ends(term, began, self.now, |time| time - time / 100 * self.clocks.percent)
+    }
+
+    /// Returns the latest end of a tenure that began then. `None`, if the answer was lost, because the request may have
+    /// been carried out at any time.
+    fn late(&self, term: Term, began: Duration) -> Option<Duration> {
+        let Clocks { percent, delta } = self.clocks;
+        ends(term, began, self.end?, |time| time.saturating_add(time / 100 * percent).saturating_add(delta))
+    }
+}
+
+impl Tenure {
+    fn begin(owner: &Owner, token: Option<Token>, term: Term, times: &Times) -> Self {
+        let began = (times.now, times.end.unwrap_or(Duration::MAX));
+        let (from, until) = (times.early(term, began.0), times.late(term, began.1));
+        Tenure { owner: owner.clone(), token, began, from, until }
+    }
+
+    /// Moves the end to that of a term, unless that is earlier.
+    fn extend(&mut self, term: Option<Term>, times: &Times) {
+        if let Some(term) = term {
+            self.from = later(self.from, times.early(term, self.began.0));
+            self.until = later(self.until, times.late(term, self.began.1));
+        }
+    }
+
+    /// Returns whether the tenure can have this token, which is known from then on.
+    fn has(&mut self, token: Token) -> bool {
+        *self.token.get_or_insert(token) == token
+    }
+}
+
+/// The number of visited places after which the search is given up.
 const PLACES: usize = 4_000_000;
 
-/// Whether the history is one of leases, or what is wrong with it.
+/// Checks that the history is one of leases; otherwise returns what is wrong with it.
 pub(crate) fn check(events: &[Event], clocks: Clocks) -> Result<(), String> {
     let resources: BTreeSet<_> = events.iter().filter_map(Event::resource).collect();
     for resource in resources {
@@ -293,7 +331,8 @@ pub(crate) fn check(events: &[Event], clocks: Clocks) -> Result<(), String> {
     Ok(())
 }
 
-/// A consequence of linearizability, with a plainer message: a tenure that began after another has a greater token.
+/// Checks a consequence of linearizability, with a plainer message: a tenure that began after another has a greater
+/// token.
 fn tokens_grow(events: &[&Event]) -> Result<(), String> {
     let mut began: Vec<_> = events
         .iter()
@@ -304,7 +343,7 @@ fn tokens_grow(events: &[&Event]) -> Result<(), String> {
         .collect();
     began.sort_by_key(|&(_, end, token)| (end, token));
     let mut seen = HashSet::new();
-    let mut greatest: Vec<(Duration, Token)> = Vec::new(); // by the end, with the greatest token up to there
+    let mut greatest: Vec<(Duration, Token)> = Vec::new(); // sorted by the end, with the greatest token up to it
     for &(start, end, token) in &began {
         if !seen.insert(token) {
             return Err(format!("two tenures have the token {token}"));
@@ -320,18 +359,18 @@ fn tokens_grow(events: &[&Event]) -> Result<(), String> {
     Ok(())
 }
 
-/// A place in the search: which events have happened, and what then is.
+/// A place in the search: the events that have happened, and the state after them.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct Place {
-    /// All before this one have happened.
+    /// All events before this one have happened.
     first: usize,
-    /// And these of those behind it.
+    /// The later events that have happened.
     beyond: BTreeSet<usize>,
     state: State,
 }
 
 fn linearizable(resource: &Resource, mut events: Vec<&Event>, clocks: Clocks) -> Result<(), String> {
-    // Those without an answer come last: they need not happen, and are tried last.
+    // The events without an answer come last: they need not have happened, and are tried last.
     events.sort_by_key(|event| (event.end.is_none(), event.start));
     let answered = events.partition_point(|event| event.end.is_some());
     let unanswered: Vec<_> = (answered..events.len()).collect();
@@ -353,7 +392,7 @@ fn linearizable(resource: &Resource, mut events: Vec<&Event>, clocks: Clocks) ->
         if happened > furthest.0 {
             furthest = (happened, describe(&events, &place));
         }
-        // Nothing happens after an event that has an answer already and has not happened.
+        // An event that is answered before another was sent must happen before it.
         let mut due = Duration::MAX;
         let mut next = Vec::new();
         for (at, event) in events.iter().enumerate().take(answered).skip(place.first) {
@@ -373,7 +412,7 @@ fn linearizable(resource: &Resource, mut events: Vec<&Event>, clocks: Clocks) ->
                 let before = (at >= answered).then(|| state.clone());
                 let Some(state) = state.apply(resource, event, clocks) else { continue };
                 if before.is_some_and(|before| before == state) {
-                    continue; // a question without an answer that changes nothing
+                    continue; // a request without an answer that changes nothing
                 }
                 let Place { mut first, mut beyond, .. } = place.clone();
                 beyond.insert(at);
@@ -387,7 +426,7 @@ fn linearizable(resource: &Resource, mut events: Vec<&Event>, clocks: Clocks) ->
     Err(format!("no order explains the answers. {}", furthest.1))
 }
 
-/// Where the search came furthest.
+/// Describes the place that the search got furthest to.
 fn describe(events: &[&Event], place: &Place) -> String {
     let mut text = format!("The longest one ends with {:?};", place.state);
     let left = events.iter().enumerate().skip(place.first).filter(|(at, _)| !place.beyond.contains(at));
@@ -397,7 +436,7 @@ fn describe(events: &[&Event], place: &Place) -> String {
     text
 }
 
-/// A lease that its holder was sure of, from one time to another.
+/// A lease that its holder relied on, from one time to another.
 #[derive(Clone, Debug)]
 pub(crate) struct Sure {
     pub(crate) resource: Resource,
@@ -406,20 +445,22 @@ pub(crate) struct Sure {
     pub(crate) until: Duration,
 }
 
-/// That no two were sure of the same resource at the same time, and that tokens grow with time.
+/// Checks that no two holders relied on the same resource at the same time, and that tokens grow with time.
 pub(crate) fn no_overlap(holds: &[Sure]) -> Result<(), String> {
     let mut holds: Vec<_> = holds.iter().collect();
     holds.sort_by(|one, other| (&one.resource, one.from).cmp(&(&other.resource, other.from)));
-    // The longest certainty so far: every other tenure must begin after it.
+    // The hold that lasts longest so far: every other tenure must begin after it.
     let mut longest: Option<&Sure> = None;
     for hold in holds {
         let before = longest.filter(|before| before.resource == hold.resource);
         if let Some(before) = before {
             if before.token != hold.token && hold.from < before.until {
-                return Err(format!("two were sure of it at the same time: {before:?} and {hold:?}"));
+                return Err(format!(
+                    "two holders relied on the same resource at the same time: {before:?} and {hold:?}"
+                ));
             }
             if hold.token < before.token {
-                return Err(format!("a tenure with a smaller token came later: {before:?}, then {hold:?}"));
+                return Err(format!("a later tenure has a smaller token: {before:?}, then {hold:?}"));
             }
         }
         longest = Some(before.filter(|before| before.until > hold.until).unwrap_or(hold));

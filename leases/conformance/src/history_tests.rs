@@ -1,4 +1,4 @@
-//! Histories of leases, and histories that are none.
+//! Tests of the checker, with histories of leases and histories that are none.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ fn at(start: u64, end: u64, asked: Asked, said: Said) -> Event {
     Event { asked, said, start: secs(start), end: Some(secs(end)) }
 }
 
-/// Its answer was lost.
+/// Returns the event as one whose answer was lost.
 fn lost(event: Event) -> Event {
     Event { said: Said::Nothing, end: None, ..event }
 }
@@ -39,7 +39,7 @@ fn granted(number: u64, resumed: bool) -> Said {
     Said::Acquired(Answer::Granted { token: token(number), resumed, held_for, remaining })
 }
 
-/// A tenure begins, of ten seconds.
+/// A tenure of ten seconds begins.
 fn begins(start: u64, end: u64, owner: &str, number: u64) -> Event {
     at(start, end, ask(owner, Want::Any, 10), granted(number, false))
 }
@@ -95,7 +95,7 @@ fn rejects(events: &[Event]) {
 }
 
 #[test]
-fn one_after_the_other() {
+fn answers_in_sequence_must_fit() {
     accepts(&[]);
     accepts(&[
         looks(0, 1, None),
@@ -116,17 +116,17 @@ fn one_after_the_other() {
 }
 
 #[test]
-fn two_have_it_at_once() {
+fn two_tenures_at_once_are_rejected() {
     rejects(&[begins(0, 1, "ann", 1), begins(2, 3, "bob", 2)]);
 }
 
 #[test]
-fn concurrent_questions_happen_in_the_order_that_explains_them() {
-    // Released, then granted, though the release was answered last.
+fn concurrent_requests_may_happen_in_any_order_that_explains_the_answers() {
+    // Released, then granted, although the release was answered last.
     accepts(&[begins(0, 1, "ann", 1), releases(2, 6, "ann", Some(1), Gone::Released), begins(3, 4, "bob", 2)]);
-    // But not if it was asked for later.
+    // The release may not come first if it was requested after the grant.
     rejects(&[begins(0, 1, "ann", 1), begins(2, 3, "bob", 2), releases(4, 6, "ann", Some(1), Gone::Released)]);
-    // Two are granted at the same time: one after the other, if there was a release between the two.
+    // Two are granted during the same time: one after the other, if there was a release between the two.
     rejects(&[begins(0, 9, "ann", 1), begins(0, 9, "bob", 2)]);
     accepts(&[begins(0, 9, "ann", 1), begins(0, 9, "bob", 2), releases(0, 9, "ann", None, Gone::Released)]);
 }
@@ -134,13 +134,13 @@ fn concurrent_questions_happen_in_the_order_that_explains_them() {
 #[test]
 fn a_lease_ends_by_itself_and_not_before() {
     accepts(&[begins(0, 1, "ann", 1), begins(11, 12, "bob", 2)]);
-    accepts(&[begins(0, 1, "ann", 1), begins(9, 10, "bob", 2)]); // at 10 exactly
+    accepts(&[begins(0, 1, "ann", 1), begins(9, 10, "bob", 2)]); // at 10 s exactly
     rejects(&[begins(0, 1, "ann", 1), begins(8, 9, "bob", 2)]);
     rejects(&[begins(0, 1, "ann", 1), looks(8, 9, None)]);
-    // And it does end.
+    // It must end in time.
     accepts(&[begins(0, 1, "ann", 1), busy(10, 11, "bob", "ann")]);
     rejects(&[begins(0, 1, "ann", 1), busy(12, 13, "bob", "ann")]);
-    // With clocks that are not exact, a little later and earlier.
+    // With inexact clocks it may end a little later or earlier.
     let late = [begins(0, 1, "ann", 1), busy(12, 13, "bob", "ann")];
     assert_eq!(check(&late, ABOUT), Ok(()));
     let later = [begins(0, 1, "ann", 1), busy(17, 18, "bob", "ann")];
@@ -148,10 +148,11 @@ fn a_lease_ends_by_itself_and_not_before() {
 }
 
 #[test]
-fn who_has_seen_the_end_is_past_it() {
-    // At 9 to 20 somebody finds it free, so it is 10 at least, and a question that was answered at 9 came before.
+fn an_end_that_was_seen_is_past() {
+    // The resource is found free between 9 and 20 s, so it is 10 s at least by then. A request answered at 9 s came
+    // before.
     accepts(&[begins(0, 1, "ann", 1), looks(9, 20, None), busy(5, 9, "bob", "ann")]);
-    // One that was asked later cannot find it held by the same tenure.
+    // A later request cannot find the same tenure.
     rejects(&[begins(0, 1, "ann", 1), looks(9, 10, None), looks(11, 12, Some(("ann", 1)))]);
 }
 
@@ -162,7 +163,7 @@ fn a_renewal_extends_and_an_expired_lease_is_not_revived() {
     rejects(&[begins(0, 1, "ann", 1), renews(5, 6, "ann", 1, left), begins(13, 14, "bob", 2)]);
     rejects(&[begins(0, 1, "ann", 1), renews(12, 13, "ann", 1, left)]);
     rejects(&[begins(0, 1, "ann", 1), resumes(12, 13, "ann", 1)]);
-    // It says no to somebody else, and to an earlier tenure.
+    // A renewal by another owner, or of an earlier tenure, fails.
     accepts(&[begins(0, 1, "ann", 1), renews(2, 3, "bob", 1, Left::Nothing)]);
     rejects(&[begins(0, 1, "ann", 1), renews(2, 3, "bob", 1, left)]);
     rejects(&[begins(0, 1, "ann", 2), renews(2, 3, "ann", 1, left)]);
@@ -176,18 +177,18 @@ fn tokens_grow() {
     rejects(&[begins(0, 1, "ann", 5), release(), begins(4, 5, "bob", 5)]);
     rejects(&[begins(0, 1, "ann", 5), release(), begins(4, 5, "bob", 4)]);
     rejects(&[begins(0, 1, "ann", 5), begins(20, 21, "ann", 4)]);
-    // A tenure keeps its own.
+    // A tenure keeps its token.
     rejects(&[begins(0, 1, "ann", 5), resumes(2, 3, "ann", 6)]);
     rejects(&[begins(0, 1, "ann", 5), looks(2, 3, Some(("ann", 6)))]);
     rejects(&[begins(0, 1, "ann", 5), owns(2, 3, "ann", &[6])]);
-    // Of two at the same time either may be the first.
+    // Of two concurrent tenures either may be the first.
     let between = releases(0, 9, "ann", None, Gone::Released);
     accepts(&[begins(0, 9, "bob", 2), between.clone(), begins(0, 9, "ann", 1)]);
     rejects(&[begins(0, 9, "bob", 1), between, begins(0, 9, "ann", 2)]);
 }
 
 #[test]
-fn a_fresh_tenure_ends_ones_own() {
+fn a_fresh_tenure_ends_the_owners_earlier_one() {
     let fresh = |start, end, owner, number| at(start, end, ask(owner, Want::Fresh, 10), granted(number, false));
     accepts(&[begins(0, 1, "ann", 1), fresh(2, 3, "ann", 2), renews(4, 5, "ann", 1, Left::Nothing)]);
     rejects(&[begins(0, 1, "ann", 1), fresh(2, 3, "bob", 2)]);
@@ -220,7 +221,7 @@ fn only_the_owner_releases() {
 }
 
 #[test]
-fn all_that_is_released_was_the_owners_and_all_of_it_is() {
+fn release_all_releases_exactly_the_owners_leases() {
     rejects(&[begins(0, 1, "ann", 1), releases_all(2, 3, "bob", &["a"])]);
     rejects(&[begins(0, 1, "ann", 1), releases_all(2, 3, "ann", &[])]);
     rejects(&[begins(0, 1, "ann", 1), releases_all(2, 3, "ann", &["a"]), looks(4, 5, Some(("ann", 1)))]);
@@ -229,13 +230,13 @@ fn all_that_is_released_was_the_owners_and_all_of_it_is() {
 }
 
 #[test]
-fn a_question_without_an_answer_may_have_been_done_or_not() {
+fn a_request_without_an_answer_may_have_been_carried_out_or_not() {
     let acquire = || lost(begins(0, 1, "ann", 1));
     accepts(&[acquire(), begins(2, 3, "bob", 1)]);
     accepts(&[acquire(), busy(2, 3, "bob", "ann"), resumes(4, 5, "ann", 1)]);
-    // Later than anybody thought.
+    // It may be carried out late.
     accepts(&[acquire(), looks(20, 21, None), busy(22, 23, "bob", "ann")]);
-    // But not before it was asked, and not twice.
+    // But it is not carried out before it was sent, nor twice.
     rejects(&[busy(0, 1, "bob", "ann"), lost(begins(2, 3, "ann", 1))]);
     rejects(&[acquire(), busy(2, 3, "bob", "ann"), begins(4, 5, "bob", 2), busy(6, 7, "cid", "ann")]);
     let release = || lost(releases(2, 3, "ann", Some(1), Gone::Released));
@@ -245,7 +246,8 @@ fn a_question_without_an_answer_may_have_been_done_or_not() {
     let renewal = || lost(renews(5, 6, "ann", 1, Left::Nothing));
     accepts(&[begins(0, 1, "ann", 1), renewal(), begins(11, 12, "bob", 2)]);
     accepts(&[begins(0, 1, "ann", 1), renewal(), busy(13, 14, "bob", "ann")]);
-    // It cannot make a lease longer than from when it was asked, and nobody revives one that is over.
+    // A renewal without an answer cannot extend a lease by more than counts from when it was sent, nor revive an
+    // expired one.
     rejects(&[
         begins(0, 1, "ann", 1),
         looks(11, 12, None),
@@ -255,7 +257,7 @@ fn a_question_without_an_answer_may_have_been_done_or_not() {
 }
 
 #[test]
-fn resources_are_apart() {
+fn resources_are_independent() {
     let other = |event: Event| match event.asked {
         Asked::Acquire { owner, want, term, .. } => {
             Event { asked: Asked::Acquire { resource: Resource::from("b"), owner, want, term }, ..event }
@@ -269,8 +271,8 @@ fn resources_are_apart() {
 }
 
 #[test]
-fn many_at_once_are_decided() {
-    // Eight ask at the same time, round by round, and one gets it.
+fn a_history_of_many_concurrent_requests_is_decided() {
+    // Eight owners acquire at the same time, round by round, and one gets the resource.
     let mut events = Vec::new();
     for round in 0..100 {
         let start = 20 * round;
@@ -293,7 +295,7 @@ fn sure(from: u64, until: u64, number: u64) -> Sure {
 }
 
 #[test]
-fn holds_do_not_overlap() {
+fn overlapping_holds_are_rejected() {
     assert_eq!(no_overlap(&[sure(5, 9, 2), sure(0, 5, 1), sure(2, 5, 1)]), Ok(()));
     assert!(no_overlap(&[sure(0, 5, 1), sure(4, 9, 2)]).is_err());
     assert!(no_overlap(&[sure(0, 9, 1), sure(1, 2, 1), sure(4, 5, 2)]).is_err());

@@ -1,4 +1,4 @@
-//! An engine that is looked at while it works: how much it is asked, and what it answers.
+//! An engine that counts the requests to another one, and records its answers.
 
 use std::{
     collections::HashMap,
@@ -17,17 +17,17 @@ use keylatch_lease::{
 
 use crate::history::{Asked, Event, Said};
 
-/// Passes everything on, and counts; and writes it down, if there is something to write on.
+/// Passes every request on, and counts it. Records it too, if there is a recorder.
 #[derive(Debug)]
 pub(crate) struct Observed<E> {
     engine: E,
     requests: AtomicU64,
-    /// Acquires under way, and the most there have been since the last look.
+    /// The number of acquires under way for each resource, and their greatest number since it was last read.
     asking: Mutex<HashMap<Resource, (u64, u64)>>,
     recorder: Option<Recorder>,
 }
 
-/// A connection that many clients write to.
+/// A record that many clients write to.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Recorder(Arc<Mutex<Vec<Event>>>);
 
@@ -54,13 +54,14 @@ impl<E: Engine> Observed<E> {
         self.requests.load(SeqCst)
     }
 
-    /// The most acquires of this resource that were under way at the same time since the last look.
+    /// Returns the greatest number of acquires of this resource that were under way at the same time since the last
+    /// call.
     pub(crate) fn most_asking(&self, resource: &Resource) -> u64 {
         let mut asking = lock(&self.asking);
         asking.get_mut(resource).map_or(0, |(now, most)| std::mem::replace(most, *now))
     }
 
-    /// Counts, and writes down: at the end, or when it is dropped before, and nobody knows what became of it.
+    /// Counts a request and records it: with its answer, or as unanswered if the future is dropped before.
     async fn noted<T>(
         &self,
         asked: impl Fn() -> Vec<Asked>,
@@ -86,7 +87,7 @@ impl<E: Engine> Observed<E> {
     }
 }
 
-/// A question that has not been answered.
+/// A request that has not been answered. When it is dropped it is recorded as unanswered.
 struct Note<'a> {
     recorder: &'a Recorder,
     asked: Vec<Asked>,

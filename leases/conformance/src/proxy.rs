@@ -1,8 +1,9 @@
 //! A proxy that can be told to misbehave.
 //!
-//! Two threads for each connection, one for each direction, so that it depends on no runtime. A thread looks at what it is told to do
-//! before it reads, and again before it passes on what it has read. Where bytes were swallowed a connection is of no use any more: it is
-//! *spoilt*, and closed as soon as the proxy passes on again, as a router does that has forgotten it.
+//! Each connection has two threads, one for each direction, so that the proxy depends on no runtime. A thread checks
+//! its instructions before it reads, and again before it forwards what it has read. A connection whose bytes were
+//! swallowed is useless afterwards: it is *spoilt*, and is closed as soon as the proxy forwards again, as by a router
+//! that has forgotten it.
 
 use std::{
     fmt, io,
@@ -61,17 +62,17 @@ struct Shared {
 enum Way {
     Open,
     Late(Duration),
-    /// They are kept until they can go on.
+    /// Bytes are kept until they may be forwarded.
     Held,
-    /// They are swallowed.
+    /// Bytes are swallowed.
     Black,
-    /// Those from the server are.
+    /// Bytes from the server are swallowed.
     Deaf,
-    /// There are no connections.
+    /// Connections are closed.
     Cut,
 }
 
-/// Two connections that belong together.
+/// The two connections of a client through the proxy.
 struct Link {
     client: TcpStream,
     server: Mutex<Option<TcpStream>>,
@@ -97,10 +98,10 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 const LOOK: Duration = Duration::from_millis(10);
 
 impl Proxy {
-    /// A proxy to this address. It passes everything on.
+    /// Returns a proxy to this address, which forwards everything.
     ///
     /// # Errors
-    /// There is no port.
+    /// No port can be had.
     ///
     /// # Examples
     /// See [`Proxy`].
@@ -120,7 +121,7 @@ impl Proxy {
         Ok(Proxy { address, shared })
     }
 
-    /// Where it listens.
+    /// Returns the address at which the proxy listens.
     ///
     /// # Examples
     /// See [`Proxy`].
@@ -129,7 +130,8 @@ impl Proxy {
         self.address
     }
 
-    /// Passes everything on, from now on. What was [held](Self::hold) arrives now; connections that something was swallowed of are closed.
+    /// Forwards everything from now on. Bytes that were [held](Self::hold) arrive now; connections with swallowed bytes
+    /// are closed.
     ///
     /// # Examples
     /// See [`Proxy`].
@@ -137,7 +139,7 @@ impl Proxy {
         self.go(Way::Open);
     }
 
-    /// Passes everything on, each piece later by so much.
+    /// Forwards everything, but delays each piece by this time.
     ///
     /// # Examples
     /// See [`Proxy`].
@@ -145,7 +147,7 @@ impl Proxy {
         self.go(Way::Late(by));
     }
 
-    /// Keeps everything until it is to [`pass`](Self::pass): connections stay, and what is sent arrives late.
+    /// Holds everything back until [`pass`](Self::pass) is called: connections stay open, and bytes arrive late.
     ///
     /// # Examples
     /// See [`Proxy`].
@@ -153,7 +155,7 @@ impl Proxy {
         self.go(Way::Held);
     }
 
-    /// Swallows everything: connections stay, new ones are accepted, and nothing ever arrives.
+    /// Swallows everything: connections stay open, new ones are accepted, and no byte ever arrives.
     ///
     /// # Examples
     /// See [`Proxy`].
@@ -161,7 +163,7 @@ impl Proxy {
         self.go(Way::Black);
     }
 
-    /// Passes requests on and swallows the answers.
+    /// Forwards requests and swallows the answers.
     ///
     /// # Examples
     /// See [`Proxy`].
@@ -169,7 +171,7 @@ impl Proxy {
         self.go(Way::Deaf);
     }
 
-    /// Closes all connections, and new ones at once.
+    /// Closes all connections, and every new one at once.
     ///
     /// # Examples
     /// See [`Proxy`].
@@ -177,7 +179,7 @@ impl Proxy {
         self.go(Way::Cut);
     }
 
-    /// The number of bytes that have been swallowed.
+    /// Returns the number of swallowed bytes.
     ///
     /// # Examples
     /// See [`Proxy`].
@@ -204,7 +206,7 @@ impl Drop for Proxy {
     fn drop(&mut self) {
         self.shared.is_over.store(true, SeqCst);
         self.go(Way::Cut);
-        let _ = TcpStream::connect(self.address); // who accepts finds out
+        let _ = TcpStream::connect(self.address); // wakes the accepting thread, which then ends
     }
 }
 
@@ -229,7 +231,7 @@ impl Shared {
             };
             let (link, shared) = (Arc::new(link), Arc::clone(&self));
             {
-                let mut links = lock(&self.links); // before the way is looked at
+                let mut links = lock(&self.links); // locked before the way is read
                 links.retain(|link| !link.is_closed.load(SeqCst));
                 links.push(Arc::clone(&link));
             }
@@ -243,7 +245,7 @@ impl Shared {
         }
     }
 
-    /// The present treatment of bytes; a thread that withholds bytes waits here.
+    /// Returns the present treatment of bytes. While bytes are held back, the thread waits here.
     fn way(&self, link: &Link) -> Way {
         let mut way = lock(&self.way);
         while *way == Way::Held && !link.is_closed.load(SeqCst) {
@@ -284,12 +286,12 @@ impl Shared {
         self.pump(link, &link.client.try_clone()?, Some((&server, false)))
     }
 
-    /// Carries bytes in one direction, until an end closes. Without a destination it swallows them.
+    /// Forwards bytes in one direction, until an end closes. Without a destination swallows them.
     fn pump(&self, link: &Link, mut from: &TcpStream, to: Option<(&TcpStream, bool)>) -> io::Result<()> {
         from.set_read_timeout(Some(LOOK))?;
         let mut buffer = [0; 16 * 1024];
         loop {
-            self.way(link); // what is held is not even read
+            self.way(link); // held bytes are not even read
             let length = match from.read(&mut buffer) {
                 Ok(0) => return Err(io::ErrorKind::ConnectionReset.into()),
                 Ok(length) => length,

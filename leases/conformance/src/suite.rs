@@ -1,4 +1,4 @@
-//! Runs cases, and says what came of them.
+//! Runs cases, and reports their outcomes.
 
 use std::{
     any::Any,
@@ -16,7 +16,7 @@ use crate::{
     trial::Trial,
 };
 
-/// A fixture, and the order in which its cases may run: those that harm the server alone, the others side by side.
+/// A fixture, and the order in which its cases may run: those that harm the server run alone, the others side by side.
 ///
 /// # Examples
 /// See [`run`].
@@ -37,18 +37,18 @@ pub struct Suite<F> {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// All was as it must be.
+    /// Every check held.
     Passed,
-    /// The guarantees held; this is not a guarantee.
+    /// The engine did not do this, but it does not promise it. All other checks held.
     Weakened(String),
-    /// It could not be run, for want of this.
+    /// The case could not be run, because this is missing.
     DoesNotApply(String),
     /// This was wrong.
     Failed(String),
 }
 
 impl Outcome {
-    /// Whether nothing was wrong.
+    /// Returns whether the case has not failed.
     ///
     /// # Examples
     /// See [`Outcome`].
@@ -92,7 +92,7 @@ pub struct Row {
 }
 
 impl Row {
-    /// The case's number.
+    /// Returns the case's number.
     ///
     /// # Examples
     /// See [`run`].
@@ -101,7 +101,7 @@ impl Row {
         self.number
     }
 
-    /// The case's name.
+    /// Returns the case's name.
     ///
     /// # Examples
     /// See [`run`].
@@ -110,7 +110,7 @@ impl Row {
         self.case
     }
 
-    /// The outcome.
+    /// Returns the outcome.
     ///
     /// # Examples
     /// See [`run`].
@@ -119,7 +119,7 @@ impl Row {
         &self.outcome
     }
 
-    /// Returns its duration, by this machine's clock.
+    /// Returns the duration of the case, by this machine's clock.
     ///
     /// # Examples
     /// See [`run`].
@@ -130,7 +130,7 @@ impl Row {
 }
 
 impl Report {
-    /// All cases, in order of their numbers.
+    /// Returns all cases, in order of their numbers.
     ///
     /// # Examples
     /// See [`run`].
@@ -139,7 +139,7 @@ impl Report {
         &self.rows
     }
 
-    /// The numbers of those that failed.
+    /// Returns the numbers of the failed cases.
     ///
     /// # Examples
     /// See [`run`].
@@ -185,7 +185,7 @@ impl fmt::Display for Report {
 /// #     }
 /// # }
 ///
-/// // The fixture is that of the crate's page.
+/// // This fixture is that of the crate's page, with a clock that can be moved.
 /// let report = run(InMemory(ManualClock::new()));
 /// println!("{report}");
 /// assert!(report.failed().is_empty());
@@ -198,7 +198,7 @@ pub fn run<F: Fixture>(fixture: F) -> Report {
 }
 
 impl<F: Fixture> Suite<F> {
-    /// The suite for this fixture.
+    /// Returns the suite for this fixture.
     ///
     /// # Examples
     /// See [`Suite::case`].
@@ -244,7 +244,7 @@ impl<F: Fixture> Suite<F> {
     ///
     /// let suite = Suite::new(InMemory);
     /// assert_eq!(suite.case(1), Outcome::Passed);
-    /// assert!(matches!(suite.case(21), Outcome::DoesNotApply(_))); // there is no server to be killed
+    /// assert!(matches!(suite.case(21), Outcome::DoesNotApply(_))); // there is no server to kill
     /// ```
     ///
     /// # Panics
@@ -264,10 +264,10 @@ impl<F: Fixture> Suite<F> {
         match (result, excuse) {
             (Ok(Err(failure)), _) if !failure.applies => return Outcome::DoesNotApply(failure.to_string()),
             (Ok(Ok(())), None) => {}
-            (Ok(Ok(())), Some(excuse)) => weakened.push(format!("{} (nothing was seen of it)", excuse.reason)),
+            (Ok(Ok(())), Some(excuse)) => weakened.push(format!("{} (but the case passed)", excuse.reason)),
             (Ok(Err(failure)), Some(excuse)) => weakened.push(format!("{} ({failure})", excuse.reason)),
             (Ok(Err(failure)), None) => return Outcome::Failed(failure.to_string()),
-            (Err(panic), _) => return Outcome::Failed(format!("it panicked: {}", message(&*panic))),
+            (Err(panic), _) => return Outcome::Failed(format!("the case panicked: {}", message(&*panic))),
         }
         if weakened.is_empty() { Outcome::Passed } else { Outcome::Weakened(weakened.join("; ")) }
     }
@@ -275,14 +275,14 @@ impl<F: Fixture> Suite<F> {
 
 fn message(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<String>().map(String::as_str);
-    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("with something that is no text")
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("with a payload that is not text")
 }
 
-/// Where [`conformance!`](crate::conformance) keeps its suite.
+/// The place where [`conformance!`](crate::conformance) keeps its suite.
 #[doc(hidden)]
 pub type Kept = OnceLock<Box<dyn Any + Send + Sync>>;
 
-/// One test of [`conformance!`](crate::conformance).
+/// Runs one test of [`conformance!`](crate::conformance).
 #[doc(hidden)]
 pub fn test<F: Fixture>(kept: &'static Kept, fixture: fn() -> F, name: &str) {
     let suite = kept.get_or_init(|| Box::new(Suite::new(fixture()))).downcast_ref::<Suite<F>>();
@@ -291,7 +291,7 @@ pub fn test<F: Fixture>(kept: &'static Kept, fixture: fn() -> F, name: &str) {
     let outcome = suite.case(case.number);
     match &outcome {
         Outcome::Passed => {}
-        // Written past the test harness, which would hide what a test says that passes.
+        // Written past the test harness, which hides the output of passing tests.
         Outcome::Weakened(_) | Outcome::DoesNotApply(_) => {
             let line = format!("{}, {}, {name}: {outcome}\n", suite.fixture.name(), case.number);
             let _ = std::io::stderr().write_all(line.as_bytes());

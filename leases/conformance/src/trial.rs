@@ -33,7 +33,7 @@ pub(crate) struct Trial<'f, F: Fixture> {
     weakened: Mutex<Vec<String>>,
 }
 
-/// Fails the case, unless that is excused.
+/// Fails the case if a condition does not hold, unless its guarantee is excused.
 macro_rules! ensure {
     ($trial:expr, $guarantee:expr, $is_right:expr, $($message:tt)+) => {
         if !$is_right {
@@ -47,7 +47,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A name that no other run has had.
+/// Returns a name that no other run has had.
 fn unique(number: u32) -> String {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let time = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_micros());
@@ -66,12 +66,12 @@ impl<'f, F: Fixture> Trial<'f, F> {
         }
     }
 
-    /// From now on clients write down what they ask.
+    /// Starts to record the requests of all clients, and returns the record.
     pub(crate) fn record(&self) -> Recorder {
         self.recorder.get_or_init(Recorder::default).clone()
     }
 
-    /// A client of its own; the only one that there is, if the engine is in this process.
+    /// Returns another client; if the engine is in this process, the only one.
     pub(crate) async fn client(&self) -> Result<Arc<Client<F>>, Failure> {
         let first = lock(&self.clients).first().cloned();
         match first {
@@ -92,7 +92,7 @@ impl<'f, F: Fixture> Trial<'f, F> {
         Ok(client)
     }
 
-    /// All leases are taken away by hand, in this way.
+    /// Takes away all leases by hand, in this way.
     pub(crate) async fn take_away(&self, what: &str) -> Result<(), Failure> {
         self.fixture.take_away(&self.namespace, what).await
     }
@@ -104,7 +104,7 @@ impl<'f, F: Fixture> Trial<'f, F> {
     pub(crate) fn proxy(&self) -> Result<Proxy, Failure> {
         match self.fixture.address() {
             Some(address) => Ok(Proxy::new(address)?),
-            None => Err(Failure::does_not_apply("there is no connection that a proxy could be in")),
+            None => Err(Failure::does_not_apply("the engine has no connection for a proxy")),
         }
     }
 
@@ -112,7 +112,7 @@ impl<'f, F: Fixture> Trial<'f, F> {
         self.fixture.server().ok_or_else(|| Failure::does_not_apply("there is no server"))
     }
 
-    /// Another process. `adjust` may change how it is started.
+    /// Starts another process. `adjust` may change its command.
     pub(crate) fn process(&self, adjust: impl FnOnce(&mut std::process::Command)) -> Result<Process, Failure> {
         let command = self.fixture.worker(&self.namespace, self.fixture.address());
         let mut command = command.ok_or_else(|| Failure::does_not_apply("there are no other processes"))?;
@@ -120,7 +120,7 @@ impl<'f, F: Fixture> Trial<'f, F> {
         Process::start(command, self.patience())
     }
 
-    /// Something is wrong: that fails the case, unless it is excused.
+    /// Reports a failed check: that fails the case, unless the guarantee is excused.
     pub(crate) fn wrong(&self, guarantee: u32, message: String) -> Result<(), Failure> {
         let excuse = self.caps.excuses.iter().find(|excuse| excuse.of == Excused::Guarantee(guarantee));
         match excuse {
@@ -132,7 +132,7 @@ impl<'f, F: Fixture> Trial<'f, F> {
         }
     }
 
-    /// Something cannot be shown.
+    /// Reports something that the case cannot show.
     pub(crate) fn weaken(&self, reason: impl Into<String>) {
         let reason = reason.into();
         let mut weakened = lock(&self.weakened);
@@ -145,17 +145,17 @@ impl<'f, F: Fixture> Trial<'f, F> {
         lock(&self.weakened).clone()
     }
 
-    /// *T*.
+    /// Returns *T*, the length of leases that expire in the case.
     pub(crate) fn ttl(&self) -> Duration {
         self.caps.ttl
     }
 
-    /// Of a lease that is not to end by itself.
+    /// Returns the length of leases that must not end during the case.
     pub(crate) fn long(&self) -> Duration {
         if self.caps.is_ttl_fixed { self.caps.ttl } else { self.caps.long }
     }
 
-    /// Whether time passes by itself.
+    /// Returns whether the engine's time is real time.
     pub(crate) async fn is_real_time(&self) -> Result<bool, Failure> {
         let first = lock(&self.clients).first().cloned();
         let client = match first {
@@ -165,12 +165,12 @@ impl<'f, F: Fixture> Trial<'f, F> {
         Ok(client.engine().is_real_time())
     }
 
-    /// The time that the suite waits for an event that must happen at once.
+    /// Returns how long the suite waits for an event that must happen at once.
     pub(crate) fn patience(&self) -> Duration {
         self.caps.delta + self.caps.noise
     }
 
-    /// Lets time pass, and does what is due then.
+    /// Lets time pass, and then lets the engine do the work that is due.
     pub(crate) async fn pass(&self, time: Duration) -> Result<(), Failure> {
         self.fixture.pass(&self.namespace, time).await;
         let clients = lock(&self.clients).clone();
@@ -180,12 +180,12 @@ impl<'f, F: Fixture> Trial<'f, F> {
         Ok(())
     }
 
-    /// Lets time pass, and does nothing else.
+    /// Lets time pass.
     pub(crate) async fn fixture_pass(&self, time: Duration) {
         self.fixture.pass(&self.namespace, time).await;
     }
 
-    /// Lets the time of a lease pass, and does nothing else.
+    /// Lets the time of a lease pass.
     pub(crate) async fn fixture_outlive(&self, ttl: Duration) -> Result<(), Failure> {
         self.fixture_pass(ttl + ttl / 50).await;
         if self.is_real_time().await? {
@@ -194,7 +194,7 @@ impl<'f, F: Fixture> Trial<'f, F> {
         Ok(())
     }
 
-    /// Lets the time of a lease pass that was asked for before now, and what the engine may be late by.
+    /// Lets the time of a lease that was requested before pass, and the longest delay of its end.
     pub(crate) async fn outlive(&self, ttl: Duration) -> Result<(), Failure> {
         self.pass(ttl + ttl / 50).await?;
         if self.is_real_time().await? {
@@ -203,7 +203,7 @@ impl<'f, F: Fixture> Trial<'f, F> {
         Ok(())
     }
 
-    /// How long the suite waits, in real time, for what has to happen when this time of the engine's is over.
+    /// Returns how long the suite waits, in real time, for an event that must follow this time of the engine's clock.
     pub(crate) async fn patience_after(&self, time: Duration) -> Result<Duration, Failure> {
         let passes = if self.is_real_time().await? { time + time / 50 } else { Duration::ZERO };
         Ok(passes + self.patience())
@@ -214,7 +214,7 @@ impl<'f, F: Fixture> Trial<'f, F> {
         self.within(self.patience(), what, future).await
     }
 
-    /// Polls a future that must be ready in time: in real time, whatever the engine's clock is.
+    /// Polls a future that must be ready within this limit of real time, whatever the engine's clock is.
     pub(crate) async fn within<T>(
         &self,
         limit: Duration,
@@ -228,7 +228,7 @@ impl<'f, F: Fixture> Trial<'f, F> {
         or(async { Ok(future.await) }, late).await
     }
 
-    /// Waits until something is so.
+    /// Waits until a condition holds.
     pub(crate) async fn until<W>(&self, what: impl fmt::Display, mut is_so: impl FnMut() -> W) -> Result<(), Failure>
     where
         W: Future<Output = Result<bool, Failure>>,
@@ -236,21 +236,21 @@ impl<'f, F: Fixture> Trial<'f, F> {
         let start = Instant::now();
         while !is_so().await? {
             if start.elapsed() > self.patience() {
-                return Err(Failure::new(format!("not so after {:?}: {what}", self.patience())));
+                return Err(Failure::new(format!("after {:?} this is still not so: {what}", self.patience())));
             }
             Timer::after(Duration::from_millis(1)).await;
         }
         Ok(())
     }
 
-    /// Waits until so many requests of a client wait for a resource.
+    /// Waits until a client has this number of waiters for a resource.
     pub(crate) async fn until_waiting(
         &self,
         client: &Client<F>,
         resource: &Resource,
         waiters: usize,
     ) -> Result<(), Failure> {
-        let what = format!("{waiters} wait for {resource}");
+        let what = format!("{resource} has {waiters} waiters");
         self.until(what, || async {
             Ok(client.status(resource).await?.is_some_and(|status| status.waiters() == waiters))
         })
@@ -258,16 +258,16 @@ impl<'f, F: Fixture> Trial<'f, F> {
     }
 }
 
-/// A few owners.
+/// Returns a few owners.
 pub(crate) fn owners<const N: usize>() -> [Owner; N] {
     std::array::from_fn(|at| Owner::named(["ann", "bob", "cid", "dan", "eve", "fay"][at % 6]))
 }
 
-/// Numbers that are random enough, and the same for the same seed.
+/// A generator of numbers that are random enough, and always the same for a seed.
 pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
-    /// Below `end`.
+    /// Returns a number below `end`.
     pub(crate) fn next(&mut self, end: u64) -> u64 {
         // xorshift64*
         self.0 ^= self.0 >> 12;

@@ -10,21 +10,22 @@ use std::{
 use futures_lite::future::block_on;
 use keylatch_lease::{Grant, Leases, Owner, Token, engine::Engine};
 
-/// The number of turns that must follow when the fault is over.
+/// The number of turns that must follow after the fault.
 const AFTER: usize = 8;
 
-/// Lets two owners per client take turns at one resource while `trouble` runs, and until eight more turns have been taken after it. Each owner
-/// has a thread. An attempt that fails is repeated. Returns the number of turns during the trouble.
+/// Lets two owners of each client take turns at one resource while `trouble` runs, and until eight more turns have been
+/// taken after it. Each owner has a thread. A failed attempt is repeated. Returns the number of turns during the
+/// trouble.
 ///
-/// `trouble` is whatever an engine's own tests do to its server: kill connections, delete keys, lock tables. The clients are connected to one
-/// namespace, as separate processes would be.
+/// `trouble` is anything that an engine's own tests do to its server: kill connections, delete keys, lock tables. The
+/// clients must be connected to one namespace, as separate processes would be.
 ///
 /// # Panics
-/// If two owners have the resource at a time when each of their grants is still valid by this process's clock; or if a token is not greater than
-/// the one before, except where an owner resumes its own tenure.
+/// If two owners have the resource while each of their grants is still valid by this process's clock; or if a token is
+/// not greater than the one before, unless an owner resumes its own tenure.
 ///
 /// # Blocking
-/// Until the turns after the trouble have been taken: for ever, if the engine does not recover.
+/// Blocks until the turns after the trouble have been taken: for ever, if the engine does not recover.
 ///
 /// # Examples
 /// ```
@@ -33,18 +34,18 @@ const AFTER: usize = 8;
 /// use keylatch_lease::Leases;
 ///
 /// let leases = Leases::in_memory();
-/// let trouble = || sleep(Duration::from_millis(50)); // nothing happens to this one
+/// let trouble = || sleep(Duration::from_millis(50)); // this engine gets no fault
 /// assert!(keylatch_lease_conformance::turns(&[&leases], Duration::from_secs(1), trouble) > 0);
 /// ```
 pub fn turns<E: Engine>(clients: &[&Leases<E>], ttl: Duration, trouble: impl FnOnce()) -> usize {
     let (is_over, count) = (AtomicBool::new(false), AtomicUsize::new(0));
     let inside = Mutex::new(Inside { until: None, last: None });
     thread::scope(|scope| {
-        let stop = Stop(&is_over); // if the trouble panics, too
+        let stop = Stop(&is_over); // stops the owners even if the trouble panics
         for (number, leases) in clients.iter().chain(clients).enumerate() {
             let (is_over, count, inside) = (&is_over, &count, &inside);
             scope.spawn(move || {
-                let _stop = Stop(is_over); // nobody waits for the turns of one that has panicked
+                let _stop = Stop(is_over); // if this owner panics, the test does not wait for more turns
                 let owner = Owner::named(format!("worker {number}"));
                 while !is_over.load(SeqCst) {
                     let until = Instant::now() + ttl;
@@ -57,7 +58,7 @@ pub fn turns<E: Engine>(clients: &[&Leases<E>], ttl: Duration, trouble: impl FnO
                         thread::yield_now();
                         lock(inside).until = None;
                     }
-                    // If this fails, the lease expires, or the owner's next attempt resumes it.
+                    // If the release fails, the lease expires, or the owner's next attempt resumes it.
                     let _ = block_on(leases.release(&grant));
                 }
             });
@@ -80,14 +81,14 @@ impl Drop for Stop<'_> {
     }
 }
 
-/// The tenure of the worker whose turn it is, and the latest token.
+/// The tenure of the owner whose turn it is, and the latest token.
 struct Inside {
     until: Option<Instant>,
     last: Option<Token>,
 }
 
 impl Inside {
-    /// `false`: it came too late, and knows that.
+    /// Notes the beginning of a turn. Returns `false` if the grant has already expired.
     fn enter(inside: &Mutex<Inside>, grant: &Grant, until: Instant) -> bool {
         let token = grant.token();
         let mut inside = lock(inside);
@@ -95,10 +96,10 @@ impl Inside {
         if now >= until {
             return false;
         }
-        assert!(inside.until.is_none_or(|until| now >= until), "two have it");
-        // A tenure whose release has failed goes on.
+        assert!(inside.until.is_none_or(|until| now >= until), "two owners hold the resource at the same time");
+        // A tenure whose release failed goes on.
         let grows = |last| last < token || grant.is_resumed() && last == token;
-        assert!(inside.last.is_none_or(grows), "{token:?} is not greater than that of the turn before");
+        assert!(inside.last.is_none_or(grows), "{token:?} is not greater than the token of the turn before");
         *inside = Inside { until: Some(until), last: Some(token) };
         true
     }

@@ -1,7 +1,8 @@
-//! Another process: what it does is told it by the suite, line by line.
+//! Another process, which carries out the suite's commands, line by line.
 //!
-//! The program of a [`Fixture::worker`](crate::Fixture::worker) connects to the engine and calls [`serve`], which reads commands from the standard input and
-//! answers on the standard output until the input ends. [`this_binary`] makes one of a test, so that no other program is needed.
+//! The program of a [`Fixture::worker`](crate::Fixture::worker) connects to the engine and calls [`serve`]. That reads
+//! commands from the standard input and answers on the standard output until the input ends. [`this_binary`] makes a
+//! test into such a program, so that no other is needed.
 
 use std::{
     collections::HashMap,
@@ -24,25 +25,26 @@ use keylatch_lease::{AcquireError, Grant, Held, Leases, Owner, engine::Engine};
 
 use crate::{Failure, observed::Observed};
 
-/// Answers begin with this: a test's standard output has other lines, too.
+/// The beginning of each answer, because a test's standard output has other lines too.
 const MARK: &str = "lease: ";
 
-/// What is said first.
+/// The first answer, before any command.
 const READY: &str = "ready";
 
-/// Does what the suite says on the standard input, until that ends.
+/// Carries out the suite's commands from the standard input, until that ends.
 ///
-/// Futures are run by `block_on`, as [`Fixture::block_on`](crate::Fixture::block_on) does: for an engine that needs no runtime, see [`serve`].
+/// Futures are run by `block_on`, as by [`Fixture::block_on`](crate::Fixture::block_on). For an engine that needs no
+/// runtime, see [`serve`].
 ///
 /// # Errors
-/// The input cannot be read, or the output not be written.
+/// The input cannot be read, or the output cannot be written.
 ///
 /// # Examples
 /// ```
 /// use keylatch_lease::{Memory, StdClock};
 /// use keylatch_lease_conformance::worker;
 ///
-/// // In a program whose standard input is the suite's; here it ends at once.
+/// // In a program whose standard input comes from the suite. Here it ends at once.
 /// worker::serve_on(Memory::new(StdClock::new()), async_io::block_on).unwrap();
 /// ```
 pub fn serve_on<E, B>(engine: E, block_on: B) -> io::Result<()>
@@ -71,29 +73,31 @@ where
     Ok(())
 }
 
-/// Does what the suite says on the standard input, until that ends.
+/// Carries out the suite's commands from the standard input, until that ends. This is for an engine that needs no
+/// runtime; see [`serve_on`] for others.
 ///
 /// # Errors
-/// The input cannot be read, or the output not be written.
+/// The input cannot be read, or the output cannot be written.
 ///
 /// # Examples
 /// ```
 /// use keylatch_lease::{Memory, StdClock};
 /// use keylatch_lease_conformance::worker;
 ///
-/// // In a program whose standard input is the suite's; here it ends at once.
+/// // In a program whose standard input comes from the suite. Here it ends at once.
 /// worker::serve(Memory::new(StdClock::new())).unwrap();
 /// ```
 pub fn serve<E: Engine + 'static>(engine: E) -> io::Result<()> {
     serve_on(engine, async_io::block_on)
 }
 
-/// A command that runs a test of this test binary, alone, with its output not caught: for a worker that is one of the tests.
+/// Returns a command that runs one test of this test binary, alone and without capturing its output: for a worker that
+/// is one of the tests.
 ///
-/// That test looks into the environment whether it is to be a worker, and does nothing otherwise.
+/// That test must check the environment for whether it is to be a worker, and do nothing otherwise.
 ///
 /// # Errors
-/// It is not known which program this is.
+/// The path of this binary cannot be found out.
 ///
 /// # Examples
 /// ```
@@ -116,7 +120,7 @@ pub fn this_binary(test: &str) -> io::Result<Command> {
 
 fn answer(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
-    // A test's own output may have left a line unfinished.
+    // A test's own output may have left an unfinished line.
     writeln!(out, "\n{MARK}{text}")?;
     out.flush()
 }
@@ -140,7 +144,7 @@ impl<E: Engine + 'static> Worker<E> {
         let grant = |name: &str| lock(&self.grants).get(name).cloned().ok_or_else(|| Failure::new("no such grant"));
         let held = |name: &str| {
             let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-            held.get(name).cloned().ok_or_else(|| Failure::new("nothing of that name is held"))
+            held.get(name).cloned().ok_or_else(|| Failure::new("there is no held lease of that name"))
         };
         let keep = |resource: &str, grant: Grant| {
             let said = format!("granted {} {}", grant.token(), grant.is_resumed());
@@ -163,7 +167,7 @@ impl<E: Engine + 'static> Worker<E> {
                 leases.release(&grant).await?;
                 format!("visited {}", grant.token())
             }
-            // With what it believes to have, true or not.
+            // Writes with the token that it holds, valid or not.
             ["write", resource] => format!("writes {}", held(resource)?.token()),
             ["hold", resource, owner, ttl] => {
                 let held = leases.hold_arc(resource, &Owner::named(owner), millis(ttl)?).await?;
@@ -192,27 +196,27 @@ fn millis(text: &str) -> Result<Duration, Failure> {
     Ok(Duration::from_millis(u64::from_str(text)?))
 }
 
-/// The suite's end of it.
+/// The suite's side of a worker.
 pub(crate) struct Process {
     child: Child,
     input: Option<ChildStdin>,
     lines: Receiver<String>,
-    /// Answers that have arrived and have not been requested yet.
+    /// Answers that have arrived before they were asked for.
     early: HashMap<u64, String>,
     asked: u64,
 }
 
-/// An answer that is still to come.
+/// A handle of an answer that is still to arrive.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ticket(u64);
 
 impl Process {
-    /// Starts it, and waits until it has connected.
+    /// Starts a worker, and waits until it has connected.
     pub(crate) fn start(mut command: Command, patience: Duration) -> Result<Self, Failure> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn()?;
         let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
-            return Err(Failure::new("a worker without input and output"));
+            return Err(Failure::new("a worker has no input or output"));
         };
         let (send, lines) = channel();
         thread::spawn(move || {
@@ -235,7 +239,7 @@ impl Process {
         }
     }
 
-    /// Asks, and does not wait for the answer.
+    /// Sends a command, and does not wait for the answer.
     pub(crate) fn ask(&mut self, command: impl fmt::Display) -> Result<Ticket, Failure> {
         self.asked += 1;
         let Some(input) = &mut self.input else { return Err(Failure::new("the worker has ended")) };
@@ -244,7 +248,7 @@ impl Process {
         Ok(Ticket(self.asked))
     }
 
-    /// The answer, if it comes in time.
+    /// Returns the answer, if it arrives in time.
     pub(crate) fn poll(&mut self, ticket: Ticket, patience: Duration) -> Result<Option<String>, Failure> {
         let end = Instant::now() + patience;
         loop {
@@ -278,12 +282,12 @@ impl Process {
         let _ = self.child.wait();
     }
 
-    /// As `SIGSTOP` does.
+    /// Stops the process, as `SIGSTOP` does.
     pub(crate) fn stop(&self) -> Result<(), Failure> {
         self.signal(false)
     }
 
-    /// As `SIGCONT` does.
+    /// Lets the process continue, as `SIGCONT` does.
     pub(crate) fn go_on(&self) -> Result<(), Failure> {
         self.signal(true)
     }

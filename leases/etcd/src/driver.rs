@@ -6,18 +6,18 @@ use std::{
     sync::{Arc, atomic::AtomicI64},
 };
 
-use etcd_client::Client;
 use futures_util::future::{Either, select};
 use keylatch_lease_remote::{BoxError, Driving};
 
 use crate::{
+    client::{Client, ClientError},
     error::{Error, Trouble, unusable},
     leftovers::Leftovers,
     place::Place,
     session::Session,
 };
 
-/// Runs until nobody has the engine any more.
+/// Runs until all clones of the engine have been dropped.
 pub(crate) async fn drive<C, F>(driving: Driving<Session>, place: Arc<Place>, leftovers: Arc<Leftovers>, mut dial: C)
 where
     C: FnMut() -> F,
@@ -50,6 +50,6 @@ where
     .await;
 }
 
-fn unusable_source(source: Arc<etcd_client::Error>) -> Error {
+fn unusable_source(source: Arc<ClientError>) -> Error {
     Error::Unconnected { source: Some(source) }
 }

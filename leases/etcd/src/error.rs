@@ -2,10 +2,12 @@ use std::{error::Error as StdError, fmt, sync::Arc};
 
 use keylatch_lease_remote::{BoxError, Causes, Failure};
 
-/// Why the engine could not do what it was asked.
+use crate::client::{ClientError, OLD_REVISION};
+
+/// The reason that an operation of the engine failed.
 ///
-/// Its text says what failed, why, and what to do about the commonest mistakes. It may name an address or a user, never a password. What
-/// is behind it is its [`source`](StdError::source).
+/// Its text says what failed and why, and what to do about the most common mistakes. It may contain an address or a
+/// user name, never a password. The underlying error is its [`source`](StdError::source).
 ///
 /// # Examples
 /// ```
@@ -14,9 +16,9 @@ use keylatch_lease_remote::{BoxError, Causes, Failure};
 ///
 /// fn tell(error: &AcquireError<Error>) -> &'static str {
 ///     match error {
-///         AcquireError::Busy { .. } => "somebody else has it",
+///         AcquireError::Busy { .. } => "another owner has it",
 ///         AcquireError::Engine(Error::Unconnected { .. } | Error::Timeout) => "try again in a minute",
-///         _ => "it cannot be had",
+///         _ => "it is not available",
 ///     }
 /// }
 ///
@@ -27,45 +29,48 @@ use keylatch_lease_remote::{BoxError, Causes, Failure};
 pub enum Error {
     /// There was no connection to a node with a leader for as long as an operation [waits](crate::Options::timeout).
     Unconnected {
-        /// How the last attempt to connect failed, if one did.
+        /// The reason that the last attempt to connect failed, if one was made.
         source: Option<Arc<dyn StdError + Send + Sync>>,
     },
-    /// There was no answer in time.
+    /// etcd did not answer in time. The request may have been carried out.
     Timeout,
-    /// The connection broke, or the node lost its cluster, before there was an answer.
+    /// The connection broke, or the node lost its cluster, before etcd answered. The request may have been carried out.
     Closed {
-        /// How.
-        source: Arc<etcd_client::Error>,
+        /// The error of the connection.
+        source: Arc<ClientError>,
     },
-    /// etcd has refused the request, for want of permission for example, and nothing was changed. For want of space it says the same, and what
-    /// was asked may have been done.
+    /// etcd refused the request, for example because a permission is missing. Nothing was changed; but if etcd is out
+    /// of space, the request may have been carried out.
     Refused {
-        /// What it says.
-        source: Arc<etcd_client::Error>,
+        /// etcd's answer.
+        source: Arc<ClientError>,
     },
-    /// Something else is stored where the lease would be.
+    /// The keys of the lease, or the namespace's mark, are not as this engine writes them: one was deleted or written by
+    /// hand, for example.
     Unreadable,
-    /// The driver has been dropped: nobody connects any more.
+    /// The driver has been dropped, so nothing connects to etcd.
     Stopped,
 }
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Error::Unconnected { source: None } => f.write_str("etcd: there is no connection"),
+            Error::Unconnected { source: None } => f.write_str("etcd: there is no connection to the cluster"),
             Error::Unconnected { source: Some(source) } => {
-                write!(f, "etcd: there is no connection: {}", Causes(source))
+                write!(f, "etcd: there is no connection to the cluster: {}", Causes(source))
             }
-            Error::Timeout => f.write_str("etcd: there was no answer in time"),
+            Error::Timeout => f.write_str("etcd: the cluster did not answer in time"),
             Error::Closed { source } => {
-                write!(f, "etcd: the connection broke before there was an answer: {}", Causes(source))
+                write!(f, "etcd: the connection broke before the cluster answered: {}", Causes(source))
             }
             Error::Refused { source } => write!(
                 f,
-                "etcd: the request was refused: {} (the rights that a user needs are listed on the page of keylatch-lease-etcd)",
+                "etcd: the cluster refused the request: {} (the rights that a user needs are listed on the page of keylatch-lease-etcd)",
                 Causes(source)
             ),
-            Error::Unreadable => f.write_str("etcd: what is stored in the place of the lease is none"),
+            Error::Unreadable => {
+                f.write_str("etcd: the keys of the lease, or the mark, were changed by another program: delete them")
+            }
             Error::Stopped => f.write_str("etcd: the driver of the connection has been dropped"),
         }
     }
@@ -102,54 +107,45 @@ impl Failure for Error {
 /// The meaning of an error for the request.
 #[derive(Debug)]
 pub(crate) enum Trouble {
-    /// The connection is of no use any more. What was asked may have been done.
+    /// The connection is unusable. The request may have been carried out.
     Broken(Error),
-    /// Nothing was done.
+    /// The request was not carried out.
     Refused(Error),
-    /// There is no space. etcd says so also of what it has just done.
+    /// etcd has no space left. It also answers so after it has carried out the request.
     Full(Error),
-    /// There is no such etcd lease, or not yet, and nothing was done.
+    /// The etcd lease does not exist, or not yet. The request was not carried out.
     NoLease,
 }
 
-/// The message of the server. An error of the connection has a code as well, but does not tell what was done.
-fn code(error: &etcd_client::Error) -> Option<i32> {
-    match error {
-        etcd_client::Error::GRpcStatus(status) if status.source().is_none() => Some(i32::from(status.code())),
-        _ => None,
-    }
-}
-
-impl From<etcd_client::Error> for Trouble {
-    fn from(error: etcd_client::Error) -> Self {
+impl From<ClientError> for Trouble {
+    fn from(error: ClientError) -> Self {
         const NOT_FOUND: i32 = 5;
         const EXHAUSTED: i32 = 8;
-        /// Of several things etcd says that they are exhausted. Where it is not space, it is said before anything is done.
+        /// The message for exhausted space. etcd uses the code for other exhausted resources too, but then it has
+        /// carried out nothing.
         const NO_SPACE: &str = "database space exceeded";
-        const OLD_REVISION: &str = "revision of auth store is old";
-        /// Invalid argument, already exists, permission denied, failed precondition, out of range, unimplemented: all of them found before
-        /// anything is done.
+        /// Invalid argument, already exists, permission denied, failed precondition, out of range, unimplemented: etcd
+        /// detects all of them before it carries out anything.
         const REFUSED: [i32; 7] = [3, 6, 7, EXHAUSTED, 9, 11, 12];
 
-        match code(&error) {
-            // Users or roles have changed: another connection logs in again.
-            Some(_) if error.to_string().contains(OLD_REVISION) => {
+        match error.code() {
+            // Users or roles have changed: the next connection logs in again.
+            Some(_) if error.message().contains(OLD_REVISION) => {
                 Trouble::Broken(Error::Closed { source: Arc::new(error) })
             }
             Some(NOT_FOUND) => Trouble::NoLease,
-            Some(EXHAUSTED) if error.to_string().contains(NO_SPACE) => {
+            Some(EXHAUSTED) if error.message().contains(NO_SPACE) => {
                 Trouble::Full(Error::Refused { source: Arc::new(error) })
             }
             Some(code) if REFUSED.contains(&code) => Trouble::Refused(Error::Refused { source: Arc::new(error) }),
-            None if matches!(error, etcd_client::Error::LeaseKeepAliveError(_)) => Trouble::NoLease,
             _ => Trouble::Broken(Error::Closed { source: Arc::new(error) }),
         }
     }
 }
 
-/// The reason that a connection cannot be used.
+/// Returns the reason that a connection cannot be used.
 pub(crate) fn unusable(error: BoxError) -> Error {
-    match error.downcast::<etcd_client::Error>() {
+    match error.downcast::<ClientError>() {
         Ok(error) => match Trouble::from(*error) {
             Trouble::Broken(Error::Closed { source }) => Error::Unconnected { source: Some(source) },
             Trouble::Broken(error) | Trouble::Refused(error) | Trouble::Full(error) => error,

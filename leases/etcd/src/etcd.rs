@@ -25,15 +25,16 @@ use crate::{
     session::{Draft, MOST, Session},
 };
 
-/// When to look again at what is about to go.
+/// The pause before a key that is about to be removed is read again.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// How far the stopwatch may be off: it counts whole seconds.
+/// The inexactness of the stopwatch, which counts whole seconds.
 const INEXACT: Duration = Duration::from_secs(1);
 
-/// Leases in etcd: see the [crate's page](crate).
+/// The engine that keeps leases in etcd: see the [crate's page](crate).
 ///
-/// Clones share the connection. When the last one is dropped the driver ends, as soon as it has given back what was abandoned.
+/// Clones share the connection. When the last clone is dropped the driver ends, as soon as it has released the
+/// abandoned leases.
 ///
 /// # Examples
 /// ```no_run
@@ -67,7 +68,7 @@ struct Shared {
 }
 
 impl Shared {
-    /// For an etcd lease: a number that nobody else has.
+    /// Returns an ID for an etcd lease that no other program uses.
     fn id(&self) -> i64 {
         let random = self.random.hash_one((self.clock.now(), self.last.fetch_add(1, Relaxed)));
         i64::try_from(random >> 1).unwrap_or(1).max(1)
@@ -83,15 +84,15 @@ impl fmt::Debug for Etcd {
 /// The outcome of an attempt to begin a tenure.
 enum Begun {
     Done(Answer),
-    /// The present state of the resource.
+    /// No tenure has begun: this is the one that the resource has, if any.
     Not(Option<Lock>),
 }
 
 /// The outcome of an attempt to extend a tenure.
 enum Extended {
-    /// So much is left, and it has lasted for so long. `None`: it never ends.
+    /// The tenure goes on: the time left (`None`: it never expires), and the time that it has lasted.
     To { left: Option<Duration>, held_for: Duration },
-    /// It is not what it was when it was read.
+    /// The tenure has changed since it was read.
     Changed,
 }
 
@@ -101,17 +102,17 @@ impl Etcd {
         Etcd { shared: Arc::new(Shared { link, place, leftovers, fallback, clock, random, last }) }
     }
 
-    /// Opens the namespace at once, without a quarantine: for one that is new, or of which you know that nobody goes by a lease. It changes no
-    /// lease.
+    /// Opens the namespace at once, without a quarantine: when it is new, or when you know that nobody relies on a
+    /// lease in it. It changes no lease.
     ///
-    /// Once, in a deployment, as a table is created elsewhere; or by hand. A program that calls it at each start has no quarantine any more: see
-    /// [the crate's page](crate#when-the-cluster-forgets).
+    /// Call it once for each deployment, as you would create a table in a database; or by hand. A program that calls it
+    /// at each start has no quarantine any more: see [the crate's page](crate#when-the-cluster-forgets).
     ///
     /// # Errors
-    /// As any operation.
+    /// Those of any operation.
     ///
     /// # Cancel safety
-    /// Dropped, it has been done or not.
+    /// If the future is dropped, the namespace may have been opened or not.
     ///
     /// # Examples
     /// ```no_run
@@ -125,11 +126,12 @@ impl Etcd {
         self.read(&mut self.limit(), question).await.map_err(Fail::into_cause)
     }
 
-    /// Waits until there is a connection to a node with a leader. Operations do so by themselves: this is for who wants to know at the
-    /// start.
+    /// Waits until there is a connection to a node with a leader. Operations wait by themselves; this call is for
+    /// programs that want to know at their start.
     ///
     /// # Errors
-    /// As any operation: [`Error::Unconnected`] after the [timeout](crate::Options::timeout), [`Error::Refused`], [`Error::Stopped`].
+    /// Those of any operation: [`Error::Unconnected`] after the [timeout](crate::Options::timeout), [`Error::Refused`],
+    /// [`Error::Stopped`].
     ///
     /// # Examples
     /// ```no_run
@@ -142,7 +144,7 @@ impl Etcd {
         self.shared.link.session(&mut self.limit()).await.map(|_| ())
     }
 
-    /// The namespace.
+    /// Returns the namespace.
     ///
     /// # Examples
     /// ```no_run
@@ -163,7 +165,7 @@ impl Etcd {
         Limit::after(self.shared.link.timeout())
     }
 
-    /// One question, once a connection is there.
+    /// Sends one request, once there is a connection.
     async fn ask<T, F>(
         &self,
         limit: &mut Limit,
@@ -183,7 +185,7 @@ impl Etcd {
         Ok(answer)
     }
 
-    /// A request without side effects that matter: it is sent again if the connection breaks.
+    /// Sends a request whose side effects do not matter, and sends it again if the connection breaks.
     async fn read<T, F>(&self, limit: &mut Limit, question: impl Fn(Arc<Live<Session>>) -> F) -> Result<T, Fail<Error>>
     where
         F: Future<Output = Result<T, Trouble>>,
@@ -199,7 +201,7 @@ impl Etcd {
         }
     }
 
-    /// One attempt. `None`: the etcd lease that it needs is gone, and nothing was changed.
+    /// Sends a request once. Returns `None` if the etcd lease that it needs is gone: then nothing was changed.
     async fn write<T, F>(
         &self,
         limit: &mut Limit,
@@ -220,7 +222,7 @@ impl Etcd {
         self.read(limit, |session| async move { session.find(resource).await }).await
     }
 
-    /// The remaining and elapsed time of a tenure; nothing, if it has expired and is about to be removed.
+    /// Returns the remaining and the elapsed time of a tenure; `None` if it has expired and is about to be removed.
     async fn look_at(
         &self,
         limit: &mut Limit,
@@ -237,12 +239,12 @@ impl Etcd {
                 try_join(left, session.clock()).await
             })
             .await?;
-        // A new leader may give some more than there was.
+        // A new leader may report more time than the tenure had.
         let left = left.map(|left| left.map(|left| seconds(left.min(lock.value.seconds))));
         Ok(left.map(|left| (left, lock.held_for(now))))
     }
 
-    /// The time that others are told of a tenure's end: not before it.
+    /// Returns the remaining time of a tenure for the answer to another owner. It is never too short.
     async fn busy(&self, limit: &mut Limit, lock: &Lock) -> Result<Option<Duration>, Fail<Error>> {
         if lock.lease == 0 {
             return Ok(None);
@@ -252,11 +254,12 @@ impl Etcd {
         Ok(Some(left.min(seconds(lock.value.seconds))))
     }
 
-    /// An etcd lease for so long, with its seconds: none, if that is for ever.
+    /// Requests an etcd lease of this length, and returns it with its seconds: with the ID 0, if the length means for
+    /// ever.
     async fn grant(&self, limit: &mut Limit, time: Option<Duration>) -> Result<(Granted<'_>, i64), Fail<Error>> {
         let granted = |id| Granted::new(&self.shared.leftovers, id);
         let Some(whole) = time.and_then(whole) else { return Ok((granted(0), 0)) };
-        // One whose grant is not heard of is left over.
+        // If the answer does not arrive, dropping `granted` makes it a leftover.
         let grant = |session: Arc<Live<Session>>| async move {
             let mut granted = granted(self.shared.id());
             let (_, seconds) = session.grant(granted.lease(), whole).await?;
@@ -266,7 +269,7 @@ impl Etcd {
         self.read(limit, grant).await
     }
 
-    /// A tenure begins, unless another one is in its way.
+    /// Begins a tenure, unless another one is in its way.
     async fn begin(
         &self,
         limit: &mut Limit,
@@ -289,9 +292,9 @@ impl Etcd {
             if whole.is_some_and(|whole| whole < session.shortest) {
                 return Ok(Err(seconds(session.shortest)));
             }
-            // Of one that is in doubt another one begins.
+            // A tenure in doubt is replaced by a fresh one.
             let is_fresh = ask.want == Want::Fresh || is_in_doubt;
-            // In a box, or each future that acquires is large.
+            // Boxed, or each future that acquires would be large.
             let changed = Box::pin(session.begin(&mut new, is_fresh)).await?;
             let is_kept_out = match &changed {
                 Changed::Yes(_) => false,
@@ -318,7 +321,7 @@ impl Etcd {
         })
     }
 
-    /// A tenure goes on. Its end is never brought forward.
+    /// Extends a tenure. Its end is never brought forward.
     async fn extend(
         &self,
         limit: &mut Limit,
@@ -335,7 +338,7 @@ impl Etcd {
         let asked = Instant::now();
         let Some((left, held_for)) = self.look_at(limit, lock).await? else { return Ok(Extended::Changed) };
         let Some(term) = term else { return Ok(Extended::To { left, held_for }) };
-        // Where the total counts, what is left of it is not known exactly.
+        // The rest of the total time is not known exactly.
         let rest = term.total.map(|total| total.saturating_sub(held_for));
         let wanted = term.idle.into_iter().chain(rest).min().filter(|&time| whole(time).is_some());
         let slack = if rest.is_some() && rest == wanted { INEXACT } else { Duration::ZERO };
@@ -352,7 +355,7 @@ impl Etcd {
             (None, seconds, left)
         } else {
             let (granted, seconds) = self.grant(limit, wanted).await?;
-            // If it may be over by now, a move would revive it. A keep-alive does not: etcd decides.
+            // The tenure may have ended by now, and moving it would revive it. A keep-alive would not: etcd decides.
             if left.is_some_and(|left| left <= asked.elapsed() + Duration::from_secs(1)) {
                 let keep = |session: Arc<Live<Session>>| async move { session.keep_alive(lock.lease).await };
                 if !self.read(limit, keep).await? {
@@ -371,7 +374,7 @@ impl Etcd {
         }
     }
 
-    /// The same etcd lease, from now on, unless the tenure has changed since it was read.
+    /// Keeps the etcd lease alive from now on, unless the tenure has changed since it was read.
     async fn keep_alive(&self, limit: &mut Limit, lock: &Lock, time: Duration) -> Result<Extended, Fail<Error>> {
         let keep = |session: Arc<Live<Session>>| async move {
             let (is_alive, now) = try_join(session.keep_alive(lock.lease), session.clock()).await?;
@@ -383,7 +386,7 @@ impl Etcd {
         })
     }
 
-    /// One renewal.
+    /// Renews one tenure.
     async fn renewed(&self, renewal: &Renewal<'_>) -> Result<Left, Fail<Error>> {
         let mut limit = self.limit();
         loop {
@@ -397,20 +400,21 @@ impl Etcd {
         }
     }
 
-    /// Until nothing is left of what the owner has now. Of more than one portion each is listed as it is released.
+    /// Releases all that the owner has now. If that takes several portions, each is added to `released` as it is
+    /// released.
     async fn release_into(&self, released: &mut Vec<Resource>, owner: &Owner) -> Result<(), Fail<Error>> {
         let mut limit = self.limit();
         let mut until = None;
         loop {
             let (mut locks, at) = self.read(&mut limit, |session| async move { session.owned(owner).await }).await?;
-            // Of what comes meanwhile nothing is released, or there may be no end to it.
+            // Leases that begin after the first listing are not released, or this might never end.
             let until = *until.get_or_insert(at);
             let listed = locks.len();
             locks.retain(|lock| lock.created <= until);
             if locks.is_empty() {
                 return Ok(());
             }
-            // Messages that arrived meanwhile are included: then each one is named.
+            // A lease acquired since the listing makes this transaction fail. In portions each lease is named.
             let is_whole = released.is_empty() && locks.len() == listed && listed < MOST;
             if !is_whole {
                 locks.truncate(MOST / 2);
@@ -429,7 +433,7 @@ impl Etcd {
         }
     }
 
-    /// A key that is about to be removed, or was changed by another client, is read again.
+    /// Waits before a key that is about to be removed, or was changed by another client, is read again.
     async fn pause(&self, limit: &mut Limit) -> Result<(), Fail<Error>> {
         limit.of(sleep(PAUSE)).await.ok_or(Fail::NotDone(Error::Timeout))
     }
@@ -449,13 +453,13 @@ impl Engine for Etcd {
     async fn acquire(&self, ask: Ask<'_>) -> Result<Answer, Fail<Error>> {
         let mut limit = self.limit();
         self.shared.link.settled(&mut limit, &ask).await.map_err(Fail::NotDone)?;
-        // A waiter has been told that the resource is held, and looks before it writes. Others assume that it is free.
+        // A waiter knows that the resource is held, and reads before it writes. Other callers assume that it is free.
         let mut found = match (ask.waiting, ask.want, ask.term) {
             (false, Want::Any | Want::Fresh | Want::New, Some(_)) => None,
             _ => self.find(&mut limit, ask.resource).await?,
         };
         loop {
-            // Its owner may have released it, and somebody else may have had a greater token, in what was forgotten.
+            // The cluster may have forgotten that this owner released the resource, and another owner's greater token.
             let base = self.place().base();
             let is_in_doubt =
                 found.as_ref().is_some_and(|lock| lock.value.owner == *ask.owner && lock.value.base != base);
@@ -478,7 +482,7 @@ impl Engine for Etcd {
                 (mine, _, Some(term)) => match self.begin(&mut limit, &ask, term, is_in_doubt).await? {
                     Begun::Done(answer) => return Ok(answer),
                     Begun::Not(found) => {
-                        // Somebody else comes and goes, or half of a tenure was deleted by hand.
+                        // Another owner had the resource in between, or half of a tenure was deleted by hand.
                         if mine.is_some() || found.is_none() {
                             self.pause(&mut limit).await?;
                         }
@@ -491,7 +495,7 @@ impl Engine for Etcd {
 
     async fn renew(&self, batch: &mut [Renewal<'_>], _: Duration) -> Result<(), Fail<Error>> {
         batch.iter_mut().for_each(|renewal| renewal.left = Left::Nothing);
-        // All of them at once, on the one connection.
+        // All renewals run side by side, on the one connection.
         let left = try_join_all(batch.iter().map(|renewal| self.renewed(renewal))).await?;
         batch.iter_mut().zip(left).for_each(|(renewal, left)| renewal.left = left);
         Ok(())
@@ -508,7 +512,7 @@ impl Engine for Etcd {
         loop {
             let this = match token {
                 Some(token) => token,
-                // A late message must end the tenure that it was sent for, and no later one.
+                // A late request must end the tenure that it was sent for, and no later one.
                 None => match self.find(&mut limit, resource).await? {
                     None => return Ok(Gone::NotHeld),
                     Some(lock) if lock.value.owner != *owner => return Ok(Gone::NotOwner(lock.value.owner)),
@@ -523,9 +527,9 @@ impl Engine for Etcd {
                     if token.is_some() || lock.value.owner != *owner {
                         return Ok(Gone::NotOwner(lock.value.owner));
                     }
-                    self.pause(&mut limit).await?; // a fresh tenure has begun meanwhile
+                    self.pause(&mut limit).await?; // a fresh tenure has begun since
                 }
-                // Half of it is gone: somebody has deleted a key.
+                // Half of the tenure is gone: a key was deleted by hand.
                 _ => return Err(Fail::NotDone(Error::Unreadable)),
             }
         }
@@ -534,7 +538,7 @@ impl Engine for Etcd {
     async fn release_all(&self, owner: &Owner, _: Duration) -> Result<Vec<Resource>, Fail<Error>> {
         let mut released = Vec::new();
         self.release_into(&mut released, owner).await.map_err(|fail| match fail {
-            Fail::NotDone(error) if !released.is_empty() => Fail::Unknown(error), // some of it is done
+            Fail::NotDone(error) if !released.is_empty() => Fail::Unknown(error), // some are released
             fail => fail,
         })?;
         Ok(released)
@@ -556,7 +560,7 @@ impl Engine for Etcd {
         let (locks, _) = self.read(&mut limit, |session| async move { session.owned(owner).await }).await?;
         let looks = locks.into_iter().map(|lock| async move {
             let (mut limit, mut found) = (self.limit(), Some(lock));
-            // A key that is gone is left out; a key that is attached to another etcd lease is not.
+            // A tenure that has ended is left out; one that has moved to another etcd lease is not.
             while let Some(lock) = found.filter(|lock| lock.value.owner == *owner) {
                 if let Some(looked) = self.look_at(&mut limit, &lock).await? {
                     let (resource, expiry) = (lock.resource.clone(), lock.value.policy.expiry());
@@ -572,7 +576,7 @@ impl Engine for Etcd {
     }
 
     async fn sweep(&self, _: usize, _: Duration) -> Result<usize, Fail<Error>> {
-        Ok(0) // etcd does that
+        Ok(0) // etcd removes expired leases itself
     }
 
     fn watch(&self, resource: &Resource) -> impl Future<Output = ()> + Send {

@@ -1,9 +1,10 @@
-//! Etcd leases on which nothing hangs any more, or perhaps nothing.
+//! Etcd leases that no tenure uses any more, or that perhaps none uses.
 //!
-//! An operation whose future is dropped, or that gets no answer, may leave one behind: it was granted, and the transaction that was to use
-//! it has been made, has not been made, or is still under way. To revoke it would end a tenure that somebody relies on; to leave it would
-//! be a leak for as long as it lasts. So the doubt is ended first, by a transaction that either finds that the resource hangs on it, or
-//! leaves a mark with which the other transaction fails, whenever it comes.
+//! An operation whose future is dropped, or that gets no answer, may leave one behind: it was granted, but the
+//! transaction that was to use it may have been carried out, may not have been sent, or may still be under way.
+//! Revoking the etcd lease could end a tenure that its holder relies on; keeping it would be a leak until it expires.
+//! So the doubt is resolved first, by a transaction that either finds the resource attached to the etcd lease, or
+//! writes a mark that makes the other transaction fail, whenever it arrives.
 
 use std::{
     collections::VecDeque,
@@ -12,7 +13,6 @@ use std::{
     time::Duration,
 };
 
-use etcd_client::{Compare, CompareOp, GetOptions, KvClient, LeaseClient, LeaseGrantOptions, PutOptions, Txn, TxnOp};
 use futures_util::{
     future::{Either, select},
     stream::{FuturesUnordered, StreamExt},
@@ -22,23 +22,28 @@ use keylatch_lease_remote::{Limit, sleep};
 use tokio::sync::Notify;
 
 use crate::{
+    client::{
+        Client, Compare, CompareOp, Keys, Txn, TxnOp,
+        messages::{LeaseGrantRequest, LeaseRevokeRequest},
+    },
     error::{Error, Trouble},
     lock::Changed,
     place::Place,
 };
 
-/// The number of leases revoked at the same time.
+/// The number of etcd leases that are revoked at the same time.
 const TOGETHER: usize = 64;
 
-/// How often one is tried, and how long each try may take; and how long after one that failed the next one comes.
+/// The number of attempts to revoke an etcd lease, the time limit of each, and the pause after a failed one.
 const TRIES: u32 = 5;
 const LIMIT: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// The number of leases that may wait to be revoked. The oldest, which expire first, make room.
+/// The number of etcd leases that may wait to be revoked. When there are more, the oldest, which expire first, are
+/// dropped.
 const MOST: usize = 1 << 16;
 
-/// The owner of the connection revokes them when it has time; otherwise they expire.
+/// The queue of etcd leases to revoke. The connection's task revokes them; the others expire.
 #[derive(Debug, Default)]
 pub(crate) struct Leftovers {
     leases: Mutex<VecDeque<Leftover>>,
@@ -47,22 +52,22 @@ pub(crate) struct Leftovers {
 
 #[derive(Debug)]
 struct Leftover {
-    /// 0: none; but the resource may have left another one.
+    /// The ID of the etcd lease; 0 if there is none and only the one that the resource used before may be unused.
     lease: i64,
-    /// Whether it is or was there. Otherwise it was asked for, and nobody has heard what came of that.
+    /// Whether the etcd lease is known to have been granted. Otherwise it was requested, and the answer did not arrive.
     is_granted: bool,
-    /// If nobody has heard what came of the transaction that was to use it.
+    /// The doubt, if the answer to the transaction that was to use the etcd lease did not arrive.
     doubt: Option<Doubt>,
     /// The number of failed attempts.
     tries: u32,
 }
 
-/// The request for an etcd lease.
+/// The transaction that may have attached a resource to an etcd lease.
 #[derive(Debug)]
 struct Doubt {
-    /// The resource that was to hang on it.
+    /// The resource that was to be attached.
     resource: Resource,
-    /// On which etcd lease it hung before. 0: on none.
+    /// The etcd lease that the resource was attached to before; 0 if it was attached to none.
     before: i64,
 }
 
@@ -99,7 +104,8 @@ impl Leftovers {
     }
 }
 
-/// An etcd lease for a tenure. Dropped, it is left over: with a doubt, if a transaction that has not been heard of may have used it.
+/// An etcd lease for a tenure. When it is dropped it becomes a leftover: with a doubt, if a transaction without an
+/// answer may have used it.
 pub(crate) struct Granted<'a> {
     leftovers: &'a Leftovers,
     left: Option<Leftover>,
@@ -107,7 +113,7 @@ pub(crate) struct Granted<'a> {
 }
 
 impl<'a> Granted<'a> {
-    /// It is about to be asked for. With 0: there is none.
+    /// Starts to track an etcd lease that is about to be requested; 0 means that there is none.
     pub(crate) fn new(leftovers: &'a Leftovers, lease: i64) -> Self {
         Granted { leftovers, left: Some(Leftover { lease, is_granted: false, doubt: None, tries: 0 }), lease }
     }
@@ -116,27 +122,27 @@ impl<'a> Granted<'a> {
         self.lease
     }
 
-    /// It is there.
+    /// Notes that the etcd lease was granted.
     pub(crate) fn heard(&mut self) {
         if let Some(left) = &mut self.left {
             left.is_granted = true;
         }
     }
 
-    /// From now on a transaction may use it.
+    /// Notes that a transaction which may use the etcd lease is about to be sent.
     pub(crate) fn asked(&mut self, resource: &Resource, before: i64) {
         if let Some(left) = &mut self.left {
             left.doubt = Some(Doubt { resource: resource.clone(), before });
         }
     }
 
-    /// This is what came of that transaction.
+    /// Notes the outcome of that transaction.
     pub(crate) fn settle(mut self, changed: &Result<Changed, Trouble>) {
         let Some(mut left) = self.left.take() else { return };
         match changed {
             Ok(Changed::Yes(_)) => return self.leftovers.add(left.doubt.map_or(0, |doubt| doubt.before)),
             Ok(Changed::No(_)) | Err(Trouble::NoLease | Trouble::Refused(Error::Unreadable)) => left.doubt = None,
-            // To look is cheap.
+            // The doubt remains: it is cheap to resolve.
             Err(Trouble::Refused(_) | Trouble::Broken(_) | Trouble::Full(_)) => {}
         }
         self.leftovers.push(left);
@@ -151,7 +157,7 @@ impl Drop for Granted<'_> {
     }
 }
 
-/// One that is being revoked. Dropped, it is left over as before.
+/// A leftover that is being revoked. When it is dropped before that is done, it returns to the queue.
 struct InHand<'a> {
     leftovers: &'a Leftovers,
     left: Option<Leftover>,
@@ -165,19 +171,18 @@ impl Drop for InHand<'_> {
     }
 }
 
-/// The task that revokes them.
+/// The task that revokes the leftovers.
 pub(crate) struct Revoker {
     place: Arc<Place>,
-    kv: KvClient,
-    lease: LeaseClient,
+    client: Client,
 }
 
 impl Revoker {
-    pub(crate) fn new(place: Arc<Place>, kv: KvClient, lease: LeaseClient) -> Self {
-        Revoker { place, kv, lease }
+    pub(crate) fn new(place: Arc<Place>, client: Client) -> Self {
+        Revoker { place, client }
     }
 
-    /// Until the connection is of no use any more.
+    /// Revokes leftovers until the connection is unusable.
     pub(crate) async fn run(&self, leftovers: &Leftovers) -> Error {
         let mut under_way = FuturesUnordered::new();
         loop {
@@ -197,7 +202,7 @@ impl Revoker {
         }
     }
 
-    /// Fails if the connection has.
+    /// Tries to revoke one leftover. Fails only if the connection has failed.
     async fn try_one(&self, mut hand: InHand<'_>) -> Result<(), Error> {
         let Some(left) = &mut hand.left else { return Ok(()) };
         let tried = Limit::after(LIMIT).of(self.revoke(left)).await;
@@ -224,60 +229,61 @@ impl Revoker {
             if !self.hangs_on(*before, resource).await? {
                 self.revoke_one(*before).await?;
             } else if *lease == 0 {
-                return Err(Trouble::NoLease); // there is nothing to mark, and the transaction may still be under way
+                return Err(Trouble::NoLease); // there is no etcd lease to mark, and the transaction may still be under way
             }
         }
         is_settled
     }
 
-    /// Takes the ID of an etcd lease, so that a request for it that is still under way comes too late: for the shortest time, and then it expires.
-    /// Whether it was free. Only if nothing that is still under way could come to hang on it.
+    /// Takes the ID of an etcd lease, so that a request for it that is still under way arrives too late. It is taken
+    /// for the shortest time, and then expires. Returns whether the ID was free. It may be called only if nothing that
+    /// is still under way could use the etcd lease.
     async fn take(&self, lease: i64) -> Result<bool, Trouble> {
-        match self.lease.clone().grant(1, Some(LeaseGrantOptions::new().with_id(lease))).await.map_err(Trouble::from) {
+        match self.client.call(LeaseGrantRequest { ttl: 1, id: lease }).await.map_err(Trouble::from) {
             Ok(_) => Ok(true),
             Err(Trouble::Refused(_) | Trouble::Full(_)) => Ok(false),
             Err(trouble) => Err(trouble),
         }
     }
 
-    /// Revokes an etcd lease unless a resource has come to hang on it.
+    /// Revokes an etcd lease unless a resource has been attached to it.
     async fn revoke_unused(&self, lease: i64, is_granted: bool, resource: &Resource) -> Result<(), Trouble> {
         match self.is_used(lease, resource).await {
             Ok(true) => Ok(()),
             Ok(false) => self.revoke_one(lease).await,
-            // Otherwise the request for it may still be under way.
+            // If it was not granted, the request for it may still be under way.
             Err(Trouble::NoLease) if is_granted => Ok(()),
             Err(trouble) => Err(trouble),
         }
     }
 
     async fn revoke_one(&self, lease: i64) -> Result<(), Trouble> {
-        match self.lease.clone().revoke(lease).await.map_err(Trouble::from) {
+        match self.client.call(LeaseRevokeRequest { id: lease }).await.map_err(Trouble::from) {
             Ok(_) | Err(Trouble::NoLease) => Ok(()),
             Err(trouble) => Err(trouble),
         }
     }
 
-    /// Whether a resource has come to hang on the etcd lease. If not it never will: the transaction that was to do it may still be under way, and
-    /// fails.
+    /// Returns whether a resource has been attached to the etcd lease. If not, it never will be: the transaction that
+    /// was to attach it may still be under way, and will fail.
     async fn is_used(&self, lease: i64, resource: &Resource) -> Result<bool, Trouble> {
         let (lock, mark) = (self.place.lock(resource), self.place.revoked(lease));
-        // This also holds if there is no key.
-        let is_unused = Compare::lease(lock, CompareOp::NotEqual, lease).with_prefix();
-        let put = TxnOp::put(mark.clone(), "", Some(PutOptions::new().with_lease(lease)));
-        match self.kv.clone().txn(Txn::new().when([is_unused]).and_then([put])).await.map_err(Trouble::from) {
+        // This condition also holds if there is no key.
+        let is_unused = Compare::lease(Keys::prefix(lock), CompareOp::NotEqual, lease);
+        let put = TxnOp::put_with_lease(mark.clone(), "", lease);
+        match self.client.txn(Txn::new().when([is_unused]).and_then([put])).await.map_err(Trouble::from) {
             Ok(answer) => Ok(!answer.succeeded()),
-            // The mark may be there all the same.
+            // The mark may have been written despite the error.
             Err(Trouble::Full(error)) => {
-                let marks = self.kv.clone().get(mark, None).await?;
-                if marks.count() == 0 { Err(Trouble::Full(error)) } else { Ok(false) }
+                let marks = self.client.get(mark).await?;
+                if marks.is_empty() { Err(Trouble::Full(error)) } else { Ok(false) }
             }
             Err(trouble) => Err(trouble),
         }
     }
 
     async fn hangs_on(&self, lease: i64, resource: &Resource) -> Result<bool, Trouble> {
-        let got = self.kv.clone().get(self.place.lock(resource), Some(GetOptions::new().with_prefix())).await?;
-        Ok(got.kvs().iter().any(|kv| kv.lease() == lease))
+        let got = self.client.get(Keys::prefix(self.place.lock(resource))).await?;
+        Ok(got.iter().any(|kv| kv.lease() == lease))
     }
 }

@@ -1,7 +1,7 @@
-//! Leases in etcd: an engine for [`keylatch_lease`], for programs that have such a cluster already.
+//! Leases in etcd: an engine for [`keylatch_lease`], for programs that already have an etcd cluster.
 //!
-//! The calls are those of [`Leases`](keylatch_lease::Leases); what is leased in one process is leased in all that use the same
-//! cluster and namespace.
+//! The calls are those of [`Leases`](keylatch_lease::Leases). A resource leased in one process is leased in every
+//! process that uses the same cluster and namespace.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -15,133 +15,156 @@
 //!
 //! let worker = Owner::incarnation("worker-3");
 //! let mut held = leases.hold("nightly-report", &worker, Duration::from_secs(30)).await?;
-//! held.run(async { /* whatever takes its time */ }).await?;
+//! held.run(async { /* the long work */ }).await?;
 //! held.release().await?;
 //! # Ok(())
 //! # }
 //! ```
 //!
 //! # The keys
-//! Each tenure has two keys, and hangs on an *etcd lease* of its own, which is how etcd ends it:
+//! Each tenure has two keys, attached to an *etcd lease* of its own. When that etcd lease expires, etcd deletes both
+//! keys, and the tenure ends:
 //!
 //! ```text
-//! keylatch-lease/NAMESPACE/l/ENTITY/KEY/SLOT          who has it
-//! keylatch-lease/NAMESPACE/o/OWNER/ENTITY/KEY/SLOT    what somebody has
+//! keylatch-lease/NAMESPACE/l/ENTITY/KEY/SLOT          the tenure, by resource
+//! keylatch-lease/NAMESPACE/o/OWNER/ENTITY/KEY/SLOT    the tenure, by owner
 //! ```
 //!
-//! Beside them are `keylatch-lease/NAMESPACE/l/mark`, which makes the namespace [the one that it was](#when-the-cluster-forgets), and while nothing is granted
-//! `keylatch-lease/NAMESPACE/l/quarantine`. For a moment there may be another, `keylatch-lease/NAMESPACE/x/ETCD LEASE`: the mark of an etcd lease that somebody asked for and then gave up.
+//! Beside them is `keylatch-lease/NAMESPACE/l/mark`, which [identifies the namespace](#when-the-cluster-forgets), and
+//! during a quarantine `keylatch-lease/NAMESPACE/l/quarantine`. For a moment there may also be a
+//! `keylatch-lease/NAMESPACE/x/ETCD LEASE`: it marks an etcd lease that was requested by an operation that was then
+//! given up.
 //!
-//! All but letters, digits and `-_.~:@+=,` is escaped as in URLs; the slot is 0 or 1. `etcdctl get --prefix keylatch-lease/shop/l/` shows who has
-//! what, and `etcdctl lease revoke` of a key's lease frees it by force. A user needs a role with the permission to read and write the
-//! prefix `keylatch-lease/NAMESPACE/`.
+//! All characters but letters, digits and `-_.~:@+=,` are escaped as in URLs; the slot is 0 or 1. `etcdctl get --prefix
+//! keylatch-lease/shop/l/` lists the resources and their holders, and `etcdctl lease revoke` of a key's etcd lease
+//! frees the resource by force. An etcd user needs a role with permission to read and write the prefix
+//! `keylatch-lease/NAMESPACE/`.
 //!
 //! # When the cluster forgets
-//! A cluster that is restored from a snapshot, or of which somebody deletes all keys, has forgotten leases that somebody still goes by. So each namespace has
-//! a *mark*. If it is not there, or is not the one that there was, nothing is granted for a while, until whatever may have been
-//! granted has ended: [`AcquireError::Quarantined`](keylatch_lease::AcquireError::Quarantined) says how long, and [`Options::quarantine`] how long that is, 60 s if
-//! not set. Meanwhile what the cluster remembers can be renewed and released.
+//! A cluster that is restored from a snapshot, or whose keys are all deleted, has forgotten leases that their holders
+//! still rely on. Therefore each namespace has a *mark*. If the mark is missing or has changed, nothing is granted for
+//! a while, until every lease that may have been granted before has ended.
+//! [`AcquireError::Quarantined`](keylatch_lease::AcquireError::Quarantined) gives the remaining time, and
+//! [`Options::quarantine`] sets the whole: 60 s if not set. During the quarantine, leases that the cluster remembers
+//! can be renewed and released.
 //!
-//! | it may have forgotten something | how it is known |
+//! | what may have happened | how the engine detects it |
 //! |---|---|
-//! | all keys of the namespace are gone | the mark is not there |
-//! | a snapshot was restored | the cluster has another ID; or its log has fewer entries than it has revisions, for a restore begins a new log: each new connection asks for both |
-//! | the folder of a single node was put back to an older copy | the revision is smaller than one that a program has seen that was connected |
-//! | the namespace is new | that looks the same as the first, until somebody calls [`Etcd::init`] |
+//! | all keys of the namespace were deleted | the mark is missing |
+//! | a snapshot was restored | the cluster has another ID; or its log has fewer entries than it has revisions, because a restore begins a new log. Each new connection requests both |
+//! | the data folder of a single node was put back to an older copy | the revision is smaller than one that a connected program has already seen |
+//! | the namespace is new | it looks as if all keys were deleted, until [`Etcd::init`] is called |
 //!
-//! - **It is looked at in each grant**: the transaction that begins a tenure compares the mark, and that there is no quarantine. So it does not matter what
-//!   becomes of the cluster under a connection.
-//! - **Tokens** are revisions above a base, and the base is the time of day, in microseconds since 1970, of the program that wrote the mark. So they go on above all
-//!   that were given, though revisions are given out again: unless that program's clock is behind those of all that wrote a mark before it,
-//!   by more than the time since.
-//! - **After a restore** an operator need do nothing, if it was one from a snapshot (`etcdctl snapshot restore`). After putting back a folder, or where a restored
-//!   cluster was used by others for long before the first program came: delete `keylatch-lease/NAMESPACE/l/mark` before programs go on. A program that
-//!   was not connected cannot tell such a copy from what was there (1, 3).
-//! - **A lease that lasts longer** than the quarantine, from one renewal to the next, is not waited for; nor is one that never ends. If the
-//!   cluster forgets it, somebody else may get the resource while the holder goes by it (1). The token tells them apart (3).
-//! - **What it remembers** and is not true any more, since it has forgotten a release: such a lease ends when it would have ended. One that never
-//!   ends has to be released again. Whoever renews by a grant that it has released is told that it goes on.
-//!   Whoever asks again for what it had before begins a new tenure (4), as somebody else may have had a greater token meanwhile.
-//! - **[`Etcd::init`]** ends a quarantine. Whoever calls it says that nobody still relies on a lease that the cluster may have forgotten.
+//! - **Every grant checks it**: the transaction that begins a tenure compares the mark, and checks that there is no
+//!   quarantine. So the cluster may be restored under an open connection.
+//! - **Tokens** are revisions plus a base. The base is the time of day, in microseconds since 1970, of the program that
+//!   wrote the mark. So new tokens are greater than all earlier ones, even though etcd gives out the same revisions
+//!   again. The exception: that program's clock is behind the clock of an earlier writer of the mark, by more than the
+//!   time since.
+//! - **After a restore** from a snapshot (`etcdctl snapshot restore`) an operator need not do anything. After a data
+//!   folder was put back, or if others used a restored cluster for long before the first program connected: delete
+//!   `keylatch-lease/NAMESPACE/l/mark` before the programs resume. A program that was not connected before cannot tell
+//!   such a copy from the original (1, 3).
+//! - **A lease that lasts longer** than the quarantine, from one renewal to the next, is not waited for; nor is one
+//!   that never expires. If the cluster forgets it, another owner may get the resource while the holder still relies on
+//!   its lease (1). The token tells them apart (3).
+//! - **A lease that was already released** may be back, if the cluster has forgotten the release. It ends when it would
+//!   have ended without the release; one that never expires has to be released again. A renewal with a grant that was
+//!   released succeeds in that time. An owner that acquires a resource that it held before begins a new tenure (4),
+//!   because another owner may have had a greater token in between.
+//! - **[`Etcd::init`]** ends a quarantine. Its caller vouches that nobody still relies on a lease that the cluster may
+//!   have forgotten.
 //!
-//! Programs that use one namespace should all have the same quarantine. While they differ, the shortest may count.
+//! All programs that use one namespace should have the same quarantine. While they differ, the shortest may apply.
 //!
 //! # How it works
-//! - **Clock**: the leader's, a steady one, in whole seconds: times are rounded up there, and the holder goes by what it asked for, counted
-//!   from before it asked. Nobody's time of day matters, but for the base of tokens. The shortest lease is one and a half election timeouts, 2 s with etcd's defaults:
-//!   less is `TtlTooShort`. More than 285 years (9·10⁹ s) never ends.
-//! - **Token**: the revision at which the tenure began, which is the create revision of its keys, plus the mark's base, which is in the value. Revisions
-//!   grow with each change of the whole cluster, so tokens do, whatever is released, expires or is deleted.
-//! - **Who waits** is told by one watch on the namespace's keys: at a release, at an expiry, and where an owner begins a fresh tenure. So is who
-//!   holds something, whoever has deleted its key. After a connection was lost, all who wait ask again.
-//! - **Connection**: one for each engine and its clones, to one node, with the requests of all tasks side by side on it. When it is lost,
-//!   when the node says nothing in time or has no leader, it is made again to the next endpoint, after 50 ms to 2 s, at random.
-//! - **Requests**: an acquire asks for an etcd lease, and is one transaction; who waits looks first. A release is one transaction. A renewal
-//!   looks at the tenure, keeps its etcd lease alive, and writes the tenure again if it is what it was; those of a batch go side by side. To be
-//!   told how long others have is one more. Etcd leases that are no longer used are revoked in passing, and if nobody does they expire.
-//! - **Policies**: the etcd lease is as long as the policy's time, and a keep-alive goes no further. If an end comes to be later than that, as
-//!   with another policy, and at each renewal of `SlidingUpTo`, the tenure moves to another etcd lease: the token stays. `Never` hangs on none.
-//! - **How long a tenure has lasted** is told by a *stopwatch*: one etcd lease for each namespace, of 31 years, that nobody renews. The clocks
-//!   of clients have no part in it. It is exact to a second or two.
-//! - **`release_all`** is one transaction, of one instant, for up to 127 leases: etcd takes no more at a time. More go in portions
-//!   of 64.
+//! - **Clock**: the leader's monotonic clock, in whole seconds. Durations are rounded up there; the holder counts the
+//!   duration that it requested, starting before the request. Nobody's time of day matters, except for the base of
+//!   tokens. The shortest lease is one and a half election timeouts, 2 s with etcd's defaults: a shorter one is
+//!   `TtlTooShort`. A lease of more than 285 years (9·10⁹ s) never expires.
+//! - **Token**: the revision at which the tenure began, which is the create revision of its keys, plus the mark's base,
+//!   which the keys' value contains. Revisions grow with each change of the whole cluster, so tokens grow whatever is
+//!   released, expires or is deleted.
+//! - **Waiters** are notified by one watch on the namespace's keys: at a release, at an expiry, and when an owner
+//!   begins a fresh tenure. So are holders, whoever deletes their key. After a lost connection all waiters ask again.
+//! - **Connection**: one for each engine and its clones, to one node; it carries the requests of all tasks side by
+//!   side. If it is lost, or the node does not answer in time or has no leader, the engine connects to the next
+//!   endpoint, after 50 ms to 2 s, at random.
+//! - **Requests**: an acquire is a request for an etcd lease, and one transaction; a waiter reads the resource first. A
+//!   release is one transaction. A renewal reads the tenure, keeps its etcd lease alive, and writes the tenure again if
+//!   it is unchanged; the renewals of a batch run side by side. To learn the remaining time of another owner's lease
+//!   takes one request more. Unused etcd leases are revoked in the background; if they are not, they expire.
+//! - **Policies**: the etcd lease is as long as the policy's time, and a keep-alive cannot extend it further. If a
+//!   later end is due, under another policy or at each renewal of `SlidingUpTo`, the tenure moves to another etcd lease
+//!   and keeps its token. A tenure with `Never` is attached to none.
+//! - **The elapsed time of a tenure** is measured by a *stopwatch*: one etcd lease for each namespace, of 31 years,
+//!   that nobody renews. The clients' clocks have no part in it. It is exact to a second or two.
+//! - **`release_all`** is one transaction, at one instant, for up to 127 leases, because etcd limits the size of a
+//!   transaction. More leases are released in portions of 64.
 //!
 //! # How late a waiter may be
-//! | the lease ends by | who waits has it after |
+//! | the lease ends by | the waiter has it after |
 //! |---|---|
 //! | release, `release_all`, a dropped `Held` | the watch's message, and three round trips |
-//! | expiry | 0.5 s, by which etcd looks for what has expired; up to 1 s more where the time is no whole number of seconds; and the same |
+//! | expiry | 0.5 s, the interval in which etcd looks for expired leases; up to 1 s more where the time is not a whole number of seconds; then as for a release |
 //! | the limit of `SlidingUpTo` | 2 s |
-//! | either, while the connection is lost | the next connection, and a few round trips; or an error after the timeout, or three |
-//! | either, and the leader is gone | an election; of an expiry, the lease's whole time again |
-//! | release, and the node is gone without a word | the fallback and the timeout, 10 s |
+//! | either, while the connection is lost | the next connection, and a few round trips; or an error after the timeout, or three timeouts |
+//! | either, and the leader is gone | an election; for an expiry, the lease's whole time again |
+//! | release, and the node is gone without closing its connections | the fallback and the timeout, 10 s |
 //! | any of them, in a quarantine | an error |
 //!
-//! # How late a holder may learn that somebody else has ended its lease
-//! Its [`check`](keylatch_lease::Held::check) says no from then on, and [`lost`](keylatch_lease::Held::lost) is ready. *At its next renewal* is within a third of
-//! the lease's time; if nobody renews it, at its end.
+//! # How late a holder may learn that another call has ended its lease
+//! Its [`check`](keylatch_lease::Held::check) fails from then on, and [`lost`](keylatch_lease::Held::lost) is ready.
+//! Without a message, the next renewal notices it, within a third of the lease's time; if nobody renews the lease, its
+//! end does.
 //!
 //! | the lease is ended by | the holder knows after |
 //! |---|---|
 //! | `release_as`, `release_all`, `release_token`, `release` with its grant, a fresh tenure of the same owner | the watch's message |
 //! | deletion of its key, or revocation of its etcd lease, by hand | the watch's message |
-//! | what is not told, as the connection was lost | the next connection, and a round trip for up to 256 leases, as long as one of them is polled |
+//! | any of these while the connection is lost | the next connection, and a round trip for up to 256 leases, as long as one of them is polled |
 //!
 //! # What weakens which guarantee
 //! The numbers are those of [`keylatch_lease`](keylatch_lease#what-it-guarantees).
 //!
 //! | | what may happen |
 //! |---|---|
-//! | another leader, or a restart | 8: etcd counts the time of each lease anew, `Fixed` ones included, so that they last longer by up to all of it. The stopwatch begins anew: the limit of `SlidingUpTo` counts from there, and may once more be as long. A holder still goes by what it was told. 1 to 6 hold |
-//! | a leader that stood still and was succeeded | 2: when it goes on it may revoke leases that were renewed meanwhile (etcd #15247; rare since 3.4.31 and 3.5.12); who writes with a token is refused (3) |
-//! | an owner of more than 127 leases, or of more than 64 who acquires meanwhile | 7: `release_all` takes several instants |
-//! | an operation is given up after its timeout, or its future is dropped | 11: a lease that was granted unheard stays until it expires, or its owner asks again; with `Expiry::Never`, until its owner asks again or is released by name |
-//! | a program ends, etcd does not answer in time, or has no space, right after a release or an acquire; the future of a release, or of an acquire with `fresh_token`, is dropped | 12: an etcd lease on which nothing hangs any more may be there until its time is over |
-//! | many processes wait for one resource | 9: in each process in order of arrival; among them who is first to ask |
-//! | a snapshot is restored, or all keys are deleted | nothing but a quarantine, for leases that do not outlast it; 1 otherwise. 5, 7: a release may be undone, and who renews by what it has released has it again |
-//! | the folder of a single node is put back to an older copy | the same, for programs that were connected. 1, 3, if the first to come was not: see [above](#when-the-cluster-forgets) |
-//! | clocks of the nodes | nothing: no two are compared |
+//! | another leader, or a restart | 8: etcd starts to count the time of each lease again, `Fixed` ones included, so that they may last longer by their whole time. The stopwatch starts again: the limit of `SlidingUpTo` counts from there, and may be as long once more. A holder still relies on the time that it was given. 1 to 6 hold |
+//! | a leader that stood still and was succeeded | 2: when it resumes it may revoke leases that were renewed in between (etcd #15247; rare since 3.4.31 and 3.5.12); a write with the old token is refused (3) |
+//! | an owner of more than 127 leases, or an owner of more than 64 that acquires at the same time | 7: `release_all` takes several instants |
+//! | an operation is given up after its timeout, or its future is dropped | 11: a lease whose grant was not received stays until it expires or its owner asks again; with `Expiry::Never`, until its owner asks again or it is released by owner |
+//! | right after a release or an acquire the program ends, etcd does not answer in time, or etcd has no space; the future of a release, or of an acquire with `fresh_token`, is dropped | 12: an unused etcd lease may stay until its time has passed |
+//! | many processes wait for one resource | 9: waiters are served in order of arrival within each process; between processes the first request wins |
+//! | a snapshot is restored, or all keys are deleted | nothing but a quarantine, for leases that do not outlast it; 1 otherwise. 5, 7: a release may be undone, and a renewal with the released grant has the lease again |
+//! | the data folder of a single node is put back to an older copy | the same, for programs that were connected. 1, 3, if the first program to connect was not: see [above](#when-the-cluster-forgets) |
+//! | clocks of the nodes differ | nothing: no two are compared |
 //!
 //! # What the cluster needs
-//! - etcd 3.4 or later: it is tested with 3.4.23. Three nodes or more, if it is to survive one of them.
-//! - `--auto-compaction-retention`: etcd keeps each revision until it is compacted; each tenure makes a few, and each renewal one.
-//! - `--max-txn-ops` no less than 128, the default.
+//! - etcd 3.4 or later: the tests use 3.4.23. Three nodes or more, to survive the loss of one.
+//! - `--auto-compaction-retention`: etcd keeps each revision until it is compacted; each tenure makes a few, and each
+//!   renewal one.
+//! - `--max-txn-ops` of at least 128, the default.
 //! - `--unsafe-no-fsync` is not supported: a crash forgets leases (1) and tokens (3).
-//! - A quota that is not exhausted: otherwise nobody gets a lease ([`Error::Refused`]), nor another policy or a later end than by a
-//!   keep-alive, while releases and other renewals go on.
+//! - A quota that is not exhausted. Otherwise nobody gets a lease ([`Error::Refused`]), another policy, or an end later
+//!   than a keep-alive gives. Releases and other renewals still work.
 //!
 //! # Writing under a lease
-//! A holder may stop for any length of time, and go on writing when its lease is long over. What it writes to has to check that.
+//! A holder may stop for any length of time, and then write long after its lease has ended. The store that it writes to
+//! has to check that.
 //!
 //! - In **the same cluster**: [`Etcd::guard`], a condition of the transaction that writes. It is exact.
 //! - **Elsewhere**: the token, as [`keylatch_lease`](keylatch_lease#a-lease-is-not-enough-the-token) says.
 //!
 //! # Building, and runtimes
-//! The client, `etcd-client`, is built with `protoc` (Debian's `protobuf-compiler`; or its path in `PROTOC`). Its connection is on tokio, where
-//! the driver is spawned; operations can be awaited anywhere. For TLS, depend on `etcd-client` with its feature `tls` or `tls-roots`:
-//! [`ConnectOptions`] then have `with_tls`.
+//! The crate builds with cargo alone: it brings its own small [client]. [`Etcd::guard`] also works with any other
+//! client. The connection runs on tokio, where the driver is spawned; operations can be awaited on any runtime.
+//!
+//! The feature `tls` enables `https://` and adds `with_tls` to [`ConnectOptions`]; `tls-roots` also trusts the CAs that
+//! the system trusts.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 
+pub mod client;
 mod driver;
 mod error;
 mod etcd;
@@ -154,14 +177,14 @@ mod place;
 mod recall;
 mod session;
 
+pub use client::{Client, Compare, ConnectOptions};
 pub use error::Error;
 pub use etcd::Etcd;
-/// The client, for [`Options::connect_with`] and [`Etcd::guard`].
-pub use etcd_client::{Client, Compare, ConnectOptions};
+pub use guard::Guard;
 pub use keylatch_lease_remote::BoxError;
 pub use options::Options;
 
-/// The README's examples are tests.
+/// Runs the README's examples as doctests.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

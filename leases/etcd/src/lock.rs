@@ -2,28 +2,31 @@
 
 use std::time::Duration;
 
-use etcd_client::KeyValue;
 use keylatch_lease::{Owner, Resource, Token};
 use keylatch_lease_remote::Policy;
 
-use crate::place::{Place, escape, unescape};
+use crate::{
+    client::KeyValue,
+    place::{Place, escape, unescape},
+};
 
-/// Of the values' form.
+/// The version of the values' format.
 const VERSION: &str = "2";
 
-/// The longest that etcd takes, in seconds.
+/// The longest time to live that etcd accepts, in seconds.
 pub(crate) const LONGEST: i64 = 9_000_000_000;
 
-/// By so many seconds what the stopwatch was thought to show may be ahead of what it shows.
+/// The number of seconds by which the estimate of the stopwatch may be ahead of its reading.
 const INEXACT: i64 = 2;
 
-/// What a value says. It is text: version, what the tenure's token is more than its revision, owner, the etcd lease's seconds, when the tenure began by the stopwatch, policy.
+/// The content of a tenure's keys. It is text: version, base of the token, owner, time to live of the etcd lease in
+/// seconds, reading of the stopwatch when the tenure began, policy.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Value {
-    /// By how much the token is greater than the revision at which the tenure began.
+    /// The difference between the token and the revision at which the tenure began.
     pub(crate) base: i64,
     pub(crate) owner: Owner,
-    /// The time to live of the etcd lease from each keep-alive. 0: there is none.
+    /// The time to live of the etcd lease, which each keep-alive restores; 0 if there is no etcd lease.
     pub(crate) seconds: i64,
     pub(crate) since: i64,
     pub(crate) policy: Policy,
@@ -53,22 +56,22 @@ impl Value {
     }
 }
 
-/// A tenure, as it was read.
+/// A tenure as it was read.
 #[derive(Clone, Debug)]
 pub(crate) struct Lock {
     pub(crate) resource: Resource,
     pub(crate) slot: u8,
     pub(crate) token: Token,
-    /// The revision at which it began.
+    /// The revision at which the tenure began.
     pub(crate) created: i64,
-    /// The etcd lease. 0: none, it never ends.
+    /// The ID of the etcd lease; 0 if there is none, because the tenure never expires.
     pub(crate) lease: i64,
     pub(crate) modified: i64,
     pub(crate) value: Value,
 }
 
 impl Lock {
-    /// From a key below this prefix; nothing, if it is none of ours.
+    /// Reads a tenure from a key below this prefix. Returns `None` if the key was not written by this engine.
     pub(crate) fn new(prefix: &str, kv: &KeyValue) -> Option<Self> {
         let (resource, slot) = Place::resource(prefix, kv.key())?;
         let value = Value::parse(kv.value())?;
@@ -77,8 +80,8 @@ impl Lock {
         Some(Lock { resource, slot, token, created, lease: kv.lease(), modified: kv.mod_revision(), value })
     }
 
-    /// How long the tenure has lasted, when the stopwatch shows this. That begins anew when the cluster has a new leader: then it has lasted
-    /// for so long at least.
+    /// Returns how long the tenure has lasted when the stopwatch shows `now`. The stopwatch starts again when the
+    /// cluster has a new leader: then the result is a lower bound.
     pub(crate) fn held_for(&self, now: i64) -> Duration {
         let since = self.value.since;
         seconds(if now.saturating_add(INEXACT) < since { now } else { now.saturating_sub(since) })
@@ -87,9 +90,9 @@ impl Lock {
 
 /// The outcome of a transaction.
 pub(crate) enum Changed {
-    /// Made; of a tenure that has begun, with which token.
+    /// The transaction was carried out. If it began a tenure, this is its token.
     Yes(i64),
-    /// Not made: what the resource has instead.
+    /// The transaction was not carried out. This is the tenure that the resource has instead.
     No(Option<Lock>),
 }
 
@@ -97,7 +100,8 @@ pub(crate) fn token(revision: i64) -> Option<Token> {
     Token::new(u64::try_from(revision).ok()?)
 }
 
-/// The revision at which a tenure with this token began, if it was given out with that base. One that etcd cannot have is of nothing.
+/// Returns the revision at which a tenure with this token began, if the token was given out with that base; -1, which
+/// no key has, if etcd cannot have had such a revision.
 pub(crate) fn revision(token: Token, base: i64) -> i64 {
     i64::try_from(token.get()).map_or(-1, |number| number - base).max(-1)
 }
@@ -106,7 +110,7 @@ pub(crate) fn seconds(number: i64) -> Duration {
     Duration::from_secs(u64::try_from(number).unwrap_or(0))
 }
 
-/// Whole seconds, rounded up: one at least. `None`: longer than etcd takes, for ever.
+/// Rounds up to whole seconds, at least one. `None`: longer than etcd accepts, which means for ever.
 pub(crate) fn whole(time: Duration) -> Option<i64> {
     let whole = time.as_secs().saturating_add(u64::from(time.subsec_nanos() > 0)).max(1);
     i64::try_from(whole).ok().filter(|&whole| whole <= LONGEST)
@@ -120,7 +124,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn a_value_comes_back_as_it_was() {
+    fn a_value_is_read_back_as_it_was_written() {
         let second = Duration::from_secs(1);
         let policies = [
             Expiry::Fixed(second),
@@ -137,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stopwatch_that_began_anew_gives_the_least_that_a_tenure_has_lasted() {
+    fn a_restarted_stopwatch_gives_a_lower_bound_of_a_tenures_time() {
         let value = Value { base: 0, owner: "ann".into(), seconds: 5, since: 100, policy: Policy::of(&Expiry::Never) };
         let (resource, token) = ("form".into(), Token::new(7).unwrap());
         let lock = Lock { resource, slot: 0, token, created: 7, lease: 1, modified: 7, value };
@@ -147,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_wrote_is_no_value() {
+    fn a_text_that_the_engine_did_not_write_is_no_value() {
         for text in
             ["", "hello", "2", "2 0", "2 0 a", "2 0 a 5", "2 0 a 5 7", "2 0 a 5 7 s", "2 0 a 5 7 s 1", "1 a 5 7 s 1 -"]
         {
@@ -157,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn seconds_are_rounded_up_and_very_many_are_for_ever() {
+    fn seconds_are_rounded_up_and_more_than_etcd_accepts_are_for_ever() {
         assert_eq!(whole(Duration::ZERO), Some(1));
         assert_eq!(whole(Duration::from_secs(2)), Some(2));
         assert_eq!(whole(Duration::new(2, 1)), Some(3));

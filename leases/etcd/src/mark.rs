@@ -5,19 +5,20 @@ use std::sync::{
     atomic::{AtomicI64, Ordering::SeqCst},
 };
 
-use etcd_client::KeyValue;
+use crate::client::KeyValue;
 
-/// Of the mark's form.
+/// The version of the mark's format.
 const VERSION: &str = "1";
 
-/// The mark, as it was read.
+/// The mark as it was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Mark {
     pub(crate) cluster: u64,
-    /// By how many entries the cluster's log was ahead of its revision, when the mark was written. It never comes to be less: each revision takes
-    /// an entry. When a snapshot is restored the log begins anew, and the revision does not.
+    /// The number of entries by which the cluster's log was ahead of its revision when the mark was written. It never
+    /// shrinks, because each revision takes an entry. When a snapshot is restored the log begins again, but the
+    /// revision does not.
     pub(crate) ahead: i64,
-    /// By how much tokens are greater than revisions.
+    /// The difference between tokens and revisions.
     pub(crate) base: i64,
     pub(crate) modified: i64,
 }
@@ -39,14 +40,14 @@ impl Mark {
     }
 }
 
-/// The knowledge of a connection.
+/// The mark that the last connection found, and the revisions that it has seen.
 #[derive(Debug)]
 pub(crate) struct Before {
     pub(crate) mark: Mark,
     pub(crate) seen: Arc<Seen>,
 }
 
-/// The greatest revision that the cluster has told of.
+/// The greatest revision that the cluster has reported.
 #[derive(Debug, Default)]
 pub(crate) struct Seen(AtomicI64);
 

@@ -7,10 +7,10 @@ use std::{
     time::Duration,
 };
 
-use etcd_client::{Client, ConnectOptions};
 use keylatch_lease_remote::{BoxError, Link};
 
 use crate::{
+    client::{Client, ConnectOptions},
     driver::drive,
     etcd::Etcd,
     leftovers::Leftovers,
@@ -18,7 +18,7 @@ use crate::{
     place::Place,
 };
 
-/// Settings of the engine, and how it connects: see [`Etcd::in_namespace`].
+/// Settings of the engine and its connection: see [`Etcd::in_namespace`].
 ///
 /// # Examples
 /// ```
@@ -28,7 +28,7 @@ use crate::{
 ///
 /// let options = Etcd::in_namespace("shop")
 ///     .timeout(Duration::from_secs(2)) // of each operation, instead of 5 s
-///     .fallback(Duration::from_secs(10)); // between two looks of who waits, instead of 5 s
+///     .fallback(Duration::from_secs(10)); // between two requests of a waiter that was not notified, instead of 5 s
 /// ```
 #[derive(Clone, Debug)]
 #[must_use = "nothing is connected until one of its `connect`s is called"]
@@ -40,10 +40,11 @@ pub struct Options {
 }
 
 impl Etcd {
-    /// The leases of this namespace. Those of different namespaces have nothing to do with each other; a program that has the cluster
-    /// for itself may take `""`.
+    /// Returns options for the leases of this namespace. Leases of different namespaces are independent. A program that
+    /// has the cluster for itself may use `""`.
     ///
-    /// Its keys begin with `keylatch-lease/NAMESPACE/`, where all but letters, digits and `-_.~:@+=,` is escaped as in URLs.
+    /// The keys of the namespace begin with `keylatch-lease/NAMESPACE/`, where all characters but letters, digits and
+    /// `-_.~:@+=,` are escaped as in URLs.
     ///
     /// # Panics
     /// If the name is longer than 255 bytes.
@@ -69,9 +70,11 @@ impl Etcd {
 }
 
 impl Options {
-    /// Sets the time limit of an operation, including the wait for a connection: 5 s if not set. After it the operation fails.
+    /// Sets the time limit of an operation, including the wait for a connection: 5 s if not set. When it has passed the
+    /// operation fails.
     ///
-    /// The calls of `Leases` ask up to three times if it may have been done all the same, so that they end after three times as long.
+    /// The calls of `Leases` send a request up to three times if it may have been carried out despite the timeout, so
+    /// they may take three times as long.
     ///
     /// # Panics
     /// If it is zero.
@@ -90,7 +93,7 @@ impl Options {
 
     /// Sets the longest time that a waiter sleeps before it asks again without being notified: 5 s if not set.
     ///
-    /// It matters only where the watch is not heard: when a node that does not answer keeps its connections open.
+    /// It matters only when the watch is silent: when a node stops answering and keeps its connections open.
     ///
     /// # Panics
     /// If it is zero.
@@ -107,10 +110,11 @@ impl Options {
         self
     }
 
-    /// Sets the quarantine, during which nothing is granted because the cluster may have forgotten leases: 60 s if not set, in whole seconds. No lease of the namespace should last
-    /// longer from one renewal to the next; one that does is not waited for. See [the crate's page](crate#when-the-cluster-forgets).
+    /// Sets the quarantine, during which nothing is granted because the cluster may have forgotten leases: 60 s if not
+    /// set, in whole seconds. No lease of the namespace should last longer from one renewal to the next; a longer one
+    /// is not waited for. See [the crate's page](crate#when-the-cluster-forgets).
     ///
-    /// It should be the same in all programs that use the namespace: while they differ, the shortest may count.
+    /// All programs that use the namespace should have the same quarantine: while they differ, the shortest may apply.
     ///
     /// # Examples
     /// ```
@@ -123,11 +127,13 @@ impl Options {
         self
     }
 
-    /// An engine, and its driver, which is to be spawned on tokio: it makes clients by this function, and again when the connection is
-    /// lost. Without it nothing happens; when it is dropped, operations fail with [`Error::Stopped`](crate::Error::Stopped).
+    /// Returns an engine and its driver, which must be spawned on tokio. The driver creates a client with this
+    /// function, and another one when the connection is lost. Without a running driver operations wait in vain; once it
+    /// is dropped, they fail with [`Error::Stopped`](crate::Error::Stopped).
     ///
-    /// The function has as long as an operation has. Its client should have one endpoint, another one each time: one with several asks
-    /// dead ones, too. With [`ConnectOptions::with_require_leader`] a node that is cut off from its cluster is left.
+    /// The function may take as long as an operation. Its client should have one endpoint, and each time another one: a
+    /// client with several also sends requests to endpoints that are down. With [`ConnectOptions::with_require_leader`]
+    /// the driver leaves a node that is cut off from its cluster.
     ///
     /// # Examples
     /// ```no_run
@@ -156,13 +162,15 @@ impl Options {
         (Etcd::new(link, place, leftovers, fallback), driver)
     }
 
-    /// An engine, whose driver is spawned on tokio. It connects to one of these endpoints, and to the next one when the connection is
-    /// lost or the node has no leader; this call itself does not wait for it. See [`Etcd::ready`].
+    /// Returns an engine whose driver is spawned on tokio. The driver connects to one of these endpoints, and to the
+    /// next one when the connection is lost or the node has no leader. This call does not wait for the connection: see
+    /// [`Etcd::ready`].
     ///
-    /// An endpoint is a URL, `http://` or `https://` [with TLS](crate#building-and-runtimes). User, password and certificates are in the options.
+    /// An endpoint is a URL, `http://` or, with the feature `tls`, `https://`. The options contain user, password and
+    /// certificates.
     ///
     /// # Panics
-    /// If there is no endpoint, or if it is called outside a tokio runtime.
+    /// If there is no endpoint, or if the call is made outside a tokio runtime.
     ///
     /// # Examples
     /// ```no_run
@@ -183,7 +191,7 @@ impl Options {
         options: Option<ConnectOptions>,
     ) -> Etcd {
         let endpoints: Arc<[String]> = endpoints.into_iter().map(Into::into).collect();
-        assert!(!endpoints.is_empty(), "there must be an endpoint");
+        assert!(!endpoints.is_empty(), "at least one endpoint is needed");
         let options = options.unwrap_or_default().with_require_leader(true);
         let dials = AtomicUsize::new(0);
         let (etcd, driver) = self.connect_with(move || {

@@ -1,16 +1,16 @@
-//! Where the leases of a namespace are: which keys they have.
+//! The keys of a namespace's leases.
 //!
 //! ```text
-//! keylatch-lease/NAMESPACE/l/ENTITY/KEY/SLOT          who has it
-//! keylatch-lease/NAMESPACE/o/OWNER/ENTITY/KEY/SLOT    what somebody has
-//! keylatch-lease/NAMESPACE/x/ETCD LEASE               nothing may hang on it any more: it is about to be revoked
-//! keylatch-lease/NAMESPACE/l/mark                     what makes the namespace the one that it was
-//! keylatch-lease/NAMESPACE/l/quarantine               while it is there nothing is granted
+//! keylatch-lease/NAMESPACE/l/ENTITY/KEY/SLOT          a tenure, by resource
+//! keylatch-lease/NAMESPACE/o/OWNER/ENTITY/KEY/SLOT    a tenure, by owner
+//! keylatch-lease/NAMESPACE/x/ETCD LEASE               an etcd lease that is about to be revoked: no tenure may use it
+//! keylatch-lease/NAMESPACE/l/mark                     the mark that identifies the namespace
+//! keylatch-lease/NAMESPACE/l/quarantine               exists during a quarantine, while nothing is granted
 //! ```
 //!
-//! The two of a tenure are written in one transaction and hang on one etcd lease, so that they come and go together, and their
-//! create revision is the token. A fresh tenure begins as the old one ends: in the other of two slots, as etcd refuses to delete and
-//! to put the same key in one transaction.
+//! The two keys of a tenure are written in one transaction and attached to one etcd lease, so they appear and disappear
+//! together. Their create revision plus the mark's base is the token. A fresh tenure begins as the old one ends, in the
+//! other of two slots, because etcd refuses to delete and put the same key in one transaction.
 
 use std::{fmt::Write, sync::Mutex};
 
@@ -24,11 +24,12 @@ const ROOT: &str = "keylatch-lease";
 pub(crate) struct Place {
     pub(crate) namespace: String,
     root: String,
-    /// The etcd lease that is never renewed: what it has left tells the time.
+    /// The ID of the etcd lease that serves as the stopwatch: it is never renewed, and its remaining time tells the
+    /// time.
     pub(crate) stopwatch: i64,
-    /// The quarantine after the engine may have forgotten leases, in seconds.
+    /// The length of a quarantine, in seconds.
     pub(crate) quarantine: i64,
-    /// The knowledge of the last connection.
+    /// The mark and the revisions that the last connection knew.
     pub(crate) before: Mutex<Option<Before>>,
 }
 
@@ -37,12 +38,12 @@ impl Place {
         let root = format!("{ROOT}/{}", escape(&namespace));
         let fnv = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
         let hash = root.bytes().fold(0xcbf2_9ce4_8422_2325, fnv);
-        // From the upper half, where etcd does not look first for an ID of its own.
+        // An ID from the upper half, where etcd does not begin when it chooses IDs of its own.
         let stopwatch = i64::try_from(hash >> 2 | 1 << 62).unwrap_or(1);
         Place { namespace, root, stopwatch, quarantine, before: Mutex::default() }
     }
 
-    /// Beside the leases, so that whatever deletes all of them deletes it, too.
+    /// Returns the key of the mark. It is beside the leases, so that a command that deletes all of them deletes it too.
     pub(crate) fn mark(&self) -> String {
         format!("{}/l/mark", self.root)
     }
@@ -51,32 +52,33 @@ impl Place {
         format!("{}/l/quarantine", self.root)
     }
 
-    /// The prefix of all that is leased.
+    /// Returns the prefix of all tenures by resource.
     pub(crate) fn locks(&self) -> String {
         format!("{}/l/", self.root)
     }
 
-    /// The prefix of a resource: of nothing, or of one key.
+    /// Returns the prefix of a resource's keys: there is at most one.
     pub(crate) fn lock(&self, resource: &Resource) -> String {
         format!("{}/l/{}/", self.root, path(resource))
     }
 
-    /// The prefix of all that an owner has.
+    /// Returns the prefix of all tenures of an owner.
     pub(crate) fn owned(&self, owner: &Owner) -> String {
         format!("{}/o/{}/", self.root, escape(owner.id()))
     }
 
-    /// The prefix of a resource that an owner has.
+    /// Returns the prefix of an owner's tenure of a resource.
     pub(crate) fn owned_lock(&self, owner: &Owner, resource: &Resource) -> String {
         format!("{}/o/{}/{}/", self.root, escape(owner.id()), path(resource))
     }
 
-    /// Hangs on an etcd lease that is about to be revoked. While it is there nothing else comes to hang on it.
+    /// Returns the key that marks an etcd lease as about to be revoked. While this key exists, no tenure can begin to
+    /// use that etcd lease.
     pub(crate) fn revoked(&self, lease: i64) -> String {
         format!("{}/x/{lease:x}", self.root)
     }
 
-    /// Which resource and slot a key is of, below one of the prefixes of many.
+    /// Returns the resource and the slot of a key below `prefix`, which is that of all tenures or of an owner's.
     pub(crate) fn resource(prefix: &str, key: &[u8]) -> Option<(Resource, u8)> {
         let mut parts = std::str::from_utf8(key).ok()?.strip_prefix(prefix)?.split('/');
         let (entity, key, slot) = (parts.next()?, parts.next()?, parts.next()?);
@@ -92,7 +94,7 @@ fn path(resource: &Resource) -> String {
     format!("{}/{}", escape(resource.entity()), escape(resource.key()))
 }
 
-/// Readable where it can be, without slashes and spaces.
+/// Escapes a text as in URLs, so that it is readable but contains no slash and no space.
 pub(crate) fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for byte in text.bytes() {
@@ -126,7 +128,7 @@ mod tests {
     use keylatch_lease::{Owner, Resource};
 
     #[test]
-    fn what_is_escaped_comes_back() {
+    fn an_escaped_text_is_unescaped_to_the_same_text() {
         for text in ["", "a/b", "%", "%41", "\0\n'\"", "\u{1f512} caf\u{e9}", "a b", "..", "A-z_0.9~:@+=,"] {
             let escaped = escape(text);
             assert!(!escaped.contains(['/', ' ', '\0']), "{escaped}");
@@ -138,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_says_what_it_is_of() {
+    fn a_key_contains_its_resource_and_slot() {
         let place = Place::new("shop/1".into(), 60);
         let owner = Owner::named("a/b");
         for resource in [("", ""), ("a", "b/c"), ("a/b", "c"), ("l", "o"), ("a", "0")].map(Resource::from) {
@@ -152,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_of_others_are_of_nothing() {
+    fn a_key_that_the_engine_did_not_write_has_no_resource() {
         let place = Place::new("shop".into(), 60);
         let prefix = place.locks();
         for rest in ["", "mark", "quarantine", "a", "a/b", "a/b/", "a/b/2", "a/b/00", "a/b/0/", "a/b/c/0", "%zz/b/0"] {

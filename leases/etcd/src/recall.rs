@@ -1,16 +1,16 @@
-//! The recall of leases when a namespace may have been replaced.
+//! The check whether the cluster may have forgotten leases of the namespace.
 //!
-//! Each transaction that begins a tenure compares the key of the mark. When something may have been forgotten it is written again, with
-//! a greater base of tokens; and with it a key on an etcd lease, until whose end nothing is granted.
+//! Each transaction that begins a tenure compares the revision of the mark's key. When the cluster may have forgotten
+//! something, a new mark is written with a greater base of tokens. With it a key is written that is attached to an etcd
+//! lease: nothing is granted until that has expired.
 
 use std::{
     sync::{Arc, PoisonError},
     time::{Duration, SystemTime},
 };
 
-use etcd_client::{Client, Compare, CompareOp, PutOptions, Txn, TxnOp};
-
 use crate::{
+    client::{Client, Compare, CompareOp, Txn, TxnOp, messages::StatusRequest},
     error::{Error, Trouble},
     lock::seconds,
     mark::{Before, Mark},
@@ -19,34 +19,34 @@ use crate::{
 };
 
 impl Place {
-    /// By how much tokens are greater than revisions, as the last connection knew.
+    /// Returns the difference between tokens and revisions, as the last connection knew it.
     pub(crate) fn base(&self) -> i64 {
         let before = self.before.lock().unwrap_or_else(PoisonError::into_inner);
         before.as_ref().map_or(0, |before| before.mark.base)
     }
 
-    /// No token of which it knew is greater.
+    /// Returns an upper bound of all tokens that the last connection knew.
     fn greatest(&self) -> i64 {
         let before = self.before.lock().unwrap_or_else(PoisonError::into_inner);
         before.as_ref().map_or(0, |before| before.mark.base.saturating_add(before.seen.get()))
     }
 }
 
-/// The existing records.
+/// The answer to a read of the mark.
 struct Found {
     revision: i64,
     cluster: u64,
     mark: Option<Mark>,
 }
 
-/// The reason that a tenure cannot begin although nobody has the resource.
+/// The reason that a tenure cannot begin although the resource is free.
 pub(crate) enum Standing {
-    /// Nothing.
+    /// There is no reason.
     Sound,
     Quarantined(Duration),
 }
 
-/// Microseconds since 1970, by the clock of this process.
+/// Returns the microseconds since 1970, by the clock of this process.
 fn now() -> i64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_micros()).unwrap_or(0)
@@ -57,28 +57,28 @@ impl Session {
         self.mark.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The difference between tokens and revisions.
+    /// Returns the difference between tokens and revisions.
     pub(crate) fn base(&self) -> i64 {
         self.known_mark().map_or(0, |mark| mark.base)
     }
 
     async fn find_mark(&self) -> Result<Found, Trouble> {
-        let got = self.kv.clone().get(self.place.mark(), None).await?;
-        let mark = match got.kvs().first() {
+        let got = self.client.range(self.place.mark()).await?;
+        let mark = match got.kvs.first() {
             Some(kv) => Some(Mark::parse(kv).ok_or(Trouble::Refused(Error::Unreadable))?),
             None => None,
         };
-        let header = got.header();
-        let revision = header.map_or(0, |header| header.revision());
-        Ok(Found { revision, cluster: header.map_or(0, |header| header.cluster_id()), mark })
+        let cluster = got.header.as_ref().map_or(0, |header| header.cluster_id);
+        Ok(Found { revision: got.revision(), cluster, mark })
     }
 
-    /// Looks whether something may have been forgotten: then there is another mark, and nothing is granted until what was granted has ended.
+    /// Checks whether the cluster may have forgotten something. If so, writes a new mark, and nothing is granted until
+    /// every earlier lease has ended.
     pub(crate) async fn recall(&self, client: &Client) -> Result<(), Trouble> {
         loop {
             let Found { revision, cluster, mark } = self.find_mark().await?;
-            // Later than the revision: so it is as far ahead as it was then, or farther.
-            let applied = client.maintenance_client().status().await?.raft_applied_index();
+            // The log's index is read after the revision, so this difference is at least the one at that revision.
+            let applied = client.call(StatusRequest {}).await?.raft_applied_index;
             let ahead = i64::try_from(applied).unwrap_or(i64::MAX) - revision;
             let has_gone_back = |mark: &Mark| {
                 let before = self.place.before.lock().unwrap_or_else(PoisonError::into_inner);
@@ -98,7 +98,7 @@ impl Session {
         }
     }
 
-    /// Unless somebody else has written another one meanwhile.
+    /// Writes a mark and begins a quarantine, unless another program has written a mark since `found` was read.
     async fn write_mark(&self, cluster: u64, ahead: i64, revision: i64, found: Option<Mark>) -> Result<(), Trouble> {
         let least = found.as_ref().map_or(0, |mark| mark.base.saturating_add(revision)).max(self.place.greatest());
         let base = now().max(least.saturating_add(1));
@@ -106,12 +106,9 @@ impl Session {
         let (id, _) = self.grant(0, self.place.quarantine).await?;
         let modified = found.map_or(0, |mark| mark.modified);
         let is_it = Compare::mod_revision(self.place.mark(), CompareOp::Equal, modified);
-        let hangs = PutOptions::new().with_lease(id);
-        let puts = [
-            TxnOp::put(self.place.mark(), mark.to_text(), None),
-            TxnOp::put(self.place.in_quarantine(), "", Some(hangs)),
-        ];
-        let answer = self.kv.clone().txn(Txn::new().when([is_it]).and_then(puts)).await;
+        let puts =
+            [TxnOp::put(self.place.mark(), mark.to_text()), TxnOp::put_with_lease(self.place.in_quarantine(), "", id)];
+        let answer = self.client.txn(Txn::new().when([is_it]).and_then(puts)).await;
         if !answer.as_ref().is_ok_and(|answer| answer.succeeded()) {
             self.leftovers.add(id);
         }
@@ -119,7 +116,7 @@ impl Session {
         Ok(())
     }
 
-    /// The condition under which a tenure begins.
+    /// Returns the conditions under which a tenure may begin: the mark is unchanged, and there is no quarantine.
     pub(crate) fn is_sound(&self) -> [Compare; 2] {
         let modified = self.known_mark().map_or(-1, |mark| mark.modified);
         [
@@ -128,31 +125,32 @@ impl Session {
         ]
     }
 
-    /// Whether that is so. If the mark is another one, another connection has to look.
+    /// Returns whether these conditions hold. If the mark has changed, gives up the connection: the next one checks the
+    /// cluster.
     pub(crate) async fn standing(&self) -> Result<Standing, Trouble> {
         let Found { mark, .. } = self.find_mark().await?;
         if mark.is_none() || mark != self.known_mark() {
             return Err(self.is_another());
         }
-        let got = self.kv.clone().get(self.place.in_quarantine(), None).await?;
-        let Some(kv) = got.kvs().first() else { return Ok(Standing::Sound) };
+        let got = self.client.get(self.place.in_quarantine()).await?;
+        let Some(kv) = got.first() else { return Ok(Standing::Sound) };
         let left = self.left(kv.lease()).await?.unwrap_or(0);
         Ok(Standing::Quarantined(seconds(left.min(self.place.quarantine)) + Duration::from_secs(1)))
     }
 
-    /// The cluster is not what it was, or an older copy.
+    /// Gives up the connection, because the cluster has been replaced or put back to an older copy.
     pub(crate) fn is_another(&self) -> Trouble {
         self.give_up();
         Trouble::Broken(Error::Unconnected { source: None })
     }
 
-    /// Nothing has been forgotten that anybody still goes by.
+    /// Ends the quarantine. The caller vouches that nobody relies on a lease that the cluster has forgotten.
     pub(crate) async fn end_quarantine(&self) -> Result<(), Trouble> {
-        let got = self.kv.clone().get(self.place.in_quarantine(), None).await?;
-        let Some(kv) = got.kvs().first() else { return Ok(()) };
+        let got = self.client.get(self.place.in_quarantine()).await?;
+        let Some(kv) = got.first() else { return Ok(()) };
         let [is_marked, _] = self.is_sound();
-        let delete = TxnOp::delete(self.place.in_quarantine(), None);
-        let answer = self.kv.clone().txn(Txn::new().when([is_marked]).and_then([delete])).await?;
+        let delete = TxnOp::delete(self.place.in_quarantine());
+        let answer = self.client.txn(Txn::new().when([is_marked]).and_then([delete])).await?;
         if !answer.succeeded() {
             return Err(self.is_another());
         }

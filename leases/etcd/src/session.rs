@@ -1,4 +1,4 @@
-//! A connection that is ready for use, and what is asked over it.
+//! A connection that is ready for use, and the requests that it sends.
 
 use std::{
     pin::pin,
@@ -9,17 +9,19 @@ use std::{
     time::Duration,
 };
 
-use etcd_client::{
-    Client, Compare, CompareOp, DeleteOptions, Event, GetOptions, KeyValue, KvClient, LeaseClient, LeaseGrantOptions,
-    LeaseTimeToLiveResponse, PutOptions, Txn, TxnOp, TxnOpResponse, TxnResponse, WatchFilterType, WatchOptions,
-    WatchStream, Watcher,
-};
 use futures_util::future::{Either, join, select, try_join_all};
 use keylatch_lease::{Clock, Lost, Owner, Resource, StdClock, Token};
 use keylatch_lease_remote::{Tenure, Watchers, sleep};
 use tokio::sync::Notify;
 
 use crate::{
+    client::{
+        Answers, Client, Compare, CompareOp, KeyValue, Keys, OpAnswer, Txn, TxnAnswer, TxnOp,
+        messages::{
+            Event, LeaseGrantRequest, LeaseTimeToLiveRequest, LeaseTimeToLiveResponse, WatchCreateRequest,
+            WatchResponse,
+        },
+    },
     error::{self, Error, Trouble},
     leftovers::{Granted, Leftovers, Revoker},
     lock::{Changed, Lock, Value, revision},
@@ -30,22 +32,20 @@ use crate::{
 /// The number of operations that etcd accepts in one transaction.
 pub(crate) const MOST: usize = 128;
 
-/// The start of the stopwatch: 31 years.
+/// The time to live of the stopwatch, in seconds: 31 years.
 const STOPWATCH: i64 = 1_000_000_000;
 
-/// The time left of every etcd lease, in seconds, by a leader that has not counted yet: as many as there are nanoseconds of.
+/// The remaining time, in seconds, that a new leader reports for every etcd lease before it has counted: the greatest
+/// number of nanoseconds.
 const UNCOUNTED: i64 = i64::MAX / 1_000_000_000;
 
-/// For so long what the stopwatch has shown tells what it shows.
+/// The time for which a reading of the stopwatch is good enough to estimate the next one.
 const FRESH: Duration = Duration::from_secs(5);
 
-/// So much earlier a request is asked that another one needs.
+/// The head start of a request for an etcd lease before the transaction that uses it.
 const AHEAD: Duration = Duration::from_millis(10);
 
-/// The largest answer: what an owner of very many leases has.
-const LARGEST: usize = 256 << 20;
-
-/// The keys of a resource: the first that is a lease, and whether there are others.
+/// Returns the tenure that a resource's keys contain. Fails if one of the keys was not written by this engine.
 fn lock_of(prefix: &str, kvs: &[KeyValue]) -> Result<Option<Lock>, Trouble> {
     let mut found = None;
     for kv in kvs {
@@ -54,15 +54,11 @@ fn lock_of(prefix: &str, kvs: &[KeyValue]) -> Result<Option<Lock>, Trouble> {
     Ok(found)
 }
 
-fn prefixed() -> Option<GetOptions> {
-    Some(GetOptions::new().with_prefix())
-}
-
-/// The record of a tenure to be written.
+/// A tenure to be written.
 pub(crate) struct Draft<'a> {
     pub(crate) resource: &'a Resource,
     pub(crate) slot: u8,
-    /// On which etcd lease it hangs. 0: none.
+    /// The etcd lease that its keys are attached to; 0 if there is none.
     pub(crate) lease: i64,
     pub(crate) value: Value,
 }
@@ -70,63 +66,56 @@ pub(crate) struct Draft<'a> {
 pub(crate) struct Session {
     pub(crate) place: Arc<Place>,
     pub(crate) leftovers: Arc<Leftovers>,
-    pub(crate) kv: KvClient,
-    lease: LeaseClient,
-    /// As it was read when the connection was made. `None`: it could not be written.
+    pub(crate) client: Client,
+    /// The mark as this connection read it. `None`: there was no space to write one.
     pub(crate) mark: Mutex<Option<Mark>>,
     pub(crate) seen: Arc<Seen>,
     ended: Arc<Ended>,
-    /// The shortest etcd lease that there is, in seconds.
+    /// The shortest etcd lease that the cluster grants, in seconds.
     pub(crate) shortest: i64,
-    /// The last reading of the stopwatch, and its time.
+    /// The last reading of the stopwatch, and when it was read.
     shown: Mutex<(i64, Duration)>,
 }
 
-/// Whether the connection is of use.
+/// Whether the connection has become unusable.
 #[derive(Debug, Default)]
 pub(crate) struct Ended {
     is_broken: AtomicBool,
     told: Notify,
 }
 
-/// What is heard.
+/// The watch on the namespace's keys.
 pub(crate) struct Ear {
-    stream: WatchStream,
-    /// With it the watch would end.
-    _watcher: Watcher,
+    watch: Answers<WatchResponse>,
 }
 
 impl Session {
-    /// Starts to watch, and the stopwatch if nobody has. The shortest etcd lease is what it was before, if nobody can be asked.
+    /// Starts the watch, and the stopwatch if it does not run. If etcd has no space to grant a lease, `shortest` stays
+    /// as the last connection found it.
     pub(crate) async fn open(
         client: &Client,
         place: Arc<Place>,
         leftovers: Arc<Leftovers>,
         shortest: &AtomicI64,
     ) -> Result<(Self, Ear), Trouble> {
-        let options = WatchOptions::new().with_prefix().with_prev_key().with_filters([WatchFilterType::NoPut]);
-        let (watcher, stream) =
-            client.watch_client().max_decoding_message_size(LARGEST).watch(place.locks(), Some(options)).await?;
-        let (kv, lease) = (client.kv_client().max_decoding_message_size(LARGEST), client.lease_client());
         let shown = Mutex::new((0, StdClock::new().now()));
         let mut session = Session {
             place,
             leftovers,
-            kv,
-            lease,
+            client: client.clone(),
             mark: Mutex::default(),
             seen: Arc::default(),
             ended: Arc::default(),
             shortest: 1,
             shown,
         };
-        // One that is too short is made as long as the shortest.
+        // etcd lengthens an etcd lease that is too short to the shortest.
         match session.grant(0, 1).await {
             Ok((id, seconds)) => {
                 session.leftovers.add(id);
                 shortest.store(seconds, SeqCst);
             }
-            // Existing leases can be renewed and released all the same.
+            // Without space, existing leases can still be renewed and released.
             Err(Trouble::Full(_)) => {}
             Err(trouble) => return Err(trouble),
         }
@@ -136,10 +125,14 @@ impl Session {
             Ok(()) | Err(Trouble::Full(_)) => {}
             Err(trouble) => return Err(trouble),
         }
-        Ok((session, Ear { stream, _watcher: watcher }))
+        // The watch is last: the requests before it report a missing permission more clearly than a refused watch.
+        let Keys { start: key, end: range_end } = Keys::prefix(session.place.locks());
+        let filters = vec![WatchCreateRequest::NO_PUT];
+        let watch = client.watch(WatchCreateRequest { key, range_end, filters, prev_kv: true }).await?;
+        Ok((session, Ear { watch }))
     }
 
-    /// It is of no use any more.
+    /// Marks the connection as unusable.
     pub(crate) fn give_up(&self) {
         self.ended.is_broken.store(true, SeqCst);
         self.ended.told.notify_one();
@@ -150,20 +143,19 @@ impl Session {
     }
 
     pub(crate) fn revoker(&self) -> Revoker {
-        Revoker::new(Arc::clone(&self.place), self.kv.clone(), self.lease.clone())
+        Revoker::new(Arc::clone(&self.place), self.client.clone())
     }
 
-    /// The reading of the stopwatch, in seconds.
+    /// Reads the stopwatch, in seconds, and starts it if it does not run.
     pub(crate) async fn clock(&self) -> Result<i64, Trouble> {
         let id = self.place.stopwatch;
         let left = self.time_to_live(id).await?;
         let mut shows = 0;
-        if left.ttl() >= 0 {
-            shows = left.granted_ttl() - left.ttl();
+        if left.ttl >= 0 {
+            shows = left.granted_ttl - left.ttl;
         } else {
-            let options = LeaseGrantOptions::new().with_id(id);
-            match self.lease.clone().grant(STOPWATCH, Some(options)).await.map_err(Trouble::from) {
-                // Somebody else was faster, or there is no space.
+            match self.client.call(LeaseGrantRequest { ttl: STOPWATCH, id }).await.map_err(Trouble::from) {
+                // Another program has started it, or there is no space.
                 Ok(_) | Err(Trouble::Refused(_) | Trouble::Full(_)) => {}
                 Err(trouble) => return Err(trouble),
             }
@@ -176,63 +168,64 @@ impl Session {
         self.shown.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The expected reading of the stopwatch; nothing, if it has not been read for long: another leader may have begun it anew.
+    /// Estimates the stopwatch; `None`, if it was last read too long ago: a new leader may have started it again.
     fn about(&self) -> Option<i64> {
         let (shown, at) = *self.shown();
         let age = StdClock::new().now().saturating_sub(at);
         if age <= FRESH { Some(shown.saturating_add(i64::try_from(age.as_secs()).ok()?)) } else { None }
     }
 
-    /// A new etcd lease, and how long it really lasts. With 0 etcd chooses the ID.
+    /// Requests an etcd lease, and returns its ID and its real length in seconds. If `id` is 0 etcd chooses one.
     pub(crate) async fn grant(&self, id: i64, seconds: i64) -> Result<(i64, i64), Trouble> {
-        let options = LeaseGrantOptions::new().with_id(id);
-        let granted = self.lease.clone().grant(seconds, Some(options)).await?;
-        Ok((granted.id(), granted.ttl()))
+        let granted = self.client.call(LeaseGrantRequest { ttl: seconds, id }).await?;
+        Ok((granted.id, granted.ttl))
     }
 
-    /// So many whole seconds are left of an etcd lease, at least; `None`: it is gone, or about to go. 0: that may be so as well.
+    /// Returns the whole seconds that an etcd lease has left, at least. `None`: it is gone, or about to be removed; 0
+    /// may mean that too.
     pub(crate) async fn left(&self, lease: i64) -> Result<Option<i64>, Trouble> {
-        let left = self.time_to_live(lease).await?.ttl();
+        let left = self.time_to_live(lease).await?.ttl;
         Ok((left >= 0).then_some(left))
     }
 
     async fn time_to_live(&self, lease: i64) -> Result<LeaseTimeToLiveResponse, Trouble> {
-        let left = self.lease.clone().time_to_live(lease, None).await?;
-        if left.ttl() >= UNCOUNTED {
-            return Err(Trouble::NoLease); // it is soon asked again
+        let left = self.client.call(LeaseTimeToLiveRequest { id: lease }).await?;
+        if left.ttl >= UNCOUNTED {
+            return Err(Trouble::NoLease); // the caller soon asks again
         }
         Ok(left)
     }
 
-    /// Begins the time of an etcd lease anew, unless it is gone. One whose time is over is not revived: etcd answers when it has gone.
+    /// Restarts the time of an etcd lease, and returns whether it still existed. An expired one is not revived: etcd
+    /// answers once it is removed.
     pub(crate) async fn keep_alive(&self, lease: i64) -> Result<bool, Trouble> {
-        match self.lease.clone().keep_alive(lease).await.map_err(Trouble::from) {
-            Ok(_) => Ok(true),
+        match self.client.keep_alive(lease).await.map_err(Trouble::from) {
+            Ok(is_there) => Ok(is_there),
             Err(Trouble::NoLease) => Ok(false),
             Err(trouble) => Err(trouble),
         }
     }
 
-    /// Its owner.
+    /// Returns the tenure of a resource.
     pub(crate) async fn find(&self, resource: &Resource) -> Result<Option<Lock>, Trouble> {
-        let got = self.kv.clone().get(self.place.lock(resource), prefixed()).await?;
-        self.seen.sees(got.header().map_or(0, |header| header.revision()));
-        lock_of(&self.place.locks(), got.kvs())
+        let got = self.client.range(Keys::prefix(self.place.lock(resource))).await?;
+        self.seen.sees(got.revision());
+        lock_of(&self.place.locks(), &got.kvs)
     }
 
-    /// The leases of an owner, as of a revision.
+    /// Returns the leases of an owner, and the revision at which they were listed.
     pub(crate) async fn owned(&self, owner: &Owner) -> Result<(Vec<Lock>, i64), Trouble> {
         let prefix = self.place.owned(owner);
-        let got = self.kv.clone().get(prefix.clone(), prefixed()).await?;
-        let at = got.header().map_or(0, |header| header.revision());
-        let listed: Vec<_> = got.kvs().iter().filter_map(|kv| Lock::new(&prefix, kv)).collect();
-        // Of a tenure that was ended by hand there may be half; of one that has ended since, another one in its place.
+        let got = self.client.range(Keys::prefix(prefix.as_str())).await?;
+        let at = got.revision();
+        let listed: Vec<_> = got.kvs.iter().filter_map(|kv| Lock::new(&prefix, kv)).collect();
+        // A tenure that was ended by hand may be half there; one that has ended since may have been replaced by
+        // another.
         let parts = listed.chunks(MOST).map(|part| async move {
-            let keys = part.iter().map(|lock| self.key(lock));
-            let gets: Vec<_> = keys.map(|key| TxnOp::get(key, Some(GetOptions::new().with_keys_only()))).collect();
-            let answer = self.kv.clone().txn(Txn::new().and_then(gets)).await?;
-            let found = answer.op_responses().into_iter().map(|got| match got {
-                TxnOpResponse::Get(got) => got.kvs().first().map_or(0, KeyValue::create_revision),
+            let gets = part.iter().map(|lock| TxnOp::get_keys(self.key(lock)));
+            let answer = self.client.txn(Txn::new().and_then(gets)).await?;
+            let found = answer.answers().iter().map(|got| match got {
+                OpAnswer::Got(kvs) => kvs.first().map_or(0, KeyValue::create_revision),
                 _ => 0,
             });
             Ok::<_, Trouble>(found.collect::<Vec<_>>())
@@ -249,7 +242,7 @@ impl Session {
             }
         });
         let mut locks: Vec<_> = try_join_all(locks).await?.into_iter().flatten().collect();
-        // Both slots are listed if half a tenure is in one of them.
+        // Both slots are listed if one of them contains half a tenure.
         locks.dedup_by(|one, other| one.resource == other.resource);
         Ok((locks, at))
     }
@@ -263,43 +256,43 @@ impl Session {
     }
 
     fn puts(&self, Draft { resource, slot, lease, value }: &Draft<'_>) -> [TxnOp; 2] {
-        let options = || Some(PutOptions::new().with_lease(*lease));
-        self.keys(resource, &value.owner, *slot).map(|key| TxnOp::put(key, value.to_text(), options()))
+        self.keys(resource, &value.owner, *slot).map(|key| TxnOp::put_with_lease(key, value.to_text(), *lease))
     }
 
     async fn change(&self, of: &Resource, when: Vec<Compare>, then: Vec<TxnOp>) -> Result<Changed, Trouble> {
-        let otherwise = [TxnOp::get(self.place.lock(of), prefixed())];
-        self.changed(self.kv.clone().txn(Txn::new().when(when).and_then(then).or_else(otherwise)).await?)
+        let otherwise = [TxnOp::get(Keys::prefix(self.place.lock(of)))];
+        self.changed(self.client.txn(Txn::new().when(when).and_then(then).or_else(otherwise)).await?)
     }
 
-    /// Whether one of the branches that write was taken; if not there is one that reads.
-    fn changed(&self, mut answer: TxnResponse) -> Result<Changed, Trouble> {
-        let at = answer.header().map_or(0, |header| header.revision());
+    /// Returns whether one of the branches that write was taken; otherwise the branch that reads tells what the
+    /// resource has.
+    fn changed(&self, mut answer: TxnAnswer) -> Result<Changed, Trouble> {
+        let at = answer.revision();
         self.seen.sees(at);
         loop {
-            let first = answer.op_responses().into_iter().next();
-            match first {
-                Some(TxnOpResponse::Delete(deleted)) if answer.succeeded() => {
-                    deleted.prev_kvs().iter().for_each(|kv| self.leftovers.add(kv.lease()));
+            let has_succeeded = answer.succeeded();
+            match answer.into_answers().into_iter().next() {
+                Some(OpAnswer::Deleted { previous, .. }) if has_succeeded => {
+                    previous.iter().for_each(|kv| self.leftovers.add(kv.lease()));
                     return Ok(Changed::Yes(at));
                 }
-                _ if answer.succeeded() => return Ok(Changed::Yes(at)),
-                Some(TxnOpResponse::Txn(nested)) => answer = nested,
-                Some(TxnOpResponse::Get(got)) => return Ok(Changed::No(lock_of(&self.place.locks(), got.kvs())?)),
+                _ if has_succeeded => return Ok(Changed::Yes(at)),
+                Some(OpAnswer::Txn(nested)) => answer = nested,
+                Some(OpAnswer::Got(kvs)) => return Ok(Changed::No(lock_of(&self.place.locks(), &kvs)?)),
                 _ => return Ok(Changed::No(None)),
             }
         }
     }
 
-    /// A tenure begins when nobody has the resource; a fresh one also as one of the same owner ends. Its etcd lease, which begins with it, is
-    /// asked for at the same time.
+    /// Begins a tenure if the resource is free; with `is_fresh`, also as a tenure of the same owner ends. Its etcd
+    /// lease is requested at the same time.
     pub(crate) async fn begin(&self, new: &mut Draft<'_>, is_fresh: bool) -> Result<Changed, Trouble> {
         let mut granted = Granted::new(&self.leftovers, new.lease);
         new.value.base = self.base();
         let seen = self.seen.get();
         let mut changed = self.begin_with(&mut granted, new, is_fresh).await;
         if let Ok(Changed::Yes(at)) = &mut changed {
-            // An older copy of the cluster may have the same mark.
+            // An older copy of the cluster may have the same mark, but its revisions are smaller.
             if *at <= seen {
                 changed = Err(self.is_another());
             } else {
@@ -316,10 +309,10 @@ impl Session {
         new: &mut Draft<'_>,
         is_fresh: bool,
     ) -> Result<Changed, Trouble> {
-        let (lease, seconds, options) = (new.lease, new.value.seconds, LeaseGrantOptions::new().with_id(new.lease));
+        let (lease, seconds) = (new.lease, new.value.seconds);
         let grant = async {
             if lease != 0 {
-                self.lease.clone().grant(seconds, Some(options)).await?;
+                self.grant(lease, seconds).await?;
             }
             Ok(())
         };
@@ -333,16 +326,17 @@ impl Session {
                 shows?
             }
         };
-        let is_free = Compare::create_revision(self.place.lock(new.resource), CompareOp::Equal, 0).with_prefix();
-        let get = TxnOp::get(self.place.lock(new.resource), prefixed());
+        let is_free = Compare::create_revision(Keys::prefix(self.place.lock(new.resource)), CompareOp::Equal, 0);
+        let get = TxnOp::get(Keys::prefix(self.place.lock(new.resource)));
         let otherwise = if is_fresh { self.instead(new, 0, self.instead(new, 1, get)) } else { get };
         let when: Vec<_> = self.is_sound().into_iter().chain([self.is_wanted(new), is_free]).collect();
         let txn = Txn::new().when(when).and_then(self.puts(new)).or_else([otherwise]);
         let ask = || async {
-            let answer = self.kv.clone().txn(txn.clone()).await?;
+            let answer = self.client.txn(txn.clone()).await?;
             self.changed(answer)
         };
-        // The transaction does not wait for the etcd lease's answer if that takes its time, or is lost: it need only arrive after the request.
+        // The transaction does not wait long for the answer to the request of the etcd lease: it need only arrive after
+        // that request.
         let first = match early {
             Some(granted) => Ok(granted),
             None if lease == 0 => Ok(Ok(())),
@@ -353,7 +347,7 @@ impl Session {
         };
         let (is_granted, changed) = match first {
             Ok(is_granted) => {
-                // Otherwise the transaction is not sent.
+                // Without an etcd lease the transaction is not sent.
                 is_granted.map_err(|trouble| match trouble {
                     Trouble::Full(error) => Trouble::Refused(error),
                     trouble => trouble,
@@ -372,7 +366,7 @@ impl Session {
             }
         };
         match (is_granted, changed) {
-            // It overtook its etcd lease.
+            // The transaction overtook the request of the etcd lease.
             (Ok(()), Err(Trouble::NoLease)) => ask().await,
             (Err(Trouble::Full(error)), Err(Trouble::NoLease)) => Err(Trouble::Refused(error)),
             (Err(trouble), Err(Trouble::NoLease)) => Err(trouble),
@@ -380,24 +374,25 @@ impl Session {
         }
     }
 
-    /// Its etcd lease is not about to be revoked.
+    /// Returns the condition that the etcd lease is not about to be revoked.
     fn is_wanted(&self, new: &Draft<'_>) -> Compare {
         Compare::create_revision(self.place.revoked(new.lease), CompareOp::Equal, 0)
     }
 
-    /// If the owner has it in that slot: a tenure in the other one, instead.
+    /// Returns an operation that replaces the owner's tenure in this slot, if there is one, by a tenure in the other
+    /// slot.
     fn instead(&self, new: &Draft<'_>, slot: u8, otherwise: TxnOp) -> TxnOp {
         let keys = self.keys(new.resource, &new.value.owner, slot);
         let is_held = keys.clone().map(|key| Compare::create_revision(key, CompareOp::Greater, 0));
         let when: Vec<_> = is_held.into_iter().chain(self.is_sound()).chain([self.is_wanted(new)]).collect();
-        let options = DeleteOptions::new().with_prev_key();
-        let deletes = keys.map(|key| TxnOp::delete(key, Some(options.clone())));
+        let deletes = keys.map(TxnOp::take);
         let puts = self.puts(&Draft { slot: 1 - slot, value: new.value.clone(), ..*new });
         let then: Vec<_> = deletes.into_iter().chain(puts).collect();
         TxnOp::txn(Txn::new().when(when).and_then(then).or_else([otherwise]))
     }
 
-    /// A tenure hangs on another etcd lease, if one was granted, and has that policy from now on; unless it has changed since it was read.
+    /// Attaches a tenure to another etcd lease, if one was granted, and sets its policy; unless it has changed since it
+    /// was read.
     pub(crate) async fn alter(
         &self,
         new: &Draft<'_>,
@@ -415,12 +410,14 @@ impl Session {
         changed
     }
 
-    /// A tenure is what it was when it was read, and stays so: it is written again. Somebody may be about to move it to a shorter etcd lease
-    /// without knowing of a keep-alive, which changes no key; after this the move fails, or it has been made already, and this fails.
+    /// Returns whether a tenure is as it was read, and keeps it so by writing it again. Another request may be about to
+    /// move it to a shorter etcd lease, unaware of a keep-alive, which changes no key. After this write that move
+    /// fails; or the move was made before, and this write fails.
     pub(crate) async fn confirm(&self, lock: &Lock) -> Result<bool, Trouble> {
         let Lock { resource, slot, lease, value, .. } = lock.clone();
         let key = self.key(lock);
-        // Not by its revision: many requests of its owner may write the same at the same time.
+        // The modification revision is not compared: several requests of its owner may write the same value at the same
+        // time.
         let when = vec![
             Compare::create_revision(key.clone(), CompareOp::Equal, lock.created),
             Compare::lease(key.clone(), CompareOp::Equal, lease),
@@ -429,22 +426,22 @@ impl Session {
         let same = Draft { resource: &resource, slot, lease, value };
         match self.change(&resource, when, self.puts(&same).into()).await {
             Ok(changed) => Ok(matches!(changed, Changed::Yes(_))),
-            // Nor is there space for the move.
+            // If there is no space for this write, there is none for the move.
             Err(Trouble::Full(_)) => {
                 let found = self.find(&resource).await?;
                 Ok(found.is_some_and(|found| (found.token, found.lease) == (lock.token, lock.lease)))
             }
-            // The etcd lease has gone.
+            // The etcd lease is gone.
             Err(Trouble::NoLease) => Ok(false),
             Err(trouble) => Err(trouble),
         }
     }
 
-    /// A tenure ends.
+    /// Ends a tenure.
     pub(crate) async fn end(&self, resource: &Resource, owner: &Owner, token: Token) -> Result<Changed, Trouble> {
         let created = revision(token, self.base());
         match self.end_of(resource, owner, created).await? {
-            // It began before something was forgotten.
+            // The tenure began before the cluster forgot something: its token was made with an earlier base.
             Changed::No(Some(lock)) if (&lock.value.owner, lock.token) == (owner, token) && lock.created != created => {
                 self.end_of(resource, owner, lock.created).await
             }
@@ -452,16 +449,14 @@ impl Session {
         }
     }
 
-    /// The one that began at this revision.
+    /// Ends the tenure that began at this revision.
     async fn end_of(&self, resource: &Resource, owner: &Owner, created: i64) -> Result<Changed, Trouble> {
-        let prefixes = [self.place.lock(resource), self.place.owned_lock(owner, resource)];
-        let when =
-            prefixes.clone().map(|prefix| Compare::create_revision(prefix, CompareOp::Equal, created).with_prefix());
-        let options = DeleteOptions::new().with_prefix().with_prev_key();
-        let then = prefixes.map(|prefix| TxnOp::delete(prefix, Some(options.clone())));
+        let keys = [self.place.lock(resource), self.place.owned_lock(owner, resource)].map(Keys::prefix);
+        let when = keys.clone().map(|keys| Compare::create_revision(keys, CompareOp::Equal, created));
+        let then = keys.map(TxnOp::take);
         let ended = self.change(resource, when.to_vec(), then.to_vec()).await?;
         match &ended {
-            // Somebody has deleted the owner's key: the other one says whose it is.
+            // The owner's key was deleted by hand; the resource's key names the owner.
             Changed::No(Some(half)) if (&half.value.owner, half.created) == (owner, created) => {
                 let [when, _] = when;
                 self.change(resource, vec![when], then.into()).await
@@ -470,31 +465,29 @@ impl Session {
         }
     }
 
-    /// All of these tenures end, or none. They are all that the owner has up to this revision, if there is one; otherwise they are some.
+    /// Ends all of these tenures, or none. With `at` they must be all that the owner has up to this revision; otherwise
+    /// the owner may have more.
     pub(crate) async fn end_all(&self, owner: &Owner, locks: &[Lock], at: Option<i64>) -> Result<bool, Trouble> {
-        // Each key says on which etcd lease it hung: it may have moved since it was read.
-        let delete = |key, options: DeleteOptions| TxnOp::delete(key, Some(options.with_prev_key()));
+        // The deleted keys tell the etcd leases to revoke: a tenure may have moved since it was read.
         let is_it = |lock: &Lock| Compare::create_revision(self.key(lock), CompareOp::Equal, lock.created);
         let mut when: Vec<_> = locks.iter().map(is_it).collect();
         let then: Vec<_> = match at {
             Some(at) => {
-                let owned = self.place.owned(owner);
-                when.push(Compare::create_revision(owned.clone(), CompareOp::Less, at + 1).with_prefix());
-                let all = TxnOp::delete(owned, Some(DeleteOptions::new().with_prefix()));
-                locks.iter().map(|lock| delete(self.key(lock), DeleteOptions::new())).chain([all]).collect()
+                let owned = Keys::prefix(self.place.owned(owner));
+                when.push(Compare::create_revision(owned.clone(), CompareOp::Less, at + 1));
+                locks.iter().map(|lock| TxnOp::take(self.key(lock))).chain([TxnOp::delete(owned)]).collect()
             }
             None => {
                 let keys = locks.iter().map(|lock| self.keys(&lock.resource, &lock.value.owner, lock.slot));
-                keys.flat_map(|[lock, owned]| [delete(lock, DeleteOptions::new()), TxnOp::delete(owned, None)])
-                    .collect()
+                keys.flat_map(|[lock, owned]| [TxnOp::take(lock), TxnOp::delete(owned)]).collect()
             }
         };
-        let answer = self.kv.clone().txn(Txn::new().when(when).and_then(then)).await?;
-        let deleted = answer.op_responses().into_iter().filter_map(|response| match response {
-            TxnOpResponse::Delete(deleted) => Some(deleted),
-            _ => None,
-        });
-        deleted.for_each(|deleted| deleted.prev_kvs().iter().for_each(|kv| self.leftovers.add(kv.lease())));
+        let answer = self.client.txn(Txn::new().when(when).and_then(then)).await?;
+        for answer in answer.answers() {
+            if let OpAnswer::Deleted { previous, .. } = answer {
+                previous.iter().for_each(|kv| self.leftovers.add(kv.lease()));
+            }
+        }
         Ok(answer.succeeded())
     }
 }
@@ -518,25 +511,25 @@ impl keylatch_lease_remote::Session for Session {
     }
 }
 
-/// A key has been deleted, by whoever did it, and the tenure that it was of is over.
+/// Notifies the watchers of the end of the tenure whose key was deleted, whoever deleted it.
 fn tell_end(watchers: &Watchers, prefix: &str, deleted: &Event) {
-    let Some((resource, _)) = deleted.kv().and_then(|kv| Place::resource(prefix, kv.key())) else { return };
-    match deleted.prev_kv().and_then(|kv| Lock::new(prefix, kv)) {
+    let Some((resource, _)) = deleted.kv.as_ref().and_then(|kv| Place::resource(prefix, kv.key())) else { return };
+    match deleted.prev_kv.as_ref().and_then(|kv| Lock::new(prefix, kv)) {
         Some(lock) => watchers.tell_end(&resource, lock.token, Lost::Released),
-        // It has been compacted away.
+        // The deleted value has been compacted away.
         None => watchers.tell(&resource),
     }
 }
 
 impl Ear {
-    /// Until the connection ends: tells of what has come free.
+    /// Notifies the watchers of ended tenures, until the connection ends.
     pub(crate) async fn listen(mut self, place: &Place, watchers: &Watchers) -> Error {
         let prefix = place.locks();
         loop {
-            match self.stream.message().await {
-                Ok(Some(heard)) if heard.canceled() => return Error::Unconnected { source: None },
+            match self.watch.next().await {
+                Ok(Some(heard)) if heard.canceled => return Error::Unconnected { source: None },
                 Ok(Some(heard)) => {
-                    heard.events().iter().for_each(|deleted| tell_end(watchers, &prefix, deleted));
+                    heard.events.iter().for_each(|deleted| tell_end(watchers, &prefix, deleted));
                 }
                 Ok(None) => return Error::Unconnected { source: None },
                 Err(error) => return error::unusable(error.into()),

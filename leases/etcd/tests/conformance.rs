@@ -1,4 +1,4 @@
-//! The suite for engines, on a private server that is killed, paused and cut off.
+//! The conformance suite, on a private server that is killed, paused and cut off.
 
 mod common;
 
@@ -11,21 +11,21 @@ use std::{
     time::Duration,
 };
 
-use etcd_client::{DeleteOptions, GetOptions};
+use common::api::LeaseRevoke;
 use keylatch_lease_conformance::{ByHand, Caps, Failure, Fixture, Heard, Proxy, Server, worker};
-use keylatch_lease_etcd::Etcd;
+use keylatch_lease_etcd::{Etcd, client::Keys};
 use tokio::runtime::Runtime;
 
-/// What a worker finds in its environment.
+/// The environment variables of a worker.
 const NAMESPACE: &str = "LEASE_WORKER";
 const ADDRESS: &str = "LEASE_SERVER";
 
-/// Short, but longer than what [the case](keylatch_lease_conformance#cases) of it needs.
+/// Short, but longer than [its case](keylatch_lease_conformance#cases) needs.
 const QUARANTINE: Duration = Duration::from_secs(5);
 
 keylatch_lease_conformance::conformance!(OnEtcd::start());
 
-/// In another process this is one; here it is nothing.
+/// Serves the suite if this binary was started as a worker. As a test it does nothing.
 #[test]
 fn is_a_worker() {
     let (Ok(namespace), Ok(address)) = (env::var(NAMESPACE), env::var(ADDRESS)) else { return };
@@ -34,13 +34,13 @@ fn is_a_worker() {
         let _context = runtime.enter();
         connected(&namespace, address.parse().expect("an address"))
     };
-    worker::serve_on(engine, move |future| runtime.block_on(future)).expect("the suite is there");
+    worker::serve_on(engine, move |future| runtime.block_on(future)).expect("the suite is connected");
 }
 
 struct OnEtcd {
     server: Arc<common::Server>,
     runtime: Runtime,
-    /// The namespaces that were made, and may have leases: they are not to be opened without a quarantine.
+    /// The namespaces that were opened and may have leases. They must not be opened again without a quarantine.
     known: Mutex<HashSet<String>>,
 }
 
@@ -56,7 +56,7 @@ fn runtime() -> Runtime {
 
 fn connected(namespace: &str, address: SocketAddr) -> Etcd {
     let endpoint = format!("http://{address}");
-    // Who waits is told, or the case fails: it does not look again by itself in time.
+    // The fallback is so long that a waiter which is not notified fails its case.
     Etcd::in_namespace(namespace)
         .timeout(Duration::from_secs(3))
         .fallback(Duration::from_secs(60))
@@ -73,7 +73,7 @@ impl Fixture for OnEtcd {
 
     fn caps(&self) -> Caps {
         let mut caps = Caps::new(Duration::from_secs(2));
-        // Whole seconds, and etcd looks twice a second for what has expired.
+        // etcd counts whole seconds, and looks for expired leases twice a second.
         caps.delta = Duration::from_secs(2);
         caps.processes = 32;
         caps.quarantine = QUARANTINE;
@@ -102,23 +102,23 @@ impl Fixture for OnEtcd {
         Some(self)
     }
 
-    /// The last one takes the mark of the namespace with it.
+    /// Deleting all keys comes last, because it deletes the namespace's mark too.
     fn by_hand(&self) -> Vec<ByHand> {
         let way = |what| ByHand { what, heard: Heard::AtOnce, notice: Duration::from_millis(500) };
         vec![way("etcd leases"), way("keys")]
     }
 
     async fn take_away(&self, namespace: &str, what: &str) -> Result<(), Failure> {
-        let mut client = self.server.client().await;
-        let prefix = format!("keylatch-lease/{namespace}/");
+        let client = self.server.client().await;
+        let all = Keys::prefix(format!("keylatch-lease/{namespace}/"));
         if what == "keys" {
-            client.delete(prefix, Some(DeleteOptions::new().with_prefix())).await?;
+            client.delete(all).await?;
             return Ok(());
         }
-        let found = client.get(prefix, Some(GetOptions::new().with_prefix())).await?;
-        for lease in found.kvs().iter().map(|kv| kv.lease()).filter(|lease| *lease != 0) {
-            // Two keys hang on each.
-            let _ = client.lease_revoke(lease).await;
+        let found = client.get(all).await?;
+        for id in found.iter().map(|kv| kv.lease()).filter(|id| *id != 0) {
+            // Two keys are attached to each etcd lease, so the second revocation fails.
+            let _ = client.call(LeaseRevoke { id }).await;
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! What is special about leases in etcd.
+//! Tests of the behaviour that only leases in etcd have.
 
 mod common;
 
@@ -14,16 +14,16 @@ use std::{
     time::{Duration, Instant},
 };
 
-use common::{Server, namespace, on_tokio, shared};
-use etcd_client::{
-    Client, ConnectOptions, GetOptions, Permission, PermissionType, Txn, TxnOp, WatchFilterType, WatchOptions,
-};
+use common::{Server, api, namespace, on_tokio, shared};
 use futures_util::future::{Either, join_all, select};
 use keylatch_lease::{
     AcquireError, Expiry, Grant, Leases, LookError, Lost, Owner, ReleaseError, RenewError, Resource, Term, Token,
     engine::{Answer, Ask, Engine, Gone, Left, Record, Renewal, Want},
 };
-use keylatch_lease_etcd::{Error, Etcd};
+use keylatch_lease_etcd::{
+    Client, ConnectOptions, Error, Etcd,
+    client::{Compare, CompareOp, KeyValue, Keys, OpAnswer, Txn, TxnOp},
+};
 
 const LONG: Duration = Duration::from_secs(600);
 const PAUSE: Duration = Duration::from_millis(20);
@@ -32,7 +32,11 @@ fn secs(number: u64) -> Duration {
     Duration::from_secs(number)
 }
 
-/// A namespace with two processes' engines, and a client to look behind them.
+fn key_of(kv: &KeyValue) -> String {
+    String::from_utf8(kv.key().to_vec()).unwrap()
+}
+
+/// A namespace with the engines of two processes, and a client that reads the keys directly.
 struct Desk {
     server: Arc<Server>,
     namespace: String,
@@ -54,36 +58,39 @@ impl Desk {
 
     /// The keys of the namespace, which must need no escaping, and their etcd leases.
     async fn keys(&self) -> Vec<(String, i64)> {
-        let prefix = format!("keylatch-lease/{}/", self.namespace);
-        let got = self.client.kv_client().get(prefix, Some(GetOptions::new().with_prefix())).await.unwrap();
-        let all = got.kvs().iter().map(|kv| (kv.key_str().unwrap().to_owned(), kv.lease()));
+        let got = api::list(&self.client, format!("keylatch-lease/{}/", self.namespace)).await;
+        let all = got.iter().map(|kv| (key_of(kv), kv.lease()));
         all.filter(|(key, _)| !key.ends_with("/l/mark")).collect()
     }
 
-    async fn leases(&self) -> BTreeSet<i64> {
-        let leases = self.client.lease_client().leases().await.unwrap();
-        leases.leases().iter().map(etcd_client::LeaseStatus::id).collect()
+    async fn existing_leases(&self) -> BTreeSet<i64> {
+        let existing = self.client.call(api::LeaseLeases {}).await.unwrap();
+        existing.leases.iter().map(|lease| lease.id).collect()
     }
 
-    /// Waits until there are only those etcd leases on which something hangs, beside those there were before.
-    async fn until_nothing_is_left_over(&self, before: &BTreeSet<i64>) {
+    /// Waits until no etcd lease is unused, apart from those that existed before.
+    async fn until_no_lease_is_unused(&self, before: &BTreeSet<i64>) {
         let start = Instant::now();
         loop {
             let (marks, keys): (Vec<_>, Vec<_>) =
                 self.keys().await.into_iter().partition(|(key, _)| key.contains("/x/"));
             let used: BTreeSet<_> = keys.into_iter().map(|(_, lease)| lease).collect();
-            let unused: Vec<_> =
-                self.leases().await.into_iter().filter(|id| !used.contains(id) && !before.contains(id)).collect();
+            let unused: Vec<_> = self
+                .existing_leases()
+                .await
+                .into_iter()
+                .filter(|id| !used.contains(id) && !before.contains(id))
+                .collect();
             if unused.is_empty() && marks.is_empty() {
                 return;
             }
-            assert!(start.elapsed() < secs(20), "left over: {unused:?}, {marks:?}");
+            assert!(start.elapsed() < secs(20), "unused etcd leases and marks: {unused:?}, {marks:?}");
             tokio::time::sleep(PAUSE).await;
         }
     }
 }
 
-/// A test may take parts of the desk: the server is there until it has ended.
+/// Runs a test at a desk. The test may move parts out of the desk; the server runs until the test has ended.
 fn at<F: Future<Output = ()>>(server: &Arc<Server>, test: impl FnOnce(Desk) -> F) {
     on_tokio(async { test(Desk::new(Arc::clone(server), namespace()).await).await });
 }
@@ -92,12 +99,12 @@ fn at_desk<F: Future<Output = ()>>(test: impl FnOnce(Desk) -> F) {
     at(&shared(), test);
 }
 
-/// On a server of its own, with which it can do as it likes.
+/// Runs a test at a desk on a server of its own, which the test may stop, pause or restore.
 fn at_desk_of_its_own<F: Future<Output = ()>>(test: impl FnOnce(Desk) -> F) {
     at(&Arc::new(Server::start()), test);
 }
 
-/// What the future gives, unless it is not ready when it has been polled so often: then it is dropped.
+/// Returns the output of a future, or `None` if it is not ready after this many polls: then it is dropped.
 async fn after_polls<F: Future>(polls: u32, future: F) -> Option<F::Output> {
     let (mut future, mut count) = (pin!(future), 0);
     poll_fn(|cx| {
@@ -132,7 +139,7 @@ fn each_tenure_has_an_etcd_lease_of_its_own() {
         let keys = desk.keys().await;
         let leases: BTreeSet<_> = keys.iter().map(|(_, lease)| *lease).collect();
         assert_eq!((keys.len(), leases.len()), (6, 3), "{keys:?}");
-        assert!(leases.contains(&0), "what never ends hangs on an etcd lease");
+        assert!(leases.contains(&0), "a tenure that never expires is attached to an etcd lease");
         tokio::time::sleep(secs(4)).await;
         desk.here.renew(&sliding).await.unwrap();
         let (renewed, fixed) = (left(&desk.there, "sliding").await, left(&desk.there, "fixed").await);
@@ -142,30 +149,30 @@ fn each_tenure_has_an_etcd_lease_of_its_own() {
 }
 
 #[test]
-fn the_end_is_never_brought_forward_and_a_longer_one_needs_another_etcd_lease() {
+fn the_end_is_never_brought_forward_and_a_later_end_needs_another_etcd_lease() {
     at_desk_of_its_own(|desk| async move {
         let ann = Owner::named("ann");
-        let before = desk.leases().await;
+        let before = desk.existing_leases().await;
         let first = desk.here.try_acquire("form", &ann, secs(10)).await.unwrap();
         let longer = desk.there.try_acquire("form", &ann, secs(100)).await.unwrap();
         assert_eq!(longer.token(), first.token());
         assert!(left(&desk.here, "form").await > secs(90));
         desk.here.renew(&first).await.unwrap();
-        assert!(left(&desk.here, "form").await > secs(90), "a renewal has shortened it");
+        assert!(left(&desk.here, "form").await > secs(90), "a renewal shortened the lease");
         desk.here.try_acquire("form", &ann, secs(10)).await.unwrap();
-        assert!(left(&desk.here, "form").await > secs(90), "asking for less has shortened it");
+        assert!(left(&desk.here, "form").await > secs(90), "acquiring for less time shortened the lease");
         let forever = desk.here.try_acquire("form", &ann, Expiry::Never).await.unwrap();
         assert_eq!((forever.token(), desk.here.remaining(&forever)), (first.token(), None));
         desk.here.try_acquire("form", &ann, secs(10)).await.unwrap();
         assert_eq!(record(&desk.there, "form").await.unwrap().remaining, None);
-        desk.until_nothing_is_left_over(&before).await;
+        desk.until_no_lease_is_unused(&before).await;
         desk.there.release(&first).await.unwrap();
         assert_eq!(desk.keys().await, []);
     });
 }
 
 #[test]
-fn a_total_is_kept_to_a_second_or_two() {
+fn a_total_limit_is_kept_to_a_few_seconds() {
     at_desk(|desk| async move {
         let ann = Owner::named("ann");
         let expiry = Expiry::SlidingUpTo { idle: secs(4), total: secs(7) };
@@ -178,18 +185,18 @@ fn a_total_is_kept_to_a_second_or_two() {
                 Err(RenewError::Lost(Lost::Expired)) => break,
                 Err(error) => panic!("{error}"),
             }
-            assert!(start.elapsed() < secs(30), "it does not end");
+            assert!(start.elapsed() < secs(30), "the lease does not end");
         }
-        assert!(start.elapsed() >= secs(5), "it ended {:?} after it began", start.elapsed());
-        assert!(start.elapsed() <= secs(25), "it ended {:?} after it began", start.elapsed());
+        assert!(start.elapsed() >= secs(5), "the lease ended after {:?}", start.elapsed());
+        assert!(start.elapsed() <= secs(25), "the lease ended after {:?}", start.elapsed());
     });
 }
 
 #[test]
-fn fresh_tenures_take_turns_in_two_slots() {
+fn fresh_tenures_alternate_between_two_slots() {
     at_desk_of_its_own(|desk| async move {
         let (ann, bob) = (Owner::named("ann"), Owner::named("bob"));
-        let before = desk.leases().await;
+        let before = desk.existing_leases().await;
         let mut last = desk.here.try_acquire("form", &ann, LONG).await.unwrap();
         let mut seen = BTreeSet::new();
         for _ in 0..5 {
@@ -204,15 +211,15 @@ fn fresh_tenures_take_turns_in_two_slots() {
             last = fresh;
         }
         assert_eq!(seen.len(), 4);
-        desk.until_nothing_is_left_over(&before).await;
+        desk.until_no_lease_is_unused(&before).await;
     });
 }
 
 #[test]
-fn what_is_refused_leaves_no_etcd_lease() {
+fn a_refused_acquire_leaves_no_etcd_lease() {
     at_desk_of_its_own(|desk| async move {
         let (ann, bob) = (Owner::named("ann"), Owner::named("bob"));
-        let before = desk.leases().await;
+        let before = desk.existing_leases().await;
         desk.here.try_acquire("form", &ann, LONG).await.unwrap();
         for _ in 0..20 {
             let refused = desk.there.try_acquire("form", &bob, LONG).await;
@@ -222,53 +229,52 @@ fn what_is_refused_leaves_no_etcd_lease() {
         for _ in 0..20 {
             desk.there.acquire("form", &bob, LONG).until(tokio::time::sleep(PAUSE)).await.unwrap_err();
         }
-        desk.until_nothing_is_left_over(&before).await;
+        desk.until_no_lease_is_unused(&before).await;
     });
 }
 
 #[test]
-fn what_is_given_up_at_any_point_leaves_no_etcd_lease_that_nothing_hangs_on() {
+fn an_acquire_that_is_dropped_at_any_point_leaves_no_unused_etcd_lease() {
     at_desk_of_its_own(|desk| async move {
         let (ann, bob) = (Owner::named("ann"), Owner::named("bob"));
-        let before = desk.leases().await;
+        let before = desk.existing_leases().await;
         desk.here.try_acquire("form", &ann, LONG).await.unwrap();
         let prefix = format!("keylatch-lease/{}/l/free/", desk.namespace);
-        let options = WatchOptions::new().with_prefix().with_filters([WatchFilterType::NoPut]);
-        let (_watcher, mut deleted) = desk.client.watch_client().watch(prefix.clone(), Some(options)).await.unwrap();
-        // The last goes on to its end, however often it is polled.
+        let mut deleted = api::watch_deletions(&desk.client, &prefix).await.unwrap();
+        // Every 24th round runs to its end, however many polls that takes.
         let polls_of = |round: u32| if round % 24 == 23 { u32::MAX } else { round % 24 };
         for round in 0..72 {
             let polls = polls_of(round);
             let longer = LONG + Duration::from_secs(round.into());
             after_polls(polls, desk.there.try_acquire("form", &bob, LONG)).await;
             after_polls(polls, desk.there.try_acquire("form", &ann, longer)).await;
-            // Begun unheard, or not at all.
+            // The tenure begins without the caller knowing, or it does not begin.
             let free = Resource::new("free", round.to_string());
             after_polls(polls, desk.there.try_acquire(&free, &ann, LONG)).await;
             desk.there.try_acquire(&free, &ann, LONG).await.unwrap();
         }
-        desk.until_nothing_is_left_over(&before).await;
+        desk.until_no_lease_is_unused(&before).await;
         assert_eq!(record(&desk.here, "form").await.unwrap().owner, ann);
-        // What was begun unheard was found by who asked again: nothing has been deleted before this.
+        // The second acquire found the tenure of a dropped one: nothing was deleted before this release.
         desk.here.release_as(("free", "7"), &ann).await.unwrap();
-        let first = deleted.message().await.unwrap().unwrap();
-        let keys: Vec<_> = first.events().iter().map(|event| event.kv().unwrap().key_str().unwrap()).collect();
+        let first = deleted.next().await.unwrap().unwrap();
+        let keys: Vec<_> = first.events.iter().map(|event| key_of(event.kv.as_ref().unwrap())).collect();
         assert_eq!(keys, [format!("{prefix}7/0")]);
         for round in 0..24 {
-            // It hangs on none then.
+            // The new policy needs no etcd lease, so the old one becomes unused.
             let endless = Resource::new("endless", round.to_string());
             desk.here.try_acquire(&endless, &ann, LONG).await.unwrap();
             after_polls(polls_of(round), desk.there.try_acquire(&endless, &ann, Expiry::Never)).await;
         }
-        desk.until_nothing_is_left_over(&before).await;
+        desk.until_no_lease_is_unused(&before).await;
     });
 }
 
 #[test]
-fn what_a_silent_server_has_not_answered_leaves_no_etcd_lease_that_nothing_hangs_on() {
+fn an_acquire_that_a_silent_server_did_not_answer_leaves_no_unused_etcd_lease() {
     at_desk_of_its_own(|desk| async move {
         let (ann, bob) = (Owner::named("ann"), Owner::named("bob"));
-        let before = desk.leases().await;
+        let before = desk.existing_leases().await;
         desk.here.try_acquire("form", &ann, LONG).await.unwrap();
         desk.server.run("pause");
         let dropped = async {
@@ -284,36 +290,36 @@ fn what_a_silent_server_has_not_answered_leaves_no_etcd_lease_that_nothing_hangs
         );
         assert!(refused.is_err() && moved.is_err(), "{refused:?} {moved:?}");
         desk.server.run("resume");
-        // What was under way has arrived when something later has.
+        // The earlier requests have arrived once a later one is answered.
         let other = desk.there.try_acquire("other", &ann, LONG).await.unwrap();
         desk.there.release(&other).await.unwrap();
-        desk.until_nothing_is_left_over(&before).await;
+        desk.until_no_lease_is_unused(&before).await;
         assert_eq!(record(&desk.here, "form").await.unwrap().owner, ann);
     });
 }
 
 #[test]
-fn what_is_dropped_leaves_no_etcd_lease_for_long() {
+fn a_dropped_acquire_leaves_no_etcd_lease_after_its_time() {
     at_desk_of_its_own(|desk| async move {
         let ann = Owner::named("ann");
-        let before = desk.leases().await;
+        let before = desk.existing_leases().await;
         for round in 0..40 {
             let resource = Resource::new("dropped", round.to_string());
             let acquire = desk.here.try_acquire(resource, &ann, secs(3));
             let _ = tokio::time::timeout(Duration::from_micros(100 * round), acquire).await;
         }
-        desk.until_nothing_is_left_over(&before).await;
+        desk.until_no_lease_is_unused(&before).await;
         let start = Instant::now();
         while !desk.keys().await.is_empty() {
             assert!(start.elapsed() < secs(20));
             tokio::time::sleep(PAUSE).await;
         }
-        desk.until_nothing_is_left_over(&before).await;
+        desk.until_no_lease_is_unused(&before).await;
     });
 }
 
 #[test]
-fn a_lease_that_is_too_short_is_refused_and_says_how_long_the_shortest_is() {
+fn a_lease_that_is_too_short_is_refused_with_the_shortest_time() {
     at_desk(|desk| async move {
         let ann = Owner::named("ann");
         for time in [Duration::from_nanos(1), Duration::from_millis(900), secs(1)] {
@@ -322,7 +328,7 @@ fn a_lease_that_is_too_short_is_refused_and_says_how_long_the_shortest_is() {
             assert!(is_right, "{refused:?}");
         }
         assert_eq!(desk.keys().await, []);
-        // Whole seconds, rounded up; but the grant goes by what was asked for.
+        // etcd's time is rounded up to whole seconds; the grant counts the requested time.
         let grant = desk.here.try_acquire("form", &ann, Duration::from_millis(1001)).await.unwrap();
         assert!(desk.here.remaining(&grant).unwrap() <= Duration::from_millis(1001));
         let very_long = desk.here.try_acquire("other", &ann, Duration::MAX / 2).await.unwrap();
@@ -332,7 +338,7 @@ fn a_lease_that_is_too_short_is_refused_and_says_how_long_the_shortest_is() {
 }
 
 #[test]
-fn a_batch_is_renewed_each_by_its_own_term() {
+fn each_renewal_of_a_batch_has_its_own_term() {
     at_desk(|desk| async move {
         let (ann, bob) = (Owner::named("ann"), Owner::named("bob"));
         let resources: Vec<_> = (0..200).map(|at| Resource::new("row", at.to_string())).collect();
@@ -367,26 +373,25 @@ fn a_batch_is_renewed_each_by_its_own_term() {
     });
 }
 
-/// How many leases are released, and with how many revisions.
+/// Returns the number of released leases, and of the revisions that it took.
 async fn release_all_of(desk: &Desk, owner: &Owner, count: usize) -> (usize, usize) {
     for at in 0..count {
         desk.here.try_acquire(("row", format!("{owner} {at}")), owner, LONG).await.unwrap();
     }
     let prefix = format!("keylatch-lease/{}/l/", desk.namespace);
-    let options = WatchOptions::new().with_prefix();
-    let (_watcher, mut heard) = desk.client.watch_client().watch(prefix, Some(options)).await.unwrap();
+    let mut heard = api::watch_deletions(&desk.client, &prefix).await.unwrap();
     let released = desk.there.release_all(owner).await.unwrap();
     let (mut revisions, mut events) = (BTreeSet::new(), 0);
     while events < released {
-        let message = heard.message().await.unwrap().unwrap();
-        events += message.events().len();
-        revisions.extend(message.events().iter().map(|event| event.kv().unwrap().mod_revision()));
+        let message = heard.next().await.unwrap().unwrap();
+        events += message.events.len();
+        revisions.extend(message.events.iter().map(|event| event.kv.as_ref().unwrap().mod_revision()));
     }
     (released, revisions.len())
 }
 
 #[test]
-fn up_to_127_leases_are_released_as_of_one_instant_and_more_in_portions() {
+fn up_to_127_leases_are_released_at_one_instant_and_more_in_portions() {
     at_desk(|desk| async move {
         let (ann, bob, cid) = (Owner::named("ann"), Owner::named("bob"), Owner::named("cid"));
         desk.here.try_acquire("other", &cid, LONG).await.unwrap();
@@ -401,7 +406,7 @@ fn up_to_127_leases_are_released_as_of_one_instant_and_more_in_portions() {
 }
 
 #[test]
-fn what_is_acquired_beside_a_release_all_is_whole() {
+fn a_tenure_acquired_during_a_release_all_is_never_halved() {
     at_desk(|desk| async move {
         let ann = Owner::named("ann");
         let (here, there) = (&desk.here, &desk.there);
@@ -430,13 +435,13 @@ fn what_is_acquired_beside_a_release_all_is_whole() {
 }
 
 #[test]
-fn a_tenure_that_the_owners_key_was_deleted_of_can_be_released() {
-    at_desk(|mut desk| async move {
+fn a_tenure_whose_owners_key_was_deleted_can_be_released() {
+    at_desk(|desk| async move {
         let (ann, bob) = (Owner::named("ann"), Owner::named("bob"));
         let key = format!("keylatch-lease/{}/o/{}//form/0", desk.namespace, ann.id());
         for is_dropped in [false, true] {
             let held = desk.here.hold("form", &ann, LONG).await.unwrap();
-            assert_eq!(desk.client.delete(key.clone(), None).await.unwrap().deleted(), 1);
+            assert_eq!(desk.client.delete(key.clone()).await.unwrap(), 1);
             let wrong = desk.there.release_as("form", &bob).await;
             assert!(matches!(wrong, Err(ReleaseError::NotOwner { .. })), "{wrong:?}");
             if is_dropped {
@@ -452,7 +457,7 @@ fn a_tenure_that_the_owners_key_was_deleted_of_can_be_released() {
 }
 
 #[test]
-fn what_is_over_is_not_revived_by_another_etcd_lease() {
+fn an_expired_tenure_is_not_revived_by_another_etcd_lease() {
     at_desk(|desk| async move {
         let ann = Owner::named("ann");
         let (ann, here) = (&ann, &desk.here);
@@ -470,7 +475,7 @@ fn what_is_over_is_not_revived_by_another_etcd_lease() {
 }
 
 #[test]
-fn a_renewal_beside_a_move_to_a_shorter_etcd_lease_holds_what_it_says() {
+fn a_renewal_during_a_move_to_a_shorter_etcd_lease_keeps_its_promise() {
     at_desk(|desk| async move {
         let ann = Owner::named("ann");
         let (ann, here, there) = (&ann, &desk.here, &desk.there);
@@ -489,13 +494,13 @@ fn a_renewal_beside_a_move_to_a_shorter_etcd_lease_holds_what_it_says() {
 }
 
 #[test]
-fn what_is_left_of_two_slots_is_released_once() {
-    at_desk(|mut desk| async move {
+fn a_resource_with_keys_in_both_slots_is_released_once() {
+    at_desk(|desk| async move {
         let ann = Owner::named("ann");
         let root = format!("keylatch-lease/{}", desk.namespace);
         desk.here.try_acquire("form", &ann, LONG).await.unwrap();
         desk.here.try_acquire("form", &ann, LONG).fresh_token().await.unwrap();
-        assert_eq!(desk.client.delete(format!("{root}/l//form/1"), None).await.unwrap().deleted(), 1);
+        assert_eq!(desk.client.delete(format!("{root}/l//form/1")).await.unwrap(), 1);
         desk.here.try_acquire("form", &ann, LONG).await.unwrap();
         assert_eq!(desk.keys().await.len(), 3);
         assert_eq!(desk.there.owned_by(&ann).await.unwrap().len(), 1);
@@ -505,7 +510,7 @@ fn what_is_left_of_two_slots_is_released_once() {
 }
 
 #[test]
-fn owned_by_tells_the_policies() {
+fn owned_by_lists_the_policies() {
     at_desk(|desk| async move {
         let ann = Owner::named("ann");
         let policies = [
@@ -531,7 +536,7 @@ fn owned_by_tells_the_policies() {
 }
 
 #[test]
-fn any_text_is_a_namespace_and_none_sees_the_others() {
+fn any_text_is_a_namespace_and_namespaces_are_independent() {
     let server = shared();
     on_tokio(async {
         let ann = Owner::named("ann");
@@ -555,12 +560,12 @@ fn a_namespace_that_is_too_long_panics() {
 }
 
 #[test]
-fn what_others_have_stored_there_is_an_error_and_stays() {
-    at_desk(|mut desk| async move {
+fn a_foreign_value_is_an_error_and_stays() {
+    at_desk(|desk| async move {
         let ann = Owner::named("ann");
         let root = format!("keylatch-lease/{}", desk.namespace);
         for key in [format!("{root}/l//form/0"), format!("{root}/l//other/x"), format!("{root}/l/odd"), root.clone()] {
-            desk.client.put(key, "\u{0}hello", None).await.unwrap();
+            desk.client.put(key, "\u{0}hello").await.unwrap();
         }
         for resource in ["form", "other"] {
             let refused = desk.here.try_acquire(resource, &ann, LONG).await;
@@ -575,13 +580,13 @@ fn what_others_have_stored_there_is_an_error_and_stays() {
 }
 
 #[test]
-fn half_a_tenure_that_was_deleted_by_hand_harms_nobody() {
-    at_desk(|mut desk| async move {
+fn deleting_half_a_tenure_by_hand_harms_no_other_tenure() {
+    at_desk(|desk| async move {
         let (ann, bob) = (Owner::named("ann"), Owner::named("bob"));
         let root = format!("keylatch-lease/{}", desk.namespace);
         let old = desk.here.try_acquire("form", &ann, LONG).await.unwrap();
         desk.here.try_acquire("other", &ann, LONG).await.unwrap();
-        desk.client.delete(format!("{root}/l//form/0"), None).await.unwrap();
+        desk.client.delete(format!("{root}/l//form/0")).await.unwrap();
         assert!(matches!(desk.here.renew(&old).await, Err(RenewError::Lost(_))));
         let new = desk.there.try_acquire("form", &bob, LONG).await.unwrap();
         assert!(new.token() > old.token());
@@ -593,7 +598,7 @@ fn half_a_tenure_that_was_deleted_by_hand_harms_nobody() {
 }
 
 #[test]
-fn revoking_the_etcd_lease_frees_by_force() {
+fn revoking_the_etcd_lease_frees_the_resource_by_force() {
     at_desk(|desk| async move {
         let (ann, bob) = (Owner::named("ann"), Owner::named("bob"));
         let old = desk.here.try_acquire("form", &ann, LONG).await.unwrap();
@@ -603,8 +608,8 @@ fn revoking_the_etcd_lease_frees_by_force() {
             while there.status("form").await.unwrap().unwrap().waiters() == 0 {
                 tokio::time::sleep(PAUSE).await;
             }
-            let lease = desk.keys().await[0].1;
-            desk.client.lease_client().revoke(lease).await.unwrap();
+            let id = desk.keys().await[0].1;
+            desk.client.call(api::LeaseRevoke { id }).await.unwrap();
         };
         let (new, ()) = futures_lite::future::zip(waiting, force).await;
         assert!(new.unwrap().token() > old.token());
@@ -613,37 +618,83 @@ fn revoking_the_etcd_lease_frees_by_force() {
 }
 
 #[test]
-fn a_guard_lets_a_transaction_pass_under_the_lease_alone() {
-    at_desk(|mut desk| async move {
+fn a_guarded_transaction_succeeds_only_under_the_lease() {
+    at_desk(|desk| async move {
         let (ann, bob) = (Owner::named("ann"), Owner::named("bob"));
         let key = format!("guarded-{}", desk.namespace);
         let grant = desk.here.try_acquire("form", &ann, LONG).await.unwrap();
-        let mut write = async |grant, text| {
-            let put = TxnOp::put(key.clone(), text, None);
+        let write = async |grant, text| {
+            let put = TxnOp::put(key.clone(), text);
             let txn = Txn::new().when([desk.there.engine().guard(grant)]).and_then([put]);
             desk.client.txn(txn).await.unwrap().succeeded()
         };
         assert!(write(&grant, "a").await);
         let longer = desk.here.try_acquire("form", &ann, 2 * LONG).await.unwrap();
-        assert!(write(&grant, "b").await && write(&longer, "c").await, "another etcd lease made it stale");
+        assert!(
+            write(&grant, "b").await && write(&longer, "c").await,
+            "moving the tenure to another etcd lease made the guard stale"
+        );
         let fresh = desk.here.try_acquire("form", &ann, LONG).fresh_token().await.unwrap();
-        assert!(!write(&grant, "d").await, "of an earlier tenure");
+        assert!(!write(&grant, "d").await, "the guard of an earlier tenure passed");
         assert!(write(&fresh, "e").await);
         desk.here.release(&fresh).await.unwrap();
-        assert!(!write(&fresh, "f").await, "after the release");
+        assert!(!write(&fresh, "f").await, "a guard passed after the release");
         let next = desk.there.try_acquire("form", &bob, LONG).await.unwrap();
-        assert!(!write(&fresh, "g").await, "with a successor");
+        assert!(!write(&fresh, "g").await, "a guard passed under a successor");
         assert!(write(&next, "h").await);
         let beyond = Token::new(u64::MAX).unwrap();
         let engine = desk.here.engine();
         let gone = engine.release(&"form".into(), &bob, Some(beyond), engine.now()).await.unwrap();
         assert_eq!(gone, Gone::NotOwner(bob));
-        assert_eq!(desk.client.get(key.clone(), None).await.unwrap().kvs()[0].value(), b"h");
+        assert_eq!(desk.client.get(key.clone()).await.unwrap()[0].value(), b"h");
     });
 }
 
 #[test]
-fn a_held_lease_that_is_dropped_is_given_back() {
+fn a_guard_has_the_values_that_any_other_client_must_compare() {
+    at_desk(|desk| async move {
+        let grant = desk.here.try_acquire("form", &Owner::named("ann"), LONG).await.unwrap();
+        let guard = desk.here.engine().guard(&grant);
+        let is_met = async |revision| {
+            let compare = Compare::create_revision(Keys::prefix(guard.key_prefix()), CompareOp::Equal, revision);
+            desk.client.txn(Txn::new().when([compare])).await.unwrap().succeeded()
+        };
+        assert!(is_met(guard.create_revision()).await);
+        desk.here.release(&grant).await.unwrap();
+        assert!(!is_met(guard.create_revision()).await);
+        assert!(is_met(0).await, "a key exists without a tenure");
+    });
+}
+
+#[test]
+fn a_transaction_answers_each_of_its_operations() {
+    at_desk(|desk| async move {
+        let key = |name: &str| format!("txn-{}/{name}", desk.namespace);
+        let (client, all) = (&desk.client, Keys::prefix(key("")));
+        let puts = ["a", "b"].map(|name| TxnOp::put(key(name), name));
+        let is_new = Compare::version(all.clone(), CompareOp::Equal, 0);
+        assert!(client.txn(Txn::new().when([is_new.clone()]).and_then(puts)).await.unwrap().succeeded());
+        let inner =
+            Txn::new().when([Compare::value(key("a"), CompareOp::Equal, "a")]).and_then([TxnOp::take(key("a"))]);
+        let otherwise =
+            [TxnOp::get(all.clone()), TxnOp::get_keys(key("b")), TxnOp::txn(inner), TxnOp::put(key("c"), "c")];
+        let answer = client.txn(Txn::new().when([is_new]).or_else(otherwise)).await.unwrap();
+        assert!(!answer.succeeded() && answer.revision() > 0);
+        let [OpAnswer::Got(got), OpAnswer::Got(without_values), OpAnswer::Txn(inner), OpAnswer::Put] = answer.answers()
+        else {
+            panic!("{answer:?}")
+        };
+        assert_eq!(got.iter().map(KeyValue::value).collect::<Vec<_>>(), [b"a", b"b"]);
+        assert_eq!((without_values.len(), without_values[0].value()), (1, &b""[..]));
+        assert!(inner.succeeded());
+        let [OpAnswer::Deleted { count: 1, previous }] = inner.answers() else { panic!("{inner:?}") };
+        assert_eq!(previous[0].value(), b"a");
+        assert_eq!(client.delete(all).await.unwrap(), 2);
+    });
+}
+
+#[test]
+fn a_dropped_held_lease_is_released() {
     at_desk(|desk| async move {
         let (ann, bob) = (Owner::named("ann"), Owner::named("bob"));
         for _ in 0..10 {
@@ -655,18 +706,18 @@ fn a_held_lease_that_is_dropped_is_given_back() {
 }
 
 #[test]
-fn who_waits_hears_of_a_release_after_a_compaction() {
-    at_desk_of_its_own(|mut desk| async move {
+fn a_waiter_is_notified_of_a_release_after_a_compaction() {
+    at_desk_of_its_own(|desk| async move {
         let (ann, bob) = (Owner::named("ann"), Owner::named("bob"));
         let grant = desk.here.try_acquire("form", &ann, LONG).await.unwrap();
-        let (there, client) = (&desk.there, &mut desk.client);
+        let (there, client) = (&desk.there, &desk.client);
         let waiting = there.acquire("form", &bob, LONG);
         let release = async {
             while there.status("form").await.unwrap().unwrap().waiters() == 0 {
                 tokio::time::sleep(PAUSE).await;
             }
-            let put = client.put("something", "else", None).await.unwrap();
-            client.compact(put.header().unwrap().revision(), None).await.unwrap();
+            let revision = client.put("something", "else").await.unwrap();
+            client.call(api::Compact { revision }).await.unwrap();
             desk.here.release(&grant).await.unwrap();
         };
         let (new, ()) = futures_lite::future::zip(waiting, release).await;
@@ -674,7 +725,7 @@ fn who_waits_hears_of_a_release_after_a_compaction() {
     });
 }
 
-/// How many connections there are to this port.
+/// Returns the number of open connections to this port.
 fn connections(port: u16) -> usize {
     let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
     let remote = format!(":{port:04X}");
@@ -687,11 +738,11 @@ fn connections(port: u16) -> usize {
 
 #[test]
 #[cfg(target_os = "linux")]
-fn an_engine_has_one_connection_however_many_wait() {
+fn an_engine_has_one_connection_for_any_number_of_waiters() {
     let server = Arc::new(Server::start());
     on_tokio(async {
         let port = server.address().port();
-        let before = connections(port); // it has some to itself
+        let before = connections(port); // those of the server itself
         let leases = server.leases(Etcd::in_namespace("one"));
         let (ann, bob) = (Owner::named("ann"), Owner::named("bob"));
         leases.engine().init().await.unwrap();
@@ -710,14 +761,14 @@ fn an_engine_has_one_connection_however_many_wait() {
         drop(leases);
         let start = Instant::now();
         while connections(port) > before {
-            assert!(start.elapsed() < secs(20), "it stays connected when the engine is gone");
+            assert!(start.elapsed() < secs(20), "the connection stays open after the engine was dropped");
             tokio::time::sleep(PAUSE).await;
         }
     });
 }
 
 #[test]
-fn a_restart_keeps_leases_and_their_time_begins_anew() {
+fn a_restart_keeps_leases_and_restarts_their_time() {
     at_desk_of_its_own(|desk| async move {
         let (ann, bob) = (Owner::named("ann"), Owner::named("bob"));
         let grant = desk.here.try_acquire("form", &ann, Expiry::Fixed(secs(30))).await.unwrap();
@@ -729,7 +780,7 @@ fn a_restart_keeps_leases_and_their_time_begins_anew() {
         let after = record(&desk.there, "form").await.unwrap();
         assert_eq!(after.token, grant.token());
         assert!(after.remaining > before.remaining && after.held_for < before.held_for, "{after:?}");
-        // Its holder knows no more than before.
+        // The holder still counts the time that it was given.
         assert!(desk.here.remaining(&grant).unwrap() <= secs(26));
         desk.here.release(&grant).await.unwrap();
         assert!(desk.there.try_acquire("form", &bob, LONG).await.unwrap().token() > grant.token());
@@ -737,7 +788,7 @@ fn a_restart_keeps_leases_and_their_time_begins_anew() {
 }
 
 #[test]
-fn a_server_that_is_not_there_is_an_error_in_time_that_does_not_say_where() {
+fn an_unreachable_server_is_an_error_in_time_that_contains_no_address() {
     on_tokio(async {
         let etcd = Etcd::in_namespace("x").timeout(secs(1)).connect(["http://127.0.0.1:1"], None);
         let start = Instant::now();
@@ -751,7 +802,7 @@ fn a_server_that_is_not_there_is_an_error_in_time_that_does_not_say_where() {
 }
 
 #[test]
-fn a_server_that_does_not_answer_is_an_error_in_time() {
+fn a_silent_server_is_an_error_in_time() {
     at_desk_of_its_own(|desk| async move {
         let leases = desk.server.opened(Etcd::in_namespace("x").timeout(secs(1))).await;
         desk.server.run("pause");
@@ -768,7 +819,7 @@ fn a_server_that_does_not_answer_is_an_error_in_time() {
 }
 
 #[test]
-fn without_a_driver_nothing_is_done() {
+fn an_engine_without_a_driver_is_stopped() {
     on_tokio(async {
         let (etcd, driver) = Etcd::in_namespace("x").connect_with(|| async { Err::<Client, _>("no dial".into()) });
         drop(driver);
@@ -777,17 +828,16 @@ fn without_a_driver_nothing_is_done() {
 }
 
 #[test]
-fn a_role_needs_no_more_than_its_prefix_and_a_wrong_password_is_an_error_at_once() {
-    at_desk_of_its_own(|mut desk| async move {
-        let client = &mut desk.client;
-        client.user_add("root", "secret", None).await.unwrap();
-        client.user_grant_role("root", "root").await.unwrap();
-        client.role_add("shop").await.unwrap();
-        let permission = Permission::new(PermissionType::Readwrite, "keylatch-lease/shop/").with_prefix();
-        client.role_grant_permission("shop", permission).await.unwrap();
-        client.user_add("clerk", "secret", None).await.unwrap();
-        client.user_grant_role("clerk", "shop").await.unwrap();
-        client.auth_enable().await.unwrap();
+fn a_role_needs_only_the_prefix_and_a_wrong_password_is_an_error_at_once() {
+    at_desk_of_its_own(|desk| async move {
+        let client = &desk.client;
+        api::add_user(client, "root", "root").await;
+        client.call(api::RoleAdd { name: "shop".into() }).await.unwrap();
+        let (kind, key) = (api::Permission::READ_AND_WRITE, "keylatch-lease/shop/");
+        let permission = Some(api::Permission { kind, key: key.into(), range_end: api::end_of(key) });
+        client.call(api::RoleGrantPermission { name: "shop".into(), permission }).await.unwrap();
+        api::add_user(client, "clerk", "shop").await;
+        client.call(api::AuthEnable {}).await.unwrap();
         let connect = |namespace: &str, password: &str| {
             let options = ConnectOptions::new().with_user("clerk", password);
             let etcd = Etcd::in_namespace(namespace).timeout(secs(60)).connect(desk.server.endpoints(), Some(options));
@@ -810,39 +860,58 @@ fn a_role_needs_no_more_than_its_prefix_and_a_wrong_password_is_an_error_at_once
             let refused = connect(namespace, password).try_acquire("form", &ann, LONG).await;
             let is_right = matches!(refused, Err(AcquireError::Engine(Error::Refused { .. })));
             assert!(is_right, "{namespace}: {refused:?}");
-            assert!(start.elapsed() < secs(30), "{namespace}: it waited for {:?}", start.elapsed());
+            assert!(start.elapsed() < secs(30), "{namespace}: the error took {:?}", start.elapsed());
         }
     });
 }
 
 #[test]
-fn a_change_of_roles_is_survived_with_tokens_that_tell_a_revision() {
+fn an_engine_survives_a_change_of_roles_with_tokens_that_contain_a_revision() {
     let key = std::env::temp_dir().join(format!("keylatch-etcd-jwt-{}", std::process::id()));
     std::fs::write(&key, "a secret of no worth").unwrap();
     let flags = format!("--auth-token=jwt,sign-method=HS256,priv-key={}", key.display());
-    at(&Arc::new(Server::start_with(1, flags.leak())), |mut desk| async move {
+    at(&Arc::new(Server::start_with(1, flags.leak())), |desk| async move {
         for user in ["root", "clerk"] {
-            desk.client.user_add(user, "secret", None).await.unwrap();
-            desk.client.user_grant_role(user, "root").await.unwrap();
+            api::add_user(&desk.client, user, "root").await;
         }
-        desk.client.auth_enable().await.unwrap();
+        desk.client.call(api::AuthEnable {}).await.unwrap();
         let user = |name: &str| Some(ConnectOptions::new().with_user(name, "secret"));
-        let mut root = Client::connect(desk.server.endpoints(), user("root")).await.unwrap();
+        let root = Client::connect(desk.server.endpoints(), user("root")).await.unwrap();
         let clerk = Etcd::in_namespace("shop").connect(desk.server.endpoints(), user("clerk"));
         let (ann, leases) = (Owner::named("ann"), Leases::with_engine(clerk));
         leases.engine().init().await.unwrap();
         let grant = leases.try_acquire("form", &ann, LONG).await.unwrap();
-        root.role_add("another").await.unwrap();
+        let another = || "another".to_owned();
+        root.call(api::RoleAdd { name: another() }).await.unwrap();
         leases.renew(&grant).await.unwrap();
-        let root = Client::connect(desk.server.endpoints(), user("root")).await;
-        root.unwrap().role_delete("another").await.unwrap();
+        // The client's login token is older than this change too, so the client logs in again.
+        root.call(api::RoleDelete { role: another() }).await.unwrap();
         leases.release(&grant).await.unwrap();
     });
     std::fs::remove_file(key).unwrap();
 }
 
 #[test]
-fn a_leader_that_is_killed_is_succeeded_and_leases_go_on() {
+fn a_client_whose_token_the_server_forgot_logs_in_again() {
+    at_desk_of_its_own(|desk| async move {
+        api::add_user(&desk.client, "root", "root").await;
+        desk.client.call(api::AuthEnable {}).await.unwrap();
+        let user = ConnectOptions::new().with_user("root", "secret");
+        let root = Client::connect(desk.server.endpoints(), Some(user)).await.unwrap();
+        root.put("a", "b").await.unwrap();
+        // Login tokens of the default kind exist only in the node's memory.
+        desk.server.run("kill");
+        desk.server.run("start");
+        let start = Instant::now();
+        while let Err(error) = root.put("a", "c").await {
+            assert!(error.code().is_none() && start.elapsed() < secs(20), "{error}");
+            tokio::time::sleep(PAUSE).await;
+        }
+    });
+}
+
+#[test]
+fn leases_survive_the_death_of_the_leader() {
     let server = Arc::new(Server::start_with(3, ""));
     on_tokio(async {
         let leases = || server.leases(Etcd::in_namespace("three").timeout(secs(5)));
@@ -868,11 +937,11 @@ fn a_leader_that_is_killed_is_succeeded_and_leases_go_on() {
             let leader = leader(&server).await;
             let fell = async {
                 server.run_on(Some(leader), "kill");
-                // Longer than the lease: it is renewed meanwhile, by a new leader.
+                // This is longer than the lease, so it must be renewed by the new leader.
                 tokio::time::sleep(secs(14)).await;
             };
             held.run(fell).await.unwrap();
-            assert!(!waiting.is_finished(), "somebody else has what is held");
+            assert!(!waiting.is_finished(), "another owner has the held resource");
             let token = held.token();
             held.release().await.unwrap();
             let next = tokio::time::timeout(secs(20), waiting).await.unwrap().unwrap();
@@ -887,19 +956,19 @@ fn a_leader_that_is_killed_is_succeeded_and_leases_go_on() {
 async fn leader(server: &Server) -> usize {
     for _ in 0..500 {
         for (node, endpoint) in server.endpoints().into_iter().enumerate() {
-            let Ok(mut client) = Client::connect([endpoint], None).await else { continue };
-            let Ok(status) = client.status().await else { continue };
-            if status.leader() != 0 && status.leader() == status.header().unwrap().member_id() {
+            let Ok(client) = Client::connect([endpoint], None).await else { continue };
+            let Ok(status) = client.call(api::Status {}).await else { continue };
+            if status.leader != 0 && status.leader == status.header.unwrap().member_id {
                 return node;
             }
         }
         tokio::time::sleep(PAUSE).await;
     }
-    panic!("there is no leader");
+    panic!("no node is the leader");
 }
 
 #[test]
-fn a_node_without_its_cluster_is_left_for_another() {
+fn an_engine_leaves_a_node_that_is_cut_off_from_its_cluster() {
     let server = Arc::new(Server::start_with(3, ""));
     on_tokio(async {
         let leases = server.opened(Etcd::in_namespace("three").timeout(secs(10))).await;
@@ -918,7 +987,7 @@ fn a_node_without_its_cluster_is_left_for_another() {
 }
 
 #[test]
-fn each_want_is_one_decision() {
+fn each_want_gets_its_answer() {
     at_desk(|desk| async move {
         let (ann, bob) = (&Owner::named("ann"), &Owner::named("bob"));
         let (resource, expiry) = (&Resource::from("form"), &Expiry::Sliding(LONG));
@@ -949,9 +1018,9 @@ fn each_want_is_one_decision() {
 }
 
 #[test]
-fn without_space_leases_are_renewed_and_released_over_a_new_connection() {
+fn leases_are_renewed_and_released_over_a_new_connection_without_space() {
     let server = Arc::new(Server::start_with(1, "--quota-backend-bytes=4194304"));
-    at(&Arc::clone(&server), |mut desk| async move {
+    at(&Arc::clone(&server), |desk| async move {
         let ann = Owner::named("ann");
         let (kept, other) = (
             desk.here.try_acquire("kept", &ann, LONG).await.unwrap(),
@@ -959,7 +1028,7 @@ fn without_space_leases_are_renewed_and_released_over_a_new_connection() {
         );
         let text = "x".repeat(1 << 20);
         for at in 0..20 {
-            if desk.client.put(format!("fill-{at}"), text.as_str(), None).await.is_err() {
+            if desk.client.put(format!("fill-{at}"), text.as_str()).await.is_err() {
                 break;
             }
         }
@@ -979,7 +1048,7 @@ fn is_quarantined<X: std::fmt::Debug>(asked: Result<Grant, AcquireError<X>>) {
     assert!(matches!(asked, Err(AcquireError::Quarantined { .. })), "{asked:?}");
 }
 
-/// Until it is over.
+/// Acquires, and tries again until the quarantine has ended.
 async fn insist(leases: &Leases<Etcd>, resource: &str, owner: &Owner) -> Grant {
     loop {
         match leases.try_acquire(resource, owner, LONG).await {
@@ -991,7 +1060,7 @@ async fn insist(leases: &Leases<Etcd>, resource: &str, owner: &Owner) -> Grant {
 }
 
 #[test]
-fn a_new_namespace_grants_nothing_until_it_is_opened_or_its_quarantine_is_over() {
+fn a_new_namespace_grants_nothing_until_it_is_opened_or_its_quarantine_has_ended() {
     at_desk(|desk| async move {
         let (ann, bob) = (Owner::named("ann"), Owner::named("bob"));
         let new = |name| desk.server.leases(Etcd::in_namespace(name).quarantine(secs(2)));
@@ -1000,11 +1069,11 @@ fn a_new_namespace_grants_nothing_until_it_is_opened_or_its_quarantine_is_over()
         is_quarantined(other.try_acquire("form", &bob, LONG).await);
         assert!(one.status("form").await.unwrap().is_none());
         one.engine().init().await.unwrap();
-        // Those that are connected go by that, too.
+        // Engines that were connected before notice it too.
         other.try_acquire("form", &bob, LONG).await.unwrap();
         is_quarantined(new("new-2").try_acquire("form", &ann, LONG).await);
         insist(&new("new-2"), "form", &ann).await;
-        // One that is there is not changed by being opened again.
+        // Opening a namespace that is in use changes nothing.
         one.engine().init().await.unwrap();
         let asked = one.try_acquire("form", &ann, LONG).await;
         assert!(matches!(asked, Err(AcquireError::Busy { .. })), "{asked:?}");
@@ -1012,7 +1081,7 @@ fn a_new_namespace_grants_nothing_until_it_is_opened_or_its_quarantine_is_over()
 }
 
 #[test]
-fn what_is_emptied_under_a_connection_grants_nothing_until_all_is_over() {
+fn a_namespace_that_is_emptied_under_a_connection_is_quarantined() {
     at_desk_of_its_own(|desk| async move {
         let (ann, bob) = (Owner::named("ann"), Owner::named("bob"));
         let old = desk.here.try_acquire("form", &ann, LONG).await.unwrap();
@@ -1025,7 +1094,7 @@ fn what_is_emptied_under_a_connection_grants_nothing_until_all_is_over() {
 }
 
 #[test]
-fn a_cluster_that_is_put_back_to_an_older_copy_is_noticed_by_who_knew_it() {
+fn programs_that_were_connected_notice_an_older_copy_of_the_cluster() {
     at_desk_of_its_own(|desk| async move {
         let Desk { server, namespace, .. } = &desk;
         let (ann, bob) = (Owner::named("ann"), Owner::named("bob"));
@@ -1033,7 +1102,7 @@ fn a_cluster_that_is_put_back_to_an_older_copy_is_noticed_by_who_knew_it() {
         let (here, there) = (connected(), connected());
         let kept = here.try_acquire("kept", &ann, LONG).await.unwrap();
         let guard = here.engine().guard(&kept);
-        assert!(desk.client.kv_client().txn(Txn::new().when([guard])).await.unwrap().succeeded());
+        assert!(desk.client.txn(Txn::new().when([guard])).await.unwrap().succeeded());
         server.run("copy");
         let mut old = insist(&here, "form", &ann).await;
         for _ in 0..20 {
@@ -1043,13 +1112,16 @@ fn a_cluster_that_is_put_back_to_an_older_copy_is_noticed_by_who_knew_it() {
         while there.status("form").await.is_err() {}
         server.run("restore");
         while !matches!(there.try_acquire("form", &bob, LONG).await, Err(AcquireError::Quarantined { .. })) {
-            assert!(there.status("form").await.is_ok_and(|status| status.is_none()), "it was granted");
+            assert!(
+                there.status("form").await.is_ok_and(|status| status.is_none()),
+                "the older copy granted the resource"
+            );
         }
-        // What the copy has can be renewed.
+        // A tenure that the copy contains can be renewed.
         here.renew(&kept).await.unwrap();
         let new = insist(&there, "form", &bob).await;
         assert!(new.token() > old.token(), "{} after {}", new.token(), old.token());
-        // Its owner may have released it in what was forgotten: it is another tenure from now on.
+        // The copy may lack the release of this tenure, so acquiring again begins another one.
         let again = insist(&here, "kept", &ann).await;
         assert!(again.token() > old.token() && !again.is_resumed());
         assert!(insist(&here, "kept", &ann).await.is_resumed());
@@ -1060,13 +1132,13 @@ fn a_cluster_that_is_put_back_to_an_older_copy_is_noticed_by_who_knew_it() {
 }
 
 #[test]
-fn a_tenure_of_before_can_be_released() {
+fn a_tenure_from_before_a_new_mark_can_be_released() {
     at_desk_of_its_own(|desk| async move {
         let ann = Owner::named("ann");
         let kept = desk.here.try_acquire("kept", &ann, LONG).await.unwrap();
         let all = desk.here.try_acquire("all", &ann, LONG).await.unwrap();
         let mark = format!("keylatch-lease/{}/l/mark", desk.namespace);
-        desk.client.kv_client().delete(mark, None).await.unwrap();
+        desk.client.delete(mark).await.unwrap();
         is_quarantined(desk.there.try_acquire("form", &ann, LONG).await);
         desk.there.release(&kept).await.unwrap();
         assert_eq!(desk.there.owned_by(&ann).await.unwrap()[0].token(), all.token());
@@ -1074,19 +1146,20 @@ fn a_tenure_of_before_can_be_released() {
     });
 }
 
-/// A snapshot that is restored begins a log of its own; or it is in another cluster.
+/// The test changes the mark: a restored cluster has a log that begins again, or another ID.
 #[test]
-fn a_cluster_that_was_restored_from_a_snapshot_is_noticed_by_all() {
+fn every_program_notices_a_cluster_restored_from_a_snapshot() {
     at_desk(|desk| async move {
         let ann = Owner::named("ann");
         let key = format!("keylatch-lease/{}/l/mark", desk.namespace);
-        let mut kv = desk.client.kv_client();
+        let client = &desk.client;
         let grant = desk.here.try_acquire("form", &ann, LONG).await.unwrap();
         for at in [1, 2] {
-            let got = kv.get(key.as_str(), None).await.unwrap();
-            let mut words: Vec<String> = got.kvs()[0].value_str().unwrap().split(' ').map(str::to_owned).collect();
+            let got = client.get(key.as_str()).await.unwrap();
+            let text = std::str::from_utf8(got[0].value()).unwrap();
+            let mut words: Vec<String> = text.split(' ').map(str::to_owned).collect();
             words[at] = if at == 1 { "1".into() } else { "1000000".into() };
-            kv.put(key.as_str(), words.join(" "), None).await.unwrap();
+            client.put(key.as_str(), words.join(" ")).await.unwrap();
             let new = desk.server.leases(Etcd::in_namespace(desk.namespace.as_str()));
             is_quarantined(new.try_acquire("other", &ann, LONG).await);
             is_quarantined(desk.here.try_acquire("other", &ann, LONG).await);
@@ -1099,7 +1172,7 @@ fn a_cluster_that_was_restored_from_a_snapshot_is_noticed_by_all() {
 }
 
 #[test]
-fn a_cluster_that_is_compacted_and_defragmented_all_the_time_goes_on() {
+fn leases_work_while_the_cluster_is_compacted_and_defragmented() {
     at_desk_of_its_own(|desk| async move {
         let inside = &AtomicUsize::new(0);
         let tokens = &Mutex::new(Vec::new());
@@ -1117,15 +1190,15 @@ fn a_cluster_that_is_compacted_and_defragmented_all_the_time_goes_on() {
                 }
             }
         });
-        let mut client = desk.client.clone();
+        let client = &desk.client;
         let (mut rounds, mut work) = (0, pin!(join_all(workers)));
         loop {
             let harm = async {
-                let put = client.put("elsewhere", "x", None).await.unwrap();
-                client.compact(put.header().unwrap().revision(), None).await.unwrap();
-                client.defragment().await.unwrap();
+                let revision = client.put("elsewhere", "x").await.unwrap();
+                client.call(api::Compact { revision }).await.unwrap();
+                client.call(api::Defragment {}).await.unwrap();
             };
-            // Both go on side by side, until the work is done.
+            // Compactions and the workers go on side by side, until the workers are done.
             if let Either::Left(_) = select(work.as_mut(), pin!(harm)).await {
                 break;
             }

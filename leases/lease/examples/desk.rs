@@ -1,16 +1,16 @@
-//! An editing desk: documents that one editor at a time may change, for as long as a page is open in a browser. Editors
+//! An editing desk: only one editor at a time may change a document, for as long as its page is open in a browser. Editors
 //! open (acquire), type (renew), save and close (release). Some go to lunch with a document open, some close the browser
-//! and are never seen again, some come back the next morning and save what was left open.
+//! and never return, and some return the next morning and save the documents that they left open.
 //!
 //! ```text
 //! cargo run --release --example desk                    # a day, a night and a morning, in simulated time
 //! cargo run --release --example desk -- --no-fence      # saves are not checked: work is lost
-//! cargo run --release --example desk -- --policy never  # what is left open stays locked until somebody sees to it
+//! cargo run --release --example desk -- --policy never  # abandoned documents stay locked until an administrator steps in
 //! cargo run --release --example desk -- --real          # the same with tasks and threads, in real time
 //! ```
 //!
-//! What to look at: [`Editor::open`] waits for a lease, with a limit; [`Editor::renew`] finds out what is lost;
-//! [`Desk::save`] is the fence at work; [`Agenda::run`] drives leases by a clock of its own, on which a day takes no time.
+//! Where to look: [`Editor::open`] waits for a lease, with a limit; [`Editor::renew`] detects lost leases; [`Desk::save`] shows
+//! the fence at work; [`Agenda::run`] drives leases by a simulated clock, on which a day takes no time.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -31,23 +31,23 @@ A day, a night and a morning at an editing desk: a document is leased while it i
 
 Usage: desk [OPTIONS]
 
-  --policy NAME  when a lease ends (default: sliding)
+  --policy NAME  the end of a lease (default: sliding)
                    sliding  30 minutes after its last renewal
-                   upto     the same, but an hour after the document was opened at most
+                   upto     likewise, but at most an hour after the document was opened
                    fixed    an hour after the document was opened
-                   never    with its session, which somebody has to end
-  --no-fence     saves are not checked; what must be seen then is that work is lost
-  --real         tasks and threads in real time, in which a minute takes 4 ms
-  --seed N       the same seed, the same day; with --real, the same intentions (default: 1)
-  --help         this text
+                   never    with its session, which an administrator ends
+  --no-fence     do not check saves; work is then lost
+  --real         run tasks and threads in real time, in which a minute takes 4 ms
+  --seed N       repeat the day of this seed; with --real, only its intentions (default: 1)
+  --help         print this text
 
-Exit code: 0; 1 if a number is not what it must be; 2 if an argument is no good.";
+Exit code: 0; 1 if a number is not as it must be; 2 if an argument is invalid.";
 
 const DOCUMENTS: usize = 300;
-/// How many editors sign in during the day, and how many the next morning.
+/// The number of editors that sign in during the day, and during the next morning.
 const SESSIONS: (usize, usize) = (600, 80);
 
-// In minutes since the desk opens: when it closes, when an administrator comes by, when it opens again, until when.
+// Minutes since the desk opens: it closes, an administrator comes by, it opens again, it closes again.
 const CLOSING: f64 = 600.0;
 const NIGHT: f64 = 800.0;
 const MORNING: f64 = 1440.0;
@@ -59,7 +59,7 @@ struct Desk<C: Clock> {
     leases: Leases<Memory<C>>,
     documents: Vec<(Resource, Mutex<Document>)>,
     fence: Fence,
-    /// If not, what the fence says is only counted.
+    /// Whether the fence refuses stale saves. If not, they are only counted.
     is_fenced: bool,
     policy: Expiry,
     minute: Duration,
@@ -68,13 +68,13 @@ struct Desk<C: Clock> {
 
 #[derive(Default)]
 struct Document {
-    /// A paragraph a save, so that it can be counted what is missing in the end.
+    /// One paragraph for each save, so that the missing ones can be counted at the end.
     body: String,
-    /// How often it was saved. A save of what was made from another version is a lost update.
+    /// The number of saves. A save of a draft of another version is a lost update.
     version: u64,
 }
 
-/// A document as it is in somebody's browser.
+/// A document as it is in an editor's browser.
 struct Draft {
     index: usize,
     grant: Grant,
@@ -83,14 +83,14 @@ struct Draft {
 }
 
 impl<C: Clock> Desk<C> {
-    /// Shows the document to who has just got its lease.
+    /// Returns the document to an editor that has just acquired its lease; `None` if the lease is lost already.
     fn read(&self, index: usize, grant: Grant) -> Option<Draft> {
         let (resource, document) = &self.documents[index];
         let document = document.lock().unwrap();
-        // Who reads in order to write shows the token already here. If only saves did, a stale one could still come
-        // between this look and the first save, which would then overwrite what it has not read.
+        // An editor that reads in order to write presents the token at the read already. If only saves did, a stale save
+        // could still come between this read and the first save, which would then overwrite a change that it has not read.
         if self.fence.admit(resource, grant.token()).is_err() && self.is_fenced {
-            self.tally().noticed += 1; // over before it was of any use, and somebody else has read it meanwhile
+            self.tally().noticed += 1; // the lease has ended, and another editor has read the document since
             return None;
         }
         Some(Draft { index, body: document.body.clone(), version: document.version, grant })
@@ -98,7 +98,7 @@ impl<C: Clock> Desk<C> {
 
     fn save(&self, draft: &Draft, paragraph: &str) {
         let (resource, document) = &self.documents[draft.index];
-        // What the fence says and what is written must be one step, as in `UPDATE ... WHERE token <= ?`.
+        // The check of the fence and the write must be one step, as in `UPDATE ... WHERE token <= ?`.
         let mut document = document.lock().unwrap();
         let mut tally = self.tally();
         let is_stale = self.fence.admit(resource, draft.grant.token()).is_err();
@@ -113,7 +113,7 @@ impl<C: Clock> Desk<C> {
         document.version += 1;
     }
 
-    /// Where leases do not end by themselves, somebody has to end the sessions that were left behind.
+    /// Ends abandoned sessions, as an administrator must if leases do not expire.
     fn administer(&self) {
         if matches!(self.policy, Expiry::Never) {
             for i in 0..SESSIONS.0 {
@@ -143,7 +143,7 @@ struct Editor<'a, C: Clock> {
 }
 
 impl<C: Clock> Editor<'_, C> {
-    /// Comes some time while the desk is open. When it closes, nothing is begun any more.
+    /// Comes at some time while the desk is open, and begins no new work after it has closed.
     async fn session(mut self) {
         let (opens, closes) = if self.number < SESSIONS.0 { (0.0, CLOSING) } else { (MORNING, NOON) };
         let comes = self.minutes(opens, closes);
@@ -171,7 +171,7 @@ impl<C: Clock> Editor<'_, C> {
                     jobs = 1;
                 }
                 92..96 => {
-                    // Goes home, and on in the morning, when others have begun already.
+                    // Goes home, and continues in the morning, after other editors have begun.
                     let morning = self.minutes(MORNING + 30.0, NOON);
                     self.away(&drafts, morning).await;
                     self.save_and_close(drafts);
@@ -188,11 +188,11 @@ impl<C: Clock> Editor<'_, C> {
         self.desk.tally().signed_out += released;
     }
 
-    /// A document, for which the editor waits, and perhaps one or two more that are free.
+    /// Opens a document, for which the editor waits, and perhaps one or two more if they are free.
     async fn open(&mut self, closes: Duration) -> Vec<Draft> {
         let mut drafts = Vec::<Draft>::new();
         for nth in 0..self.random.between(1.0, 4.0) as usize {
-            // Squared: everybody wants to change the same few.
+            // Squared, so that all editors want the same few documents.
             let index = (self.random.between(0.0, 1.0).powi(2) * DOCUMENTS as f64) as usize;
             if drafts.iter().any(|draft| draft.index == index) {
                 continue;
@@ -201,7 +201,7 @@ impl<C: Clock> Editor<'_, C> {
             let resource = &documents[index].0;
             let asked = self.pace.now();
             let mut acquired = leases.try_acquire_now(resource, &self.owner, policy.clone());
-            // Here an editor is told who has it, and how long at most: `Busy` knows both.
+            // A program would show the editor the owner and the time left, which are both in `Busy`.
             let is_busy = matches!(acquired, Err(AcquireError::Busy { .. }));
             if is_busy && nth == 0 {
                 let patience = self.minutes(5.0, 60.0).min(closes.saturating_sub(asked));
@@ -226,7 +226,7 @@ impl<C: Clock> Editor<'_, C> {
         drafts
     }
 
-    /// Types, and renews as long as there is typing.
+    /// Types, and renews the leases from time to time.
     async fn write(&mut self, drafts: &mut Vec<Draft>) {
         let mut breaths = self.random.between(2.0, 15.0) as usize;
         while breaths > 0 && !drafts.is_empty() {
@@ -237,14 +237,14 @@ impl<C: Clock> Editor<'_, C> {
         }
     }
 
-    /// Keeps those drafts of which the lease is still there.
+    /// Renews the leases, and keeps the drafts whose lease is still valid.
     fn renew(&self, drafts: &mut Vec<Draft>) {
         drafts.retain_mut(|draft| match self.desk.leases.renew_now(&draft.grant) {
             Ok(grant) => {
                 draft.grant = grant;
                 true
             }
-            Err(RenewError::NotRenewable { .. }) => true, // it runs on to its end
+            Err(RenewError::NotRenewable { .. }) => true, // the lease runs on to its end
             Err(_) => {
                 self.desk.tally().noticed += 1;
                 false
@@ -253,14 +253,14 @@ impl<C: Clock> Editor<'_, C> {
     }
 
     fn save_and_close(&mut self, mut drafts: Vec<Draft>) {
-        // Looking before saving makes stale saves rare. It cannot rule them out, because a lease may end between the look
-        // and the save; and half of the editors do not look.
+        // A check before the save makes stale saves rare. It cannot rule them out, because a lease may end between the check
+        // and the save. Half of the editors do not check.
         if self.random.between(0.0, 1.0) < 0.5 {
             self.renew(&mut drafts);
         }
         for draft in &drafts {
             self.save(draft);
-            // Fails if the lease is lost, and has then changed nothing: the document is somebody else's.
+            // Fails if the lease is lost. It has then changed nothing, and the document belongs to another editor.
             _ = self.desk.leases.release_now(&draft.grant);
         }
     }
@@ -269,7 +269,7 @@ impl<C: Clock> Editor<'_, C> {
         self.desk.save(draft, self.owner.name());
     }
 
-    /// Does nothing until then. Meanwhile somebody looks how long the documents stay locked.
+    /// Stays away until `back`, and measures how long the documents stay locked.
     async fn away(&self, drafts: &[Draft], back: Duration) {
         let silent = self.pace.now();
         let mut locked: Vec<_> = drafts.iter().map(|draft| &draft.grant).collect();
@@ -311,12 +311,12 @@ impl Random {
 
 // --- Time ------------------------------------------------------------------------------------------------------------
 
-/// How time passes for an editor.
+/// The way in which time passes for an editor.
 enum Pace<'a> {
     Simulated(&'a Agenda),
-    /// Since when.
+    /// A task in real time, since this start.
     Task(Instant),
-    /// Blocks where the others are pending, so that its async functions are ordinary ones.
+    /// A thread in real time. It blocks where the others are pending, so its async functions act like ordinary ones.
     Thread(Instant),
 }
 
@@ -337,7 +337,7 @@ impl Pace<'_> {
     }
 }
 
-/// Simulated time: it stands while somebody has something to do, and then jumps to what comes next.
+/// Simulated time. It stands still while any editor has work to do, and then jumps to the next event.
 #[derive(Default)]
 struct Agenda {
     clock: ManualClock,
@@ -360,8 +360,8 @@ impl Agenda {
     fn run(&self, leases: &Leases<Memory<ManualClock>>, editors: &Executor<'_>, until: Duration) {
         loop {
             while editors.try_tick() {}
-            // On a clock that is not the system's, leases have no timers. A tick lets in those who have waited for what
-            // has expired, and says in how long there will be more to do.
+            // With a clock that is not the system's, leases have no timers. A tick serves the waiters for expired leases, and
+            // returns the time until there is more to do.
             let tick = leases.tick().map(|time| self.clock.now() + time);
             if editors.try_tick() {
                 continue;
@@ -405,7 +405,7 @@ fn main() -> ExitCode {
 }
 
 impl Args {
-    /// `false` if help is asked for.
+    /// Parses the command line; returns `false` if it asks for help.
     fn parse(&mut self, mut args: impl Iterator<Item = String>) -> Result<bool, String> {
         while let Some(flag) = args.next() {
             let mut value = || args.next().ok_or_else(|| format!("{flag} needs a value"));
@@ -486,11 +486,11 @@ impl Args {
             drop(running);
             leased
         });
-        // So late may somebody look at the clock who has slept, on a machine that has other things to do.
+        // A thread that has slept may read the clock this late on a busy machine.
         self.report(&desk, leased, Duration::from_millis(200))
     }
 
-    /// Prints the table. Whether every number is what it must be.
+    /// Prints the table, and returns whether every number is as it must be.
     fn report<C: Clock>(&self, desk: &Desk<C>, leased: usize, slack: Duration) -> bool {
         let mut is_sound = true;
         let mut row = |label: &str, value: &dyn Display, must: &str, is_met: bool| {
@@ -507,8 +507,8 @@ impl Args {
         row("documents opened after a wait", &tally.waited, "", true);
         row("gave up waiting", &tally.gave_up, "", true);
         row("longest wait", &minutes(tally.longest_wait), "", true);
-        row("leases found lost by who looked", &tally.noticed, "", true);
-        row("documents left open by who went silent", &tally.forgotten, "", true);
+        row("leases found lost by a check", &tally.noticed, "", true);
+        row("documents left open by silent editors", &tally.forgotten, "", true);
         let (must, is_met) = match desk.policy {
             Expiry::Sliding(most) | Expiry::Fixed(most) | Expiry::SlidingUpTo { idle: most, .. } => {
                 let slack_said = if slack.is_zero() { String::new() } else { format!(" + {slack:?}") };
@@ -519,12 +519,12 @@ impl Args {
         row("longest time one of them stayed locked", &minutes(tally.longest_forgotten), &must, is_met);
         row("released by signing out", &tally.signed_out, "", true);
         if must.is_empty() {
-            let must = "above 0: nothing else ends what was left open";
+            let must = "above 0: nothing else ends abandoned leases";
             row("released by an administrator at night", &tally.administered, must, tally.administered > 0);
         }
         row("still leased after the night", &leased, "0", leased == 0);
         row("saves", &tally.saves, "", true);
-        // Without the fence harm must be done, or the day was too quiet to show what it is for.
+        // Without the fence there must be damage; otherwise the day was too quiet to show the purpose of the fence.
         let fenced = self.is_fenced;
         let (refused, harm) = if fenced { ("above 0", "0") } else { ("0", "above 0") };
         let kept = |(_, document): &(_, Mutex<Document>)| document.lock().unwrap().body.lines().count();
@@ -532,7 +532,7 @@ impl Args {
         row("stale saves refused", &tally.refused, refused, fenced == (tally.refused > 0));
         row("stale saves admitted", &tally.admitted, harm, fenced == (tally.admitted == 0));
         row("lost updates", &tally.lost_updates, harm, fenced == (tally.lost_updates == 0));
-        row("paragraphs saved that are not there", &gone, harm, fenced == (gone == 0));
+        row("saved paragraphs that are missing", &gone, harm, fenced == (gone == 0));
         is_sound
     }
 }

@@ -1,7 +1,7 @@
-//! Whether a resource may have waiters or watchers, for calls that do not take the wait list's lock.
+//! A summary of the wait list for calls that do not take its lock: whether a resource may have waiters or watchers.
 //!
-//! Counts by a part of the resource's hash: one watched resource slows down only calls for resources that share its part. It may say yes
-//! where there is nobody, but never no where there is somebody.
+//! Places are counted by a part of the resource's hash, so that one watched resource slows down only calls for resources that share its part.
+//! The summary may say yes for a resource without a place, but never no for a resource with one.
 
 use core::hash::{BuildHasher, Hash};
 
@@ -11,22 +11,17 @@ use crate::{
     Resource,
     sync::{
         SIEVE,
-        atomic::{
-            AtomicUsize,
-            Ordering::{Acquire, Release, SeqCst},
-        },
+        atomic::{AtomicUsize, Ordering::SeqCst},
     },
 };
 
-/// Changed under the wait list's lock only, and read without it.
+/// The summary: changed only under the wait list's lock, and read without it.
 pub(crate) struct Attendance {
     hasher: DefaultHashBuilder,
     /// The number of places on the wait list.
     places: AtomicUsize,
-    /// The number of them for resources with such a hash.
+    /// The number of places by a part of the resource's hash.
     by_hash: [AtomicUsize; SIEVE],
-    /// Changes whenever somebody comes to wait or to watch.
-    arrivals: AtomicUsize,
 }
 
 impl Attendance {
@@ -35,7 +30,6 @@ impl Attendance {
             hasher: DefaultHashBuilder::default(),
             places: AtomicUsize::new(0),
             by_hash: core::array::from_fn(|_| AtomicUsize::new(0)),
-            arrivals: AtomicUsize::new(0),
         }
     }
 
@@ -53,16 +47,12 @@ impl Attendance {
         self.places.fetch_sub(1, SeqCst);
     }
 
-    pub(crate) fn somebody_comes(&self) {
-        self.arrivals.fetch_add(1, Release); // who counts them sees where they are
-    }
-
-    /// Whether somebody waits or watches.
+    /// Returns whether any resource has waiters or watchers.
     pub(crate) fn is_any(&self) -> bool {
         self.places.load(SeqCst) > 0
     }
 
-    /// Whether this resource may have waiters or watchers.
+    /// Returns whether this resource may have waiters or watchers.
     #[inline]
     pub(crate) fn is_at(&self, resource: &Resource) -> bool {
         self.is_any() && self.is_at_hash(resource)
@@ -71,11 +61,6 @@ impl Attendance {
     #[inline(never)]
     fn is_at_hash(&self, resource: &Resource) -> bool {
         self.part(self.hash(resource)).is_none_or(|part| part.load(SeqCst) > 0)
-    }
-
-    /// The number of waiters and watchers so far, to be read before [`is_at`](Self::is_at).
-    pub(crate) fn arrivals(&self) -> usize {
-        self.arrivals.load(Acquire)
     }
 
     fn part(&self, hash: u64) -> Option<&AtomicUsize> {
@@ -90,14 +75,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_is_at_one_resource_is_not_at_most_others() {
+    fn a_waiter_of_one_resource_does_not_show_at_most_others() {
         let attendance = Attendance::new();
         let resources: Vec<Resource> = (0..1000).map(|n| Resource::from(format!("{n}"))).collect();
         let attended = |one: &Resource| attendance.is_at(one);
         assert!(!resources.iter().any(attended));
         attendance.add(attendance.hash(&resources[0]));
         assert!(attendance.is_at(&resources[0]));
-        // Of 64 parts each, or so.
+        // About one in 64 shares the part.
         assert!(resources.iter().filter(|one| attended(one)).count() < 100);
         attendance.remove(attendance.hash(&resources[0]));
         assert!(!resources.iter().any(attended));

@@ -13,25 +13,25 @@ use core::{
 use crate::{
     AcquireError, Clock, Expiry, Grant, Held, LeaseStatus, Leases, LookError, Memory, Owner, ReleaseError, RenewError,
     Resource, Token,
-    engine::Engine,
-    front::{Asked, Request, Turn, at_once},
+    engine::{Engine, at_once},
+    front::{Asked, Request, Turn},
     held::{Subscription, Table},
 };
 
-/// A future in a box, once it has to be kept.
+/// A boxed future that is kept between polls.
 type Kept<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// The result of acquiring.
 type Acquired<E> = Result<Grant, AcquireError<<E as Engine>::Error>>;
 
 mod sealed {
-    /// One of the calls that do not wait in memory.
+    /// A call that does not wait if the leases are in memory.
     pub trait Operation<E: crate::engine::Engine>: Unpin + Send + Sync + 'static {
         type Output;
 
         fn run(self, leases: &crate::Leases<E>) -> impl core::future::Future<Output = Self::Output> + Send;
 
-        /// Its output, if it is one of those that mostly need no future; or it comes back, and has done nothing.
+        /// Returns the output if the operation can finish without a future. Otherwise returns the operation, which has done nothing.
         #[inline]
         fn run_at_once(self, leases: &crate::Leases<E>) -> Result<Self::Output, Self>
         where
@@ -44,13 +44,13 @@ mod sealed {
 }
 pub(crate) use sealed::Operation;
 
-/// A call that does not wait in memory: a future that is ready when it is first polled. With an engine in another process, it
-/// is ready when that has answered.
+/// The future of a call that does not wait in memory: it is ready on its first poll. With a server, it is ready when the server has
+/// answered.
 ///
-/// Nothing has happened before it is polled. It borrows nothing but the table.
+/// Nothing happens before the first poll. The future borrows nothing but the [`Leases`].
 ///
 /// # Cancel safety
-/// Dropped while an engine is being asked, it may have done its work or not.
+/// If it is dropped while a server is being asked, the call may or may not have taken effect.
 #[must_use = "futures do nothing unless they are awaited or polled"]
 pub struct Call<'a, E: Engine, O: Operation<E>> {
     leases: &'a Leases<E>,
@@ -58,8 +58,8 @@ pub struct Call<'a, E: Engine, O: Operation<E>> {
     running: Option<Kept<'a, O::Output>>,
 }
 
-/// A future that has finished has nothing left to do.
-const ONCE: &str = "a future is not polled again when it has finished";
+/// The panic message of a future that is polled after it has finished.
+const ONCE: &str = "a future must not be polled after it has finished";
 
 impl<'a, E: Engine, O: Operation<E>> Call<'a, E, O> {
     #[inline]
@@ -67,10 +67,10 @@ impl<'a, E: Engine, O: Operation<E>> Call<'a, E, O> {
         Call { leases, operation: Some(operation), running: None }
     }
 
-    /// Blocks the thread until it is ready.
+    /// Blocks the thread until the future is ready, and returns its output.
     ///
     /// # Blocking
-    /// Not to be called in a task.
+    /// Do not call it in a task.
     ///
     /// # Examples
     /// ```
@@ -87,7 +87,7 @@ impl<'a, E: Engine, O: Operation<E>> Call<'a, E, O> {
 }
 
 impl<C: Clock, O: Operation<Memory<C>>> Call<'_, Memory<C>, O> {
-    /// Does it, which in memory needs no future.
+    /// Makes the call, which in memory needs no future, and returns its output.
     ///
     /// # Examples
     /// ```
@@ -98,7 +98,7 @@ impl<C: Clock, O: Operation<Memory<C>>> Call<'_, Memory<C>, O> {
     /// ```
     ///
     /// # Panics
-    /// If it has been polled to its end before.
+    /// If the future has finished before.
     #[inline]
     pub fn now(self) -> O::Output {
         done(self.operation.expect(ONCE), self.leases)
@@ -122,7 +122,7 @@ impl<'a, E: Engine, O: Operation<E>> Future for Call<'a, E, O> {
         if this.running.is_none() {
             this.running = Some(Box::pin(this.start().run(this.leases)));
         }
-        let Some(running) = &mut this.running else { unreachable!("it has been started") };
+        let Some(running) = &mut this.running else { unreachable!("the operation was started above") };
         let polled = running.as_mut().poll(cx);
         if polled.is_ready() {
             this.running = None;
@@ -131,7 +131,7 @@ impl<'a, E: Engine, O: Operation<E>> Future for Call<'a, E, O> {
     }
 }
 
-/// The operations of an engine in this process, which finish at once.
+/// Runs an operation on an engine in this process, where it finishes on its first poll.
 #[inline]
 fn done<E: Engine, O: Operation<E>>(operation: O, leases: &Leases<E>) -> O::Output {
     match operation.run_at_once(leases) {
@@ -225,7 +225,7 @@ operations! {
 }
 
 impl<E: Engine> Call<'_, E, TryAcquire> {
-    /// Begins a new tenure in any case: one that this owner has already ends, and its grants are stale.
+    /// Always begins a new tenure. A tenure that this owner already has ends, and its grants become stale.
     ///
     /// # Examples
     /// ```
@@ -242,25 +242,25 @@ impl<E: Engine> Call<'_, E, TryAcquire> {
     /// ```
     ///
     /// # Panics
-    /// If it has been polled.
+    /// If the future has been polled.
     pub fn fresh_token(mut self) -> Self {
         let request = self.operation.as_mut().map(|operation| &mut operation.request);
-        request.expect("the future has not been polled").is_fresh = true;
+        request.expect("`fresh_token` must be called before the future is polled").is_fresh = true;
         self
     }
 }
 
-/// A request for a lease: see [`Leases::acquire`].
+/// The future of [`Leases::acquire`]: a request for a lease.
 ///
 /// # Cancel safety
-/// It may be dropped at any moment. It then waits no longer; and if it has been served and never polled since, the lease goes to
-/// the next in line. With an engine in another process, a request that is dropped while that is being asked may leave a lease
-/// behind, which its owner has until it expires.
+/// It may be dropped at any moment, and then leaves the line. If it has been served but not polled since, the lease goes to the next
+/// waiter. With a server, a request that is dropped before the server has answered may leave a lease behind, which its owner has until
+/// it expires.
 #[must_use = "futures do nothing unless they are awaited or polled"]
 pub struct Acquire<'a, E: Engine> {
     leases: &'a Leases<E>,
     request: Option<Request>,
-    /// The resource that it waits for, and its wait.
+    /// The resource that it waits for, and the future that waits.
     waiting: Option<(Resource, Kept<'a, Acquired<E>>)>,
 }
 
@@ -270,7 +270,7 @@ impl<'a, E: Engine> Acquire<'a, E> {
         Acquire { leases, request: Some(Request::new(resource, owner, expiry)), waiting: None }
     }
 
-    /// Begins a new tenure in any case: one that this owner has already ends, and its grants are stale.
+    /// Always begins a new tenure. A tenure that this owner already has ends, and its grants become stale.
     ///
     /// # Examples
     /// ```
@@ -286,13 +286,13 @@ impl<'a, E: Engine> Acquire<'a, E> {
     /// ```
     ///
     /// # Panics
-    /// If it has been polled.
+    /// If the future has been polled.
     pub fn fresh_token(mut self) -> Self {
-        self.request.as_mut().expect("the future has not been polled").is_fresh = true;
+        self.request.as_mut().expect("`fresh_token` must be called before the future is polled").is_fresh = true;
         self
     }
 
-    /// Gives up when `limit` is ready before it: a timer, a cancellation token. What `limit` gives is dropped.
+    /// Gives up if `limit`, such as a timer or a cancellation token, is ready first. The output of `limit` is dropped.
     ///
     /// # Examples
     /// ```
@@ -320,10 +320,10 @@ impl<'a, E: Engine> Acquire<'a, E> {
         }
     }
 
-    /// Blocks the thread until the lease is there.
+    /// Blocks the thread until the lease is acquired.
     ///
     /// # Blocking
-    /// Not to be called in a task.
+    /// Do not call it in a task.
     ///
     /// # Errors
     /// As [`Leases::acquire`].
@@ -344,10 +344,10 @@ impl<'a, E: Engine> Acquire<'a, E> {
         async_io::block_on(self)
     }
 
-    /// Blocks the thread until the lease is there, but no longer than so much real time.
+    /// Blocks the thread until the lease is acquired, for at most `longest` of real time.
     ///
     /// # Blocking
-    /// Not to be called in a task.
+    /// Do not call it in a task.
     ///
     /// # Errors
     /// As [`Leases::acquire`], and [`AcquireError::Limit`].
@@ -378,12 +378,12 @@ impl<E: Engine> Future for Acquire<'_, E> {
         let this = &mut *self;
         let leases = this.leases;
         if this.waiting.is_none() {
-            let request = this.request.take().expect("a future is not polled again when it has finished");
+            let request = this.request.take().expect(ONCE);
             if let Some(info) = leases.acquired_at_once(&request) {
                 return Poll::Ready(Ok(request.into_grant(info)));
             }
             if E::LOCAL {
-                // Only who waits needs a box.
+                // Only a request that waits needs a boxed future.
                 match at_once(leases.attempt(&request, Turn::Outside)) {
                     Ok(Asked::Granted(info)) => return Poll::Ready(Ok(request.into_grant(info))),
                     Err(error) => return Poll::Ready(Err(error)),
@@ -398,7 +398,7 @@ impl<E: Engine> Future for Acquire<'_, E> {
             };
             this.waiting = Some((resource, waiting));
         }
-        let Some((_, waiting)) = &mut this.waiting else { unreachable!("it waits") };
+        let Some((_, waiting)) = &mut this.waiting else { unreachable!("the wait was started above") };
         let polled = waiting.as_mut().poll(cx);
         if polled.is_ready() {
             this.waiting = None;
@@ -413,21 +413,21 @@ impl<E: Engine> fmt::Debug for Acquire<'_, E> {
     }
 }
 
-/// The reaction of a `hold` request when another owner has the lease.
+/// The reaction of a `hold` request to an existing lease.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Manner {
-    /// It waits, unless that is its own owner, whose tenure it takes over.
+    /// Waits for another owner's lease. Takes over a tenure of its own owner.
     Wait,
-    /// The same, but it does not wait.
+    /// Fails if another owner has the lease. Takes over a tenure of its own owner.
     Try,
-    /// It does not wait, and takes over nothing.
+    /// Fails if any owner has the lease, its own included.
     TryNew,
 }
 
-/// A request for a lease that is [held](Held): see [`Leases::hold`].
+/// The future of [`Leases::hold`]: a request for a lease to be [held](Held).
 ///
 /// # Cancel safety
-/// As [`Acquire`].
+/// As for [`Acquire`].
 #[must_use = "futures do nothing unless they are awaited or polled"]
 pub struct Hold<'a, E: Engine> {
     resource: Resource,
@@ -446,7 +446,8 @@ impl<'a, E: Engine> Hold<'a, E> {
         let is_new = manner == Manner::TryNew;
         let request = Request { is_fresh: true, is_new, ..Request::new(resource.clone(), owner, Expiry::Sliding(ttl)) };
         let running = Box::pin(async move {
-            let subscription = Subscription::new(&table, &request.resource); // before it asks
+            // Before the request, so that no notification about the new tenure is missed.
+            let subscription = Subscription::new(&table, &request.resource);
             let grant = if manner == Manner::Wait {
                 table.acquired(request).await?
             } else {
@@ -458,7 +459,7 @@ impl<'a, E: Engine> Hold<'a, E> {
         Hold { resource, running }
     }
 
-    /// Gives up when `limit` is ready before it: a timer, a cancellation token. What `limit` gives is dropped.
+    /// Gives up if `limit`, such as a timer or a cancellation token, is ready first. The output of `limit` is dropped.
     ///
     /// # Examples
     /// ```
@@ -479,10 +480,10 @@ impl<'a, E: Engine> Hold<'a, E> {
         Until { resource: Some(self.resource.clone()), future: Some(self), limit: Box::pin(limit) }
     }
 
-    /// Blocks the thread until the lease is there.
+    /// Blocks the thread until the lease is acquired.
     ///
     /// # Blocking
-    /// Not to be called in a task.
+    /// Do not call it in a task.
     ///
     /// # Errors
     /// As [`Leases::hold`].
@@ -503,10 +504,10 @@ impl<'a, E: Engine> Hold<'a, E> {
         async_io::block_on(self)
     }
 
-    /// Blocks the thread until the lease is there, but no longer than so much real time.
+    /// Blocks the thread until the lease is acquired, for at most `longest` of real time.
     ///
     /// # Blocking
-    /// Not to be called in a task.
+    /// Do not call it in a task.
     ///
     /// # Errors
     /// As [`Leases::hold`], and [`AcquireError::Limit`].
@@ -544,7 +545,7 @@ impl<E: Engine> fmt::Debug for Hold<'_, E> {
     }
 }
 
-/// A request for a lease, with a limit: see [`Acquire::until`] and [`Hold::until`].
+/// The future of [`Acquire::until`] and [`Hold::until`]: a request for a lease, with a limit.
 #[must_use = "futures do nothing unless they are awaited or polled"]
 pub struct Until<F, L> {
     future: Option<F>,
@@ -557,10 +558,10 @@ impl<F: Future, L> Until<F, L>
 where
     Self: Future,
 {
-    /// Blocks the thread until it is ready.
+    /// Blocks the thread until the future is ready, and returns its output.
     ///
     /// # Blocking
-    /// Not to be called in a task.
+    /// Do not call it in a task.
     ///
     /// # Examples
     /// ```
@@ -586,7 +587,7 @@ where
     type Output = Result<T, AcquireError<X>>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let future = self.future.as_mut().expect("a future is not polled again when it has finished");
+        let future = self.future.as_mut().expect(ONCE);
         if let Poll::Ready(output) = Pin::new(future).poll(cx) {
             self.future = None;
             return Poll::Ready(output);
@@ -594,8 +595,8 @@ where
         if self.limit.as_mut().poll(cx).is_pending() {
             return Poll::Pending;
         }
-        self.future = None; // it waits no more
-        let resource = self.resource.take().expect("a future is not polled again when it has finished");
+        self.future = None; // leaves the line
+        let resource = self.resource.take().expect(ONCE);
         Poll::Ready(Err(AcquireError::Limit { resource }))
     }
 }

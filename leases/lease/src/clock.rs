@@ -3,10 +3,10 @@ use core::time::Duration;
 
 use crate::sync::Unseen;
 
-/// Where a table of leases takes its time from.
+/// The source of time for [`Leases`](crate::Leases).
 ///
-/// With `std` that is `StdClock` unless told otherwise. [`ManualClock`] is for tests. On a target without an operating
-/// system, implement this for the timer you have.
+/// With `std` the default is `StdClock`. [`ManualClock`] is for tests. On a target without an operating system, implement
+/// this trait for the timer of the target.
 ///
 /// # Examples
 ///
@@ -34,11 +34,11 @@ use crate::sync::Unseen;
 /// assert_eq!(EmbassyClock.now(), Duration::from_millis(1500));
 /// ```
 pub trait Clock: Send + Sync {
-    /// The time since an origin of the clock's own.
+    /// Returns the time since an origin that the clock chooses.
     ///
-    /// It must never go back, neither in one thread nor from one thread to another: a lease that had expired would be
-    /// valid again, beside the one that followed it. A clock that can be set, such as the time of day, will not do. It
-    /// is read in every call, under a lock at times, so it should be quick, and must not use the leases itself.
+    /// The time must never go back, neither in one thread nor from one thread to another: an expired lease would become
+    /// valid again, beside the lease that followed it. A clock that can be set, such as the time of day, will not do. Every
+    /// call reads the clock, sometimes under a lock, so reading must be quick and must not use the leases itself.
     ///
     /// # Examples
     ///
@@ -51,10 +51,10 @@ pub trait Clock: Send + Sync {
     /// ```
     fn now(&self) -> Duration;
 
-    /// Whether time passes in this clock as it does in the timers of the standard library.
+    /// Returns whether time passes in this clock as it does in the timers of the standard library.
     ///
-    /// If so, those who wait for a lease have timers of their own. If not, which is the default, somebody must call
-    /// `tick` on the table: then those are served whose turn has come.
+    /// If so, the waiters for a lease have timers of their own. If not, which is the default, the program must call
+    /// [`Leases::tick`](crate::Leases::tick), which serves the waiters that are due.
     ///
     /// # Examples
     ///
@@ -92,10 +92,10 @@ impl<C: Clock + ?Sized> Clock for Arc<C> {
 
 /// The steady clock of the operating system.
 ///
-/// All copies tell the same time, and setting the time of day does not touch it.
+/// All copies show the same time, and setting the time of day does not affect it.
 ///
-/// Whether the time a machine spends suspended counts, so that a lease may expire while it sleeps, depends on the
-/// system:
+/// The system determines whether the time that a machine spends suspended counts, so that a lease may expire while the
+/// machine sleeps:
 ///
 /// | system | the clock | origin | suspended time |
 /// |---|---|---|---|
@@ -104,8 +104,8 @@ impl<C: Clock + ?Sized> Clock for Arc<C> {
 /// | macOS, iOS | `Instant`, there `CLOCK_UPTIME_RAW` | the first use in this process | does not count |
 /// | others | `Instant` | the first use in this process | as `Instant` has it |
 ///
-/// What `Instant` reads is documented by the standard library as its current choice, and what these calls count by
-/// Microsoft and Apple.
+/// The standard library documents which system clock `Instant` currently reads; Microsoft and Apple document what those
+/// clocks count.
 ///
 /// # Examples
 ///
@@ -125,7 +125,7 @@ pub struct StdClock(());
 
 #[cfg(feature = "std")]
 impl StdClock {
-    /// The clock of the system.
+    /// Returns the clock of the system.
     ///
     /// # Examples
     ///
@@ -145,7 +145,7 @@ impl StdClock {
 #[cfg_attr(docsrs, doc(cfg(feature = "std")))]
 impl Clock for StdClock {
     // `Instant` is CLOCK_MONOTONIC here, which stands still while the machine is suspended: the leases of a laptop would
-    // be hours behind those who wait for them.
+    // expire hours too late for their waiters.
     #[cfg(any(target_os = "linux", target_os = "android"))]
     fn now(&self) -> Duration {
         use rustix::time::{ClockId, clock_gettime};
@@ -167,9 +167,9 @@ impl Clock for StdClock {
     }
 }
 
-/// A clock that stands still until it is told to advance: for tests, and for programs whose time is simulated.
+/// A clock that stands still until [`advance`](Self::advance) is called: for tests, and for programs that simulate time.
 ///
-/// Clones share the time, so keep one and give the other to the table. The clock starts at zero.
+/// Clones share the time, so keep one and give the other to the [`Leases`](crate::Leases). The clock starts at zero.
 ///
 /// # Examples
 ///
@@ -178,9 +178,9 @@ impl Clock for StdClock {
 /// use keylatch_lease::{Clock, ManualClock};
 ///
 /// let clock = ManualClock::new();
-/// let of_the_table = clock.clone();
+/// let clock_of_the_leases = clock.clone();
 /// clock.advance(Duration::from_secs(30));
-/// assert_eq!(of_the_table.now(), Duration::from_secs(30));
+/// assert_eq!(clock_of_the_leases.now(), Duration::from_secs(30));
 /// ```
 #[derive(Clone, Default)]
 pub struct ManualClock {
@@ -188,7 +188,7 @@ pub struct ManualClock {
 }
 
 impl ManualClock {
-    /// A clock at zero.
+    /// Creates a clock at zero.
     ///
     /// # Examples
     ///
@@ -203,9 +203,9 @@ impl ManualClock {
         Self::default()
     }
 
-    /// Moves the time on, for all clones. It stops at [`Duration::MAX`].
+    /// Moves the time forward, for all clones. It stops at [`Duration::MAX`].
     ///
-    /// Nobody is woken by this: those who wait for a lease are served at the table's next `tick`.
+    /// This wakes no waiter: waiters are served at the next [`Leases::tick`](crate::Leases::tick).
     ///
     /// # Examples
     ///

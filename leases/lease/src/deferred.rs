@@ -1,12 +1,12 @@
-//! Work that must be done where no lock is held: wakers run and are dropped there, and so are other values of the user, for
-//! any of it may call us again.
+//! Work that must be done with no lock held: calling wakers, and dropping wakers and policies. All of it is user code, which may call the
+//! table again.
 
 use alloc::vec::Vec;
 use core::task::Waker;
 
 use crate::{Expiry, panics};
 
-/// Collected under a lock, done when dropped: so it must be made before the lock is taken.
+/// Work that is collected under a lock and done on drop. It must be created before the lock is taken, so that it is dropped after the lock.
 #[derive(Default)]
 pub(crate) struct Deferred {
     wakes: Vec<Waker>,
@@ -41,7 +41,7 @@ impl Deferred {
 }
 
 impl Drop for Deferred {
-    /// If a waker panics, the others are woken all the same.
+    /// Does the work. If a waker panics, the others are still called.
     fn drop(&mut self) {
         let Deferred { wakes, dead_wakers, dead_policies } = self;
         if wakes.is_empty() && dead_wakers.is_empty() && dead_policies.is_empty() {

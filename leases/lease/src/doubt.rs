@@ -1,7 +1,7 @@
-//! Tenures of which the engine may have missed something, and how they are looked at: together.
+//! Tenures in doubt: the engine may have missed a notification about them. They are looked at together.
 //!
-//! When a connection is lost and made again, every tenure of the process is in doubt at once. A future that finds its own in doubt takes up to 255
-//! others along, and asks about all of them in one request. If it is dropped before the answer, they are in doubt again.
+//! When a connection is lost and made again, every tenure of the process is in doubt at once. A future that finds its own tenure in doubt takes
+//! up to 255 others along, and asks about all of them in one request. If it is dropped before the answer, they are in doubt again.
 
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use core::{
@@ -24,15 +24,15 @@ struct Looking<'a, E: Engine> {
 }
 
 impl<'a, E: Engine> Looking<'a, E> {
-    /// This one, and others.
+    /// Takes other tenures in doubt, to be looked at together with this one.
     fn new(leases: &'a Leases<E>, one: &Arc<Notice>) -> Self {
         let mut notices = leases.doubts().take(TOGETHER - 1);
         notices.push(Arc::clone(one));
         Looking { leases, notices }
     }
 
-    /// Looks at all of them in one request, and tells those whose tenure is not there. If there is no answer their next renewals tell, or the
-    /// next notice.
+    /// Looks at all of them in one request, and notifies those whose tenure has ended. If there is no answer, a loss is found by the next
+    /// renewal or the next notification.
     async fn run(mut self) {
         let grants: Vec<(usize, Grant)> =
             self.notices.iter().enumerate().filter_map(|(at, notice)| Some((at, notice.grant()?))).collect();
@@ -51,7 +51,7 @@ impl<'a, E: Engine> Looking<'a, E> {
             grants.iter().zip(&batch).filter_map(|(one, renewal)| is_gone(renewal).then_some(one)).collect();
         let how = match gone[..] {
             [(_, grant)] => self.leases.lost(grant).await,
-            // Of several it is not asked how each was lost.
+            // If several are lost, the cause of each is not asked for.
             _ => Lost::EngineForgot,
         };
         gone.iter().for_each(|(at, grant)| self.notices[*at].ended(grant.token, how));
@@ -66,7 +66,7 @@ impl<E: Engine> Drop for Looking<'_, E> {
 }
 
 impl Tenure {
-    /// Polls what ends when the tenure is lost, whenever the engine tells something of it; and looks at the tenure if it is in doubt.
+    /// Runs a future that ends when the tenure is lost: polls it at each notification of the engine, and looks at the tenure if it is in doubt.
     pub(crate) async fn heeding<E: Engine>(
         self: &Arc<Self>,
         leases: &Leases<E>,
@@ -77,7 +77,7 @@ impl Tenure {
         let mut ear = Ear::new(Arc::clone(notice));
         let mut looking: Option<Pin<Box<dyn Future<Output = ()> + Send + '_>>> = None;
         poll_fn(|cx| {
-            ear.wake_by(cx.waker()); // before it looks
+            ear.wake_by(cx.waker()); // before the check, so that no notification is missed
             loop {
                 if looking.is_none() && notice.take() {
                     looking = Some(Box::pin(Looking::new(leases, notice).run()));

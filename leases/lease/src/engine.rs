@@ -1,28 +1,34 @@
-//! An engine keeps the leases: a table in this process, or a server.
+//! An engine keeps the leases: in a table in this process, or on a server.
 //!
-//! An engine decides, one atomic action at a time; the front end, [`Leases`](crate::Leases), does the rest once for all of them: the
-//! queue of those who wait, deadlines, renewals, loss, answers that got lost. Five rules carry the guarantees:
+//! The engine makes the decisions, each in one atomic action. The front end, [`Leases`](crate::Leases), does the rest for all engines:
+//! the queue of waiters, deadlines, renewals, losses, and retries when an answer is lost. Five rules carry the guarantees:
 //!
-//! - (a) **Each operation is one atomic action** of the engine. A future of it may be dropped at any moment: what it asked for has
+//! - (a) **Each operation is one atomic action** of the engine. The future of an operation may be dropped at any moment: the operation has
 //!   then been done or not, but never by half.
-//! - (b) **Only durations are exchanged**, never points in time. The engine adds its own clock.
-//! - (c) **The token is made inside that action**, under whatever protects the record. Made earlier it could be older than one
-//!   that was granted meanwhile.
-//! - (d) **Look out, then try, then sleep**: who waits has [`watch`](Engine::watch)ed before it asked, or a release between
-//!   the two would wake nobody.
-//! - (e) **Everything else is the front end's**, and asking again must be safe: an owner who has the lease and asks again
-//!   gets it with the same token.
+//! - (b) **Only durations are exchanged**, never points in time. The engine reckons them by its own clock.
+//! - (c) **The token is made inside that action**, under the lock or transaction that protects the record. If it were made earlier, it
+//!   could be smaller than a token that is granted in between.
+//! - (d) **Watch, then try, then sleep**: a request that waits calls [`watch`](Engine::watch) before it asks. Otherwise a release between
+//!   the two would wake no waiter.
+//! - (e) **Everything else is the front end's business**, and asking again must be safe: an owner that has the lease and asks again gets
+//!   it with the same token.
 
 use alloc::{sync::Arc, vec::Vec};
-use core::{error::Error, future::Future, time::Duration};
+use core::{
+    error::Error,
+    future::Future,
+    pin::pin,
+    task::{Context, Poll, Waker},
+    time::Duration,
+};
 
 pub use crate::notice::Notice;
 use crate::{Expiry, Owner, Resource, Term, Token};
 
-/// Keeps leases, and decides who gets one. See the [rules](self) and [`Memory`](crate::Memory), which is one.
+/// Keeps leases, and decides which owner gets one. See the [rules](self) and, for an implementation, [`Memory`](crate::Memory).
 ///
 /// # Examples
-/// An engine that asks another one, and counts:
+/// An engine that counts requests and passes them on to another engine:
 /// ```
 /// use std::{sync::atomic::{AtomicU64, Ordering}, time::Duration};
 ///
@@ -79,6 +85,14 @@ use crate::{Expiry, Owner, Resource, Term, Token};
 ///     async fn sweep(&self, limit: usize, at: Duration) -> Result<usize, Fail<E::Error>> {
 ///         self.0.sweep(limit, at).await
 ///     }
+///
+///     fn tidy(&self) {
+///         self.0.tidy();
+///     }
+///
+///     fn abandon(&self, resource: &Resource, owner: &Owner, token: Token) {
+///         self.0.abandon(resource, owner, token);
+///     }
 /// }
 ///
 /// let leases = Leases::with_engine(Counted(Memory::new(ManualClock::new()), AtomicU64::new(0)));
@@ -87,39 +101,39 @@ use crate::{Expiry, Owner, Resource, Term, Token};
 /// assert_eq!(leases.engine().1.load(Ordering::Relaxed), 1);
 /// ```
 pub trait Engine: Send + Sync {
-    /// Why the engine could not do what it was asked.
+    /// The reason why the engine could not carry out a request.
     type Error: Error + Send + Sync + 'static;
 
-    /// Whether the engine is in this process: each of its futures is then ready when it is first polled, and its clock is the one
+    /// Whether the engine is in this process. If so, each of its futures must be ready on its first poll, and its clock must be the one
     /// that [`now`](Self::now) reads.
     ///
-    /// The front end then hands a lease over in the very call that ends another, for which it may poll these futures under
-    /// a lock of its own: they must not call the [`Leases`](crate::Leases) that they serve.
+    /// The front end then hands a lease over in the same call that ends the previous one. It may poll these futures under a lock of its
+    /// own, so they must not call the [`Leases`](crate::Leases) that they serve.
     const LOCAL: bool = false;
 
-    /// Returns the time of this process's clock, as [`Clock::now`](crate::Clock::now) does. Deadlines are reckoned by it; it need not agree with the
-    /// engine's, unless that is [`LOCAL`](Self::LOCAL).
+    /// Returns the time of this process's clock, as [`Clock::now`](crate::Clock::now) does. Deadlines are reckoned by it. It need not agree
+    /// with the engine's clock, unless the engine is [`LOCAL`](Self::LOCAL).
     fn now(&self) -> Duration;
 
-    /// Whether time passes in [`now`](Self::now) as in the timers of std. Those who wait then have timers of their own.
+    /// Returns whether time passes in [`now`](Self::now) as in the timers of the standard library. If so, waiters have timers of their own.
     fn is_real_time(&self) -> bool {
         true
     }
 
-    /// Grants a lease, or says who has it.
+    /// Grants a lease, or returns the reason why not, such as the owner that has it.
     fn acquire(&self, ask: Ask<'_>) -> impl Future<Output = Result<Answer, Fail<Self::Error>>> + Send;
 
-    /// Extends those leases that have not expired, and writes down what became of each in [`Renewal::left`].
+    /// Extends the leases of the batch that have not expired, and stores the time that each has left in [`Renewal::left`].
     ///
-    /// The end is never brought forward. Those that a [`Held`](crate::Held) renews come together, up to 256 that are due at about the same
-    /// time, unless the engine is [`LOCAL`](Self::LOCAL).
+    /// The end is never brought forward. The front end batches the renewals of [`Held`](crate::Held)s, up to 256 that are due at about the
+    /// same time, unless the engine is [`LOCAL`](Self::LOCAL).
     fn renew(
         &self,
         batch: &mut [Renewal<'_>],
         at: Duration,
     ) -> impl Future<Output = Result<(), Fail<Self::Error>>> + Send;
 
-    /// Ends the tenure that this owner has of the resource; where there is a token, only the one of that token.
+    /// Ends the tenure that this owner has of the resource; if a token is given, only the tenure with that token.
     fn release(
         &self,
         resource: &Resource,
@@ -128,10 +142,10 @@ pub trait Engine: Send + Sync {
         at: Duration,
     ) -> impl Future<Output = Result<Gone, Fail<Self::Error>>> + Send;
 
-    /// Ends the tenure of this token, whoever's it is: an operator does, who is not its owner. A [`Notice`] is told of it.
+    /// Ends the tenure with this token, whatever its owner, on behalf of an operator. A subscribed [`Notice`] must learn of it.
     ///
-    /// By default it looks who has it, and releases that tenure by its owner's name: an engine that tells nobody of such a release has to do it
-    /// in another way.
+    /// By default it looks up the owner, and releases the tenure by the owner's name. An engine that sends no notice of such a release must
+    /// implement this in another way.
     fn release_token(
         &self,
         resource: &Resource,
@@ -147,76 +161,98 @@ pub trait Engine: Send + Sync {
         }
     }
 
-    /// Ends all tenures of this owner, as of one instant. Gives back the resources that were freed, and none whose lease had expired.
+    /// Ends all tenures of this owner, as of one instant. Returns the resources that it freed, without those whose lease had expired.
     fn release_all(
         &self,
         owner: &Owner,
         at: Duration,
     ) -> impl Future<Output = Result<Vec<Resource>, Fail<Self::Error>>> + Send;
 
-    /// The owner of the resource.
+    /// Returns the unexpired lease of the resource, if there is one.
     fn look(
         &self,
         resource: &Resource,
         at: Duration,
     ) -> impl Future<Output = Result<Option<Record>, Fail<Self::Error>>> + Send;
 
-    /// All that this owner has, in any order.
+    /// Returns all unexpired leases of this owner, in any order.
     fn owned_by(
         &self,
         owner: &Owner,
         at: Duration,
     ) -> impl Future<Output = Result<Vec<Owned>, Fail<Self::Error>>> + Send;
 
-    /// Forgets up to so many leases that have expired, and says how many it did. Nothing depends on it but memory.
+    /// Removes up to `limit` expired leases, and returns the number that it removed. It frees memory; nothing else depends on it.
     fn sweep(&self, limit: usize, at: Duration) -> impl Future<Output = Result<usize, Fail<Self::Error>>> + Send;
 
-    /// A future that is ready as soon as the resource may have come free since the call, or its end may have come nearer: a
-    /// [fresh](Want::Fresh) tenure can end before the one that it replaces. It may be ready without a reason.
+    /// Returns a future that is ready as soon as the resource may have become free since the call, or may become free earlier than was
+    /// known: a [fresh](Want::Fresh) tenure can end before the one that it replaces. The future may be ready without a reason.
     ///
-    /// The front end calls it before it asks (rule d), and never for a [`LOCAL`](Self::LOCAL) engine. By default it is never ready: those
-    /// who wait then ask when the lease should have ended, and every [`fallback`](Self::fallback).
+    /// The front end calls it before it asks (rule d), and never for a [`LOCAL`](Self::LOCAL) engine. By default the future is never ready.
+    /// A waiter then asks when the lease should have ended, and at every [`fallback`](Self::fallback).
     fn watch(&self, resource: &Resource) -> impl Future<Output = ()> + Send {
         let _ = resource;
         core::future::pending()
     }
 
-    /// Tells this notice, from the call on, what ends a tenure of the resource before its time and is not done by its holder: a release by name, of
-    /// [all](Self::release_all) that an owner has or by a [token](Self::release_token), a [fresh](Want::Fresh) tenure of the same owner, and what
-    /// somebody does to the store by hand, as far as the store tells. [`Notice::ended`], if it is known which tenure that was; otherwise
-    /// [`Notice::doubt`], and so after a time in which nothing was heard. In quiet times it must not ask the server for that.
+    /// Subscribes this notice, from the call on, to everything but its holder's own release that ends a tenure of the resource early: a
+    /// release by name, of [all](Self::release_all) leases of an owner or by a [token](Self::release_token), a [fresh](Want::Fresh) tenure of
+    /// the same owner, and a manual change of the store, as far as the store reports it. The engine calls [`Notice::ended`] if it knows which
+    /// tenure ended, and [`Notice::doubt`] otherwise, such as after a time without a connection. While nothing happens, a subscription must
+    /// not cost requests to the server.
     ///
-    /// Says whether it does. By default it does not: those who hold a lease then notice when it is to be renewed.
+    /// Returns whether the engine notifies. By default it does not: a holder then learns of the loss at its next renewal.
     ///
-    /// The front end calls it before it asks for what is to be [held](crate::Held), and never for a [`LOCAL`](Self::LOCAL) engine.
+    /// The front end calls it before it requests a lease to be [held](crate::Held), and never for a [`LOCAL`](Self::LOCAL) engine.
     fn subscribe(&self, resource: &Resource, notice: &Arc<Notice>) -> bool {
         let _ = (resource, notice);
         false
     }
 
-    /// Ends what [`subscribe`](Self::subscribe) has begun.
+    /// Ends the subscription that [`subscribe`](Self::subscribe) began.
     fn unsubscribe(&self, resource: &Resource, notice: &Arc<Notice>) {
         let _ = (resource, notice);
     }
 
-    /// The longest time that a waiting request sleeps before it asks again, whatever [`watch`](Self::watch) does. `None`: for ever.
+    /// Returns the longest time that a waiting request sleeps before it asks again, whatever [`watch`](Self::watch) does; `None` if there
+    /// is no limit.
     fn fallback(&self) -> Option<Duration> {
         None
     }
 
-    /// Drops what is left to be dropped, where no lock is held. The front end calls it after its questions.
+    /// Drops the values whose drop the engine has postponed. The front end calls it after its requests, with no lock held.
     ///
-    /// Of use to an engine that is [`LOCAL`](Self::LOCAL) and keeps policies: their `Drop` is the user's code, and may call the
+    /// It is for a [`LOCAL`](Self::LOCAL) engine that keeps policies: their `Drop` is the user's code, which may call the
     /// [`Leases`](crate::Leases).
     fn tidy(&self) {}
 
-    /// Ends a tenure as well as can be without waiting for an answer: for what is dropped. By default it does nothing, and the
-    /// lease expires.
+    /// Ends a tenure as far as possible without waiting for an answer: its [`Held`](crate::Held) has been dropped. By default nothing happens,
+    /// and the lease expires.
     ///
-    /// If that takes time, its owner may ask for the resource meanwhile. He is not to be granted this tenure any more, which is about to end:
-    /// [`Want::Any`] and [`Want::Mine`] wait until it has.
+    /// If that takes time, its owner may request the resource before it is done. The engine must not grant this tenure any more, which is about
+    /// to end: [`Want::Any`] and [`Want::Mine`] wait until it has ended.
+    ///
+    /// # Engines in this process
+    /// The front end calls this for each waiter that was handed this tenure ([`Ask::waiting`]) and was dropped before it fetched the grant.
+    /// When the last of them has been dropped the engine ends the tenure, unless the owner knows of it: another request of the owner, without
+    /// `waiting`, was granted the tenure, or the tenure was [renewed or looked at](Self::renew).
+    ///
+    /// By default the first of these waiters ends the tenure, even if the owner knows of it. An engine that wraps another one must pass this
+    /// call on, and any other should count.
     fn abandon(&self, resource: &Resource, owner: &Owner, token: Token) {
-        let _ = (resource, owner, token);
+        if Self::LOCAL {
+            // Whether the lease has expired makes no difference, so the clock need not be read: it is the user's, and may panic.
+            let _ = at_once(self.release(resource, owner, Some(token), Duration::ZERO));
+        }
+    }
+}
+
+/// Returns the output of a future of an engine that is [`LOCAL`](Engine::LOCAL).
+#[inline]
+pub(crate) fn at_once<F: Future>(future: F) -> F::Output {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(output) => output,
+        Poll::Pending => panic!("an engine that is LOCAL has a future that is not ready at once"),
     }
 }
 
@@ -225,31 +261,34 @@ pub trait Engine: Send + Sync {
 pub struct Ask<'a> {
     /// The resource to lease.
     pub resource: &'a Resource,
-    /// For whom.
+    /// The owner that requests it.
     pub owner: &'a Owner,
-    /// Under which conditions.
+    /// The conditions under which to grant it.
     pub want: Want,
-    /// How far the lease reaches: from the start of a new tenure, or from now and the old start if it is resumed. The end is never brought
-    /// forward. `None`, with [`Want::Mine`] alone: it stays.
+    /// The term of the lease, counted from the start of a new tenure, or from now and the old start if a tenure is resumed. The end is never
+    /// brought forward. `None`, only with [`Want::Mine`]: the end stays as it is.
     pub term: Option<Term>,
     /// The policy that the term comes from, for engines that can keep it.
     pub expiry: &'a Expiry,
-    /// Whether the owner goes on waiting if somebody else has it: the engine then sees to it that [`Engine::watch`] is told.
+    /// Whether the owner goes on waiting if another owner has it: the engine then sees to it that [`Engine::watch`] is notified.
+    ///
+    /// In a request to a [`LOCAL`](Engine::LOCAL) engine: whether the lease is handed to a waiter, which may be dropped before it fetches the
+    /// grant: see [`Engine::abandon`].
     pub waiting: bool,
-    /// When this was asked, by [`Engine::now`]. An engine that is [`LOCAL`](Engine::LOCAL) counts from here, others by their own clock.
+    /// The time of the request, by [`Engine::now`]. A [`LOCAL`](Engine::LOCAL) engine counts from here, others count by their own clock.
     pub at: Duration,
 }
 
-/// Under which conditions a lease is granted.
+/// The conditions under which a lease is granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Want {
-    /// If nobody else has it: a tenure that the owner has is resumed, otherwise one begins.
+    /// Only if no other owner has it. A tenure that this owner has is resumed; otherwise a tenure begins.
     Any,
-    /// The same, but a tenure that the owner has ends, and another one begins.
+    /// Only if no other owner has it. A tenure that this owner has ends, and a new one begins.
     Fresh,
-    /// Only if the owner has it.
+    /// Only if this owner has it.
     Mine,
-    /// Only if nobody has it, this owner included.
+    /// Only if no owner has it, this one included.
     New,
 }
 
@@ -260,30 +299,30 @@ pub enum Answer {
     Granted {
         /// The number of the tenure.
         token: Token,
-        /// Whether the owner had it already.
+        /// Whether the owner had the lease before this request.
         resumed: bool,
         /// The time since the tenure began.
         held_for: Duration,
         /// The time left until it expires. `None`: it never expires.
         remaining: Option<Duration>,
     },
-    /// Somebody has it: who, and for how long. That is the owner who asks if it asked for [`Want::New`].
+    /// An owner has the lease. With [`Want::New`] that may be the owner that asks.
     Busy {
-        /// Who.
+        /// The owner that has it.
         owner: Owner,
-        /// `None`: it never ends.
+        /// The time left of its lease; `None` if it never expires.
         remaining: Option<Duration>,
     },
-    /// Nobody has it: to who asked for [`Want::Mine`].
+    /// No owner has the lease. The answer to [`Want::Mine`] only.
     Free,
-    /// The engine lost its memory, and grants nothing until whatever it may have granted has ended.
+    /// The engine lost its data, and grants nothing until every lease that it may have granted has ended.
     Quarantined {
-        /// How long.
+        /// The time left until it grants leases again.
         remaining: Duration,
     },
-    /// The engine has no leases as short as that.
+    /// The requested lease is shorter than the engine supports.
     TooShort {
-        /// The shortest.
+        /// The shortest lease that the engine supports.
         min: Duration,
     },
 }
@@ -291,15 +330,15 @@ pub enum Answer {
 /// A lease to extend: see [`Engine::renew`].
 #[derive(Clone, Debug)]
 pub struct Renewal<'a> {
-    /// Of what.
+    /// The leased resource.
     pub resource: &'a Resource,
-    /// Whose.
+    /// The owner of the lease.
     pub owner: &'a Owner,
-    /// Of which tenure.
+    /// The token of the tenure.
     pub token: Token,
-    /// How far, from now and the start of the tenure. `None`: the end stays, and it is only looked at.
+    /// The new term, counted from now and the start of the tenure. `None`: the end stays, and the lease is only looked at.
     pub term: Option<Term>,
-    /// The answer: what the lease has left. It stays as it was made, `Left::Nothing`, if the tenure is over or has expired.
+    /// The answer: the time that the lease has left. It stays `Left::Nothing`, its initial value, if the tenure is over or has expired.
     pub left: Left,
 }
 
@@ -308,27 +347,27 @@ pub struct Renewal<'a> {
 pub enum Left {
     /// The tenure is over.
     Nothing,
-    /// It lasts so long.
+    /// The lease lasts for this time.
     For(Duration),
-    /// It never ends.
+    /// The lease never expires.
     Forever,
 }
 
 /// The outcome of a release.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Gone {
-    /// The tenure has ended by it.
+    /// The release ended the tenure.
     Released,
-    /// Nobody has the resource.
+    /// No owner has the resource.
     NotHeld,
-    /// This owner has it; or this tenure of it is another than the one that was named.
+    /// This owner has the resource: another owner than the one that was named, or the same one in another tenure.
     NotOwner(Owner),
 }
 
 /// A lease that has not expired.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// Whose.
+    /// The owner.
     pub owner: Owner,
     /// The number of the tenure.
     pub token: Token,
@@ -341,25 +380,25 @@ pub struct Record {
 /// One of an owner's leases.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Owned {
-    /// Of what.
+    /// The leased resource.
     pub resource: Resource,
     /// The lease.
     pub record: Record,
-    /// Its policy, where the engine keeps it.
+    /// Its policy, if the engine keeps it.
     pub expiry: Option<Expiry>,
 }
 
-/// Why there is no answer.
+/// The failure of a request to an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fail<X> {
-    /// It has not been done, and will not be.
+    /// The request has not been carried out, and will not be.
     NotDone(X),
-    /// It may have been done: the answer was lost. The front end asks again.
+    /// The request may have been carried out: its answer was lost. The front end asks again.
     Unknown(X),
 }
 
 impl<X> Fail<X> {
-    /// Why.
+    /// Returns the cause.
     pub fn into_cause(self) -> X {
         match self {
             Fail::NotDone(cause) | Fail::Unknown(cause) => cause,

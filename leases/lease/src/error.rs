@@ -5,7 +5,7 @@ use core::time::Duration;
 
 use crate::{Owner, Resource, invalid::Invalid};
 
-/// Why a lease was not acquired.
+/// The reason why a lease was not acquired.
 ///
 /// `X` is the error of the engine; in memory there is none. The [`source`](Error::source) of [`Engine`](Self::Engine) is
 /// that error, and the other variants have no source.
@@ -16,7 +16,7 @@ use crate::{Owner, Resource, invalid::Invalid};
 /// use core::time::Duration;
 /// use keylatch_lease::{AcquireError, Owner, Resource};
 ///
-/// fn tell(error: &AcquireError) -> String {
+/// fn message(error: &AcquireError) -> String {
 ///     match error {
 ///         AcquireError::Busy { owner, .. } => format!("{owner} is editing this"),
 ///         other => other.to_string(),
@@ -29,56 +29,57 @@ use crate::{Owner, Resource, invalid::Invalid};
 ///     owner: Owner::named("jane"),
 ///     remaining: Some(Duration::from_secs(90)),
 /// };
-/// assert_eq!(tell(&busy), "jane is editing this");
+/// assert_eq!(message(&busy), "jane is editing this");
 /// assert_eq!(busy.to_string(), "invoice/2024-17 is leased to jane for another 90s");
-/// assert_eq!(tell(&AcquireError::Limit { resource }), "invoice/2024-17 did not come free in time");
+/// let limit = AcquireError::Limit { resource };
+/// assert_eq!(message(&limit), "gave up waiting for invoice/2024-17: the limit of the wait was reached");
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AcquireError<X = Infallible> {
-    /// Another owner has it, and the call does not wait.
+    /// Another owner has the lease, and the call does not wait.
     Busy {
-        /// The request.
+        /// The requested resource.
         resource: Resource,
-        /// Its owner.
+        /// The owner that has it.
         owner: Owner,
-        /// The time left of that lease, unless it is renewed; `None`: it never expires.
+        /// The time left of that owner's lease, unless it is renewed; `None` if it never expires.
         remaining: Option<Duration>,
     },
-    /// The limit of the wait came first.
+    /// The limit of the wait was reached before the lease was acquired.
     Limit {
-        /// The request.
+        /// The requested resource.
         resource: Resource,
     },
-    /// The custom expiry policy grants no time at all.
+    /// The custom expiry policy granted no time.
     Refused {
-        /// The request.
+        /// The requested resource.
         resource: Resource,
     },
-    /// The engine cannot keep leases as short as that.
+    /// The requested lease is shorter than the engine supports.
     TtlTooShort {
-        /// The request.
+        /// The requested resource.
         resource: Resource,
-        /// The shortest the engine takes.
+        /// The shortest lease that the engine supports.
         min: Duration,
     },
-    /// The engine has lost its data and grants nothing until every lease it may have forgotten has expired.
+    /// The engine has lost its data, and grants nothing until every lease that it may have forgotten has expired.
     Quarantined {
-        /// The request.
+        /// The requested resource.
         resource: Resource,
-        /// The additional time that it takes.
+        /// The time left until the engine grants leases again.
         remaining: Duration,
     },
-    /// An argument that no call takes: an owner with an empty name, or a name or resource longer than 1,024 bytes.
+    /// An argument is invalid: the owner's name is empty, or it or the resource is longer than 1,024 bytes.
     Invalid {
         /// `"owner"` or `"resource"`.
         argument: &'static str,
     },
-    /// The engine failed. It may have granted the lease all the same; asking again then resumes it.
+    /// The engine failed. It may still have granted the lease; acquiring again then resumes it.
     Engine(X),
 }
 
-/// Why a lease was not renewed.
+/// The reason why a lease was not renewed.
 ///
 /// `X` is the error of the engine; in memory there is none. The [`source`](Error::source) of [`Engine`](Self::Engine) is
 /// that error, and the other variants have no source.
@@ -102,22 +103,22 @@ pub enum AcquireError<X = Infallible> {
 pub enum RenewError<X = Infallible> {
     /// The tenure is over: there is nothing left to renew.
     Lost(Lost),
-    /// The expiry is `Fixed`, or the custom policy says no, or was lost on the way through serde. The lease runs on to
-    /// its end.
+    /// The expiry is `Fixed`, or is custom and refused, or is custom and was not serialised with the grant. The lease runs on
+    /// to its end.
     NotRenewable {
         /// The leased resource.
         resource: Resource,
     },
-    /// An argument that no call takes: an owner with an empty name, or a name or resource longer than 1,024 bytes.
+    /// An argument is invalid: the owner's name is empty, or it or the resource is longer than 1,024 bytes.
     Invalid {
         /// `"owner"` or `"resource"`.
         argument: &'static str,
     },
-    /// The engine failed. It may have renewed the lease all the same; asking again does no harm.
+    /// The engine failed. It may still have renewed the lease; renewing again does no harm.
     Engine(X),
 }
 
-/// Why a lease was not released.
+/// The reason why a lease was not released.
 ///
 /// `X` is the error of the engine; in memory there is none. The [`source`](Error::source) of [`Engine`](Self::Engine) is
 /// that error, and the other variants have no source.
@@ -136,29 +137,29 @@ pub enum RenewError<X = Infallible> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ReleaseError<X = Infallible> {
-    /// Nobody has it: it was released before, or it has expired.
+    /// No owner has the resource: its lease was released before, or has expired.
     NotHeld {
-        /// The tenure to release.
+        /// The resource to release.
         resource: Resource,
     },
-    /// Another tenure has it: somebody else's, or a newer one of the same owner.
+    /// Another tenure has the resource: another owner's, or a newer one of the same owner.
     NotOwner {
-        /// The tenure to release.
+        /// The resource to release.
         resource: Resource,
-        /// Its owner.
+        /// The owner that has it.
         owner: Owner,
     },
-    /// An argument that no call takes: an owner with an empty name, or a name or resource longer than 1,024 bytes.
+    /// An argument is invalid: the owner's name is empty, or it or the resource is longer than 1,024 bytes.
     Invalid {
         /// `"owner"` or `"resource"`.
         argument: &'static str,
     },
-    /// The engine failed. It may have released the lease all the same; asking again then says `NotHeld`, or `NotOwner` if
-    /// somebody else has it by then.
+    /// The engine failed. It may still have released the lease; releasing again then returns `NotHeld`, or `NotOwner` if
+    /// another owner has acquired the resource.
     Engine(X),
 }
 
-/// Why a call failed that looks through the leases or clears them away.
+/// The reason why a call failed that looks up leases, or ends several of them.
 ///
 /// `X` is the error of the engine; in memory there is none. The [`source`](Error::source) of [`Engine`](Self::Engine) is
 /// that error, and the other variants have no source.
@@ -174,16 +175,16 @@ pub enum ReleaseError<X = Infallible> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LookError<X = Infallible> {
-    /// An argument that no call takes: an owner with an empty name, or a name or resource longer than 1,024 bytes.
+    /// An argument is invalid: the owner's name is empty, or it or the resource is longer than 1,024 bytes.
     Invalid {
         /// `"owner"` or `"resource"`.
         argument: &'static str,
     },
-    /// The engine failed. What the call was to clear away may be gone all the same.
+    /// The engine failed. It may still have ended the leases that the call was to end.
     Engine(X),
 }
 
-/// How a tenure ended that its holder thought was still running.
+/// The way in which a tenure ended before its holder did.
 ///
 /// # Examples
 ///
@@ -191,7 +192,7 @@ pub enum LookError<X = Infallible> {
 /// use keylatch_lease::Lost;
 ///
 /// fn worth_another_try(lost: Lost) -> bool {
-///     // Who took it over is at work on it; a release was somebody's decision.
+///     // After a take-over another holder is at work, and a release was somebody's decision.
 ///     matches!(lost, Lost::Expired | Lost::EngineForgot)
 /// }
 ///
@@ -201,16 +202,16 @@ pub enum LookError<X = Infallible> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Lost {
-    /// Its time has run out. Perhaps nobody else has it yet; the tenure is over all the same.
+    /// The lease has expired. The tenure is over, even if no other owner has acquired the resource yet.
     Expired,
-    /// Another tenure has it: somebody else's, or a newer one of the same owner.
+    /// Another tenure has the resource: another owner's, or a newer one of the same owner.
     TakenOver,
-    /// It was released: by its owner, or by somebody with the owner's name.
+    /// The lease was released: by its owner, by a caller that used the owner's name, or by an operator with the token.
     Released,
-    /// The engine does not know of it any more, though it has not expired: somebody has deleted it in the store; or it is not known how it was
-    /// lost, as the engine did not answer that question, or several were lost while there was no connection.
+    /// The engine no longer has the lease, though it has not expired: it was deleted in the store. Also if the cause is unknown, because the
+    /// engine did not answer, or several leases were lost while there was no connection.
     EngineForgot,
-    /// It is still valid, but not for as long as was asked for.
+    /// The lease is still valid, but for less time than the caller required.
     TooShort,
 }
 
@@ -221,7 +222,7 @@ impl fmt::Display for Lost {
             Self::TakenOver => "the lease is lost: it has been taken over",
             Self::Released => "the lease is lost: it has been released",
             Self::EngineForgot => "the lease is lost: the engine has forgotten it",
-            Self::TooShort => "the lease does not run long enough",
+            Self::TooShort => "the lease is still valid, but ends sooner than required",
         })
     }
 }
@@ -235,7 +236,9 @@ impl<X: fmt::Display> fmt::Display for AcquireError<X> {
             Self::Busy { resource, owner, remaining: None } => {
                 write!(f, "{resource} is leased to {owner} until it is released")
             }
-            Self::Limit { resource } => write!(f, "{resource} did not come free in time"),
+            Self::Limit { resource } => {
+                write!(f, "gave up waiting for {resource}: the limit of the wait was reached")
+            }
             Self::Refused { resource } => write!(f, "the expiry policy refused a lease of {resource}"),
             Self::TtlTooShort { resource, min } => {
                 write!(f, "the engine cannot lease {resource} for less than {min:?}")
@@ -243,7 +246,7 @@ impl<X: fmt::Display> fmt::Display for AcquireError<X> {
             Self::Quarantined { resource, remaining } => write!(
                 f,
                 "{resource} cannot be leased for another {remaining:?}: the engine may have forgotten leases that are \
-                 still in use, or its namespace is new (then call the engine's `init` once, before the first program)"
+                 still in use, or its namespace is new (if so, call the engine's `init` once before any program uses it)"
             ),
             Self::Invalid { argument } => write_invalid(f, argument),
             Self::Engine(error) => write_engine(f, error),
@@ -255,7 +258,11 @@ impl<X: fmt::Display> fmt::Display for RenewError<X> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Lost(lost) => fmt::Display::fmt(lost, f),
-            Self::NotRenewable { resource } => write!(f, "the lease of {resource} cannot be renewed"),
+            Self::NotRenewable { resource } => write!(
+                f,
+                "the lease of {resource} cannot be renewed: its expiry is `Fixed`, or a custom policy that refused or was \
+                 not serialised (acquire the lease again to set a new one)"
+            ),
             Self::Invalid { argument } => write_invalid(f, argument),
             Self::Engine(error) => write_engine(f, error),
         }
@@ -265,7 +272,7 @@ impl<X: fmt::Display> fmt::Display for RenewError<X> {
 impl<X: fmt::Display> fmt::Display for ReleaseError<X> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NotHeld { resource } => write!(f, "{resource} is not leased to anybody"),
+            Self::NotHeld { resource } => write!(f, "{resource} was not released: no owner has a lease of it"),
             Self::NotOwner { resource, owner } => {
                 write!(f, "{resource} was not released: {owner} has it in another tenure")
             }
@@ -292,14 +299,14 @@ fn write_invalid(f: &mut fmt::Formatter<'_>, argument: &str) -> fmt::Result {
     }
 }
 
-// With what the engine says, though it is the source, too: most programs log the text and nothing else.
+// The engine's text is included although it is also the source: most programs log only the text.
 fn write_engine(f: &mut fmt::Formatter<'_>, error: &impl fmt::Display) -> fmt::Result {
     write!(f, "the lease engine failed: {error}")
 }
 
 impl Error for Lost {}
 
-/// The part that the errors of all calls share: their origin.
+/// Implements what the errors of all calls share: their source, and the conversion from [`Invalid`].
 macro_rules! call_error {
     ($($error:ident)*) => {$(
         impl<X: Error + 'static> Error for $error<X> {

@@ -2,28 +2,28 @@ use alloc::sync::Arc;
 use core::fmt;
 use core::time::Duration;
 
-/// When a lease ends if nobody releases it.
+/// A policy that decides when a lease ends if it is not released.
 ///
 /// | policy | the lease ends | a renewal |
 /// |---|---|---|
 /// | `Fixed(d)` | `d` after the tenure's first acquire | is refused as not renewable; the lease runs on to its end |
-/// | `Sliding(d)` | `d` after the last acquire or renewal | starts the time anew |
-/// | `SlidingUpTo { idle, total }` | `idle` after the last acquire or renewal, but at most `total` after the first acquire | starts `idle` anew, up to that limit |
+/// | `Sliding(d)` | `d` after the last acquire or renewal | restarts `d` |
+/// | `SlidingUpTo { idle, total }` | `idle` after the last acquire or renewal, but at most `total` after the first acquire | restarts `idle`, up to that limit |
 /// | `Never` | when it is released | succeeds and changes nothing |
 /// | `Custom(policy)` | when the policy says | asks the policy again |
 ///
-/// A renewal goes by the policy of the grant that it is given, and never shortens a lease. If an owner has acquired a lease twice under
-/// two policies, it has two grants of one tenure: **a renewal with the old grant of a longer policy extends the lease beyond what the
-/// newer, shorter policy allows**. Keep the latest grant, and drop the others.
+/// A renewal goes by the policy of the grant that is passed to it, and never shortens a lease. If an owner has acquired a lease twice
+/// under two policies, it has two grants of one tenure: **a renewal with the old grant of a longer policy extends the lease beyond what
+/// the newer, shorter policy allows**. Keep the latest grant, and drop the others.
 ///
-/// A [`Duration`] turns into `Sliding`: the calls take `impl Into<Expiry>`, so a duration
-/// alone will do. A lease whose end is too far off to fit the clock's [`Duration`] never ends.
+/// The calls take `impl Into<Expiry>`, and a [`Duration`] converts to `Sliding`, so a plain duration will do. A lease whose end is too
+/// far off to fit the clock's [`Duration`] never ends.
 ///
-/// Two policies are equal if they are of the same kind with the same durations; two custom ones, if they share one `Arc`.
+/// Two policies are equal if they are of the same kind with the same durations. Two custom policies are equal if they share one `Arc`.
 ///
 /// # Panics
 ///
-/// Making one never panics. The call that takes one panics, and changes nothing, if one of its durations is zero.
+/// Creating an expiry never panics. A call that is given an expiry with a duration of zero panics, and changes nothing.
 ///
 /// # Examples
 ///
@@ -41,25 +41,25 @@ use core::time::Duration;
 /// ```
 #[derive(Clone)]
 pub enum Expiry {
-    /// For this long from the first acquire of the tenure. Renewing does not extend it.
+    /// This long from the first acquire of the tenure. Renewing does not extend it.
     Fixed(Duration),
-    /// For this long from the last acquire or renewal by the same owner.
+    /// This long from the last acquire or renewal by the same owner.
     Sliding(Duration),
-    /// Like `Sliding(idle)`, but for no longer than `total` from the first acquire of the tenure.
+    /// Like `Sliding(idle)`, but no longer than `total` from the first acquire of the tenure.
     SlidingUpTo {
-        /// The longest silence of the owner.
+        /// The longest time without an acquire or renewal by the owner.
         idle: Duration,
         /// The longest duration of the tenure.
         total: Duration,
     },
-    /// Until it is released.
+    /// Until the lease is released.
     Never,
-    /// For as long as this policy says; see [`Expiry::custom`].
+    /// As long as this policy says; see [`Expiry::custom`].
     Custom(Arc<dyn ExpiryPolicy>),
 }
 
 impl Expiry {
-    /// A policy of one's own: a type that implements [`ExpiryPolicy`], or a closure.
+    /// Returns a custom policy: a type that implements [`ExpiryPolicy`], or a closure.
     ///
     /// # Examples
     ///
@@ -81,7 +81,7 @@ impl Expiry {
         Self::Custom(Arc::new(policy))
     }
 
-    /// The policy as a term; `None` for a custom one, which has to be asked.
+    /// Returns the policy as a term; `None` for a custom policy, which has to be asked.
     pub(crate) fn term(&self) -> Option<Term> {
         match *self {
             // The total holds the end in place when the owner acquires again.
@@ -93,7 +93,7 @@ impl Expiry {
         }
     }
 
-    /// The check that each call with an expiry makes before it does anything.
+    /// Panics if a duration is zero. Each call with an expiry makes this check before it does anything.
     #[track_caller]
     pub(crate) fn assert_not_zero(&self) {
         if let Some(argument) = self.zero() {
@@ -101,7 +101,7 @@ impl Expiry {
         }
     }
 
-    /// The argument that is zero, if one is.
+    /// Returns the name of a duration that is zero, if there is one.
     pub(crate) fn zero(&self) -> Option<&'static str> {
         match self {
             Self::Fixed(d) if d.is_zero() => Some("`Expiry::Fixed`"),
@@ -114,14 +114,14 @@ impl Expiry {
 }
 
 impl From<&Expiry> for Expiry {
-    /// The same policy.
+    /// Clones the policy.
     fn from(expiry: &Expiry) -> Self {
         expiry.clone()
     }
 }
 
 impl From<Duration> for Expiry {
-    /// [`Expiry::Sliding`].
+    /// Returns [`Expiry::Sliding`].
     fn from(idle: Duration) -> Self {
         Self::Sliding(idle)
     }
@@ -155,10 +155,10 @@ impl fmt::Debug for Expiry {
     }
 }
 
-/// An expiry policy of one's own, for [`Expiry::Custom`].
+/// A custom expiry policy, for [`Expiry::Custom`].
 ///
 /// Closures from [`Duration`] to `Option<Duration>` are policies, too. A policy runs outside every lock, so it may take its
-/// time and use the leases itself, and it may run in several threads at once.
+/// time and use the leases itself. It may run in several threads at once.
 ///
 /// # Examples
 ///
@@ -192,10 +192,10 @@ impl fmt::Debug for Expiry {
 pub trait ExpiryPolicy: Send + Sync {
     /// Returns the time that the lease may run from now, when its tenure has lasted `held_for`.
     ///
-    /// Asked at each acquire and at each renewal. The tenure has lasted for zero at its first acquire, and for longer when
+    /// It is called at each acquire and at each renewal. `held_for` is zero at the tenure's first acquire, and longer when
     /// its owner acquires again.
     ///
-    /// `None` and a duration of zero mean *not any more*: the first acquire is refused; a later one goes through, but
+    /// `None` and a duration of zero mean *no more time*: the first acquire is refused; a later acquire succeeds, but
     /// leaves the end where it is; a renewal is refused as not renewable, and the lease runs on to its end. An answer that
     /// would end the lease earlier leaves the end where it is, too.
     ///
@@ -205,7 +205,7 @@ pub trait ExpiryPolicy: Send + Sync {
     /// use core::time::Duration;
     /// use keylatch_lease::ExpiryPolicy;
     ///
-    /// // A minute at a time, and no more after ten.
+    /// // A minute at a time, and no more time after ten minutes.
     /// let policy = |held_for: Duration| (held_for.as_secs() < 600).then_some(Duration::from_secs(60));
     /// assert_eq!(policy.remaining(Duration::ZERO), Some(Duration::from_secs(60)));
     /// assert_eq!(policy.remaining(Duration::from_secs(600)), None);
@@ -222,10 +222,9 @@ where
     }
 }
 
-/// How far a lease reaches: `idle` from now, but no further than `total` from the start of the tenure; `None`: without
-/// limit.
+/// The limits of a lease: `idle` from now, but no later than `total` from the start of the tenure. `None` is no limit.
 ///
-/// This is what engines compute with: every policy that needs no code of the user is one of these.
+/// Engines compute with terms: every policy except a custom one is equivalent to a term.
 ///
 /// # Examples
 ///
@@ -262,9 +261,9 @@ impl Term {
     /// ```
     pub const FOREVER: Self = Self { idle: None, total: None };
 
-    /// When a tenure ends that began at `start` and is acquired or renewed at `now`; `None`: never.
+    /// Returns the end of a tenure that began at `start` and is acquired or renewed at `now`; `None` if it never ends.
     ///
-    /// All three are times of the same clock. An end that does not fit a [`Duration`] never comes.
+    /// All three are times of the same clock. If the end does not fit a [`Duration`], the tenure never ends.
     ///
     /// # Examples
     ///

@@ -6,20 +6,20 @@ use hashbrown::HashMap;
 use crate::sync::Mutex;
 use crate::{Resource, Token};
 
-/// Turns away writers whose lease has passed to somebody else.
+/// A guard of a resource that refuses writers whose lease has passed to another holder.
 ///
-/// A lease alone cannot do that. Its holder may look at the clock, find the lease valid, and be paused before it writes:
-/// by the scheduler, a page fault, a suspended machine, or a packet on its way. When it goes on, the lease has expired and
-/// another holder is at work. What helps is to check where the write happens: every tenure has a greater token than those
-/// before it, so a token smaller than one seen already comes from a holder whose time is over. Martin Kleppmann describes
+/// A lease alone cannot do that. Its holder may look at the clock, find the lease valid, and be paused before its write takes
+/// effect: by the scheduler, a page fault, a suspended machine, or a slow network. When it goes on, the lease has expired and
+/// another holder is at work. The remedy is to check at the place of the write. Every tenure has a greater token than those
+/// before it, so a token smaller than one already seen comes from a holder whose tenure is over. Martin Kleppmann describes
 /// this in [How to do distributed locking](https://martin.kleppmann.com/2016/02/08/how-to-do-distributed-locking.html)
 /// (2016).
 ///
-/// So a fence belongs to the thing that is written to, not to the writers, and every write must pass it. This one is for a
-/// thing in this process: a file, a device, a connection that all writers share. What it remembers ends with the process.
+/// So a fence belongs to the target of the writes, not to the writers, and every write must pass it. This one is for a target
+/// in this process: a file, a device, a connection that all writers share. Its memory ends with the process.
 ///
-/// **Who reads in order to write shows the token at the read already.** If only writes pass the fence, a stale one may still come
-/// between the new holder's reading and its first write, which then overwrites what it has not read.
+/// **A writer that reads first must present its token at the read.** If only writes pass the fence, a stale write may still come
+/// between the new holder's read and its first write. That first write then overwrites data that the new holder has not read.
 ///
 /// `admit` and the write after it are two steps. If a newer holder may write in between, do both under one lock, or in
 /// one task that does all the writing.
@@ -31,16 +31,16 @@ use crate::{Resource, Token};
 /// ```sql
 /// ALTER TABLE invoice ADD COLUMN token bigint NOT NULL DEFAULT 0;
 ///
-/// -- to read what is to be changed
+/// -- to read a row in order to change it
 /// UPDATE invoice SET token = $1 WHERE id = $2 AND token <= $1 RETURNING total;
 ///
 /// -- to write
 /// UPDATE invoice SET total = $3, token = $1 WHERE id = $2 AND token <= $1;
 /// ```
 ///
-/// No row updated means that the lease is lost (or that there is no such row). `<=` and not `<`: the same tenure may
-/// write again. The column outlives the process, and so must the growth of the tokens: those of
-/// [`Memory`](crate::Memory) start at the time of day, with the feature `std`.
+/// If no row is updated, the lease is lost (or there is no such row). The comparison is `<=` and not `<` because the same
+/// tenure may write again. The column outlives the process, so tokens must keep growing across restarts: with the feature
+/// `std`, those of [`Memory`](crate::Memory) start at the time of day.
 ///
 /// # Examples
 ///
@@ -59,12 +59,12 @@ use crate::{Resource, Token};
 /// assert_eq!(stale.newest(), later);
 /// ```
 pub struct Fence {
-    /// The greatest token that was admitted, by resource.
+    /// The greatest admitted token of each resource.
     newest: Mutex<HashMap<Resource, Token>>,
 }
 
 impl Fence {
-    /// A fence that has seen no token yet.
+    /// Creates a fence that has seen no token yet.
     ///
     /// # Examples
     ///
@@ -84,7 +84,7 @@ impl Fence {
     ///
     /// # Errors
     ///
-    /// [`Stale`] if a greater token has passed: the lease of the writer is over, and somebody else has written since.
+    /// [`Stale`] if a greater token has passed: the lease of the writer is over, and a newer tenure has written since.
     ///
     /// # Examples
     ///
@@ -98,7 +98,7 @@ impl Fence {
     /// }
     ///
     /// impl Drawer {
-    ///     // By `&mut self`: nobody can write between the two lines.
+    ///     // `&mut self` excludes a write between the two lines.
     ///     fn put(&mut self, token: Token, content: &str) -> Result<(), Stale> {
     ///         self.fence.admit(&self.resource, token)?;
     ///         self.content = content.to_owned();
@@ -132,10 +132,10 @@ impl Fence {
         }
     }
 
-    /// Forgets the tokens of this resource, and frees their memory.
+    /// Forgets the greatest token of this resource, and frees its memory.
     ///
-    /// From then on any token passes, the oldest, too. So forget a resource only when it is gone itself, or when no writer
-    /// can be left that once had it.
+    /// From then on any token passes, even the oldest. So forget a resource only when it no longer exists, or when no writer
+    /// that once had it can be left.
     ///
     /// # Examples
     ///
@@ -173,7 +173,7 @@ impl Fence {
         self.newest.lock().len()
     }
 
-    /// Whether it remembers no token at all.
+    /// Returns whether it remembers no token.
     ///
     /// # Examples
     ///
@@ -204,7 +204,7 @@ impl fmt::Debug for Fence {
     }
 }
 
-/// A write was turned away: a newer tenure has written to the resource since.
+/// The error of a write that was refused because a newer tenure has passed the fence.
 ///
 /// # Examples
 ///
@@ -227,7 +227,7 @@ pub struct Stale {
 }
 
 impl Stale {
-    /// The target of the write.
+    /// Returns the target of the write.
     ///
     /// # Examples
     ///
@@ -246,7 +246,7 @@ impl Stale {
         &self.resource
     }
 
-    /// The token that was turned away.
+    /// Returns the token that was refused.
     ///
     /// # Examples
     ///
@@ -265,7 +265,7 @@ impl Stale {
         self.token
     }
 
-    /// The greatest token that has passed.
+    /// Returns the greatest token that has passed.
     ///
     /// # Examples
     ///

@@ -2,23 +2,22 @@ use core::time::Duration;
 
 use crate::{Expiry, Owner, Resource, Token};
 
-/// The result of acquiring: the facts of a tenure, as plain data.
+/// The result of acquiring: a tenure, described as plain data.
 ///
-/// A grant says that the owner had the resource when it was made. Dropping it releases nothing, and cloning it leases
-/// nothing: the lease stays with the owner until it is released or expires. Whoever has the grant can renew and release
-/// the lease, and the token in it goes along with each write.
+/// A grant states that the owner had the resource when the grant was made. Dropping it releases nothing, and cloning it
+/// leases nothing: the lease stays with the owner until it is released or expires. Any code that has the grant can renew and
+/// release the lease. The token in it belongs in each write.
 ///
-/// Two grants are equal if everything in them is but [`is_resumed`](Grant::is_resumed).
+/// Equality compares everything except [`is_resumed`](Grant::is_resumed).
 ///
 /// # Serde
 ///
 /// With the feature `serde`, a grant can be stored, or passed to another process that uses the same engine. Its start
-/// and end are times of the table's clock: they mean nothing to a table with another clock. A custom policy is not
-/// serialised. The grant that is read back runs to the end it has, but cannot be renewed until its owner has acquired the
-/// lease again.
+/// and end are times of the clock of its [`Leases`](crate::Leases), and mean nothing with another clock. A custom policy is
+/// not serialised: the deserialised grant keeps its end, but cannot be renewed until its owner has acquired the lease again.
 ///
-/// The values read are trusted. A grant that others could change, in a cookie, say, must be signed: anybody who can
-/// change it can make a lease endless.
+/// Deserialised values are trusted. Sign a grant that others could change, such as one in a cookie: a changed grant can make
+/// a lease endless.
 ///
 /// # Examples
 ///
@@ -35,13 +34,13 @@ pub struct Grant {
     pub(crate) resource: Resource,
     pub(crate) owner: Owner,
     pub(crate) token: Token,
-    /// Whether the owner had it already.
+    /// Whether the owner had the lease before the request.
     pub(crate) resumed: bool,
-    /// When the tenure began, by the table's clock.
+    /// The start of the tenure, by the clock of the [`Leases`](crate::Leases).
     pub(crate) start: Duration,
-    /// When it ends, by the table's clock; `None`: never.
+    /// The end of the lease, by the same clock; `None` if it never ends.
     pub(crate) end: Option<Duration>,
-    /// `None`: a custom policy, which was lost on the way through serde.
+    /// The policy; `None` for a custom policy that was not serialised.
     pub(crate) expiry: Option<Expiry>,
 }
 
@@ -58,7 +57,7 @@ impl Grant {
         Self { resource, owner, token, resumed, start, end, expiry }
     }
 
-    /// The leased resource.
+    /// Returns the leased resource.
     ///
     /// # Examples
     ///
@@ -75,7 +74,7 @@ impl Grant {
         &self.resource
     }
 
-    /// Its owner.
+    /// Returns the owner of the lease.
     ///
     /// # Examples
     ///
@@ -92,7 +91,7 @@ impl Grant {
         &self.owner
     }
 
-    /// The number of the tenure, for the place where the writes go to check.
+    /// Returns the number of the tenure, for the target of the writes to check.
     ///
     /// # Examples
     ///
@@ -111,7 +110,7 @@ impl Grant {
         self.token
     }
 
-    /// Whether the owner had the lease already when it asked: it goes on with a tenure that it began before.
+    /// Returns whether the owner already had the lease when it acquired it, so that an earlier tenure continues.
     ///
     /// # Examples
     ///
@@ -131,7 +130,7 @@ impl Grant {
     }
 }
 
-/// All but [`is_resumed`](Grant::is_resumed), which tells about the call and not about the tenure.
+/// Compares everything except [`is_resumed`](Grant::is_resumed), which describes the call and not the tenure.
 impl PartialEq for Grant {
     fn eq(&self, other: &Self) -> bool {
         let Self { resource, owner, token, resumed: _, start, end, expiry } = self;
@@ -160,12 +159,12 @@ mod tests {
     }
 
     #[test]
-    fn equal_are_grants_that_differ_only_in_how_they_were_got() {
+    fn grants_that_differ_only_in_being_resumed_are_equal() {
         assert_eq!(grant(), Grant { resumed: true, ..grant() });
     }
 
     #[test]
-    fn each_other_part_counts() {
+    fn grants_that_differ_in_any_other_field_are_not_equal() {
         assert_ne!(grant(), Grant { resource: Resource::new("ab", ""), ..grant() });
         assert_ne!(grant(), Grant { owner: Owner::named("p"), ..grant() });
         assert_ne!(grant(), Grant { token: Token::new(8).expect("not zero"), ..grant() });

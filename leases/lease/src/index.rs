@@ -1,11 +1,11 @@
-//! Finding records by name, in tables that grow and shrink a part at a time: when a table of a million names moves into one of
-//! twice the size, who happens to cause it waits for all of them to be hashed again; here, for a sixty-fourth.
+//! An index of records by name, in 64 parts that grow and shrink separately. When one table of a million names doubles its size, the
+//! call that causes it waits until all names are hashed again; here it waits for a sixty-fourth of them.
 
 use hashbrown::HashTable;
 
 const PARTS: usize = 64;
 
-/// Below so many places a part is not worth shrinking.
+/// The capacity up to which a part is not worth shrinking.
 const SMALL: usize = 32;
 
 /// The numbers of records, by the hash of their names.
@@ -29,13 +29,13 @@ impl Index {
         self.parts[(hash >> 40) as usize % PARTS].find(hash, |&id| is(id)).copied()
     }
 
-    /// Of a name that is not in it.
+    /// Inserts a record whose name is not in the index.
     #[inline]
     pub(crate) fn insert(&mut self, hash: u64, id: u32, hash_of: impl Fn(u32) -> u64) {
         self.part(hash).insert_unique(hash, id, |&id| hash_of(id));
     }
 
-    /// A removed record must still have its name, because others may have to be hashed again.
+    /// Removes a record. It must still have its name, because the records of its part may be hashed again.
     #[inline]
     pub(crate) fn remove(&mut self, hash: u64, id: u32, hash_of: impl Fn(u32) -> u64) {
         let part = self.part(hash);

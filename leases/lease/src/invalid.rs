@@ -1,5 +1,5 @@
-//! Arguments that no call takes.
+//! Invalid arguments.
 
-/// An argument that no call takes, by its name. Each call's error is made from it by `?`.
+/// The name of an invalid argument. `?` converts it into the error of the call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Invalid(pub(crate) &'static str);

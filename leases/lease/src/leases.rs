@@ -1,4 +1,4 @@
-//! The calls of the table.
+//! The methods of [`Leases`]: its constructors and calls.
 
 use alloc::sync::Arc;
 use core::{fmt, time::Duration};
@@ -18,7 +18,7 @@ use crate::{
 
 #[cfg(feature = "std")]
 impl Leases {
-    /// In the memory of this process, by the system's [clock](StdClock).
+    /// Creates leases that are kept in the memory of this process, by the system's [clock](StdClock).
     ///
     /// # Examples
     /// ```
@@ -37,14 +37,14 @@ impl Leases {
 #[cfg(feature = "std")]
 #[cfg_attr(docsrs, doc(cfg(feature = "std")))]
 impl Default for Leases {
-    /// [In memory](Leases::in_memory).
+    /// Creates leases [in memory](Leases::in_memory).
     fn default() -> Self {
         Leases::in_memory()
     }
 }
 
 impl<C: Clock> Leases<Memory<C>> {
-    /// In the memory of this process, by a clock of one's own.
+    /// Creates leases that are kept in the memory of this process, by a clock of your choice.
     ///
     /// # Examples
     /// ```
@@ -59,7 +59,7 @@ impl<C: Clock> Leases<Memory<C>> {
         Leases::with_engine(Memory::new(clock))
     }
 
-    /// Returns the number of leases. It removes those that have expired, and serves their waiters.
+    /// Removes the leases that have expired, serves their waiters, and returns the number of leases.
     ///
     /// # Examples
     /// ```
@@ -79,7 +79,7 @@ impl<C: Clock> Leases<Memory<C>> {
         self.engine.kept()
     }
 
-    /// Whether there is none.
+    /// Returns whether there are no leases, after removing the expired ones as [`len`](Self::len) does.
     ///
     /// # Examples
     /// ```
@@ -89,13 +89,13 @@ impl<C: Clock> Leases<Memory<C>> {
         self.len() == 0
     }
 
-    /// Does what is due: forgets what has expired, serves those who waited for it, and wakes renewals and
-    /// [`lost`](crate::Held::lost). Says in how long there will be more to do, as things stand: `None` if never.
+    /// Does the work that is due: removes expired leases, serves their waiters, and wakes renewals and [`lost`](crate::Held::lost).
+    /// Returns the time until there is more to do, as things stand; `None` if there never will be.
     ///
-    /// With a [`StdClock`] nobody has to call it. With another clock, it is what wakes.
+    /// With a [`StdClock`] it need not be called. With another clock, nothing is woken by time alone until it is called.
     ///
-    /// If more than 64 leases end within the same few milliseconds (or, far ahead, minutes), what it says may be too early, and is never
-    /// too late.
+    /// If more than 64 leases end within the same few milliseconds (or, if that is far ahead, minutes), the returned time may be too
+    /// short; it is never too long.
     ///
     /// # Examples
     /// ```
@@ -119,7 +119,7 @@ impl<C: Clock> Leases<Memory<C>> {
 }
 
 impl<E: Engine> Leases<E> {
-    /// On an engine.
+    /// Creates leases that this engine keeps.
     ///
     /// # Examples
     /// ```
@@ -133,7 +133,7 @@ impl<E: Engine> Leases<E> {
         Leases::new(engine)
     }
 
-    /// The engine.
+    /// Returns the engine.
     ///
     /// # Examples
     /// ```
@@ -148,17 +148,19 @@ impl<E: Engine> Leases<E> {
         &self.engine
     }
 
-    /// Acquires a lease, and waits while another owner has it. Who has it already gets it at once: the tenure goes on, with the same
-    /// token, and with `x` as its policy; the end is never brought forward.
+    /// Acquires a lease, and waits while another owner has it. An owner that already has the lease gets it at once: the tenure continues
+    /// with the same token and with `x` as its policy, and its end is never brought forward.
     ///
-    /// Those who wait are served in order of arrival in this process. In memory, whoever is served has the lease from then on, whether it
-    /// has been polled since or not. With an engine elsewhere the first in line asks for itself, when it is polled: a future that has been
-    /// polled, and is kept without being polled any more, keeps those behind it waiting. If the engine does not answer, the first in line
-    /// gets the error, and all the others ask for themselves: they do not wait for a silent server one after another.
+    /// The waiters of this process are served in order of arrival. In memory, a waiter that is served has the lease from then on, whether
+    /// or not it is polled. With a server, the first waiter in line sends its own request when it is polled, so a future that is kept
+    /// without being polled any more blocks the waiters behind it. If the server does not answer, the first waiter gets the error, and all
+    /// the others send their own requests: they do not wait for a silent server one after another.
     ///
     /// # Errors
-    /// [`AcquireError::Refused`](crate::AcquireError::Refused) if a custom policy says no, [`AcquireError::Invalid`](crate::AcquireError::Invalid), [`AcquireError::Engine`](crate::AcquireError::Engine) and what else an
-    /// engine may say.
+    /// - [`AcquireError::Refused`](crate::AcquireError::Refused) if a custom policy refuses.
+    /// - [`AcquireError::Invalid`](crate::AcquireError::Invalid) if a name is empty or too long.
+    /// - [`AcquireError::TtlTooShort`](crate::AcquireError::TtlTooShort), [`AcquireError::Quarantined`](crate::AcquireError::Quarantined) or
+    ///   [`AcquireError::Engine`](crate::AcquireError::Engine) if the engine reports it.
     ///
     /// # Panics
     /// If a duration of `x` is zero.
@@ -191,11 +193,12 @@ impl<E: Engine> Leases<E> {
     /// The future's output is `Result<Grant, AcquireError<E::Error>>`.
     ///
     /// # Errors
-    /// [`AcquireError::Busy`](crate::AcquireError::Busy) if another owner has it, or somebody waits for it; otherwise as [`acquire`](Self::acquire).
+    /// [`AcquireError::Busy`](crate::AcquireError::Busy) if another owner has the lease or a request waits for it; otherwise as
+    /// [`acquire`](Self::acquire).
     ///
-    /// In memory, a lease that has come free is promised to the first in line while its custom policy is being asked. Until the policy has
-    /// answered, a try is refused with that waiter as the `owner` and no time `remaining`, even if it is a try of the same owner; and
-    /// [`status`](Self::status) says that nobody has the lease.
+    /// In memory, a lease that has become free is promised to the first waiter in line while that waiter's custom policy runs. Until the
+    /// policy has answered, a try fails with that waiter as the `owner` and no time `remaining`, even if it is a try of the same owner, and
+    /// [`status`](Self::status) reports no owner.
     ///
     /// # Panics
     /// If a duration of `x` is zero.
@@ -219,15 +222,17 @@ impl<E: Engine> Leases<E> {
         Call::new(self, TryAcquire { request: Request::new(r.into(), o.clone(), x.into()) })
     }
 
-    /// Extends a lease, as the policy of this grant says. The end is never brought forward.
+    /// Extends a lease by the policy of this grant. The end is never brought forward.
     ///
     /// Another grant of the same tenure may have another policy: see [`Expiry`].
     ///
     /// The future's output is `Result<Grant, RenewError<E::Error>>`.
     ///
     /// # Errors
-    /// [`RenewError::Lost`](crate::RenewError::Lost) if the tenure is over, also if it has expired and nobody has taken it since; [`RenewError::NotRenewable`](crate::RenewError::NotRenewable) if its
-    /// policy is [`Expiry::Fixed`] or says no: it then runs on to its end.
+    /// - [`RenewError::Lost`](crate::RenewError::Lost) if the tenure is over, even if the lease has expired and no other owner has acquired it.
+    /// - [`RenewError::NotRenewable`](crate::RenewError::NotRenewable) if the policy is [`Expiry::Fixed`], or is custom and refuses. The
+    ///   lease then runs on to its end.
+    /// - [`RenewError::Invalid`](crate::RenewError::Invalid) and [`RenewError::Engine`](crate::RenewError::Engine).
     ///
     /// # Examples
     /// ```
@@ -246,12 +251,14 @@ impl<E: Engine> Leases<E> {
         Call::new(self, Renew { grant: grant.clone() })
     }
 
-    /// Ends a tenure: the resource goes to the next who waits for it.
+    /// Ends a tenure. The resource goes to the next waiter.
     ///
     /// The future's output is `Result<(), ReleaseError<E::Error>>`.
     ///
     /// # Errors
-    /// [`ReleaseError::NotHeld`](crate::ReleaseError::NotHeld) if nobody has it, [`ReleaseError::NotOwner`](crate::ReleaseError::NotOwner) if somebody else does, or the owner in a newer tenure.
+    /// - [`ReleaseError::NotHeld`](crate::ReleaseError::NotHeld) if no owner has the resource.
+    /// - [`ReleaseError::NotOwner`](crate::ReleaseError::NotOwner) if another owner has it, or the same owner in a newer tenure.
+    /// - [`ReleaseError::Invalid`](crate::ReleaseError::Invalid) and [`ReleaseError::Engine`](crate::ReleaseError::Engine).
     ///
     /// # Examples
     /// ```
@@ -269,7 +276,7 @@ impl<E: Engine> Leases<E> {
         Call::new(self, Release { resource: resource.clone(), owner: owner.clone(), token: Some(*token) })
     }
 
-    /// Ends whatever tenure this owner has of a resource, for those who have only the name.
+    /// Ends the tenure that this owner has of a resource, whatever its token: for callers that have only the owner's name.
     ///
     /// The future's output is `Result<(), ReleaseError<E::Error>>`.
     ///
@@ -291,14 +298,14 @@ impl<E: Engine> Leases<E> {
         Call::new(self, Release { resource: r.into(), owner: o.clone(), token: None })
     }
 
-    /// Ends exactly this tenure, whoever's it is: for an operator, who has the token from a list or from [`status`](Self::status). Whoever
-    /// holds it [finds out](crate::Held::check).
+    /// Ends exactly this tenure, whatever its owner: for an operator, who has the token from a list or from [`status`](Self::status). The
+    /// holder [finds out](crate::Held::check).
     ///
     /// The future's output is `Result<(), ReleaseError<E::Error>>`.
     ///
     /// # Errors
-    /// [`ReleaseError::NotHeld`](crate::ReleaseError::NotHeld); [`ReleaseError::NotOwner`](crate::ReleaseError::NotOwner) if another tenure
-    /// has it by now.
+    /// [`ReleaseError::NotHeld`](crate::ReleaseError::NotHeld) if no owner has the resource;
+    /// [`ReleaseError::NotOwner`](crate::ReleaseError::NotOwner) if a tenure with another token has it by now.
     ///
     /// # Examples
     /// ```
@@ -316,7 +323,7 @@ impl<E: Engine> Leases<E> {
         Call::new(self, ReleaseToken { resource: r.into(), token })
     }
 
-    /// Ends all tenures of an owner, as of one instant, and says how many.
+    /// Ends all tenures of an owner, as of one instant, and returns their number.
     ///
     /// The future's output is `Result<usize, LookError<E::Error>>`.
     ///
@@ -324,7 +331,7 @@ impl<E: Engine> Leases<E> {
     /// [`LookError`](crate::LookError).
     ///
     /// # Blocking
-    /// In memory other calls wait for that instant: 0.1 µs or so for each lease.
+    /// In memory, other calls wait while it runs: about 0.1 µs for each lease.
     ///
     /// # Examples
     /// ```
@@ -343,8 +350,8 @@ impl<E: Engine> Leases<E> {
         Call::new(self, ReleaseAll { owner: o.clone() })
     }
 
-    /// Forgets what has expired, serves those who waited for it, and says how many leases it forgot. Nothing depends on it: what has
-    /// expired is free for whoever asks, and each call forgets a few in passing.
+    /// Removes the expired leases, serves their waiters, and returns the number of leases that it removed. It is never necessary: a resource
+    /// whose lease has expired can be acquired, and each call removes a few expired leases in passing.
     ///
     /// The future's output is `Result<usize, LookError<E::Error>>`.
     ///
@@ -367,7 +374,7 @@ impl<E: Engine> Leases<E> {
         Call::new(self, ReleaseExpired {})
     }
 
-    /// Returns the owner of a resource. `None` if nobody has it, or the lease has expired.
+    /// Returns the owner of a resource; `None` if no owner has it or the lease has expired.
     ///
     /// The future's output is `Result<Option<LeaseStatus>, LookError<E::Error>>`.
     ///
@@ -387,7 +394,7 @@ impl<E: Engine> Leases<E> {
         Call::new(self, Status { resource: r.into() })
     }
 
-    /// All that an owner has, in any order.
+    /// Returns the grants of all leases that an owner has, in any order.
     ///
     /// The future's output is `Result<Vec<Grant>, LookError<E::Error>>`.
     ///
@@ -395,7 +402,7 @@ impl<E: Engine> Leases<E> {
     /// [`LookError`](crate::LookError).
     ///
     /// # Blocking
-    /// In memory other calls wait meanwhile: 0.1 µs or so for each lease of the owner.
+    /// In memory, other calls wait while it runs: about 0.1 µs for each lease of the owner.
     ///
     /// # Examples
     /// ```
@@ -412,9 +419,9 @@ impl<E: Engine> Leases<E> {
         Call::new(self, OwnedBy { owner: o.clone() })
     }
 
-    /// The time left until the lease expires, by the grant alone. `None`: it never expires; zero: it is over, as far as the grant
-    /// knows. It is for display: a lease that was released since has nothing left, and one that was renewed with a newer
-    /// grant has more. [`status`](Self::status) knows.
+    /// Returns the time left until the lease expires, by this grant alone: `None` if it never expires, zero if it has expired. The engine is
+    /// not asked, so use it for display only: a lease that has been released since has no time left, and a lease that was renewed with a
+    /// newer grant has more. [`status`](Self::status) asks the engine.
     ///
     /// # Examples
     /// ```
@@ -432,9 +439,9 @@ impl<E: Engine> Leases<E> {
         grant.end.map(|end| end.saturating_sub(self.engine.now()))
     }
 
-    /// Acquires a lease for as long as something is done, in a tenure of its own, with [`Expiry::Sliding`]: the [`Held`](crate::Held) renews it, and
-    /// releases it when it is dropped. An earlier tenure of the same owner is [taken over](crate::Lost::TakenOver): **tasks that are to
-    /// exclude each other need an owner each**.
+    /// Acquires a lease for the time that some work takes, in a new tenure with [`Expiry::Sliding`]. The returned [`Held`](crate::Held)
+    /// renews the lease, and releases it when it is dropped. An earlier tenure of the same owner is
+    /// [taken over](crate::Lost::TakenOver), so **tasks that must exclude each other need an owner each**.
     ///
     /// # Errors
     /// As [`acquire`](Self::acquire).
@@ -452,11 +459,11 @@ impl<E: Engine> Leases<E> {
         Hold::new(Table::Borrowed(self), r.into(), o.clone(), ttl, Manner::Wait)
     }
 
-    /// Holds a lease as [`hold`](Self::hold) does, without waiting: for work that is to be skipped if another owner does it.
+    /// Holds a lease as [`hold`](Self::hold) does, but does not wait: for work to be skipped if another owner does it.
     ///
     /// **An owner that holds the lease already takes it over from itself**: its earlier tenure is
-    /// [lost](crate::Lost::TakenOver). A scheduler that fires twice under one name would stop its first job that way; to be refused
-    /// instead, call [`try_hold_new`](Self::try_hold_new).
+    /// [lost](crate::Lost::TakenOver). A scheduler that fires twice under one name would thus stop its first job. Call
+    /// [`try_hold_new`](Self::try_hold_new) to be refused instead.
     ///
     /// # Errors
     /// As [`try_acquire`](Self::try_acquire).
@@ -474,7 +481,7 @@ impl<E: Engine> Leases<E> {
     /// let leases = Leases::in_memory();
     /// let _held = leases.try_hold("cleanup", &Owner::named("worker-1"), Duration::from_secs(60)).await.unwrap();
     /// match leases.try_hold("cleanup", &Owner::named("worker-2"), Duration::from_secs(60)).await {
-    ///     Err(AcquireError::Busy { owner, .. }) => println!("{owner} is at it"),
+    ///     Err(AcquireError::Busy { owner, .. }) => println!("{owner} is cleaning up"),
     ///     other => panic!("{other:?}"),
     /// }
     /// # });
@@ -484,11 +491,11 @@ impl<E: Engine> Leases<E> {
         Hold::new(Table::Borrowed(self), r.into(), o.clone(), ttl, Manner::Try)
     }
 
-    /// Holds a lease as [`try_hold`](Self::try_hold) does, but takes over nothing: an owner that holds the lease already is refused, as
-    /// anybody else is. For a scheduler that must not run a job twice, even if it fires twice under one name.
+    /// Holds a lease as [`try_hold`](Self::try_hold) does, but takes over nothing: an owner that holds the lease already is refused, like
+    /// any other owner. For a scheduler that must not run a job twice, even if it fires twice under one name.
     ///
     /// # Errors
-    /// As [`try_acquire`](Self::try_acquire). [`AcquireError::Busy`](crate::AcquireError::Busy) may name the owner that asked.
+    /// As [`try_acquire`](Self::try_acquire). [`AcquireError::Busy`](crate::AcquireError::Busy) may name the owner of this very request.
     ///
     /// # Panics
     /// If `ttl` is zero.
@@ -518,7 +525,8 @@ impl<E: Engine> Leases<E> {
         Hold::new(Table::Borrowed(self), r.into(), o.clone(), ttl, Manner::TryNew)
     }
 
-    /// The same as [`hold`](Self::hold), sharing the table: the [`Held`](crate::Held) can go into a task.
+    /// Holds a lease as [`hold`](Self::hold) does, and shares the `Leases` instead of borrowing them, so that the
+    /// [`Held`](crate::Held) can move into a task.
     ///
     /// # Errors
     /// As [`acquire`](Self::acquire).

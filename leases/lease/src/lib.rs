@@ -1,8 +1,8 @@
 //! Leases: locks that outlive a task, with an owner and an expiry.
 //!
-//! A user opens a record in a form and goes to lunch, and nobody else may change the record meanwhile. A worker takes a job that must
-//! not run twice. Each of them holds a *lease*. Its holder is not a task or a thread but an *owner*, which is a name, and it expires
-//! unless it is renewed: a closed browser or a crashed worker does not keep anything locked for ever.
+//! A user opens a record in a form and goes to lunch; nobody else may change the record until then. A worker takes a job that must
+//! not run twice. Each of them holds a *lease*. A lease belongs to an *owner*, which is a name, and not to a task or a thread. It
+//! expires unless it is renewed, so a closed browser or a crashed worker keeps nothing locked for ever.
 //!
 //! ```
 //! use std::time::Duration;
@@ -13,28 +13,28 @@
 //! let (jane, joe) = (Owner::named("session-42"), Owner::named("session-43"));
 //! let (invoice, ten_minutes) = (("invoice", "2024-17"), Duration::from_secs(600));
 //!
-//! // Jane opens it. If she asks again, she still has it, in another tab too. (`.fresh_token()` tells tabs apart.)
+//! // Jane opens the invoice. If she acquires it again, even in another tab, her lease continues. (`.fresh_token()` tells tabs apart.)
 //! let grant = leases.try_acquire_now(invoice, &jane, ten_minutes).unwrap();
 //! assert!(leases.try_acquire_now(invoice, &jane, ten_minutes).unwrap().is_resumed());
 //!
-//! // Joe is told who has it. (To wait for it instead: `leases.acquire(..).await`.)
+//! // Joe gets an error that names the owner. (To wait for the lease instead: `leases.acquire(..).await`.)
 //! let busy = leases.try_acquire_now(invoice, &joe, ten_minutes);
 //! assert!(matches!(busy, Err(AcquireError::Busy { owner, .. }) if owner == jane));
 //!
 //! // Whenever Jane types, the ten minutes start again.
 //! let grant = leases.renew_now(&grant).unwrap();
 //!
-//! // She signs out in one tab. The grant in the other tab is no longer valid.
+//! // She signs out in one tab, and the grant in the other tab becomes invalid.
 //! leases.release_all_now(&jane).unwrap();
 //! assert_eq!(leases.renew_now(&grant), Err(RenewError::Lost(Lost::Released)));
 //! ```
 //!
 //! # Words
 //! - A *resource* is the thing that is leased: an entity and a key. A [`Resource`] is plain text, and need not exist anywhere.
-//! - An *owner* is a name: of a session, a user, a worker. Every caller that uses the name is that [`Owner`].
-//! - A *tenure* is one uninterrupted hold of a resource by an owner. Acquiring again continues it.
-//! - A *token* is its number. Every tenure of a resource has a greater [`Token`] than all before it.
-//! - A *grant* is the result of acquiring: the tenure, as plain data. Dropping a [`Grant`] releases nothing.
+//! - An *owner* is the name of a session, a user or a worker. Every caller that uses the name is that [`Owner`].
+//! - A *tenure* is one uninterrupted hold of a resource by an owner. If the owner acquires the resource again, the tenure continues.
+//! - A *token* is the number of a tenure. Every tenure of a resource has a greater [`Token`] than all earlier ones.
+//! - A *grant* describes a tenure as plain data; acquiring returns one. Dropping a [`Grant`] releases nothing.
 //!
 //! # Which calls do I want?
 //! | | |
@@ -44,8 +44,8 @@
 //! | a job that runs under a lease | [`hold`], and [`Held::run`], which renews |
 //! | looking up owners and their leases | [`status`], [`owned_by`] |
 //!
-//! Each call is a future; `.wait()` blocks instead, and `.now()` returns at once if the leases are in memory. `acquire_blocking`,
-//! `renew_now` and the like are short for these.
+//! Each call returns a future. Its `.wait()` blocks the thread instead, and its `.now()` returns at once if the leases are in memory.
+//! `acquire_blocking`, `renew_now` and the like are short for these.
 //!
 //! [`try_acquire`]: Leases::try_acquire
 //! [`renew`]: Leases::renew
@@ -59,21 +59,21 @@
 //! [`owned_by`]: Leases::owned_by
 //!
 //! # Which policy?
-//! | [`Expiry`] | ends | for |
+//! | [`Expiry`] | the lease ends | suits |
 //! |---|---|---|
 //! | `Sliding(d)`, also from a plain `Duration` | `d` after the last renewal | a holder that can say "I am still here" |
-//! | `SlidingUpTo { idle, total }` | likewise, but at most `total` after its start | users who forget to leave |
+//! | `SlidingUpTo { idle, total }` | `idle` after the last renewal, but at most `total` after its start | users who forget to leave |
 //! | `Fixed(d)` | `d` after its start, renewed or not | turns, reservations |
 //! | `Never` | when it is released | leases that only an administrator may break |
 //! | `Custom(policy)` | when the policy says so | office hours, quotas |
 //!
 //! # A lease is not enough: the token
-//! The end of a lease does not stop its holder, which may be suspended: by a long pause, a closed laptop, a network outage. Its next
-//! write would overwrite newer data. So each write carries the token of its tenure, and the store refuses a token that is smaller than
-//! the greatest it has seen: a [`Fence`] does this in one process, a column does it in a database.
+//! The end of a lease does not stop its holder. The holder may be suspended, by a long pause, a closed laptop or a network outage, and
+//! its next write would overwrite newer data. So each write carries the token of its tenure, and the store refuses a token that is
+//! smaller than the greatest it has seen. A [`Fence`] does this in one process; a column does it in a database.
 //!
 //! # What it guarantees
-//! 1. *Exclusion.* At any instant of the engine's clock at most one owner has a lease of a resource that has not expired.
+//! 1. *Exclusion.* At any instant of the engine's clock, at most one owner has an unexpired lease of a resource.
 //! 2. *The holder errs on the safe side.* If [`Held::check`] succeeds, the engine has not expired the lease.
 //! 3. *Tokens grow*, whatever ended the previous tenure.
 //! 4. *Acquiring again is safe.* The owner of a lease gets it at once, with the same token, and never waits for itself.
@@ -81,30 +81,32 @@
 //!    operator can release by token: [`release_token`](Leases::release_token).
 //! 6. *No revival.* An expired lease is never renewed, even if nobody else has acquired it.
 //! 7. [`release_all`] releases exactly the leases of the owner, and returns their number.
-//! 8. *Take-over in time.* When a lease expires, the next waiter acquires it: by its own timer, or at the next [`tick`](Leases::tick).
+//! 8. *Timely take-over.* When a lease expires, the next waiter acquires it, by its own timer or at the next [`tick`](Leases::tick).
 //!    The timers of all waiters but the first fire 10 ms later, or 10 µs later per waiter if that is longer: they matter only if the first
 //!    waiter is not polled.
 //! 9. *No lost wakeup.* Each release or expiry admits one waiter, in order of arrival in this process. A waiter that has been granted the
 //!    lease has it, polled or not; if its future is dropped, the next waiter gets the lease.
-//! 10. *Loss is noticed without asking.* When the lease expires, [`Held::lost`] is ready and [`Held::check`] fails. (If the machine slept
-//!     meanwhile, `lost` may be late: see [Clocks](#clocks).) If another caller ends the tenure earlier, both happen then: at once in memory;
-//!     with a server, when the server notifies, for which the engine's page has a table.
-//! 11. *Cancel safety.* Every future may be dropped at any moment and leaves nothing behind.
+//! 10. *The holder learns of a loss without asking the engine.* When the lease expires, [`Held::lost`] is ready and [`Held::check`] fails.
+//!     (If the machine slept, `lost` may be late: see [Clocks](#clocks).) If another caller ends the tenure earlier, both happen then: in
+//!     memory at once; with a server when it sends its notification, for which the engine's page has a table.
+//! 11. *Cancel safety.* Every future may be dropped at any moment. A dropped future leaves nothing behind in this process; a request that
+//!     had already been sent to a server may leave a lease, which its owner has until the lease expires (see
+//!     [`Acquire`](futures::Acquire)).
 //! 12. *Memory follows use.* A resource costs memory while it is leased or waited for. Each call removes a few expired leases in passing;
-//!     no sweeping and no background thread is needed.
+//!     neither sweeping nor a background thread is needed.
 //!
 //! # Clocks
-//! [`StdClock`] continues while the machine sleeps, if the system has such a clock; see its page. With it, every waiter, renewal and
-//! watch has a timer of its own, on any runtime. (The timers are those of `async-io`, which runs a thread for them unless the runtime
-//! drives it.) Such a timer stops while the machine sleeps, and then fires late. All *decisions*, by [`Held::check`] or by any call, go
-//! by the clock. A program that learns that the machine has woken up should call [`Leases::tick`], which wakes every task whose time
-//! has come. With any other [`Clock`] there are no timers: [`Leases::tick`] does the work that is due, and returns when to call it again.
-//! [`ManualClock`] is for tests and simulations.
+//! [`StdClock`] goes on counting while the machine sleeps, if the system has such a clock; see its page. With it, every waiter, renewal
+//! and watch has a timer of its own, on any runtime. (The timers are those of `async-io`, which runs a thread for them unless the
+//! runtime drives it.) Such a timer stops while the machine sleeps, and then fires late. All *decisions*, by [`Held::check`] or by any
+//! call, go by the clock. A program that learns that the machine has woken up should call [`Leases::tick`], which wakes every task that
+//! is due. With any other [`Clock`] there are no timers: [`Leases::tick`] does the work that is due, and returns the time until the next
+//! call. [`ManualClock`] is for tests and simulations.
 //!
 //! # Engines
-//! [`Memory`] keeps the leases in this process, for the life of the process. [`Leases::with_engine`] takes another engine, and the calls
-//! stay the same: those of the crates `keylatch-lease-postgres`, `-redis`, `-etcd` and `-nats`, or an [`Engine`](engine::Engine) of your own.
-//! A request to a server takes time and may fail: a dropped `Held` is released in the background, and if the program ends before that, the
+//! [`Memory`] keeps the leases in this process, for the life of the process. [`Leases::with_engine`] takes another engine: one of the
+//! crates `keylatch-lease-postgres`, `-redis`, `-etcd` and `-nats`, or an [`Engine`](engine::Engine) of your own. The calls stay the same.
+//! A request to a server takes time and may fail. A dropped `Held` is released in the background; if the program ends before that, the
 //! lease expires.
 //!
 //! # Features
@@ -115,7 +117,7 @@
 //! The crate has no `unsafe` code.
 #![no_std]
 #![cfg_attr(docsrs, feature(doc_cfg))]
-#![cfg_attr(docsrs, doc(auto_cfg = false))] // by hand: see the same line of `keylatch`
+#![cfg_attr(docsrs, doc(auto_cfg = false))] // `doc(cfg)` is written by hand, for the reason given in `keylatch`'s lib.rs
 
 extern crate alloc;
 #[cfg(feature = "std")]

@@ -1,4 +1,4 @@
-//! A request that waits in line.
+//! Requests that wait in line.
 
 use alloc::boxed::Box;
 use core::{
@@ -9,31 +9,31 @@ use core::{
 };
 
 use crate::{
-    AcquireError, Grant, Leases, Token,
+    AcquireError, Grant, Leases,
     engine::Engine,
-    front::{Asked, Request, Turn, at_once},
+    front::{Asked, Ending, Request, Turn},
     panics::{self, Panics},
     timer::{Timer, give_way},
     wait_list::{Look, Outcome},
 };
 
-/// The time that the next in line lets the one before it have the lease before it asks, in order to be told of the end.
+/// The time for which the next in line leaves a new lease alone before it asks the engine, so that the engine notifies it of the end.
 ///
-/// Most leases that others wait for end sooner, by a call in this process; and whoever ends one here wakes the first in line. So a
-/// hand-over takes one question. A call in another process that ends the tenure within this time is noticed when it is over.
+/// Most leases with waiters end sooner, by a call in this process, and that call wakes the first in line. So a hand-over usually takes one
+/// request. If a call in another process ends the tenure within this time, the next in line notices it when the time has passed.
 const REST: Duration = Duration::from_millis(50);
 
-/// The first in line looks when the lease ends. The others look later by this much, in case nobody polls the first; or by the second
-/// constant times the length of the line, if that is more, so that together they look at most 100,000 times a second.
+/// The first in line checks when the lease ends. The others check later by the first constant, in case the first is not polled; or by the
+/// second constant times the length of the line, if that is more, so that together they check at most 100,000 times a second.
 const GRACE: Duration = Duration::from_millis(10);
 const GRACE_FOR_EACH: Duration = Duration::from_micros(10);
 
-/// A place in line, or what came of it. Dropped, it leaves nothing behind: what it was served with goes to the next, if nobody else
-/// of its owner knows of it.
+/// A request's place in line, or its outcome. A dropped ticket leaves nothing behind: if it was served, the lease passes to the next in line,
+/// unless its owner knows of the tenure by another request.
 struct Ticket<'a, E: Engine> {
     leases: &'a Leases<E>,
     request: &'a Request,
-    /// `None`: it has left.
+    /// `None` when it has left the line.
     wait: Option<u32>,
     timer: Timer,
 }
@@ -41,9 +41,9 @@ struct Ticket<'a, E: Engine> {
 /// The next step of a waiting request.
 enum Step {
     Done(Outcome),
-    /// It is its turn to ask an engine that is not in this process.
+    /// The request's turn to ask an engine elsewhere.
     Ask,
-    /// It sleeps until that time, if nobody wakes it before.
+    /// A sleep until this time, or until the task is woken.
     Sleep(Option<Duration>),
 }
 
@@ -54,7 +54,7 @@ impl<'a, E: Engine> Ticket<'a, E> {
         Ticket { leases, request, wait: Some(wait), timer: Timer::new() }
     }
 
-    /// Ready when it has been served, or should ask.
+    /// Polls until the request has been served, or should ask the engine.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Step> {
         loop {
             let at = self.leases.engine().now();
@@ -70,9 +70,8 @@ impl<'a, E: Engine> Ticket<'a, E> {
     }
 
     fn step(&mut self, at: Duration, cx: &Context<'_>) -> Step {
-        let Some(wait) = self.wait else { unreachable!("it is polled no more when it has left") };
+        let Some(wait) = self.wait else { unreachable!("a ticket is not polled after it has left the line") };
         let resource = &self.request.resource;
-        let engine = self.leases.engine();
         loop {
             let mut waker = Some(cx.waker().clone());
             let step = self.leases.settled(resource, at, |wait_list, deferred| {
@@ -80,7 +79,7 @@ impl<'a, E: Engine> Ticket<'a, E> {
                     wait_list.wake_by(wait, &mut waker, deferred);
                     let place = wait_list.find(resource)?;
                     if wait_list.is_asking(place) {
-                        return Some(Step::Sleep(None)); // whoever asks wakes it
+                        return Some(Step::Sleep(None)); // the call that asks the policy wakes it
                     }
                     let (look, waiting) = (wait_list.place(place).look, wait_list.place(place).waiting);
                     let is_first = wait_list.first(place) == Some(wait);
@@ -88,7 +87,7 @@ impl<'a, E: Engine> Ticket<'a, E> {
                         return Some(Step::Ask);
                     }
                     if look.is_due(at) {
-                        wait_list.wake_first(place, deferred); // it is the one to look
+                        wait_list.wake_first(place, deferred); // the first in line is the one to check
                     }
                     let grace = GRACE.max(GRACE_FOR_EACH.saturating_mul(waiting as u32));
                     let grace = if is_first { Duration::ZERO } else { grace };
@@ -97,22 +96,14 @@ impl<'a, E: Engine> Ticket<'a, E> {
                 };
                 let mut outcome = outcome.clone();
                 if let Outcome::Granted(grant) = &mut outcome {
-                    // A waiter that comes too late for it asks again, before all others.
-                    let is_current = if E::LOCAL {
-                        let record = at_once(engine.look(resource, at)).ok().flatten();
-                        let record = record.filter(|record| record.token == grant.token());
-                        // Somebody else of its owner may have extended it.
-                        grant.end = record.as_ref().and_then(|record| at.checked_add(record.remaining?));
-                        record.is_some()
-                    } else {
-                        grant.end.is_none_or(|end| at < end)
-                    };
-                    if !is_current {
+                    // A waiter that is polled only after the tenure has ended waits again, as the first in line.
+                    let Some(end) = self.leases.extended_at(grant, None, at) else {
                         wait_list.join_again(wait);
                         return None;
-                    }
+                    };
+                    grant.end = end; // another request of its owner may have extended it
                 }
-                wait_list.fetch(wait, deferred);
+                wait_list.leave(wait, deferred);
                 self.wait = None;
                 Some(Step::Done(outcome))
             });
@@ -122,30 +113,30 @@ impl<'a, E: Engine> Ticket<'a, E> {
         }
     }
 
-    /// It has what it asked for, until then.
+    /// Leaves the line with a lease until `end`, which an engine elsewhere has granted.
     fn leave(&mut self, end: Option<Duration>) {
-        let next = self.next_look(end); // if the clock panics, it leaves as one that is dropped
+        let next = self.next_look(end); // if the clock panics, the ticket leaves when it is dropped
         let Some(wait) = self.wait.take() else { return };
         self.leases.with_wait_list(|wait_list, deferred| wait_list.leave_served(wait, next, deferred));
     }
 
-    /// The engine has not answered.
+    /// Leaves the line because the engine has not answered.
     fn leave_unanswered(&mut self) {
         let Some(wait) = self.wait.take() else { return };
         self.leases.with_wait_list(|wait_list, deferred| wait_list.leave_unanswered(wait, deferred));
     }
 
-    /// When the next in line asks, of a lease that began just now and lasts until then.
+    /// Returns the time at which the next in line asks for a lease that has just begun and lasts until `end`.
     fn next_look(&self, end: Option<Duration>) -> Look {
         let engine = self.leases.engine();
         if !self.leases.is_real_time || !cfg!(feature = "std") {
-            return Look::Now; // nothing would wake it
+            return Look::Now; // there is no timer that would wake it
         }
         let rest = engine.fallback().map_or(REST, |fallback| fallback.min(REST));
         engine.now().checked_add(rest).map_or(Look::Now, |rest| Look::At(end.map_or(rest, |end| end.min(rest))))
     }
 
-    /// When it is to look again, as `look` decides from what is known.
+    /// Changes the time at which the line checks again.
     fn looks(&self, look: impl FnOnce(Look) -> Look) {
         self.leases.with_wait_list(|wait_list, _| {
             let Some(place) = wait_list.find(&self.request.resource) else { return };
@@ -161,39 +152,20 @@ impl<E: Engine> Drop for Ticket<'_, E> {
         let leases = self.leases;
         let engine = leases.engine();
         let leave = |at| {
-            // Dropped behind the lock and what is done there, even if a waker panics.
-            let mut passed_on = None;
+            // Dropped after the lock and the deferred work, even if a waker panics.
+            let mut ending = None;
             leases.with_wait_list(|wait_list, deferred| {
-                let Some(unknown) = wait_list.leave(wait, deferred) else { return };
-                if E::LOCAL {
-                    let _ = at_once(engine.release(resource, owner, Some(unknown), at));
-                }
-                passed_on = Some(PassedOn { ticket: self, token: unknown, at });
+                let Some(token) = wait_list.leave(wait, deferred) else { return };
+                ending = Some(Ending::new(leases, resource, at));
+                engine.abandon(resource, owner, token);
             });
         };
-        // A clock that panics has no say in whether it leaves.
+        // If the clock panics, the ticket leaves all the same.
         let mut panics = Panics::new();
         if let Some(at) = panics.catch(|| panics::or_else(|| engine.now(), || leave(Duration::ZERO))) {
             panics.catch(|| leave(at));
         }
         panics.resume();
-    }
-}
-
-/// A tenure that nobody of its owner knows of has ended: the next in line gets it.
-struct PassedOn<'a, 'b, E: Engine> {
-    ticket: &'a Ticket<'b, E>,
-    token: Token,
-    at: Duration,
-}
-
-impl<E: Engine> Drop for PassedOn<'_, '_, E> {
-    fn drop(&mut self) {
-        let Ticket { leases, request: Request { resource, owner, .. }, .. } = self.ticket;
-        if !E::LOCAL {
-            leases.engine().abandon(resource, owner, self.token);
-        }
-        leases.ended(resource, self.at);
     }
 }
 
@@ -205,7 +177,7 @@ impl<E: Engine> Leases<E> {
         }
     }
 
-    /// Waits for what somebody else has.
+    /// Waits for a lease that another owner has.
     pub(crate) async fn wait_for(&self, request: &Request) -> Result<Grant, AcquireError<E::Error>> {
         let mut ticket = Ticket::join(self, request);
         let mut watch = None;
@@ -243,20 +215,20 @@ impl<E: Engine> Leases<E> {
                         Ok(Asked::Busy { remaining, .. }) => {
                             let sleep = remaining.into_iter().chain(self.engine().fallback()).min();
                             let next = Look::at(sleep.and_then(|sleep| at.checked_add(sleep)));
-                            // Unless it has been told meanwhile.
+                            // Unless it has been notified in the meantime.
                             ticket.looks(|look| if look == Look::WhenTold { next } else { look });
-                            // An engine that answers at once, and is always worth asking, must not keep the task.
+                            // An engine that answers at once, and always has to be asked again, must not keep the task from yielding.
                             give_way().await;
                         }
                     }
                 }
-                Step::Sleep(_) => unreachable!("it is asleep until it is something else"),
+                Step::Sleep(_) => unreachable!("`poll` is pending while the request sleeps"),
             }
         }
     }
 }
 
-/// Polls a future, if there is one, and forgets it when it is ready.
+/// Polls a future, if there is one, and drops it when it is ready.
 fn poll_once_more<F: Future>(future: &mut Option<Pin<Box<F>>>, cx: &mut Context<'_>) -> Poll<F::Output> {
     let Some(running) = future else { return Poll::Pending };
     let polled = running.as_mut().poll(cx);

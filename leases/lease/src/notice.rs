@@ -1,4 +1,4 @@
-//! How a [`Held`](crate::Held) hears that its tenure has ended before its time.
+//! The channel by which a [`Held`](crate::Held) learns that its tenure has ended before its time.
 
 use alloc::{
     sync::{Arc, Weak},
@@ -8,10 +8,10 @@ use core::{fmt, task::Waker};
 
 use crate::{Grant, Lost, Token, sync::Mutex};
 
-/// The channel by which an engine tells a [`Held`](crate::Held) about its resource: which tenures have ended, or that it may have missed
-/// something. See [`Engine::subscribe`](super::engine::Engine::subscribe).
+/// The channel by which an engine notifies a [`Held`](crate::Held) about its resource: which tenures have ended, or that the engine may have
+/// missed an event. See [`Engine::subscribe`](super::engine::Engine::subscribe).
 ///
-/// The engine calls it from its own task, so [`Held::check`](crate::Held::check) says no from then on, whether anybody polls the Held or not.
+/// The engine calls it from its own task. From then on [`Held::check`](crate::Held::check) fails, whether the Held is polled or not.
 ///
 /// # Examples
 /// ```
@@ -25,17 +25,17 @@ use crate::{Grant, Lost, Token, sync::Mutex};
 /// ```
 pub struct Notice {
     told: Mutex<Told>,
-    /// All of its table that are in doubt.
+    /// The notices of the table that are in doubt.
     doubts: Arc<Doubts>,
 }
 
 struct Told {
     /// The lease of the `Held`, once it has one.
     held: Option<Subject>,
-    /// All tenures up to this one have ended; and how this one did.
+    /// The latest tenure that has ended, and how. All before it have ended, too.
     ended: Option<(Token, Lost)>,
     doubt: Doubt,
-    /// The futures of the Held that sleep.
+    /// The wakers of the Held's futures, with their serial numbers.
     wakers: Vec<(u64, Waker)>,
     last: u64,
 }
@@ -43,21 +43,21 @@ struct Told {
 /// The subject of a notice.
 struct Subject {
     notice: Weak<Notice>,
-    /// Without an end: it is renewed.
+    /// The lease as granted, without an end, because it is renewed.
     grant: Grant,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Doubt {
     None,
-    /// The engine may have missed something: the tenure has to be looked at.
+    /// The engine may have missed an event: the tenure must be checked.
     Open,
-    /// Somebody looks at it.
+    /// A future is checking the tenure.
     InHand,
 }
 
 impl Notice {
-    /// A notice that has not been told anything.
+    /// Creates a notice without events.
     ///
     /// # Examples
     /// See [`Notice`].
@@ -72,7 +72,7 @@ impl Notice {
         Notice { told: Mutex::new(told), doubts }
     }
 
-    /// Tells that this tenure of the resource has ended, and all before it; and how.
+    /// Notifies the Held that this tenure of the resource and all before it have ended, and how this one did.
     ///
     /// # Examples
     /// See [`Notice`].
@@ -89,21 +89,21 @@ impl Notice {
         wakers.into_iter().for_each(|(_, waker)| waker.wake());
     }
 
-    /// Tells that the tenure may have ended: a future of the Held looks whether it has.
+    /// Notifies the Held that its tenure may have ended: one of the Held's futures checks whether it has.
     ///
     /// # Examples
     /// ```
     /// use keylatch_lease::{Token, engine::Notice};
     ///
     /// let notice = Notice::new();
-    /// notice.doubt(); // nobody is sure
+    /// notice.doubt(); // the tenure may have ended
     /// assert_eq!(notice.lost(Token::new(7).unwrap()), None);
     /// ```
     pub fn doubt(&self) {
         Notice::doubt_all([self]);
     }
 
-    /// The same of many, as when a connection was lost. A future that is woken by it looks at all of them.
+    /// Does the same for many notices, as after a lost connection. A future that is woken by it checks all of their tenures.
     ///
     /// # Examples
     /// ```
@@ -128,7 +128,7 @@ impl Notice {
         wakers.into_iter().for_each(|(_, waker)| waker.wake());
     }
 
-    /// How this tenure has ended, if that has been told.
+    /// Returns how this tenure has ended, if the engine has notified that it has.
     ///
     /// # Examples
     /// See [`Notice`].
@@ -137,7 +137,7 @@ impl Notice {
         self.told.lock().ended.filter(|(ended, _)| *ended >= token).map(|(_, how)| how)
     }
 
-    /// The Held has this.
+    /// Notes the lease of the Held.
     pub(crate) fn is_of(self: &Arc<Self>, grant: Grant) {
         let is_in_doubt = {
             let told = &mut *self.told.lock();
@@ -149,12 +149,12 @@ impl Notice {
         }
     }
 
-    /// The lease of the `Held` as it was granted, without an end.
+    /// Returns the lease of the Held as it was granted, without an end.
     pub(crate) fn grant(&self) -> Option<Grant> {
         self.told.lock().held.as_ref().map(|held| held.grant.clone())
     }
 
-    /// Whether it is in doubt, and nobody sees to that: the caller does.
+    /// Returns whether the tenure is in doubt and no future is checking it. If so, the caller must check it.
     pub(crate) fn take(&self) -> bool {
         let told = &mut *self.told.lock();
         let is_open = told.doubt == Doubt::Open;
@@ -164,7 +164,7 @@ impl Notice {
         is_open
     }
 
-    /// It has been looked at; unless it is in doubt again, by what was told meanwhile.
+    /// Notes that the tenure has been checked. A new doubt in the meantime remains.
     pub(crate) fn is_looked_at(&self) {
         let told = &mut *self.told.lock();
         if told.doubt == Doubt::InHand {
@@ -207,7 +207,7 @@ impl fmt::Debug for Notice {
     }
 }
 
-/// The notices of a table that are in doubt. Some may not be any more, and some may be gone.
+/// The notices of a table that are in doubt. Some may have been checked since, and some may have been dropped.
 pub(crate) struct Doubts(Mutex<Vec<Weak<Notice>>>);
 
 impl Default for Doubts {
@@ -225,7 +225,7 @@ impl Doubts {
         all.push(notice);
     }
 
-    /// Some of them, so many at most, for a caller that sees to them.
+    /// Returns at most `most` notices in doubt, which the caller must check.
     pub(crate) fn take(&self, most: usize) -> Vec<Arc<Notice>> {
         let some = {
             let mut all = self.0.lock();
@@ -236,7 +236,7 @@ impl Doubts {
     }
 }
 
-/// A future that is woken by a notice, until it is dropped.
+/// The registration of a future that is woken by a notice, until it is dropped.
 pub(crate) struct Ear {
     notice: Arc<Notice>,
     serial: Option<u64>,
@@ -247,7 +247,7 @@ impl Ear {
         Ear { notice, serial: None }
     }
 
-    /// Wakes this task when something is told after this call.
+    /// Wakes this task at the first event after this call.
     pub(crate) fn wake_by(&mut self, waker: &Waker) {
         self.notice.wake_by(&mut self.serial, waker);
     }

@@ -5,32 +5,33 @@ use core::hash::{Hash, Hasher};
 
 use crate::invalid::Invalid;
 
-/// The greatest length of a name, in bytes: what every engine can store, with the tag before it.
+/// The greatest length of a name, in bytes. Every engine can store it with the tag in front.
 const MAX_LEN: usize = 1024;
 
-/// Before the name in the id of an owner that is its name.
+/// The tag of a named owner's id; the name follows it.
 const NAME: &str = "name:";
-/// Before the digits in the id of an incarnation; after them come a colon and the name.
+/// The tag of an incarnation's id; the digits, a colon and the name follow it.
 const RUN: &str = "run:";
+/// The number of hexadecimal digits in the id of an incarnation.
 const DIGITS: usize = 16;
 
 /// The holder of a lease: a name, not a task or a thread.
 ///
-/// Every caller with an equal owner is the same holder, in every task, thread and process that shares the leases: it gets at
-/// once what that owner has already, and can renew and release it. So **two tasks that must exclude each other need two
+/// Callers with equal owners are the same holder, in every task, thread and process that shares the leases: they get a lease
+/// that the owner already has at once, and can renew and release it. So **two tasks that must exclude each other need two
 /// owners**: one for each worker of a pool, not one for the pool.
 ///
-/// Knowing the name is enough to renew and release, and errors and [`status`](crate::Leases::status) tell it to others who
-/// ask. So take a name that may be known, such as a server's own number of a session, and never the secret in a cookie.
+/// Knowing the name is enough to release a lease, and errors and [`status`](crate::Leases::status) reveal the name to other
+/// callers. So choose a name that may be known, such as the server's number of a session, and never the secret in a cookie.
 ///
-/// There are two kinds. [`named`](Owner::named) is for an owner that lives on when the process restarts, such as a user's
-/// session. `incarnation` (with `std`) is for an owner that must not be mistaken for the one before a restart, such as a
-/// worker that would otherwise resume a job it knows nothing about.
+/// There are two kinds of owners. [`named`](Owner::named) is for an owner that outlives a restart of the process, such as a
+/// user's session. `incarnation` (with `std`) is for an owner that must not be confused with the one before a restart, such
+/// as a worker that would otherwise resume a job it knows nothing about.
 ///
-/// A name may be 1 to 1,024 bytes long. An owner with another name can be made, but the calls answer it with their error
-/// `Invalid`.
+/// A name may be 1 to 1,024 bytes long. An owner with a name of another length can be created, but the calls refuse it with
+/// their error `Invalid`.
 ///
-/// Cloning an owner copies no text and allocates nothing. [`Display`](fmt::Display) gives the name. With the feature
+/// Cloning an owner copies no text and allocates nothing. [`Display`](fmt::Display) writes the name. With the feature
 /// `serde`, an owner is serialised as its [`id`](Owner::id).
 ///
 /// # Examples
@@ -49,7 +50,7 @@ pub struct Owner {
 }
 
 impl Owner {
-    /// The owner of this name: the same name is the same owner, for ever.
+    /// Returns the owner of this name. Equal names are the same owner, for ever.
     ///
     /// # Examples
     ///
@@ -70,13 +71,14 @@ impl Owner {
         Self { id: Arc::from([NAME, name].concat()) }
     }
 
-    /// A new owner of this name, made different from all others by 64 random bits.
+    /// Returns a new owner with this name, distinguished from all others by 64 random bits.
     ///
-    /// Call it once for each worker when the process starts, and hand out clones of it to whatever works for this worker. What the process before it held stays leased until it
-    /// expires, or until somebody who kept its [`id`](Owner::id) releases it.
+    /// Call it once for each worker when the process starts, and clone the result for the tasks of that worker. The leases of
+    /// the previous process stay until they expire, or until a caller that has kept the previous [`id`](Owner::id) releases
+    /// them.
     ///
-    /// The bits come from [`RandomState`](std::hash::RandomState), as random as the system makes it. They keep owners
-    /// apart that share a name by accident or by design; they are no secret.
+    /// The bits come from [`RandomState`](std::hash::RandomState), and are as random as the system makes it. They keep owners
+    /// apart that share a name by accident or by design. They are no secret.
     ///
     /// # Examples
     ///
@@ -105,7 +107,7 @@ impl Owner {
         Self { id: Arc::from(alloc::format!("{RUN}{bits:0DIGITS$x}:{name}")) }
     }
 
-    /// The name it was made with.
+    /// Returns the name that the owner was created with.
     ///
     /// # Examples
     ///
@@ -121,11 +123,11 @@ impl Owner {
         self.id.strip_prefix(NAME).unwrap_or_else(|| &self.id[RUN.len() + DIGITS + 1..])
     }
 
-    /// What engines store: the name with a tag before it, which says of which kind the owner is.
+    /// Returns the text that engines store: the name, after a tag for the kind of owner.
     ///
-    /// It is `name:` and the name, or for an incarnation `run:`, 16 hexadecimal digits, a colon and the name. Equal ids
-    /// are equal owners. [`from_id`](Owner::from_id) is the way back; [`named`](Owner::named) is not, as it takes the tag
-    /// for a part of the name.
+    /// The id is `name:` and the name, or for an incarnation `run:`, 16 hexadecimal digits, a colon and the name. Equal ids
+    /// are equal owners. [`from_id`](Owner::from_id) converts an id back into the owner. [`named`](Owner::named) does not: it
+    /// takes the tag for a part of the name.
     ///
     /// # Examples
     ///
@@ -141,7 +143,7 @@ impl Owner {
         &self.id
     }
 
-    /// The owner with this [`id`](Owner::id). An id without a tag is taken for a name.
+    /// Returns the owner with this [`id`](Owner::id). An id without a tag is taken for a name.
     ///
     /// # Examples
     ///
@@ -161,13 +163,13 @@ impl Owner {
         if id.starts_with(NAME) || is_run(id) { Self { id: Arc::from(id) } } else { Self::tagged(id) }
     }
 
-    /// The check that each call makes before it does anything.
+    /// Checks the length of the name. Each call makes this check before it does anything.
     pub(crate) fn check(&self) -> Result<(), Invalid> {
         if (1..=MAX_LEN).contains(&self.name().len()) { Ok(()) } else { Err(Invalid("owner")) }
     }
 }
 
-/// Whether this is the id of an incarnation. Upper-case digits are not: each owner has one id.
+/// Returns whether this is the id of an incarnation. Upper-case digits are not accepted, so that each owner has only one id.
 fn is_run(id: &str) -> bool {
     let Some(rest) = id.strip_prefix(RUN) else { return false };
     let Some((digits, _name)) = rest.split_once(':') else { return false };
@@ -199,21 +201,21 @@ impl fmt::Display for Owner {
     }
 }
 
-/// [`Owner::named`].
+/// Converts a name as [`Owner::named`] does.
 impl From<&str> for Owner {
     fn from(name: &str) -> Self {
         Self::tagged(name)
     }
 }
 
-/// [`Owner::named`].
+/// Converts a name as [`Owner::named`] does.
 impl From<String> for Owner {
     fn from(name: String) -> Self {
         Self::tagged(&name)
     }
 }
 
-/// [`Owner::named`].
+/// Converts a name as [`Owner::named`] does.
 impl From<&String> for Owner {
     fn from(name: &String) -> Self {
         Self::tagged(name)

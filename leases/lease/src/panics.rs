@@ -1,4 +1,4 @@
-//! Panics of user code, where others must not go without because of them.
+//! Panics of user code, which must not keep the rest of a call's work from being done.
 
 #[cfg(feature = "std")]
 use std::{
@@ -7,8 +7,7 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
 };
 
-/// The first panic of several steps, each of which is taken whatever became of those before it. Without `std` a panic is not
-/// caught.
+/// The first panic of several steps, all of which are run even if some panic. Without `std` panics are not caught.
 #[derive(Default)]
 pub(crate) struct Panics {
     #[cfg(feature = "std")]
@@ -20,7 +19,7 @@ impl Panics {
         Panics::default()
     }
 
-    /// Takes a step. `None`: it has panicked.
+    /// Runs a step. Returns `None` if it has panicked.
     pub(crate) fn catch<R>(&mut self, step: impl FnOnce() -> R) -> Option<R> {
         #[cfg(not(feature = "std"))]
         return Some(step());
@@ -32,14 +31,14 @@ impl Panics {
                 None
             }
             Err(panic) => {
-                // Its message is lost, and it may panic in turn when it is dropped.
+                // The payload is dropped, which may panic, too; that panic's payload is leaked, as this could repeat without end.
                 core::mem::forget(catch_unwind(AssertUnwindSafe(|| drop(panic))));
                 None
             }
         }
     }
 
-    /// Resumes the first panic, if there was one; not if the thread is panicking anyway.
+    /// Resumes the first panic, if there was one and the thread is not panicking already.
     pub(crate) fn resume(self) {
         #[cfg(feature = "std")]
         if let Some(panic) = self.first {
@@ -52,7 +51,7 @@ impl Panics {
     }
 }
 
-/// Takes a step. If it panics, `otherwise` is done before the panic goes on, with `std` and without it.
+/// Runs a step. If it panics, `otherwise` is run before the panic continues, with `std` and without it.
 pub(crate) fn or_else<R>(step: impl FnOnce() -> R, otherwise: impl FnOnce()) -> R {
     struct Otherwise<F: FnOnce()>(Option<F>);
     impl<F: FnOnce()> Drop for Otherwise<F> {
@@ -68,8 +67,8 @@ pub(crate) fn or_else<R>(step: impl FnOnce() -> R, otherwise: impl FnOnce()) -> 
     result
 }
 
-/// Does this with each of them, even if it panics with some. With `std` the first panic goes on in the end, unless the thread is
-/// panicking already; without it a second panic aborts.
+/// Calls `act` with each item, even if it panics for some. With `std` the first panic is resumed at the end, unless the thread is panicking
+/// already; without it a second panic aborts.
 pub(crate) fn each<T>(items: impl IntoIterator<Item = T>, mut act: impl FnMut(T)) {
     #[cfg(feature = "std")]
     {

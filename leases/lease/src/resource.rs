@@ -6,25 +6,25 @@ use core::hash::{Hash, Hasher};
 
 use crate::invalid::Invalid;
 
-/// The greatest length of an entity and a key together, in bytes: what every engine can store.
+/// The greatest length of an entity and a key together, in bytes. Every engine can store it.
 const MAX_LEN: usize = 1024;
 
 /// A leased thing: an entity, such as a table, and a key in it.
 ///
-/// Two resources are the same if both their entities and their keys are: `("a", "bc")` and `("ab", "c")` are two, on
-/// every engine. A resource without an entity has `""` for one, which is what a string alone is turned into. The calls
+/// Two resources are equal if both their entities and their keys are equal: `("a", "bc")` and `("ab", "c")` differ, on
+/// every engine. A resource without an entity has `""` as its entity; a plain string converts to such a resource. The calls
 /// take `impl Into<Resource>`, so all of `("invoice", "2024-17")`, `"nightly-report"`, a `String`, and references to
 /// strings and resources will do.
 ///
-/// Cloning a resource copies no text and allocates nothing. Where the same one is used again and again, make it once and
-/// pass `&resource`.
+/// Cloning a resource copies no text and allocates nothing. If you use the same resource often, create it once and pass
+/// `&resource`.
 ///
-/// Entity and key together may be 1,024 bytes long. A longer resource can be made, but the calls answer it with their
-/// error `Invalid`. Both may contain any characters, and both may be empty.
+/// Entity and key together may be up to 1,024 bytes long. A longer resource can be created, but the calls refuse it with
+/// their error `Invalid`. Both may contain any characters, and both may be empty.
 ///
-/// Resources are ordered by entity, then by key. [`Display`](fmt::Display) gives `entity/key`, or the key alone if there
-/// is no entity. That is for people to read: as an entity may contain a slash, it does not always tell two resources
-/// apart. With the feature `serde`, a resource is serialised as the pair of its entity and its key.
+/// Resources are ordered by entity, then by key. [`Display`](fmt::Display) writes `entity/key`, or the key alone if there
+/// is no entity. That text is for people to read: an entity may contain a slash, so two resources may have the same text.
+/// With the feature `serde`, a resource is serialised as the pair of its entity and its key.
 ///
 /// # Examples
 ///
@@ -43,14 +43,14 @@ const MAX_LEN: usize = 1024;
 /// ```
 #[derive(Clone)]
 pub struct Resource {
-    /// The entity, and right after it the key.
+    /// The entity, immediately followed by the key.
     text: Arc<str>,
-    /// Where the key starts.
+    /// The index at which the key starts.
     split: usize,
 }
 
 impl Resource {
-    /// The resource with this key in this entity.
+    /// Creates the resource with this key in this entity.
     ///
     /// # Examples
     ///
@@ -70,7 +70,7 @@ impl Resource {
         Self { text, split: entity.len() }
     }
 
-    /// The entity; `""` if there is none.
+    /// Returns the entity; `""` if there is none.
     ///
     /// # Examples
     ///
@@ -85,7 +85,7 @@ impl Resource {
         &self.text[..self.split]
     }
 
-    /// The key within the entity.
+    /// Returns the key within the entity.
     ///
     /// # Examples
     ///
@@ -100,13 +100,13 @@ impl Resource {
         &self.text[self.split..]
     }
 
-    /// The check that each call makes before it does anything.
+    /// Checks the length. Each call makes this check before it does anything.
     pub(crate) fn check(&self) -> Result<(), Invalid> {
         if self.text.len() > MAX_LEN { Err(Invalid("resource")) } else { Ok(()) }
     }
 }
 
-// Without the split, ("a", "bc") would be ("ab", "c").
+// Without the split, ("a", "bc") would equal ("ab", "c").
 impl PartialEq for Resource {
     #[inline]
     fn eq(&self, other: &Self) -> bool {
@@ -152,42 +152,42 @@ impl fmt::Display for Resource {
     }
 }
 
-/// The resource with this entity and key.
+/// Creates the resource with this entity and key.
 impl From<(&str, &str)> for Resource {
     fn from((entity, key): (&str, &str)) -> Self {
         Self::join(entity, key)
     }
 }
 
-/// The resource with this key and no entity.
+/// Creates the resource with this entity and key.
 impl From<(&str, String)> for Resource {
-    /// An entity and a key.
     fn from((entity, key): (&str, String)) -> Self {
         Self::new(entity, key)
     }
 }
 
+/// Creates the resource with this key and no entity.
 impl From<&str> for Resource {
     fn from(key: &str) -> Self {
         Self::join("", key)
     }
 }
 
-/// The resource with this key and no entity.
+/// Creates the resource with this key and no entity.
 impl From<String> for Resource {
     fn from(key: String) -> Self {
         Self { text: Arc::from(key), split: 0 }
     }
 }
 
-/// The resource with this key and no entity.
+/// Creates the resource with this key and no entity.
 impl From<&String> for Resource {
     fn from(key: &String) -> Self {
         Self::join("", key)
     }
 }
 
-/// A clone, which shares the text.
+/// Clones the resource; the clone shares its text.
 impl From<&Resource> for Resource {
     fn from(resource: &Resource) -> Self {
         resource.clone()

@@ -1,11 +1,11 @@
-//! The serde forms of the values, written by hand, so that no derive macros are needed.
+//! The serialised forms of the values, written by hand so that no derive macros are needed.
 //!
 //! | value | form |
 //! |---|---|
 //! | resource | the pair of entity and key |
 //! | owner | its id |
 //! | token | a number |
-//! | grant | a struct of its fields; the expiry is a triple of its name and its two durations, or nothing |
+//! | grant | a struct of its fields; the expiry is a triple of its name and its two durations, or nothing if it is custom |
 
 use alloc::string::String;
 use core::fmt;
@@ -55,7 +55,7 @@ impl Serialize for Token {
 #[cfg_attr(docsrs, doc(cfg(feature = "serde")))]
 impl<'de> Deserialize<'de> for Token {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Self::new(u64::deserialize(deserializer)?).ok_or_else(|| de::Error::custom("a token is not zero"))
+        Self::new(u64::deserialize(deserializer)?).ok_or_else(|| de::Error::custom("a token must not be zero"))
     }
 }
 
@@ -90,10 +90,12 @@ impl<'de> Deserialize<'de> for Plain {
             ("sliding", Some(idle), None) => Expiry::Sliding(idle),
             ("sliding_up_to", Some(idle), Some(total)) => Expiry::SlidingUpTo { idle, total },
             ("never", None, None) => Expiry::Never,
-            _ => return Err(de::Error::custom("not an expiry")),
+            _ => return Err(de::Error::custom("unknown expiry, or its durations do not fit its kind")),
         };
         match expiry.zero() {
-            Some(argument) => Err(de::Error::custom(format_args!("a duration of zero: {argument}"))),
+            Some(argument) => {
+                Err(de::Error::custom(format_args!("the duration of a lease must not be zero: {argument}")))
+            }
             None => Ok(Self(expiry)),
         }
     }
@@ -204,7 +206,7 @@ mod tests {
         let grant = Grant::new(Resource::new("a", "b"), Owner::named("o"), token, true, Duration::ZERO, end, expiry);
 
         let text = serde_json::to_string(&grant).expect("a grant can be written");
-        let read: Grant = serde_json::from_str(&text).expect("and read");
+        let read: Grant = serde_json::from_str(&text).expect("a written grant can be read");
         assert_eq!(read, Grant { expiry: None, ..grant });
         assert!(read.is_resumed());
     }

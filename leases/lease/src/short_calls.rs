@@ -1,4 +1,6 @@
 //! The calls without a future: each is short for its future's `wait()` or `now()`.
+//!
+//! `renew_now` and `release_now` also do what the long form cannot: without a future to keep the grant, they need not clone it.
 
 use alloc::vec::Vec;
 #[cfg(feature = "std")]
@@ -6,12 +8,12 @@ use core::time::Duration;
 
 use crate::{
     AcquireError, Clock, Expiry, Grant, LeaseStatus, Leases, LookError, Memory, Owner, ReleaseError, RenewError,
-    Resource, Token, front::at_once,
+    Resource, Token, engine::at_once,
 };
 #[cfg(feature = "std")]
 use crate::{Held, engine::Engine};
 
-/// Each call with its two short forms, and an example of each.
+/// Defines the two short forms of each call, with an example of each.
 macro_rules! short_calls {
     ($(
         $call:ident($($name:ident: $type:ty),*) -> $output:ident<$ok:ty> ;
@@ -23,7 +25,7 @@ macro_rules! short_calls {
                 #[doc = concat!("Short for [`", stringify!($call), "`](Self::", stringify!($call), ")`(..).now()`.")]
                 ///
                 /// # Errors
-                #[doc = concat!("As [`", stringify!($call), "`](Self::", stringify!($call), ").")]
+                #[doc = concat!("As for [`", stringify!($call), "`](Self::", stringify!($call), ").")]
                 ///
                 /// # Examples
                 /// ```
@@ -46,10 +48,10 @@ macro_rules! short_calls {
                 #[doc = concat!("Short for [`", stringify!($call), "`](Self::", stringify!($call), ")`(..).wait()`.")]
                 ///
                 /// # Blocking
-                /// With an engine in another process, until that has answered: not to be called in a task.
+                /// With an engine in another process, blocks until the engine has answered. Do not call it in an async task.
                 ///
                 /// # Errors
-                #[doc = concat!("As [`", stringify!($call), "`](Self::", stringify!($call), ").")]
+                #[doc = concat!("As for [`", stringify!($call), "`](Self::", stringify!($call), ").")]
                 ///
                 /// # Examples
                 /// ```
@@ -97,12 +99,12 @@ short_calls! {
     owned_by_blocking "leases.try_acquire_now(\"report\", &jane, minute).unwrap();\nassert_eq!(leases.owned_by_blocking(&jane).unwrap().len(), 1);"
 }
 
-/// Those that take a grant: there is no future that would have to keep it, so they do not clone it to ask.
+/// The calls with a grant.
 impl<C: Clock> Leases<Memory<C>> {
     /// Short for [`renew`](Self::renew)`(..).now()`.
     ///
     /// # Errors
-    /// As [`renew`](Self::renew).
+    /// As for [`renew`](Self::renew).
     ///
     /// # Examples
     /// ```
@@ -123,7 +125,7 @@ impl<C: Clock> Leases<Memory<C>> {
     /// Short for [`release`](Self::release)`(..).now()`.
     ///
     /// # Errors
-    /// As [`release`](Self::release).
+    /// As for [`release`](Self::release).
     ///
     /// # Examples
     /// ```
@@ -141,17 +143,17 @@ impl<C: Clock> Leases<Memory<C>> {
     }
 }
 
-/// Those that take a grant, and those that wait.
+/// The calls with a grant, and the calls that wait.
 #[cfg(feature = "std")]
 #[cfg_attr(docsrs, doc(cfg(feature = "std")))]
 impl<E: Engine> Leases<E> {
     /// Short for [`renew`](Self::renew)`(..).wait()`.
     ///
     /// # Blocking
-    /// With an engine in another process, until that has answered: not to be called in a task.
+    /// With an engine in another process, blocks until the engine has answered. Do not call it in an async task.
     ///
     /// # Errors
-    /// As [`renew`](Self::renew).
+    /// As for [`renew`](Self::renew).
     ///
     /// # Examples
     /// ```
@@ -168,10 +170,10 @@ impl<E: Engine> Leases<E> {
     /// Short for [`release`](Self::release)`(..).wait()`.
     ///
     /// # Blocking
-    /// With an engine in another process, until that has answered: not to be called in a task.
+    /// With an engine in another process, blocks until the engine has answered. Do not call it in an async task.
     ///
     /// # Errors
-    /// As [`release`](Self::release).
+    /// As for [`release`](Self::release).
     ///
     /// # Examples
     /// ```
@@ -188,10 +190,10 @@ impl<E: Engine> Leases<E> {
     /// Short for [`acquire`](Self::acquire)`(..).wait()`.
     ///
     /// # Blocking
-    /// Until the lease is there: not to be called in a task.
+    /// Blocks until the lease is granted. Do not call it in an async task.
     ///
     /// # Errors
-    /// As [`acquire`](Self::acquire).
+    /// As for [`acquire`](Self::acquire).
     ///
     /// # Examples
     /// ```
@@ -213,10 +215,10 @@ impl<E: Engine> Leases<E> {
     /// Short for [`acquire`](Self::acquire)`(..).wait_for(longest)`.
     ///
     /// # Blocking
-    /// Until the lease is there, but no longer than so much real time: not to be called in a task.
+    /// Blocks until the lease is granted, at most for `longest` in real time. Do not call it in an async task.
     ///
     /// # Errors
-    /// As [`acquire`](Self::acquire), and [`AcquireError::Limit`].
+    /// As for [`acquire`](Self::acquire), and [`AcquireError::Limit`].
     ///
     /// # Examples
     /// ```
@@ -239,10 +241,10 @@ impl<E: Engine> Leases<E> {
     /// Short for [`hold`](Self::hold)`(..).wait()`.
     ///
     /// # Blocking
-    /// Until the lease is there: not to be called in a task.
+    /// Blocks until the lease is granted. Do not call it in an async task.
     ///
     /// # Errors
-    /// As [`hold`](Self::hold).
+    /// As for [`hold`](Self::hold).
     ///
     /// # Examples
     /// ```

@@ -1,15 +1,17 @@
-//! A slab: records with a number each, for whoever keeps links and indexes by number instead of by pointer.
+//! A slab: records with a number each, so that links and indexes can use numbers instead of pointers.
 //!
-//! Records lie in chunks of 64. Growing adds a chunk and copies no record; a chunk whose last record goes is given
-//! back, so that memory follows the number of records down as well as up. One empty chunk stays where it is, as a
-//! spare: a number of records that swings around a multiple of 64 would otherwise allocate at every swing.
+//! Records lie in chunks of 64. Growing adds a chunk and moves no record, so that no call stalls because the table is large. A chunk is freed
+//! when its last record is removed, so that memory follows the number of records down as well as up. One empty chunk is kept as a spare:
+//! otherwise a number of records that swings around a multiple of 64 would allocate at every swing.
 //!
-//! A chunk has a bitmap of the places in use, and the chunks that have room are in a doubly linked list, as are the
-//! entries of the table whose chunk was given back. Hence inserting and removing take constant time, apart from the
-//! allocator's and from what the table of chunks takes when it grows or shrinks (24 bytes for every 64 records,
-//! amortized).
+//! A chunk has a bitmap of the places in use. The chunks that have room are in a doubly linked list, and so are the entries of the table whose
+//! chunk has been freed. So inserting and removing take constant time, apart from the allocator's time and from growing and shrinking the table
+//! of chunks (24 bytes for every 64 records, amortized).
 //!
-//! A place is an `Option<T>`: no larger than a record if that has a niche (a box, a reference, an enum, a `bool`).
+//! A place is an `Option<T>`, which is no larger than a record that has a niche (a box, a reference, an enum, a `bool`).
+//!
+//! The crate `slab` and the slab of `keylatch` keep all records in one `Vec`: they move every record when they grow, and a record at the end keeps
+//! the memory of all before it. That suits `keylatch`, whose slabs are small and must not take 64 places for one value.
 use alloc::{boxed::Box, vec::Vec};
 use core::{
     iter,
@@ -20,12 +22,11 @@ use core::{
 #[path = "slab_tests.rs"]
 mod tests;
 
-/// Places in a chunk: as many as there are bits in its bitmap.
+/// The number of places in a chunk, which is that of the bits in its bitmap.
 const PLACES: usize = 64;
-/// The last chunk that `u32` could number is not used, so that `u32::MAX` is nobody's number and can stand for
-/// "none".
+/// The largest number of chunks. The last chunk that `u32` could number is not used, so that `u32::MAX` can stand for "none".
 const MAX_CHUNKS: usize = u32::MAX as usize / PLACES;
-/// The table of chunks is not shrunk below this.
+/// The capacity below which the table of chunks is not shrunk.
 const SMALL: usize = 16;
 /// No chunk.
 const NONE: u32 = u32::MAX;
@@ -34,11 +35,11 @@ type Places<T> = Box<[Option<T>; PLACES]>;
 
 /// An entry in the table of chunks.
 struct Chunk<T> {
-    /// `None` once given back, until it is needed again.
+    /// `None` while the chunk is freed.
     places: Option<Places<T>>,
     /// A bit for each place in use.
     used: u64,
-    /// Neighbours in the list of chunks with room or of those given back. A full chunk is in neither, nor is the spare.
+    /// Neighbours in the list of chunks with room, or in that of freed chunks. A full chunk is in neither, nor is the spare.
     prev: u32,
     next: u32,
 }
@@ -46,11 +47,11 @@ struct Chunk<T> {
 /// Records of type `T`, addressed by number.
 pub(crate) struct Slab<T> {
     chunks: Vec<Chunk<T>>,
-    /// A chunk without records that is kept for when there is no room in the others.
+    /// The empty chunk that is kept until the others have no room.
     spare: u32,
-    /// First of the chunks that have a record and room for more.
+    /// The first of the chunks that have a record and room for more.
     room: u32,
-    /// First of the entries without a chunk.
+    /// The first of the entries whose chunk has been freed.
     void: u32,
     len: u32,
 }
@@ -64,7 +65,7 @@ impl<T> Slab<T> {
         self.len as usize
     }
 
-    /// The numbers of all records. It looks at all chunks.
+    /// Returns the numbers of all records. Visits all chunks.
     pub(crate) fn ids(&self) -> impl Iterator<Item = u32> {
         let used = |chunk: &Chunk<T>| if chunk.places.is_some() { chunk.used } else { 0 };
         let of = |(at, used): (usize, u64)| {
@@ -92,7 +93,7 @@ impl<T> Slab<T> {
         self.insert_with(|| record)
     }
 
-    /// Puts a record in that is made when its place has been found.
+    /// Inserts a record that is created when its place has been found.
     ///
     /// # Panics
     ///
@@ -105,7 +106,7 @@ impl<T> Slab<T> {
         let at = self.room;
         let chunk = &mut self.chunks[at as usize];
         let place = chunk.used.trailing_ones();
-        // The record is made last, and nothing is dropped in its place: so it need not be made elsewhere and moved there.
+        // The record is created last, and the old value is not dropped: so the compiler can create the record in its place.
         let places = chunk.places.as_mut().expect("a chunk with room has places");
         core::mem::forget(places[place as usize].replace(record()));
         chunk.used |= 1 << place;
@@ -127,7 +128,7 @@ impl<T> Slab<T> {
         record
     }
 
-    /// Removes a record that nobody needs any more: it is not moved to be dropped.
+    /// Drops a record in its place, without moving it.
     ///
     /// # Panics
     ///
@@ -146,7 +147,7 @@ impl<T> Slab<T> {
         Some(&mut self.chunks.get_mut(at)?.places.as_mut()?[place])
     }
 
-    /// The place of a record that was removed is free.
+    /// Frees the place of a record that has been removed.
     #[inline]
     fn vacate(&mut self, id: u32) {
         let (at, place) = split(id);
@@ -161,14 +162,14 @@ impl<T> Slab<T> {
         }
     }
 
-    /// Makes the spare chunk, or a new one if there is none, the only one with room.
+    /// Makes the spare chunk, or a new one if there is no spare, the only chunk with room.
     fn make_room(&mut self) {
         let spare = core::mem::replace(&mut self.spare, NONE);
         let at = if spare == NONE { self.add_chunk() } else { spare };
         link(&mut self.chunks, &mut self.room, at);
     }
 
-    /// Gives some entry of the table an empty chunk.
+    /// Allocates an empty chunk and returns its entry in the table.
     #[cold]
     fn add_chunk(&mut self) -> u32 {
         let at = if self.void == NONE {
@@ -180,15 +181,14 @@ impl<T> Slab<T> {
             unlink(&mut self.chunks, &mut self.void, at);
             at
         };
-        // Collected, and not boxed from an array, which would be built on the stack first.
+        // Collected, because a boxed array would be built on the stack first.
         let places: Box<[Option<T>]> = iter::repeat_with(|| None).take(PLACES).collect();
         let places = places.try_into().unwrap_or_else(|_| unreachable!("as many as were taken"));
         self.chunks[at as usize].places = Some(places);
         at
     }
 
-    /// The chunk `at` has no record any more. It is the spare, or of it and the spare, the one further back is given
-    /// back.
+    /// Makes the chunk `at`, which has no records any more, the spare. If there is a spare already, frees the later of the two.
     fn empty_chunk(&mut self, at: u32) {
         unlink(&mut self.chunks, &mut self.room, at);
         let other = core::mem::replace(&mut self.spare, at);
@@ -198,7 +198,7 @@ impl<T> Slab<T> {
         }
     }
 
-    /// Frees the chunk of the entry `at`, which is in no list, and cuts the table's end off if it is unused.
+    /// Frees the chunk of the entry `at`, which is in no list, and truncates the table after its last used entry.
     #[cold]
     fn give_back(&mut self, at: u32) {
         self.chunks[at as usize].places = None;
@@ -208,7 +208,7 @@ impl<T> Slab<T> {
             unlink(&mut self.chunks, &mut self.void, last);
             self.chunks.pop();
         }
-        // Far enough from the next growth that each takes as many steps as it moves entries.
+        // Far enough from the next growth that shrinking and growing take amortized constant time.
         if self.chunks.capacity() > SMALL && self.chunks.len() <= self.chunks.capacity() / 4 {
             self.chunks.shrink_to(SMALL.max(self.chunks.len() * 2));
         }
@@ -231,18 +231,18 @@ impl<T> IndexMut<u32> for Slab<T> {
     }
 }
 
-/// A record's chunk and its place in there.
+/// Returns the chunk of a record, and its place in the chunk.
 fn split(id: u32) -> (usize, usize) {
     (id as usize / PLACES, id as usize % PLACES)
 }
 
-/// The number of a new chunk where there are `chunks`.
+/// Returns the number of the next chunk after `chunks`.
 fn number(chunks: usize) -> u32 {
     assert!(chunks < MAX_CHUNKS, "more than {} records", MAX_CHUNKS * PLACES);
     chunks as u32
 }
 
-/// Puts a chunk that is in no list first into the one that begins at `head`.
+/// Inserts a chunk that is in no list as the first into the list that begins at `head`.
 fn link<T>(chunks: &mut [Chunk<T>], head: &mut u32, at: u32) {
     let chunk = &mut chunks[at as usize];
     chunk.prev = NONE;

@@ -3,7 +3,7 @@ use alloc::{collections::BTreeMap, rc::Rc, vec::Vec};
 use core::mem;
 use proptest::prelude::*;
 
-/// Chunks that hold memory, the spare one included.
+/// Returns the number of chunks that hold memory, the spare included.
 fn memory<T>(slab: &Slab<T>) -> usize {
     slab.chunks.iter().filter(|chunk| chunk.places.is_some()).count()
 }
@@ -22,7 +22,7 @@ fn list<T>(slab: &Slab<T>, head: u32) -> Vec<u32> {
     list
 }
 
-/// Everything that must hold between two calls.
+/// Asserts the invariants between two calls.
 fn check<T>(slab: &Slab<T>) {
     let (mut room, mut void, mut len) = (Vec::new(), Vec::new(), 0);
     for (at, chunk) in slab.chunks.iter().enumerate() {
@@ -67,7 +67,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
 
 proptest! {
     #[test]
-    fn is_a_map_from_numbers(ops in ops()) {
+    fn behaves_like_a_map_from_numbers(ops in ops()) {
         let mut slab = Slab::new();
         let mut model = BTreeMap::new();
         let mut made = 0_u64;
@@ -82,7 +82,7 @@ proptest! {
                 }
                 Op::Remove(count, index) => {
                     for step in 0..count.min(model.len()) {
-                        // Neighbours and strangers in turn, so that chunks get empty as well as sparse.
+                        // Neighbours and distant records in turn, so that chunks become empty as well as sparse.
                         let nth = if step % 4 == 0 { index.index(model.len()) } else { step % model.len() };
                         let (&id, &record) = model.iter().nth(nth).unwrap();
                         slab[id] += 1;
@@ -126,12 +126,12 @@ fn memory_follows_the_number_of_records() {
 }
 
 #[test]
-fn places_are_used_again_before_there_are_more() {
+fn free_places_are_used_before_a_chunk_is_added() {
     let mut slab = Slab::new();
     for record in 0..640 {
         slab.insert(record);
     }
-    // One hole in each chunk, and a chunk that is gone altogether.
+    // One hole in each chunk, and one chunk that has been freed.
     for id in (5..640).step_by(PLACES).chain((128..192).filter(|id| id % 64 != 5)) {
         slab.remove(id);
     }
@@ -145,7 +145,7 @@ fn places_are_used_again_before_there_are_more() {
 }
 
 #[test]
-fn a_swing_around_a_border_keeps_its_chunk() {
+fn a_number_that_swings_around_a_chunks_border_keeps_the_chunk() {
     let mut slab = Slab::new();
     for record in 0..64 {
         slab.insert(record);
@@ -185,7 +185,7 @@ fn a_place_is_as_large_as_a_record_with_a_niche() {
 
 #[test]
 #[should_panic(expected = "no record 3")]
-fn nothing_is_removed_twice() {
+fn removing_a_record_twice_panics() {
     let mut slab = Slab::new();
     for record in 0..10 {
         slab.insert(record);
@@ -196,7 +196,7 @@ fn nothing_is_removed_twice() {
 
 #[test]
 #[should_panic(expected = "no record 3")]
-fn nothing_is_forgotten_twice() {
+fn forgetting_a_record_twice_panics() {
     let mut slab = Slab::new();
     for record in 0..10 {
         slab.insert(record);
@@ -207,7 +207,7 @@ fn nothing_is_forgotten_twice() {
 
 #[test]
 #[should_panic(expected = "no record 64")]
-fn a_number_that_never_was_has_no_record() {
+fn indexing_by_an_unused_number_panics() {
     let mut slab = Slab::new();
     slab.insert(());
     let () = slab[64];
@@ -221,6 +221,6 @@ fn no_record_has_the_last_number() {
 
 #[test]
 #[should_panic(expected = "more than 4294967232 records")]
-fn numbers_run_out() {
+fn running_out_of_numbers_panics() {
     number(MAX_CHUNKS);
 }

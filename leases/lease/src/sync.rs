@@ -1,4 +1,4 @@
-//! The locks and atomics of this crate. No other module knows which they are: the system's with `std`, spinning ones
+//! The locks and atomics of this crate. No other module knows which ones are used: the system's with `std`, spin locks
 //! without it, and those of a model checker when its cfg is set.
 
 use core::ops::DerefMut;
@@ -12,8 +12,8 @@ use spin::Mutex as Inner;
 #[cfg(all(feature = "std", not(any(lease_loom, lease_shuttle))))]
 use std::sync::Mutex as Inner;
 
-/// A lock that the model checkers do not see. For a value that is read or written in one step and guards nothing else:
-/// to explore its interleavings would only multiply the runs.
+/// A lock that the model checkers do not see, for a value that is read or written in one step and guards nothing else.
+/// Exploring its interleavings would only multiply the runs.
 pub(crate) use spin::Mutex as Unseen;
 
 pub(crate) mod atomic {
@@ -25,19 +25,19 @@ pub(crate) mod atomic {
     pub(crate) use shuttle::sync::atomic::{AtomicUsize, Ordering};
 }
 
-/// How many calls attend to what is due at the same time. A policy that is asked then may call the table, which attends to what is
-/// due, and asks the next policy: without a limit these calls would be nested in each other as deep as there are resources. Under a
-/// checker there is one, so that what a call leaves to another is explored.
+/// The number of calls that may attend to due resources at the same time. A policy that is asked then may call the leases, and that call
+/// attends to due resources and asks the next policy. Without a limit these calls would nest as deep as there are resources. Under a
+/// checker the limit is one, so that the checker explores how a call leaves resources to another.
 pub(crate) const MOST_ATTENDING: usize = if cfg!(any(lease_loom, lease_shuttle)) { 1 } else { 8 };
 
-/// Into how many parts [`Attendance`](crate::attendance::Attendance) divides hashes. None under a checker: the counts of the parts are written
-/// and read together with the number of places, in the same order, and would only double what the checker has to explore.
+/// The number of parts into which [`Attendance`](crate::attendance::Attendance) divides hashes; zero under a checker. The counts of the parts
+/// are written and read together with the number of places, in the same order, and would only double what the checker has to explore.
 pub(crate) const SIEVE: usize = if cfg!(any(lease_loom, lease_shuttle)) { 0 } else { 64 };
 
-/// A mutex without poison: a panic in one call must not close the leases to all others.
+/// A mutex without poisoning: a panic in one call must not break all later calls.
 pub(crate) struct Mutex<T> {
     inner: Inner<T>,
-    /// Returns the number of threads that wait for it.
+    /// The number of threads that wait for the lock.
     #[cfg(all(feature = "std", not(any(lease_loom, lease_shuttle))))]
     waiting: atomic::AtomicUsize,
 }
@@ -65,8 +65,8 @@ impl<T> Mutex<T> {
         guard
     }
 
-    /// For who takes it again and again: lets those who wait have it first. It is the one who has just had it who gets it
-    /// otherwise, for the others have to wake up.
+    /// Lets the waiting threads take the lock first. For a thread that locks again and again: it would otherwise get the lock
+    /// each time, because the waiting threads have to wake up first.
     pub(crate) fn give_way(&self) {
         for _ in 0..100 {
             if self.waiting.load(atomic::Ordering::Relaxed) == 0 {
@@ -99,7 +99,7 @@ impl<T> Mutex<T> {
         self.inner.lock()
     }
 
-    /// Those who spin get it as soon as anybody.
+    /// Does nothing: spinning threads do not have to wake up first.
     pub(crate) fn give_way(&self) {}
 }
 

@@ -1,21 +1,21 @@
-//! The tenures that are renewed, and who renews them together.
+//! The tenures of [`Held`](crate::Held)s, and the queue from which renewals are batched.
 //!
-//! Whoever renews a lease on an engine elsewhere takes others of this process along that are due soon: one request for all. Nobody depends
-//! on that. Those who were taken along come when they would have come anyway, and see that they have been renewed; or they wait a little,
-//! twice at most, for whoever has them in hand, and then ask themselves.
+//! The renewal of a lease on a server includes other leases of this process that are due soon, in one request. No lease depends on that.
+//! The future of a lease that was included wakes when it would have anyway, and sees that the lease has been renewed. If it has not yet,
+//! the future waits a little for the request that includes it, at most twice, and then sends its own.
 
 use alloc::{collections::BTreeMap, sync::Arc, vec::Vec};
 use core::time::Duration;
 
 use crate::{Grant, Lost, Owner, Resource, Token, notice::Notice, sync::Mutex};
 
-/// The largest number in one request.
+/// The largest number of leases in one request.
 pub(crate) const TOGETHER: usize = 256;
 
-/// After each time that it was refused so many times fewer: in the end one alone.
+/// The factor by which each refusal reduces the number of leases in the next request, down to one.
 const FEWER: u32 = 8;
 
-/// A request that takes longer is not refused: the engine is unreachable, or slow.
+/// The time within which a failed request counts as refused. If it takes longer, the engine is unreachable or slow.
 const REFUSED: Duration = Duration::from_secs(1);
 
 /// The state that a [`Held`](crate::Held) shares with the futures that renew it.
@@ -29,15 +29,15 @@ pub(crate) struct Tenure {
 }
 
 pub(crate) struct State {
-    /// As it was renewed last.
+    /// The grant of the last renewal.
     pub(crate) grant: Grant,
-    /// When that was asked for.
+    /// The time at which that renewal was requested.
     pub(crate) renewed: Duration,
-    /// The number of requests of others since then.
+    /// The number of requests for other leases that have included this one since then.
     pub(crate) rides: u32,
-    /// The number of times that this, or its own request, was refused.
+    /// The number of refused requests since then, of this lease or including it.
     pub(crate) refusals: u32,
-    /// The Held has ended, or an engine in another process has said that the lease is lost.
+    /// How the lease was lost: the `Held` has ended, or a server has reported the loss.
     pub(crate) over: Option<Lost>,
 }
 
@@ -53,7 +53,7 @@ impl Tenure {
         }
     }
 
-    /// It was renewed up to this end, which was asked for then. What is over at the moment, by `now`, is not renewed.
+    /// Records that a renewal requested at `asked` has moved the end. A lease that has expired at `now` stays expired.
     pub(crate) fn renewed(&self, end: Option<Duration>, asked: Duration, now: Option<Duration>) {
         let mut state = self.state.lock();
         let is_over = |end: Duration| now.is_some_and(|now| end <= now);
@@ -66,7 +66,7 @@ impl Tenure {
         (state.rides, state.refusals) = (0, 0);
     }
 
-    /// It was not renewed, by a request that was made then.
+    /// Records that a renewal requested at `asked` has failed.
     pub(crate) fn not_renewed(&self, asked: Duration, now: Duration) {
         if now < asked.saturating_add(REFUSED) {
             self.state.lock().refusals += 1;
@@ -74,10 +74,10 @@ impl Tenure {
     }
 }
 
-/// When a tenure is due, and which it is of those.
+/// The time at which a tenure is due, and a number that distinguishes it from others due at that time.
 pub(crate) type Place = (Duration, u64);
 
-/// The leases to be renewed, by time.
+/// The leases to be renewed, ordered by due time.
 pub(crate) struct RenewalQueue {
     due: BTreeMap<Place, Entry>,
     last: u64,
@@ -85,9 +85,9 @@ pub(crate) struct RenewalQueue {
 
 struct Entry {
     tenure: Arc<Tenure>,
-    /// When it had been renewed. If that is another time now, it is not due any more.
+    /// The time of the tenure's last renewal when it entered. If the tenure now has another, this entry is no longer due.
     renewed: Duration,
-    /// Somebody has it in hand: nobody else takes it before it is due.
+    /// Whether another request includes the tenure. If so, no further request takes it before it is due.
     is_along: bool,
 }
 
@@ -96,7 +96,7 @@ impl RenewalQueue {
         RenewalQueue { due: BTreeMap::new(), last: 0 }
     }
 
-    /// Writes down a tenure. The place is gone when it is taken along.
+    /// Adds a tenure. Its place is removed when another tenure's request takes it.
     pub(crate) fn enter(&mut self, due: Duration, tenure: &Arc<Tenure>, renewed: Duration, is_along: bool) -> Place {
         self.last += 1;
         let place = (due, self.last);
@@ -108,8 +108,8 @@ impl RenewalQueue {
         Some(self.due.remove(&place)?.tenure)
     }
 
-    /// Those who are due in a moment, the earliest first, for who renews this one. They are fewer if that was refused: one of them may be the
-    /// reason.
+    /// Takes the tenures that are due within `moment`, the earliest first, to be renewed together with `one`. After refusals it takes fewer,
+    /// because one of them may be the reason.
     pub(crate) fn take(
         &mut self,
         one: &Arc<Tenure>,

@@ -1,4 +1,4 @@
-//! Timers of those who wait, for any runtime and none.
+//! Timers for waiters, on any runtime or none.
 
 use core::{
     future::poll_fn,
@@ -6,7 +6,7 @@ use core::{
     time::Duration,
 };
 
-/// Ready at a time of one's choice, that may change from poll to poll. Without the feature `std` never.
+/// A timer whose time may change from poll to poll. Without the feature `std` it never fires by itself.
 #[derive(Default)]
 pub(crate) struct Timer {
     #[cfg(feature = "std")]
@@ -18,7 +18,7 @@ impl Timer {
         Timer::default()
     }
 
-    /// Ready if it may be `due` by now, which the caller's clock shows. `None`: never.
+    /// Is ready if `due` may have come; `now` is the time of the caller's clock. With `None` it is never ready.
     #[cfg(feature = "std")]
     pub(crate) fn poll(&mut self, due: Option<Duration>, now: Duration, cx: &mut Context<'_>) -> Poll<()> {
         let Some(due) = due else {
@@ -47,7 +47,7 @@ impl Timer {
     }
 }
 
-/// Lets others have the thread once.
+/// Yields to other tasks once.
 pub(crate) async fn give_way() {
     let mut has_given = false;
     poll_fn(|cx| {

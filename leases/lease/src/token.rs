@@ -3,10 +3,10 @@ use core::num::NonZeroU64;
 
 /// The number of a tenure: a *fencing token*.
 ///
-/// Every new tenure of a resource has a greater token than all tenures of it before, whoever had them. A store that
-/// remembers the greatest token it has seen can therefore refuse a writer whose lease has passed to somebody else, even
-/// if that writer was asleep and still believes it is the holder. [`Fence`](crate::Fence) does so for a resource in this
-/// process, and shows how to do it in SQL.
+/// Every new tenure of a resource has a greater token than all its earlier tenures, of any owner. A store that remembers the
+/// greatest token it has seen can therefore refuse a writer whose lease has passed to another holder, even if that writer was
+/// suspended and still believes it is the holder. [`Fence`](crate::Fence) does so for a resource in this process, and its
+/// page shows how to do it in SQL.
 ///
 /// Tokens of different resources say nothing about each other. A token is never zero, so a column that starts at zero
 /// admits the first tenure. With the feature `serde`, a token is serialised as a number.
@@ -25,9 +25,9 @@ use core::num::NonZeroU64;
 pub struct Token(NonZeroU64);
 
 impl Token {
-    /// The token with this number; `None` for zero, which is no token.
+    /// Returns the token with this number; `None` for zero, which is no token.
     ///
-    /// For tokens that come back from a place where they were stored. New ones come from acquiring.
+    /// It is for stored tokens that are read back. New tokens come from acquiring.
     ///
     /// # Examples
     ///
@@ -45,7 +45,7 @@ impl Token {
         }
     }
 
-    /// The number, as it is sent along with a write.
+    /// Returns the number, to be sent along with a write.
     ///
     /// # Examples
     ///

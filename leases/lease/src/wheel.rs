@@ -1,41 +1,41 @@
-//! A timing wheel: which of very many deadlines are over, in constant time for each, however far ahead they lie.
+//! A timing wheel: finds the deadlines that have passed, among very many, in constant time for each, however far ahead they lie.
 //!
 //! It is the hierarchical wheel of Varghese & Lauck, "Hashed and Hierarchical Timing Wheels: Data Structures for the
 //! Efficient Implementation of a Timer Facility" (SOSP 1987). A tick is a millisecond. There are 11 levels of 64
 //! slots; a slot is one tick wide on level 0 and 64 times as wide on each further level, so that any `u64` tick has
 //! its slot: on the level of the highest digit, to base 64, in which it differs from the wheel's own time. When that
-//! time reaches a slot, the nodes in there move to finer ones (they *cascade*), one by one, so that a caller can stop
-//! at any of them. A bitmap for each level finds the next slot without stepping through empty ones: time may jump.
+//! time reaches a slot, the nodes in it move to finer slots (they *cascade*), one by one, so that a caller can stop
+//! after any of them. A bitmap for each level finds the next slot without stepping through empty ones, so time may jump.
 //!
-//! Nodes of the millisecond that the wheel is at, or of one before, are in *the present*: two more lists, each with a
-//! time before which none of its nodes is due. Who looks for due nodes takes them from the front list and puts those
-//! that are not due yet into the back list; the lists change places once something in the back list may be due. So
-//! whoever takes due nodes one at a time does not look at the others again and again, and a look too early costs
-//! nothing.
+//! Nodes of the millisecond that the wheel is at, or of an earlier one, are in *the present*: two more lists, each with a
+//! time before which none of its nodes is due. A search for due nodes takes nodes from the front list, and puts those
+//! that are not due yet into the back list. The lists change places once a node in the back list may be due. So a caller
+//! that takes due nodes one at a time does not examine the others again and again, and a search that comes too early
+//! costs nothing.
 //!
-//! The wheel decides only when to look. Whether a node is due says the node ([`Nodes::due`]), at that moment; a
-//! deadline may be put off without telling the wheel, which then finds the node too early and puts it where it
-//! belongs.
+//! The wheel only decides when to look at a node. The node itself says whether it is due ([`Nodes::due`]) at that moment.
+//! A deadline may thus be postponed without telling the wheel, which then finds the node too early and moves it to its
+//! right slot.
 use core::time::Duration;
 
 #[cfg(test)]
 #[path = "wheel_tests.rs"]
 mod tests;
 
-/// Bits of a tick that say a slot within its level.
+/// The number of bits of a tick that select a slot within a level.
 const BITS: u32 = 6;
-/// Slots in a level: as many as there are bits in its bitmap.
+/// The number of slots in a level, and of bits in its bitmap.
 const SLOTS: usize = 1 << BITS;
-/// Enough for all bits of a tick.
+/// The number of levels: enough for all bits of a tick.
 const LEVELS: usize = u64::BITS.div_ceil(BITS) as usize;
-/// The two lists of the present come after the slots.
+/// The index of the first of the two lists of the present, which come after the slots.
 const PRESENT: usize = LEVELS * SLOTS;
-/// [`Wheel::next_due`] looks at no more nodes of a slot.
+/// The largest number of nodes of a slot that [`Wheel::next_due`] examines.
 const GLANCE: usize = 64;
-/// No node.
+/// The number that stands for no node.
 const NONE: u32 = Links::NONE;
 
-/// A node's place in the wheel: its neighbours in the ring of nodes in the same slot.
+/// A node's place in the wheel: its slot, and its neighbours in the ring of that slot's nodes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Links {
     prev: u32,
@@ -44,16 +44,16 @@ pub(crate) struct Links {
 }
 
 impl Links {
-    /// No node's number.
+    /// The number that stands for no node.
     pub(crate) const NONE: u32 = u32::MAX;
     const NO_SLOT: u16 = u16::MAX;
 
-    /// In no slot.
+    /// Returns the links of a node that is in no slot.
     pub(crate) const fn new() -> Self {
         Self { prev: Self::NONE, next: Self::NONE, slot: Self::NO_SLOT }
     }
 
-    /// Whether the node is in the wheel.
+    /// Returns whether the node is in the wheel.
     pub(crate) const fn is_linked(&self) -> bool {
         self.slot != Self::NO_SLOT
     }
@@ -65,40 +65,39 @@ impl Default for Links {
     }
 }
 
-/// The collection that has the wheel's nodes.
+/// The collection that owns the wheel's nodes.
 pub(crate) trait Nodes {
     fn links(&mut self, id: u32) -> &mut Links;
 
-    /// When the node is due as of now. That may be later than when it was put into the wheel, but not earlier: to
-    /// bring a deadline forward, remove the node and insert it again. `None`: never any more.
+    /// Returns the time at which the node is due, as things stand; `None` if it never is. The time may be later than it was
+    /// when the node was inserted, but not earlier: to bring a deadline forward, remove the node and insert it again.
     fn due(&self, id: u32) -> Option<Duration>;
 }
 
-/// Where a node belongs.
+/// The slot to which a node belongs.
 #[derive(Clone, Copy)]
 struct Slot {
     number: usize,
-    /// The tick that it begins with; in the present, the tick that the node is due in.
+    /// The tick at which the slot begins; in the present, the tick in which the node is due.
     start: u64,
 }
 
-/// Times are since the origin of whatever clock the caller has.
+/// The wheel. Its times count from the origin of the caller's clock.
 pub(crate) struct Wheel {
-    /// The wheel's own time, which never goes back. No node outside of the present is of an earlier tick, and none of
-    /// this tick either but in a slot that begins with it and is being cascaded: at most one, as a slot is emptied
+    /// The wheel's own time, which never goes back. Every node outside of the present has a later tick, except the nodes
+    /// of a slot that begins at this tick and is being cascaded. There is at most one such slot, because a slot is emptied
     /// before time moves on.
     elapsed: u64,
-    /// No slot in use begins before that tick, and no node of the present is due before it: until then there is nothing
-    /// to look at.
+    /// A tick before which no slot in use begins and no node of the present is due: until then there is nothing to look at.
     next: u64,
-    /// Slots in use, a bit each, by level. As all nodes of a level are within one slot of the next, slots do not wrap
-    /// around: the lowest bit is the earliest slot.
+    /// The slots in use, one bit each, by level. All nodes of a level are within one slot of the next level, so slots do
+    /// not wrap around, and the lowest bit is the earliest slot.
     used: [u64; LEVELS],
-    /// A node of each slot's ring, then of the rings of the present.
+    /// A node of each slot's ring, then of the two rings of the present.
     heads: [u32; PRESENT + 2],
-    /// No node in that list of the present is due before.
+    /// For each list of the present, a time before which none of its nodes is due.
     bounds: [Duration; 2],
-    /// Which list of the present is the front list, 0 or 1.
+    /// The index of the front list of the present, 0 or 1.
     front: usize,
 }
 
@@ -119,18 +118,18 @@ impl Wheel {
         self.used == [0; LEVELS] && self.heads[PRESENT..] == [NONE; 2]
     }
 
-    /// Puts a node that is in no slot where its [`due`](Nodes::due) says, if it is ever due.
+    /// Inserts a node that is in no slot into the slot of its [`due`](Nodes::due) time, if it is ever due.
     #[inline]
     pub(crate) fn insert(&mut self, nodes: &mut impl Nodes, id: u32) {
         if let Some(due) = nodes.due(id) {
-            // Into the front list: in the back list, a node that is due at once would make all others there looked
-            // at.
+            // Into the front list, because a node in the back list that is due at once would cause all other nodes there
+            // to be examined.
             let slot = self.slot_of(due, self.front);
             self.link(nodes, id, slot, due);
         }
     }
 
-    /// Takes a node out, if it is in.
+    /// Removes a node, if it is in the wheel.
     #[inline]
     pub(crate) fn remove(&mut self, nodes: &mut impl Nodes, id: u32) {
         if nodes.links(id).is_linked() {
@@ -138,7 +137,8 @@ impl Wheel {
         }
     }
 
-    /// A node is due at another time than `old`. A later time is found out when the wheel comes to the earlier one.
+    /// Moves a node whose due time has changed from `old`. If the new time is later, the node stays: the wheel moves it when
+    /// the old time comes.
     pub(crate) fn reschedule(&mut self, nodes: &mut impl Nodes, id: u32, old: Option<Duration>) {
         let is_sooner = nodes.due(id).is_some_and(|due| old.is_none_or(|old| due < old));
         if is_sooner || !nodes.links(id).is_linked() {
@@ -147,14 +147,14 @@ impl Wheel {
         }
     }
 
-    /// A node that is due at `now`, taken out of the wheel. They come in no particular order. `None` if there is
-    /// none, or no `budget`: that is counted down for each node that is touched, be it that it is returned, moves to
-    /// a finer slot, is put where it belongs since it was put off, or is taken out as it is never due any more.
+    /// Removes a node that is due at `now`, and returns it. Nodes come in no particular order. Returns `None` if no node is
+    /// due or `budget` is used up. The budget is reduced by one for each node that is touched: one that is returned, that
+    /// cascades to a finer slot, that moves because it was postponed, or that is removed because it is never due any more.
     ///
-    /// `thorough`: looks for what is due within the current millisecond too, and not only up to its begin. Who comes
-    /// by often has less to do without.
+    /// If `thorough`, it also looks for nodes that are due within the current millisecond, and not only up to its start. A
+    /// caller that comes by often has less work without.
     ///
-    /// A `now` that is before an earlier one is fine. It finds less.
+    /// A `now` before that of an earlier call is allowed, and finds fewer nodes.
     #[inline]
     pub(crate) fn pop_due(
         &mut self,
@@ -179,8 +179,7 @@ impl Wheel {
                 None => {}
                 Some(due) if due <= now => return Some(id),
                 Some(due) => {
-                    // Never the slot that it comes from: a slot whose begin has come has no nodes of its own any
-                    // more.
+                    // Never the slot that the node comes from: once a slot has begun, no node belongs to it any more.
                     let slot = self.slot_of(due, self.front ^ 1);
                     self.link(nodes, id, slot, due);
                 }
@@ -189,13 +188,13 @@ impl Wheel {
         None
     }
 
-    /// The earliest [`due`](Nodes::due) of all nodes, `None` if there are none.
+    /// Returns the earliest [`due`](Nodes::due) time of all nodes; `None` if there are none.
     ///
-    /// Exact if no more than 64 nodes are in the slot that it is in. Otherwise it may be earlier, down to the begin
-    /// of the slot, and [`pop_due`](Self::pop_due) at that time gets closer to it. It is not before the `now` of a
-    /// thorough `pop_due` that had budget left, unless a node was inserted that was due by then.
+    /// The result is exact if the slot of the earliest node has at most 64 nodes. Otherwise it may be too early, down to
+    /// the start of the slot, and a [`pop_due`](Self::pop_due) at that time brings the next result closer. It is not
+    /// before the `now` of a thorough `pop_due` that had budget left, unless a node was inserted that was due by then.
     ///
-    /// Puts nodes that were put off where they belong, so far as it looks at them: at no more than 64 in a slot.
+    /// It also moves the postponed nodes that it examines, at most 64 in a slot, to their right slots.
     pub(crate) fn next_due(&mut self, nodes: &mut impl Nodes) -> Option<Duration> {
         let mut earliest = None;
         for list in 0..2 {
@@ -205,7 +204,7 @@ impl Wheel {
             }
             earliest = earlier(earliest, due);
         }
-        // One slot, and one more after each that all nodes leave, such as the one that is being cascaded.
+        // One slot is enough, unless all of its nodes leave it, as those of a cascading slot do; then the next one, too.
         while let Some((start, slot)) = self.first_slot() {
             let start = Duration::from_millis(start);
             if earliest.is_some_and(|earliest| earliest <= start) {
@@ -219,8 +218,8 @@ impl Wheel {
         earliest
     }
 
-    /// The slot whose nodes are to be looked at next for one that is due at `now`. The wheel's time moves on to it,
-    /// or to `now` if there is none.
+    /// Returns the next slot to search for a node that is due at `now`. The wheel's time moves to the start of the slot, or
+    /// to `now` if there is none.
     fn next_slot(&mut self, now: Duration) -> Option<usize> {
         for list in [self.front, self.front ^ 1] {
             if self.heads[PRESENT + list] != NONE && self.bounds[list] <= now {
@@ -239,10 +238,9 @@ impl Wheel {
         next.map(|(_, slot)| slot)
     }
 
-    /// The slot outside of the present that begins first, and that tick.
+    /// Returns the first tick of the earliest slot outside of the present, and that slot.
     ///
-    /// A slot that is being cascaded is it, and has no rival: it begins now, and what begins now is otherwise
-    /// present.
+    /// A slot that is being cascaded is always the earliest: it begins now, and all other nodes of now are in the present.
     fn first_slot(&self) -> Option<(u64, usize)> {
         let levels = self.used.iter().enumerate().filter(|&(_, &used)| used != 0);
         let starts = levels.map(|(level, used)| {
@@ -254,7 +252,7 @@ impl Wheel {
         starts.min()
     }
 
-    /// Where a node belongs that is due then: if in the present, in that list of it.
+    /// Returns the slot for a node with this due time; if it belongs in the present, that is the list given.
     #[inline]
     fn slot_of(&self, due: Duration, list: usize) -> Slot {
         let tick = tick(due);
@@ -266,15 +264,15 @@ impl Wheel {
         Slot { number: level as usize * SLOTS + digits as usize % SLOTS, start: digits << (level * BITS) }
     }
 
-    /// The earliest due of the nodes in a slot, those included that this moves to where they belong; or `bound`,
-    /// before which none is due, if there are too many. `None` if there are none.
+    /// Returns the earliest due time of the nodes in a slot, including those that this call moves to their right slots;
+    /// `None` if there are none. If the slot has too many nodes, returns `bound`, before which none of them is due.
     fn earliest_in(&mut self, nodes: &mut impl Nodes, slot: usize, bound: Duration) -> Option<Duration> {
         let mut earliest = None;
         let mut first_kept = NONE;
         for _ in 0..GLANCE {
             let id = self.heads[slot];
             if id == first_kept {
-                // Round the ring, or nobody is left in it.
+                // All nodes of the ring have been examined, or none is left.
                 return earliest;
             }
             let due = nodes.due(id);
@@ -293,7 +291,7 @@ impl Wheel {
         if self.heads[slot] == first_kept { earliest } else { Some(bound) }
     }
 
-    /// Puts a node last into the ring of a slot.
+    /// Appends a node to the ring of a slot.
     #[inline]
     fn link(&mut self, nodes: &mut impl Nodes, id: u32, slot: Slot, due: Duration) {
         let Slot { number: slot, start } = slot;
@@ -317,7 +315,7 @@ impl Wheel {
         *links = Links { prev, next, slot: slot as u16 };
     }
 
-    /// Takes a node out of the ring that it is in.
+    /// Removes a node from its ring.
     #[inline]
     fn unlink(&mut self, nodes: &mut impl Nodes, id: u32) {
         let Links { prev, next, slot } = core::mem::take(nodes.links(id));
@@ -342,12 +340,12 @@ fn earlier(one: Option<Duration>, other: Option<Duration>) -> Option<Duration> {
     one.into_iter().chain(other).min()
 }
 
-/// The millisecond that a time is in.
+/// Returns the millisecond that contains a time.
 fn tick(time: Duration) -> u64 {
     time.as_secs().saturating_mul(1000).saturating_add(time.subsec_millis().into())
 }
 
-/// The last moment that is over for sure, in whole milliseconds, if any is.
+/// Returns the last nanosecond before the millisecond that contains `now`, if there is one.
 fn last_of_millisecond_before(now: Duration) -> Option<Duration> {
     Duration::new(now.as_secs(), now.subsec_millis() * 1_000_000).checked_sub(Duration::from_nanos(1))
 }

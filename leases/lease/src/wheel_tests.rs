@@ -6,10 +6,10 @@ use alloc::{
 };
 use proptest::{prelude::*, sample::Index};
 
-/// A budget that nothing here comes near, unless it goes round in circles.
+/// A budget that no test here uses up, unless the wheel loops.
 const ALL: u32 = 1 << 22;
 
-/// Nodes by number, with what the wheel asked of them.
+/// Nodes by number, and the number of times that the wheel asked for their due times.
 #[derive(Default)]
 struct Timers {
     links: Vec<Links>,
@@ -82,9 +82,13 @@ fn check(wheel: &Wheel, nodes: &Timers) {
         if slot < PRESENT {
             let shift = level as u32 * BITS;
             let current = (wheel.elapsed >> shift) as usize % SLOTS;
-            assert!(slot % SLOTS >= current, "slot {slot} is over at {}", wheel.elapsed);
+            assert!(slot % SLOTS >= current, "slot {slot} has nodes, but has passed at {}", wheel.elapsed);
             if slot % SLOTS == current {
-                assert_eq!(wheel.elapsed >> shift << shift, wheel.elapsed, "time left slot {slot} behind");
+                assert_eq!(
+                    wheel.elapsed >> shift << shift,
+                    wheel.elapsed,
+                    "slot {slot} is not empty, but time has moved past its start"
+                );
                 cascading += 1;
             }
         }
@@ -110,13 +114,14 @@ fn check(wheel: &Wheel, nodes: &Timers) {
 
 #[derive(Clone, Debug)]
 enum When {
-    /// From now on, or before.
+    /// This long after now.
     In(Duration),
+    /// This long before now.
     Ago(Duration),
     At(Duration),
-    /// Around the begin of the next slot of that level, by nanoseconds.
+    /// Some nanoseconds from the start of the next slot of this level.
     Border(u32, i8),
-    /// Around the due of one that is there.
+    /// Some nanoseconds from the due time of an existing node.
     Like(Index, i8),
 }
 
@@ -148,17 +153,18 @@ fn shifted(time: Duration, nanos: i8) -> Duration {
 #[derive(Clone, Debug)]
 enum Op {
     Insert(When),
-    /// Many at once, each a little after the last.
+    /// Inserts many nodes, each a little after the last: the first time, the number, and the nanoseconds in between.
     Flock(When, u32, u32),
     Remove(Index),
-    /// Puts one off without telling the wheel; or for ever.
+    /// Postpones a node without telling the wheel.
     Renew(Index, When),
     RenewAll(When),
+    /// Makes a node never due, without telling the wheel.
     Forget(Index),
-    /// Another due, told to the wheel.
+    /// Removes a node, and inserts it with another due time.
     Change(Index, When),
     Advance(When),
-    /// A look at the clock of somebody who is behind.
+    /// Pops with a clock that is behind.
     Back(Duration, u32),
     Pop(u32, bool),
     PopAll(bool),
@@ -184,7 +190,7 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// The wheel beside a sorted map.
+/// A wheel, and a sorted map that must agree with it.
 struct Both {
     wheel: Wheel,
     nodes: Timers,
@@ -213,7 +219,7 @@ impl Both {
         }
     }
 
-    /// Earlier ones more often: they are what matters next.
+    /// Picks a node, an early one more often, because the wheel examines those next.
     fn pick(&self, index: &Index) -> Option<u32> {
         let among = self.order.len().min(1 + index.index(80));
         (among > 0).then(|| self.order.iter().nth(index.index(among)).unwrap().1)
@@ -246,14 +252,14 @@ impl Both {
         let (mut left, mut count) = (budget, 0);
         self.nodes.asked.set(0);
         while let Some(id) = self.wheel.pop_due(&mut self.nodes, now, thorough, &mut left) {
-            let due = self.dues.get(&id).expect("a node that nobody waits for");
+            let due = self.dues.get(&id).expect("a popped node is in the map");
             assert!(*due <= now, "{due:?} is not due at {now:?}");
             assert!(!self.nodes.links[id as usize].is_linked());
             self.note(id, None);
             count += 1;
             check(&self.wheel, &self.nodes);
         }
-        assert_eq!(self.nodes.asked.get(), u64::from(budget - left), "a look is one of the budget");
+        assert_eq!(self.nodes.asked.get(), u64::from(budget - left), "each examined node costs one of the budget");
         assert!(count <= budget - left);
         assert!(left > 0 || budget < ALL);
         if left > 0 {
@@ -263,7 +269,7 @@ impl Both {
             }
             self.nodes.asked.set(0);
             assert_eq!(self.wheel.pop_due(&mut self.nodes, now, thorough, &mut left), None);
-            assert_eq!(self.nodes.asked.get(), 0, "a second look at the same nodes");
+            assert_eq!(self.nodes.asked.get(), 0, "a second pop at the same time examines no node again");
         }
     }
 
@@ -275,7 +281,7 @@ impl Both {
             assert_eq!(next, truth);
         } else if let Some(truth) = truth {
             let next = next.expect("there are nodes");
-            assert!(next <= truth, "{next:?} is deferred than {truth:?}");
+            assert!(next <= truth, "{next:?} is later than {truth:?}");
             assert!(next == truth || next >= ms(self.wheel.elapsed) || self.wheel.bounds.contains(&next));
         }
         if next.is_none() {
@@ -336,7 +342,7 @@ impl Both {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(500))]
     #[test]
-    fn is_a_sorted_map(
+    fn the_wheel_agrees_with_a_sorted_map(
         start in prop_oneof![Just(0), any::<u64>(), (0..64_u32, any::<u64>()).prop_map(|(shift, start)| start >> shift)],
         ops in prop::collection::vec(op(), 1..60),
     ) {
@@ -365,10 +371,10 @@ fn nodes_are_due_to_the_nanosecond() {
 }
 
 #[test]
-fn who_comes_by_looks_at_whole_milliseconds_only() {
+fn a_pop_that_is_not_thorough_looks_at_whole_milliseconds_only() {
     let (mut wheel, mut nodes) = wheel([us(5_200), us(5_700), us(6_000)]);
     assert_eq!(pop_all(&mut wheel, &mut nodes, us(5_999), false), Vec::<u32>::new());
-    assert_eq!(nodes.asked.get(), 3, "nothing but the inserts");
+    assert_eq!(nodes.asked.get(), 3, "only the inserts ask for due times");
     assert_eq!(pop_all(&mut wheel, &mut nodes, us(5_300), true), [0]);
     assert_eq!(pop_all(&mut wheel, &mut nodes, us(5_999), false), Vec::<u32>::new());
     assert_eq!(pop_all(&mut wheel, &mut nodes, us(6_000), false), [1]);
@@ -377,7 +383,7 @@ fn who_comes_by_looks_at_whole_milliseconds_only() {
 }
 
 #[test]
-fn what_is_late_when_it_is_inserted_is_due_at_once() {
+fn a_node_inserted_after_its_due_time_is_due_at_once() {
     let (mut wheel, mut nodes) = wheel([ms(900)]);
     assert_eq!(pop_all(&mut wheel, &mut nodes, ms(800), true), Vec::<u32>::new());
     for (due, thorough) in [(ms(3), true), (ms(3), false), (ms(799), false), (ms(800), true)] {
@@ -390,7 +396,7 @@ fn what_is_late_when_it_is_inserted_is_due_at_once() {
 }
 
 #[test]
-fn a_node_that_is_never_due_stays_out_or_goes() {
+fn a_node_that_is_never_due_is_not_inserted_or_is_removed() {
     let (mut wheel, mut nodes) = wheel([ms(70), ms(70)]);
     let id = nodes.add(None);
     wheel.insert(&mut nodes, id);
@@ -403,7 +409,7 @@ fn a_node_that_is_never_due_stays_out_or_goes() {
 }
 
 #[test]
-fn the_next_due_is_exact_for_no_more_than_64_in_a_slot() {
+fn the_next_due_is_exact_for_up_to_64_nodes_in_a_slot() {
     let begin = ms(64 * 64 * 5);
     let (mut wheel, mut nodes) = wheel((0..64).map(|nth| begin + us(7_300) + ms(nth)));
     assert_eq!(wheel.next_due(&mut nodes), Some(begin + us(7_300)));
@@ -418,8 +424,8 @@ fn the_next_due_is_exact_for_no_more_than_64_in_a_slot() {
 }
 
 #[test]
-fn the_next_due_counts_what_it_moves_into_the_present() {
-    // All in one slot, which one touch only begins to cascade; one is of its first millisecond.
+fn the_next_due_includes_nodes_that_it_moves_into_the_present() {
+    // All nodes are in one slot, which a budget of one only begins to cascade. One is due in its first millisecond.
     let (mut wheel, mut nodes) = wheel([ms(64 * 3 + 9), us(64 * 3_000 + 500), ms(64 * 3 + 5)]);
     assert_eq!(wheel.pop_due(&mut nodes, ms(64 * 3), true, &mut 1), None);
     assert_eq!(wheel.next_due(&mut nodes), Some(us(64 * 3_000 + 500)));
@@ -427,13 +433,13 @@ fn the_next_due_counts_what_it_moves_into_the_present() {
 }
 
 #[test]
-fn the_next_due_is_not_looked_for_behind_what_is_earlier() {
+fn the_next_due_does_not_examine_slots_after_the_earliest_node() {
     let (mut wheel, mut nodes) = wheel((0..60).map(|nth| ms(6) + us(nth)).chain([us(5_200), us(5_700)]));
     assert_eq!(pop_all(&mut wheel, &mut nodes, us(5_100), true), Vec::<u32>::new());
     nodes.asked.set(0);
     assert_eq!(wheel.next_due(&mut nodes), Some(us(5_200)));
     assert_eq!(nodes.asked.get(), 2);
-    // Its result saves others a request.
+    // The bound that it finds lets a pop before that time examine no node.
     wheel.remove(&mut nodes, 60);
     assert_eq!(wheel.next_due(&mut nodes), Some(us(5_700)));
     nodes.asked.set(0);
@@ -441,7 +447,7 @@ fn the_next_due_is_not_looked_for_behind_what_is_earlier() {
     assert_eq!(nodes.asked.get(), 0);
 }
 
-/// Wakes at `next_due` as a driver would: how often, and when each node came.
+/// Pops at each `next_due` as a driver would. Returns the number of wakes, and the time at which each node was popped.
 fn drive(wheel: &mut Wheel, nodes: &mut Timers) -> (usize, Vec<Duration>) {
     let mut came = vec![Duration::ZERO; nodes.dues.len()];
     let mut wakes = 0;
@@ -458,13 +464,13 @@ fn drive(wheel: &mut Wheel, nodes: &mut Timers) -> (usize, Vec<Duration>) {
 }
 
 #[test]
-fn a_driver_that_sleeps_until_the_next_due_is_on_time_and_seldom_in_vain() {
+fn a_driver_that_sleeps_until_the_next_due_is_on_time_and_rarely_wakes_in_vain() {
     let dues: Vec<_> = (0..300).map(|nth| ms(1 << 40) + us(1_000_000 + nth * nth * nth)).collect();
     let (mut wheel, mut nodes) = wheel(dues.iter().copied());
     let (wakes, came) = drive(&mut wheel, &mut nodes);
     assert_eq!(came, dues);
     assert!(wakes < 300 + 100, "{wakes}");
-    // More than 64 in one millisecond: no turning round until it is over.
+    // More than 64 nodes in one millisecond: the driver does not spin until that millisecond is over.
     let dues: Vec<_> = (0..300).map(|nth| ms(5) + us(500 + nth)).collect();
     let (mut wheel, mut nodes) = self::wheel(dues.iter().copied());
     let (wakes, came) = drive(&mut wheel, &mut nodes);
@@ -473,9 +479,9 @@ fn a_driver_that_sleeps_until_the_next_due_is_on_time_and_seldom_in_vain() {
 }
 
 #[test]
-fn a_million_in_one_slot_are_handled_a_few_at_a_time() {
+fn a_million_nodes_in_one_slot_are_handled_a_few_at_a_time() {
     const COUNT: u64 = 1_000_000;
-    // One slot of level 4, four hours wide. Every tenth was put off by then, for as long again.
+    // All in one slot of level 4, which is four hours wide. Every tenth node is postponed to twice the time.
     let begin = ms(1 << 24);
     let (mut wheel, mut nodes) = wheel((0..COUNT).map(|nth| begin + us(nth * 10_000)));
     let heads = wheel.heads.iter().filter(|&&head| head != NONE).count();
@@ -505,7 +511,7 @@ fn a_million_in_one_slot_are_handled_a_few_at_a_time() {
 }
 
 #[test]
-fn a_million_that_are_due_after_a_jump_are_touched_once() {
+fn a_million_nodes_that_are_due_after_a_jump_are_touched_once() {
     const COUNT: u64 = 1_000_000;
     let (mut wheel, mut nodes) = wheel((0..COUNT).map(|nth| ms(nth * 10)));
     nodes.asked.set(0);
@@ -517,9 +523,9 @@ fn a_million_that_are_due_after_a_jump_are_touched_once() {
 }
 
 #[test]
-fn those_of_one_millisecond_are_looked_at_once_at_each_time() {
+fn nodes_of_one_millisecond_are_examined_once_at_each_time() {
     const COUNT: u64 = 10_000;
-    // Half are due by 5.5 ms, in turn with the others, and each call takes one.
+    // Every other node is due by 5.5 ms, and each call takes one.
     let due = |nth: u64| if nth % 2 == 0 { us(5_400) } else { us(5_600) };
     let (mut wheel, mut nodes) = wheel((0..COUNT).map(due));
     nodes.asked.set(0);
@@ -528,7 +534,7 @@ fn those_of_one_millisecond_are_looked_at_once_at_each_time() {
         came += 1;
     }
     assert_eq!((came, nodes.asked.get()), (COUNT / 2, COUNT));
-    // Nor do others that come and are due at once make them looked at.
+    // New nodes that are due at once do not cause the others to be examined again.
     nodes.asked.set(0);
     for _ in 0..COUNT {
         let id = nodes.add(Some(us(5_000)));

@@ -1,5 +1,5 @@
-//! Types, calls and errors: what the crate's page says of each, and how leases are handed over. The guarantees have tests of
-//! their own, and so have `Held` and those who are woken.
+//! Types, calls and errors, as documented, and the hand-over of leases. The guarantees, `Held` and the wakers are tested in other
+//! files.
 #![cfg(feature = "std")] // threads that block
 
 mod common;
@@ -27,7 +27,7 @@ type Release = fn(&Table, &Grant) -> Result<(), ReleaseError<Infallible>>;
 type ReleaseAll = fn(&Table, &Owner) -> Result<usize, LookError<Infallible>>;
 type Sweep = fn(&Table) -> Result<usize, LookError<Infallible>>;
 
-/// A panic without the words of the panic hook.
+/// Panics without running the panic hook, which would print a message.
 fn panic_quietly() -> ! {
     resume_unwind(Box::new("of the policy"))
 }
@@ -35,7 +35,7 @@ fn panic_quietly() -> ! {
 // ---- types: resources, owners, tokens ---------------------------------------------------------------------------------
 
 #[test]
-fn a_resource_is_an_entity_and_a_key_and_comes_from_strings() {
+fn a_resource_is_made_of_an_entity_and_a_key() {
     let resource = Resource::new("invoice", "4711");
     assert_eq!((resource.entity(), resource.key()), ("invoice", "4711"));
     assert_eq!(resource.to_string(), "invoice/4711");
@@ -49,7 +49,7 @@ fn a_resource_is_an_entity_and_a_key_and_comes_from_strings() {
 }
 
 #[test]
-fn resources_of_different_parts_are_different_whatever_they_look_like() {
+fn resources_with_different_parts_differ_even_if_they_print_alike() {
     let parts =
         [("a", "bc"), ("ab", "c"), ("", "abc"), ("abc", ""), ("a\0", "bc"), ("a", "\0bc"), ("a/b", "c"), ("a", "b/c")];
     let resources: Vec<_> = parts.iter().map(|&parts| Resource::from(parts)).collect();
@@ -62,7 +62,7 @@ fn resources_of_different_parts_are_different_whatever_they_look_like() {
 }
 
 #[test]
-fn an_owner_of_the_same_name_is_the_same_owner() {
+fn owners_of_equal_names_are_equal() {
     let owner = Owner::named("session-42");
     assert_eq!(owner, Owner::named(String::from("session-42")));
     assert_eq!(owner, Owner::from("session-42"));
@@ -74,7 +74,7 @@ fn an_owner_of_the_same_name_is_the_same_owner() {
 }
 
 #[test]
-fn each_incarnation_is_another_owner_of_the_same_name() {
+fn each_incarnation_is_a_different_owner_with_the_same_name() {
     let (first, second) = (Owner::incarnation("worker-3"), Owner::incarnation("worker-3"));
     assert_ne!(first, second);
     assert_ne!(first, Owner::named("worker-3"));
@@ -86,7 +86,7 @@ fn each_incarnation_is_another_owner_of_the_same_name() {
 }
 
 #[test]
-fn an_owner_is_known_again_by_its_id_and_no_name_is_another_ones_id() {
+fn an_owner_is_restored_from_its_id_and_no_name_equals_another_id() {
     for owner in [Owner::named("x"), Owner::incarnation("x"), Owner::named(""), Owner::named("ü~:#/\0")] {
         assert_eq!(Owner::from_id(owner.id()), owner);
         assert_eq!(Owner::from_id(owner.id()).id(), owner.id());
@@ -100,7 +100,7 @@ fn an_owner_is_known_again_by_its_id_and_no_name_is_another_ones_id() {
 }
 
 #[test]
-fn a_token_is_a_number_but_zero() {
+fn a_token_is_a_number_other_than_zero() {
     assert_eq!(Token::new(0), None);
     let (one, two) = (Token::new(1).unwrap(), Token::new(2).unwrap());
     assert!(one < two);
@@ -112,7 +112,7 @@ fn a_token_is_a_number_but_zero() {
 }
 
 #[test]
-fn a_grant_says_of_what_whose_and_which_tenure() {
+fn a_grant_names_its_resource_owner_and_tenure() {
     let (table, _clock) = table();
     let [ann] = owners();
     let grant = take(&table, ("invoice", "1"), &ann, secs(10));
@@ -120,13 +120,13 @@ fn a_grant_says_of_what_whose_and_which_tenure() {
     assert!(!grant.is_resumed());
     let again = take(&table, ("invoice", "1"), &ann, secs(10));
     assert!(again.is_resumed());
-    assert_eq!((again.clone(), &again), (again.clone(), &grant)); // equal in all but that
+    assert_eq!((again.clone(), &again), (again.clone(), &grant)); // equal except for `is_resumed`
     let fresh = table.try_acquire(("invoice", "1"), &ann, secs(10)).fresh_token().now().unwrap();
     assert_ne!(fresh, grant);
 }
 
 #[test]
-fn a_manual_clock_moves_when_it_is_moved_for_all_its_clones() {
+fn advancing_a_manual_clock_advances_all_its_clones() {
     let clock = ManualClock::new();
     let start = clock.now();
     let clone = clock.clone();
@@ -149,7 +149,7 @@ fn the_clock_of_the_system_never_goes_back() {
 }
 
 #[test]
-fn a_clock_of_ones_own_decides() {
+fn a_custom_clock_decides_when_leases_expire() {
     struct Frozen;
     impl Clock for Frozen {
         fn now(&self) -> Duration {
@@ -163,7 +163,7 @@ fn a_clock_of_ones_own_decides() {
 }
 
 #[test]
-fn a_table_can_be_shared_and_made_of_an_engine() {
+fn leases_can_be_shared_and_created_from_an_engine() {
     fn shared<T: Send + Sync + 'static>(_: &T) {}
     shared(&table().0);
     shared(&Leases::in_memory());
@@ -179,7 +179,7 @@ fn a_table_can_be_shared_and_made_of_an_engine() {
 // ---- types: expiry ----------------------------------------------------------------------------------------------------
 
 #[test]
-fn a_fixed_lease_ends_when_it_was_said_to_and_is_not_renewable() {
+fn a_fixed_lease_ends_on_time_and_is_not_renewable() {
     let (table, clock) = table();
     let [ann] = owners();
     let grant = take(&table, "a", &ann, Expiry::Fixed(secs(10)));
@@ -193,7 +193,7 @@ fn a_fixed_lease_ends_when_it_was_said_to_and_is_not_renewable() {
 }
 
 #[test]
-fn a_sliding_lease_starts_anew_with_each_renewal_and_each_acquire() {
+fn a_sliding_lease_restarts_with_each_renewal_and_each_acquire() {
     let (table, clock) = table();
     let [ann] = owners();
     let grant = take(&table, "a", &ann, Expiry::from(secs(10)));
@@ -206,7 +206,7 @@ fn a_sliding_lease_starts_anew_with_each_renewal_and_each_acquire() {
 }
 
 #[test]
-fn sliding_up_to_slides_up_to_its_cap_and_renews_there_without_moving() {
+fn sliding_up_to_stops_at_its_cap_where_renewals_change_nothing() {
     let (table, clock) = table();
     let [ann] = owners();
     let expiry = Expiry::SlidingUpTo { idle: secs(10), total: secs(25) };
@@ -225,7 +225,7 @@ fn sliding_up_to_slides_up_to_its_cap_and_renews_there_without_moving() {
 }
 
 #[test]
-fn a_lease_that_never_expires_is_renewed_without_a_change() {
+fn renewing_a_lease_that_never_expires_changes_nothing() {
     let (table, clock) = table();
     let [ann, bob] = owners();
     let grant = take(&table, "a", &ann, Expiry::Never);
@@ -235,13 +235,13 @@ fn a_lease_that_never_expires_is_renewed_without_a_change() {
     assert_eq!((table.remaining(&grant), seen(&table, "a")), (None, Some((ann.clone(), grant.token(), None))));
     assert_eq!(busy(table.try_acquire_now("a", &bob, secs(1))), (ann.clone(), None));
     let again = take(&table, "a", &ann, secs(10));
-    assert_eq!((table.remaining(&again), seen(&table, "a")), (None, Some((ann, grant.token(), None)))); // not earlier
+    assert_eq!((table.remaining(&again), seen(&table, "a")), (None, Some((ann, grant.token(), None)))); // the end does not move forward
     table.release_now(&grant).unwrap();
     assert_eq!(table.len(), 0);
 }
 
 #[test]
-fn an_end_that_does_not_fit_never_comes() {
+fn a_lease_whose_end_does_not_fit_a_duration_never_ends() {
     for expiry in [
         Expiry::Sliding(Duration::MAX),
         Expiry::Fixed(Duration::MAX),
@@ -265,7 +265,7 @@ fn an_end_that_does_not_fit_never_comes() {
 }
 
 #[test]
-fn an_end_at_the_very_end_of_time_comes_then() {
+fn a_lease_may_end_at_the_last_moment_of_the_clock() {
     let (table, clock) = table();
     let [ann, bob] = owners();
     let grant = take(&table, "a", &ann, Duration::MAX);
@@ -279,13 +279,13 @@ fn an_end_at_the_very_end_of_time_comes_then() {
     }
     assert_eq!(clock.now(), Duration::MAX);
     let grant = ready(&mut waiter).unwrap();
-    assert_eq!(table.remaining(&grant), None); // a second more does not fit
+    assert_eq!(table.remaining(&grant), None); // one more second does not fit a `Duration`
     table.release_now(&grant).unwrap();
     assert_eq!((table.len(), table.tick()), (0, None));
 }
 
 #[test]
-fn a_cap_that_does_not_fit_caps_nothing() {
+fn a_cap_that_does_not_fit_a_duration_is_no_limit() {
     let (table, clock) = table();
     let [ann] = owners();
     clock.advance(secs(1));
@@ -334,14 +334,14 @@ fn a_zero_duration_panics_in_every_call_and_changes_nothing() {
 }
 
 #[test]
-fn an_expiry_is_cloned_and_shown() {
+fn an_expiry_can_be_cloned_and_debug_printed() {
     for expiry in [Expiry::Fixed(secs(1)), Expiry::Sliding(secs(1)), Expiry::Never, by(|_| None)] {
         assert_eq!(format!("{expiry:?}"), format!("{:?}", expiry.clone()));
     }
     assert!(matches!(Expiry::from(secs(3)), Expiry::Sliding(ttl) if ttl == secs(3)));
 }
 
-// ---- policies of one's own --------------------------------------------------------------------------------------------
+// ---- custom policies --------------------------------------------------------------------------------------------------
 
 #[test]
 fn a_policy_is_asked_at_acquire_with_zero_and_at_each_renewal_with_the_time_held() {
@@ -364,11 +364,11 @@ fn a_policy_is_asked_at_acquire_with_zero_and_at_each_renewal_with_the_time_held
     table.status_now("a").unwrap();
     assert_eq!(lost(table.renew_now(&grant)), Lost::Expired);
     table.try_acquire_now("a", &ann, secs(1)).unwrap();
-    assert_eq!(policy.asked(), []); // of others' business
+    assert_eq!(policy.asked(), []); // calls that do not concern it
 }
 
 #[test]
-fn a_policy_that_says_no_at_acquire_refuses_and_leaves_it_free() {
+fn a_policy_that_refuses_an_acquire_leaves_the_resource_free() {
     for no in [None, Some(Duration::ZERO)] {
         let (table, _clock) = table();
         let [ann, bob] = owners();
@@ -383,7 +383,7 @@ fn a_policy_that_says_no_at_acquire_refuses_and_leaves_it_free() {
 }
 
 #[test]
-fn a_policy_that_says_no_at_a_renewal_lets_the_lease_run_to_its_end() {
+fn a_policy_that_refuses_a_renewal_lets_the_lease_run_to_its_end() {
     for no in [None, Some(Duration::ZERO)] {
         let (table, clock) = table();
         let [ann] = owners();
@@ -393,7 +393,7 @@ fn a_policy_that_says_no_at_a_renewal_lets_the_lease_run_to_its_end() {
         clock.advance(secs(4));
         assert_eq!(not_renewable(table.renew_now(&grant)), Resource::from("a"));
         assert_eq!(left(&table, "a"), secs(6));
-        policy.answers(Some(secs(10))); // another time it may say yes
+        policy.answers(Some(secs(10))); // it may agree later
         clock.advance(secs(4));
         table.renew_now(&grant).unwrap();
         assert_eq!(left(&table, "a"), secs(10));
@@ -401,7 +401,7 @@ fn a_policy_that_says_no_at_a_renewal_lets_the_lease_run_to_its_end() {
 }
 
 #[test]
-fn a_policy_cannot_shorten_what_was_granted() {
+fn a_policy_cannot_shorten_a_lease() {
     let (table, clock) = table();
     let [ann] = owners();
     let policy = Scripted::new(Some(secs(10)));
@@ -413,7 +413,7 @@ fn a_policy_cannot_shorten_what_was_granted() {
 }
 
 #[test]
-fn a_waiters_policy_is_asked_at_the_hand_over_and_counts_from_there() {
+fn a_waiters_policy_is_asked_at_the_hand_over_and_its_time_starts_there() {
     let (table, clock) = table();
     let [ann, bob] = owners();
     let grant = take(&table, "a", &ann, secs(10));
@@ -432,7 +432,7 @@ fn a_waiters_policy_is_asked_at_the_hand_over_and_counts_from_there() {
 }
 
 #[test]
-fn a_waiter_whose_policy_says_no_at_the_hand_over_is_refused_and_the_next_one_gets_it() {
+fn a_waiter_whose_policy_refuses_at_the_hand_over_fails_and_the_next_waiter_is_served() {
     for no in [None, Some(Duration::ZERO)] {
         let (table, _clock) = table();
         let [ann, bob, cid] = owners();
@@ -447,7 +447,7 @@ fn a_waiter_whose_policy_says_no_at_the_hand_over_is_refused_and_the_next_one_ge
 }
 
 #[test]
-fn when_all_who_wait_are_refused_it_is_free() {
+fn a_resource_is_free_after_all_waiters_are_refused() {
     let (table, clock) = table();
     let [ann, bob, cid] = owners();
     take(&table, "a", &ann, secs(10));
@@ -462,7 +462,7 @@ fn when_all_who_wait_are_refused_it_is_free() {
 }
 
 #[test]
-fn a_resumed_acquire_whose_policy_says_no_leaves_the_end() {
+fn a_resumed_acquire_whose_policy_refuses_keeps_the_end() {
     for no in [None, Some(Duration::ZERO)] {
         let (table, clock) = table();
         let [ann] = owners();
@@ -475,8 +475,8 @@ fn a_resumed_acquire_whose_policy_says_no_leaves_the_end() {
     }
 }
 
-/// Asks a policy at every occasion there is: at acquire, renewal, resumed acquire, hand-over by release and at the end, and for
-/// a fresh token. Each time it uses the table.
+/// Causes every kind of question to a policy: at an acquire, a renewal, a resumed acquire, a hand-over by a release and by an expiry, and
+/// for a fresh token. Each time the policy uses the leases.
 fn asks_a_policy_that_uses_the_table(uses: impl Fn(&Table, usize) + Send + Sync + 'static) {
     let (table, clock) = table();
     let table = Arc::new(table);
@@ -485,7 +485,7 @@ fn asks_a_policy_that_uses_the_table(uses: impl Fn(&Table, usize) + Send + Sync 
     let policy = {
         let (table, calls, depth) = (Arc::downgrade(&table), calls.clone(), AtomicUsize::new(0));
         by(move |_| {
-            assert!(depth.fetch_add(1, SeqCst) < 20, "it is asked while it is asked, for ever");
+            assert!(depth.fetch_add(1, SeqCst) < 20, "the policy is asked recursively without end");
             uses(&table.upgrade().unwrap(), calls.fetch_add(1, SeqCst));
             depth.fetch_sub(1, SeqCst);
             Some(secs(10))
@@ -534,12 +534,12 @@ fn a_policy_runs_outside_every_lock_and_may_use_the_table() {
 }
 
 #[test]
-fn a_policy_may_look_at_the_resource_that_it_is_asked_about() {
+fn a_policy_may_look_up_its_own_resource() {
     asks_a_policy_that_uses_the_table(|table, _| drop(table.status_now("a").unwrap()));
 }
 
 #[test]
-fn a_policy_may_ask_for_the_resource_that_it_is_asked_about() {
+fn a_policy_may_request_its_own_resource() {
     asks_a_policy_that_uses_the_table(|table, _| {
         let zoe = Owner::named("zoe");
         let _any = table.try_acquire_now("a", &zoe, secs(1));
@@ -556,7 +556,7 @@ fn a_policy_may_call_tick_and_sweep() {
 }
 
 #[test]
-fn a_policy_that_gives_the_resource_to_another_meanwhile_does_not_make_two_holders() {
+fn a_policy_that_gives_its_resource_to_another_owner_does_not_make_two_holders() {
     let (table, clock) = table();
     let table = Arc::new(table);
     let [ann, bob] = owners();
@@ -567,7 +567,7 @@ fn a_policy_that_gives_the_resource_to_another_meanwhile_does_not_make_two_holde
             Some(secs(10))
         })
     };
-    // At acquire: one of them has it, and knows it.
+    // At an acquire: only one of the two has the lease, and its call succeeds.
     let acquired = table.try_acquire_now("a", &ann, snatches.clone());
     match seen(&table, "a").unwrap() {
         (owner, token, _) if owner == ann => assert_eq!(acquired.unwrap().token(), token),
@@ -575,7 +575,7 @@ fn a_policy_that_gives_the_resource_to_another_meanwhile_does_not_make_two_holde
     }
     table.release_all_now(&ann).unwrap();
     table.release_all_now(&bob).unwrap();
-    // At a renewal: ann's lease is released under it, and bob has it.
+    // At a renewal: the policy releases ann's lease and gives the resource to bob.
     let gives = {
         let (table, ann, bob) = (Arc::downgrade(&table), ann.clone(), bob.clone());
         by(move |held_for| {
@@ -594,7 +594,7 @@ fn a_policy_that_gives_the_resource_to_another_meanwhile_does_not_make_two_holde
 }
 
 #[test]
-fn a_waiter_whose_policy_panics_at_the_hand_over_is_refused_and_the_next_one_gets_it() {
+fn a_waiter_whose_policy_panics_at_the_hand_over_fails_and_the_next_waiter_is_served() {
     type End = fn(&Table, &ManualClock, &Grant);
     let ends: [(&str, End); 3] = [
         ("release", |table, _, grant| table.release_now(grant).unwrap()),
@@ -611,15 +611,15 @@ fn a_waiter_whose_policy_panics_at_the_hand_over_is_refused_and_the_next_one_get
         let mut of_bob = waiting(table.acquire("a", &bob, by(|_| panic_quietly())));
         let (bell, waker) = common::Bell::new();
         let mut of_cid = common::waiting_with(table.acquire("a", &cid, Expiry::Never), &waker);
-        drop(catch_unwind(AssertUnwindSafe(|| end(&table, &clock, &grant)))); // the panic may come out here, or not
-        table.tick(); // somebody comes by
-        assert_eq!(bell.take(), 1, "{name}: it is free, and nobody tells the next one");
+        drop(catch_unwind(AssertUnwindSafe(|| end(&table, &clock, &grant)))); // the panic may or may not reach this call
+        table.tick(); // another call
+        assert_eq!(bell.take(), 1, "{name}: the resource is free, but the next waiter is not woken");
         assert_eq!(ready(&mut of_cid).unwrap().owner(), &cid, "{name}");
         refused(ready(&mut of_bob));
     }
 }
 
-/// A policy that uses the table when it is dropped.
+/// A policy that uses the leases when it is dropped.
 struct Leaves(std::sync::Weak<Table>);
 
 impl keylatch_lease::ExpiryPolicy for Leaves {
@@ -680,7 +680,7 @@ fn a_policy_is_dropped_outside_every_lock_and_may_use_the_table() {
         ];
         for waits in [false, true] {
             for (name, end) in ends {
-                done.send(Some(format!("{name}, somebody waits: {waits}"))).unwrap();
+                done.send(Some(format!("{name}, with a waiter: {waits}"))).unwrap();
                 let (table, clock) = table();
                 let table = Arc::new(table);
                 let [ann, bob, cid] = owners();
@@ -708,7 +708,7 @@ fn a_policy_is_dropped_outside_every_lock_and_may_use_the_table() {
 }
 
 #[test]
-fn a_policy_that_panics_leaves_the_table_in_order() {
+fn a_policy_that_panics_leaves_the_leases_consistent() {
     let (table, clock) = table();
     let [ann, bob] = owners();
     let bomb = by(|_| panic_quietly());
@@ -727,7 +727,7 @@ fn a_policy_that_panics_leaves_the_table_in_order() {
 // ---- acquire ----------------------------------------------------------------------------------------------------------
 
 #[test]
-fn acquire_gets_what_is_free_at_once_in_every_form() {
+fn every_form_of_acquire_gets_a_free_resource_at_once() {
     let (table, _clock) = table();
     let table = Arc::new(table);
     let [ann] = owners();
@@ -771,7 +771,7 @@ fn acquire_gets_what_is_free_at_once_in_every_form() {
 }
 
 #[test]
-fn a_limit_that_comes_first_ends_the_wait_and_leaves_nothing() {
+fn a_limit_that_is_ready_first_ends_the_wait_and_leaves_nothing() {
     let (table, _clock) = table();
     let [ann, bob] = owners();
     take(&table, ("e", "k"), &ann, secs(10));
@@ -799,7 +799,7 @@ fn a_limit_that_comes_first_ends_the_wait_and_leaves_nothing() {
 }
 
 #[test]
-fn a_waiter_that_was_served_gets_it_though_the_limit_has_come_too() {
+fn a_served_waiter_gets_the_lease_even_if_the_limit_is_ready_too() {
     let (table, _clock) = table();
     let [ann, bob] = owners();
     let grant = take(&table, "a", &ann, secs(10));
@@ -815,7 +815,7 @@ fn a_waiter_that_was_served_gets_it_though_the_limit_has_come_too() {
 }
 
 #[test]
-fn fresh_token_ends_ones_own_earlier_tenure() {
+fn fresh_token_ends_the_owners_earlier_tenure() {
     let (table, clock) = table();
     let [ann] = owners();
     let acquires: [fn(&Table, &Owner) -> Acquired; 4] = [
@@ -830,7 +830,7 @@ fn fresh_token_ends_ones_own_earlier_tenure() {
         let new = acquire(&table, &ann).unwrap();
         assert!(new.token() > old.token());
         assert!(!new.is_resumed());
-        assert_eq!(seen(&table, "a"), Some((ann.clone(), new.token(), Some(secs(5))))); // and its end is the new one's
+        assert_eq!(seen(&table, "a"), Some((ann.clone(), new.token(), Some(secs(5))))); // with the end of the new policy
         assert_eq!(table.len(), 1);
         assert_eq!(lost(table.renew_now(&old)), Lost::TakenOver);
         assert_eq!(not_owner(table.release_now(&old)), ann);
@@ -839,7 +839,7 @@ fn fresh_token_ends_ones_own_earlier_tenure() {
 }
 
 #[test]
-fn fresh_token_starts_a_policy_anew() {
+fn fresh_token_restarts_the_policy() {
     let (table, clock) = table();
     let [ann] = owners();
     let policy = Scripted::new(Some(secs(10)));
@@ -854,7 +854,7 @@ fn fresh_token_starts_a_policy_anew() {
 }
 
 #[test]
-fn fresh_token_does_not_let_in_who_waits() {
+fn fresh_token_does_not_admit_a_waiter() {
     let (table, _clock) = table();
     let [ann, bob] = owners();
     take(&table, "a", &ann, secs(10));
@@ -867,7 +867,7 @@ fn fresh_token_does_not_let_in_who_waits() {
 }
 
 #[test]
-fn a_refused_fresh_token_leaves_the_old_tenure() {
+fn a_refused_fresh_token_keeps_the_old_tenure() {
     for no in [None, Some(Duration::ZERO)] {
         let (table, clock) = table();
         let [ann] = owners();
@@ -885,8 +885,8 @@ fn a_refused_fresh_token_leaves_the_old_tenure() {
 }
 
 #[test]
-fn a_resumed_acquire_with_another_policy_replaces_the_old_one_and_the_end_is_the_later() {
-    // Of a lease of ten seconds, after four of them: the end, and what a renewal at eight makes of it.
+fn a_resumed_acquire_replaces_the_policy_and_keeps_the_later_end() {
+    // The lease of ten seconds is acquired again after four. Each row has the policy, the end, and the end after a renewal at eight seconds.
     let cases = [
         (Expiry::Sliding(secs(10)), 14, Some(18)),
         (Expiry::Sliding(secs(3)), 10, Some(11)),
@@ -930,7 +930,7 @@ fn a_resumed_acquire_with_another_policy_replaces_the_old_one_and_the_end_is_the
 // ---- renew ------------------------------------------------------------------------------------------------------------
 
 #[test]
-fn renew_gives_a_grant_of_the_same_tenure_with_the_later_end_in_every_form() {
+fn every_form_of_renew_returns_a_grant_of_the_same_tenure_with_the_later_end() {
     let (table, clock) = table();
     let [ann] = owners();
     let mut grant = take(&table, "a", &ann, secs(10));
@@ -952,7 +952,7 @@ fn renew_gives_a_grant_of_the_same_tenure_with_the_later_end_in_every_form() {
 }
 
 #[test]
-fn a_stale_grant_is_expired_if_its_own_end_is_past_else_taken_over_else_released() {
+fn renewing_a_stale_grant_reports_expired_then_taken_over_then_released() {
     let (table, clock) = table();
     let [ann, bob] = owners();
     let grant = take(&table, "a", &ann, secs(10));
@@ -977,7 +977,7 @@ fn a_stale_grant_is_expired_if_its_own_end_is_past_else_taken_over_else_released
 // ---- release ----------------------------------------------------------------------------------------------------------
 
 #[test]
-fn release_gives_it_back_in_every_form() {
+fn every_form_of_release_frees_the_resource() {
     let (table, _clock) = table();
     let [ann, bob] = owners();
     let releases: [Release; 10] = [
@@ -1009,7 +1009,7 @@ fn release_gives_it_back_in_every_form() {
 }
 
 #[test]
-fn what_has_expired_is_not_held() {
+fn an_expired_lease_is_not_held() {
     let (table, clock) = table();
     let [ann, bob] = owners();
     let grant = take(&table, "a", &ann, secs(10));
@@ -1021,12 +1021,12 @@ fn what_has_expired_is_not_held() {
     let grant = take(&table, "a", &ann, secs(10));
     let mut waiter = waiting(table.acquire("a", &bob, secs(10)));
     clock.advance(secs(10));
-    assert_eq!(not_owner(table.release_now(&grant)), bob); // it has been served first
+    assert_eq!(not_owner(table.release_now(&grant)), bob); // bob was served before the release looked
     ready(&mut waiter).unwrap();
 }
 
 #[test]
-fn release_as_releases_whatever_tenure_the_owner_has() {
+fn release_as_releases_any_tenure_of_the_owner() {
     let (table, _clock) = table();
     let [ann] = owners();
     let old = take(&table, "a", &ann, secs(10));
@@ -1037,7 +1037,7 @@ fn release_as_releases_whatever_tenure_the_owner_has() {
 }
 
 #[test]
-fn release_all_has_its_forms_too() {
+fn every_form_of_release_all_releases() {
     let (table, _clock) = table();
     let [ann] = owners();
     let releases: [ReleaseAll; 5] = [
@@ -1057,7 +1057,7 @@ fn release_all_has_its_forms_too() {
 }
 
 #[test]
-fn release_expired_removes_what_has_expired_and_says_how_many_it_removed() {
+fn release_expired_removes_expired_leases_and_returns_their_number() {
     let (table, clock) = table();
     let [ann, bob] = owners();
     let sweeps: [Sweep; 5] = [
@@ -1087,7 +1087,7 @@ fn release_expired_removes_what_has_expired_and_says_how_many_it_removed() {
 // ---- looking ----------------------------------------------------------------------------------------------------------
 
 #[test]
-fn status_says_whose_it_is_which_tenure_how_long_yet_and_how_many_wait() {
+fn status_reports_owner_token_time_left_and_waiters() {
     let (table, clock) = table();
     let [ann, bob, cid] = owners();
     assert!(table.status_now("a").unwrap().is_none());
@@ -1113,7 +1113,7 @@ fn status_says_whose_it_is_which_tenure_how_long_yet_and_how_many_wait() {
 }
 
 #[test]
-fn owned_by_gives_grants_that_renew_and_release() {
+fn owned_by_returns_grants_that_renew_and_release() {
     let (table, clock) = table();
     let [ann, bob] = owners();
     let a = take(&table, "a", &ann, secs(10));
@@ -1143,7 +1143,7 @@ fn owned_by_gives_grants_that_renew_and_release() {
 }
 
 #[test]
-fn owned_by_gives_grants_of_the_policy_that_came_last() {
+fn owned_by_returns_grants_with_the_latest_policy() {
     let (table, clock) = table();
     let [ann] = owners();
     let only = || table.owned_by_now(&ann).unwrap().pop().unwrap();
@@ -1166,7 +1166,7 @@ fn owned_by_gives_grants_of_the_policy_that_came_last() {
 }
 
 #[test]
-fn expired_leases_are_not_counted_whoever_looks_first() {
+fn expired_leases_are_not_counted_whichever_call_comes_first() {
     let (table, clock) = table();
     let [ann] = owners();
     let looks: [fn(&Table, &Owner) -> usize; 3] = [
@@ -1186,7 +1186,7 @@ fn expired_leases_are_not_counted_whoever_looks_first() {
 }
 
 #[test]
-fn remaining_is_of_the_grant_alone() {
+fn remaining_depends_on_the_grant_alone() {
     let (table, clock) = table();
     let [ann] = owners();
     let grant = take(&table, "a", &ann, secs(10));
@@ -1203,7 +1203,7 @@ fn remaining_is_of_the_grant_alone() {
 // ---- tick -------------------------------------------------------------------------------------------------------------
 
 #[test]
-fn tick_of_a_table_in_which_nothing_is_due_says_never() {
+fn tick_returns_none_if_nothing_will_be_due() {
     let (table, _clock) = table();
     let [ann, bob] = owners();
     assert_eq!(table.tick(), None);
@@ -1216,7 +1216,7 @@ fn tick_of_a_table_in_which_nothing_is_due_says_never() {
 }
 
 #[test]
-fn tick_says_when_to_come_again_and_never_too_late() {
+fn tick_returns_the_time_to_the_next_call_and_never_too_late() {
     let (table, clock) = table();
     let [ann, bob] = owners();
     for n in 0..100_u64 {
@@ -1227,7 +1227,7 @@ fn tick_says_when_to_come_again_and_never_too_late() {
     while let Some(next) = table.tick() {
         assert!(!next.is_zero());
         let due = (0..100_u64).map(|n| Duration::from_millis(1 + n * n * 37)).find(|&end| start + end > clock.now());
-        assert!(clock.now() + next <= start + due.expect("nothing is due any more"));
+        assert!(clock.now() + next <= start + due.expect("a lease is still to end"));
         clock.advance(next);
     }
     assert_eq!(clock.now(), start + Duration::from_millis(1 + 99 * 99 * 37));
@@ -1238,7 +1238,7 @@ fn tick_says_when_to_come_again_and_never_too_late() {
 }
 
 #[test]
-fn tick_may_come_early_late_or_twice() {
+fn tick_may_be_called_early_late_or_twice() {
     let (table, clock) = table();
     let [ann, bob] = owners();
     take(&table, "a", &ann, secs(10));
@@ -1253,13 +1253,13 @@ fn tick_may_come_early_late_or_twice() {
     table.tick();
     table.tick();
     ready(&mut waiter).unwrap();
-    assert_eq!(left(&table, "a"), secs(10)); // from when it was handed over
+    assert_eq!(left(&table, "a"), secs(10)); // counted from the hand-over
 }
 
 // ---- errors -----------------------------------------------------------------------------------------------------------
 
 #[test]
-fn an_argument_that_is_not_valid_is_an_error_of_every_call() {
+fn every_call_rejects_an_invalid_argument() {
     let (table, _clock) = table();
     let ann = Owner::named("ann");
     take(&table, "a", &ann, secs(10));
@@ -1318,7 +1318,7 @@ fn an_argument_that_is_not_valid_is_an_error_of_every_call() {
 }
 
 #[test]
-fn names_as_long_as_allowed_and_of_any_bytes_are_valid() {
+fn names_of_the_greatest_length_and_any_characters_are_valid() {
     let (table, _clock) = table();
     let full = "x".repeat(1024);
     let owner = Owner::named("x".repeat(1000));
@@ -1331,7 +1331,7 @@ fn names_as_long_as_allowed_and_of_any_bytes_are_valid() {
 }
 
 #[test]
-fn errors_say_what_and_whose_and_are_errors() {
+fn errors_name_the_resource_and_the_owner() {
     fn error(error: impl Error + Send + Sync + 'static, says: &[&str]) {
         let text = error.to_string();
         assert!(!text.is_empty());
@@ -1368,7 +1368,7 @@ fn errors_say_what_and_whose_and_are_errors() {
 // ---- hand-over --------------------------------------------------------------------------------------------------------
 
 #[test]
-fn who_is_served_has_it_from_then_on() {
+fn a_served_waiter_has_the_lease_before_it_is_polled() {
     let (table, clock) = table();
     let [ann, bob, cid] = owners();
     let grant = take(&table, "a", &ann, secs(10));
@@ -1386,7 +1386,7 @@ fn who_is_served_has_it_from_then_on() {
 }
 
 #[test]
-fn a_dropped_future_that_was_served_passes_it_on() {
+fn a_served_future_that_is_dropped_passes_the_lease_on() {
     let (table, _clock) = table();
     let [ann, bob, cid] = owners();
     let grant = take(&table, "a", &ann, secs(10));
@@ -1412,7 +1412,7 @@ fn two_waiting_requests_of_one_owner_enter_together() {
     let second = ready(&mut second).unwrap();
     assert_eq!((first.token(), first.is_resumed()), (second.token(), false));
     assert!(second.is_resumed());
-    assert_eq!(left(&table, "a"), secs(20)); // the later of both
+    assert_eq!(left(&table, "a"), secs(20)); // the later of both ends
     pending(&mut of_cid);
     table.release_now(&first).unwrap();
     not_owner_or_held(table.release_now(&second));
@@ -1424,7 +1424,7 @@ fn not_owner_or_held(released: Result<(), ReleaseError<Infallible>>) {
 }
 
 #[test]
-fn two_waiting_holds_of_one_owner_enter_one_after_the_other_in_their_turn() {
+fn two_waiting_holds_of_one_owner_enter_one_after_the_other() {
     let (table, _clock) = table();
     let [ann, bob, cid] = owners();
     let grant = take(&table, "a", &ann, secs(10));
@@ -1446,7 +1446,7 @@ fn two_waiting_holds_of_one_owner_enter_one_after_the_other_in_their_turn() {
 }
 
 #[test]
-fn a_request_that_waits_behind_its_owners_hold_enters_with_it() {
+fn a_request_behind_a_hold_of_its_owner_enters_with_it() {
     let (table, _clock) = table();
     let [ann, bob] = owners();
     let grant = take(&table, "a", &ann, secs(10));
@@ -1459,7 +1459,7 @@ fn a_request_that_waits_behind_its_owners_hold_enters_with_it() {
 }
 
 #[test]
-fn a_served_lease_is_passed_on_when_nobody_of_its_owner_has_fetched_it_or_asked_again() {
+fn a_served_lease_is_passed_on_if_no_call_of_its_owner_has_seen_it() {
     #[derive(Clone, Copy, Debug)]
     enum Other {
         Nobody,
@@ -1480,7 +1480,7 @@ fn a_served_lease_is_passed_on_when_nobody_of_its_owner_has_fetched_it_or_asked_
             Other::Fetched => assert_eq!(ready(second.as_mut().unwrap()).unwrap().token(), token),
             Other::Dropped => {
                 drop(second.take());
-                assert_eq!(seen(&table, "a").map(|(_, token, _)| token), Some(token)); // the first one has not come yet
+                assert_eq!(seen(&table, "a").map(|(_, token, _)| token), Some(token)); // the first request has not been polled yet
             }
             Other::AskedAgain => assert_eq!(take(&table, "a", &bob, secs(10)).token(), token),
             Other::Nobody => {}
@@ -1500,7 +1500,7 @@ fn a_served_lease_is_passed_on_when_nobody_of_its_owner_has_fetched_it_or_asked_
 }
 
 #[test]
-fn polled_after_its_own_end_it_asks_again_at_the_front() {
+fn a_served_request_polled_after_its_end_asks_again_at_the_front() {
     let (table, clock) = table();
     let [ann, bob, cid, dan] = owners();
     let grant = take(&table, "a", &ann, secs(10));
@@ -1509,7 +1509,7 @@ fn polled_after_its_own_end_it_asks_again_at_the_front() {
     let mut of_dan = waiting(table.acquire("a", &dan, secs(5)));
     table.release_now(&grant).unwrap();
     clock.advance(secs(5));
-    table.tick(); // bob never came; cid has it
+    table.tick(); // bob was not polled, so cid has the lease
     assert_eq!(holder(&table, "a"), Some(cid));
     pending(&mut of_bob);
     assert_eq!(waiters(&table, "a"), 2);
@@ -1522,7 +1522,7 @@ fn polled_after_its_own_end_it_asks_again_at_the_front() {
 }
 
 #[test]
-fn polled_after_its_own_end_when_it_is_free_it_gets_it_anew() {
+fn a_served_request_polled_after_its_end_acquires_a_free_resource_again() {
     let (table, clock) = table();
     let [ann, bob] = owners();
     let grant = take(&table, "a", &ann, secs(10));
@@ -1537,7 +1537,7 @@ fn polled_after_its_own_end_when_it_is_free_it_gets_it_anew() {
 }
 
 #[test]
-fn a_served_request_that_somebody_released_by_name_does_not_come_back_with_what_was_released() {
+fn a_served_request_does_not_return_a_tenure_released_by_name() {
     let (table, _clock) = table();
     let [ann, bob] = owners();
     let grant = take(&table, "a", &ann, secs(10));
@@ -1550,7 +1550,7 @@ fn a_served_request_that_somebody_released_by_name_does_not_come_back_with_what_
 }
 
 #[test]
-fn what_waits_is_served_with_its_own_policy() {
+fn a_waiter_is_served_with_its_own_policy() {
     let (table, clock) = table();
     let [ann, bob, cid] = owners();
     take(&table, "a", &ann, secs(10));
@@ -1569,7 +1569,7 @@ fn what_waits_is_served_with_its_own_policy() {
 }
 
 #[test]
-fn a_newcomer_does_not_pass_who_waits() {
+fn a_newcomer_does_not_overtake_waiters() {
     let (table, clock) = table();
     let [ann, bob, cid] = owners();
     take(&table, "a", &ann, secs(10));
@@ -1577,7 +1577,7 @@ fn a_newcomer_does_not_pass_who_waits() {
     clock.advance(secs(10));
     assert_eq!(busy(table.try_acquire_now("a", &cid, secs(10))), (bob.clone(), Some(secs(10))));
     let mut of_cid = waiting(table.acquire("a", &cid, secs(10)));
-    let mut of_ann = waiting(table.acquire("a", &ann, secs(10))); // whose lease is over
+    let mut of_ann = waiting(table.acquire("a", &ann, secs(10))); // ann's own lease has expired
     let grant = ready(&mut of_bob).unwrap();
     table.release_now(&grant).unwrap();
     pending(&mut of_ann);
@@ -1588,7 +1588,7 @@ fn a_newcomer_does_not_pass_who_waits() {
 
 // ---- futures ----------------------------------------------------------------------------------------------------------
 
-/// Each borrows the table, and nothing of its arguments.
+/// Each future borrows the leases, and none of its arguments.
 mod borrow_only_the_table {
     use super::*;
 
@@ -1632,7 +1632,7 @@ mod borrow_only_the_table {
 }
 
 #[test]
-fn every_future_is_send_and_borrows_only_the_table() {
+fn every_future_is_send_and_borrows_only_the_leases() {
     use borrow_only_the_table::*;
     let table = Arc::new(table().0);
     macro_rules! all {
@@ -1695,7 +1695,7 @@ fn a_fence_refuses_tokens_that_are_smaller_than_the_greatest_it_has_seen() {
     assert!(fence.admit(&a, token(7)).is_ok());
     assert!(fence.admit(&a, token(6)).is_err());
     assert!(fence.admit(&a, token(5)).is_err());
-    assert!(fence.admit(&b, token(5)).is_ok()); // each resource for itself
+    assert!(fence.admit(&b, token(5)).is_ok()); // each resource has its own greatest token
     assert!(fence.admit(&a, token(7)).is_ok());
     let stale = fence.admit(&a, token(1)).unwrap_err();
     assert!(!(&stale as &dyn Error).to_string().is_empty());
@@ -1705,7 +1705,7 @@ fn a_fence_refuses_tokens_that_are_smaller_than_the_greatest_it_has_seen() {
 }
 
 #[test]
-fn a_fence_lets_the_successor_in_and_the_late_one_no_more() {
+fn a_fence_admits_the_successor_and_then_refuses_the_late_holder() {
     let (table, clock) = table();
     let [ann, bob] = owners();
     let fence = Fence::new();
@@ -1713,7 +1713,7 @@ fn a_fence_lets_the_successor_in_and_the_late_one_no_more() {
     fence.admit(late.resource(), late.token()).unwrap();
     clock.advance(secs(10));
     let next = take(&table, "a", &bob, secs(10));
-    fence.admit(late.resource(), late.token()).unwrap(); // bob has not been there yet
+    fence.admit(late.resource(), late.token()).unwrap(); // bob has not passed the fence yet
     fence.admit(next.resource(), next.token()).unwrap();
     assert!(fence.admit(late.resource(), late.token()).is_err());
 }

@@ -1,4 +1,4 @@
-//! The front end over an engine that is not in this process: one that takes a while, whose answers get lost, and that fails.
+//! The front end with an engine in another process: it takes a while, loses answers, and fails.
 
 #![cfg(feature = "std")]
 
@@ -39,30 +39,30 @@ impl Error for Down {}
 
 #[derive(Default)]
 struct Faults {
-    /// So many requests are done, and their answers get lost.
+    /// The number of requests still to be carried out without an answer.
     lost_answers: usize,
-    /// So many requests are not done.
+    /// The number of requests still to fail.
     failures: usize,
     abandoned: usize,
-    /// Of what an owner has it is not known whether it has released it: the next time it asks for it, another tenure begins.
+    /// The server does not know whether an owner has released its lease, so the owner's next request begins another tenure.
     is_in_doubt: bool,
 }
 
-/// Somebody who watches a resource.
+/// A watch of a resource.
 #[derive(Default)]
 struct Flag {
     is_up: AtomicBool,
     waker: Mutex<Option<Waker>>,
 }
 
-/// A server: leases in memory, one poll away, with a clock of its own.
+/// A server: leases in memory, with its own clock. Each answer takes one poll.
 #[derive(Clone)]
 struct Server {
     memory: Arc<Memory<ManualClock>>,
     clock: ManualClock,
-    /// Whether those who wait have timers, though the clock goes only when it is told to.
+    /// Whether waiters have timers, although the clock stands still unless the test moves it.
     has_timers: bool,
-    /// The clock panics the next time that it is read, once a tenure has been granted to who waited.
+    /// Whether the clock panics when it is next read after a waiter has been granted a tenure.
     has_a_bad_clock: Arc<AtomicBool>,
     clock_is_bad: Arc<AtomicBool>,
     faults: Arc<Mutex<Faults>>,
@@ -97,7 +97,7 @@ impl Server {
         self.memory.clock().now()
     }
 
-    /// The way there and back.
+    /// The way to the server and back.
     async fn answer<T>(&self, done: impl Future<Output = Result<T, Fail<Infallible>>>) -> Result<T, Fail<Down>> {
         yield_now().await;
         {
@@ -241,7 +241,7 @@ fn the_deadline_counts_from_before_the_request_and_less_one_percent() {
 }
 
 #[test]
-fn an_acquire_whose_answer_is_lost_is_asked_again_and_gets_the_same_tenure() {
+fn an_acquire_whose_answer_is_lost_is_retried_and_gets_the_same_tenure() {
     let (server, leases, jane, _) = desk();
     server.faults.lock().unwrap().lost_answers = 1;
     let grant = leases.acquire_blocking("report", &jane, MINUTE).unwrap();
@@ -249,9 +249,9 @@ fn an_acquire_whose_answer_is_lost_is_asked_again_and_gets_the_same_tenure() {
     assert_eq!(leases.status_blocking("report").unwrap().unwrap().token(), grant.token());
 }
 
-/// With a policy of its own, or while others wait, it is asked whether its owner has it before it is asked for.
+/// With a custom policy, or while others wait, the front end first asks whether the owner has the lease, and then requests it.
 #[test]
-fn a_tenure_that_begins_with_the_first_of_two_questions_is_not_said_to_go_on() {
+fn a_tenure_that_begins_with_the_first_of_two_requests_is_not_reported_as_resumed() {
     let (server, leases, jane, joe) = desk();
     let before = leases.acquire_blocking("report", &jane, MINUTE).unwrap();
     let custom = || Expiry::custom(|_| Some(MINUTE));
@@ -282,19 +282,19 @@ fn a_tenure_that_begins_with_the_first_of_two_questions_is_not_said_to_go_on() {
 }
 
 #[test]
-fn a_release_whose_answer_is_lost_is_ok_when_asked_again() {
+fn a_release_whose_answer_is_lost_succeeds_when_it_is_retried() {
     let (server, leases, jane, joe) = desk();
     let grant = leases.acquire_blocking("report", &jane, MINUTE).unwrap();
     server.faults.lock().unwrap().lost_answers = 1;
     assert_eq!(leases.release_blocking(&grant), Ok(()));
-    // And a successor is untouched.
+    // The successor's lease is untouched.
     let joes = leases.acquire_blocking("report", &joe, MINUTE).unwrap();
     assert!(matches!(leases.release_blocking(&grant), Err(ReleaseError::NotOwner { owner, .. }) if owner == joe));
     assert_eq!(leases.status_blocking("report").unwrap().unwrap().token(), joes.token());
 }
 
 #[test]
-fn an_engine_that_does_not_answer_is_an_error_in_the_end() {
+fn an_engine_that_never_answers_is_an_error_in_the_end() {
     let (server, leases, jane, _) = desk();
     server.faults.lock().unwrap().lost_answers = usize::MAX;
     assert_eq!(leases.acquire_blocking("report", &jane, MINUTE), Err(AcquireError::Engine(Down)));
@@ -302,7 +302,7 @@ fn an_engine_that_does_not_answer_is_an_error_in_the_end() {
 }
 
 #[test]
-fn a_request_that_is_not_done_is_not_asked_again() {
+fn a_request_that_was_not_carried_out_is_not_retried() {
     let (server, leases, jane, _) = desk();
     server.faults.lock().unwrap().failures = 1;
     assert_eq!(leases.acquire_blocking("report", &jane, MINUTE), Err(AcquireError::Engine(Down)));
@@ -358,7 +358,7 @@ fn a_waiter_gets_in_when_the_holders_lease_has_expired() {
 }
 
 #[test]
-fn those_who_wait_get_in_in_order_and_one_asks_at_a_time() {
+fn waiters_get_in_in_order_and_only_one_asks_at_a_time() {
     const WAITERS: usize = 50;
     let (server, leases, jane, _) = desk();
     let first = leases.acquire_blocking("report", &jane, MINUTE).unwrap();
@@ -377,7 +377,7 @@ fn those_who_wait_get_in_in_order_and_one_asks_at_a_time() {
                 leases.release(&grant).await.unwrap();
             }));
             for _ in 0..10 {
-                yield_now().await; // it is in line
+                yield_now().await; // until the task waits in line
             }
         }
         server.most_in_flight.store(0, SeqCst);
@@ -390,14 +390,14 @@ fn those_who_wait_get_in_in_order_and_one_asks_at_a_time() {
     assert!(order.iter().map(|(i, _)| *i).eq(0..WAITERS));
     assert!(order.is_sorted_by(|(_, one), (_, next)| one < next));
     assert_eq!(server.most_in_flight.load(SeqCst), 1);
-    // Each asks when it comes, looks whether the lease is its own already, and asks a few times more when it is the first.
+    // Each waiter asks when it comes, asks whether it already has the lease, and asks a few more times when it is the first.
     assert!(server.acquires.load(SeqCst) - before <= 6 * WAITERS);
     assert_eq!(leases.status_blocking("report"), Ok(None));
 }
 
-/// Who is next lets the holder be for a while: if that is done before, a hand-over takes one question.
+/// The next waiter gives the holder some time before it asks. If the holder releases within that time, a hand-over takes one request.
 #[test]
-fn a_hand_over_within_a_process_takes_one_question() {
+fn a_hand_over_within_a_process_takes_one_request() {
     const WAITERS: usize = 100;
     let server = Server { has_timers: true, ..Server::new(ManualClock::new()) };
     let leases = Leases::with_engine(server.clone());
@@ -415,7 +415,7 @@ fn a_hand_over_within_a_process_takes_one_question() {
                 leases.release(&grant).await.unwrap();
             }));
             for _ in 0..10 {
-                yield_now().await; // it is in line
+                yield_now().await; // until the task waits in line
             }
         }
         let before = server.acquires.load(SeqCst);
@@ -427,9 +427,9 @@ fn a_hand_over_within_a_process_takes_one_question() {
     }));
 }
 
-/// What happens while who is next does not ask: the tenure is ended by another process, or expires, or the next one goes.
+/// While the next waiter does not ask, another process ends the tenure, or the tenure expires, or that waiter is dropped.
 #[test]
-fn who_is_next_asks_in_the_end() {
+fn the_next_waiter_asks_in_the_end() {
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     enum End {
         Released,
@@ -499,7 +499,7 @@ fn two_requests_of_one_owner_enter_together() {
 }
 
 #[test]
-fn those_who_only_try_do_not_pass_those_who_wait() {
+fn tries_do_not_overtake_waiters() {
     let (_, leases, jane, joe) = desk();
     let grant = leases.acquire_blocking("report", &jane, MINUTE).unwrap();
     block_on(async {
@@ -508,16 +508,16 @@ fn those_who_only_try_do_not_pass_those_who_wait() {
             assert!(poll_once(&mut waiting).await.is_none());
         }
         leases.release(&grant).await.unwrap();
-        // Joe has not been polled since, and nobody has the lease.
+        // Joe has not been polled since the release, so no owner has the lease.
         let jim = leases.try_acquire("report", &Owner::named("jim"), MINUTE).await;
         assert!(matches!(jim, Err(AcquireError::Busy { ref owner, .. }) if *owner == joe), "{jim:?}");
         assert!(waiting.await.is_ok());
     });
 }
 
-/// Dropped at each of its await points in turn, a request keeps nobody else out.
+/// A request that is dropped at any of its await points does not block other requests.
 #[test]
-fn a_request_that_is_dropped_leaves_nobody_waiting() {
+fn a_dropped_request_leaves_no_waiter_behind() {
     for polls in 0..30 {
         let (server, leases, jane, joe) = desk();
         let grant = leases.acquire_blocking("report", &jane, MINUTE).unwrap();
@@ -544,7 +544,7 @@ fn a_request_that_is_dropped_leaves_nobody_waiting() {
                     return;
                 }
             }
-            // At worst a grant that nobody was told of, until it expires.
+            // At worst, a grant that no caller has seen stays until it expires.
             server.pass(MINUTE);
             assert!(next.await.is_ok());
         });
@@ -552,7 +552,7 @@ fn a_request_that_is_dropped_leaves_nobody_waiting() {
 }
 
 #[test]
-fn a_held_lease_says_no_at_its_deadline_though_the_engine_is_silent() {
+fn a_check_fails_at_the_deadline_even_if_the_engine_is_silent() {
     let (server, leases, jane, _) = desk();
     let held = leases.hold_blocking("report", &jane, MINUTE).unwrap();
     server.clock.advance(MINUTE - MINUTE / 100);
@@ -577,12 +577,12 @@ fn a_renewal_that_fails_is_tried_again_before_the_deadline() {
 }
 
 #[test]
-fn a_renewal_learns_that_the_lease_is_gone() {
+fn a_renewal_learns_that_the_lease_was_lost() {
     let (server, here, jane, _) = desk();
     let there = Leases::with_engine(server.clone());
     let held = here.hold_blocking("report", &jane, MINUTE).unwrap();
     there.release_all_blocking(&jane).unwrap();
-    assert!(held.check().is_ok()); // not asked yet
+    assert!(held.check().is_ok()); // the engine has not been asked yet
     server.pass(MINUTE / 2);
     assert_eq!(held.renewal().wait(), Lost::Released);
     assert_eq!(held.check(), Err(Lost::Released));
@@ -606,7 +606,7 @@ fn a_stale_grant_cannot_be_renewed() {
 }
 
 #[test]
-fn who_fails_to_ask_gives_its_turn_to_the_next() {
+fn a_waiter_whose_request_fails_passes_its_turn_on() {
     let (server, leases, jane, joe) = desk();
     leases.acquire_blocking("report", &jane, MINUTE).unwrap();
     block_on(async {
@@ -623,9 +623,9 @@ fn who_fails_to_ask_gives_its_turn_to_the_next() {
     });
 }
 
-/// One after another they would wait for a server that is down as long as that takes, each.
+/// If waiters asked one after another, each would wait for the full timeout of a server that is down.
 #[test]
-fn those_who_wait_learn_of_an_engine_that_fails_at_once() {
+fn after_a_failure_all_waiters_ask_for_themselves() {
     let (server, leases, jane, joe) = desk();
     leases.acquire_blocking("report", &jane, MINUTE).unwrap();
     block_on(async {
@@ -645,9 +645,9 @@ fn those_who_wait_learn_of_an_engine_that_fails_at_once() {
     });
 }
 
-/// Whoever finds out that the resource is free, though nobody was told, tells those who wait.
+/// A call that finds the resource free, although no waiter was notified, wakes the first waiter.
 #[test]
-fn who_finds_it_free_sends_the_first_in_line() {
+fn a_call_that_finds_a_free_resource_wakes_the_first_in_line() {
     for found_by in ["try", "status", "release"] {
         let (server, leases, jane, joe) = desk();
         let (grant, jim) = (leases.acquire_blocking("report", &jane, MINUTE).unwrap(), Owner::named("jim"));
@@ -670,9 +670,9 @@ fn who_finds_it_free_sends_the_first_in_line() {
     }
 }
 
-/// Its owner has the lease by another request, which had been served before: that is not what it asked for.
+/// The owner has the lease by another hold, which was served before. The second hold must not return that tenure.
 #[test]
-fn a_hold_that_waits_and_loses_an_answer_leaves_its_owners_other_one_alone() {
+fn a_waiting_hold_whose_answer_is_lost_leaves_its_owners_other_hold_alone() {
     let (server, leases, jane, joe) = desk();
     let grant = leases.acquire_blocking("report", &jane, MINUTE).unwrap();
     block_on(async {
@@ -689,13 +689,13 @@ fn a_hold_that_waits_and_loses_an_answer_leaves_its_owners_other_one_alone() {
         for _ in 0..20 {
             assert!(poll_once(&mut other).await.is_none());
         }
-        assert_eq!(server.faults.lock().unwrap().lost_answers, 0); // it has asked
+        assert_eq!(server.faults.lock().unwrap().lost_answers, 0); // the second hold has asked
         assert_eq!(leases.status("report").await.unwrap().unwrap().token(), held.token());
     });
 }
 
 #[test]
-fn a_clock_that_panics_keeps_nobody_in_line() {
+fn a_clock_that_panics_leaves_no_waiter_in_line() {
     let (server, leases, jane, joe) = desk();
     let leases = Leases::with_engine(Server { has_timers: true, ..leases.engine().clone() });
     let grant = leases.acquire_blocking("report", &jane, MINUTE).unwrap();
@@ -713,4 +713,63 @@ fn a_clock_that_panics_keeps_nobody_in_line() {
         leases.release_as("report", &joe).await.unwrap();
         assert!(next.await.is_ok());
     });
+}
+
+/// An engine in this process with the required methods alone.
+struct Bare(Memory<ManualClock>);
+
+impl Engine for Bare {
+    type Error = Infallible;
+    const LOCAL: bool = true;
+
+    fn now(&self) -> Duration {
+        self.0.now()
+    }
+
+    async fn acquire(&self, ask: Ask<'_>) -> Result<Answer, Fail<Infallible>> {
+        self.0.acquire(ask).await
+    }
+
+    async fn renew(&self, batch: &mut [Renewal<'_>], at: Duration) -> Result<(), Fail<Infallible>> {
+        self.0.renew(batch, at).await
+    }
+
+    async fn release(
+        &self,
+        resource: &Resource,
+        owner: &Owner,
+        token: Option<Token>,
+        at: Duration,
+    ) -> Result<Gone, Fail<Infallible>> {
+        self.0.release(resource, owner, token, at).await
+    }
+
+    async fn release_all(&self, owner: &Owner, at: Duration) -> Result<Vec<Resource>, Fail<Infallible>> {
+        self.0.release_all(owner, at).await
+    }
+
+    async fn look(&self, resource: &Resource, at: Duration) -> Result<Option<Record>, Fail<Infallible>> {
+        self.0.look(resource, at).await
+    }
+
+    async fn owned_by(&self, owner: &Owner, at: Duration) -> Result<Vec<Owned>, Fail<Infallible>> {
+        self.0.owned_by(owner, at).await
+    }
+
+    async fn sweep(&self, limit: usize, at: Duration) -> Result<usize, Fail<Infallible>> {
+        Engine::sweep(&self.0, limit, at).await
+    }
+}
+
+#[test]
+fn a_dropped_waiter_passes_its_lease_on_even_if_a_local_engine_does_not_count_waiters() {
+    let leases = Leases::with_engine(Bare(Memory::new(ManualClock::new())));
+    let [jane, joe, ann] = ["jane", "joe", "ann"].map(Owner::named);
+    let grant = leases.try_acquire_blocking("report", &jane, Expiry::Never).unwrap();
+    let mut second = Box::pin(leases.acquire("report", &joe, Expiry::Never));
+    let mut third = Box::pin(leases.acquire("report", &ann, Expiry::Never));
+    assert!(block_on(poll_once(&mut second)).is_none() && block_on(poll_once(&mut third)).is_none());
+    leases.release_blocking(&grant).unwrap();
+    drop(second);
+    assert_eq!(*block_on(third).unwrap().owner(), ann);
 }

@@ -1,6 +1,6 @@
-//! The guarantees of the crate's page, each with tests of its name: in memory, with a clock that the test moves, to the
-//! nanosecond. Guarantee 8 in real time is in `real_time.rs`; 11 has more in `wakers.rs` and `held.rs`, 12 in `memory.rs`;
-//! `stress.rs` tries to break 1, 2, 3 and 9 with threads.
+//! The guarantees of the crate's page. The tests of a guarantee begin with its number. They run in memory, on a clock that the test moves
+//! to the nanosecond. `real_time.rs` tests guarantee 8 in real time, `wakers.rs` and `held.rs` test 11 further, `memory.rs` tests 12 further,
+//! and `stress.rs` tries to break 1, 2, 3 and 9 with threads.
 
 mod common;
 
@@ -19,7 +19,7 @@ use keylatch_lease::{AcquireError, Expiry, Grant, Lost, Owner, Resource, Token};
 // ---- 1: exclusion -----------------------------------------------------------------------------------------------------
 
 #[test]
-fn guarantee_1_while_one_owner_has_it_no_other_gets_it_by_any_call() {
+fn guarantee_1_while_one_owner_has_a_lease_no_call_gives_it_to_another() {
     let (table, _clock) = table();
     let [ann, bob] = owners();
     let grant = take(&table, "a", &ann, secs(10));
@@ -42,7 +42,7 @@ fn guarantee_1_while_one_owner_has_it_no_other_gets_it_by_any_call() {
 }
 
 #[test]
-fn guarantee_1_it_ends_at_its_end_and_not_a_nanosecond_before() {
+fn guarantee_1_a_lease_ends_exactly_at_its_end() {
     let (table, clock) = table();
     let [ann, bob] = owners();
     for expiry in [
@@ -65,7 +65,7 @@ fn guarantee_1_it_ends_at_its_end_and_not_a_nanosecond_before() {
 }
 
 #[test]
-fn guarantee_1_who_is_handed_it_has_it_before_it_looks() {
+fn guarantee_1_a_served_waiter_has_the_lease_before_it_is_polled() {
     let (table, clock) = table();
     let [ann, bob, cid] = owners();
     let grant = take(&table, "a", &ann, secs(10));
@@ -81,7 +81,7 @@ fn guarantee_1_who_is_handed_it_has_it_before_it_looks() {
 }
 
 #[test]
-fn guarantee_1_another_resource_is_another_lease() {
+fn guarantee_1_different_resources_are_leased_independently() {
     let (table, _clock) = table();
     let [ann, bob] = owners();
     let resources =
@@ -97,9 +97,9 @@ fn guarantee_1_another_resource_is_another_lease() {
     }
 }
 
-/// Whoever does what: what `status` says, what `owned_by` says of each, and what those who ask are told go together.
+/// Whatever the owners do, the answers of `status`, `owned_by` and `try_acquire` agree.
 #[test]
-fn guarantee_1_at_every_step_of_a_long_walk_at_most_one_owner_has_it() {
+fn guarantee_1_at_each_step_of_a_random_walk_at_most_one_owner_has_the_lease() {
     let (table, clock) = table();
     let people: [Owner; 4] = owners();
     let resources = ["a", "b"];
@@ -122,7 +122,7 @@ fn guarantee_1_at_every_step_of_a_long_walk_at_most_one_owner_has_it() {
                 let at = random.next(futures.len() as u64) as usize;
                 if let Poll::Ready(acquired) = poll(&mut futures[at]) {
                     let grant = acquired.unwrap();
-                    let now = seen(&table, grant.resource()).expect("it was acquired this very instant");
+                    let now = seen(&table, grant.resource()).expect("it was acquired at this instant");
                     assert_eq!((&now.0, now.1), (grant.owner(), grant.token()), "step {step}");
                     grants.push(grant);
                     drop(futures.swap_remove(at));
@@ -156,10 +156,10 @@ fn guarantee_1_at_every_step_of_a_long_walk_at_most_one_owner_has_it() {
     }
 }
 
-// ---- 2: conservative holder -------------------------------------------------------------------------------------------
+// ---- 2: the holder errs on the safe side ------------------------------------------------------------------------------
 
 #[test]
-fn guarantee_2_check_says_yes_until_the_end_exactly() {
+fn guarantee_2_check_succeeds_exactly_until_the_end() {
     let (table, clock) = table();
     let [ann] = owners();
     let held = ready(table.hold("a", &ann, secs(10))).unwrap();
@@ -167,12 +167,12 @@ fn guarantee_2_check_says_yes_until_the_end_exactly() {
     clock.advance(secs(10) - TICK);
     assert_eq!(held.check(), Ok(held.token()));
     clock.advance(TICK);
-    assert_eq!(held.check(), Err(Lost::Expired)); // and nobody has called anything meanwhile
+    assert_eq!(held.check(), Err(Lost::Expired)); // without any other call in between
     assert_eq!(holder(&table, "a"), None);
 }
 
 #[test]
-fn guarantee_2_when_check_says_yes_nobody_else_gets_it_and_when_it_says_no_anybody_does() {
+fn guarantee_2_another_owner_gets_the_lease_only_after_check_fails() {
     let (table, clock) = table();
     let [ann, bob] = owners();
     let mut random = Random(2);
@@ -192,7 +192,7 @@ fn guarantee_2_when_check_says_yes_nobody_else_gets_it_and_when_it_says_no_anybo
 }
 
 #[test]
-fn guarantee_2_what_a_grant_says_by_itself_is_never_more_than_what_the_table_says() {
+fn guarantee_2_a_grant_never_reports_more_time_than_the_engine() {
     let (table, clock) = table();
     let [ann] = owners();
     let first = take(&table, "a", &ann, secs(10));
@@ -210,7 +210,7 @@ fn guarantee_2_what_a_grant_says_by_itself_is_never_more_than_what_the_table_say
 // ---- 3: tokens grow ---------------------------------------------------------------------------------------------------
 
 #[test]
-fn guarantee_3_tokens_grow_whatever_ended_the_tenure_before() {
+fn guarantee_3_tokens_grow_whatever_ended_the_previous_tenure() {
     let (table, clock) = table();
     let [ann, bob] = owners();
     let mut last: Option<Token> = None;
@@ -241,7 +241,7 @@ fn guarantee_3_tokens_grow_whatever_ended_the_tenure_before() {
         grows(table.try_acquire("a", &ann, secs(10)).fresh_token().now().unwrap().token(), "fresh token, tried");
         grows(ready(table.acquire("a", &ann, secs(10)).fresh_token()).unwrap().token(), "fresh token");
         let held = ready(table.hold("a", &ann, secs(10))).unwrap();
-        grows(held.token(), "held over a tenure of one's own");
+        grows(held.token(), "held over the owner's earlier tenure");
         drop(held);
         grows(take(&table, "a", &ann, secs(10)).token(), "after a dropped Held");
         let mut waiter = waiting(table.acquire("a", &bob, secs(10)));
@@ -251,15 +251,15 @@ fn guarantee_3_tokens_grow_whatever_ended_the_tenure_before() {
         table.release_as_now("a", &bob).unwrap();
         let passed = seen(&table, "a").unwrap().1;
         drop(waiter);
-        grows(passed, "handed over to one that gives up");
-        grows(take(&table, "a", &bob, secs(10)).token(), "after one that gave up");
+        grows(passed, "handed over to a waiter that gives up");
+        grows(take(&table, "a", &bob, secs(10)).token(), "after a waiter that gave up");
         table.release_as_now("a", &bob).unwrap();
         assert_eq!(table.len(), 0);
     }
 }
 
 #[test]
-fn guarantee_3_a_table_that_forgot_the_resource_does_not_forget_its_tokens() {
+fn guarantee_3_tokens_grow_after_the_record_is_removed() {
     let (table, clock) = table();
     let [ann, bob] = owners();
     let mut greatest: HashMap<String, Token> = HashMap::new();
@@ -283,7 +283,7 @@ fn guarantee_3_a_table_that_forgot_the_resource_does_not_forget_its_tokens() {
 }
 
 #[test]
-fn guarantee_3_renewing_and_asking_again_keep_the_token() {
+fn guarantee_3_renewing_and_acquiring_again_keep_the_token() {
     let (table, clock) = table();
     let [ann] = owners();
     let mut grant = take(&table, "a", &ann, secs(10));
@@ -297,10 +297,10 @@ fn guarantee_3_renewing_and_asking_again_keep_the_token() {
     assert_eq!(seen(&table, "a").unwrap().1, token);
 }
 
-// ---- 4: idempotent acquire --------------------------------------------------------------------------------------------
+// ---- 4: acquiring again is safe ---------------------------------------------------------------------------------------
 
 #[test]
-fn guarantee_4_who_has_it_and_asks_again_gets_it_at_once() {
+fn guarantee_4_an_owner_that_acquires_again_gets_its_lease_at_once() {
     let (table, clock) = table();
     let [ann] = owners();
     let first = take(&table, "a", &ann, secs(10));
@@ -317,7 +317,7 @@ fn guarantee_4_who_has_it_and_asks_again_gets_it_at_once() {
 }
 
 #[test]
-fn guarantee_4_whoever_waits() {
+fn guarantee_4_an_owner_that_acquires_again_overtakes_all_waiters() {
     let (table, _clock) = table();
     let [ann, bob] = owners();
     let first = take(&table, "a", &ann, secs(10));
@@ -326,12 +326,12 @@ fn guarantee_4_whoever_waits() {
     assert_eq!((again.token(), again.is_resumed()), (first.token(), true));
     pending(&mut waiter);
     assert_eq!(waiters(&table, "a"), 1);
-    table.release_now(&again).unwrap(); // one release is enough, however often it asked
+    table.release_now(&again).unwrap(); // one release is enough, however often the owner acquired
     assert_eq!(ready(&mut waiter).unwrap().owner(), &bob);
 }
 
 #[test]
-fn guarantee_4_the_end_is_not_earlier_than_it_was() {
+fn guarantee_4_acquiring_again_never_brings_the_end_forward() {
     let (table, clock) = table();
     let [ann] = owners();
     take(&table, "a", &ann, secs(10));
@@ -349,14 +349,14 @@ fn guarantee_4_the_end_is_not_earlier_than_it_was() {
 }
 
 #[test]
-fn guarantee_4_a_retry_after_a_lost_answer_never_waits_for_itself() {
+fn guarantee_4_a_retry_after_a_lost_answer_does_not_wait_for_itself() {
     let (table, _clock) = table();
     let [ann, bob, cid] = owners();
     let of_bob = take(&table, "a", &bob, secs(10));
     let mut lost_answer = waiting(table.acquire("a", &ann, secs(10)));
     let mut of_cid = waiting(table.acquire("a", &cid, secs(10)));
     table.release_now(&of_bob).unwrap();
-    let token = ready(&mut lost_answer).unwrap().token(); // which nobody kept
+    let token = ready(&mut lost_answer).unwrap().token(); // and the grant is dropped
     drop(lost_answer);
     let grant = ready(table.acquire("a", &ann, secs(10))).unwrap();
     assert_eq!((grant.token(), grant.is_resumed()), (token, true));
@@ -364,7 +364,7 @@ fn guarantee_4_a_retry_after_a_lost_answer_never_waits_for_itself() {
 }
 
 #[test]
-fn guarantee_4_after_its_end_it_is_a_new_tenure() {
+fn guarantee_4_acquiring_after_the_end_begins_a_new_tenure() {
     let (table, clock) = table();
     let [ann] = owners();
     let first = take(&table, "a", &ann, secs(10));
@@ -374,7 +374,7 @@ fn guarantee_4_after_its_end_it_is_a_new_tenure() {
     assert!(second.token() > first.token());
 }
 
-// ---- 5: owner only ----------------------------------------------------------------------------------------------------
+// ---- 5: only the owner ------------------------------------------------------------------------------------------------
 
 #[test]
 fn guarantee_5_a_release_by_another_owner_is_an_error_and_changes_nothing() {
@@ -408,7 +408,7 @@ fn guarantee_5_a_stale_grant_neither_releases_nor_renews_the_successors_lease() 
 }
 
 #[test]
-fn guarantee_5_a_grant_of_an_older_tenure_of_ones_own_is_stale() {
+fn guarantee_5_a_grant_of_the_same_owners_older_tenure_is_stale() {
     let (table, clock) = table();
     let [ann] = owners();
     let stale = take(&table, "a", &ann, secs(10));
@@ -443,7 +443,7 @@ fn guarantee_5_an_older_copy_of_a_renewed_grant_is_not_stale() {
     let copy = take(&table, "a", &ann, secs(10));
     clock.advance(secs(5));
     table.renew_now(&copy).unwrap();
-    clock.advance(secs(7)); // past the end that the copy knows of
+    clock.advance(secs(7)); // past the end in the older copy
     let renewed = table.renew_now(&copy).unwrap();
     assert_eq!((renewed.token(), left(&table, "a")), (copy.token(), secs(10)));
     table.release_now(&copy).unwrap();
@@ -453,7 +453,7 @@ fn guarantee_5_an_older_copy_of_a_renewed_grant_is_not_stale() {
 // ---- 6: no revival ----------------------------------------------------------------------------------------------------
 
 #[test]
-fn guarantee_6_an_expired_lease_is_never_renewed_even_if_nobody_took_it() {
+fn guarantee_6_an_expired_lease_is_never_renewed_even_if_it_is_still_free() {
     for late in [Duration::ZERO, TICK, HOUR] {
         for expiry in [Expiry::Sliding(secs(10)), Expiry::Fixed(secs(10)), by(|_| Some(secs(10)))] {
             let (table, clock) = table();
@@ -468,7 +468,7 @@ fn guarantee_6_an_expired_lease_is_never_renewed_even_if_nobody_took_it() {
 }
 
 #[test]
-fn guarantee_6_in_time_it_is_renewed_to_the_last_nanosecond() {
+fn guarantee_6_a_lease_is_renewed_until_its_last_nanosecond() {
     let (table, clock) = table();
     let [ann] = owners();
     let mut grant = take(&table, "a", &ann, secs(10));
@@ -482,7 +482,7 @@ fn guarantee_6_in_time_it_is_renewed_to_the_last_nanosecond() {
 }
 
 #[test]
-fn guarantee_6_a_renewal_whose_policy_thinks_until_the_end_comes_too_late() {
+fn guarantee_6_a_renewal_whose_policy_takes_until_the_end_is_too_late() {
     let (table, clock) = table();
     let [ann] = owners();
     let slow = clock.clone();
@@ -499,7 +499,7 @@ fn guarantee_6_a_renewal_whose_policy_thinks_until_the_end_comes_too_late() {
 }
 
 #[test]
-fn guarantee_6_nor_does_asking_again_revive_it() {
+fn guarantee_6_acquiring_again_does_not_revive_an_expired_tenure() {
     let (table, clock) = table();
     let [ann] = owners();
     let old = take(&table, "a", &ann, secs(10));
@@ -514,7 +514,7 @@ fn guarantee_6_nor_does_asking_again_revive_it() {
 // ---- 7: release_all ---------------------------------------------------------------------------------------------------
 
 #[test]
-fn guarantee_7_release_all_releases_that_owners_leases_among_a_thousand() {
+fn guarantee_7_release_all_releases_only_that_owners_leases_among_a_thousand() {
     let (table, _clock) = table();
     let people: Vec<_> = (0..10).map(|n| Owner::named(format!("owner {n}"))).collect();
     for n in 0..1000 {
@@ -544,7 +544,7 @@ fn guarantee_7_expired_leases_are_not_counted() {
 }
 
 #[test]
-fn guarantee_7_who_waits_goes_on_waiting_and_who_waited_for_these_gets_in() {
+fn guarantee_7_the_owners_waiters_go_on_waiting_and_waiters_for_its_leases_get_in() {
     let (table, _clock) = table();
     let [ann, bob] = owners();
     take(&table, "a", &ann, secs(10));
@@ -560,7 +560,7 @@ fn guarantee_7_who_waits_goes_on_waiting_and_who_waited_for_these_gets_in() {
 }
 
 #[test]
-fn guarantee_7_what_was_handed_over_and_not_fetched_is_this_owners_too() {
+fn guarantee_7_a_lease_handed_over_but_not_polled_is_released_too() {
     let (table, _clock) = table();
     let [ann, bob] = owners();
     let grant = take(&table, "a", &ann, secs(10));
@@ -568,14 +568,14 @@ fn guarantee_7_what_was_handed_over_and_not_fetched_is_this_owners_too() {
     table.release_now(&grant).unwrap();
     assert_eq!(table.release_all_now(&bob).unwrap(), 1);
     assert_eq!(holder(&table, "a"), None);
-    // Whoever comes for it does not walk off with what was released.
+    // The waiter must not return the tenure that was released.
     if let Poll::Ready(acquired) = poll(&mut waiter) {
         assert_eq!(seen(&table, "a").map(|(_, token, _)| token), Some(acquired.unwrap().token()));
     }
 }
 
 #[test]
-fn guarantee_7_a_held_lease_and_all_ways_to_get_one_are_released() {
+fn guarantee_7_leases_acquired_in_every_way_are_released() {
     let (table, _clock) = table();
     let [ann] = owners();
     let held = ready(table.hold("a", &ann, secs(10))).unwrap();
@@ -589,7 +589,7 @@ fn guarantee_7_a_held_lease_and_all_ways_to_get_one_are_released() {
     assert_eq!(table.len(), 0);
 }
 
-// ---- 8: bounded take-over ---------------------------------------------------------------------------------------------
+// ---- 8: timely take-over ----------------------------------------------------------------------------------------------
 
 #[test]
 fn guarantee_8_after_the_holders_end_a_waiter_has_it_at_the_next_tick() {
@@ -608,7 +608,7 @@ fn guarantee_8_after_the_holders_end_a_waiter_has_it_at_the_next_tick() {
 }
 
 #[test]
-fn guarantee_8_who_comes_when_tick_says_so_takes_over_at_the_very_end() {
+fn guarantee_8_a_program_that_ticks_when_told_to_takes_over_exactly_at_the_end() {
     for ttl in [
         TICK,
         Duration::from_millis(1),
@@ -626,9 +626,9 @@ fn guarantee_8_who_comes_when_tick_says_so_takes_over_at_the_very_end() {
         let mut passed = Duration::ZERO;
         let mut steps = 0;
         while holder(&table, "a") == Some(ann.clone()) {
-            let next = table.tick().expect("somebody waits for an end that comes");
+            let next = table.tick().expect("there is a waiter, and the lease ends");
             assert!(next <= ttl - passed, "{next:?} is later than the end of {ttl:?}");
-            assert!(!next.is_zero(), "it has just been there");
+            assert!(!next.is_zero(), "a second tick at the same time is not necessary");
             clock.advance(next);
             passed += next;
             steps += 1;
@@ -656,7 +656,7 @@ fn guarantee_8_a_renewal_moves_the_take_over_and_a_release_brings_it_forward() {
 }
 
 #[test]
-fn guarantee_8_a_chain_of_dead_holders_takes_their_leases_and_no_longer() {
+fn guarantee_8_a_chain_of_dead_holders_takes_no_longer_than_their_leases() {
     let (table, clock) = table();
     let people: Vec<_> = (0..50).map(|n| Owner::named(format!("owner {n}"))).collect();
     take(&table, "a", &people[0], secs(2));
@@ -674,7 +674,7 @@ fn guarantee_8_a_chain_of_dead_holders_takes_their_leases_and_no_longer() {
 // ---- 9: no lost wake-up -----------------------------------------------------------------------------------------------
 
 #[test]
-fn guarantee_9_each_release_lets_one_waiter_in_in_order_of_arrival() {
+fn guarantee_9_each_release_admits_one_waiter_in_order_of_arrival() {
     let (table, _clock) = table();
     let people: Vec<_> = (0..100).map(|n| Owner::named(format!("owner {n}"))).collect();
     let mut grant = take(&table, "a", &people[0], secs(10));
@@ -691,7 +691,7 @@ fn guarantee_9_each_release_lets_one_waiter_in_in_order_of_arrival() {
 }
 
 #[test]
-fn guarantee_9_each_expiry_lets_one_waiter_in_and_no_more() {
+fn guarantee_9_each_expiry_admits_exactly_one_waiter() {
     let (table, clock) = table();
     let [ann, bob, cid] = owners();
     take(&table, "a", &ann, secs(10));
@@ -707,8 +707,8 @@ fn guarantee_9_each_expiry_lets_one_waiter_in_and_no_more() {
 }
 
 #[test]
-fn guarantee_9_a_waiter_that_gave_up_passes_it_on_at_every_place_and_stage() {
-    // `gone` says who gives up; `served` whether that is before or after the release.
+fn guarantee_9_a_waiter_that_gives_up_passes_the_lease_on_at_every_place_and_stage() {
+    // `gone` has a bit for each waiter that gives up. `served` is whether they give up after the release.
     for gone in 0..1_u32 << 5 {
         for served in [false, true] {
             let (table, _clock) = table();
@@ -770,7 +770,7 @@ fn guarantee_9_a_call_that_finds_an_expired_lease_serves_its_waiters_first() {
 }
 
 #[test]
-fn guarantee_9_nobody_is_left_waiting_for_a_free_resource_on_a_long_walk() {
+fn guarantee_9_on_a_random_walk_no_waiter_is_left_with_a_free_resource() {
     let (table, clock) = table();
     let people: [Owner; 8] = owners();
     let mut random = Random(9);
@@ -808,7 +808,7 @@ fn guarantee_9_nobody_is_left_waiting_for_a_free_resource_on_a_long_walk() {
             _ => {}
         }
         if holder(&table, "a").is_none() {
-            // Those who still have a future that is not ready would wait for nothing.
+            // The resource is free, so a pending future would wait without a reason.
             assert!(
                 futures.iter_mut().all(|future| poll(future).is_ready()) || holder(&table, "a").is_some(),
                 "step {step}"
@@ -818,7 +818,7 @@ fn guarantee_9_nobody_is_left_waiting_for_a_free_resource_on_a_long_walk() {
     }
 }
 
-// ---- 10: loss is noticed alone ----------------------------------------------------------------------------------------
+// ---- 10: the holder learns of a loss ----------------------------------------------------------------------------------
 
 #[test]
 fn guarantee_10_lost_is_ready_and_check_fails_at_the_deadline() {
@@ -836,7 +836,7 @@ fn guarantee_10_lost_is_ready_and_check_fails_at_the_deadline() {
 }
 
 #[test]
-fn guarantee_10_a_process_that_was_asleep_for_an_hour_sees_it_at_the_first_look() {
+fn guarantee_10_a_process_that_slept_for_an_hour_sees_the_loss_at_the_first_check() {
     let (table, clock) = table();
     let [ann] = owners();
     let held = ready(table.hold("a", &ann, secs(10))).unwrap();
@@ -848,7 +848,7 @@ fn guarantee_10_a_process_that_was_asleep_for_an_hour_sees_it_at_the_first_look(
 }
 
 #[test]
-fn guarantee_10_whatever_has_become_of_the_resource() {
+fn guarantee_10_the_loss_is_seen_whatever_happens_to_the_resource_afterwards() {
     let (table, clock) = table();
     let [ann, bob] = owners();
     let held = ready(table.hold("a", &ann, secs(10))).unwrap();
@@ -929,17 +929,17 @@ fn guarantee_11_a_served_waiter_that_is_dropped_after_its_end_harms_nobody() {
 }
 
 #[test]
-fn guarantee_11_what_was_acquired_stays_when_its_future_is_dropped() {
+fn guarantee_11_an_acquired_lease_outlives_its_future() {
     let (table, _clock) = table();
     let [ann] = owners();
     let mut future = Box::pin(table.acquire("a", &ann, secs(10)));
     let grant = ready(&mut future).unwrap();
     drop(future);
-    drop(grant); // plain data: dropping does nothing
+    drop(grant); // plain data: the drop releases nothing
     assert_eq!(holder(&table, "a"), Some(ann));
 }
 
-// ---- 12: bounded state ------------------------------------------------------------------------------------------------
+// ---- 12: memory follows use -------------------------------------------------------------------------------------------
 
 #[test]
 fn guarantee_12_a_resource_is_kept_only_while_it_is_leased() {
@@ -956,11 +956,11 @@ fn guarantee_12_a_resource_is_kept_only_while_it_is_leased() {
     assert_eq!(table.len(), 0);
     assert_eq!(table.owned_by_now(&ann).unwrap(), []);
     table.tick();
-    assert_eq!(table.tick(), None); // nothing of them is due later
+    assert_eq!(table.tick(), None); // and nothing is left to be due
 }
 
 #[test]
-fn guarantee_12_a_hundred_thousand_that_expire_together_are_gone_for_every_call_at_once() {
+fn guarantee_12_a_hundred_thousand_leases_that_expire_together_are_gone_for_every_call() {
     let (table, clock) = table();
     let [ann, bob] = owners();
     let many = 100_000;

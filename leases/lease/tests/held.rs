@@ -1,5 +1,4 @@
-//! `Held`: a lease with somebody at its side, who asks whether it is still there, waits for its loss, renews it, and gives it
-//! back.
+//! `Held`: checking the lease, waiting for its loss, renewing it, and releasing it.
 
 mod common;
 
@@ -17,8 +16,8 @@ use common::{
 };
 use keylatch_lease::{AcquireError, Clock, Expiry, Lost, ManualClock, ReleaseError};
 
-/// Moves time to when `tick` wants to be called, calls it, and then the future; until so much time has passed. Says what the
-/// future gave.
+/// Moves time to each call that `tick` asks for, calls `tick`, and polls the future, until this much time has passed. Returns the
+/// result of the future.
 fn live<F: Future + Unpin>(table: &Table, clock: &ManualClock, future: &mut F, time: Duration) -> Option<F::Output> {
     let mut passed = Duration::ZERO;
     let mut steps = 0;
@@ -27,7 +26,7 @@ fn live<F: Future + Unpin>(table: &Table, clock: &ManualClock, future: &mut F, t
             return Some(output);
         }
         let next = table.tick().map_or(time - passed, |next| next.min(time - passed));
-        assert!(!next.is_zero(), "tick wants to be called again at once, though all has been done");
+        assert!(!next.is_zero(), "tick asks to be called again at once, although nothing is due");
         clock.advance(next);
         passed += next;
         table.tick();
@@ -35,11 +34,11 @@ fn live<F: Future + Unpin>(table: &Table, clock: &ManualClock, future: &mut F, t
             return None;
         }
         steps += 1;
-        assert!(steps < 100_000, "tick wants to be called too often");
+        assert!(steps < 100_000, "tick asks to be called too often");
     }
 }
 
-/// Work that is done when somebody says so.
+/// Work that finishes when the test says so.
 fn work_until(done: &Cell<bool>) -> impl Future<Output = &'static str> + '_ {
     poll_fn(|_| if done.get() { Poll::Ready("done") } else { Poll::Pending })
 }
@@ -71,7 +70,7 @@ fn hold_is_always_a_fresh_tenure() {
     assert!(second.token() > first.token());
     assert_eq!(first.check(), Err(Lost::TakenOver));
     assert_eq!(ready(first.lost()), Lost::TakenOver);
-    drop(first); // and leaves the second alone
+    drop(first); // leaves the second hold alone
     assert_eq!(second.check(), Ok(second.token()));
     assert_eq!(left(&table, "a"), secs(10));
 }
@@ -125,14 +124,14 @@ fn a_served_hold_that_is_dropped_passes_it_on() {
 }
 
 #[test]
-fn held_of_a_shared_table_lives_for_itself() {
-    fn lives_for_itself<T: Send + Sync + 'static>(value: T) -> T {
+fn a_hold_of_shared_leases_is_static() {
+    fn require_static<T: Send + Sync + 'static>(value: T) -> T {
         value
     }
     let (table, _clock) = table();
     let table = Arc::new(table);
     let [ann, bob] = owners();
-    let held = lives_for_itself(ready(table.hold_arc("a", &ann, secs(10))).unwrap());
+    let held = require_static(ready(table.hold_arc("a", &ann, secs(10))).unwrap());
     busy(table.try_acquire_now("a", &bob, secs(1)));
     let weak = Arc::downgrade(&table);
     drop(table);
@@ -140,13 +139,13 @@ fn held_of_a_shared_table_lives_for_itself() {
     let (token, held) = token.unwrap();
     assert_eq!(token, held.token());
     drop(held);
-    assert!(weak.upgrade().is_none(), "the table is kept by nobody");
+    assert!(weak.upgrade().is_none(), "nothing keeps the leases alive");
 }
 
 // ---- check ------------------------------------------------------------------------------------------------------------
 
 #[test]
-fn check_gives_the_token_while_it_is_held() {
+fn check_returns_the_token_while_the_lease_is_held() {
     let (table, clock) = table();
     let [ann] = owners();
     let held = ready(table.hold("a", &ann, secs(10))).unwrap();
@@ -160,7 +159,7 @@ fn check_gives_the_token_while_it_is_held() {
 }
 
 #[test]
-fn check_says_how_it_was_lost() {
+fn check_reports_how_the_lease_was_lost() {
     let (table, clock) = table();
     let [ann, bob] = owners();
     let held = ready(table.hold("a", &ann, secs(10))).unwrap();
@@ -183,7 +182,7 @@ fn check_says_how_it_was_lost() {
 }
 
 #[test]
-fn asking_again_for_what_one_holds_leaves_it_held_and_moves_its_end() {
+fn acquiring_again_keeps_the_hold_and_moves_its_end() {
     let (table, clock) = table();
     let [ann] = owners();
     let held = ready(table.hold("a", &ann, secs(10))).unwrap();
@@ -197,7 +196,7 @@ fn asking_again_for_what_one_holds_leaves_it_held_and_moves_its_end() {
 }
 
 #[test]
-fn whoever_finds_that_it_has_expired_serves_those_who_wait_for_it() {
+fn a_check_that_finds_an_expired_lease_serves_its_waiters() {
     for how in 0..7 {
         let (table, clock) = table();
         let [ann, bob] = owners();
@@ -221,7 +220,7 @@ fn whoever_finds_that_it_has_expired_serves_those_who_wait_for_it() {
 }
 
 #[test]
-fn check_for_wants_so_much_time_yet() {
+fn check_for_requires_the_given_time() {
     let (table, clock) = table();
     let [ann] = owners();
     let held = ready(table.hold("a", &ann, secs(10))).unwrap();
@@ -232,7 +231,7 @@ fn check_for_wants_so_much_time_yet() {
     assert_eq!(held.check_for(secs(3)), Ok(held.token()));
     assert_eq!(held.check_for(secs(3) + TICK), Err(Lost::TooShort));
     assert_eq!(held.check_for(Duration::ZERO), Ok(held.token()));
-    assert_eq!(held.check(), Ok(held.token())); // it is held all the same
+    assert_eq!(held.check(), Ok(held.token())); // the lease is still held
     clock.advance(secs(3));
     assert_eq!(held.check_for(Duration::ZERO), Err(Lost::Expired));
     assert_eq!(held.check_for(secs(3)), Err(Lost::Expired));
@@ -242,7 +241,7 @@ fn check_for_wants_so_much_time_yet() {
 }
 
 #[test]
-fn a_lease_for_ever_is_always_long_enough() {
+fn a_lease_that_never_expires_is_always_long_enough() {
     let (table, clock) = table();
     let [ann] = owners();
     clock.advance(secs(1));
@@ -256,7 +255,7 @@ fn a_lease_for_ever_is_always_long_enough() {
 // ---- lost -------------------------------------------------------------------------------------------------------------
 
 #[test]
-fn lost_is_ready_when_it_is_lost_and_says_how() {
+fn lost_is_ready_at_the_loss_and_reports_its_cause() {
     let (table, clock) = table();
     let [ann, bob] = owners();
     let held = ready(table.hold("a", &ann, secs(10))).unwrap();
@@ -284,7 +283,7 @@ fn lost_is_ready_when_it_is_lost_and_says_how() {
 }
 
 #[test]
-fn lost_of_what_is_lost_already_is_ready_at_once_and_again() {
+fn lost_is_ready_at_once_after_the_loss_and_every_time() {
     let (table, clock) = table();
     let [ann] = owners();
     let held = ready(table.hold("a", &ann, secs(10))).unwrap();
@@ -296,12 +295,12 @@ fn lost_of_what_is_lost_already_is_ready_at_once_and_again() {
 }
 
 #[test]
-fn several_may_wait_for_the_loss() {
+fn several_futures_may_wait_for_the_loss() {
     let (table, _clock) = table();
     let [ann] = owners();
     let held = ready(table.hold("a", &ann, secs(10))).unwrap();
     let mut all: Vec<_> = (0..10).map(|_| waiting(held.lost())).collect();
-    drop(all.split_off(5)); // who is gone does not matter
+    drop(all.split_off(5)); // dropped futures do not disturb the others
     table.release_as_now("a", &ann).unwrap();
     for lost in &mut all {
         assert_eq!(ready(lost), Lost::Released);
@@ -309,7 +308,7 @@ fn several_may_wait_for_the_loss() {
 }
 
 #[test]
-fn lost_waits_as_long_as_the_lease_is_extended() {
+fn lost_waits_for_as_long_as_the_lease_is_extended() {
     let (table, clock) = table();
     let [ann] = owners();
     let held = ready(table.hold("a", &ann, secs(10))).unwrap();
@@ -324,7 +323,7 @@ fn lost_waits_as_long_as_the_lease_is_extended() {
 }
 
 #[test]
-fn lost_waits_while_it_is_held_whoever_wants_it() {
+fn lost_waits_while_other_owners_request_the_resource() {
     let (table, _clock) = table();
     let [ann, bob] = owners();
     let held = ready(table.hold("a", &ann, secs(10))).unwrap();
@@ -341,12 +340,12 @@ fn lost_waits_while_it_is_held_whoever_wants_it() {
 // ---- run --------------------------------------------------------------------------------------------------------------
 
 #[test]
-fn run_gives_what_the_work_gives() {
+fn run_returns_the_output_of_the_work() {
     let (table, _clock) = table();
     let [ann] = owners();
     let mut held = ready(table.hold("a", &ann, secs(10))).unwrap();
     assert_eq!(ready(held.run(at_once(7))), Ok(7));
-    assert_eq!(ready(held.run(at_once(8))), Ok(8)); // as often as one likes
+    assert_eq!(ready(held.run(at_once(8))), Ok(8)); // any number of times
     #[cfg(feature = "std")]
     assert_eq!(held.run(at_once(9)).wait(), Ok(9));
     assert_eq!(held.check(), Ok(held.token()));
@@ -354,7 +353,7 @@ fn run_gives_what_the_work_gives() {
 }
 
 #[test]
-fn run_takes_work_that_borrows_and_stays_in_its_thread() {
+fn run_accepts_work_that_borrows_and_is_not_send() {
     let (table, _clock) = table();
     let [ann] = owners();
     let mut held = ready(table.hold("a", &ann, secs(10))).unwrap();
@@ -370,7 +369,7 @@ fn run_takes_work_that_borrows_and_stays_in_its_thread() {
 }
 
 #[test]
-fn run_of_work_that_may_be_sent_may_be_sent() {
+fn run_is_send_if_the_work_is_send() {
     let (table, _clock) = table();
     let [ann] = owners();
     let mut held = ready(table.hold("a", &ann, secs(10))).unwrap();
@@ -399,7 +398,7 @@ fn run_renews_for_as_long_as_the_work_takes() {
 }
 
 #[test]
-fn run_looks_at_the_lease_before_each_poll_of_the_work() {
+fn run_checks_the_lease_before_each_poll_of_the_work() {
     let (table, clock) = table();
     let [ann] = owners();
     let mut held = ready(table.hold("a", &ann, secs(10))).unwrap();
@@ -413,16 +412,16 @@ fn run_looks_at_the_lease_before_each_poll_of_the_work() {
     let mut run = waiting(held.run(counts()));
     pending(&mut run);
     assert_eq!(polls.get(), 2);
-    clock.advance(secs(10)); // all of a sudden, and without a tick
+    clock.advance(secs(10)); // at once, and without a tick
     assert_eq!(ready(&mut run), Err(Lost::Expired));
     assert_eq!(polls.get(), 2);
     drop(run);
-    assert_eq!(ready(held.run(counts())), Err(Lost::Expired)); // lost before
+    assert_eq!(ready(held.run(counts())), Err(Lost::Expired)); // the lease was lost before
     assert_eq!(polls.get(), 2);
 }
 
 #[test]
-fn run_ends_at_loss_and_drops_the_work() {
+fn run_ends_at_the_loss_and_drops_the_work() {
     struct Dropped<'a>(&'a Cell<bool>);
     impl Drop for Dropped<'_> {
         fn drop(&mut self) {
@@ -451,12 +450,12 @@ fn run_ends_at_loss_and_drops_the_work() {
         assert!(!gone.get());
         lose(&table);
         assert_eq!(ready(&mut run), Err(kind));
-        assert!(gone.get(), "the work lives as long as the future that has ended");
+        assert!(gone.get(), "the finished future must have dropped the work");
     }
 }
 
 #[test]
-fn run_that_is_dropped_drops_the_work_and_leaves_it_held() {
+fn a_dropped_run_drops_the_work_and_keeps_the_hold() {
     let (table, clock) = table();
     let [ann] = owners();
     let mut held = ready(table.hold("a", &ann, secs(10))).unwrap();
@@ -470,19 +469,19 @@ fn run_that_is_dropped_drops_the_work_and_leaves_it_held() {
     drop(run);
     assert_eq!(Rc::strong_count(&alive), 1);
     assert_eq!(held.check(), Ok(held.token()));
-    clock.advance(secs(10)); // and nobody renews it any more
+    clock.advance(secs(10)); // and nothing renews the lease any more
     assert_eq!(held.check(), Err(Lost::Expired));
 }
 
 #[test]
-fn work_may_look_at_the_table_and_even_release_its_own_lease() {
+fn work_may_use_the_leases_and_even_release_its_own() {
     let (table, _clock) = table();
     let [ann] = owners();
     let mut held = ready(table.hold("a", &ann, secs(10))).unwrap();
     let work = async {
         table.release_as(("", "a"), &ann).await.unwrap();
         futures_lite::future::yield_now().await;
-        unreachable!("it is lost");
+        unreachable!("the lease is lost, so the work must not run");
     };
     let done: Result<(), Lost> = futures_lite::future::block_on(held.run(work));
     assert_eq!(done, Err(Lost::Released));
@@ -491,7 +490,7 @@ fn work_may_look_at_the_table_and_even_release_its_own_lease() {
 // ---- renewal ----------------------------------------------------------------------------------------------------------
 
 #[test]
-fn renewal_keeps_it_held_for_as_long_as_it_is_polled() {
+fn renewal_keeps_the_hold_for_as_long_as_it_is_polled() {
     let (table, clock) = table();
     let [ann] = owners();
     let held = ready(table.hold("a", &ann, secs(10))).unwrap();
@@ -505,7 +504,7 @@ fn renewal_keeps_it_held_for_as_long_as_it_is_polled() {
 }
 
 #[test]
-fn renewal_keeps_lost_waiting_and_check_for_long() {
+fn while_renewal_runs_lost_waits_and_check_for_succeeds() {
     let (table, clock) = table();
     let [ann] = owners();
     let held = ready(table.hold("a", &ann, secs(10))).unwrap();
@@ -521,12 +520,12 @@ fn renewal_keeps_lost_waiting_and_check_for_long() {
 }
 
 #[test]
-fn renewal_ends_with_what_it_was_lost_by() {
+fn renewal_returns_how_the_lease_was_lost() {
     let (table, clock) = table();
     let [ann] = owners();
     let held = ready(table.hold("a", &ann, secs(10))).unwrap();
     let mut renewal = waiting(held.renewal());
-    clock.advance(HOUR); // nobody came to renew it
+    clock.advance(HOUR); // the renewal was not polled
     assert_eq!(ready(&mut renewal), Lost::Expired);
     assert_eq!(ready(held.renewal()), Lost::Expired);
     drop(renewal);
@@ -540,8 +539,8 @@ fn renewal_ends_with_what_it_was_lost_by() {
 }
 
 #[test]
-fn renewal_of_a_shared_table_lives_for_itself_and_ends_with_the_held() {
-    fn lives_for_itself<F: Future<Output = Lost> + Send + 'static>(future: F) -> Pin<Box<F>> {
+fn renewal_of_shared_leases_is_static_and_ends_with_the_held() {
+    fn require_static<F: Future<Output = Lost> + Send + 'static>(future: F) -> Pin<Box<F>> {
         Box::pin(future)
     }
     let (table, clock) = table();
@@ -549,7 +548,7 @@ fn renewal_of_a_shared_table_lives_for_itself_and_ends_with_the_held() {
     let [ann, bob] = owners();
     for end in 0..3 {
         let held = ready(table.hold_arc("a", &ann, secs(10))).unwrap();
-        let mut renewal = lives_for_itself(held.renewal());
+        let mut renewal = require_static(held.renewal());
         assert_eq!(live(&table, &clock, &mut renewal, HOUR), None);
         match end {
             0 => drop(held),
@@ -562,12 +561,12 @@ fn renewal_of_a_shared_table_lives_for_itself_and_ends_with_the_held() {
         assert_eq!(ready(&mut renewal), Lost::Released, "end {end}");
         drop(renewal);
         clock.advance(HOUR);
-        take(&table, "a", &bob, secs(10)); // nobody renews it any more
+        take(&table, "a", &bob, secs(10)); // nothing renews the lease any more
         table.release_all_now(&bob).unwrap();
     }
     let kept = Arc::downgrade(&table);
     drop(table);
-    assert!(kept.upgrade().is_none(), "the table is kept by nobody");
+    assert!(kept.upgrade().is_none(), "nothing keeps the leases alive");
 }
 
 #[test]
@@ -587,7 +586,7 @@ fn renewal_does_not_renew_the_successors_lease_nor_revive_its_own() {
 }
 
 #[test]
-fn nobody_renews_what_nobody_renews() {
+fn a_hold_that_is_not_renewed_expires() {
     let (table, clock) = table();
     let [ann] = owners();
     let held = ready(table.hold("a", &ann, secs(10))).unwrap();
@@ -601,7 +600,7 @@ fn nobody_renews_what_nobody_renews() {
 // ---- the end ----------------------------------------------------------------------------------------------------------
 
 #[test]
-fn release_gives_it_back() {
+fn release_frees_the_resource() {
     let (table, _clock) = table();
     let [ann, bob] = owners();
     let held = ready(table.hold("a", &ann, secs(10))).unwrap();
@@ -618,7 +617,7 @@ fn release_gives_it_back() {
 }
 
 #[test]
-fn release_of_what_was_lost_says_so_and_leaves_a_successor_alone() {
+fn releasing_a_lost_lease_fails_and_leaves_a_successor_alone() {
     let (table, clock) = table();
     let [ann, bob] = owners();
     let held = ready(table.hold("a", &ann, secs(10))).unwrap();
@@ -637,7 +636,7 @@ fn release_of_what_was_lost_says_so_and_leaves_a_successor_alone() {
 }
 
 #[test]
-fn a_release_that_is_not_waited_for_releases_all_the_same() {
+fn a_release_that_is_dropped_unpolled_still_releases() {
     let (table, _clock) = table();
     let [ann] = owners();
     let held = ready(table.hold("a", &ann, secs(10))).unwrap();
@@ -670,7 +669,7 @@ fn a_dropped_held_that_was_lost_leaves_the_successor_alone() {
     let of_bob = take(&table, "a", &bob, secs(10));
     drop(held);
     assert_eq!(seen(&table, "a"), Some((bob, of_bob.token(), Some(secs(10)))));
-    // A newer tenure of the same owner is a successor too.
+    // A newer tenure of the same owner is a successor, too.
     table.release_now(&of_bob).unwrap();
     let held = ready(table.hold("a", &ann, secs(10))).unwrap();
     let newer = table.try_acquire("a", &ann, secs(20)).fresh_token().now().unwrap();
@@ -679,7 +678,7 @@ fn a_dropped_held_that_was_lost_leaves_the_successor_alone() {
 }
 
 #[test]
-fn into_grant_leaves_it_leased() {
+fn into_grant_keeps_the_lease() {
     let (table, clock) = table();
     let [ann, bob] = owners();
     let held = ready(table.hold("a", &ann, secs(10))).unwrap();
@@ -694,7 +693,7 @@ fn into_grant_leaves_it_leased() {
 }
 
 #[test]
-fn a_held_that_is_forgotten_ends_at_its_end() {
+fn a_forgotten_held_expires_at_its_end() {
     let (table, clock) = table();
     let [ann, bob] = owners();
     std::mem::forget(ready(table.hold("a", &ann, secs(10))).unwrap());
@@ -715,7 +714,7 @@ fn a_held_that_unwinds_is_released() {
 }
 
 #[test]
-fn what_its_owner_released_by_name_is_not_released_twice() {
+fn dropping_a_held_whose_lease_was_released_by_name_releases_nothing() {
     let (table, _clock) = table();
     let [ann] = owners();
     let held = ready(table.hold("a", &ann, secs(10))).unwrap();
@@ -726,7 +725,7 @@ fn what_its_owner_released_by_name_is_not_released_twice() {
 // ---- try_hold_new ----------------------------------------------------------------------------------
 
 #[test]
-fn a_new_hold_takes_over_nothing_of_its_own_owner() {
+fn try_hold_new_does_not_take_over_its_own_owners_lease() {
     let (table, clock) = table();
     let [ann, bob] = owners();
     let first = ready(table.try_hold_new("r", &ann, secs(60))).unwrap();
@@ -736,12 +735,12 @@ fn a_new_hold_takes_over_nothing_of_its_own_owner() {
         assert_eq!(busy(refused.map(|held| held.into_grant())), (ann.clone(), remaining));
     }
     assert_eq!(first.check(), Ok(first.token()));
-    // A grant of the owner is in its way, too.
+    // A grant of the owner also refuses it.
     drop(first);
     let grant = table.try_acquire_now("r", &ann, Expiry::Never).unwrap();
     assert!(ready(table.try_hold_new("r", &ann, secs(60))).is_err());
     table.release_now(&grant).unwrap();
-    // And it goes behind those who wait.
+    // It does not overtake waiters.
     let held = ready(table.hold("r", &bob, secs(10))).unwrap();
     let mut next = waiting(table.acquire("r", &ann, secs(60)));
     clock.advance(secs(10));

@@ -1,5 +1,5 @@
-//! Schedules made to hurt: futures that are woken and not polled, wakers and policies that call back, panic, or drop what they
-//! should not, engines that fall silent, answers that get lost, clocks at their ends, and threads at random.
+//! Hostile schedules: futures that are woken and not polled, wakers and policies that call back, panic or drop futures, engines that fall
+//! silent, lost answers, clocks at the ends of their range, and threads that act at random.
 #![cfg(feature = "std")] // threads that block
 
 use std::{
@@ -29,7 +29,7 @@ use keylatch_lease::{
 const SECOND: Duration = Duration::from_secs(1);
 const NANO: Duration = Duration::from_nanos(1);
 
-/// Counts how often it is woken.
+/// A waker that counts its wakes.
 #[derive(Default)]
 struct Bell(AtomicUsize);
 
@@ -49,7 +49,7 @@ impl Wake for Bell {
     }
 }
 
-/// Does something when it is woken.
+/// A waker that calls a function.
 struct Then<F>(F);
 
 impl<F: Fn() + Send + Sync + 'static> Wake for Then<F> {
@@ -69,11 +69,11 @@ fn poll_with<F: Future + Unpin>(future: &mut F, waker: &Waker) -> Poll<F::Output
 fn got<T, X: fmt::Debug>(polled: Poll<Result<T, X>>) -> T {
     match polled {
         Poll::Ready(result) => result.expect("a grant"),
-        Poll::Pending => panic!("it still waits"),
+        Poll::Pending => panic!("the request is still pending"),
     }
 }
 
-/// What it gives, unless it takes longer than that: then the thread is left where it hangs.
+/// Runs a function in a thread, and returns its result; `None` if it takes longer than this time. The thread is then left behind.
 fn within<T: Send + 'static>(longest: Duration, what: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     let (done, is_done) = mpsc::channel();
     thread::spawn(move || {
@@ -82,7 +82,7 @@ fn within<T: Send + 'static>(longest: Duration, what: impl FnOnce() -> T + Send 
     match is_done.recv_timeout(longest) {
         Ok(value) => Some(value),
         Err(mpsc::RecvTimeoutError::Timeout) => None,
-        Err(mpsc::RecvTimeoutError::Disconnected) => panic!("it has panicked"),
+        Err(mpsc::RecvTimeoutError::Disconnected) => panic!("the thread has panicked"),
     }
 }
 
@@ -110,7 +110,7 @@ impl Error for Down {}
 
 type Flag = Arc<Mutex<(bool, Option<Waker>)>>;
 
-/// A server that processes share.
+/// A server that several processes share.
 #[derive(Default)]
 struct Server {
     memory: OnceLock<Memory<ManualClock>>,
@@ -133,21 +133,21 @@ impl Server {
     }
 }
 
-/// What one process has of it.
+/// The faults of one process's connection to the server.
 #[derive(Default)]
 struct Faults {
-    /// Of so many requests the answer is lost.
+    /// The number of answers still to be lost.
     lost_answers: AtomicUsize,
-    /// So many requests fail.
+    /// The number of requests still to fail.
     failures: AtomicUsize,
     fails_to_look: AtomicBool,
     is_silent: AtomicBool,
-    /// So many renewals get their answers when they are asked for, and not before.
+    /// The renewals whose answers wait until the test releases them.
     held_back: Mutex<Vec<Flag>>,
     holds_back: AtomicBool,
     abandoned: AtomicUsize,
     acquires: AtomicUsize,
-    /// Nobody should ask so often.
+    /// The number of requests at which the test fails, because a future asks in a loop; zero for no limit.
     most_acquires: AtomicUsize,
 }
 
@@ -161,7 +161,7 @@ struct Far {
     watches: bool,
     wakes_for_nothing: bool,
     busy_for_no_time: bool,
-    /// Nobody should look at the clock so often.
+    /// The number of times that the clock was read. Too many fail the test.
     looks: Arc<AtomicUsize>,
 }
 
@@ -207,7 +207,7 @@ impl Engine for Far {
     type Error = Down;
 
     fn now(&self) -> Duration {
-        assert!(self.looks.fetch_add(1, SeqCst) != 100_000, "somebody looks at the clock again and again");
+        assert!(self.looks.fetch_add(1, SeqCst) != 100_000, "the clock is read in a loop");
         self.clock.now()
     }
 
@@ -218,7 +218,7 @@ impl Engine for Far {
     async fn acquire(&self, ask: Ask<'_>) -> Result<Answer, Fail<Down>> {
         let asked = self.faults.acquires.fetch_add(1, SeqCst);
         let most = self.faults.most_acquires.load(SeqCst);
-        assert!(most == 0 || asked != most, "somebody asks again and again");
+        assert!(most == 0 || asked != most, "the engine is asked in a loop");
         let answer = self.answer(self.server.memory().acquire(Ask { at: self.there(), ..ask })).await?;
         Ok(match answer {
             Answer::Busy { owner, .. } if self.busy_for_no_time => {
@@ -289,18 +289,18 @@ impl Engine for Far {
     }
 }
 
-/// Polls a future to its end; it does not sleep.
+/// Polls a future to its end. The future must never sleep.
 fn done<F: Future>(future: F) -> F::Output {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(output) => output,
-        Poll::Pending => panic!("it sleeps"),
+        Poll::Pending => panic!("the future sleeps"),
     }
 }
 
-// ---- engines in other processes: those who wait ----
+// ---- engines in other processes: waiters ----
 
 #[test]
-fn who_is_not_first_in_line_goes_to_sleep_again_when_the_lease_has_ended() {
+fn a_waiter_that_is_not_first_sleeps_again_after_the_lease_has_ended() {
     let far = Far { is_real_time: true, ..Far::default() };
     let leases = Leases::with_engine(far.clone());
     let [jane, joe, kim] = owners();
@@ -310,12 +310,12 @@ fn who_is_not_first_in_line_goes_to_sleep_again_when_the_lease_has_ended() {
     assert!(poll(&mut first, &bell).is_pending());
     assert!(poll(&mut second, &bell).is_pending());
     far.pass(SECOND);
-    assert!(poll(&mut second, &bell).is_pending(), "joe goes before");
+    assert!(poll(&mut second, &bell).is_pending(), "joe is before kim in line");
     assert_eq!(*got(poll(&mut first, &bell)).owner(), joe);
 }
 
 #[test]
-fn the_next_in_line_is_told_of_a_release_in_another_process() {
+fn the_next_in_line_is_notified_of_a_release_in_another_process() {
     let far = Far { watches: true, ..Far::default() };
     let (here, elsewhere) = (Leases::with_engine(far.clone()), Leases::with_engine(far));
     let [jane, joe, kim] = owners();
@@ -331,7 +331,7 @@ fn the_next_in_line_is_told_of_a_release_in_another_process() {
         assert!(poll(&mut second, &bells[1]).is_pending());
     }
     done(elsewhere.release_as("r", &joe)).unwrap();
-    assert!(bells[1].rings() > 0, "it is free, and kim waits for ever");
+    assert!(bells[1].rings() > 0, "the resource is free, but kim is not woken");
     got(poll(&mut second, &bells[1]));
 }
 
@@ -354,7 +354,7 @@ fn the_next_in_line_asks_at_the_fallback() {
 }
 
 #[test]
-fn a_release_while_the_answer_is_told_is_not_forgotten() {
+fn a_release_while_an_answer_arrives_is_not_missed() {
     let far = Far::default();
     let leases = Arc::new(Leases::with_engine(far));
     let [jane, joe, kim] = owners();
@@ -365,7 +365,7 @@ fn a_release_while_the_answer_is_told_is_not_forgotten() {
     assert!(poll(&mut first, &bell).is_pending());
     assert!(poll(&mut second, &bell).is_pending());
     done(leases.release(&held)).unwrap();
-    // Joe is told that he has it, and releases it in the same moment.
+    // Joe gets the lease, and releases it at the same moment.
     let (table, owner) = (leases.clone(), joe.clone());
     let waker = Waker::from(Arc::new(Then(move || {
         let _ = done(table.release_as("r", &owner));
@@ -378,7 +378,7 @@ fn a_release_while_the_answer_is_told_is_not_forgotten() {
 }
 
 #[test]
-fn a_hold_whose_answer_was_lost_does_not_wait_for_itself() {
+fn a_hold_whose_answer_is_lost_does_not_wait_for_itself() {
     let far = Far::default();
     let leases = Leases::with_engine(far.clone());
     let [jane, joe] = owners();
@@ -403,7 +403,7 @@ fn a_release_by_name_whose_answer_was_lost_lets_the_next_in() {
     assert!(poll(&mut next, &bell).is_pending());
     far.faults.lost_answers.store(1, SeqCst);
     let _ = done(leases.release_as("r", &jane));
-    assert!(bell.rings() > 0, "it is free, and joe waits for ever");
+    assert!(bell.rings() > 0, "the resource is free, but joe is not woken");
     got(poll(&mut next, &bell));
 }
 
@@ -418,7 +418,7 @@ fn a_release_whose_answers_were_all_lost_lets_the_next_in() {
     assert!(poll(&mut next, &bell).is_pending());
     far.faults.lost_answers.store(3, SeqCst);
     assert_eq!(done(leases.release(&held)), Err(ReleaseError::Engine(Down)));
-    assert!(bell.rings() > 0, "it is free, and joe waits for ever");
+    assert!(bell.rings() > 0, "the resource is free, but joe is not woken");
     got(poll(&mut next, &bell));
 }
 
@@ -433,12 +433,12 @@ fn a_release_of_all_whose_answer_was_lost_lets_the_next_in() {
     assert!(poll(&mut next, &bell).is_pending());
     far.faults.lost_answers.store(1, SeqCst);
     let _ = done(leases.release_all(&jane));
-    assert!(bell.rings() > 0, "it is free, and joe waits for ever");
+    assert!(bell.rings() > 0, "the resource is free, but joe is not woken");
     got(poll(&mut next, &bell));
 }
 
 #[test]
-fn a_watch_that_is_ready_without_a_reason_does_not_keep_the_thread() {
+fn a_watch_that_is_ready_without_a_reason_does_not_block_the_thread() {
     let far = Far { wakes_for_nothing: true, ..Far::default() };
     far.faults.most_acquires.store(10_000, SeqCst);
     let leases = Leases::with_engine(far);
@@ -448,7 +448,7 @@ fn a_watch_that_is_ready_without_a_reason_does_not_keep_the_thread() {
 }
 
 #[test]
-fn a_lease_that_is_busy_for_no_time_at_all_does_not_keep_the_thread() {
+fn a_busy_answer_with_no_time_left_does_not_block_the_thread() {
     let far = Far { busy_for_no_time: true, ..Far::default() };
     far.faults.most_acquires.store(10_000, SeqCst);
     let leases = Leases::with_engine(far);
@@ -477,7 +477,7 @@ fn the_next_in_line_asks_when_the_first_is_dropped_while_it_asks() {
 }
 
 #[test]
-fn the_next_in_line_asks_when_the_first_was_told_of_an_error() {
+fn the_next_in_line_asks_when_the_first_gets_an_error() {
     let far = Far::default();
     let leases = Leases::with_engine(far.clone());
     let [jane, joe, kim] = owners();
@@ -494,7 +494,7 @@ fn the_next_in_line_asks_when_the_first_was_told_of_an_error() {
 }
 
 #[test]
-fn a_tenure_whose_first_answer_was_lost_is_not_one_that_the_owner_had_before() {
+fn a_tenure_whose_first_answer_is_lost_is_not_reported_as_resumed() {
     let far = Far::default();
     let leases = Leases::with_engine(far.clone());
     let [jane, joe] = owners();
@@ -505,12 +505,12 @@ fn a_tenure_whose_first_answer_was_lost_is_not_one_that_the_owner_had_before() {
     done(Leases::with_engine(far.clone()).release_as("r", &jane)).unwrap();
     far.faults.lost_answers.store(1, SeqCst);
     assert!(!done(leases.try_acquire("r", &joe, SECOND)).unwrap().is_resumed());
-    assert!(bell.rings() > 0, "jane is not told");
+    assert!(bell.rings() > 0, "jane is not notified");
 }
 
-// ---- engines in other processes: what is held ----
+// ---- engines in other processes: holds ----
 
-/// A real clock, and an engine that falls silent.
+/// Creates an engine that can fall silent, with timers of the real clock.
 fn silent_hold() -> (Far, Arc<Leases<Far>>) {
     let far = Far { is_real_time: true, ..Far::default() };
     let leases = Arc::new(Leases::with_engine(far.clone()));
@@ -518,7 +518,7 @@ fn silent_hold() -> (Far, Arc<Leases<Far>>) {
 }
 
 #[test]
-fn who_runs_work_is_woken_at_the_deadline_though_the_engine_is_silent() {
+fn run_is_woken_at_the_deadline_even_if_the_engine_is_silent() {
     let (far, leases) = silent_hold();
     let [jane] = owners();
     let mut held = got(poll(&mut leases.hold("r", &jane, 300 * Duration::from_millis(1)), &Bell::new()));
@@ -527,16 +527,16 @@ fn who_runs_work_is_woken_at_the_deadline_though_the_engine_is_silent() {
     assert!(poll(&mut run, &bell).is_pending());
     far.pass(100 * Duration::from_millis(1));
     far.faults.is_silent.store(true, SeqCst);
-    assert!(poll(&mut run, &bell).is_pending(), "it renews");
+    assert!(poll(&mut run, &bell).is_pending(), "the renewal is under way");
     far.pass(200 * Duration::from_millis(1));
     bell.0.store(0, SeqCst);
-    thread::sleep(Duration::from_secs(1)); // the timers go by the real clock
-    assert!(bell.rings() > 0, "nobody tells it that the deadline is over");
+    thread::sleep(Duration::from_secs(1)); // the timers use the real clock
+    assert!(bell.rings() > 0, "the run is not woken at the deadline");
     assert_eq!(poll(&mut run, &bell), Poll::Ready(Err(Lost::Expired)));
 }
 
 #[test]
-fn a_renewal_ends_at_the_deadline_though_the_engine_is_silent() {
+fn a_renewal_ends_at_the_deadline_even_if_the_engine_is_silent() {
     let (far, leases) = silent_hold();
     let [jane] = owners();
     let held = got(poll(&mut leases.hold_arc("r", &jane, 3 * SECOND), &Bell::new()));
@@ -551,7 +551,7 @@ fn a_renewal_ends_at_the_deadline_though_the_engine_is_silent() {
 }
 
 #[test]
-fn a_renewal_ends_with_its_held_though_the_engine_is_silent() {
+fn a_renewal_ends_with_its_held_even_if_the_engine_is_silent() {
     let (far, leases) = silent_hold();
     let [jane] = owners();
     let held = got(poll(&mut leases.hold_arc("r", &jane, 3 * SECOND), &Bell::new()));
@@ -567,7 +567,7 @@ fn a_renewal_ends_with_its_held_though_the_engine_is_silent() {
 }
 
 #[test]
-fn a_release_that_is_dropped_while_it_asks_abandons_the_lease() {
+fn a_release_dropped_during_its_request_abandons_the_lease() {
     let far = Far::default();
     let leases = Leases::with_engine(far.clone());
     let [jane] = owners();
@@ -600,7 +600,7 @@ fn a_release_that_is_never_polled_abandons_the_lease() {
 }
 
 #[test]
-fn renewals_that_fail_at_once_do_not_keep_the_thread_however_short_the_lease() {
+fn renewals_that_fail_at_once_do_not_block_the_thread_however_short_the_lease() {
     for ttl in 1..40 {
         let far = Far::default();
         let leases = Leases::with_engine(far.clone());
@@ -618,7 +618,7 @@ fn renewals_that_fail_at_once_do_not_keep_the_thread_however_short_the_lease() {
 }
 
 #[test]
-fn the_engines_no_counts_though_it_does_not_say_why() {
+fn a_renewal_refused_without_a_cause_counts_as_a_loss() {
     let far = Far::default();
     let leases = Leases::with_engine(far.clone());
     let [jane] = owners();
@@ -633,7 +633,7 @@ fn the_engines_no_counts_though_it_does_not_say_why() {
 }
 
 #[test]
-fn an_answer_that_was_overtaken_does_not_bring_the_deadline_forward() {
+fn an_overtaken_answer_does_not_bring_the_deadline_forward() {
     let far = Far::default();
     let leases = Leases::with_engine(far.clone());
     let [jane] = owners();
@@ -667,7 +667,7 @@ fn a_grant_from_a_process_with_another_clock_is_renewed_by_the_clock_of_this_one
 
 // ---- user code under a lock ----
 
-/// A policy that looks at the table when it is dropped.
+/// A policy that calls the leases when it is dropped.
 struct LooksWhenDropped(OnceLock<Weak<Leases<Memory<ManualClock>>>>);
 
 impl ExpiryPolicy for LooksWhenDropped {
@@ -685,7 +685,7 @@ impl Drop for LooksWhenDropped {
     }
 }
 
-/// The table, and a lease of it whose record has the last reference to a policy that looks at the table when it is dropped; and joe waits.
+/// Acquires a lease whose record has the last reference to a policy that calls the leases when it is dropped. Joe waits for the resource.
 fn with_a_policy_that_looks(
     end: impl FnOnce(&ManualClock, &Leases<Memory<ManualClock>>) + Send + 'static,
 ) -> Option<()> {
@@ -694,7 +694,7 @@ fn with_a_policy_that_looks(
         let leases = Arc::new(Leases::in_memory_with(clock.clone()));
         let [jane, joe] = owners();
         let policy = LooksWhenDropped(OnceLock::new());
-        policy.0.set(Arc::downgrade(&leases)).expect("it is new");
+        policy.0.set(Arc::downgrade(&leases)).expect("the cell is empty");
         drop(leases.try_acquire_now("r", &jane, Expiry::custom(policy)).unwrap());
         let mut next = leases.acquire("r", &joe, SECOND);
         assert!(poll(&mut next, &Bell::new()).is_pending());
@@ -705,7 +705,8 @@ fn with_a_policy_that_looks(
 
 #[test]
 fn a_policy_is_dropped_outside_of_all_locks_when_its_lease_is_released() {
-    with_a_policy_that_looks(|_, leases| leases.release_as_now("r", &owners::<1>()[0]).unwrap()).expect("a deadlock");
+    with_a_policy_that_looks(|_, leases| leases.release_as_now("r", &owners::<1>()[0]).unwrap())
+        .expect("the call deadlocks");
 }
 
 #[test]
@@ -714,11 +715,11 @@ fn a_policy_is_dropped_outside_of_all_locks_when_its_lease_has_expired() {
         clock.advance(SECOND);
         leases.status_now("r").unwrap();
     })
-    .expect("a deadlock");
+    .expect("the call deadlocks");
 }
 
 #[test]
-fn a_policy_is_dropped_outside_of_all_locks_when_another_call_comes_by() {
+fn a_policy_is_dropped_outside_of_all_locks_when_another_call_removes_its_lease() {
     with_a_policy_that_looks(|clock, leases| {
         let [_, _, kim] = owners();
         leases.try_acquire_now("other", &kim, SECOND).unwrap();
@@ -727,7 +728,7 @@ fn a_policy_is_dropped_outside_of_all_locks_when_another_call_comes_by() {
         clock.advance(SECOND);
         let _ = leases.status_now("other");
     })
-    .expect("a deadlock");
+    .expect("the call deadlocks");
 }
 
 #[test]
@@ -737,11 +738,11 @@ fn a_policy_is_dropped_outside_of_all_locks_when_another_replaces_it() {
         leases.try_acquire_now("r", &jane, SECOND).unwrap();
         clock.advance(SECOND);
     })
-    .expect("a deadlock");
+    .expect("the call deadlocks");
 }
 
 #[test]
-fn a_table_is_written_out_under_no_lock() {
+fn debug_output_takes_no_lock() {
     struct Looks<'a>(&'a Leases<Memory<ManualClock>>);
     impl fmt::Write for Looks<'_> {
         fn write_str(&mut self, _: &str) -> fmt::Result {
@@ -753,11 +754,11 @@ fn a_table_is_written_out_under_no_lock() {
         let (_, leases) = table();
         write!(Looks(&leases), "{leases:?}").unwrap();
     })
-    .expect("a deadlock");
+    .expect("the call deadlocks");
 }
 
 #[test]
-fn a_policy_may_look_at_the_resource_that_it_is_asked_about() {
+fn a_policy_may_look_up_its_own_resource() {
     let clock = ManualClock::new();
     let leases = Arc::new(Leases::in_memory_with(clock));
     let [jane, joe] = owners();
@@ -774,16 +775,16 @@ fn a_policy_may_look_at_the_resource_that_it_is_asked_about() {
     assert!(poll(&mut next, &Bell::new()).is_pending());
     leases.release_now(&held).unwrap();
     got(poll(&mut next, &Bell::new()));
-    assert!(depth.load(SeqCst) < 50, "it would be asked until the stack is full");
+    assert!(depth.load(SeqCst) < 50, "the policy would be asked recursively until the stack overflows");
 }
 
-/// A clock that is moved by hand, though the table is told that it goes by itself; nobody should look at it too often.
+/// A clock that the test moves, although it claims to be real time. Reading it too often fails the test.
 #[derive(Clone, Default)]
 struct ByHand(ManualClock, Arc<AtomicUsize>);
 
 impl Clock for ByHand {
     fn now(&self) -> Duration {
-        assert!(self.1.fetch_add(1, SeqCst) != 10_000, "somebody looks at the clock again and again");
+        assert!(self.1.fetch_add(1, SeqCst) != 10_000, "the clock is read in a loop");
         self.0.now()
     }
 
@@ -793,7 +794,7 @@ impl Clock for ByHand {
 }
 
 #[test]
-fn who_is_polled_while_a_policy_is_asked_goes_to_sleep() {
+fn a_request_polled_while_a_policy_runs_sleeps() {
     type Kept = Arc<Mutex<Option<Pin<Box<dyn Future<Output = ()> + Send>>>>>;
     let clock = ByHand::default();
     let leases = Arc::new(Leases::in_memory_with(clock.clone()));
@@ -815,13 +816,13 @@ fn who_is_polled_while_a_policy_is_asked_goes_to_sleep() {
     assert!(poll(second.lock().unwrap().as_mut().unwrap(), &bell).is_pending());
     clock.0.advance(SECOND);
     assert_eq!(*got(poll(&mut first, &Bell::new())).owner(), joe);
-    assert!(bell.rings() > 0, "kim does not know when to look");
+    assert!(bell.rings() > 0, "kim has no time to wake up");
     clock.0.advance(SECOND);
     assert!(poll(second.lock().unwrap().as_mut().unwrap(), &bell).is_ready());
 }
 
 #[test]
-fn wakers_may_call_the_table_and_poll_what_they_wake() {
+fn wakers_may_call_the_leases_and_poll_the_woken_future() {
     let (clock, leases) = table();
     let leases = Arc::new(leases);
     let [jane, joe, kim] = owners();
@@ -841,7 +842,7 @@ fn wakers_may_call_the_table_and_poll_what_they_wake() {
     assert!(poll_with(&mut second, &waker).is_pending());
     leases.release_now(&held).unwrap();
     assert_eq!(*seen.lock().unwrap(), [joe.clone(), kim.clone()]);
-    // What they were served with has gone again: they ask anew.
+    // The tenures that they were served with have ended, so they ask again.
     assert_eq!(*got(poll(&mut second, &Bell::new())).owner(), kim);
     assert!(poll(&mut first, &Bell::new()).is_pending());
     clock.advance(SECOND);
@@ -859,7 +860,7 @@ fn panics(what: impl FnOnce()) {
 }
 
 #[test]
-fn a_policy_that_panics_keeps_nobody_waiting() {
+fn a_policy_that_panics_leaves_no_waiter_behind() {
     let (_, leases) = table();
     let [jane, joe, kim] = owners();
     let held = leases.try_acquire_now("r", &jane, Expiry::Never).unwrap();
@@ -869,13 +870,13 @@ fn a_policy_that_panics_keeps_nobody_waiting() {
     assert!(poll(&mut first, &Bell::new()).is_pending());
     assert!(poll(&mut second, &bell).is_pending());
     panics(|| leases.release_now(&held).unwrap());
-    assert!(bell.rings() > 0, "it is free, and kim waits for ever");
+    assert!(bell.rings() > 0, "the resource is free, but kim is not woken");
     got(poll(&mut second, &bell));
     assert!(matches!(poll(&mut first, &Bell::new()), Poll::Ready(Err(AcquireError::Refused { .. }))));
 }
 
 #[test]
-fn a_policy_that_panics_in_a_tick_keeps_nobody_waiting() {
+fn a_policy_that_panics_in_a_tick_leaves_no_waiter_behind() {
     let (clock, leases) = table();
     let [jane, joe, kim] = owners();
     leases.try_acquire_now("r", &jane, SECOND).unwrap();
@@ -889,12 +890,12 @@ fn a_policy_that_panics_in_a_tick_keeps_nobody_waiting() {
         let _ = leases.tick();
     });
     leases.tick();
-    assert!(bell.rings() > 0, "it is free, and kim waits for ever");
+    assert!(bell.rings() > 0, "the resource is free, but kim is not woken");
     got(poll(&mut second, &bell));
 }
 
 #[test]
-fn a_policy_that_panics_does_not_keep_those_waiting_who_wait_for_the_other_leases_of_a_session() {
+fn a_policy_that_panics_does_not_stop_the_hand_over_of_the_sessions_other_leases() {
     let (_, leases) = table();
     let [jane, joe, kim] = owners();
     for resource in ["a", "b", "c"] {
@@ -908,11 +909,11 @@ fn a_policy_that_panics_does_not_keep_those_waiting_who_wait_for_the_other_lease
         assert!(poll(other, bell).is_pending());
     }
     panics(|| drop(leases.release_all_now(&jane)));
-    assert_eq!(bells.map(|bell| bell.rings()), [1, 1], "kim waits for ever for what is free");
+    assert_eq!(bells.map(|bell| bell.rings()), [1, 1], "the resource is free, but kim is not woken");
 }
 
 #[test]
-fn a_waker_that_panics_does_not_keep_those_waiting_who_wait_for_the_other_leases_of_a_session() {
+fn a_waker_that_panics_does_not_stop_the_hand_over_of_the_sessions_other_leases() {
     let (_, leases) = table();
     let [jane, joe, kim] = owners();
     for resource in ["a", "b", "c"] {
@@ -926,11 +927,11 @@ fn a_waker_that_panics_does_not_keep_those_waiting_who_wait_for_the_other_leases
         assert!(poll(other, bell).is_pending());
     }
     panics(|| drop(leases.release_all_now(&jane)));
-    assert_eq!(bells.map(|bell| bell.rings()), [1, 1], "kim waits for ever for what is free");
+    assert_eq!(bells.map(|bell| bell.rings()), [1, 1], "the resource is free, but kim is not woken");
 }
 
 #[test]
-fn a_waker_of_lost_that_panics_in_a_tick_keeps_nobody_waiting() {
+fn a_waker_of_lost_that_panics_in_a_tick_leaves_no_waiter_behind() {
     let (clock, leases) = table();
     let [jane, joe] = owners();
     let held = leases.hold_blocking("r", &jane, SECOND).unwrap();
@@ -944,12 +945,12 @@ fn a_waker_of_lost_that_panics_in_a_tick_keeps_nobody_waiting() {
         let _ = leases.tick();
     });
     leases.tick();
-    assert!(bell.rings() > 0, "it is free, and joe waits for ever");
+    assert!(bell.rings() > 0, "the resource is free, but joe is not woken");
     got(poll(&mut next, &bell));
 }
 
 #[test]
-fn all_others_are_woken_though_one_waker_panics() {
+fn all_others_are_woken_even_if_one_waker_panics() {
     let (_, leases) = table();
     let [jane] = owners();
     let held = leases.hold_blocking("r", &jane, SECOND).unwrap();
@@ -978,7 +979,7 @@ impl Drop for PanicsWhenDropped {
 }
 
 #[test]
-fn a_policy_that_panics_when_it_is_dropped_keeps_nobody_waiting() {
+fn a_policy_that_panics_when_it_is_dropped_leaves_no_waiter_behind() {
     let (clock, leases) = table();
     let [jane, joe, kim] = owners();
     drop(leases.try_acquire_now("r", &jane, Expiry::custom(PanicsWhenDropped(AtomicBool::new(true)))).unwrap());
@@ -993,7 +994,7 @@ fn a_policy_that_panics_when_it_is_dropped_keeps_nobody_waiting() {
     assert_eq!(*got(poll(&mut second, &Bell::new())).owner(), kim);
 }
 
-/// Two panics at a time end the process: so this is done in one of its own.
+/// A panic during a panic ends the process, so this test runs in its own process.
 #[cfg(not(miri))]
 #[test]
 fn two_wakers_that_panic_do_not_end_the_process() {
@@ -1028,7 +1029,7 @@ impl Clock for Panicky {
 }
 
 #[test]
-fn a_clock_that_panics_when_a_request_is_dropped_leaves_nobody_in_line() {
+fn a_clock_that_panics_when_a_request_is_dropped_leaves_no_waiter_in_line() {
     let clock = Panicky::default();
     let leases = Leases::in_memory_with(clock.clone());
     let [jane, joe, kim] = owners();
@@ -1052,21 +1053,21 @@ fn work_that_panics_leaves_the_lease_as_it_is() {
         let _ = poll(&mut held.run(async { panic!("work") }), &Bell::new());
     });
     assert!(held.check().is_ok());
-    assert_eq!(leases.tick(), Some(3 * SECOND), "nobody renews it any more");
+    assert_eq!(leases.tick(), Some(3 * SECOND), "nothing renews the lease any more");
     let mut run = held.run(pending::<()>());
     assert!(poll(&mut run, &Bell::new()).is_pending());
     clock.advance(SECOND);
     assert!(poll(&mut run, &Bell::new()).is_pending());
     drop(run);
-    assert!(held.check_for(3 * SECOND).is_ok(), "it has been renewed");
+    assert!(held.check_for(3 * SECOND).is_ok(), "the lease has been renewed");
     drop(held);
     leases.try_acquire_now("r", &joe, SECOND).unwrap();
 }
 
-// ---- those who wait in memory ----
+// ---- waiters in memory ----
 
 #[test]
-fn who_has_given_up_leaves_the_line_though_the_future_is_kept() {
+fn a_request_that_gave_up_leaves_the_line_even_if_its_future_is_kept() {
     let (_, leases) = table();
     let [jane, joe, kim] = owners();
     let held = leases.try_acquire_now("r", &jane, Expiry::Never).unwrap();
@@ -1081,7 +1082,7 @@ fn who_has_given_up_leaves_the_line_though_the_future_is_kept() {
 }
 
 #[test]
-fn a_hold_that_was_given_up_leaves_the_line_though_the_future_is_kept() {
+fn a_hold_that_gave_up_leaves_the_line_even_if_its_future_is_kept() {
     let (_, leases) = table();
     let [jane, joe, kim] = owners();
     let held = leases.try_acquire_now("r", &jane, Expiry::Never).unwrap();
@@ -1095,7 +1096,7 @@ fn a_hold_that_was_given_up_leaves_the_line_though_the_future_is_kept() {
 }
 
 #[test]
-fn a_request_that_waits_already_can_be_given_a_limit() {
+fn a_waiting_request_can_be_given_a_limit() {
     let (_, leases) = table();
     let [jane, joe] = owners();
     leases.try_acquire_now("r", &jane, Expiry::Never).unwrap();
@@ -1106,7 +1107,7 @@ fn a_request_that_waits_already_can_be_given_a_limit() {
 }
 
 #[test]
-fn a_tick_serves_those_who_were_told_to_look_and_did_not() {
+fn a_tick_serves_waiters_that_were_woken_and_not_polled() {
     let (clock, leases) = table();
     let [jane, joe, kim, lee] = owners();
     leases.try_acquire_now("r", &jane, SECOND).unwrap();
@@ -1116,19 +1117,19 @@ fn a_tick_serves_those_who_were_told_to_look_and_did_not() {
         assert!(poll(waits, bell).is_pending());
     }
     line[0] = None;
-    // Kim's task has other things to do.
+    // Kim's task does not poll.
     clock.advance(SECOND);
     assert_eq!(leases.tick(), Some(SECOND), "kim has it");
     clock.advance(SECOND);
     leases.tick();
-    assert!(bells[2].rings() > 0, "it is free, and lee waits for ever");
+    assert!(bells[2].rings() > 0, "the resource is free, but lee is not woken");
     got(poll(line[2].as_mut().unwrap(), &bells[2]));
 }
 
-/// Jane has it for an hour, joe and kim wait; then it ends in a moment, and joe's task does not come to poll.
+/// Jane has the lease for an hour, and joe and kim wait. Then the lease is changed to end soon, and joe's task does not poll.
 #[cfg(not(miri))]
 #[test]
-fn a_task_that_does_not_poll_keeps_nobody_from_a_timer_of_ones_own() {
+fn a_task_that_does_not_poll_does_not_deprive_others_of_their_timers() {
     let leases = Leases::in_memory();
     let [jane, joe, kim] = owners();
     let moment = Duration::from_millis(100);
@@ -1141,13 +1142,13 @@ fn a_task_that_does_not_poll_keeps_nobody_from_a_timer_of_ones_own() {
             thread::yield_now();
         }
         leases.try_acquire("r", &jane, moment).fresh_token().now().unwrap();
-        waits.join().unwrap().expect("it is free, and kim waits for an hour");
+        waits.join().unwrap().expect("the resource is free, but kim waits for an hour");
     });
 }
 
 #[cfg(not(miri))]
 #[test]
-fn a_task_that_does_not_poll_keeps_nobody_waiting_longer_than_its_lease() {
+fn a_task_that_does_not_poll_delays_others_no_longer_than_its_lease() {
     let leases = Leases::in_memory();
     let [jane, joe, kim, lee] = owners();
     let moment = Duration::from_millis(100);
@@ -1162,13 +1163,13 @@ fn a_task_that_does_not_poll_keeps_nobody_waiting_longer_than_its_lease() {
             thread::yield_now();
         }
         leases.release_now(&held).unwrap();
-        waits.join().unwrap().expect("it is free, and lee waits for an hour");
+        waits.join().unwrap().expect("the resource is free, but lee waits for an hour");
     });
 }
 
-/// A served request is dropped by the very waker that is told of it, while another call of its owner gets the lease.
+/// The waker of a served request drops that request, while another call of its owner gets the lease.
 #[test]
-fn what_another_call_of_the_owner_got_is_not_passed_on() {
+fn a_tenure_that_another_call_of_the_owner_got_is_not_passed_on() {
     type Kept = Arc<Mutex<Option<Pin<Box<dyn Future<Output = ()> + Send>>>>>;
     let (clock, leases) = table();
     let leases = Arc::new(leases);
@@ -1187,12 +1188,12 @@ fn what_another_call_of_the_owner_got_is_not_passed_on() {
     clock.advance(SECOND);
     let grant = leases.try_acquire_now("r", &joe, 9 * SECOND).expect("it was joe's turn");
     let status = leases.status_now("r").unwrap().unwrap();
-    assert_eq!((status.owner(), status.token()), (&joe, grant.token()), "joe has been told that he has it");
+    assert_eq!((status.owner(), status.token()), (&joe, grant.token()), "joe's call has returned the lease");
     assert!(poll(&mut next, &Bell::new()).is_pending());
 }
 
 #[test]
-fn what_another_call_of_the_owner_renewed_is_not_passed_on() {
+fn a_tenure_that_another_call_of_the_owner_renewed_is_not_passed_on() {
     let (_, leases) = table();
     let [jane, joe, kim] = owners();
     let held = leases.try_acquire_now("r", &jane, SECOND).unwrap();
@@ -1208,7 +1209,7 @@ fn what_another_call_of_the_owner_renewed_is_not_passed_on() {
 }
 
 #[test]
-fn what_nobody_of_its_owner_knows_of_is_passed_on() {
+fn a_tenure_that_no_call_of_its_owner_has_seen_is_passed_on() {
     let (_, leases) = table();
     let [jane, joe, kim] = owners();
     let held = leases.try_acquire_now("r", &jane, SECOND).unwrap();
@@ -1228,7 +1229,7 @@ fn what_nobody_of_its_owner_knows_of_is_passed_on() {
 }
 
 #[test]
-fn a_tenure_that_nobody_knows_of_and_that_was_replaced_is_not_released() {
+fn a_replaced_tenure_that_no_call_has_seen_is_not_released() {
     let (_, leases) = table();
     let [jane, joe, kim] = owners();
     let held = leases.try_acquire_now("r", &jane, SECOND).unwrap();
@@ -1244,7 +1245,7 @@ fn a_tenure_that_nobody_knows_of_and_that_was_replaced_is_not_released() {
 }
 
 #[test]
-fn a_served_tenure_whose_successor_was_served_to_the_same_owner_is_fetched_once_each() {
+fn two_successive_tenures_served_to_one_owner_are_each_returned_once() {
     let (clock, leases) = table();
     let [jane, joe] = owners();
     leases.try_acquire_now("r", &jane, SECOND).unwrap();
@@ -1261,14 +1262,14 @@ fn a_served_tenure_whose_successor_was_served_to_the_same_owner_is_fetched_once_
     assert!(second > first);
     let held = got(poll(&mut holds[1], &Bell::new()));
     assert_eq!(held.token(), second);
-    assert!(poll(&mut holds[0], &Bell::new()).is_pending(), "its time was over: it asks again");
+    assert!(poll(&mut holds[0], &Bell::new()).is_pending(), "its tenure has ended, so it asks again");
     drop(held);
     assert!(got(poll(&mut holds[0], &Bell::new())).token() > second);
 }
 
-/// A policy that is kept nowhere is kept by whoever should have forgotten it.
+/// The reference count of a policy shows whether a request is still kept.
 #[test]
-fn nothing_is_left_of_requests_that_were_served_refused_given_up_or_dropped() {
+fn served_refused_and_dropped_requests_leave_nothing() {
     let (clock, leases) = table();
     let [jane, joe, kim] = owners();
     let says = Arc::new(AtomicBool::new(true));
@@ -1313,19 +1314,19 @@ fn nothing_is_left_of_requests_that_were_served_refused_given_up_or_dropped() {
 
 // ---- time ----
 
-/// A clock that goes on with each look at it, and that nobody should look at too often.
+/// A clock that advances with each reading. Reading it too often fails the test.
 struct Restless(AtomicU64);
 
 impl Clock for Restless {
     fn now(&self) -> Duration {
         let now = self.0.fetch_add(1, SeqCst);
-        assert!(now != 1_000_000, "somebody looks at the clock again and again");
+        assert!(now != 1_000_000, "the clock is read in a loop");
         Duration::from_nanos(now)
     }
 }
 
 #[test]
-fn renewals_do_not_keep_work_from_being_polled_however_short_the_lease() {
+fn renewals_do_not_starve_the_work_however_short_the_lease() {
     let leases = Leases::in_memory_with(Restless(AtomicU64::new(0)));
     let [jane] = owners();
     for ttl in 1..100 {
@@ -1345,7 +1346,7 @@ fn renewals_do_not_keep_work_from_being_polled_however_short_the_lease() {
 }
 
 #[test]
-fn times_at_the_end_of_what_a_duration_holds_are_times() {
+fn times_at_the_end_of_a_durations_range_work() {
     const MAX: Duration = Duration::MAX;
     let (clock, leases) = table();
     let [jane, joe, kim] = owners();
@@ -1375,13 +1376,13 @@ fn times_at_the_end_of_what_a_duration_holds_are_times() {
     clock.advance(MAX);
     assert_eq!(leases.status_now("last").unwrap(), None);
     leases.try_acquire_now("last", &joe, NANO).unwrap();
-    assert_eq!(leases.status_now("last").unwrap().unwrap().remaining(), None, "it never ends");
+    assert_eq!(leases.status_now("last").unwrap().unwrap().remaining(), None, "the lease never ends");
     assert_eq!(leases.tick(), None);
     assert!(held.check().is_ok());
 }
 
 #[test]
-fn a_lease_ends_at_its_end_and_no_nanosecond_later() {
+fn a_lease_ends_at_its_end_and_not_a_nanosecond_later() {
     let (clock, leases) = table();
     let [jane, joe, kim] = owners();
     let held = leases.hold_blocking("r", &jane, 3 * NANO).unwrap();
@@ -1405,7 +1406,7 @@ fn a_lease_ends_at_its_end_and_no_nanosecond_later() {
 }
 
 #[test]
-fn what_has_expired_is_never_renewed() {
+fn an_expired_lease_is_never_renewed() {
     let (clock, leases) = table();
     let [jane] = owners();
     let grant = leases.try_acquire_now("r", &jane, SECOND).unwrap();
@@ -1421,7 +1422,7 @@ fn what_has_expired_is_never_renewed() {
     assert_eq!(leases.release_now(&again), Err(ReleaseError::NotHeld { resource: "r".into() }));
 }
 
-// ---- what is held ----
+// ---- holds ----
 
 #[test]
 fn renewals_end_when_a_held_becomes_a_grant_and_the_lease_stays() {
@@ -1443,7 +1444,7 @@ fn renewals_end_when_a_held_becomes_a_grant_and_the_lease_stays() {
 }
 
 #[test]
-fn a_renewal_that_is_first_polled_when_all_is_over_ends() {
+fn a_renewal_first_polled_after_the_loss_ends() {
     let (_, leases) = table();
     let leases = Arc::new(leases);
     let [jane] = owners();
@@ -1456,7 +1457,7 @@ fn a_renewal_that_is_first_polled_when_all_is_over_ends() {
 }
 
 #[test]
-fn the_earlier_of_two_holds_is_lost_and_its_end_does_the_later_no_harm() {
+fn the_earlier_of_two_holds_is_lost_and_its_drop_leaves_the_later_alone() {
     let (_, leases) = table();
     let [jane] = owners();
     let earlier = leases.hold_blocking("r", &jane, 3 * SECOND).unwrap();
@@ -1473,7 +1474,7 @@ fn the_earlier_of_two_holds_is_lost_and_its_end_does_the_later_no_harm() {
 }
 
 #[test]
-fn a_held_that_another_request_of_its_owner_extended_knows_its_end() {
+fn a_held_extended_by_another_request_of_its_owner_has_the_new_end() {
     let (clock, leases) = table();
     let [jane] = owners();
     let held = leases.hold_blocking("r", &jane, 3 * SECOND).unwrap();
@@ -1491,16 +1492,16 @@ fn work_under_a_lease_that_is_lost_is_never_polled() {
     let mut held = leases.hold_blocking("r", &jane, SECOND).unwrap();
     clock.advance(SECOND);
     leases.try_acquire_now("r", &joe, SECOND).unwrap();
-    let work = poll_fn(|_| -> Poll<()> { panic!("it is polled") });
+    let work = poll_fn(|_| -> Poll<()> { panic!("the work must not be polled") });
     assert_eq!(poll(&mut held.run(work), &Bell::new()), Poll::Ready(Err(Lost::Expired)));
     drop(held);
     assert_eq!(*leases.status_now("r").unwrap().unwrap().owner(), joe);
 }
 
-// ---- what the futures are ----
+// ---- properties of the futures ----
 
 #[test]
-fn futures_are_send_and_borrow_nothing_but_the_table() {
+fn futures_are_send_and_borrow_only_the_leases() {
     fn send<T: Send>(future: T) -> T {
         future
     }
@@ -1531,7 +1532,7 @@ fn futures_are_send_and_borrow_nothing_but_the_table() {
 
 // ---- a model ----
 
-/// A request that waits, or has been served, as the model has it.
+/// A request of the model that waits or has been served.
 struct Waiter {
     number: usize,
     owner: usize,
@@ -1539,25 +1540,25 @@ struct Waiter {
     ttl: u32,
 }
 
-/// A tenure, as the model has it.
+/// A tenure of the model.
 struct Tenure {
     number: usize,
     owner: usize,
     end: u32,
-    /// Somebody of its owner knows of it.
+    /// Whether a call of its owner has returned it.
     is_known: bool,
-    /// The requests that were served with it, and have not been polled since.
+    /// The requests that were served with it and have not been polled since.
     served: Vec<usize>,
 }
 
-/// One resource, by the letter of the rules: in seconds, and slow.
+/// A slow and literal model of the rules for one resource. Times are in seconds.
 #[derive(Default)]
 struct Model {
     now: u32,
     tenures: usize,
     line: Vec<Waiter>,
     tenure: Option<Tenure>,
-    /// Requests that were served, and of which tenure.
+    /// The served requests by number, with the number of the tenure.
     served: HashMap<usize, (usize, Waiter)>,
 }
 
@@ -1568,7 +1569,7 @@ impl Model {
         self.tenure.insert(Tenure { number, owner, end, is_known, served: Vec::new() })
     }
 
-    /// All that follows from who has it, and for how long.
+    /// Ends an expired tenure, and serves the waiters.
     fn settle(&mut self) {
         if self.tenure.as_ref().is_some_and(|tenure| tenure.end <= self.now) {
             self.tenure = None;
@@ -1594,7 +1595,7 @@ impl Model {
         }
     }
 
-    /// Asks in passing: whether it gets the lease.
+    /// Acquires without waiting. Returns whether it gets the lease.
     fn try_acquire(&mut self, owner: usize, is_fresh: bool, ttl: u32) -> bool {
         self.settle();
         match &mut self.tenure {
@@ -1610,7 +1611,7 @@ impl Model {
         true
     }
 
-    /// Whether the request gets the lease by being polled.
+    /// Polls a request. Returns whether it gets the lease.
     fn poll(&mut self, number: usize) -> bool {
         self.settle();
         loop {
@@ -1648,9 +1649,9 @@ impl Model {
     }
 }
 
-/// Requests at random, polled late or never, and a model that says what must come of each.
+/// Random requests, polled late or never, must have the results that the model predicts.
 #[test]
-fn at_random_all_goes_by_the_model() {
+fn random_calls_agree_with_the_model() {
     let runs = if cfg!(miri) { 2 } else { 300 };
     for seed in 1..=runs {
         let (clock, leases) = table();
@@ -1709,10 +1710,10 @@ fn at_random_all_goes_by_the_model() {
                 }
                 _ => {}
             }
-            // Before anybody looks: that alone would serve them.
+            // Before a call looks at the resource, because that call would serve the waiters itself.
             for (number, _, bell) in &requests {
                 let is_told = !model.served.contains_key(number) || bell.rings() > 0;
-                assert!(is_told, "request {number} has not been told, in step {step} of {seed}");
+                assert!(is_told, "request {number} was served but not woken, in step {step} of {seed}");
             }
             if random.below(4) > 0 {
                 continue;
@@ -1750,7 +1751,7 @@ impl Random {
     }
 }
 
-/// What is known of a resource from outside.
+/// The holder of a resource and its last token, as the threads see them.
 #[derive(Default)]
 struct Seen {
     holder: AtomicUsize,
@@ -1771,10 +1772,10 @@ impl Seen {
     }
 }
 
-/// Threads acquire, wait, give up, and release, at random: there is one holder at a time, tokens grow, and nobody is left waiting.
+/// Threads acquire, wait, give up and release at random. There is one holder at a time, tokens grow, and no waiter is left behind.
 #[cfg(not(miri))]
 #[test]
-fn at_random_there_is_one_holder_and_nobody_is_left_waiting() {
+fn random_threads_have_one_holder_and_leave_no_waiter() {
     const THREADS: usize = 8;
     let leases = Leases::in_memory();
     let seen: [Seen; 3] = Default::default();
@@ -1793,7 +1794,7 @@ fn at_random_there_is_one_holder_and_nobody_is_left_waiting() {
                     let got = match random.below(4) {
                         0 => leases.try_acquire_now(resource, &owner, policy),
                         1 => {
-                            // Polled some times, and dropped.
+                            // Polled a few times, then dropped.
                             let mut acquire = leases.acquire(resource, &owner, policy);
                             let mut polled = Poll::Pending;
                             for _ in 0..random.below(4) {
@@ -1831,10 +1832,10 @@ fn at_random_there_is_one_holder_and_nobody_is_left_waiting() {
     assert_eq!(leases.tick(), None);
 }
 
-/// Leases that expire, with those who wait for them: each gets it in the end.
+/// Every waiter for expiring leases gets one in the end.
 #[cfg(not(miri))]
 #[test]
-fn at_random_leases_expire_and_nobody_is_left_waiting() {
+fn random_threads_with_expiring_leases_leave_no_waiter() {
     let leases = Leases::in_memory();
     let last = AtomicU64::new(0);
     let until = Instant::now() + 3 * SECOND;
@@ -1872,10 +1873,10 @@ fn at_random_leases_expire_and_nobody_is_left_waiting() {
     assert_eq!(leases.tick(), None);
 }
 
-/// One owner in two threads: what one of them was told that it has is not passed on because the other gave up.
+/// Two threads share an owner. A lease that one of them has got is not passed on when the other gives up.
 #[cfg(not(miri))]
 #[test]
-fn at_random_a_request_that_gives_up_takes_nothing_from_its_owner() {
+fn a_request_that_gives_up_at_random_takes_nothing_from_its_owner() {
     let leases = Leases::in_memory();
     let [jane, joe] = owners();
     let is_over = AtomicBool::new(false);
@@ -1904,21 +1905,21 @@ fn at_random_a_request_that_gives_up_takes_nothing_from_its_owner() {
             }
         }
         is_over.store(true, SeqCst);
-        assert_eq!(wrong, 0, "joe was told that he has it, and does not");
+        assert_eq!(wrong, 0, "joe's call returned the lease, but joe does not have it");
     });
 }
 
-/// Each of a session's leases goes at one instant: nobody ever sees one of them free and another not.
+/// All leases of a session end at one instant: no thread sees one of them free and another still leased.
 #[cfg(not(miri))]
 #[test]
-fn all_leases_of_a_session_go_at_one_instant() {
+fn all_leases_of_a_session_end_at_one_instant() {
     let leases = Leases::in_memory();
     let [jane, joe] = owners();
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| {
             while !is_over.load(SeqCst) {
-                // In an order of their own: whoever has "b" then saw it free, and "a" must be free, too.
+                // Joe got "b", so it was free. Then "a" must be free, too.
                 if let Ok(b) = leases.try_acquire_now("b", &joe, Expiry::Never) {
                     let a = leases.owned_by_now(&jane).unwrap();
                     assert!(a.iter().all(|grant| grant.resource().key() != "b"));
@@ -1939,9 +1940,9 @@ fn all_leases_of_a_session_go_at_one_instant() {
     });
 }
 
-/// What a renewal in the batch has left is what the engine says, and stays nothing where the tenure is over.
+/// Each renewal of a batch reports the time left by the engine, or `Left::Nothing` if the tenure is over.
 #[test]
-fn a_batch_of_renewals_says_what_each_has_left() {
+fn a_batch_of_renewals_reports_the_time_left_of_each() {
     let memory = Memory::new(ManualClock::new());
     let (resource, other) = (Resource::from("r"), Resource::from("other"));
     let [jane] = owners();
@@ -1957,7 +1958,7 @@ fn a_batch_of_renewals_says_what_each_has_left() {
         waiting: false,
         at: Duration::ZERO,
     };
-    let Ok(Answer::Granted { token, .. }) = done(memory.acquire(ask)) else { panic!("it is free") };
+    let Ok(Answer::Granted { token, .. }) = done(memory.acquire(ask)) else { panic!("the resource is free") };
     let renewal = |resource| Renewal { resource, owner: &jane, token, term: Some(term), left: Left::Forever };
     let mut batch = [renewal(&resource), renewal(&other)];
     done(memory.renew(&mut batch, Duration::ZERO)).unwrap();

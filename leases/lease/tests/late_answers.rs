@@ -1,4 +1,4 @@
-//! Answers of an engine that come when they are of no use any more.
+//! Answers of an engine that come after the deadline.
 
 #![cfg(feature = "std")]
 
@@ -21,11 +21,11 @@ const TTL: Duration = Duration::from_secs(60);
 
 type Never<T> = Result<T, Fail<Infallible>>;
 
-/// The engine in memory, in another process; while it is shut no answer comes back to who has renewed.
+/// The engine in memory, presented as a server. While it is shut, no renewal gets an answer.
 struct Slow {
     memory: Memory<ManualClock>,
     is_shut: AtomicBool,
-    /// Done while an answer to a renewal comes.
+    /// Called when an answer to a renewal arrives.
     meanwhile: Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
 
@@ -81,18 +81,18 @@ impl Engine for Slow {
     }
 }
 
-/// Guarantee 10: once `lost` has been ready it stays so, though the answer to a renewal comes after all.
+/// Guarantee 10: once `lost` has been ready, the lease stays lost, even if the answer to a renewal comes later.
 #[test]
-fn what_is_lost_stays_lost() {
+fn a_lost_lease_stays_lost() {
     let leases = Leases::with_engine(Slow::new());
     let clock = leases.engine().memory.clock();
-    let held = leases.hold_blocking("report", &Owner::named("ann"), TTL).expect("it is free");
+    let held = leases.hold_blocking("report", &Owner::named("ann"), TTL).expect("the resource is free");
     block_on(async {
         let mut renewal = held.renewal();
         assert!(poll_once(&mut renewal).await.is_none());
         leases.engine().is_shut.store(true, SeqCst);
         clock.advance(TTL / 2);
-        assert!(poll_once(&mut renewal).await.is_none()); // it has renewed, and waits for the answer
+        assert!(poll_once(&mut renewal).await.is_none()); // it has sent the renewal, and waits for the answer
         clock.advance(TTL / 2);
         assert_eq!(poll_once(held.lost()).await, Some(Lost::Expired));
         assert_eq!(held.check(), Err(Lost::Expired));
@@ -102,12 +102,12 @@ fn what_is_lost_stays_lost() {
     });
 }
 
-/// The same, though nobody has looked between the deadline and the answer.
+/// The same, if no call looks at the lease between the deadline and the answer.
 #[test]
-fn an_answer_after_the_deadline_is_none() {
+fn an_answer_after_the_deadline_does_not_count() {
     let leases = Leases::with_engine(Slow::new());
     let clock = leases.engine().memory.clock();
-    let held = leases.hold_blocking("report", &Owner::named("ann"), TTL).expect("it is free");
+    let held = leases.hold_blocking("report", &Owner::named("ann"), TTL).expect("the resource is free");
     block_on(async {
         let mut renewal = held.renewal();
         assert!(poll_once(&mut renewal).await.is_none());
@@ -121,11 +121,11 @@ fn an_answer_after_the_deadline_is_none() {
     });
 }
 
-/// The deadline passes, and somebody sees that, in the midst of an answer.
+/// The deadline passes, and a check sees the loss, while an answer is arriving.
 #[test]
-fn what_is_seen_to_be_lost_while_an_answer_comes_stays_lost() {
+fn a_loss_seen_while_an_answer_arrives_stays() {
     let leases = Arc::new(Leases::with_engine(Slow::new()));
-    let held = Arc::new(leases.hold_arc("report", &Owner::named("ann"), TTL).wait().expect("it is free"));
+    let held = Arc::new(leases.hold_arc("report", &Owner::named("ann"), TTL).wait().expect("the resource is free"));
     let clock = leases.engine().memory.clock().clone();
     block_on(async {
         let mut renewal = held.renewal();

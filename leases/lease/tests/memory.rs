@@ -1,5 +1,5 @@
-//! Guarantee 12 (bounded state), by what the process has in memory: a table in which many come and go stays as large as those
-//! who are there at once. One test after another, as the figure is the process's.
+//! Guarantee 12 (memory follows use), measured by the memory of the process: it depends on the number of leases and waiters at one time, not
+//! on the number so far. The parts run one after another, because the figure is that of the whole process.
 #![cfg(target_os = "linux")]
 
 mod common;
@@ -9,18 +9,18 @@ use std::time::Duration;
 use common::{HOUR, owners, ready, secs, table, take, waiting};
 use keylatch_lease::{Expiry, Owner};
 
-/// How often. A leak of a few bytes each is far above the measure; in a debug build, of a hundred.
+/// The number of repetitions. A leak of a few bytes per repetition exceeds the limit; in a debug build, one of a hundred bytes.
 const MANY: u64 = if cfg!(debug_assertions) { 100_000 } else { 10_000_000 };
-/// Where each takes longer.
+/// The number of repetitions of slower cases.
 const FEWER: u64 = if cfg!(debug_assertions) { 100_000 } else { 2_000_000 };
 
-/// Bytes of the process that are in memory.
+/// Returns the resident bytes of the process.
 fn resident() -> usize {
     let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
     pages.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
 }
 
-/// Does it so often to warm up, and then so often; and memory is what it was, but for what an allocator plays with.
+/// Repeats a step to warm up, and then again, and checks that the memory has not grown, except for the allocator's slack.
 fn stays_flat(what: &str, many: u64, mut round: impl FnMut(u64)) {
     let warm = many / 4;
     (0..warm).for_each(&mut round);
@@ -38,7 +38,7 @@ fn guarantee_12_memory_stays_flat() {
     ends_that_are_far_and_never_come();
     tenures_of_one_resource();
     waiters_that_give_up_and_others_that_are_served();
-    leases_of_owners_that_come_once();
+    leases_of_owners_that_are_used_once();
     held_leases();
 }
 
@@ -53,7 +53,7 @@ fn one_shot_leases_that_are_released() {
     assert_eq!(table.len(), 0);
 }
 
-/// A thousand are there at once; no call but those that take leases, and no tick.
+/// A thousand leases exist at one time. The only calls are those that acquire; there is no tick.
 fn one_shot_leases_that_are_left_to_expire_without_a_sweep() {
     for (ttl, step) in [(secs(1), Duration::from_millis(1)), (secs(10), Duration::from_millis(10)), (HOUR, secs(4))] {
         let (table, clock) = table();
@@ -112,7 +112,7 @@ fn waiters_that_give_up_and_others_that_are_served() {
     assert_eq!(table.len(), 0);
 }
 
-fn leases_of_owners_that_come_once() {
+fn leases_of_owners_that_are_used_once() {
     let (table, clock) = table();
     stays_flat("owners", FEWER, |n| {
         let owner = Owner::named(format!("session {n}"));

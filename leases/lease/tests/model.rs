@@ -1,12 +1,12 @@
-//! Random schedules of everything that a table of leases offers, with time, against the contract.
+//! Random schedules of all calls, with time, checked against the contract.
 //!
-//! One thread plays all parts, on a clock that it moves itself: futures are polled by hand, kept, and dropped half way; grants are kept,
-//! renewed and released in any order, old copies and stale ones too.
+//! One thread plays all parts, on a clock that it moves itself. It polls futures by hand, keeps them, and drops them half way. It keeps
+//! grants, and renews and releases them in any order, including old copies and stale ones.
 //!
-//! The oracle knows of each resource who has it, since when and until when, and who waits in which order. What the contract
-//! leaves open it leaves open: it keeps every state in which the resource may be by the contract ([`Guess`]), and each result that it
-//! sees must fit one of them, and strikes those out that it does not fit. Open is above all *when* a lease that has ended is noticed:
-//! a call of its resource must, any other may. So a waiter may be served, and its time run, from any call after the end.
+//! For each resource the oracle knows the owner, the start and end of the lease, and the waiters in order. Where the contract leaves a choice,
+//! the oracle keeps every state that the contract allows ([`Guess`]). Each result must fit at least one of these states, and removes those
+//! that it does not fit. Above all, the contract does not say *when* an ended lease is noticed: a call for its resource must notice it, and any
+//! other call may. So a waiter may be served, and its time may start, at any call after the end.
 
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
@@ -67,7 +67,7 @@ enum Policy {
     Custom(Pure),
 }
 
-/// A policy of the user's, which always says the same of the same.
+/// A custom policy whose answer depends on `held_for` alone.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct Pure(u8);
 
@@ -77,14 +77,14 @@ impl ExpiryPolicy for Pure {
         match self.0 {
             // Renewable for four milliseconds.
             0 => (held_for < millis(4)).then_some(millis(3)),
-            // Shorter and shorter.
+            // Ever shorter.
             1 => millis(6).checked_sub(held_for),
-            // Not at all.
+            // Always refuses.
             2 => None,
             3 => Some(Duration::ZERO),
-            // Longer and longer.
+            // Ever longer.
             4 => Some(held_for + millis(2)),
-            // Not twice.
+            // Refuses everything but the first acquire.
             _ => held_for.is_zero().then_some(millis(5)),
         }
     }
@@ -106,7 +106,7 @@ impl Policy {
             9 => UpTo(Duration::MAX, micros(4_000)),
             10 => UpTo(micros(2_000), Duration::MAX),
             11 | 12 => Policy::Never,
-            // Beyond what fits, and far away.
+            // Ends that do not fit a `Duration` or are far away.
             13 => Sliding(Duration::MAX),
             14 => Fixed(Duration::from_secs(1 << 40)),
             n => Custom(Pure(n - 15)),
@@ -123,7 +123,7 @@ impl Policy {
         }
     }
 
-    /// The end that it gives to a tenure at an acquire; `None` if it says no.
+    /// Returns the end of a tenure after an acquire; `None` if the policy refuses.
     fn end(self, start: Duration, now: Duration) -> Option<End> {
         match self {
             Policy::Fixed(time) => Some(End::after(start, time)),
@@ -137,7 +137,7 @@ impl Policy {
         }
     }
 
-    /// At a renewal.
+    /// Returns the end of a tenure after a renewal; `None` if the policy refuses.
     fn renewed(self, start: Duration, now: Duration) -> Option<End> {
         match self {
             Policy::Fixed(_) => None,
@@ -146,7 +146,7 @@ impl Policy {
     }
 }
 
-// ---- one resource, as it may be ----------------------------------------------------------------------------------------
+// ---- the possible states of a resource ---------------------------------------------------------------------------------
 
 type Id = usize;
 
@@ -156,7 +156,7 @@ struct Ask {
     owner: usize,
     policy: Policy,
     fresh: bool,
-    /// It was served, and its lease ended before it came.
+    /// Whether it was served, and its lease ended before it was polled.
     again: bool,
 }
 
@@ -164,26 +164,26 @@ struct Ask {
 struct Lease {
     owner: usize,
     tenure: usize,
-    /// If anybody has seen it.
+    /// The token, if a result has shown it.
     token: Option<u64>,
     start: Duration,
     end: End,
-    /// Those of which it may have one.
+    /// The policies of which it may have one.
     policies: Vec<Policy>,
-    /// Some call has gone by since its end: it may be forgotten already.
+    /// Whether there was a call since its end, so that its record may have been removed.
     passed: bool,
-    /// Somebody of this owner has come for it.
+    /// Whether a request of its owner has returned it.
     fetched: bool,
-    /// Somebody has got a grant of it without acquiring.
+    /// Whether a call other than an acquire has returned a grant of it.
     listed: bool,
 }
 
-/// What a request will find that has left the queue.
+/// The result that awaits a request that has left the queue.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Answer {
     Served {
         tenure: usize,
-        /// `None` if either will do.
+        /// `None` if both are allowed.
         resumed: Option<bool>,
         end: End,
         ended: Option<How>,
@@ -211,17 +211,17 @@ struct Guess {
     queue: Vec<Ask>,
     answers: Vec<(Id, Answer)>,
     tenures: usize,
-    /// The least that the present tenure's token can be, or if there is none, that the last one's could have been.
+    /// The least possible token of the present tenure, or of the last one if there is none.
     floor: u64,
-    /// How the tenures of those `Held` have ended that are still there.
+    /// How the tenures ended whose `Held`s still exist.
     ends: Vec<(u64, How)>,
 }
 
-/// What a call has given.
+/// The result of a call.
 #[derive(Clone, PartialEq, Debug)]
 enum Seen {
     Pending,
-    /// The end is not seen of a `Held`, nor whether it is resumed.
+    /// A `Held` shows neither its end nor whether it is resumed.
     Grant {
         token: u64,
         end: Option<End>,
@@ -250,11 +250,11 @@ struct Status {
 
 enum Expect {
     Exactly(Seen),
-    /// A grant of the present tenure, that ends at one of these; `None`: resumed or not.
+    /// A grant of the present tenure with one of these ends; with `None` it may be resumed or not.
     Grant([End; 2], Option<bool>),
     /// A grant of a tenure that has ended.
     Stale,
-    /// The same without the token, if nobody has seen it.
+    /// A status, whose token need not be known.
     Status(Option<usize>, Option<Duration>, usize),
     Listed(Option<Duration>),
 }
@@ -300,7 +300,7 @@ impl Guess {
         self.ends.extend(lease.token.map(|token| (token, how)));
     }
 
-    /// Another policy, or the same, for the tenure that there is.
+    /// Applies a policy to the present tenure, whose owner acquires again.
     fn resume(&mut self, now: Duration, policy: Policy) -> End {
         let lease = self.lease.as_mut().unwrap();
         match policy.end(lease.start, now) {
@@ -308,13 +308,13 @@ impl Guess {
                 lease.end = lease.end.max(end);
                 lease.policies = vec![policy];
             }
-            // Whether one that says no replaces the old one is not said.
+            // The contract does not say whether a policy that refuses replaces the old one.
             None => lease.policies.push(policy),
         }
         lease.end
     }
 
-    /// Whoever is first has it, if nobody has.
+    /// Serves the first in the queue while the resource is free.
     fn serve(&mut self, now: Duration) {
         while self.lease.is_none() && !self.queue.is_empty() {
             let first = self.queue.remove(0);
@@ -334,7 +334,7 @@ impl Guess {
         }
     }
 
-    /// A call that finds an expired lease serves its waiters first.
+    /// Ends an expired lease and serves its waiters, as a call for the resource does first.
     fn settle(&mut self, now: Duration) {
         if self.has_expired(now) {
             self.end(How::Expired);
@@ -365,7 +365,7 @@ impl Guess {
         Expect::Exactly(Seen::Busy(lease.owner, lease.end.left(now)))
     }
 
-    /// Somebody asks who does not wait yet, or not any more.
+    /// Makes a request that is not in the queue.
     fn ask(&self, now: Duration, ask: Ask, place: Place) -> Guesses {
         let mut guess = self.settled(now);
         let Some(lease) = guess.lease.clone() else {
@@ -380,7 +380,7 @@ impl Guess {
         if lease.owner != ask.owner {
             if place == Place::Nowhere {
                 let mut all = vec![(guess.clone(), Guess::busy(&lease, now))];
-                // Whether a policy is asked at all before there is anything to be had is not said.
+                // The contract does not say whether a policy is asked while the resource is busy.
                 if ask.policy.end(now, now).is_none() {
                     all.push((guess, Expect::Exactly(Seen::Refused)));
                 }
@@ -393,7 +393,7 @@ impl Guess {
             let guess = guess.with(|lease| lease.fetched = true);
             return vec![(guess, Expect::Grant([end; 2], Some(true)))];
         }
-        // A fresh one that had its turn and asks again may do as one that asks for the first time, or as one that waits.
+        // A fresh request that had its turn and asks again may act like a new request or like a waiter.
         let mut all = if place == Place::Front { guess.in_line(ask, place) } else { vec![] };
         match ask.policy.end(now, now) {
             Some(end) => {
@@ -401,7 +401,7 @@ impl Guess {
                 guess.begin(now, &ask, end, true);
                 all.push((guess, Expect::Grant([end; 2], Some(false))));
             }
-            // Whether it has "asked again" is not said.
+            // The contract does not say whether this counts as "asked again".
             None => all.extend(
                 [true, lease.fetched]
                     .map(|fetched| (guess.with(|lease| lease.fetched = fetched), Expect::Exactly(Seen::Refused))),
@@ -411,7 +411,7 @@ impl Guess {
     }
 
     fn in_line(&self, ask: Ask, place: Place) -> Guesses {
-        // In which order two stand that have both asked again is not said.
+        // The contract does not say in which order two requests stand that have both asked again.
         let first = self.queue.iter().take_while(|other| other.again).count();
         let mut places = match place {
             Place::Front => vec![0, first],
@@ -432,7 +432,7 @@ impl Guess {
         self.answers.iter().find(|(of, _)| *of == id).map(|(_, answer)| *answer)
     }
 
-    /// The poll of an `acquire`. With a limit that has come it may also give up, wherever it does not have to.
+    /// Polls an `acquire`. If its limit has come, it may also give up in any case.
     fn poll(&self, now: Duration, ask: Ask, is_first: bool, limit: bool) -> Guesses {
         let id = ask.id;
         let mut all = if let Some(answer) = self.answer(id) {
@@ -443,11 +443,11 @@ impl Guess {
                 Answer::Served { tenure, resumed, end, ended: None } if !self.has_expired(now) => {
                     let lease = self.lease.as_ref().unwrap();
                     assert_eq!(lease.tenure, tenure);
-                    // Whether it says the end that it was given, or the one that there is now, is left open.
+                    // The grant may have the end at the hand-over or the present end.
                     let expected = Expect::Grant([end, lease.end], resumed);
                     vec![(guess.with(|lease| lease.fetched = true), expected)]
                 }
-                // Its own end has come: again, at the front. Whether before those that wait are served, or after, is open.
+                // Its lease has expired, so it asks again at the front, either before or after the waiters are served.
                 Answer::Served { ended: None | Some(How::Expired), .. } => {
                     let mut all = guess.ask(now, ask, Place::Front);
                     if guess.has_expired(now) {
@@ -457,8 +457,8 @@ impl Guess {
                     }
                     all
                 }
-                // It was released by its owner's name, or taken over by a fresh one of its owner's, before it came. It may ask
-                // again, or say what it had.
+                // Its tenure was released by name or taken over by a fresh one of its owner before it was polled. It may ask
+                // again, or return the grant that it had.
                 Answer::Served { ended: Some(_), .. } => {
                     let mut all = vec![(guess.clone(), Expect::Stale)];
                     all.extend(guess.ask(now, ask, Place::Front));
@@ -474,13 +474,13 @@ impl Guess {
         };
         if limit {
             all.retain(|(_, expected)| !matches!(expected, Expect::Exactly(Seen::Pending)));
-            // Unpolled, it need not look at the table.
+            // A request that gives up need not look at the leases.
             all.extend(self.cancel(now, id).into_iter().map(|guess| (guess, Expect::Exactly(Seen::Limit))));
         }
         all
     }
 
-    /// The future is dropped.
+    /// Drops the future of a request.
     fn cancel(&self, now: Duration, id: Id) -> Vec<Guess> {
         let mut guess = self.clone();
         guess.queue.retain(|ask| ask.id != id);
@@ -495,7 +495,7 @@ impl Guess {
             let Answer::Served { tenure, resumed: other, .. } = answer else { continue };
             if *tenure == mine {
                 others += 1;
-                // Who is the first of them now is not said.
+                // The contract does not say which of them is the first now.
                 if resumed != Some(true) && !lease.fetched {
                     *other = None;
                 }
@@ -505,14 +505,14 @@ impl Guess {
             return vec![guess];
         }
         let mut all = vec![guess.released(now)];
-        // Whether a grant counts as fetched that somebody found in the list is open.
+        // A grant that was only found in the list may count as fetched or not.
         if lease.listed {
             all.push(guess);
         }
         all
     }
 
-    /// With a grant of its own end.
+    /// Renews with a grant, which knows its own end.
     fn renew(&self, now: Duration, grant: &Copy) -> Guesses {
         let guess = self.settled(now);
         let Some(lease) = guess.lease.clone().filter(|lease| lease.token == Some(grant.token)) else {
@@ -525,7 +525,7 @@ impl Guess {
             };
             return vec![(guess, Expect::Exactly(Seen::Lost(lost)))];
         };
-        // An older copy carries the policy that it was acquired with: which of them counts is not said.
+        // An older copy carries the policy that it was acquired with. The contract does not say which policy counts.
         let mut all = vec![];
         for &policy in grant.policies.iter().chain(&lease.policies) {
             let expected = match policy.renewed(lease.start, now) {
@@ -567,7 +567,7 @@ impl Guess {
         vec![(guess, expected)]
     }
 
-    /// What a `Held` may say that is lost, or nothing if it is not.
+    /// Returns the losses that a `Held` may report; none if it is not lost.
     fn lost(&self, now: Duration, held: &Kept<'_>) -> Vec<Lost> {
         let token = held.token;
         if self.lease_at(now).is_some_and(|lease| lease.token == Some(token)) {
@@ -577,7 +577,7 @@ impl Guess {
         if how == How::Expired {
             return vec![Lost::Expired];
         }
-        // Whether it says what it has found when it looked first, or what is found now, is left open.
+        // It may report the cause that it found first, or the one that it finds now.
         let mut all = vec![];
         if held.end.is_past(now) {
             all.push(Lost::Expired);
@@ -599,7 +599,7 @@ impl Guess {
         lost.into_iter().map(|lost| (self.clone(), Expect::Exactly(Seen::Lost(lost)))).collect()
     }
 
-    /// Somebody has seen this token on the present lease.
+    /// Notes that a result has shown this token of the present lease. Returns whether it is possible.
     fn learn(&mut self, token: u64) -> bool {
         let lease = self.lease.as_mut().unwrap();
         if let Some(known) = lease.token {
@@ -640,9 +640,9 @@ fn pending() -> Expect {
     Expect::Exactly(Seen::Pending)
 }
 
-// ---- the table, and who uses it ------------------------------------------------------------------------------------
+// ---- the leases and their users ------------------------------------------------------------------------------------
 
-/// Counts how often it was woken.
+/// A waker that counts its wakes.
 #[derive(Default)]
 struct Bell(AtomicUsize);
 
@@ -664,17 +664,17 @@ struct Request<'m> {
     ask: Ask,
     future: Acquiring<'m>,
     polled: bool,
-    /// Whether its limit has come, if it has one.
+    /// Whether its limit has come; `None` if it has no limit.
     limit: Option<Arc<AtomicBool>>,
     bell: Arc<Bell>,
 }
 
-/// A grant, and what is known of it.
+/// A grant, and the oracle's knowledge of it.
 struct Copy {
     resource: usize,
     token: u64,
     end: End,
-    /// Those of which it may carry one: what it was acquired with, and what replaced that before it was fetched.
+    /// The policies of which it may carry one: the policy of its request, and those that replaced it before it was fetched.
     policies: Vec<Policy>,
     grant: Grant,
 }
@@ -683,7 +683,7 @@ struct Kept<'m> {
     resource: usize,
     token: u64,
     ttl: Duration,
-    /// If it was never renewed.
+    /// The end without renewals.
     end: End,
     held: Held<'m, Engine>,
 }
@@ -706,15 +706,15 @@ fn poll<F: Future + ?Sized>(future: Pin<&mut F>) -> Poll<F::Output> {
     future.poll(&mut Context::from_waker(Waker::noop()))
 }
 
-/// The output of a future that never waits.
+/// Returns the output of a future that never waits.
 fn ready<F: Future>(future: F) -> F::Output {
     match poll(pin!(future)) {
         Poll::Ready(output) => output,
-        Poll::Pending => panic!("a call waits that never does"),
+        Poll::Pending => panic!("a call waits that must never wait"),
     }
 }
 
-/// Of the name of another owner.
+/// Returns an incarnation with the name of another owner.
 fn an_incarnation() -> Owner {
     Owner::from_id("run:0123456789abcdef:a")
 }
@@ -734,13 +734,13 @@ impl<'m> World<'m> {
             last_id: 0,
             what: String::new(),
         };
-        // Not at the origin.
+        // Start away from the origin of the clock.
         world.advance(Duration::from_micros(1_234_567));
         world
     }
 
     fn owner(&self, owner: &Owner) -> usize {
-        self.owners.iter().position(|known| known == owner).expect("an owner that was never heard of")
+        self.owners.iter().position(|known| known == owner).expect("the owner is one of the test's")
     }
 
     fn named(&self, r: usize, resource: &Resource) {
@@ -749,7 +749,7 @@ impl<'m> World<'m> {
 
     // ---- guesses --------------------------------------------------------------------------------------------------
 
-    /// Some call goes by: it may have noticed what has expired, anywhere.
+    /// Accounts for a call, which may have noticed expired leases of any resource.
     fn goes_by(&mut self) {
         let now = self.now;
         for guesses in &mut self.guesses {
@@ -762,7 +762,7 @@ impl<'m> World<'m> {
         }
     }
 
-    /// What was seen of this resource must be what comes of one of the states that it may have been in.
+    /// Checks that a result fits at least one of the possible states of this resource, and keeps the states that follow.
     fn saw(&mut self, r: usize, seen: &Seen, next: impl Fn(&Guess) -> Guesses) {
         let before = std::mem::take(&mut self.guesses[r]);
         let mut after: Vec<_> = before
@@ -782,7 +782,7 @@ impl<'m> World<'m> {
         }
     }
 
-    /// How many of these there are, at least and at most.
+    /// Counts the resources that satisfy `is_one`, at least and at most.
     fn count(&self, is_one: impl Fn(&Guess) -> bool) -> (usize, usize) {
         let of_all =
             |guesses: &Vec<Guess>| (usize::from(guesses.iter().all(&is_one)), usize::from(guesses.iter().any(&is_one)));
@@ -834,7 +834,7 @@ impl<'m> World<'m> {
             Got::Held(held) => {
                 let Policy::Sliding(ttl) = policies[0] else { unreachable!() };
                 let token = held.token().get();
-                // It was served at this tenure's start; the first renewal would make it later.
+                // The hold was served at the start of its tenure; only a renewal would make the end later.
                 let lease = |guess: &Guess| guess.lease.clone().filter(|lease| lease.token == Some(token));
                 let start = self.guesses[r].iter().filter_map(lease).map(|lease| lease.start).min();
                 let end = End::after(start.unwrap_or(self.now), ttl);
@@ -908,7 +908,7 @@ impl<'m> World<'m> {
         drop(request);
         self.guesses[r] = self.guesses[r].iter().flat_map(|guess| guess.cancel(now, id)).collect();
         dedup(&mut self.guesses[r]);
-        // It may have noticed what has expired before it left, or after.
+        // The drop may notice expired leases before or after it leaves the queue.
         self.goes_by();
     }
 
@@ -960,7 +960,7 @@ impl<'m> World<'m> {
         if let Ok(grant) = result {
             self.keep(r, copy.policies.clone(), Got::Grant(grant));
         }
-        // The older copy stays.
+        // The older copy is kept, too.
         self.copies.push(copy);
     }
 
@@ -1017,7 +1017,7 @@ impl<'m> World<'m> {
         assert!((least..=most).contains(&count), "{}: {count}, not {least} to {most}", self.what);
         for guesses in &mut self.guesses {
             let only = if least == most { None } else { Some(count) }.filter(|&count| count == least || count == most);
-            // If it is the least or the most, it is known of each whether it was.
+            // If the count is the least or the most, it is known for each resource whether it was counted.
             match only {
                 Some(count) if count == most && guesses.iter().any(has) => guesses.retain(has),
                 Some(count) if count == least && !guesses.iter().all(has) => guesses.retain(|guess| !has(guess)),
@@ -1104,20 +1104,20 @@ impl<'m> World<'m> {
         self.settle_all();
         let now = self.now;
         let ends = self.guesses.iter().flatten().filter_map(|guess| guess.lease.as_ref()?.end.left(now));
-        // Nobody need come for what nobody has, but somebody may: it is not said when the last one is forgotten.
+        // If nothing is leased, no tick is necessary, but one may be asked for: the contract does not say when the last record is removed.
         let Some(first) = ends.min() else { return };
         let all_have = |guesses: &Vec<Guess>| {
             guesses.iter().all(|guess| guess.lease.as_ref().is_some_and(|lease| lease.end.left(now) == Some(first)))
         };
         if self.guesses.iter().any(all_have) {
             let next =
-                next.unwrap_or_else(|| panic!("{}: nobody need come, but something ends in {first:?}", self.what));
+                next.unwrap_or_else(|| panic!("{}: no tick is asked for, but a lease ends in {first:?}", self.what));
             assert!(next > Duration::ZERO, "{}: nothing can be due", self.what);
             assert!(next <= first, "{}: {next:?} is too late for {first:?}", self.what);
         }
     }
 
-    /// Grants know their own ends.
+    /// Checks the time left of each grant, which depends on the grant alone.
     fn grants(&self) {
         for copy in &self.copies {
             assert_eq!(self.leases.remaining(&copy.grant), copy.end.left(self.now), "{}", self.what);
@@ -1144,7 +1144,7 @@ impl<'m> World<'m> {
             let is_held = guess.lost(now, &kept).is_empty();
             let left = guess.lease.as_ref().map(|lease| lease.end).filter(|_| is_held);
             let mut all = guess.lost_or(now, &kept, Seen::Checked(kept.token));
-            // With somebody else's longer lease, of the same tenure, it is left open whose end counts.
+            // If another request of the same tenure has made the lease longer, either end may count.
             if let (Some(least), Some(left)) = (least, left) {
                 let is_enough = |end: End| end.left(now).is_none_or(|left| left >= least);
                 if !is_enough(left) {
@@ -1159,7 +1159,7 @@ impl<'m> World<'m> {
         self.held.push(kept);
     }
 
-    /// Whether it is ready is all that can be seen of one that is polled but once.
+    /// Polls `lost` once, and checks whether it is ready.
     fn lost(&mut self, at: usize) {
         let (now, kept) = (self.now, self.held.swap_remove(at));
         let seen = match poll(pin!(kept.held.lost())) {
@@ -1170,7 +1170,7 @@ impl<'m> World<'m> {
         self.held.push(kept);
     }
 
-    /// A renewal, polled once. When it renews is its own affair.
+    /// Polls a renewal once. The contract does not say when it renews.
     fn renewal(&mut self, at: usize, run: bool) {
         let (now, mut kept) = (self.now, self.held.swap_remove(at));
         let seen = if run {
@@ -1218,7 +1218,7 @@ impl<'m> World<'m> {
             }
             _ => {
                 drop(kept);
-                // If it is over, dropping need not notice.
+                // If the tenure has ended, the drop need not notice it.
                 for guess in &mut self.guesses[r] {
                     if guess.lease_at(now).is_some_and(mine) {
                         *guess = guess.released(now);
@@ -1229,14 +1229,14 @@ impl<'m> World<'m> {
         }
     }
 
-    // ---- all of it ---------------------------------------------------------------------------------------------------
+    // ---- all of the above --------------------------------------------------------------------------------------------
 
     fn advance(&mut self, time: Duration) {
         self.now += time;
         self.clock.advance(time);
     }
 
-    /// How long it takes until something ends.
+    /// Returns the time until the next lease ends.
     fn next_end(&self) -> Option<Duration> {
         let ends = self.guesses.iter().flatten().filter_map(|guess| guess.lease.as_ref()?.end.left(self.now));
         ends.filter(|left| !left.is_zero() && *left < Duration::from_secs(10)).min()
@@ -1263,7 +1263,7 @@ impl<'m> World<'m> {
         let (what, r, owner, a, b) = step;
         let pick = |n: usize| (n > 0).then(|| usize::from(b) % n.max(1));
         self.what = format!("{step:?}");
-        // Not of what counts what has expired: what nobody has had a chance to notice, it must count.
+        // Not for calls that count expired leases: they must count those that no earlier call could have noticed.
         if !matches!(what, 28 | 32..=36) {
             self.goes_by();
         }
@@ -1320,7 +1320,7 @@ impl<'m> World<'m> {
         self.look();
     }
 
-    /// What can be said without a call that would notice anything.
+    /// Checks what can be checked without a call that might notice an expiry.
     fn look(&mut self) {
         self.grants();
         for request in self.requests.iter().filter(|request| request.polled) {
@@ -1330,7 +1330,7 @@ impl<'m> World<'m> {
             }
         }
         for r in 0..RESOURCES {
-            // Too many to go on: a look tells which it is.
+            // There are too many possible states; a call to `status` reduces them.
             if self.guesses[r].len() > 40 {
                 self.goes_by();
                 self.status(r, 0);
@@ -1338,7 +1338,7 @@ impl<'m> World<'m> {
         }
     }
 
-    /// Everybody who still waits gets in, if those before him go; then nothing is left.
+    /// Checks that every waiter gets in as those before it leave, and that nothing is left then.
     fn end(&mut self, mut random: u8) {
         self.what = "at the end".into();
         self.goes_by();
@@ -1400,7 +1400,7 @@ fn dedup(guesses: &mut Vec<Guess>) {
 
 type Step = (u8, usize, usize, u8, u8);
 
-/// On one line, if it is printed.
+/// A wrapper that is printed on one line.
 struct Steps(Vec<Step>);
 
 impl std::fmt::Debug for Steps {
@@ -1447,7 +1447,7 @@ proptest! {
     }
 
     #[test]
-    fn a_fence_lets_nothing_pass_that_is_older(steps in prop::collection::vec((0..4_u8, 0..2_usize, 1..6_u64), 1..40)) {
+    fn a_fence_admits_no_older_token(steps in prop::collection::vec((0..4_u8, 0..2_usize, 1..6_u64), 1..40)) {
         let (fence, resources) = (Fence::new(), [Resource::new("a", "bc"), Resource::new("ab", "c")]);
         let mut greatest = [0; 2];
         for (what, r, token) in steps {

@@ -1,4 +1,4 @@
-//! What an engine elsewhere tells of a tenure that ends before its time reaches its holder, and what that costs.
+//! Notices of a server about tenures that end early: that they reach the holder, and the requests that they cost.
 
 #![cfg(feature = "std")]
 
@@ -35,14 +35,14 @@ impl fmt::Display for Down {
 
 impl Error for Down {}
 
-/// Leases in memory, one poll away, whose store tells what it is told to tell.
+/// A server: leases in memory, one poll away. The test decides which notices it sends.
 #[derive(Clone)]
 struct Server {
     memory: Arc<Memory<ManualClock>>,
     notices: Arc<Mutex<HashMap<Resource, Vec<Arc<Notice>>>>>,
     requests: Arc<AtomicUsize>,
     is_down: Arc<AtomicBool>,
-    /// It takes the next tenure away before it says that it has granted it.
+    /// Whether the server ends the next tenure before it answers that it has granted it.
     takes_it_away: Arc<AtomicBool>,
 }
 
@@ -57,7 +57,7 @@ impl Server {
         Notice::doubt_all(notices.iter().map(|notice| &**notice));
     }
 
-    /// Without a word.
+    /// Releases a tenure without a notice.
     fn take_away(&self, resource: &Resource) -> Token {
         let now = self.now();
         let record = block_on(self.memory.look(resource, now)).unwrap().unwrap();
@@ -70,7 +70,7 @@ impl Server {
         self.notices.lock().unwrap().values().map(Vec::len).sum()
     }
 
-    /// How many requests there were since this was last asked.
+    /// Returns the number of requests since the last call.
     fn requests(&self) -> usize {
         self.requests.swap(0, SeqCst)
     }
@@ -152,15 +152,15 @@ fn desk() -> (Server, Leases<Server>, Owner, Owner) {
     (server.clone(), Leases::with_engine(server), Owner::named("jane"), Owner::named("joe"))
 }
 
-/// What must be ready soon: it is polled, woken or not.
+/// Polls a future that must be ready soon, whether it is woken or not.
 #[track_caller]
 fn soon<T>(future: impl Future<Output = T>) -> T {
     let mut future = pin!(future);
     let ready = (0..100).find_map(|_| block_on(poll_once(future.as_mut())));
-    ready.expect("it is not ready")
+    ready.expect("the future is ready soon")
 }
 
-/// Counts how often it is woken.
+/// A waker that counts its wakes.
 #[derive(Default)]
 struct Count(AtomicUsize);
 
@@ -171,7 +171,7 @@ impl Wake for Count {
 }
 
 #[test]
-fn a_tenure_that_is_said_to_have_ended_is_lost_though_nobody_polls_it() {
+fn a_tenure_reported_as_ended_is_lost_without_a_poll() {
     let (server, leases, jane, _) = desk();
     let held = leases.hold_blocking("report", &jane, MINUTE).unwrap();
     server.requests();
@@ -186,7 +186,7 @@ fn a_tenure_that_is_said_to_have_ended_is_lost_though_nobody_polls_it() {
 }
 
 #[test]
-fn all_who_sleep_are_woken_by_it() {
+fn a_notice_wakes_all_futures_of_the_held() {
     let (server, leases, jane, _) = desk();
     let mut held = leases.hold_blocking("report", &jane, MINUTE).unwrap();
     let (token, resource) = (held.token(), held.resource().clone());
@@ -199,7 +199,7 @@ fn all_who_sleep_are_woken_by_it() {
         assert!(lost.as_mut().poll(&mut Context::from_waker(&waker(&for_loss))).is_pending());
         server.tell(&resource, |notice| notice.ended(Token::new(token.get() - 1).unwrap(), Lost::Released));
         assert!(lost.as_mut().poll(&mut Context::from_waker(&waker(&for_loss))).is_pending());
-        assert_eq!(held.check(), Ok(token)); // it was of one before
+        assert_eq!(held.check(), Ok(token)); // the notice was about an earlier tenure
     }
     let before = for_loss.0.load(SeqCst);
     let work = Arc::new(());
@@ -213,14 +213,14 @@ fn all_who_sleep_are_woken_by_it() {
     server.tell(&resource, |notice| notice.ended(token, Lost::TakenOver));
     assert!(for_run.0.load(SeqCst) > runs_before);
     assert!(for_renewal.0.load(SeqCst) > 0);
-    assert_eq!(for_loss.0.load(SeqCst), before); // it is dropped
+    assert_eq!(for_loss.0.load(SeqCst), before); // the dropped future is not woken
     assert_eq!(soon(run), Err(Lost::TakenOver));
-    assert_eq!(Arc::strong_count(&work), 1); // no more work
+    assert_eq!(Arc::strong_count(&work), 1); // the work has been dropped
     assert_eq!(soon(renewal), Lost::TakenOver);
 }
 
 #[test]
-fn what_is_said_while_it_is_being_granted_is_not_missed() {
+fn a_notice_during_the_grant_is_not_missed() {
     let (server, leases, jane, _) = desk();
     server.takes_it_away.store(true, SeqCst);
     let held = leases.hold_blocking("report", &jane, MINUTE).unwrap();
@@ -228,7 +228,7 @@ fn what_is_said_while_it_is_being_granted_is_not_missed() {
 }
 
 #[test]
-fn a_doubt_is_one_look_and_quiet_times_are_none() {
+fn a_doubt_costs_one_request_and_quiet_times_cost_none() {
     let (server, leases, jane, _) = desk();
     let held = leases.hold_blocking("report", &jane, MINUTE).unwrap();
     server.requests();
@@ -253,7 +253,7 @@ fn a_doubt_is_one_look_and_quiet_times_are_none() {
 }
 
 #[test]
-fn in_doubt_it_looks_and_says_how_it_was_lost() {
+fn after_a_doubt_the_held_asks_and_reports_how_it_was_lost() {
     for (is_taken, how) in [(false, Lost::Released), (true, Lost::TakenOver)] {
         let (server, leases, jane, joe) = desk();
         let held = leases.hold_blocking("report", &jane, MINUTE).unwrap();
@@ -261,23 +261,23 @@ fn in_doubt_it_looks_and_says_how_it_was_lost() {
         if is_taken {
             leases.try_acquire_blocking("report", &joe, MINUTE).unwrap();
         }
-        assert!(held.check().is_ok()); // nobody has told
+        assert!(held.check().is_ok()); // there was no notice
         server.tell_all();
         assert_eq!(soon(held.lost()), how);
         assert_eq!(held.check(), Err(how));
     }
 }
 
-/// A doubt that comes while it is being looked at may be of what that look has not seen.
+/// A doubt that comes during a look may be about a change that the look has not seen.
 #[test]
-fn it_looks_again_if_it_is_in_doubt_again() {
+fn a_second_doubt_causes_a_second_look() {
     let (server, leases, jane, _) = desk();
     let held = leases.hold_blocking("report", &jane, MINUTE).unwrap();
     block_on(async {
         let mut lost = pin!(held.lost());
         server.tell_all();
-        assert!(poll_once(lost.as_mut()).await.is_none()); // it is asked
-        assert!(poll_once(lost.as_mut()).await.is_none()); // and answered
+        assert!(poll_once(lost.as_mut()).await.is_none()); // the request is sent
+        assert!(poll_once(lost.as_mut()).await.is_none()); // the engine has looked, but the answer is not here yet
         server.take_away(held.resource());
         server.tell_all();
         assert_eq!(soon(lost), Lost::Released);
@@ -285,7 +285,7 @@ fn it_looks_again_if_it_is_in_doubt_again() {
 }
 
 #[test]
-fn a_look_that_fails_takes_nothing_away() {
+fn a_failed_look_does_not_lose_the_lease() {
     let (server, leases, jane, _) = desk();
     let held = leases.hold_blocking("report", &jane, MINUTE).unwrap();
     block_on(async {
@@ -304,7 +304,7 @@ fn a_look_that_fails_takes_nothing_away() {
 }
 
 #[test]
-fn very_many_in_doubt_are_looked_at_together() {
+fn many_tenures_in_doubt_are_looked_at_together() {
     const MANY: usize = 1000;
     let (server, leases, jane, _) = desk();
     let held: Vec<_> =
@@ -329,13 +329,13 @@ fn very_many_in_doubt_are_looked_at_together() {
         }
         assert_eq!(gone, [3, 500]);
         let requests = server.requests();
-        assert!(requests <= MANY.div_ceil(256) + 2, "{requests} requests"); // and how each of the two was lost
+        assert!(requests <= MANY.div_ceil(256) + 2, "{requests} requests"); // one more for the cause of each of the two losses
     });
 }
 
-/// Of a Held that nobody polls it is known, too, if somebody looks at another.
+/// The loss of a `Held` that is not polled is found, too, when another `Held` is looked at.
 #[test]
-fn those_that_nobody_polls_are_taken_along() {
+fn tenures_in_doubt_that_are_not_polled_are_looked_at_too() {
     let (server, leases, jane, _) = desk();
     let [polled, silent] = ["a", "b"].map(|name| leases.hold_blocking(name, &jane, MINUTE).unwrap());
     server.take_away(silent.resource());
@@ -349,9 +349,9 @@ fn those_that_nobody_polls_are_taken_along() {
     assert_eq!(silent.check(), Err(Lost::Released));
 }
 
-/// Whoever is woken by the first finds all of them.
+/// A future that is woken by the first doubt finds all tenures in doubt.
 #[test]
-fn all_are_in_doubt_before_anybody_is_woken() {
+fn all_tenures_are_in_doubt_before_any_waker_runs() {
     struct Polls(Mutex<Option<Box<dyn FnOnce() + Send>>>);
 
     impl Wake for Polls {
@@ -368,14 +368,14 @@ fn all_are_in_doubt_before_anybody_is_woken() {
     let mut waiting: Vec<_> = held.iter().map(|held| Box::pin(held.renewal())).collect();
     let looks = Arc::new(AtomicUsize::new(0));
     for renewal in &mut waiting {
-        // It is polled in the waker itself, as on another thread that is fast.
+        // The future is polled in the waker itself, as by another fast thread.
         let (requests, looks) = (Arc::clone(&server.requests), Arc::clone(&looks));
         let mut again = Box::pin(held[0].renewal());
         let polls = move || {
             requests.swap(0, SeqCst);
             let _ = again.as_mut().poll(&mut Context::from_waker(Waker::noop()));
             looks.fetch_add(requests.load(SeqCst), SeqCst);
-            std::mem::forget(again); // it has them in hand
+            std::mem::forget(again); // so that it keeps them in its request
         };
         let waker = Waker::from(Arc::new(Polls(Mutex::new(Some(Box::new(polls))))));
         assert!(renewal.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
@@ -385,7 +385,7 @@ fn all_are_in_doubt_before_anybody_is_woken() {
 }
 
 #[test]
-fn if_who_looks_is_dropped_the_others_look() {
+fn if_a_looking_future_is_dropped_the_others_look() {
     let (server, leases, jane, _) = desk();
     let [one, other] = ["a", "b"].map(|name| leases.hold_blocking(name, &jane, MINUTE).unwrap());
     block_on(async {
@@ -395,7 +395,7 @@ fn if_who_looks_is_dropped_the_others_look() {
         server.tell_all();
         {
             let mut looking = pin!(one.lost());
-            assert!(poll_once(looking.as_mut()).await.is_none()); // it has both in hand
+            assert!(poll_once(looking.as_mut()).await.is_none()); // its request includes both
             assert!(poll_once(waiting.as_mut()).await.is_none());
         }
         assert_eq!(soon(waiting), Lost::Released);
@@ -403,7 +403,7 @@ fn if_who_looks_is_dropped_the_others_look() {
 }
 
 #[test]
-fn nothing_is_told_to_those_that_have_gone() {
+fn dropped_helds_get_no_notices() {
     let (server, leases, jane, joe) = desk();
     let held = leases.hold_blocking("report", &jane, MINUTE).unwrap();
     assert_eq!(server.subscribed(), 1);
@@ -418,13 +418,13 @@ fn nothing_is_told_to_those_that_have_gone() {
     assert_eq!(server.subscribed(), 0);
     leases.release_blocking(&grant).unwrap();
     drop(leases.hold_blocking("report", &jane, MINUTE).unwrap());
-    leases.release_as_blocking("report", &jane).unwrap(); // nothing here gives back what is dropped
+    leases.release_as_blocking("report", &jane).unwrap(); // this server does not release the lease of a dropped `Held`
     leases.hold_blocking("report", &jane, MINUTE).unwrap().release().wait().unwrap();
     assert_eq!(server.subscribed(), 0);
 }
 
 #[test]
-fn an_operator_ends_exactly_the_tenure_of_a_token() {
+fn release_token_ends_exactly_the_tenure_of_that_token() {
     let (server, leases, jane, joe) = desk();
     let old = leases.try_acquire_blocking("report", &jane, MINUTE).unwrap();
     let new = leases.try_acquire("report", &jane, MINUTE).fresh_token().wait().unwrap();
@@ -439,7 +439,7 @@ fn an_operator_ends_exactly_the_tenure_of_a_token() {
 }
 
 #[test]
-fn in_memory_who_is_released_by_another_knows_at_once() {
+fn in_memory_a_release_by_another_caller_is_seen_at_once() {
     let ends: [fn(&Leases, &Owner, Token); 4] = [
         |leases, jane, _| leases.release_as_now("report", jane).unwrap(),
         |leases, jane, _| assert_eq!(leases.release_all_now(jane), Ok(1)),

@@ -1,5 +1,5 @@
-//! User code that panics, or calls the table again from inside one of its calls: nobody else goes without because of it. All of
-//! this holds without `std` as well.
+//! User code that panics, or calls the leases from inside one of their calls, must not harm other callers. All of this also holds
+//! without `std`.
 
 mod common;
 
@@ -13,17 +13,17 @@ use std::time::Duration;
 use common::{Bell, Table, owners, poll, ready, secs, table, waiting, waiting_with};
 use keylatch_lease::{AcquireError, Clock, Expiry, ExpiryPolicy, Leases, ManualClock, Memory, Term};
 
-/// Panics without the words of the panic hook.
+/// Panics without running the panic hook, which would print a message.
 fn fail() -> ! {
     resume_unwind(Box::new("on purpose"))
 }
 
 #[track_caller]
 fn panics(what: impl FnOnce()) {
-    assert!(catch_unwind(AssertUnwindSafe(what)).is_err(), "it should panic");
+    assert!(catch_unwind(AssertUnwindSafe(what)).is_err(), "the call should panic");
 }
 
-/// Its drop panics.
+/// A policy whose drop panics.
 struct Fragile;
 
 impl ExpiryPolicy for Fragile {
@@ -38,7 +38,7 @@ impl Drop for Fragile {
     }
 }
 
-/// Panics when it wakes.
+/// A waker that panics.
 struct Alarm;
 
 impl Wake for Alarm {
@@ -47,7 +47,7 @@ impl Wake for Alarm {
     }
 }
 
-/// A lease of `resource` whose policy panics in its drop, and that the next call forgets in passing.
+/// Leaves an expired lease of `resource`, which the next call removes in passing, and whose policy panics in its drop.
 fn leave_a_fragile_lease(leases: &Table, clock: &ManualClock, resource: &str) {
     let [.., stranger] = owners::<8>();
     drop(leases.try_acquire_now(resource, &stranger, Expiry::custom(Fragile)).unwrap());
@@ -64,7 +64,7 @@ fn a_policy_that_panics_in_its_drop_does_not_hide_a_release() {
         let mut next = waiting_with(leases.acquire("r", &bob, Expiry::Never), &waker);
         leave_a_fragile_lease(&leases, &clock, "of a stranger");
         panics(|| if by_name { leases.release_as_now("r", &ann).unwrap() } else { leases.release_now(&held).unwrap() });
-        assert!(bell.take() > 0, "it is free, and bob sleeps");
+        assert!(bell.take() > 0, "the resource is free, but bob is not woken");
         assert_eq!(*ready(&mut next).unwrap().owner(), bob);
     }
 }
@@ -86,7 +86,7 @@ fn a_policy_that_panics_in_its_drop_does_not_hide_the_releases_of_a_session() {
     leave_a_fragile_lease(&leases, &clock, "of a stranger");
     panics(|| drop(leases.release_all_now(&ann)));
     for (next, (bell, _)) in next.iter_mut().zip(&bells) {
-        assert!(bell.take() > 0, "it is free, and bob sleeps");
+        assert!(bell.take() > 0, "the resource is free, but bob is not woken");
         assert_eq!(*ready(next).unwrap().owner(), bob);
     }
 }
@@ -100,33 +100,34 @@ fn a_policy_that_panics_in_its_drop_does_not_hide_that_a_held_was_dropped_or_tak
     let mut next = waiting_with(leases.acquire("r", &bob, secs(60)), &waker);
     leave_a_fragile_lease(&leases, &clock, "of a stranger");
     panics(|| drop(held));
-    assert!(bell.take() > 0, "it is free, and bob sleeps");
+    assert!(bell.take() > 0, "the resource is free, but bob is not woken");
     ready(&mut next).unwrap();
 
     let held = ready(leases.hold("s", &ann, secs(60))).unwrap();
     let lost = waiting_with(held.lost(), &waker);
     leave_a_fragile_lease(&leases, &clock, "of another stranger");
     panics(|| drop(ready(leases.try_acquire("s", &ann, secs(60)).fresh_token())));
-    assert!(bell.take() > 0, "the lease is another one, and nobody was told");
+    assert!(bell.take() > 0, "the tenure was taken over, but the watch is not woken");
     drop(lost);
 }
 
 #[test]
 fn a_served_request_that_is_dropped_is_passed_on_though_a_policy_panics_in_its_drop() {
-    let (leases, clock) = table();
+    let (leases, _) = table();
     let [ann, bob, cid] = owners();
     let held = leases.try_acquire_now("r", &ann, Expiry::Never).unwrap();
     let served = waiting(leases.acquire("r", &bob, Expiry::Never));
+    let served_too = waiting(leases.acquire("r", &bob, Expiry::custom(Fragile)));
     let (bell, waker) = Bell::new();
     let mut next = waiting_with(leases.acquire("r", &cid, Expiry::Never), &waker);
     leases.release_now(&held).unwrap();
-    leave_a_fragile_lease(&leases, &clock, "of a stranger");
+    drop(served_too); // only the tenure has its policy now
     panics(|| drop(served));
-    assert!(bell.take() > 0, "it is free, and cid sleeps");
+    assert!(bell.take() > 0, "the lease has ended, and cid was not woken");
     assert_eq!(*ready(&mut next).unwrap().owner(), cid);
 }
 
-/// Two panics at a time would end the process.
+/// A panic during a panic would end the process.
 #[cfg(feature = "std")]
 #[test]
 fn policies_that_panic_in_their_drops_are_all_dropped() {
@@ -141,7 +142,7 @@ fn policies_that_panic_in_their_drops_are_all_dropped() {
 }
 
 #[test]
-fn a_policy_that_panics_is_a_no_and_the_next_in_line_is_served() {
+fn a_policy_that_panics_counts_as_a_refusal_and_the_next_in_line_is_served() {
     let (leases, _) = table();
     let [ann, bob, cid] = owners();
     let held = leases.try_acquire_now("r", &ann, Expiry::Never).unwrap();
@@ -149,13 +150,13 @@ fn a_policy_that_panics_is_a_no_and_the_next_in_line_is_served() {
     let (bell, waker) = Bell::new();
     let mut next = waiting_with(leases.acquire("r", &cid, secs(60)), &waker);
     panics(|| leases.release_now(&held).unwrap());
-    assert!(bell.take() > 0, "it is free, and cid sleeps");
+    assert!(bell.take() > 0, "the resource is free, but cid is not woken");
     assert_eq!(*ready(&mut next).unwrap().owner(), cid);
     assert!(matches!(ready(&mut refused), Err(AcquireError::Refused { .. })));
 }
 
 #[test]
-fn all_are_woken_though_a_waker_panics() {
+fn all_waiters_are_woken_even_if_a_waker_panics() {
     let (leases, _) = table();
     let [ann] = owners();
     let held = ready(leases.hold("r", &ann, secs(60))).unwrap();
@@ -171,7 +172,7 @@ fn all_are_woken_though_a_waker_panics() {
 }
 
 #[test]
-fn the_next_in_line_is_woken_though_the_waker_of_who_watched_panics() {
+fn the_next_in_line_is_woken_even_if_the_waker_of_a_watch_panics() {
     let (leases, _) = table();
     let [ann, bob] = owners();
     let held = ready(leases.hold("r", &ann, secs(60))).unwrap();
@@ -179,12 +180,12 @@ fn the_next_in_line_is_woken_though_the_waker_of_who_watched_panics() {
     let (bell, waker) = Bell::new();
     let mut next = waiting_with(leases.acquire("r", &bob, secs(60)), &waker);
     panics(|| leases.release_as_now("r", &ann).unwrap());
-    assert!(bell.take() > 0, "it is free, and bob sleeps");
+    assert!(bell.take() > 0, "the resource is free, but bob is not woken");
     ready(&mut next).unwrap();
     drop(lost);
 }
 
-/// A clock that panics once, if it is told to.
+/// A clock that panics once when the test says so.
 #[derive(Clone, Default)]
 struct Panicky(ManualClock, Arc<AtomicBool>);
 
@@ -202,7 +203,7 @@ impl Clock for Panicky {
 }
 
 #[test]
-fn a_held_is_released_though_the_clock_panics_as_it_is_dropped() {
+fn a_dropped_held_is_released_even_if_the_clock_panics() {
     let clock = Panicky::default();
     let leases = Leases::in_memory_with(clock.clone());
     let [ann, bob] = owners();
@@ -211,13 +212,13 @@ fn a_held_is_released_though_the_clock_panics_as_it_is_dropped() {
     let mut next = waiting_with(leases.acquire("r", &bob, secs(60)), &waker);
     clock.1.store(true, SeqCst);
     panics(|| drop(held));
-    assert!(bell.take() > 0, "it is free, and bob sleeps");
+    assert!(bell.take() > 0, "the resource is free, but bob is not woken");
     assert_eq!(*ready(&mut next).unwrap().owner(), bob);
 }
 
-// ---- user code that calls the table -------------------------------------------------------------------------------------
+// ---- user code that calls the leases ------------------------------------------------------------------------------------
 
-/// How deep calls of user code are nested in each other, and how deep they have been.
+/// The present and the greatest nesting of user code, and the number of its calls.
 #[derive(Default)]
 struct Depth {
     now: AtomicUsize,
@@ -241,11 +242,11 @@ fn leaked() -> (&'static Table, ManualClock) {
 }
 
 const MANY: usize = 400;
-/// Deeper than this user code is not nested, however much there is to do.
+/// The deepest nesting of user code that is allowed, however much there is to do.
 const DEEP: usize = 32;
 
 #[test]
-fn policies_that_look_at_the_table_are_not_nested_without_end() {
+fn policies_that_call_the_leases_are_not_nested_without_limit() {
     let (leases, clock) = leaked();
     let [ann, bob] = owners();
     let depth: Arc<Depth> = Arc::default();
@@ -271,7 +272,7 @@ fn policies_that_look_at_the_table_are_not_nested_without_end() {
     assert_eq!(leases.len(), MANY);
 }
 
-/// Its drop looks at the table.
+/// A policy whose drop calls the leases.
 struct Curious(Arc<Depth>, &'static Table);
 
 impl ExpiryPolicy for Curious {
@@ -287,7 +288,7 @@ impl Drop for Curious {
 }
 
 #[test]
-fn policies_whose_drops_look_at_the_table_are_not_nested_without_end() {
+fn policies_whose_drops_call_the_leases_are_not_nested_without_limit() {
     let (leases, clock) = leaked();
     let [ann] = owners();
     let depth: Arc<Depth> = Arc::default();
@@ -295,14 +296,14 @@ fn policies_whose_drops_look_at_the_table_are_not_nested_without_end() {
         drop(leases.try_acquire_now(n.to_string(), &ann, Expiry::custom(Curious(depth.clone(), leases))).unwrap());
     }
     clock.advance(secs(2));
-    // Each call forgets a few in passing, whose policies are dropped, and call the table: which forgets a few more in passing.
+    // Each call removes a few expired leases in passing and drops their policies, which call the leases, which remove a few more.
     (0..MANY).for_each(|_| drop(leases.status_now("r")));
-    assert_eq!(depth.calls.load(SeqCst), MANY, "all of them are dropped");
+    assert_eq!(depth.calls.load(SeqCst), MANY, "all policies must have been dropped");
     assert!(depth.most.load(SeqCst) <= DEEP, "{} deep", depth.most.load(SeqCst));
 }
 
 #[test]
-fn a_tenure_counts_from_when_its_policy_has_answered() {
+fn a_tenure_starts_when_its_policy_has_answered() {
     for takes in [secs(2), secs(10)] {
         let (leases, clock) = table();
         let [ann, bob] = owners();
@@ -311,21 +312,21 @@ fn a_tenure_counts_from_when_its_policy_has_answered() {
         let count = asked.clone();
         let policy = Expiry::custom(move |_| {
             count.fetch_add(1, SeqCst);
-            slow.advance(takes); // so long it thinks
+            slow.advance(takes); // the time that the policy takes
             Some(secs(5))
         });
         let mut next = waiting(leases.acquire("r", &bob, policy));
         leases.release_now(&held).unwrap();
         let grant = ready(&mut next).unwrap();
-        assert_eq!(leases.remaining(&grant), Some(secs(5)), "it lasts for what the policy said");
+        assert_eq!(leases.remaining(&grant), Some(secs(5)), "the lease lasts for the time that the policy granted");
         assert_eq!(asked.load(SeqCst), 1);
         assert_eq!(leases.status_now("r").unwrap().unwrap().remaining(), Some(secs(5)));
     }
 }
 
-// ---- lines that nothing else would miss -----------------------------------------------------------------------------------
+// ---- cases that no other test covers ---------------------------------------------------------------------------------------
 
-/// A clock of the test's, of which the table believes that timers follow it.
+/// A clock that the test moves, although it claims to be real time.
 #[derive(Clone, Default)]
 struct Real(ManualClock);
 
@@ -344,7 +345,7 @@ thread_local! {
 }
 
 #[test]
-fn all_who_came_while_a_policy_was_asked_are_told_how_long_to_sleep() {
+fn requests_that_came_while_a_policy_ran_learn_how_long_to_sleep() {
     let leases: &'static Leases<Memory<Real>> = Box::leak(Box::new(Leases::in_memory_with(Real::default())));
     let [ann, bob, cid, dan] = owners();
     let held = leases.try_acquire_now("r", &ann, secs(30)).unwrap();
@@ -364,14 +365,14 @@ fn all_who_came_while_a_policy_was_asked_are_told_how_long_to_sleep() {
     leases.release_now(&held).unwrap();
     assert_eq!(LATE.get(), 2);
     assert_eq!(*ready(&mut first).unwrap().owner(), bob);
-    // They went to sleep without a timer, because nobody knew yet how long bob would have it.
-    assert!(bells.iter().all(|(bell, _)| bell.take() > 0), "one of them sleeps for ever");
+    // They went to sleep without a timer, because the end of bob's lease was not known yet.
+    assert!(bells.iter().all(|(bell, _)| bell.take() > 0), "a late request is not woken, so it sleeps for ever");
     late.lock().unwrap().clear();
 }
 
-/// The policy that they came beside says no, and that of the next in line is asked then.
+/// The policy that runs when the requests come refuses, and then the policy of the next in line is asked.
 #[test]
-fn who_came_before_another_policy_was_asked_is_told_too() {
+fn requests_that_came_before_a_second_policy_ran_learn_it_too() {
     let leases: &'static Leases<Memory<Real>> = Box::leak(Box::new(Leases::in_memory_with(Real::default())));
     let [ann, bob, cid, dan, eve] = owners();
     let held = leases.try_acquire_now("r", &ann, secs(30)).unwrap();
@@ -392,12 +393,12 @@ fn who_came_before_another_policy_was_asked_is_told_too() {
     assert!(matches!(ready(&mut of_bob), Err(AcquireError::Refused { .. })));
     assert_eq!(*ready(&mut of_eve).unwrap().owner(), eve);
     assert_eq!(late.lock().unwrap().len(), 2);
-    assert!(bells.iter().all(|(bell, _)| bell.take() > 0), "one of them sleeps for ever");
+    assert!(bells.iter().all(|(bell, _)| bell.take() > 0), "a late request is not woken, so it sleeps for ever");
     late.lock().unwrap().clear();
 }
 
 #[test]
-fn a_hand_over_tells_those_who_watched_the_lease_that_has_expired() {
+fn a_hand_over_wakes_the_watchers_of_the_expired_lease() {
     let (leases, clock) = table();
     let [ann, bob] = owners();
     let held = ready(leases.hold("r", &ann, secs(1))).unwrap();
@@ -407,13 +408,13 @@ fn a_hand_over_tells_those_who_watched_the_lease_that_has_expired() {
     clock.advance(secs(1));
     bell.take();
     assert_eq!(leases.status_now("r").unwrap().unwrap().owner(), &bob); // bob has been served
-    assert!(bell.take() > 0, "ann is not told that bob has it");
+    assert!(bell.take() > 0, "ann is not notified that bob has the lease");
     assert!(poll(&mut lost).is_ready());
     ready(&mut next).unwrap();
 }
 
-/// A request of ann that waits behind bob, with this policy, and would resume the tenure that another request of hers has got. The
-/// policy is asked in `trigger`, and calls `meanwhile` when it is asked first.
+/// Ann's request has a custom policy and waits behind bob. It would resume a tenure that another request of ann has got. The policy calls
+/// `meanwhile` when it is first asked. Returns the questions to the policy, and the result of the request.
 fn asked_as_resumed(
     leases: &'static Table,
     clock: &ManualClock,
@@ -435,7 +436,8 @@ fn asked_as_resumed(
     });
     let held = leases.try_acquire_now("r", &bob, Expiry::Never).unwrap();
     let mut with_policy = waiting(leases.acquire("r", &ann, policy));
-    // Behind the backs of those who wait, as another program with the same engine might: bob's tenure ends, and ann's begins.
+    // Bob's tenure ends and ann's begins by direct calls of the engine, as another program with the same engine might make. The waiters
+    // do not notice.
     let engine = leases.engine();
     use keylatch_lease::engine::{Ask, Engine, Want};
     let at = engine.now();
@@ -464,12 +466,12 @@ fn a_policy_is_asked_again_when_the_tenure_that_it_was_asked_about_has_ended() {
     let [ann] = owners();
     let owner = ann.clone();
     let (asked, got) = asked_as_resumed(leases, &clock, move || leases.release_as_now("r", &owner).unwrap());
-    assert_eq!(asked, [secs(1), secs(0)], "an answer about the old tenure is none about the new one");
+    assert_eq!(asked, [secs(1), secs(0)], "an answer about the old tenure must not be used for the new one");
     assert_eq!(leases.remaining(&got.unwrap()), Some(secs(60)));
 }
 
 #[test]
-fn who_has_the_resource_is_told_though_a_policy_of_those_in_line_is_asked() {
+fn an_owner_is_told_of_its_tenure_while_a_waiters_policy_runs() {
     let (leases, clock) = leaked();
     let seen: Arc<std::sync::Mutex<Option<common::Acquired>>> = Arc::default();
     let see = seen.clone();
@@ -489,8 +491,8 @@ fn who_has_the_resource_is_told_though_a_policy_of_those_in_line_is_asked() {
 }
 
 #[test]
-fn leases_that_have_expired_are_forgotten_as_fast_as_others_come() {
-    // They go through several levels of the wheel, and each call forgets a few in passing.
+fn expired_leases_are_removed_as_fast_as_new_ones_come() {
+    // The leases go through several levels of the wheel, and each call removes a few in passing.
     for (ttl, step) in [(secs(16_777), secs(61)), (secs(1_000_000), secs(1_000)), (secs(4_096), secs(1))] {
         let (leases, clock) = table();
         let [ann] = owners();
@@ -505,7 +507,7 @@ fn leases_that_have_expired_are_forgotten_as_fast_as_others_come() {
     }
 }
 
-/// How many leases the engine keeps, those that have expired included.
+/// Returns the number of leases that the engine keeps, including expired ones.
 fn kept(leases: &Table) -> usize {
     let text = format!("{:?}", leases.engine());
     let digits = text.split("kept: ").nth(1).unwrap().chars().take_while(char::is_ascii_digit);
@@ -513,7 +515,7 @@ fn kept(leases: &Table) -> usize {
 }
 
 #[test]
-fn waiters_that_give_up_wake_no_crowd() {
+fn a_waiter_that_gives_up_does_not_wake_all_others() {
     let clock = Real::default();
     let leases = Leases::in_memory_with(clock.clone());
     let [ann] = owners();

@@ -1,5 +1,5 @@
-//! What needs the system's clock: timers of one's own, blocking calls with an end, renewals that come by themselves. Short, and
-//! never too strict: what is said of a time is that it is not too early; and that it comes at all, within a minute.
+//! Behaviour that needs the system's clock: the timers of waiters, blocking calls with a limit, renewals by timers. The tests are short, and
+//! not strict about times: they check that an event is not too early, and that it happens within a minute.
 #![cfg(feature = "std")] // threads that block
 
 use std::cell::Cell;
@@ -17,7 +17,7 @@ const fn ms(milliseconds: u64) -> Duration {
     Duration::from_millis(milliseconds)
 }
 
-/// Panics if the test hangs.
+/// Runs a test, and panics if it hangs.
 fn within_a_minute(test: impl FnOnce() + Send + 'static) {
     let (done, is_done) = channel();
     let thread = std::thread::spawn(move || {
@@ -25,12 +25,12 @@ fn within_a_minute(test: impl FnOnce() + Send + 'static) {
         done.send(()).unwrap();
     });
     match is_done.recv_timeout(ms(60_000)) {
-        Err(std::sync::mpsc::RecvTimeoutError::Timeout) => panic!("it hangs"),
+        Err(std::sync::mpsc::RecvTimeoutError::Timeout) => panic!("the test hangs"),
         _ => thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
     }
 }
 
-/// That at least so much time has passed, but for what two clocks may differ by.
+/// Checks that at least this much time has passed, with some tolerance because two clocks may differ.
 #[track_caller]
 fn passed(start: Instant, least: Duration) {
     let passed = start.elapsed();
@@ -42,7 +42,7 @@ fn two() -> (Arc<Leases>, Owner, Owner) {
 }
 
 #[test]
-fn a_blocked_thread_has_a_timer_of_its_own_at_the_holders_end() {
+fn a_blocked_thread_is_woken_by_its_own_timer_at_the_holders_end() {
     within_a_minute(|| {
         let (table, ann, bob) = two();
         for _ in 0..5 {
@@ -58,7 +58,7 @@ fn a_blocked_thread_has_a_timer_of_its_own_at_the_holders_end() {
 }
 
 #[test]
-fn a_task_has_a_timer_of_its_own_whatever_runs_it() {
+fn a_task_is_woken_by_its_own_timer_on_any_executor() {
     within_a_minute(|| {
         let (table, ann, bob) = two();
         let runs: [fn(&Arc<Leases>, &Owner); 4] = [
@@ -82,7 +82,7 @@ fn a_task_has_a_timer_of_its_own_whatever_runs_it() {
 }
 
 #[test]
-fn a_queue_of_waiters_whose_holders_die_gets_in_one_after_the_other() {
+fn waiters_whose_holders_die_get_in_one_after_the_other() {
     within_a_minute(|| {
         let (table, ann, _) = two();
         let start = Instant::now();
@@ -100,12 +100,12 @@ fn a_queue_of_waiters_whose_holders_die_gets_in_one_after_the_other() {
         tokens.sort();
         tokens.dedup();
         assert_eq!(tokens.len(), 10);
-        passed(start, ms(100)); // the first, and nine of the others
+        passed(start, ms(100)); // the first lease, and nine of the others
     });
 }
 
 #[test]
-fn a_waiters_timer_goes_along_with_the_holders_renewals() {
+fn a_waiters_timer_follows_the_holders_renewals() {
     within_a_minute(|| {
         let (table, ann, bob) = two();
         let start = Instant::now();
@@ -120,7 +120,7 @@ fn a_waiters_timer_goes_along_with_the_holders_renewals() {
             let before = Instant::now();
             match table.renew_now(&grant) {
                 Ok(renewed) => (grant, last) = (renewed, before),
-                Err(_) => break, // this thread slept for too long: then the waiter has it
+                Err(_) => break, // this thread slept too long, so the waiter has the lease
             }
         }
         assert!(waiter.join().unwrap() > grant.token());
@@ -129,7 +129,7 @@ fn a_waiters_timer_goes_along_with_the_holders_renewals() {
 }
 
 #[test]
-fn a_waiters_timer_goes_along_with_a_holder_who_begins_anew_with_an_earlier_end() {
+fn a_waiters_timer_follows_a_fresh_tenure_with_an_earlier_end() {
     within_a_minute(|| {
         for long in [Expiry::Never, Expiry::Sliding(ms(3_600_000))] {
             let (table, ann, bob) = two();
@@ -168,7 +168,7 @@ fn when_the_first_in_line_gives_up_the_next_one_has_the_timer() {
 }
 
 #[test]
-fn lost_goes_along_with_renewals_and_with_an_earlier_end() {
+fn lost_follows_renewals_and_an_earlier_end() {
     within_a_minute(|| {
         let (table, ann, _) = two();
         let held = table.hold_blocking("a", &ann, ms(300)).unwrap();
@@ -192,7 +192,7 @@ fn lost_goes_along_with_renewals_and_with_an_earlier_end() {
 }
 
 #[test]
-fn a_wait_with_an_end_ends() {
+fn a_wait_with_a_limit_ends() {
     within_a_minute(|| {
         let (table, ann, bob) = two();
         drop(table.try_acquire_now("a", &ann, Expiry::Never).unwrap());
@@ -219,7 +219,7 @@ fn a_wait_with_an_end_ends() {
 }
 
 #[test]
-fn a_release_wakes_who_is_blocked() {
+fn a_release_wakes_a_blocked_thread() {
     within_a_minute(|| {
         let (table, ann, bob) = two();
         let grant = table.try_acquire_now("a", &ann, Expiry::Never).unwrap();
@@ -267,7 +267,7 @@ fn a_spawned_renewal_renews_by_itself_until_the_held_ends() {
 }
 
 #[test]
-fn lost_is_ready_at_the_end_with_nobody_else_about() {
+fn lost_is_ready_at_the_end_without_any_other_call() {
     within_a_minute(|| {
         let (table, ann, _) = two();
         for _ in 0..3 {
@@ -318,9 +318,9 @@ fn run_ends_at_a_loss_while_its_work_sleeps() {
     });
 }
 
-/// The others look a little later, in case that nobody polls the first: the later, the more there are.
+/// The timers of the other waiters fire a little later, in case the first is not polled. The delay grows with the number of waiters.
 #[test]
-fn an_expiry_wakes_who_is_next_and_not_all_who_wait() {
+fn an_expiry_wakes_the_next_waiter_and_not_all_of_them() {
     const TASKS: u32 = 1000;
     within_a_minute(|| {
         let table = Leases::in_memory();
@@ -342,21 +342,21 @@ fn an_expiry_wakes_who_is_next_and_not_all_who_wait() {
                 })
             })
             .collect();
-        // Each goes without releasing.
+        // No task releases its lease.
         block_on(tasks.run(async {
             for task in waiting {
                 task.await;
             }
         }));
-        // A handful of times for what concerns a task itself, and once in ten milliseconds.
+        // Each task may be polled a few times for its own events, and once in ten milliseconds.
         let rounds = u32::try_from(start.elapsed().as_millis() / 10).unwrap();
         assert!(polls.get() <= TASKS * (6 + rounds), "{} polls in {:?}", polls.get(), start.elapsed());
     });
 }
 
-/// Whoever is first in line, and is not polled, keeps nobody out for longer than a moment.
+/// A waiter that is first in line and is not polled blocks the others only for a moment.
 #[test]
-fn who_waits_behind_one_that_nobody_polls_gets_in_by_its_own_timer() {
+fn a_waiter_behind_one_that_is_not_polled_gets_in_by_its_own_timer() {
     within_a_minute(|| {
         let (table, ann, bob) = two();
         let _of_ann = table.try_acquire_now("a", &ann, ms(30)).unwrap();
@@ -369,6 +369,6 @@ fn who_waits_behind_one_that_nobody_polls_gets_in_by_its_own_timer() {
 }
 
 #[test]
-fn a_table_is_moved_at_little_cost() {
+fn moving_leases_is_cheap() {
     assert!(size_of::<Leases<Memory<ManualClock>>>() <= 256);
 }

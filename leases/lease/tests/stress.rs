@@ -1,7 +1,7 @@
-//! Threads and tasks, the system's clock, and leases so short that they end at any place: what must hold whatever the timing.
+//! Threads and tasks with the system's clock, and leases so short that they may end at any point. The checks must hold whatever the timing.
 //!
-//! Nothing here relies on how long anything takes. A lease may end between a look and what follows, so what is guarded is
-//! guarded as it must be outside of a test: by a [`Fence`], at reading and at writing.
+//! No test relies on how long anything takes. A lease may end between a check and the next action, so the data is guarded as it must be
+//! outside of a test: by a [`Fence`], at each read and each write.
 #![cfg(feature = "std")] // threads that block
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
@@ -31,13 +31,13 @@ impl Random {
     }
 }
 
-/// What the leases guard: a number that is read, and written back later.
+/// The data that the leases guard: a number that is read, and written back later.
 struct Guarded {
     resource: Resource,
     fence: Fence,
     value: Mutex<u64>,
     written: AtomicU64,
-    /// The greatest token of which the table has said that it is held, so far.
+    /// The greatest token so far that a call has reported as held.
     confirmed: AtomicU64,
 }
 
@@ -67,7 +67,7 @@ impl Guarded {
         admitted
     }
 
-    /// Asks whether the tenure with this token is held. If so, no later one had been held when the question began.
+    /// Asks whether the tenure with this token is held. If it is, no later tenure may have been held when the question began.
     fn confirm(&self, token: Token, is_held: impl FnOnce() -> bool) -> bool {
         let before = self.confirmed.load(SeqCst);
         let held = is_held();
@@ -78,7 +78,7 @@ impl Guarded {
         held
     }
 
-    /// Acquires: a tenure is new, or resumed, and not older than one that had been held before it was asked for.
+    /// Acquires. The tenure, new or resumed, must not be older than one that was held before the request.
     fn acquired<X>(&self, acquire: impl FnOnce() -> Result<Grant, X>) -> Result<Grant, X> {
         let before = self.confirmed.load(SeqCst);
         let acquired = acquire();
@@ -88,7 +88,7 @@ impl Guarded {
         acquired
     }
 
-    /// A turn with the lease: reads, looks, thinks, looks, writes.
+    /// Takes a turn with the lease: reads, waits and writes, and asks in between whether the tenure is held.
     fn turn(&self, token: Token, think: impl FnOnce(), is_held: impl Fn() -> bool) {
         self.confirm(token, &is_held);
         let Some(value) = self.read(token) else { return };
@@ -103,7 +103,7 @@ impl Guarded {
     }
 }
 
-/// Whether the table says that this tenure is the one that is held.
+/// Returns whether `status` reports this tenure.
 fn is_held<C: Clock>(table: &Leases<Memory<C>>, guarded: &Guarded, token: Token) -> bool {
     table.status_now(&guarded.resource).unwrap().is_some_and(|status| status.token() == token)
 }
@@ -136,7 +136,7 @@ fn threads_with_short_leases_lose_no_update_and_no_wake_up() {
                         2 => guarded.acquired(|| table.acquire_for(resource, &owner, ttl, us(random.next(3000)))),
                         3 => guarded.acquired(|| table.acquire(resource, &owner, ttl).fresh_token().wait()),
                         4 => {
-                            // Comes, and goes again at any moment.
+                            // A request that is dropped at any moment.
                             let mut future = Box::pin(table.acquire(resource, &owner, ttl));
                             let mut poll = || future.as_mut().poll(&mut Context::from_waker(Waker::noop()));
                             match poll() {
@@ -189,7 +189,7 @@ fn tasks_with_short_leases_lose_no_update_and_no_wake_up() {
             let (table, all) = (table.clone(), all.clone());
             executor.spawn(async move {
                 let mut random = Random(n + 100);
-                let owner = Owner::named(format!("owner {}", n % 20)); // some of them are the same
+                let owner = Owner::named(format!("owner {}", n % 20)); // some tasks share an owner
                 for _ in 0..ROUNDS / 10 {
                     let guarded = &all[random.next(RESOURCES as u64) as usize];
                     let resource = &guarded.resource;
@@ -228,8 +228,8 @@ fn tasks_with_short_leases_lose_no_update_and_no_wake_up() {
                             let Ok(grant) = table.acquire(resource, &owner, ttl).until(limit).await else { continue };
                             let value = guarded.read(grant.token());
                             smol::Timer::after(pause).await;
-                            // A task of the same owner may have the same tenure: then both are right, and the fence is
-                            // no help. Only those who are alone under their name write.
+                            // Two tasks of one owner may have the same tenure, and the fence then admits both. So only tasks
+                            // that do not share their owner write.
                             if n % 20 >= 10 {
                                 value.map(|value| guarded.write(grant.token(), value + 1));
                             }
@@ -255,16 +255,16 @@ fn tasks_with_short_leases_lose_no_update_and_no_wake_up() {
         drop(done.0);
     });
     all.iter().for_each(Guarded::check);
-    std::thread::sleep(Duration::from_millis(10)); // the leases of those who died
+    std::thread::sleep(Duration::from_millis(10)); // for the leases that were not released to expire
     assert_eq!(table.len(), 0);
     for guarded in all.iter() {
         table.try_acquire_now(&guarded.resource, &Owner::named("last"), us(1)).unwrap();
     }
 }
 
-/// Time that moves by leaps while others call: everything happens at the very end of something else.
+/// Time leaps while other threads call, so that calls often come exactly at the end of a lease.
 #[test]
-fn threads_whose_time_leaps_lose_no_update_and_no_wake_up() {
+fn threads_with_leaping_time_lose_no_update_and_no_wake_up() {
     let clock = ManualClock::new();
     let table = Leases::in_memory_with(clock.clone());
     let all = Guarded::all();
@@ -328,9 +328,9 @@ fn threads_whose_time_leaps_lose_no_update_and_no_wake_up() {
     assert_eq!(table.tick(), None);
 }
 
-/// Many threads that only ever want a turn: nobody is forgotten, though nothing ever expires.
+/// Many threads take turns. No thread is forgotten, although no lease ever expires.
 #[test]
-fn every_release_lets_the_next_one_in() {
+fn every_release_admits_the_next_thread() {
     let table = Leases::in_memory();
     let count = Mutex::new(0);
     const THREADS: u64 = 8;
@@ -341,7 +341,7 @@ fn every_release_lets_the_next_one_in() {
                 let owner = Owner::named(format!("owner {thread}"));
                 for _ in 0..ROUNDS / 4 {
                     let grant = table.acquire_blocking("a", &owner, Expiry::Never).unwrap();
-                    *count.try_lock().expect("nobody else is here") += 1;
+                    *count.try_lock().expect("no other owner has the lease") += 1;
                     table.release_now(&grant).unwrap();
                 }
             });
@@ -351,7 +351,7 @@ fn every_release_lets_the_next_one_in() {
     assert_eq!(table.len(), 0);
 }
 
-/// What one owner begins is ended by nothing but `release_all`, so that counts what was begun; and another's stays what it is.
+/// Only `release_all` ends the tenures of ann, so its counts must add up to the tenures that began. Another owner's leases stay.
 #[test]
 fn release_all_counts_each_tenure_once_while_others_begin() {
     const KEYS: u64 = 50;
@@ -373,7 +373,7 @@ fn release_all_counts_each_tenure_once_while_others_begin() {
                     } else if random.next(10) == 0 {
                         assert!(table.try_acquire_now(("bob's", &*key), ann, Expiry::Never).is_err());
                     } else if random.next(10) == 0 {
-                        // Somebody waits for what ann has, and gives up.
+                        // Another owner waits for ann's resource, and gives up.
                         let limit = table.acquire(("ann's", &*key), &waiter, Expiry::Never).wait_for(Duration::ZERO);
                         limit.into_iter().for_each(|grant| table.release_now(&grant).unwrap());
                     } else {
@@ -396,7 +396,7 @@ fn release_all_counts_each_tenure_once_while_others_begin() {
     assert_eq!(table.len(), 0);
 }
 
-/// Somebody waits for the loss, and somebody else brings it about, at any moment of the other.
+/// One thread waits for the loss of a lease, and another causes it, at any moment.
 #[test]
 fn no_loss_is_missed() {
     let table = Leases::in_memory();
@@ -415,7 +415,7 @@ fn no_loss_is_missed() {
             }
         });
         for n in 1..=ROUNDS {
-            // If it were missed, it would be over in the end: and had expired.
+            // If the release were missed, the result would be `Expired` in the end.
             let mut held = table.hold_blocking("a", owner, Duration::from_secs(60)).unwrap();
             round.store(n, SeqCst);
             let lost = match n % 3 {

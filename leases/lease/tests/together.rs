@@ -1,4 +1,4 @@
-//! Renewals on an engine elsewhere: those that are due at about the same time go in one request, and nobody depends on who sends it.
+//! Renewals on a server: leases that are due at about the same time are renewed in one request, and none depends on the task that sends it.
 
 #![cfg(feature = "std")]
 
@@ -19,7 +19,7 @@ use keylatch_lease::{
     engine::{Answer, Ask, Engine, Fail, Gone, Owned, Record, Renewal},
 };
 
-/// Due after 20 s; a moment is 5 s.
+/// The time of a lease. It is due for renewal after 20 s, and leases due within 5 s are included.
 const TTL: Duration = Duration::from_secs(60);
 const DUE: Duration = Duration::from_secs(20);
 const MOMENT: Duration = Duration::from_secs(5);
@@ -39,18 +39,18 @@ impl std::fmt::Display for Refused {
 impl std::error::Error for Refused {}
 
 fn refused(_: Fail<Infallible>) -> Fail<Refused> {
-    unreachable!("memory does not fail")
+    unreachable!("the engine in memory never fails")
 }
 
-/// The engine in memory, in another process. It writes down how many leases go in each request.
+/// The engine in memory, presented as a server. It records the number of leases in each request.
 struct Far {
     memory: Memory<ManualClock>,
     batches: Mutex<Vec<usize>>,
-    /// It has heard the request, and its answer does not come.
+    /// Whether requests are carried out, but not answered.
     is_silent: AtomicBool,
-    /// It has not heard it, and says so.
+    /// Whether requests fail without being carried out.
     is_failing: AtomicBool,
-    /// A lease with which it fails.
+    /// A lease that makes a request fail.
     chokes_on: Mutex<Option<Resource>>,
 }
 
@@ -123,13 +123,13 @@ impl World {
     }
 
     fn hold(&self, name: &str, ttl: Duration) -> (Held<'static, Far>, Renewing) {
-        let held = self.leases.hold_arc(name, &Owner::named("ann"), ttl).wait().expect("it is free");
+        let held = self.leases.hold_arc(name, &Owner::named("ann"), ttl).wait().expect("the resource is free");
         let mut renewal: Renewing = Box::pin(held.renewal());
         assert_eq!(poll(&mut renewal), None);
         (held, renewal)
     }
 
-    /// How many leases went in each request since the last call.
+    /// Returns the number of leases in each request since the last call.
     fn batches(&self) -> Vec<usize> {
         std::mem::take(&mut *self.leases.engine().batches.lock().unwrap())
     }
@@ -148,7 +148,7 @@ fn poll(renewal: &mut Renewing) -> Option<Lost> {
 }
 
 #[test]
-fn who_is_due_goes_along() {
+fn due_leases_are_renewed_together() {
     let world = World::new();
     let mut all: Vec<_> = (0..1000).map(|i| world.hold(&i.to_string(), TTL)).collect();
     for _ in 0..10 {
@@ -160,7 +160,7 @@ fn who_is_due_goes_along() {
 }
 
 #[test]
-fn who_is_due_a_moment_later_goes_along_and_who_is_due_much_later_does_not() {
+fn leases_due_soon_are_renewed_together_and_leases_due_much_later_are_not() {
     let world = World::new();
     let (early, mut first) = world.hold("early", TTL);
     world.clock.advance(MOMENT);
@@ -171,7 +171,7 @@ fn who_is_due_a_moment_later_goes_along_and_who_is_due_much_later_does_not() {
     assert_eq!(poll(&mut first), None);
     assert_eq!(world.batches(), [2]);
     world.clock.advance(MOMENT + Duration::from_millis(1));
-    // It was renewed a moment before it was due: that counts from then on.
+    // The second lease was renewed a moment before it was due, so its next renewal counts from then.
     assert_eq!(poll(&mut second), None);
     assert_eq!(world.batches(), []);
     assert_eq!(poll(&mut third), None);
@@ -182,9 +182,9 @@ fn who_is_due_a_moment_later_goes_along_and_who_is_due_much_later_does_not() {
     assert!([&early, &soon, &late].iter().all(|held| held.check().is_ok()));
 }
 
-/// The task of who has asked may do something else, for however long.
+/// The task that has sent a request may be busy for any time before it reads the answer.
 #[test]
-fn who_was_taken_along_by_one_who_stands_still_asks_itself() {
+fn a_lease_included_by_a_stalled_task_sends_its_own_request() {
     let world = World::new();
     let (_first, mut leads) = world.hold("first", TTL);
     let (held, mut renewal) = world.hold("second", TTL);
@@ -194,16 +194,16 @@ fn who_was_taken_along_by_one_who_stands_still_asks_itself() {
     assert_eq!(world.batches(), [2]);
     world.be_silent(false);
     assert_eq!(poll(&mut renewal), None);
-    assert_eq!(world.batches(), []); // somebody asks for it already
+    assert_eq!(world.batches(), []); // another request already includes this lease
     world.clock.advance(MOMENT);
     assert_eq!(poll(&mut renewal), None);
     assert_eq!(world.batches(), [1]);
     assert!(held.check_for(TTL - TTL / 100).is_ok());
 }
 
-/// Those who come while their request is under way have nothing to do when it has been answered.
+/// Leases that become due while a request includes them need no request once it has been answered.
 #[test]
-fn who_comes_before_the_answer_is_not_renewed_twice() {
+fn a_renewal_that_is_due_before_the_answer_sends_no_second_request() {
     let world = World::new();
     let mut all: Vec<_> = (0..300).map(|i| world.hold(&i.to_string(), TTL)).collect();
     for _ in 0..3 {
@@ -224,9 +224,9 @@ fn who_comes_before_the_answer_is_not_renewed_twice() {
     }
 }
 
-/// Nor does anybody else take them along who comes first.
+/// A renewal does not include leases that another request has just renewed.
 #[test]
-fn who_has_just_been_renewed_is_not_taken_along() {
+fn a_lease_that_was_just_renewed_is_not_included() {
     let world = World::new();
     let (_first, mut leads) = world.hold("first", TTL);
     let (_second, mut renewal) = world.hold("second", TTL);
@@ -243,9 +243,9 @@ fn who_has_just_been_renewed_is_not_taken_along() {
     assert_eq!(world.batches(), [1]);
 }
 
-/// A slow engine is not asked by all of them at once.
+/// Not all leases ask a slow engine at the same time.
 #[test]
-fn who_waits_for_a_slow_answer_waits_together() {
+fn leases_wait_together_for_a_slow_answer() {
     let world = World::new();
     let mut all: Vec<_> = (0..256).map(|i| world.hold(&i.to_string(), TTL)).collect();
     world.clock.advance(DUE);
@@ -269,7 +269,7 @@ fn who_waits_for_a_slow_answer_waits_together() {
 }
 
 #[test]
-fn who_was_taken_along_by_one_who_goes_asks_itself() {
+fn a_lease_included_by_a_dropped_renewal_sends_its_own_request() {
     let world = World::new();
     let (first, mut leads) = world.hold("first", TTL);
     let (held, mut renewal) = world.hold("second", TTL);
@@ -287,7 +287,7 @@ fn who_was_taken_along_by_one_who_goes_asks_itself() {
 }
 
 #[test]
-fn who_was_taken_along_in_vain_asks_itself_and_is_due_as_usual_when_it_was_renewed() {
+fn a_lease_included_in_a_failed_request_sends_its_own_and_is_then_due_as_usual() {
     let world = World::new();
     let (_first, mut leads) = world.hold("first", TTL);
     let (held, mut renewal) = world.hold("second", TTL);
@@ -302,7 +302,7 @@ fn who_was_taken_along_in_vain_asks_itself_and_is_due_as_usual_when_it_was_renew
         assert_eq!(poll(&mut renewal), None);
         assert!(!world.batches().is_empty());
     }
-    world.fail(false); // 50 s after it was renewed last
+    world.fail(false); // 50 s after the last renewal
     world.clock.advance(MOMENT);
     assert_eq!(poll(&mut leads), None);
     assert_eq!(poll(&mut renewal), None);
@@ -314,9 +314,9 @@ fn who_was_taken_along_in_vain_asks_itself_and_is_due_as_usual_when_it_was_renew
     assert_eq!(world.batches().into_iter().sum::<usize>(), 2);
 }
 
-/// Of many who go together one may be what the engine cannot do.
+/// One lease of a batch may be the reason why the engine fails.
 #[test]
-fn one_that_cannot_be_renewed_takes_nobody_with_it() {
+fn a_lease_that_cannot_be_renewed_does_not_prevent_the_renewal_of_others() {
     for others in [1, 2, 20, 300] {
         let world = World::new();
         let mut all: Vec<_> = (0..=others).map(|i| world.hold(&i.to_string(), TTL)).collect();
@@ -330,7 +330,7 @@ fn one_that_cannot_be_renewed_takes_nobody_with_it() {
         }
         let lost: Vec<_> = all.iter().map(|(held, _)| held).filter(|held| held.check().is_err()).collect();
         assert!(matches!(lost[..], [held] if held.resource().key() == "1"), "{lost:?}");
-        // And they go together as before.
+        // The others are renewed together again.
         world.batches();
         for _ in 0..20 {
             world.clock.advance(Duration::from_secs(1));
@@ -343,7 +343,7 @@ fn one_that_cannot_be_renewed_takes_nobody_with_it() {
 }
 
 #[test]
-fn who_was_lost_meanwhile_finds_out_itself() {
+fn an_included_lease_that_was_lost_finds_out_itself() {
     let world = World::new();
     let (_first, mut leads) = world.hold("first", TTL);
     let (held, mut renewal) = world.hold("second", TTL);
@@ -359,9 +359,9 @@ fn who_was_lost_meanwhile_finds_out_itself() {
     assert_eq!(held.check(), Err(Lost::Released));
 }
 
-/// Guarantee 10: for who was taken along as well, an answer after the deadline is none.
+/// Guarantee 10: an answer after the deadline does not count for an included lease, either.
 #[test]
-fn an_answer_that_comes_late_brings_nobody_back() {
+fn a_late_answer_does_not_revive_an_included_lease() {
     for has_looked in [false, true] {
         let world = World::new();
         let (held, mut renewal) = world.hold("short", TTL);
@@ -375,14 +375,14 @@ fn an_answer_that_comes_late_brings_nobody_back() {
             assert_eq!(held.check(), Err(Lost::Expired));
         }
         world.be_silent(false);
-        assert_eq!(poll(&mut leads), None); // here it comes
+        assert_eq!(poll(&mut leads), None); // the answer arrives
         assert_eq!(held.check(), Err(Lost::Expired));
         assert_eq!(poll(&mut renewal), Some(Lost::Expired));
     }
 }
 
 #[test]
-fn who_is_gone_is_not_taken_along() {
+fn a_dropped_held_is_not_included() {
     let world = World::new();
     let (_first, mut leads) = world.hold("first", TTL);
     let (held, renewal) = world.hold("second", TTL);
@@ -394,9 +394,9 @@ fn who_is_gone_is_not_taken_along() {
     assert_eq!(held.check(), Err(Lost::Expired));
 }
 
-/// A lease that is due long before the others are goes with none of them, and they all go with it.
+/// Leases of very different lengths are all renewed in time, and need fewer requests together than alone.
 #[test]
-fn leases_of_all_lengths_stay() {
+fn leases_of_all_lengths_are_kept() {
     let world = World::new();
     let mut all: Vec<_> = (1..=60).map(|i| world.hold(&i.to_string(), i * Duration::from_secs(3))).collect();
     for _ in 0..1000 {
@@ -404,7 +404,7 @@ fn leases_of_all_lengths_stay() {
         assert!(all.iter_mut().all(|(_, renewal)| poll(renewal).is_none()));
         assert!(all.iter().all(|(held, _)| held.check().is_ok()));
     }
-    // Alone, they would be due at least so many times.
+    // Without batches, there would be at least this many requests.
     let alone: u32 = (1..=60).map(|i| 250 / i).sum();
     assert!(world.batches().len() < alone as usize);
 }

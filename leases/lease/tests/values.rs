@@ -1,4 +1,4 @@
-//! The values: what leases are made of, without any leases.
+//! The values: resources, owners, tokens, policies, clocks, fences and errors, without any leases.
 
 use core::convert::Infallible;
 use core::error::Error;
@@ -56,7 +56,7 @@ mod resource {
     use super::*;
 
     #[test]
-    fn where_the_key_starts_makes_a_difference() {
+    fn resources_that_split_the_same_text_differently_differ() {
         let all = [Resource::new("a", "bc"), Resource::new("ab", "c"), Resource::new("abc", ""), Resource::from("abc")];
         for (i, a) in all.iter().enumerate() {
             for (j, b) in all.iter().enumerate() {
@@ -68,7 +68,7 @@ mod resource {
     }
 
     #[test]
-    fn each_conversion_gives_the_resource_of_its_parts() {
+    fn each_conversion_creates_the_resource_of_its_parts() {
         let pair = Resource::new("invoice", "17");
         assert_eq!(Resource::from(("invoice", "17")), pair);
         assert_eq!(Resource::from(&pair), pair);
@@ -80,7 +80,7 @@ mod resource {
     }
 
     #[test]
-    fn display_shows_no_slash_where_there_is_no_entity() {
+    fn display_shows_no_slash_without_an_entity() {
         assert_eq!(Resource::new("invoice", "17").to_string(), "invoice/17");
         assert_eq!(Resource::new("invoice", "").to_string(), "invoice/");
         assert_eq!(Resource::from("17").to_string(), "17");
@@ -99,7 +99,7 @@ mod resource {
 
     proptest! {
         #[test]
-        fn a_resource_compares_as_its_pair(a in part(), b in part(), c in part(), d in part()) {
+        fn a_resource_compares_as_the_pair_of_its_parts(a in part(), b in part(), c in part(), d in part()) {
             let (x, y) = (Resource::new(&a, &b), Resource::new(&c, &d));
             prop_assert_eq!((x.entity(), x.key()), (&*a, &*b));
             prop_assert_eq!(x.cmp(&y), (&a, &b).cmp(&(&c, &d)));
@@ -108,7 +108,7 @@ mod resource {
         }
     }
 
-    /// Short and of few letters, of one and of several bytes, so that equal texts come about.
+    /// Short texts of a few letters, of one and of several bytes, so that equal texts are likely.
     fn part() -> impl Strategy<Value = String> {
         "[aé]{0,3}"
     }
@@ -183,7 +183,7 @@ mod owner {
 
     proptest! {
         #[test]
-        fn an_owner_comes_back_from_its_id(name in "(name:|run:[0-9a-f]{15,17}:)?.{0,5}") {
+        fn an_owner_is_restored_from_its_id(name in "(name:|run:[0-9a-f]{15,17}:)?.{0,5}") {
             let owner = Owner::named(&name);
             prop_assert_eq!(owner.name(), &*name);
             prop_assert_eq!(Owner::from_id(owner.id()), owner.clone());
@@ -215,7 +215,7 @@ mod expiry {
     use super::*;
 
     #[test]
-    fn policies_are_equal_in_kind_and_durations() {
+    fn policies_of_equal_kind_and_durations_are_equal() {
         let all = [
             Expiry::Fixed(SECOND),
             Expiry::Fixed(2 * SECOND),
@@ -236,7 +236,7 @@ mod expiry {
     }
 
     #[test]
-    fn a_duration_slides() {
+    fn a_duration_converts_to_sliding() {
         assert_eq!(Expiry::from(SECOND), Expiry::Sliding(SECOND));
     }
 
@@ -266,15 +266,15 @@ mod expiry {
     }
 
     #[test]
-    fn an_end_that_does_not_fit_never_comes() {
+    fn a_lease_whose_end_does_not_fit_a_duration_never_ends() {
         let long = Some(Duration::MAX);
         assert_eq!(Term { idle: long, total: None }.end(SECOND, SECOND), None);
         assert_eq!(Term { idle: None, total: long }.end(SECOND, SECOND), None);
         assert_eq!(Term { idle: long, total: long }.end(SECOND, SECOND), None);
-        // The other limit still holds.
+        // The other limit still applies.
         assert_eq!(Term { idle: long, total: Some(SECOND) }.end(SECOND, SECOND), Some(2 * SECOND));
         assert_eq!(Term { idle: Some(SECOND), total: long }.end(SECOND, SECOND), Some(2 * SECOND));
-        // And this one just fits.
+        // This end just fits.
         assert_eq!(Term { idle: long, total: None }.end(Duration::ZERO, Duration::ZERO), long);
     }
 
@@ -327,7 +327,7 @@ mod clock {
     }
 
     #[test]
-    fn references_and_arcs_tell_the_time_of_their_clock() {
+    fn references_and_arcs_show_the_time_of_their_clock() {
         struct Real;
         impl Clock for Real {
             fn now(&self) -> Duration {
@@ -368,7 +368,7 @@ mod clock {
         let before = (StdClock::new().now(), std::time::Instant::now());
         std::thread::sleep(Duration::from_millis(20));
         let slept = StdClock::new().now() - before.0;
-        // Between the two readings of either clock lies the sleep, and whatever else the machine had to do.
+        // The readings of both clocks enclose the sleep, and any delay of a busy machine.
         assert!(slept >= Duration::from_millis(19) && slept <= before.1.elapsed() + SECOND, "{slept:?}");
     }
 
@@ -380,7 +380,7 @@ mod clock {
         // The first number is the time since the boot, in seconds; suspended time counts.
         let Ok(uptime) = std::fs::read_to_string("/proc/uptime") else { return };
         let uptime: f64 = uptime.split(' ').next().unwrap().parse().unwrap();
-        // Where a container makes up its uptime, it is shorter than the machine's.
+        // A container may report an uptime of its own, which is shorter than the machine's.
         assert!(StdClock::new().now().as_secs_f64() > uptime - 1.0);
     }
 }
@@ -399,12 +399,12 @@ mod fence {
             let stale = fence.admit(&drawer, token(number)).unwrap_err();
             assert_eq!((stale.resource(), stale.token(), stale.newest()), (&drawer, token(number), token(9)));
         }
-        // Turning one away has changed nothing.
+        // The refused token has changed nothing.
         assert_eq!(fence.admit(&drawer, token(9)), Ok(()));
     }
 
     #[test]
-    fn resources_have_nothing_to_do_with_each_other() {
+    fn a_fence_treats_resources_independently() {
         let fence = Fence::default();
         assert_eq!(fence.admit(&Resource::new("a", "bc"), token(9)), Ok(()));
         assert_eq!(fence.admit(&Resource::new("ab", "c"), token(1)), Ok(()));
@@ -413,7 +413,7 @@ mod fence {
     }
 
     #[test]
-    fn what_is_forgotten_starts_anew() {
+    fn a_forgotten_resource_admits_any_token() {
         let fence = Fence::new();
         let [a, b] = ["a", "b"].map(Resource::from);
         fence.admit(&a, token(9)).unwrap();
@@ -426,7 +426,7 @@ mod fence {
     }
 
     #[test]
-    fn a_stale_token_says_what_it_met() {
+    fn a_stale_error_names_the_resource_and_both_tokens() {
         let fence = Fence::new();
         let drawer = Resource::new("drawer", "3");
         fence.admit(&drawer, token(9)).unwrap();
@@ -435,7 +435,7 @@ mod fence {
     }
 
     #[test]
-    fn admitted_tokens_never_go_down_whoever_asks() {
+    fn admitted_tokens_never_decrease_with_several_threads() {
         let fence = Fence::new();
         let resource = Resource::from("shared");
         std::thread::scope(|scope| {
@@ -460,7 +460,7 @@ mod fence {
 
     proptest! {
         #[test]
-        fn a_fence_is_the_greatest_token_of_each_resource(steps in proptest::collection::vec((0..3_u8, 0..9_u64), 0..60)) {
+        fn a_fence_keeps_the_greatest_token_of_each_resource(steps in proptest::collection::vec((0..3_u8, 0..9_u64), 0..60)) {
             let fence = Fence::new();
             let mut greatest = HashMap::new();
             for (key, number) in steps {
@@ -499,7 +499,7 @@ mod error {
     }
 
     #[test]
-    fn an_acquire_error_says_what_was_in_the_way() {
+    fn an_acquire_error_names_its_cause() {
         let (resource, owner) = (resource(), Owner::named("jane"));
         let text = |error: AcquireError| error.to_string();
         assert_eq!(
@@ -510,7 +510,10 @@ mod error {
             text(AcquireError::Busy { resource: resource.clone(), owner, remaining: None }),
             "invoice/17 is leased to jane until it is released"
         );
-        assert_eq!(text(AcquireError::Limit { resource: resource.clone() }), "invoice/17 did not come free in time");
+        assert_eq!(
+            text(AcquireError::Limit { resource: resource.clone() }),
+            "gave up waiting for invoice/17: the limit of the wait was reached"
+        );
         assert_eq!(
             text(AcquireError::Refused { resource: resource.clone() }),
             "the expiry policy refused a lease of invoice/17"
@@ -521,7 +524,7 @@ mod error {
         );
         assert_eq!(
             text(AcquireError::Quarantined { resource, remaining: SECOND }),
-            "invoice/17 cannot be leased for another 1s: the engine may have forgotten leases that are still in use, or its namespace is new (then call the engine's `init` once, before the first program)"
+            "invoice/17 cannot be leased for another 1s: the engine may have forgotten leases that are still in use, or its namespace is new (if so, call the engine's `init` once before any program uses it)"
         );
     }
 
@@ -531,14 +534,18 @@ mod error {
         assert_eq!(text(Lost::Expired.into()), "the lease is lost: it has expired");
         assert_eq!(
             text(RenewError::NotRenewable { resource: resource() }),
-            "the lease of invoice/17 cannot be renewed"
+            "the lease of invoice/17 cannot be renewed: its expiry is `Fixed`, or a custom policy that refused or was not \
+             serialised (acquire the lease again to set a new one)"
         );
     }
 
     #[test]
-    fn a_release_error_says_who_has_it() {
+    fn a_release_error_names_the_owner() {
         let text = |error: ReleaseError| error.to_string();
-        assert_eq!(text(ReleaseError::NotHeld { resource: resource() }), "invoice/17 is not leased to anybody");
+        assert_eq!(
+            text(ReleaseError::NotHeld { resource: resource() }),
+            "invoice/17 was not released: no owner has a lease of it"
+        );
         assert_eq!(
             text(ReleaseError::NotOwner { resource: resource(), owner: Owner::named("jane") }),
             "invoice/17 was not released: jane has it in another tenure"
@@ -586,7 +593,7 @@ mod error {
     }
 
     #[test]
-    fn each_loss_has_a_text_of_its_own() {
+    fn each_loss_has_its_own_text() {
         let all = [Lost::Expired, Lost::TakenOver, Lost::Released, Lost::EngineForgot, Lost::TooShort];
         let texts = all.map(|lost| lost.to_string());
         for (i, text) in texts.iter().enumerate() {
@@ -634,14 +641,14 @@ mod serde_forms {
     }
 
     #[test]
-    fn a_token_is_a_number_but_zero() {
+    fn a_token_is_a_number_other_than_zero() {
         assert_eq!(to_value(token(7)).unwrap(), json!(7));
         assert_eq!(from_value::<Token>(json!(7)).unwrap(), token(7));
-        assert_eq!(from_value::<Token>(json!(0)).unwrap_err().to_string(), "a token is not zero");
+        assert_eq!(from_value::<Token>(json!(0)).unwrap_err().to_string(), "a token must not be zero");
     }
 
     #[test]
-    fn a_grant_comes_back_with_every_expiry_but_a_custom_one() {
+    fn a_grant_is_deserialised_with_every_expiry_but_a_custom_one() {
         let second = json!({ "secs": 1, "nanos": 0 });
         let two = json!({ "secs": 2, "nanos": 0 });
         let forms = [
@@ -665,7 +672,7 @@ mod serde_forms {
 
     #[test]
     fn a_grant_is_read_from_a_sequence_too() {
-        // So do formats that do not write the names of fields.
+        // As formats write it that omit the names of fields.
         let expected = grant(&Value::Null);
         let sequence = json!([["invoice", "17"], "name:jane", 7, true, { "secs": 1, "nanos": 500 }, null, null]);
         assert_eq!(read(&sequence).unwrap(), read(&expected).unwrap());
@@ -673,7 +680,7 @@ mod serde_forms {
     }
 
     #[test]
-    fn fields_of_later_versions_are_passed_over() {
+    fn unknown_fields_are_ignored() {
         let mut form = grant(&Value::Null);
         form["colour"] = json!({ "red": 1 });
         assert_eq!(read(&form).unwrap(), read(&grant(&Value::Null)).unwrap());
@@ -689,14 +696,14 @@ mod serde_forms {
     }
 
     #[test]
-    fn a_field_that_comes_twice_is_an_error() {
+    fn a_duplicate_field_is_an_error() {
         let text = grant(&Value::Null).to_string().replacen('{', r#"{"token":7,"#, 1);
         let error = serde_json::from_str::<Grant>(&text).unwrap_err();
         assert!(error.to_string().starts_with("duplicate field `token`"), "{error}");
     }
 
     #[test]
-    fn an_expiry_that_no_call_takes_is_an_error() {
+    fn an_invalid_expiry_is_an_error() {
         let (zero, second) = (json!({ "secs": 0, "nanos": 0 }), json!({ "secs": 1, "nanos": 0 }));
         let wrong = [
             json!(["fixed", zero, zero]),

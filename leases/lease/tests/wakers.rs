@@ -1,4 +1,4 @@
-//! Who is woken when; and that wakers run outside every lock, whatever they do.
+//! Which tasks are woken when, and that wakers run outside every lock, whatever they do.
 
 mod common;
 
@@ -17,10 +17,10 @@ use common::{
 use futures_lite::future::yield_now;
 use keylatch_lease::{Expiry, Grant, Lost, Owner};
 
-// ---- who is woken -----------------------------------------------------------------------------------------------------
+// ---- which tasks are woken --------------------------------------------------------------------------------------------
 
 #[test]
-fn a_release_wakes_the_first_who_waits_and_nobody_else() {
+fn a_release_wakes_only_the_first_waiter() {
     let (table, _clock) = table();
     let [ann, bob, cid, dan] = owners();
     let grant = take(&table, "a", &ann, secs(10));
@@ -43,7 +43,7 @@ fn a_release_wakes_the_first_who_waits_and_nobody_else() {
 }
 
 #[test]
-fn tick_wakes_who_is_served_at_the_end_and_time_alone_wakes_nobody() {
+fn tick_wakes_the_served_waiter_at_the_end_and_time_alone_wakes_none() {
     let (table, clock) = table();
     let [ann, bob, cid] = owners();
     take(&table, "a", &ann, secs(10));
@@ -59,7 +59,7 @@ fn tick_wakes_who_is_served_at_the_end_and_time_alone_wakes_nobody() {
     assert_eq!((bell.take(), next_bell.take()), (1, 0));
     ready(&mut of_bob).unwrap();
     clock.advance(secs(10));
-    table.status_now("a").unwrap(); // any call that looks at it
+    table.status_now("a").unwrap(); // any call that looks at the resource
     assert_eq!((bell.take(), next_bell.take()), (0, 1));
     ready(&mut of_cid).unwrap();
 }
@@ -80,7 +80,7 @@ fn requests_of_one_owner_are_woken_together() {
 }
 
 #[test]
-fn who_asks_by_another_way_wakes_its_own_waiting_request() {
+fn a_request_of_the_same_owner_wakes_its_waiting_request() {
     let (table, _clock) = table();
     let [ann, bob] = owners();
     let grant = take(&table, "a", &ann, secs(10));
@@ -93,7 +93,7 @@ fn who_asks_by_another_way_wakes_its_own_waiting_request() {
 }
 
 #[test]
-fn who_is_refused_at_the_hand_over_is_woken_and_so_is_the_next_one() {
+fn a_waiter_refused_at_the_hand_over_and_the_next_one_are_both_woken() {
     let (table, _clock) = table();
     let [ann, bob, cid] = owners();
     let grant = take(&table, "a", &ann, secs(10));
@@ -108,7 +108,7 @@ fn who_is_refused_at_the_hand_over_is_woken_and_so_is_the_next_one() {
 }
 
 #[test]
-fn a_waiter_that_gives_up_wakes_the_next_one_if_it_had_been_served_and_nobody_otherwise() {
+fn a_waiter_that_gives_up_wakes_the_next_one_only_if_it_was_served() {
     let (table, _clock) = table();
     let [ann, bob, cid, dan] = owners();
     let grant = take(&table, "a", &ann, secs(10));
@@ -126,7 +126,7 @@ fn a_waiter_that_gives_up_wakes_the_next_one_if_it_had_been_served_and_nobody_ot
 }
 
 #[test]
-fn every_way_to_end_a_lease_wakes_who_waits_for_it() {
+fn every_way_to_end_a_lease_wakes_the_next_waiter() {
     type End = fn(&Table, &Grant);
     let ends: [(&str, End); 4] = [
         ("release", |table, grant| table.release_now(grant).unwrap()),
@@ -155,7 +155,7 @@ fn every_way_to_end_a_lease_wakes_who_waits_for_it() {
 }
 
 #[test]
-fn what_changes_nothing_wakes_nobody() {
+fn a_call_that_changes_nothing_wakes_no_task() {
     let (table, clock) = table();
     let [ann, bob, cid] = owners();
     let grant = take(&table, "a", &ann, secs(10));
@@ -236,7 +236,7 @@ fn a_renewal_is_woken_in_time_to_renew_and_at_the_loss() {
     let (bell, waker) = Bell::new();
     let mut renewal = waiting_with(held.renewal(), &waker);
     for _ in 0..1000 {
-        let next = table.tick().expect("a renewal is due some time");
+        let next = table.tick().expect("a renewal will be due");
         clock.advance(next);
         table.tick();
         assert_eq!(held.check(), Ok(held.token()));
@@ -336,16 +336,16 @@ fn lost_that_is_polled_with_a_new_waker_forgets_the_old_one() {
     assert_eq!(Arc::strong_count(&new_bell), 1, "the waker is kept after the wait");
 }
 
-/// More than one call sees to at a time.
+/// There are more watchers than one step of a call wakes.
 #[test]
-fn one_tick_wakes_all_who_want_to_know_of_an_end() {
+fn one_tick_wakes_all_watchers_of_the_ended_leases() {
     const MANY: usize = 1000;
     let (table, clock) = table();
     let [ann] = owners();
     let held = ready(table.hold("a", &ann, secs(10))).unwrap();
     let bells: Vec<_> = (0..MANY).map(|_| Bell::new()).collect();
     let mut waiting: Vec<_> = bells.iter().map(|(_, waker)| waiting_with(held.lost(), waker)).collect();
-    // Some leave from the middle, and those beside them stay.
+    // Some futures are dropped, and their neighbours stay.
     for n in (0..MANY).rev().filter(|n| n % 3 == 0) {
         drop(waiting.swap_remove(n));
     }
@@ -371,10 +371,10 @@ fn a_dropped_future_takes_its_waker_along() {
     assert_eq!((Arc::strong_count(&bell), bell.take()), (1, 0));
 }
 
-// ---- in order, and nobody is lost -------------------------------------------------------------------------------------
+// ---- in order, and without lost wakes ---------------------------------------------------------------------------------
 
 #[test]
-fn a_thousand_who_wait_are_served_in_order_each_woken_once() {
+fn a_thousand_waiters_are_served_in_order_and_woken_once_each() {
     let (table, _clock) = table();
     let people: Vec<_> = (0..=1000).map(|n| Owner::named(format!("owner {n}"))).collect();
     let mut grant = take(&table, "a", &people[0], secs(10));
@@ -395,9 +395,9 @@ fn a_thousand_who_wait_are_served_in_order_each_woken_once() {
     assert_eq!(table.len(), 0);
 }
 
-/// Those who wait are polled only when they have been woken, as an executor would; some give up, some leases run out.
+/// Waiters are polled only when they have been woken, as by an executor. Some give up, and some leases expire.
 #[test]
-fn who_is_polled_only_when_woken_gets_in_whatever_the_others_do() {
+fn a_waiter_polled_only_when_woken_gets_in_whatever_the_others_do() {
     struct Task<'t> {
         future: Pin<Box<dyn Future<Output = Acquired> + 't>>,
         bell: Arc<Bell>,
@@ -413,7 +413,7 @@ fn who_is_polled_only_when_woken_gets_in_whatever_the_others_do() {
         let mut step = 0;
         loop {
             step += 1;
-            // At the end nobody comes and nobody gives up: those who are left must all get in.
+            // At the end no request comes or gives up, and all that are left must get in.
             let ending = step > 400;
             match if ending { 6 } else { random.next(9) } {
                 0..=3 => {
@@ -455,7 +455,7 @@ fn who_is_polled_only_when_woken_gets_in_whatever_the_others_do() {
             }
             assert!(
                 holder(&table, "a").is_some() || tasks.is_empty(),
-                "seed {seed}, step {step}: it is free, and they sleep"
+                "seed {seed}, step {step}: the resource is free, but the waiters are not woken"
             );
             assert!(step < 5000, "seed {seed}: {} wait for ever", tasks.len());
         }
@@ -463,9 +463,9 @@ fn who_is_polled_only_when_woken_gets_in_whatever_the_others_do() {
     }
 }
 
-// ---- wakers of every sort ---------------------------------------------------------------------------------------------
+// ---- unusual wakers ---------------------------------------------------------------------------------------------------
 
-/// A waker that uses the table when it is woken, and when it is dropped.
+/// A waker that uses the leases when it is woken, and when it is dropped.
 struct Busybody {
     table: Weak<Table>,
     came: AtomicUsize,
@@ -511,7 +511,7 @@ impl Drop for Busybody {
 }
 
 #[test]
-fn a_waker_may_use_the_table_when_it_is_woken_or_dropped() {
+fn a_waker_may_use_the_leases_when_it_is_woken_or_dropped() {
     let (table, clock) = table();
     let table = Arc::new(table);
     let [ann, bob, cid] = owners();
@@ -519,7 +519,7 @@ fn a_waker_may_use_the_table_when_it_is_woken_or_dropped() {
     let (drops, waker) = Busybody::waker(&table);
     let mut waiter = Box::pin(table.acquire("a", &bob, secs(10)));
     assert!(poll_with(&mut waiter, &waker).is_pending());
-    drop(waker); // the table has the only one
+    drop(waker); // the leases have the only one
     assert_eq!(drops.load(SeqCst), 0);
     let (other_drops, other) = Busybody::waker(&table);
     assert!(poll_with(&mut waiter, &other).is_pending()); // drops the first
@@ -554,7 +554,7 @@ fn a_waker_may_use_the_table_when_it_is_woken_or_dropped() {
 }
 
 #[test]
-fn a_waker_of_lost_may_use_the_table_too() {
+fn a_waker_of_lost_may_use_the_leases_too() {
     let (table, clock) = table();
     let table = Arc::new(table);
     let [ann] = owners();
@@ -587,7 +587,7 @@ fn a_waker_of_lost_may_use_the_table_too() {
     }
 }
 
-/// Polls its task on the spot when it is woken, as some executors do.
+/// A waker that polls its task on the spot, as some executors do.
 struct OnTheSpot {
     task: Mutex<Option<Pin<Box<dyn Future<Output = ()> + Send>>>>,
 }
@@ -617,7 +617,7 @@ fn a_waker_may_run_the_woken_task_on_the_spot() {
                 if n % 2 == 0 {
                     let grant = table.acquire("a", &owner, secs(10)).await.unwrap();
                     done.lock().unwrap().push(n);
-                    table.release(&grant).await.unwrap(); // wakes, and so runs, the next one, inside this one
+                    table.release(&grant).await.unwrap(); // wakes the next task, and so runs it inside this one
                 } else {
                     let held = table.hold_arc("a", &owner, secs(10)).await.unwrap();
                     done.lock().unwrap().push(n);
@@ -632,7 +632,7 @@ fn a_waker_may_run_the_woken_task_on_the_spot() {
     assert_eq!(table.len(), 0);
 }
 
-/// A waker that panics, the first time.
+/// A waker that panics the first time.
 #[derive(Default)]
 struct Bomb {
     gone_off: AtomicBool,
@@ -648,18 +648,18 @@ impl Bomb {
 impl Wake for Bomb {
     fn wake(self: Arc<Self>) {
         if !self.gone_off.swap(true, SeqCst) {
-            resume_unwind(Box::new("of the waker")); // without the words of the panic hook
+            resume_unwind(Box::new("of the waker")); // without running the panic hook, which would print a message
         }
     }
 }
 
-/// The panic of a waker may come out of the call that woke it, or not: it has happened, and the table is in order.
+/// Makes a call that may pass on the panic of a waker. Either way the call has taken effect, and the leases are consistent.
 fn perhaps_panics(call: impl FnOnce()) {
     drop(catch_unwind(AssertUnwindSafe(call)));
 }
 
 #[test]
-fn a_waker_that_panics_at_a_release_has_its_lease_and_the_next_one_its_place() {
+fn a_waiter_whose_waker_panics_at_a_release_has_the_lease_and_the_next_keeps_its_place() {
     let (table, _clock) = table();
     let [ann, bob, cid] = owners();
     let grant = take(&table, "a", &ann, secs(10));
@@ -677,7 +677,7 @@ fn a_waker_that_panics_at_a_release_has_its_lease_and_the_next_one_its_place() {
 }
 
 #[test]
-fn a_waker_that_panics_when_it_is_passed_on_to_does_not_stop_the_rest() {
+fn a_waker_that_panics_when_the_lease_is_passed_on_does_not_stop_the_rest() {
     let (table, _clock) = table();
     let [ann, bob, cid] = owners();
     let grant = take(&table, "a", &ann, secs(10));
@@ -694,7 +694,7 @@ fn a_waker_that_panics_when_it_is_passed_on_to_does_not_stop_the_rest() {
 
 #[cfg(feature = "std")] // panics are caught
 #[test]
-fn a_waker_that_panics_does_not_keep_others_from_being_woken() {
+fn a_waker_that_panics_does_not_prevent_other_wakes() {
     const MANY: usize = 20;
     type End = fn(&Table, &keylatch_lease::ManualClock, &Owner);
     let ends: [(&str, End); 3] = [
@@ -719,7 +719,7 @@ fn a_waker_that_panics_does_not_keep_others_from_being_woken() {
             let mut rest: Vec<_> =
                 (0..MANY).map(|n| waiting_with(table.acquire(n.to_string(), &bob, secs(10)), waker(n))).collect();
             perhaps_panics(|| end(&table, &clock, &ann));
-            table.tick(); // somebody comes by
+            table.tick(); // another call
             assert!(bomb.gone_off.load(SeqCst), "{name}");
             for n in (0..MANY).filter(|&n| n != which) {
                 assert!(bells[n].0.take() >= 1, "{name}: {n} is not woken, because {which} panicked");
@@ -733,7 +733,7 @@ fn a_waker_that_panics_does_not_keep_others_from_being_woken() {
 
 #[cfg(feature = "std")] // panics are caught
 #[test]
-fn a_waker_of_lost_that_panics_keeps_nobody_from_the_lease() {
+fn a_waker_of_lost_that_panics_does_not_stop_the_hand_over() {
     let (table, _clock) = table();
     let [ann, bob] = owners();
     let held = ready(table.hold("a", &ann, secs(10))).unwrap();

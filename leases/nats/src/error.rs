@@ -1,7 +1,7 @@
 use std::{error::Error as StdError, fmt, sync::Arc};
 
 use async_nats::jetstream;
-use keylatch_lease_remote::{BoxError, Causes, Failure};
+use keylatch_lease_remote::Causes;
 
 /// Why the engine could not do what it was asked.
 ///
@@ -82,33 +82,7 @@ impl fmt::Display for Error {
     }
 }
 
-impl StdError for Error {
-    fn source(&self) -> Option<&(dyn StdError + 'static)> {
-        match self {
-            Error::Unconnected { source } => source.as_ref().map(|source| &**source as _),
-            Error::Missing { source } | Error::Refused { source } => Some(&**source),
-            Error::Timeout | Error::Closed | Error::Unsuitable { .. } | Error::Foreign | Error::Stopped => None,
-        }
-    }
-}
-
-impl Failure for Error {
-    fn unconnected(cause: Option<BoxError>) -> Self {
-        Error::Unconnected { source: cause.map(Arc::from) }
-    }
-
-    fn timeout() -> Self {
-        Error::Timeout
-    }
-
-    fn stopped() -> Self {
-        Error::Stopped
-    }
-
-    fn is_lasting(&self) -> bool {
-        matches!(self, Error::Missing { .. } | Error::Unsuitable { .. })
-    }
-}
+keylatch_lease_remote::failure! { Error; sources: Missing, Refused; lasting: Missing, Unsuitable }
 
 /// Returns the meaning of an error of JetStream.
 pub(crate) fn refused(error: jetstream::Error) -> Error {

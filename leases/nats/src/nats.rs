@@ -1,19 +1,22 @@
-use std::{fmt, future::Future, sync::Arc, time::Duration};
+use std::{future::Future, sync::Arc, time::Duration};
 
 use async_nats::jetstream::stream::Config;
 use keylatch_lease::{
-    Clock, Owner, Resource, StdClock, Token,
-    engine::{Answer, Ask, Engine, Fail, Gone, Left, Notice, Owned, Record, Renewal},
+    Owner, Resource, Token,
+    engine::{Answer, Ask, Engine, Fail, Gone, Left, Owned, Record, Renewal},
 };
-use keylatch_lease_remote::{Handle, Limit, Live, Tenure};
+use keylatch_lease_remote::{Core, Limit, Live};
 
 use crate::{
     error::Error,
-    session::{PART, Place, Session, side_by_side, stream_config},
+    session::{PART, Session, side_by_side, stream_config},
 };
 
 /// The number of renewals of a batch that are under way at a time.
 const LANES: usize = 256;
+
+/// The outcome of an operation.
+type Done<T> = Result<T, Fail<Error>>;
 
 /// Leases in a JetStream stream: see the [crate's page](crate).
 ///
@@ -35,29 +38,12 @@ const LANES: usize = 256;
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Nats {
-    shared: Arc<Shared>,
-}
-
-struct Shared {
-    link: Handle<Session>,
-    place: Arc<Place>,
-    fallback: Duration,
-    clock: StdClock,
-}
-
-impl fmt::Debug for Nats {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Nats").field("namespace", &self.namespace()).finish_non_exhaustive()
-    }
+    pub(crate) core: Core<Session>,
 }
 
 impl Nats {
-    pub(crate) fn new(link: Handle<Session>, place: Arc<Place>, fallback: Duration) -> Self {
-        Nats { shared: Arc::new(Shared { link, place, fallback, clock: StdClock::new() }) }
-    }
-
     /// How the stream of this name has to be set up. For JetStream's `create_stream`, or as a guide for whatever sets up streams; one that
     /// leases would not be safe in is refused with [`Error::Unsuitable`].
     ///
@@ -102,7 +88,7 @@ impl Nats {
     pub async fn init(&self) -> Result<(), Error> {
         let question =
             |session: Arc<Live<Session>>| async move { session.end_quarantine().await.map_err(Fail::Unknown) };
-        self.ask(&mut self.limit(), question).await.map_err(Fail::into_cause)
+        self.ask(&mut self.core.limit(), question).await.map_err(Fail::into_cause)
     }
 
     /// Waits until there is a connection, and the stream has been found. Operations do so by themselves: this is for who wants to know
@@ -120,7 +106,7 @@ impl Nats {
     /// # }
     /// ```
     pub async fn ready(&self) -> Result<(), Error> {
-        self.shared.link.session(&mut self.limit()).await.map(|_| ())
+        self.core.ready().await
     }
 
     /// The namespace.
@@ -133,57 +119,39 @@ impl Nats {
     /// ```
     #[must_use]
     pub fn namespace(&self) -> &str {
-        &self.shared.place.namespace
+        self.core.namespace()
     }
 
-    fn limit(&self) -> Limit {
-        Limit::after(self.shared.link.timeout())
-    }
-
-    /// One question, with all of its steps, in the time that there is.
-    async fn ask<T, F>(
-        &self,
-        limit: &mut Limit,
-        question: impl FnOnce(Arc<Live<Session>>) -> F,
-    ) -> Result<T, Fail<Error>>
+    /// Asks one question, with all of its steps, in the time that there is.
+    async fn ask<T, F>(&self, limit: &mut Limit, question: impl FnOnce(Arc<Live<Session>>) -> F) -> Done<T>
     where
-        F: Future<Output = Result<T, Fail<Error>>>,
+        F: Future<Output = Done<T>>,
     {
-        let session = self.shared.link.session(limit).await.map_err(Fail::NotDone)?;
-        let question = question(Arc::clone(&session));
-        let answer = self.shared.link.answer(&session, limit, question).await;
-        answer.unwrap_or(Err(Fail::Unknown(Error::Timeout)))
+        self.core.ask(limit, question).await?
     }
 
-    async fn subjects(&self) -> Result<Vec<String>, Fail<Error>> {
-        self.ask(&mut self.limit(), |session| async move { session.subjects().await.map_err(Fail::NotDone) }).await
+    async fn subjects(&self) -> Done<Vec<String>> {
+        self.ask(&mut self.core.limit(), |session| async move { session.subjects().await.map_err(Fail::NotDone) }).await
     }
 }
 
 impl Engine for Nats {
     type Error = Error;
 
-    fn now(&self) -> Duration {
-        self.shared.clock.now()
-    }
+    keylatch_lease_remote::core_methods!(core);
 
-    fn is_real_time(&self) -> bool {
-        self.shared.clock.is_real_time()
-    }
-
-    async fn acquire(&self, ask: Ask<'_>) -> Result<Answer, Fail<Error>> {
-        let mut limit = self.limit();
-        self.shared.link.settled(&mut limit, &ask).await.map_err(Fail::NotDone)?;
+    async fn acquire(&self, ask: Ask<'_>) -> Done<Answer> {
+        let mut limit = self.core.settled(&ask).await?;
         self.ask(&mut limit, |session| async move { session.acquire(ask).await }).await
     }
 
-    async fn renew(&self, batch: &mut [Renewal<'_>], _: Duration) -> Result<(), Fail<Error>> {
+    async fn renew(&self, batch: &mut [Renewal<'_>], _: Duration) -> Done<()> {
         batch.iter_mut().for_each(|renewal| renewal.left = Left::Nothing);
         if batch.is_empty() {
             return Ok(());
         }
         let questions = &*batch;
-        let mut limit = self.limit();
+        let mut limit = self.core.limit();
         let left = self.ask(&mut limit, |session| async move {
             let session = &session;
             let each = questions.iter().map(|one| session.renew(one.resource, one.owner, one.token, one.term));
@@ -200,36 +168,31 @@ impl Engine for Nats {
         failed
     }
 
-    async fn release(
-        &self,
-        resource: &Resource,
-        owner: &Owner,
-        token: Option<Token>,
-        _: Duration,
-    ) -> Result<Gone, Fail<Error>> {
-        self.ask(&mut self.limit(), |session| async move { session.release(resource, owner, token).await }).await
+    async fn release(&self, resource: &Resource, owner: &Owner, token: Option<Token>, _: Duration) -> Done<Gone> {
+        self.ask(&mut self.core.limit(), |session| async move { session.release(resource, owner, token).await }).await
     }
 
-    async fn release_all(&self, owner: &Owner, _: Duration) -> Result<Vec<Resource>, Fail<Error>> {
+    async fn release_all(&self, owner: &Owner, _: Duration) -> Done<Vec<Resource>> {
         let subjects = self.subjects().await?;
         let mut all = Vec::new();
         for part in subjects.chunks(PART) {
             let released = &mut all;
-            self.ask(&mut self.limit(), |session| async move { session.release_all(owner, part, released).await })
+            self.ask(&mut self.core.limit(), |session| async move { session.release_all(owner, part, released).await })
                 .await?;
         }
         Ok(all)
     }
 
-    async fn look(&self, resource: &Resource, _: Duration) -> Result<Option<Record>, Fail<Error>> {
-        self.ask(&mut self.limit(), |session| async move { session.look(resource).await.map_err(Fail::NotDone) }).await
+    async fn look(&self, resource: &Resource, _: Duration) -> Done<Option<Record>> {
+        self.ask(&mut self.core.limit(), |session| async move { session.look(resource).await.map_err(Fail::NotDone) })
+            .await
     }
 
-    async fn owned_by(&self, owner: &Owner, _: Duration) -> Result<Vec<Owned>, Fail<Error>> {
+    async fn owned_by(&self, owner: &Owner, _: Duration) -> Done<Vec<Owned>> {
         let subjects = self.subjects().await?;
         let mut all = Vec::new();
         for part in subjects.chunks(PART) {
-            let mut limit = self.limit();
+            let mut limit = self.core.limit();
             let owned = self
                 .ask(&mut limit, |session| async move { session.owned_by(owner, part).await.map_err(Fail::NotDone) });
             all.extend(owned.await?);
@@ -237,7 +200,7 @@ impl Engine for Nats {
         Ok(all)
     }
 
-    async fn sweep(&self, limit: usize, _: Duration) -> Result<usize, Fail<Error>> {
+    async fn sweep(&self, limit: usize, _: Duration) -> Done<usize> {
         let subjects = self.subjects().await?;
         let mut swept = 0;
         for part in subjects.chunks(PART) {
@@ -245,32 +208,11 @@ impl Engine for Nats {
             if left == 0 {
                 break;
             }
-            let mut time = self.limit();
+            let mut time = self.core.limit();
             let part = self
                 .ask(&mut time, |session| async move { session.sweep_some(part, left).await.map_err(Fail::NotDone) });
             swept += part.await?;
         }
         Ok(swept)
-    }
-
-    fn watch(&self, resource: &Resource) -> impl Future<Output = ()> + Send {
-        self.shared.link.watchers().watch(resource)
-    }
-
-    fn subscribe(&self, resource: &Resource, notice: &Arc<Notice>) -> bool {
-        self.shared.link.watchers().subscribe(resource, notice);
-        true
-    }
-
-    fn unsubscribe(&self, resource: &Resource, notice: &Arc<Notice>) {
-        self.shared.link.watchers().unsubscribe(resource, notice);
-    }
-
-    fn fallback(&self) -> Option<Duration> {
-        Some(self.shared.fallback)
-    }
-
-    fn abandon(&self, resource: &Resource, owner: &Owner, token: Token) {
-        self.shared.link.abandon(Tenure { resource: resource.clone(), owner: owner.clone(), token });
     }
 }

@@ -5,7 +5,7 @@ use std::{
 };
 
 use async_nats::{ConnectOptions, ToServerAddrs};
-use keylatch_lease_remote::Link;
+use keylatch_lease_remote::{Core, Settings};
 
 use crate::{driver::drive, nats::Nats, session::Place, subjects::Subjects};
 
@@ -27,12 +27,8 @@ use crate::{driver::drive, nats::Nats, session::Place, subjects::Subjects};
 #[derive(Clone, Debug)]
 #[must_use = "nothing is connected until `connect` is called"]
 pub struct Options {
-    namespace: String,
+    settings: Settings,
     stream: String,
-    timeout: Duration,
-    fallback: Duration,
-    sweeps: Option<Duration>,
-    quarantine: Duration,
     trusts_restarts: bool,
 }
 
@@ -52,17 +48,8 @@ impl Nats {
     /// let options = Nats::in_namespace("shop").timeout(Duration::from_secs(2));
     /// ```
     pub fn in_namespace(name: impl Into<String>) -> Options {
-        let namespace = name.into();
-        assert!(namespace.len() <= 255, "the name of a namespace must not be longer than 255 bytes");
-        Options {
-            namespace,
-            stream: "keylatch_lease".into(),
-            timeout: Duration::from_secs(5),
-            fallback: Duration::from_secs(5),
-            sweeps: Some(Duration::from_secs(300)),
-            quarantine: Duration::from_secs(60),
-            trusts_restarts: true,
-        }
+        let settings = Settings::new(name, Some(Duration::from_secs(300)));
+        Options { settings, stream: "keylatch_lease".into(), trusts_restarts: true }
     }
 }
 
@@ -86,78 +73,69 @@ impl Options {
         self
     }
 
-    /// Sets the time limit of an operation, including the wait for a connection: 5 s if not set. After it the operation fails. What concerns all
-    /// leases of an owner, and sweeps, takes that long for each 128 leases of the namespace.
-    ///
-    /// The calls of `Leases` ask up to three times if it may have been done all the same, so that they end after three times as long.
-    ///
-    /// # Panics
-    /// If it is zero.
-    ///
-    /// # Examples
-    /// ```
-    /// # use std::time::Duration;
-    /// # use keylatch_lease_nats::Nats;
-    /// let options = Nats::in_namespace("shop").timeout(Duration::from_secs(2));
-    /// ```
-    pub fn timeout(mut self, time: Duration) -> Self {
-        assert!(!time.is_zero(), "the timeout must not be zero");
-        self.timeout = time;
-        self
-    }
+    keylatch_lease_remote::setters! { settings;
+        /// Sets the time limit of an operation, including the wait for a connection: 5 s if not set. After it the
+        /// operation fails. What concerns all leases of an owner, and sweeps, takes that long for each 128 leases of
+        /// the namespace.
+        ///
+        /// The calls of `Leases` ask up to three times if it may have been done all the same, so that they end after
+        /// three times as long.
+        ///
+        /// # Panics
+        /// If it is zero.
+        ///
+        /// # Examples
+        /// ```
+        /// # use std::time::Duration;
+        /// # use keylatch_lease_nats::Nats;
+        /// let options = Nats::in_namespace("shop").timeout(Duration::from_secs(2));
+        /// ```
+        pub fn timeout(time: Duration);
 
-    /// Sets the longest time that a waiter sleeps before it asks again without being notified: 5 s if not set.
-    ///
-    /// It matters only where a message is not heard: when a server that does not answer keeps its connections open, or where the
-    /// stream's leader changes at the moment of a release.
-    ///
-    /// # Panics
-    /// If it is zero.
-    ///
-    /// # Examples
-    /// ```
-    /// # use std::time::Duration;
-    /// # use keylatch_lease_nats::Nats;
-    /// let options = Nats::in_namespace("shop").fallback(Duration::from_secs(30));
-    /// ```
-    pub fn fallback(mut self, time: Duration) -> Self {
-        assert!(!time.is_zero(), "the fallback must not be zero");
-        self.fallback = time;
-        self
-    }
+        /// Sets the longest time that a waiter sleeps before it asks again without being notified: 5 s if not set.
+        ///
+        /// It matters only where a message is not heard: when a server that does not answer keeps its connections open,
+        /// or where the stream's leader changes at the moment of a release.
+        ///
+        /// # Panics
+        /// If it is zero.
+        ///
+        /// # Examples
+        /// ```
+        /// # use std::time::Duration;
+        /// # use keylatch_lease_nats::Nats;
+        /// let options = Nats::in_namespace("shop").fallback(Duration::from_secs(30));
+        /// ```
+        pub fn fallback(time: Duration);
 
-    /// Sets how often one of the processes of the namespace deletes the messages of leases that have ended: every 5 minutes if not
-    /// set. Each time it asks for the last message of each resource. `None`: this process never does. Then
-    /// `Leases::release_expired` is to be called now and then, by whatever program.
-    ///
-    /// # Panics
-    /// If it is zero.
-    ///
-    /// # Examples
-    /// ```
-    /// # use keylatch_lease_nats::Nats;
-    /// let options = Nats::in_namespace("shop").sweeps(None);
-    /// ```
-    pub fn sweeps(mut self, every: Option<Duration>) -> Self {
-        assert!(!every.is_some_and(|time| time.is_zero()), "the time between sweeps must not be zero");
-        self.sweeps = every;
-        self
-    }
+        /// Sets how often one of the processes of the namespace deletes the messages of leases that have ended: every 5
+        /// minutes if not set. Each time it asks for the last message of each resource. `None`: this process never
+        /// does. Then `Leases::release_expired` is to be called now and then, by whatever program.
+        ///
+        /// # Panics
+        /// If it is zero.
+        ///
+        /// # Examples
+        /// ```
+        /// # use keylatch_lease_nats::Nats;
+        /// let options = Nats::in_namespace("shop").sweeps(None);
+        /// ```
+        pub fn sweeps(every: Option<Duration>);
 
-    /// Sets the quarantine, during which nothing is granted because the stream may have forgotten leases: 60 s if not set. No lease of the namespace should last longer
-    /// from one renewal to the next; one that does is not waited for. See [the crate's page](crate#when-the-stream-forgets).
-    ///
-    /// It should be the same in all programs that use the namespace: while they differ, the shortest may count. Zero: two may hold one resource after the stream has forgotten something.
-    ///
-    /// # Examples
-    /// ```
-    /// # use std::time::Duration;
-    /// # use keylatch_lease_nats::Nats;
-    /// let options = Nats::in_namespace("shop").quarantine(Duration::from_secs(600));
-    /// ```
-    pub fn quarantine(mut self, time: Duration) -> Self {
-        self.quarantine = time.min(LONGEST);
-        self
+        /// Sets the quarantine, during which nothing is granted because the stream may have forgotten leases: 60 s if
+        /// not set. No lease of the namespace should last longer from one renewal to the next; one that does is not
+        /// waited for. See [the crate's page](crate#when-the-stream-forgets).
+        ///
+        /// It should be the same in all programs that use the namespace: while they differ, the shortest may count.
+        /// Zero: two may hold one resource after the stream has forgotten something.
+        ///
+        /// # Examples
+        /// ```
+        /// # use std::time::Duration;
+        /// # use keylatch_lease_nats::Nats;
+        /// let options = Nats::in_namespace("shop").quarantine(Duration::from_secs(600));
+        /// ```
+        pub fn quarantine(time: Duration);
     }
 
     /// Whether the server comes back from a restart with all that it had confirmed, so that nothing has to be waited for: `true` if not set.
@@ -203,23 +181,18 @@ impl Options {
     where
         O: Fn() -> ConnectOptions + Send + Sync + 'static,
     {
-        let Options { namespace, stream, timeout, fallback, sweeps, quarantine, trusts_restarts } = self;
+        let Options { settings, stream, trusts_restarts } = self;
         let addresses = addresses.to_server_addrs()?.collect();
-        let subjects = Subjects::new(&stream, &namespace);
         let place = Arc::new(Place {
+            subjects: Subjects::new(&stream, &settings.namespace),
             stream,
-            namespace,
-            subjects,
-            sweeps,
-            quarantine,
+            sweeps: settings.sweeps,
+            quarantine: settings.quarantine,
             trusts: trusts_restarts,
             before: Mutex::default(),
         });
-        let (link, driving) = Link::new(timeout, sweeps);
-        tokio::spawn(drive(driving, Arc::clone(&place), addresses, options));
-        Ok(Nats::new(link, place, fallback))
+        let (core, driving) = Core::new(settings);
+        tokio::spawn(drive(driving, place, addresses, options));
+        Ok(Nats { core })
     }
 }
-
-/// A century.
-const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);

@@ -169,6 +169,7 @@ mod tests {
     use std::time::Duration;
 
     use keylatch_lease::{Expiry, Term};
+    use keylatch_lease_conformance::servers::policies;
 
     use super::{Message, NEVER, Tenure};
 
@@ -232,14 +233,7 @@ mod tests {
 
     #[test]
     fn policies_come_back() {
-        let second = Duration::new(1, 1);
-        let kept = [
-            Expiry::Fixed(second),
-            Expiry::Sliding(second),
-            Expiry::SlidingUpTo { idle: second, total: 2 * second },
-            Expiry::Never,
-        ];
-        for before in kept {
+        for before in policies(Duration::new(1, 1)) {
             assert_eq!(begun(seconds(1), &before, SECOND).expiry(), Some(before));
         }
         assert_eq!(begun(seconds(1), &Expiry::custom(Some), SECOND).expiry(), None);

@@ -9,76 +9,81 @@ use std::{
 
 use async_nats::jetstream::{
     self,
-    stream::{Config, DiscardPolicy, RetentionPolicy, StorageType, Stream},
+    stream::{Config, DiscardPolicy, RetentionPolicy, StorageType},
 };
-use common::{Server, namespace, on_tokio, shared};
-use futures_lite::future::{block_on, poll_once};
+use common::{Server, shared};
+use futures_lite::{
+    StreamExt,
+    future::{block_on, poll_once},
+};
 use keylatch_lease::{
-    AcquireError, Expiry, Grant, Leases, LookError, Lost, Owner, ReleaseError, RenewError, Resource, engine::Engine,
+    AcquireError, Expiry, Leases, LookError, Lost, Owner, ReleaseError, RenewError, Resource,
+    engine::{Engine, Left, Renewal},
+};
+use keylatch_lease_conformance::{
+    engine_tests,
+    servers::{
+        self, LATE, MINUTE, SECOND, Settings, TestServer, cases, insist, is_quarantined, millis, namespace, on_tokio,
+        sliding,
+    },
 };
 use keylatch_lease_nats::{ConnectOptions, Error, Nats, Options};
 use tokio::{runtime::Runtime, time::sleep};
 
-const SECOND: Duration = Duration::from_secs(1);
-const MINUTE: Duration = Duration::from_secs(60);
-
-fn millis(number: u64) -> Duration {
-    Duration::from_millis(number)
-}
-
-/// What most tests need: two engines on one namespace, as two processes would have them, and the stream to look into.
-struct Desk {
-    server: Arc<Server>,
-    namespace: String,
-    here: Leases<Nats>,
-    there: Leases<Nats>,
-    stream: Stream,
-    jane: Owner,
-    joe: Owner,
-}
+/// Its client is the stream.
+type Desk = servers::Desk<Server>;
 
 /// With time enough for a server to start on a busy machine, and nothing that helps who waits.
 fn options(namespace: &str) -> Options {
-    Nats::in_namespace(namespace).sweeps(None).timeout(20 * SECOND).fallback(60 * MINUTE)
+    Nats::in_namespace(namespace).sweeps(None).timeout(20 * SECOND).fallback(LATE)
 }
 
-async fn desk(server: Arc<Server>) -> Desk {
-    let namespace = namespace();
-    let stream = server.create_stream().await;
-    let here = server.leases(options(&namespace));
-    let there = server.leases(options(&namespace));
-    here.engine().ready().await.unwrap();
-    there.engine().ready().await.unwrap();
-    here.engine().init().await.unwrap();
-    Desk { server, namespace, here, there, stream, jane: Owner::named("jane"), joe: Owner::named("joe") }
+/// The same.
+fn settings() -> Settings {
+    Settings::new(namespace(), None).timeout(20 * SECOND).fallback(LATE)
 }
 
 /// A test on the shared server.
-fn at_desk<F: Future<Output = ()>>(test: impl FnOnce(Desk) -> F) {
-    let server = shared();
-    on_tokio(async { test(desk(Arc::clone(&server)).await).await });
+fn at_desk<F: Future<Output = ()>>(test: impl FnOnce(Arc<Desk>) -> F) {
+    servers::at_desk(&shared(), settings(), test);
 }
 
 /// A test on a server of its own.
-fn alone<F: Future<Output = ()>>(test: impl FnOnce(Desk) -> F) {
-    let server = Arc::new(Server::start());
-    on_tokio(async { test(desk(Arc::clone(&server)).await).await });
+fn alone<F: Future<Output = ()>>(test: impl FnOnce(Arc<Desk>) -> F) {
+    servers::at_desk(&Arc::new(Server::set_up()), settings(), test);
 }
 
-impl Desk {
+engine_tests! { at_desk;
+    each_call_does_what_it_says
+    any_text_is_a_resource_and_an_owner
+    owned_by_tells_the_policies
+    of_all_who_race_for_it_one_has_it_at_a_time
+    a_held_lease_that_is_dropped_is_given_back
+    requests_that_are_dropped_leave_nothing_behind
+    the_last_engine_to_go_ends_the_connection
+}
+
+/// What the server keeps of the desk's namespace.
+trait Kept {
+    async fn messages(&self) -> usize;
+    async fn last_sequence(&self) -> u64;
+    fn subject(&self, key_in_base64: &str) -> String;
+}
+
+impl Kept for Desk {
     /// How many messages there are of resources.
     async fn messages(&self) -> usize {
         let filter = format!("keylatch_lease.lease.{}.*.*", self.namespace);
-        let mut info = self.stream.info_with_subjects(filter).await.unwrap();
+        let mut info = self.client.info_with_subjects(filter).await.unwrap();
         let mut count = 0;
-        while let Some(subject) = futures_lite::StreamExt::next(&mut info).await {
+        while let Some(subject) = info.next().await {
             count += subject.unwrap().1;
         }
         count
     }
 
     async fn last_sequence(&self) -> u64 {
-        self.stream.get_info().await.unwrap().state.last_sequence
+        self.client.get_info().await.unwrap().state.last_sequence
     }
 
     /// Where the messages of this resource are, which has no entity.
@@ -90,7 +95,7 @@ impl Desk {
 #[test]
 fn what_is_stored_is_what_the_page_says() {
     at_desk(|desk| async move {
-        let Desk { here, stream, jane, .. } = &desk;
+        let Desk { here, client: stream, jane, .. } = &*desk;
         let grant = here.try_acquire("report", jane, MINUTE).await.unwrap();
         let subject = desk.subject("cmVwb3J0");
         let message = stream.get_last_raw_message_by_subject(&subject).await.unwrap();
@@ -110,8 +115,8 @@ fn what_is_stored_is_what_the_page_says() {
 #[test]
 fn a_lease_that_is_taken_and_given_back_again_and_again_is_one_message_each_time_and_one_look() {
     at_desk(|desk| async move {
-        let name = desk.namespace.clone();
-        let engine = options(&name).connect(desk.server.address().to_string(), {
+        let name = format!("{}-counted", desk.namespace);
+        let engine = options(&desk.namespace).connect(desk.server.address().to_string(), {
             let name = name.clone();
             move || ConnectOptions::new().name(&name)
         });
@@ -132,22 +137,22 @@ fn a_lease_that_is_taken_and_given_back_again_and_again_is_one_message_each_time
 #[test]
 fn a_renewal_that_is_stored_after_the_end_revives_nothing() {
     at_desk(|desk| async move {
-        let Desk { here, there, jane, joe, .. } = &desk;
+        let Desk { here, there, jane, joe, .. } = &*desk;
         let grant = here.try_acquire("report", jane, 3 * SECOND).await.unwrap();
         let grant = here.renew(&grant).await.unwrap();
         // So long that it no longer knows what time it is there, and has to send it.
         sleep(millis(4500)).await;
         let before = desk.last_sequence().await;
         let engine = here.engine();
-        let mut batch = [keylatch_lease::engine::Renewal {
+        let mut batch = [Renewal {
             resource: grant.resource(),
             owner: jane,
             token: grant.token(),
-            term: grant_term(),
-            left: keylatch_lease::engine::Left::Forever,
+            term: sliding(MINUTE).1,
+            left: Left::Forever,
         }];
         engine.renew(&mut batch, engine.now()).await.unwrap();
-        assert_eq!(batch[0].left, keylatch_lease::engine::Left::Nothing);
+        assert_eq!(batch[0].left, Left::Nothing);
         assert!(desk.last_sequence().await > before, "it was not sent");
         assert!(there.status("report").await.unwrap().is_none());
         let renewed = there.renew(&grant).await;
@@ -157,14 +162,10 @@ fn a_renewal_that_is_stored_after_the_end_revives_nothing() {
     });
 }
 
-fn grant_term() -> Option<keylatch_lease::Term> {
-    Some(keylatch_lease::Term { idle: Some(MINUTE), total: None })
-}
-
 #[test]
 fn who_comes_back_after_its_end_does_not_take_it_from_a_successor() {
     at_desk(|desk| async move {
-        let Desk { here, there, jane, joe, .. } = &desk;
+        let Desk { here, there, jane, joe, .. } = &*desk;
         for pause in [0, 2500] {
             let grant = here.try_acquire("report", jane, 3 * SECOND).await.unwrap();
             here.renew(&grant).await.unwrap();
@@ -180,30 +181,9 @@ fn who_comes_back_after_its_end_does_not_take_it_from_a_successor() {
 }
 
 #[test]
-fn of_all_who_race_for_it_one_has_it_at_a_time() {
-    at_desk(|desk| async move {
-        let desk = &desk;
-        let inside = &std::sync::atomic::AtomicUsize::new(0);
-        let visits = (0..40).map(|at| async move {
-            let leases = if at % 2 == 0 { &desk.here } else { &desk.there };
-            let grant = leases.acquire("report", &Owner::named(format!("owner {at}")), MINUTE).await.unwrap();
-            assert_eq!(inside.fetch_add(1, std::sync::atomic::Ordering::SeqCst), 0);
-            tokio::task::yield_now().await;
-            inside.fetch_sub(1, std::sync::atomic::Ordering::SeqCst);
-            leases.release(&grant).await.unwrap();
-            grant.token()
-        });
-        let mut tokens = futures_util::future::join_all(visits).await;
-        tokens.sort();
-        tokens.dedup();
-        assert_eq!(tokens.len(), 40);
-    });
-}
-
-#[test]
 fn tokens_grow_over_sweeps_and_crashes() {
     alone(|desk| async move {
-        let Desk { server, here, jane, .. } = &desk;
+        let Desk { server, here, jane, .. } = &*desk;
         let mut last = None;
         for _ in 0..4 {
             for key in ["a", "b"] {
@@ -226,10 +206,10 @@ fn tokens_grow_over_sweeps_and_crashes() {
 #[test]
 fn tokens_grow_over_a_purge_of_the_stream() {
     alone(|desk| async move {
-        let Desk { here, there, stream, jane, joe, .. } = &desk;
+        let Desk { here, there, client: stream, jane, joe, .. } = &*desk;
         let old = here.try_acquire("report", jane, MINUTE).await.unwrap();
         stream.purge().await.unwrap();
-        is_quarantined(there.try_acquire("report", joe, MINUTE).await);
+        assert!(is_quarantined(&there.try_acquire("report", joe, MINUTE).await));
         there.engine().init().await.unwrap();
         let new = there.try_acquire("report", joe, MINUTE).await.unwrap();
         assert!(new.token() > old.token());
@@ -238,34 +218,19 @@ fn tokens_grow_over_a_purge_of_the_stream() {
     });
 }
 
-fn is_quarantined<X: std::fmt::Debug>(asked: Result<Grant, AcquireError<X>>) {
-    assert!(matches!(asked, Err(AcquireError::Quarantined { .. })), "{asked:?}");
-}
-
-/// Until it is over.
-async fn insist(leases: &Leases<Nats>, resource: &str, owner: &Owner) -> Grant {
-    loop {
-        match leases.try_acquire(resource, owner, MINUTE).await {
-            Ok(grant) => return grant,
-            Err(AcquireError::Quarantined { .. } | AcquireError::Engine(_)) => sleep(millis(20)).await,
-            Err(error) => panic!("{error:?}"),
-        }
-    }
-}
-
 #[test]
 fn a_new_namespace_grants_nothing_until_it_is_opened_or_its_quarantine_is_over() {
     at_desk(|desk| async move {
         let new = |name| desk.server.leases(options(name).quarantine(SECOND));
         let (one, other) = (new("new-1"), new("new-1"));
-        is_quarantined(one.try_acquire("report", &desk.jane, MINUTE).await);
-        is_quarantined(other.try_acquire("report", &desk.joe, MINUTE).await);
+        assert!(is_quarantined(&one.try_acquire("report", &desk.jane, MINUTE).await));
+        assert!(is_quarantined(&other.try_acquire("report", &desk.joe, MINUTE).await));
         assert!(one.status("report").await.unwrap().is_none());
         one.engine().init().await.unwrap();
         // Those that are connected go by that, too.
         other.try_acquire("report", &desk.joe, MINUTE).await.unwrap();
         let two = new("new-2");
-        is_quarantined(two.try_acquire("report", &desk.jane, MINUTE).await);
+        assert!(is_quarantined(&two.try_acquire("report", &desk.jane, MINUTE).await));
         sleep(SECOND + millis(200)).await;
         two.try_acquire("report", &desk.jane, MINUTE).await.unwrap();
         // One that is there is not changed by being opened again.
@@ -282,18 +247,23 @@ fn a_stream_that_is_made_anew_under_a_connection_grants_nothing_until_all_is_ove
         for fill in [0, 100] {
             context.create_stream(Nats::stream("anew")).await.unwrap();
             let connected = |time| desk.server.leases(options("x").stream("anew").quarantine(time));
-            let (here, there) = (connected(2 * SECOND), connected(2 * SECOND));
+            // Longer than a busy machine needs from the first notice of the new stream to the last assertion of a quarantine.
+            let (here, there) = (connected(10 * SECOND), connected(10 * SECOND));
             here.engine().init().await.unwrap();
             there.engine().ready().await.unwrap();
             let mut old = here.try_acquire("report", &desk.jane, MINUTE).await.unwrap();
             old = here.try_acquire("report", &desk.jane, MINUTE).fresh_token().await.unwrap_or(old);
             context.delete_stream("anew").await.unwrap();
             context.create_stream(Nats::stream("anew")).await.unwrap();
+            let mut stored = Vec::new();
             for _ in 0..fill {
-                context.publish("anew.clock.y.z", "".into()).await.unwrap().await.unwrap();
+                stored.push(context.publish("anew.clock.y.z", "".into()).await.unwrap());
             }
-            is_quarantined(there.try_acquire("report", &desk.joe, MINUTE).await);
-            is_quarantined(here.try_acquire("other", &desk.joe, MINUTE).await);
+            for stored in stored {
+                stored.await.unwrap();
+            }
+            assert!(is_quarantined(&there.try_acquire("report", &desk.joe, MINUTE).await));
+            assert!(is_quarantined(&here.try_acquire("other", &desk.joe, MINUTE).await));
             let new = insist(&there, "other", &desk.joe).await;
             assert!(new.token() > old.token(), "{} after {}", new.token(), old.token());
             context.delete_stream("anew").await.unwrap();
@@ -304,7 +274,7 @@ fn a_stream_that_is_made_anew_under_a_connection_grants_nothing_until_all_is_ove
 #[test]
 fn a_stream_that_is_put_back_to_an_older_copy_is_noticed_by_who_knew_it() {
     alone(|desk| async move {
-        let Desk { server, namespace, jane, joe, .. } = &desk;
+        let Desk { server, namespace, jane, joe, .. } = &*desk;
         let connected = || server.leases(options(namespace).quarantine(2 * SECOND));
         let (here, there) = (connected(), connected());
         let kept = here.try_acquire("kept", jane, MINUTE).await.unwrap();
@@ -321,7 +291,7 @@ fn a_stream_that_is_put_back_to_an_older_copy_is_noticed_by_who_knew_it() {
         server.run("restore");
         here.engine().ready().await.unwrap();
         // It has no part in any of that, but has been told.
-        is_quarantined(there.try_acquire("report", joe, MINUTE).await);
+        assert!(is_quarantined(&there.try_acquire("report", joe, MINUTE).await));
         // What the copy has is renewed.
         here.renew(&kept).await.unwrap();
         let new = insist(&there, "report", joe).await;
@@ -337,7 +307,7 @@ fn a_stream_that_is_put_back_to_an_older_copy_is_noticed_by_who_knew_it() {
 #[test]
 fn tokens_grow_over_an_older_copy_that_nobody_notices() {
     alone(|desk| async move {
-        let Desk { server, namespace, here, there, jane, joe, .. } = desk;
+        let Desk { server, namespace, here, there, jane, joe, .. } = Arc::into_inner(desk).unwrap();
         server.run("copy");
         let mut old = insist(&here, "report", &jane).await;
         for _ in 0..20 {
@@ -353,7 +323,7 @@ fn tokens_grow_over_an_older_copy_that_nobody_notices() {
         let careful = server.leases(options(&namespace).trusts_restarts(false).quarantine(SECOND));
         server.run("kill");
         server.run("start");
-        is_quarantined(careful.try_acquire("other", &joe, MINUTE).await);
+        assert!(is_quarantined(&careful.try_acquire("other", &joe, MINUTE).await));
         insist(&careful, "other", &joe).await;
     });
 }
@@ -361,7 +331,7 @@ fn tokens_grow_over_an_older_copy_that_nobody_notices() {
 #[test]
 fn who_is_granted_what_was_swept_meanwhile_has_a_greater_token() {
     at_desk(|desk| async move {
-        let Desk { here, jane, stream, .. } = &desk;
+        let Desk { here, jane, client: stream, .. } = &*desk;
         here.try_acquire("first", jane, MINUTE).await.unwrap();
         // As if a tenure whose token is ahead of the clock had come and gone.
         let subject = format!("keylatch_lease.lease.{}.mark", desk.namespace);
@@ -381,7 +351,7 @@ fn who_is_granted_what_was_swept_meanwhile_has_a_greater_token() {
 #[test]
 fn a_sweep_deletes_what_has_ended_and_nothing_else() {
     at_desk(|desk| async move {
-        let Desk { here, there, jane, joe, .. } = &desk;
+        let Desk { here, there, jane, joe, .. } = &*desk;
         let kept = here.try_acquire("kept", jane, MINUTE).await.unwrap();
         let never = here.try_acquire("never", jane, Expiry::Never).await.unwrap();
         let short = here.try_acquire("short", joe, millis(300)).await.unwrap();
@@ -420,7 +390,7 @@ fn the_driver_of_one_process_sweeps_by_itself() {
 #[test]
 fn who_waits_is_told_of_a_release() {
     at_desk(|desk| async move {
-        let Desk { here, there, jane, joe, .. } = &desk;
+        let Desk { here, there, jane, joe, .. } = &*desk;
         for _ in 0..20 {
             let grant = here.try_acquire("report", jane, 60 * MINUTE).await.unwrap();
             let mut waiting = Box::pin(there.acquire("report", joe, MINUTE));
@@ -434,7 +404,7 @@ fn who_waits_is_told_of_a_release() {
 #[test]
 fn who_waits_when_the_server_dies_looks_again() {
     alone(|desk| async move {
-        let Desk { server, here, there, jane, joe, .. } = &desk;
+        let Desk { server, here, there, jane, joe, .. } = &*desk;
         let _grant = here.try_acquire("report", jane, 3 * SECOND).await.unwrap();
         let other = Resource::from("other");
         let watch = there.engine().watch(&other);
@@ -449,15 +419,6 @@ fn who_waits_when_the_server_dies_looks_again() {
             server.run("start");
         };
         futures_lite::future::zip(waits, dies).await;
-    });
-}
-
-#[test]
-fn a_held_lease_that_is_dropped_is_given_back() {
-    at_desk(|desk| async move {
-        let Desk { here, there, jane, joe, .. } = &desk;
-        drop(here.hold("report", jane, 60 * MINUTE).await.unwrap());
-        there.acquire("report", joe, MINUTE).await.unwrap();
     });
 }
 
@@ -481,14 +442,10 @@ fn a_server_that_does_not_answer_is_an_error_in_time() {
 #[test]
 fn a_server_that_is_not_there_is_an_error_in_time_that_does_not_say_where() {
     on_tokio(async {
-        let options = Nats::in_namespace("x").timeout(millis(300));
-        let secret = || ConnectOptions::with_user_and_password("bob".into(), "hush".into());
-        let leases = Leases::with_engine(options.connect("127.0.0.1:1", secret).unwrap());
-        let looked = leases.status("report").await;
-        let Err(LookError::Engine(error @ Error::Unconnected { .. })) = looked else { panic!("{looked:?}") };
-        let text = error.to_string();
-        assert!(!text.contains("127") && !text.contains("hush") && !text.contains("bob"), "{text}");
-        assert!(std::error::Error::source(&error).is_some());
+        let secret = || ConnectOptions::with_user_and_password("bob".into(), "secret".into());
+        let engine = Nats::in_namespace("x").timeout(millis(300)).connect("127.0.0.1:1", secret).unwrap();
+        let text = cases::a_server_that_is_not_there_is_an_error_in_time::<Server>(engine).await;
+        assert!(!text.contains("127") && !text.contains("bob"), "{text}");
     });
 }
 
@@ -631,7 +588,7 @@ fn what_the_page_says_that_a_program_may_do_is_enough() {
 #[test]
 fn what_others_wrote_there_is_an_error_and_stays() {
     at_desk(|desk| async move {
-        let Desk { here, stream, jane, .. } = &desk;
+        let Desk { here, client: stream, jane, .. } = &*desk;
         let context = jetstream::new(desk.server.client().await);
         let subject = desk.subject("cmVwb3J0");
         let mine = here.try_acquire("mine", jane, MINUTE).await.unwrap();
@@ -670,7 +627,7 @@ fn any_name_is_a_namespace_of_its_own() {
 #[test]
 fn release_all_and_owned_by_see_as_many_as_there_are() {
     at_desk(|desk| async move {
-        let Desk { here, there, jane, joe, .. } = &desk;
+        let Desk { here, there, jane, joe, .. } = &*desk;
         let all = (0..1500).map(|at| async move {
             let owner = if at % 3 == 0 { joe } else { jane };
             here.try_acquire(("row", at.to_string()), owner, 10 * MINUTE).await.unwrap();
@@ -721,27 +678,6 @@ fn without_a_runtime_nothing_is_done() {
     runtime.shutdown_timeout(10 * SECOND);
     let looked = block_on(leases.status("report"));
     assert!(matches!(looked, Err(LookError::Engine(Error::Stopped))), "{looked:?}");
-}
-
-#[test]
-fn the_last_engine_to_go_ends_the_connection() {
-    at_desk(|desk| async move {
-        let name = desk.namespace.clone();
-        let connect = {
-            let name = name.clone();
-            move || ConnectOptions::new().name(&name)
-        };
-        let engine = options(&name).connect(desk.server.address().to_string(), connect).unwrap();
-        let other = engine.clone();
-        engine.ready().await.unwrap();
-        drop(engine);
-        other.ready().await.unwrap();
-        assert_eq!(desk.server.connections(&name), Some(1));
-        drop(other);
-        while desk.server.connections(&name) != Some(0) {
-            sleep(millis(20)).await;
-        }
-    });
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The demonstration as it is run, but small: what it says, and with which exit code.
+//! Runs the demonstration on a small scale, and checks its output and exit code.
 #![cfg(unix)]
 
 use std::{
@@ -6,11 +6,12 @@ use std::{
     process::{Command, Output, Stdio},
 };
 
-/// Thirty accounts, and shorter leases, unless the arguments say otherwise. How late a take-over is depends on the machine.
+/// Runs it with thirty accounts and shorter leases, unless the arguments say otherwise. The slack is large, because the time of a
+/// take-over depends on the machine.
 fn payroll(args: &[&str]) -> Output {
     // Cargo names only a package's binaries to its tests. `cargo test` builds the examples; with `--test` it does not.
     let program = env::current_exe().unwrap().parent().unwrap().join("../examples/payroll");
-    assert!(program.exists(), "it is not built: cargo build --example payroll");
+    assert!(program.exists(), "the example is not built: run cargo build --example payroll");
     let small = ["--accounts", "30", "--ttl", "1500", "--slack", "60000"];
     Command::new(program).args(small).args(args).stdin(Stdio::null()).output().unwrap()
 }
@@ -37,26 +38,26 @@ fn each_account_is_paid_once() {
 }
 
 #[test]
-fn without_the_fence_one_is_paid_twice() {
+fn without_the_fence_one_account_is_paid_twice() {
     let table = table(&payroll(&["--no-fence"]), 1);
     assert_eq!(row(&table, "accounts paid more than once"), "1  must be 0: FAILED");
     assert_eq!(row(&table, "  its late write"), "admitted  must be refused: FAILED");
 }
 
 #[test]
-fn without_leases_many_are_paid_twice() {
+fn without_leases_many_accounts_are_paid_twice() {
     let table = table(&payroll(&["--lock", "none"]), 1);
     let twice = row(&table, "accounts paid more than once").split(' ').next().unwrap();
     assert!(twice.parse::<u32>().unwrap() > 1, "{table}");
 }
 
 #[test]
-fn three_workers_and_ten_accounts_will_do() {
+fn three_workers_and_ten_accounts_are_enough() {
     table(&payroll(&["--workers", "3", "--accounts", "10"]), 0);
 }
 
 #[test]
-fn what_makes_no_sense_is_said() {
+fn an_invalid_argument_is_reported_by_name() {
     for args in [
         &["--workers", "2"][..],
         &["--accounts", "many"],

@@ -2,7 +2,8 @@
 
 use std::fmt::Write;
 
-use keylatch_lease::{Lost, Resource, Token};
+use keylatch_lease::{Resource, Token};
+use keylatch_lease_remote::Told;
 
 /// As the table has it. A token that it cannot have is one of nothing.
 pub(crate) fn number(token: Token) -> i64 {
@@ -22,34 +23,18 @@ pub(crate) fn channel(namespace: &str) -> String {
     channel
 }
 
-/// What a notification says has come free: which tenure has ended, and how. Of what is deleted by hand it says in which namespace.
-pub(crate) struct Told {
-    pub(crate) resource: Resource,
-    pub(crate) token: Token,
-    pub(crate) how: Lost,
-    /// The waiters need not know.
-    pub(crate) is_for_holders: bool,
-    pub(crate) namespace: Option<String>,
-}
-
-/// `None`: it says that anything may have happened.
-pub(crate) fn told(payload: &str) -> Option<Told> {
+/// Reads a notification, if it is one of ours: a resource, a token, and how the tenure has ended. One of a row that was deleted by hand goes to all
+/// namespaces, and names its own.
+pub(crate) fn told(payload: &str) -> Option<(Told, Option<String>)> {
     let mut parts = payload.split('/');
     let resource = Resource::new(text(parts.next()?)?, text(parts.next()?)?);
     let token = Token::new(parts.next()?.parse().ok()?)?;
-    let how = parts.next()?;
-    let is_for_holders = how == "n";
-    let how = match how {
-        "r" => Lost::Released,
-        "t" | "n" => Lost::TakenOver,
-        "d" => Lost::EngineForgot,
-        _ => return None,
-    };
+    let told = Told::new(resource, token, parts.next()?.parse().ok()?)?;
     let namespace = match parts.next() {
         Some(name) => Some(text(name)?),
         None => None,
     };
-    Some(Told { resource, token, how, is_for_holders, namespace })
+    Some((told, namespace))
 }
 
 fn text(hex: &str) -> Option<String> {
@@ -59,18 +44,16 @@ fn text(hex: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Told, channel, told};
+    use super::{channel, told};
     use keylatch_lease::{Lost, Resource, Token};
 
     #[test]
     fn a_notification_names_a_tenure() {
-        let all = |payload| {
-            told(payload).map(|Told { resource, token, how, namespace, .. }| (resource, token, how, namespace))
-        };
+        let all = |payload| told(payload).map(|(told, namespace)| (told.resource, told.token, told.how, namespace));
         let seven = Token::new(7).unwrap();
         assert_eq!(all("61/6263/7/r"), Some((Resource::new("a", "bc"), seven, Lost::Released, None)));
         assert_eq!(all("//7/t"), Some((Resource::from(""), seven, Lost::TakenOver, None)));
-        assert!(!told("//7/t").unwrap().is_for_holders && told("//7/n").unwrap().is_for_holders);
+        assert!(!told("//7/t").unwrap().0.is_for_holders && told("//7/n").unwrap().0.is_for_holders);
         let deleted = (Resource::new("\0", "é"), seven, Lost::EngineForgot, Some("shop".to_owned()));
         assert_eq!(all("00/c3a9/7/d/73686f70"), Some(deleted));
         for nonsense in ["", "61", "61/62", "6/6/7/r", "zz//7/r", "ff//7/r", "é//7/r", "//0/r", "//7/x", "//7/d/7"] {

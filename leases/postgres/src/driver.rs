@@ -12,7 +12,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_postgres::{AsyncMessage, Client, Connection};
 
 use crate::{
-    convert::{self, Told},
+    convert,
     error::{Error, unusable},
     session::{Place, Session},
 };
@@ -52,12 +52,8 @@ where
         match connection.poll_message(cx) {
             Poll::Pending => return Poll::Pending,
             Poll::Ready(Some(Ok(AsyncMessage::Notification(told)))) => match convert::told(told.payload()) {
-                Some(Told { namespace: Some(of), .. }) if of != namespace => {}
-                Some(Told { resource, token, how, is_for_holders: true, .. }) => {
-                    watchers.tell_holders(&resource, token, how)
-                }
-                Some(Told { resource, token, how, .. }) => watchers.tell_end(&resource, token, how),
-                None => watchers.tell_all(),
+                Some((_, Some(of))) if of != namespace => {}
+                told => watchers.hear(told.map(|(told, _)| told)),
             },
             Poll::Ready(Some(Ok(_))) => {}
             Poll::Ready(Some(Err(error))) => return Poll::Ready(unusable(error.into())),

@@ -108,36 +108,7 @@ fn told(error: &tokio_postgres::Error) -> String {
     }
 }
 
-impl StdError for Error {
-    fn source(&self) -> Option<&(dyn StdError + 'static)> {
-        match self {
-            Error::Unconnected { source } => source.as_ref().map(|source| &**source as _),
-            Error::Closed { source }
-            | Error::Missing { source }
-            | Error::Denied { source }
-            | Error::Refused { source } => Some(&**source),
-            Error::Timeout | Error::Pooled | Error::Guarded | Error::Stopped => None,
-        }
-    }
-}
-
-impl Failure for Error {
-    fn unconnected(cause: Option<BoxError>) -> Self {
-        Error::Unconnected { source: cause.map(Arc::from) }
-    }
-
-    fn timeout() -> Self {
-        Error::Timeout
-    }
-
-    fn stopped() -> Self {
-        Error::Stopped
-    }
-
-    fn is_lasting(&self) -> bool {
-        matches!(self, Error::Missing { .. } | Error::Denied { .. } | Error::Pooled)
-    }
-}
+keylatch_lease_remote::failure! { Error; sources: Closed, Missing, Denied, Refused; lasting: Missing, Denied, Pooled }
 
 /// The meaning of an error for the request.
 pub(crate) enum Verdict {

@@ -1,6 +1,6 @@
 use std::{future::Future, sync::Arc, time::Duration};
 
-use keylatch_lease_remote::{BoxError, Link};
+use keylatch_lease_remote::{BoxError, Core, Settings};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_postgres::{Client, Connection};
 #[cfg(feature = "tokio")]
@@ -27,11 +27,7 @@ use crate::{driver::drive, postgres::Postgres, session::Place};
 #[derive(Clone, Debug)]
 #[must_use = "nothing is connected until one of its `connect`s is called"]
 pub struct Options {
-    namespace: String,
-    timeout: Duration,
-    fallback: Duration,
-    sweeps: Option<Duration>,
-    quarantine: Duration,
+    settings: Settings,
     trusts_failovers: bool,
 }
 
@@ -51,94 +47,75 @@ impl Postgres {
     /// let options = Postgres::in_namespace("shop").timeout(Duration::from_secs(2));
     /// ```
     pub fn in_namespace(name: impl Into<String>) -> Options {
-        Options::new(name.into())
+        let settings = Settings::new(name, Some(Duration::from_secs(60)));
+        assert!(!settings.namespace.contains('\0'), "the name of a namespace must not contain a NUL character");
+        Options { settings, trusts_failovers: false }
     }
 }
 
 impl Options {
-    fn new(namespace: String) -> Self {
-        assert!(namespace.len() <= 255, "the name of a namespace must not be longer than 255 bytes");
-        assert!(!namespace.contains('\0'), "the name of a namespace must not contain a NUL character");
-        Options {
-            namespace,
-            timeout: Duration::from_secs(5),
-            fallback: Duration::from_secs(5),
-            sweeps: Some(Duration::from_secs(60)),
-            quarantine: Duration::from_secs(60),
-            trusts_failovers: false,
-        }
-    }
+    keylatch_lease_remote::setters! { settings;
+        /// Sets the time limit of an operation, including the wait for a connection: 5 s if not set. After it the
+        /// operation fails. The server has half of that for a statement.
+        ///
+        /// The calls of `Leases` ask up to three times if it may have been done all the same, so that they end after
+        /// three times as long.
+        ///
+        /// # Panics
+        /// If it is zero.
+        ///
+        /// # Examples
+        /// ```
+        /// # use std::time::Duration;
+        /// # use keylatch_lease_postgres::Postgres;
+        /// let options = Postgres::in_namespace("shop").timeout(Duration::from_secs(2));
+        /// ```
+        pub fn timeout(time: Duration);
 
-    /// Sets the time limit of an operation, including the wait for a connection: 5 s if not set. After it the operation fails. The server has
-    /// half of that for a statement.
-    ///
-    /// The calls of `Leases` ask up to three times if it may have been done all the same, so that they end after three times as long.
-    ///
-    /// # Panics
-    /// If it is zero.
-    ///
-    /// # Examples
-    /// ```
-    /// # use std::time::Duration;
-    /// # use keylatch_lease_postgres::Postgres;
-    /// let options = Postgres::in_namespace("shop").timeout(Duration::from_secs(2));
-    /// ```
-    pub fn timeout(mut self, time: Duration) -> Self {
-        assert!(!time.is_zero(), "the timeout must not be zero");
-        self.timeout = time;
-        self
-    }
+        /// Sets the longest time that a waiter sleeps before it asks again without being notified: 5 s if not set.
+        ///
+        /// It matters only where a notification is not sent, or not heard: when a server that does not answer keeps its
+        /// connections open.
+        ///
+        /// # Panics
+        /// If it is zero.
+        ///
+        /// # Examples
+        /// ```
+        /// # use std::time::Duration;
+        /// # use keylatch_lease_postgres::Postgres;
+        /// let options = Postgres::in_namespace("shop").fallback(Duration::from_secs(30));
+        /// ```
+        pub fn fallback(time: Duration);
 
-    /// Sets the longest time that a waiter sleeps before it asks again without being notified: 5 s if not set.
-    ///
-    /// It matters only where a notification is not sent, or not heard: when a server that does not answer keeps its connections open.
-    ///
-    /// # Panics
-    /// If it is zero.
-    ///
-    /// # Examples
-    /// ```
-    /// # use std::time::Duration;
-    /// # use keylatch_lease_postgres::Postgres;
-    /// let options = Postgres::in_namespace("shop").fallback(Duration::from_secs(30));
-    /// ```
-    pub fn fallback(mut self, time: Duration) -> Self {
-        assert!(!time.is_zero(), "the fallback must not be zero");
-        self.fallback = time;
-        self
-    }
+        /// Sets how often the driver removes leases that ended more than a minute ago, a thousand with each statement:
+        /// every 60 s if not set. `None`: never. Then `Leases::release_expired` is to be called now and then, by
+        /// whatever program.
+        ///
+        /// # Panics
+        /// If it is zero.
+        ///
+        /// # Examples
+        /// ```
+        /// # use keylatch_lease_postgres::Postgres;
+        /// let options = Postgres::in_namespace("shop").sweeps(None);
+        /// ```
+        pub fn sweeps(every: Option<Duration>);
 
-    /// Sets how often the driver removes leases that ended more than a minute ago, a thousand with each statement: every 60 s if not set.
-    /// `None`: never. Then `Leases::release_expired` is to be called now and then, by whatever program.
-    ///
-    /// # Panics
-    /// If it is zero.
-    ///
-    /// # Examples
-    /// ```
-    /// # use keylatch_lease_postgres::Postgres;
-    /// let options = Postgres::in_namespace("shop").sweeps(None);
-    /// ```
-    pub fn sweeps(mut self, every: Option<Duration>) -> Self {
-        assert!(!every.is_some_and(|time| time.is_zero()), "the time between sweeps must not be zero");
-        self.sweeps = every;
-        self
-    }
-
-    /// Sets the quarantine, during which nothing is granted because the database may have forgotten leases: 60 s if not set. No lease should last longer
-    /// from one renewal to the next; one that does is not waited for. See [the crate's page](crate#when-the-database-forgets).
-    ///
-    /// It should be the same in all programs that use the table: while they differ, the shortest may count. Zero: two may hold one resource after the database has forgotten something.
-    ///
-    /// # Examples
-    /// ```
-    /// # use std::time::Duration;
-    /// # use keylatch_lease_postgres::Postgres;
-    /// let options = Postgres::in_namespace("shop").quarantine(Duration::from_secs(600));
-    /// ```
-    pub fn quarantine(mut self, time: Duration) -> Self {
-        self.quarantine = time;
-        self
+        /// Sets the quarantine, during which nothing is granted because the database may have forgotten leases: 60 s if
+        /// not set. No lease should last longer from one renewal to the next; one that does is not waited for. See [the
+        /// crate's page](crate#when-the-database-forgets).
+        ///
+        /// It should be the same in all programs that use the table: while they differ, the shortest may count. Zero:
+        /// two may hold one resource after the database has forgotten something.
+        ///
+        /// # Examples
+        /// ```
+        /// # use std::time::Duration;
+        /// # use keylatch_lease_postgres::Postgres;
+        /// let options = Postgres::in_namespace("shop").quarantine(Duration::from_secs(600));
+        /// ```
+        pub fn quarantine(time: Duration);
     }
 
     /// Whether a server that takes the place of another has all that the other had confirmed, so that nothing has to be waited for: `false` if not
@@ -184,11 +161,10 @@ impl Options {
         S: AsyncRead + AsyncWrite + Unpin + Send,
         T: AsyncRead + AsyncWrite + Unpin + Send,
     {
-        let Options { namespace, timeout, fallback, sweeps, quarantine, trusts_failovers } = self;
-        let quarantine = keylatch_lease_remote::micros(quarantine.min(LONGEST)).unwrap_or(0);
-        let place = Arc::new(Place::new(namespace, quarantine, trusts_failovers));
-        let (link, driving) = Link::new(timeout, sweeps);
-        (Postgres::new(link, Arc::clone(&place), fallback), drive(driving, place, dial))
+        let Options { settings, trusts_failovers } = self;
+        let place = Arc::new(Place::new(&settings, trusts_failovers));
+        let (core, driving) = Core::new(settings);
+        (Postgres { core }, drive(driving, place, dial))
     }
 
     /// An engine on tokio, whose driver is spawned. It connects as the configuration says, and again when the connection is lost; this
@@ -225,6 +201,3 @@ impl Options {
         postgres
     }
 }
-
-/// A century.
-const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);

@@ -1,16 +1,16 @@
-use std::{fmt, future::Future, sync::Arc, time::Duration};
+use std::{future::Future, sync::Arc, time::Duration};
 
 use keylatch_lease::{
-    Clock, Owner, Resource, StdClock, Token,
-    engine::{Answer, Ask, Engine, Fail, Gone, Left, Notice, Owned, Record, Renewal, Want},
+    Owner, Resource, Token,
+    engine::{Answer, Ask, Engine, Fail, Gone, Left, Owned, Record, Renewal, Want},
 };
-use keylatch_lease_remote::{Handle, Limit, Live, Policy, Tenure, from_micros, micros, sleep};
+use keylatch_lease_remote::{Core, Limit, Live, Policy, from_micros, micros, sleep};
 use tokio_postgres::{Client, Row};
 
 use crate::{
     convert::{number, parts},
     error::{Error, Verdict, judge},
-    session::{Place, SCHEMA, Session, is_guarded, what},
+    session::{SCHEMA, Session, is_guarded, what},
 };
 
 /// The number of times that a statement is sent when the server rolls it back in favour of another.
@@ -19,6 +19,9 @@ const TRIES: u32 = 5;
 /// When to ask again for what a guarded transaction keeps.
 const PAUSE: Duration = Duration::from_millis(20);
 const GUARDED: Duration = Duration::from_millis(100);
+
+/// The outcome of an operation.
+type Done<T> = Result<T, Fail<Error>>;
 
 /// Leases in a Postgres table: see the [crate's page](crate).
 ///
@@ -41,29 +44,12 @@ const GUARDED: Duration = Duration::from_millis(100);
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Postgres {
-    shared: Arc<Shared>,
-}
-
-struct Shared {
-    link: Handle<Session>,
-    place: Arc<Place>,
-    fallback: Duration,
-    clock: StdClock,
-}
-
-impl fmt::Debug for Postgres {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Postgres").field("namespace", &self.namespace()).finish_non_exhaustive()
-    }
+    pub(crate) core: Core<Session>,
 }
 
 impl Postgres {
-    pub(crate) fn new(link: Handle<Session>, place: Arc<Place>, fallback: Duration) -> Self {
-        Postgres { shared: Arc::new(Shared { link, place, fallback, clock: StdClock::new() }) }
-    }
-
     /// Creates what is missing of the table, its index and its functions, by running [`SCHEMA`]. Several may do so at the same time.
     ///
     /// One that is new grants nothing in its first minute, unless it is [opened](Postgres::init).
@@ -109,7 +95,7 @@ impl Postgres {
     /// ```
     pub async fn init(&self) -> Result<(), Error> {
         let question = |session: Arc<Live<Session>>| async move { session.end_quarantine().await };
-        self.ask(&mut self.limit(), question).await.map_err(Fail::into_cause)
+        self.ask(&mut self.core.limit(), question).await.map_err(Fail::into_cause)
     }
 
     /// Waits until there is a connection, and the table has been found. Operations do so by themselves: this is for who wants to know
@@ -126,7 +112,7 @@ impl Postgres {
     /// # }
     /// ```
     pub async fn ready(&self) -> Result<(), Error> {
-        self.shared.link.session(&mut self.limit()).await.map(|_| ())
+        self.core.ready().await
     }
 
     /// The namespace.
@@ -139,24 +125,24 @@ impl Postgres {
     /// ```
     #[must_use]
     pub fn namespace(&self) -> &str {
-        &self.shared.place.namespace
+        self.core.namespace()
     }
 
-    /// One statement, in the time that there is.
-    async fn ask<T, F>(&self, limit: &mut Limit, question: impl Fn(Arc<Live<Session>>) -> F) -> Result<T, Fail<Error>>
+    /// Sends one statement, in the time that there is.
+    async fn ask<T, F>(&self, limit: &mut Limit, question: impl Fn(Arc<Live<Session>>) -> F) -> Done<T>
     where
         F: Future<Output = Result<T, tokio_postgres::Error>>,
     {
+        let question = |session: Arc<Live<Session>>| {
+            let answer = question(Arc::clone(&session));
+            async move { (answer.await.inspect_err(|error| session.note(error)), session.is_pooled()) }
+        };
         let mut tries = 1;
         loop {
-            let session = self.shared.link.session(limit).await.map_err(Fail::NotDone)?;
-            let question = async { question(Arc::clone(&session)).await.inspect_err(|error| session.note(error)) };
-            let Some(answer) = self.shared.link.answer(&session, limit, question).await else {
-                return Err(Fail::Unknown(Error::Timeout));
-            };
+            let (answer, is_pooled) = self.core.ask(limit, &question).await?;
             match answer.map_err(judge) {
                 // It is told of nothing; and what it has set may be another's.
-                Ok(_) if session.is_pooled() => return Err(Fail::Unknown(Error::Pooled)),
+                Ok(_) if is_pooled => return Err(Fail::Unknown(Error::Pooled)),
                 Ok(answer) => return Ok(answer),
                 Err(Verdict::Again(_)) if tries < TRIES => tries += 1,
                 Err(Verdict::Again(error)) => return Err(Fail::NotDone(error)),
@@ -165,16 +151,12 @@ impl Postgres {
         }
     }
 
-    fn limit(&self) -> Limit {
-        Limit::after(self.shared.link.timeout())
-    }
-
     /// The same statement again and again, while a guarded transaction keeps the lease from ending.
     async fn end<F>(&self, question: impl Fn(Arc<Live<Session>>) -> F) -> Result<Row, Fail<Error>>
     where
         F: Future<Output = Result<Row, tokio_postgres::Error>>,
     {
-        let mut limit = self.limit();
+        let mut limit = self.core.limit();
         loop {
             let row = self.ask(&mut limit, &question).await?;
             if !is_guarded(&row) {
@@ -186,7 +168,7 @@ impl Postgres {
         }
     }
 
-    async fn gone(&self, resource: &Resource, of: Option<&Owner>, token: Option<Token>) -> Result<Gone, Fail<Error>> {
+    async fn gone(&self, resource: &Resource, of: Option<&Owner>, token: Option<Token>) -> Done<Gone> {
         let question = |session: Arc<Live<Session>>| async move { session.release(resource, of, token).await };
         let row = self.end(question).await?;
         Ok(match what(&row) {
@@ -218,17 +200,10 @@ fn record(row: &Row) -> Record {
 impl Engine for Postgres {
     type Error = Error;
 
-    fn now(&self) -> Duration {
-        self.shared.clock.now()
-    }
+    keylatch_lease_remote::core_methods!(core);
 
-    fn is_real_time(&self) -> bool {
-        self.shared.clock.is_real_time()
-    }
-
-    async fn acquire(&self, ask: Ask<'_>) -> Result<Answer, Fail<Error>> {
-        let mut limit = self.limit();
-        self.shared.link.settled(&mut limit, &ask).await.map_err(Fail::NotDone)?;
+    async fn acquire(&self, ask: Ask<'_>) -> Done<Answer> {
+        let mut limit = self.core.settled(&ask).await?;
         let ((entity, key), id) = (parts(ask.resource), ask.owner.id().as_bytes());
         let want = match ask.want {
             Want::Any => b'a',
@@ -277,7 +252,7 @@ impl Engine for Postgres {
         })
     }
 
-    async fn renew(&self, batch: &mut [Renewal<'_>], _: Duration) -> Result<(), Fail<Error>> {
+    async fn renew(&self, batch: &mut [Renewal<'_>], _: Duration) -> Done<()> {
         batch.iter_mut().for_each(|renewal| renewal.left = Left::Nothing);
         if batch.is_empty() {
             return Ok(());
@@ -294,7 +269,7 @@ impl Engine for Postgres {
                 [&session.place.namespace, entities, keys, owners, tokens, terms, idles, totals];
             session.ask(&session.renew, &arguments).await
         };
-        let rows = self.ask(&mut self.limit(), question).await?;
+        let rows = self.ask(&mut self.core.limit(), question).await?;
         for row in rows {
             let place = usize::try_from(row.get::<_, i64>(0)).ok().and_then(|n| n.checked_sub(1));
             if let Some(renewal) = place.and_then(|place| batch.get_mut(place)) {
@@ -304,21 +279,15 @@ impl Engine for Postgres {
         Ok(())
     }
 
-    async fn release(
-        &self,
-        resource: &Resource,
-        owner: &Owner,
-        token: Option<Token>,
-        _: Duration,
-    ) -> Result<Gone, Fail<Error>> {
+    async fn release(&self, resource: &Resource, owner: &Owner, token: Option<Token>, _: Duration) -> Done<Gone> {
         self.gone(resource, Some(owner), token).await
     }
 
-    async fn release_token(&self, resource: &Resource, token: Token, _: Duration) -> Result<Gone, Fail<Error>> {
+    async fn release_token(&self, resource: &Resource, token: Token, _: Duration) -> Done<Gone> {
         self.gone(resource, None, Some(token)).await
     }
 
-    async fn release_all(&self, owner: &Owner, _: Duration) -> Result<Vec<Resource>, Fail<Error>> {
+    async fn release_all(&self, owner: &Owner, _: Duration) -> Done<Vec<Resource>> {
         let id = owner.id().as_bytes();
         let question = |session: Arc<Live<Session>>| async move {
             session.ask_one(&session.release_all, &[&session.place.namespace, &id, &session.place.channel]).await
@@ -329,21 +298,21 @@ impl Engine for Postgres {
         Ok(both.map(|(entity, key)| resource(entity, key)).collect())
     }
 
-    async fn look(&self, resource: &Resource, _: Duration) -> Result<Option<Record>, Fail<Error>> {
+    async fn look(&self, resource: &Resource, _: Duration) -> Done<Option<Record>> {
         let (entity, key) = parts(resource);
         let question = |session: Arc<Live<Session>>| async move {
             session.client.query_opt(&session.look, &[&session.place.namespace, &entity, &key]).await
         };
-        let row = self.ask(&mut self.limit(), question).await?;
+        let row = self.ask(&mut self.core.limit(), question).await?;
         Ok(row.as_ref().map(record))
     }
 
-    async fn owned_by(&self, owner: &Owner, _: Duration) -> Result<Vec<Owned>, Fail<Error>> {
+    async fn owned_by(&self, owner: &Owner, _: Duration) -> Done<Vec<Owned>> {
         let id = owner.id().as_bytes();
         let question = |session: Arc<Live<Session>>| async move {
             session.client.query(&session.owned_by, &[&session.place.namespace, &id]).await
         };
-        let rows = self.ask(&mut self.limit(), question).await?;
+        let rows = self.ask(&mut self.core.limit(), question).await?;
         let owned = |row: &Row| Owned {
             resource: resource(row.get(4), row.get(5)),
             record: record(row),
@@ -352,32 +321,10 @@ impl Engine for Postgres {
         Ok(rows.iter().map(owned).collect())
     }
 
-    async fn sweep(&self, limit: usize, _: Duration) -> Result<usize, Fail<Error>> {
+    async fn sweep(&self, limit: usize, _: Duration) -> Done<usize> {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        let forgotten = self.ask(&mut self.limit(), |session| async move { session.sweep(limit).await }).await?;
+        let forgotten = self.ask(&mut self.core.limit(), |session| async move { session.sweep(limit).await }).await?;
         Ok(usize::try_from(forgotten).unwrap_or(0))
-    }
-
-    fn watch(&self, resource: &Resource) -> impl Future<Output = ()> + Send {
-        self.shared.link.watchers().watch(resource)
-    }
-
-    fn subscribe(&self, resource: &Resource, notice: &Arc<Notice>) -> bool {
-        self.shared.link.watchers().subscribe(resource, notice);
-        true
-    }
-
-    fn unsubscribe(&self, resource: &Resource, notice: &Arc<Notice>) {
-        self.shared.link.watchers().unsubscribe(resource, notice);
-    }
-
-    fn fallback(&self) -> Option<Duration> {
-        Some(self.shared.fallback)
-    }
-
-    fn abandon(&self, resource: &Resource, owner: &Owner, token: Token) {
-        let (resource, owner) = (resource.clone(), owner.clone());
-        self.shared.link.abandon(Tenure { resource, owner, token });
     }
 }
 

@@ -9,7 +9,7 @@ use std::{
 };
 
 use keylatch_lease::{Owner, Resource, Token};
-use keylatch_lease_remote::Tenure;
+use keylatch_lease_remote::{Settings, Tenure, micros};
 use tokio_postgres::{Client, Error, Row, SimpleQueryMessage, Statement, types::ToSql};
 
 use crate::{
@@ -63,9 +63,10 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    pub(crate) fn new(namespace: String, quarantine: i64, trusts: bool) -> Self {
+    pub(crate) fn new(settings: &Settings, trusts: bool) -> Self {
+        let namespace = settings.namespace.clone();
         let channel = channel(&namespace);
-        Place { namespace, channel, quarantine, trusts }
+        Place { namespace, channel, quarantine: micros(settings.quarantine).unwrap_or(0), trusts }
     }
 }
 

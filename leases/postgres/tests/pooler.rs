@@ -4,8 +4,9 @@ mod common;
 
 use std::time::Duration;
 
-use common::{Server, namespace, on_tokio};
+use common::Server;
 use keylatch_lease::{AcquireError, Leases, Owner};
+use keylatch_lease_conformance::servers::{namespace, on_tokio};
 use keylatch_lease_postgres::{Error, Postgres};
 
 fn engine(pooler: &Server, namespace: &str) -> Leases<Postgres> {

@@ -2,8 +2,8 @@
 
 use std::{fmt::Write, time::Duration};
 
-use keylatch_lease::{Expiry, Lost, Resource, Token};
-use keylatch_lease_remote::Policy;
+use keylatch_lease::{Expiry, Resource, Token};
+use keylatch_lease_remote::{Policy, Told};
 
 /// Microseconds; for ever: `-`.
 pub(crate) fn micros(time: Option<Duration>) -> String {
@@ -60,44 +60,24 @@ pub(crate) fn resource(name: &[u8]) -> Option<Resource> {
     Some(Resource::new(entity, key))
 }
 
-/// The contents of a message: which tenure of which resource has ended, and how.
-pub(crate) struct Told {
-    pub(crate) resource: Resource,
-    pub(crate) token: Token,
-    pub(crate) how: Lost,
-    /// The waiters need not know.
-    pub(crate) is_for_holders: bool,
-}
-
-/// `None`: it says that anything may have happened.
+/// Reads a message, if it is one of ours: how a tenure has ended, its token, and its resource.
 pub(crate) fn told(message: &[u8]) -> Option<Told> {
-    let how = match message.first()? {
-        b'r' => Lost::Released,
-        b't' | b'n' => Lost::TakenOver,
-        b'd' => Lost::EngineForgot,
-        _ => return None,
-    };
     let space = message.iter().position(|byte| *byte == b' ')?;
-    let token = Token::new(std::str::from_utf8(&message[1..space]).ok()?.parse().ok()?)?;
-    Some(Told { resource: resource(&message[space + 1..])?, token, how, is_for_holders: message[0] == b'n' })
+    let (letter, token) = message[..space].split_first()?;
+    let token = Token::new(std::str::from_utf8(token).ok()?.parse().ok()?)?;
+    Told::new(resource(&message[space + 1..])?, token, char::from(*letter))
 }
 
 #[cfg(test)]
 mod tests {
     use super::{expiry, name, policy, prefix, resource, told};
     use keylatch_lease::{Expiry, Lost, Resource, Token};
+    use keylatch_lease_conformance::servers::policies;
     use std::time::Duration;
 
     #[test]
     fn a_policy_comes_back_as_it_was() {
-        let second = Duration::new(1, 1);
-        let kept = [
-            Expiry::Fixed(second),
-            Expiry::Sliding(second),
-            Expiry::SlidingUpTo { idle: second, total: 2 * second },
-            Expiry::Never,
-        ];
-        for before in kept {
+        for before in policies(Duration::new(1, 1)) {
             assert!(!policy(&before).contains(' '), "a lease is words");
             assert_eq!(expiry(&policy(&before)), Some(before));
         }

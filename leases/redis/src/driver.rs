@@ -7,11 +7,11 @@ use std::{
     task::Poll,
 };
 
-use keylatch_lease_remote::{BoxError, Driving, Failure, Link};
+use keylatch_lease_remote::{BoxError, Driving, Failure, Link, Told};
 use redis::{AsyncConnectionConfig, PushInfo, PushKind, Value, aio::MultiplexedConnection};
 
 use crate::{
-    convert::{self, Told},
+    convert,
     error::{Error, unusable},
     session::{Ended, Place, Session},
 };
@@ -53,13 +53,7 @@ where
 fn config(link: Arc<Link<Session>>, ended: Arc<Ended>) -> AsyncConnectionConfig {
     let told = move |PushInfo { kind, data }: PushInfo| {
         match kind {
-            PushKind::Message => match told(&data) {
-                Some(Told { resource, token, how, is_for_holders: true }) => {
-                    link.watchers().tell_holders(&resource, token, how);
-                }
-                Some(Told { resource, token, how, .. }) => link.watchers().tell_end(&resource, token, how),
-                None => link.watchers().tell_all(),
-            },
+            PushKind::Message => link.watchers().hear(told(&data)),
             PushKind::Disconnection => ended.end(),
             _ => {}
         }

@@ -1,21 +1,24 @@
-use std::{fmt, future::Future, sync::Arc, time::Duration};
+use std::{future::Future, sync::Arc, time::Duration};
 
 use keylatch_lease::{
-    Clock, Owner, Resource, StdClock, Token,
-    engine::{Answer, Ask, Engine, Fail, Gone, Left, Notice, Owned, Record, Renewal, Want},
+    Owner, Resource, Token,
+    engine::{Answer, Ask, Engine, Fail, Gone, Left, Owned, Record, Renewal, Want},
 };
-use keylatch_lease_remote::{Handle, Limit, Live, Tenure, from_micros};
+use keylatch_lease_remote::{Core, Limit, Live, from_micros};
 use redis::RedisResult;
 
 use crate::{
     convert::{self, micros},
     error::{Error, judge},
     scripts::{ACQUIRE, LOOK, OWNED_BY, RELEASE_ALL, RENEW},
-    session::{Place, Session, flag},
+    session::{Session, flag},
 };
 
 /// The number of leases renewed in one script, which blocks the server for a few milliseconds.
 const AT_A_TIME: usize = 1000;
+
+/// The outcome of an operation.
+type Done<T> = Result<T, Fail<Error>>;
 
 /// Leases in Redis: see the [crate's page](crate).
 ///
@@ -37,29 +40,12 @@ const AT_A_TIME: usize = 1000;
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Redis {
-    shared: Arc<Shared>,
-}
-
-struct Shared {
-    link: Handle<Session>,
-    place: Arc<Place>,
-    fallback: Duration,
-    clock: StdClock,
-}
-
-impl fmt::Debug for Redis {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Redis").field("namespace", &self.namespace()).finish_non_exhaustive()
-    }
+    pub(crate) core: Core<Session>,
 }
 
 impl Redis {
-    pub(crate) fn new(link: Handle<Session>, place: Arc<Place>, fallback: Duration) -> Self {
-        Redis { shared: Arc::new(Shared { link, place, fallback, clock: StdClock::new() }) }
-    }
-
     /// Opens the namespace at once, without a quarantine: for one that is new, or of which you know that nobody goes by a lease. It changes no
     /// lease.
     ///
@@ -81,7 +67,7 @@ impl Redis {
     /// ```
     pub async fn init(&self) -> Result<(), Error> {
         let question = |session: Arc<Live<Session>>| async move { session.open_namespace(true).await };
-        self.ask(&mut self.limit(), question).await.map(|_| ()).map_err(Fail::into_cause)
+        self.ask(&mut self.core.limit(), question).await.map(|_| ()).map_err(Fail::into_cause)
     }
 
     /// Waits until there is a connection. Operations do so by themselves: this is for who wants to know at the start.
@@ -97,7 +83,7 @@ impl Redis {
     /// # }
     /// ```
     pub async fn ready(&self) -> Result<(), Error> {
-        self.shared.link.session(&mut self.limit()).await.map(|_| ())
+        self.core.ready().await
     }
 
     /// The namespace.
@@ -110,31 +96,20 @@ impl Redis {
     /// ```
     #[must_use]
     pub fn namespace(&self) -> &str {
-        &self.shared.place.namespace
+        self.core.namespace()
     }
 
-    fn limit(&self) -> Limit {
-        Limit::after(self.shared.link.timeout())
-    }
-
-    /// One question, in the time that there is.
-    async fn ask<T, F>(
-        &self,
-        limit: &mut Limit,
-        question: impl FnOnce(Arc<Live<Session>>) -> F,
-    ) -> Result<T, Fail<Error>>
+    /// Asks one question, in the time that there is.
+    async fn ask<T, F>(&self, limit: &mut Limit, question: impl FnOnce(Arc<Live<Session>>) -> F) -> Done<T>
     where
         F: Future<Output = RedisResult<T>>,
     {
-        let session = self.shared.link.session(limit).await.map_err(Fail::NotDone)?;
-        let question = question(Arc::clone(&session));
-        let answer = self.shared.link.answer(&session, limit, question).await;
-        answer.map_or(Err(Fail::Unknown(Error::Timeout)), |answer| answer.map_err(judge))
+        self.core.ask(limit, question).await?.map_err(judge)
     }
 
-    async fn gone(&self, resource: &Resource, of: Option<&Owner>, token: Option<Token>) -> Result<Gone, Fail<Error>> {
+    async fn gone(&self, resource: &Resource, of: Option<&Owner>, token: Option<Token>) -> Done<Gone> {
         let question = |session: Arc<Live<Session>>| async move { session.release(resource, of, token).await };
-        let (what, who) = self.ask(&mut self.limit(), question).await?;
+        let (what, who) = self.ask(&mut self.core.limit(), question).await?;
         Ok(match &*what {
             "g" => Gone::Released,
             "b" => Gone::NotOwner(owner(&who)),
@@ -165,17 +140,10 @@ fn record(id: &[u8], number: &[u8], held_for: i64, remaining: Option<i64>) -> Re
 impl Engine for Redis {
     type Error = Error;
 
-    fn now(&self) -> Duration {
-        self.shared.clock.now()
-    }
+    keylatch_lease_remote::core_methods!(core);
 
-    fn is_real_time(&self) -> bool {
-        self.shared.clock.is_real_time()
-    }
-
-    async fn acquire(&self, ask: Ask<'_>) -> Result<Answer, Fail<Error>> {
-        let mut limit = self.limit();
-        self.shared.link.settled(&mut limit, &ask).await.map_err(Fail::NotDone)?;
+    async fn acquire(&self, ask: Ask<'_>) -> Done<Answer> {
+        let mut limit = self.core.settled(&ask).await?;
         let (name, policy) = (&convert::name(ask.resource), &convert::policy(ask.expiry));
         let want = match ask.want {
             Want::Any => "a",
@@ -215,7 +183,7 @@ impl Engine for Redis {
         })
     }
 
-    async fn renew(&self, batch: &mut [Renewal<'_>], _: Duration) -> Result<(), Fail<Error>> {
+    async fn renew(&self, batch: &mut [Renewal<'_>], _: Duration) -> Done<()> {
         batch.iter_mut().for_each(|renewal| renewal.left = Left::Nothing);
         for some in batch.chunks_mut(AT_A_TIME) {
             let words = some.iter().flat_map(|renewal| {
@@ -234,7 +202,7 @@ impl Engine for Redis {
                 let arguments: Vec<&str> = words.iter().map(String::as_str).collect();
                 session.call::<Vec<i64>>(&RENEW, &arguments).await
             };
-            let left = self.ask(&mut self.limit(), question).await?;
+            let left = self.ask(&mut self.core.limit(), question).await?;
             for (renewal, left) in some.iter_mut().zip(left) {
                 renewal.left = match left {
                     -2 => Left::Forever,
@@ -246,42 +214,36 @@ impl Engine for Redis {
         Ok(())
     }
 
-    async fn release(
-        &self,
-        resource: &Resource,
-        owner: &Owner,
-        token: Option<Token>,
-        _: Duration,
-    ) -> Result<Gone, Fail<Error>> {
+    async fn release(&self, resource: &Resource, owner: &Owner, token: Option<Token>, _: Duration) -> Done<Gone> {
         self.gone(resource, Some(owner), token).await
     }
 
-    async fn release_token(&self, resource: &Resource, token: Token, _: Duration) -> Result<Gone, Fail<Error>> {
+    async fn release_token(&self, resource: &Resource, token: Token, _: Duration) -> Done<Gone> {
         self.gone(resource, None, Some(token)).await
     }
 
-    async fn release_all(&self, owner: &Owner, _: Duration) -> Result<Vec<Resource>, Fail<Error>> {
+    async fn release_all(&self, owner: &Owner, _: Duration) -> Done<Vec<Resource>> {
         let question = |session: Arc<Live<Session>>| async move {
             session.call::<Vec<Vec<u8>>>(&RELEASE_ALL, &[owner.id(), &session.place.channel]).await
         };
-        let names = self.ask(&mut self.limit(), question).await?;
+        let names = self.ask(&mut self.core.limit(), question).await?;
         Ok(names.iter().filter_map(|name| convert::resource(name)).collect())
     }
 
-    async fn look(&self, resource: &Resource, _: Duration) -> Result<Option<Record>, Fail<Error>> {
+    async fn look(&self, resource: &Resource, _: Duration) -> Done<Option<Record>> {
         let name = &convert::name(resource);
         let question = |session: Arc<Live<Session>>| async move {
             session.call::<Option<(Vec<u8>, Vec<u8>, i64, Option<i64>)>>(&LOOK, &[name]).await
         };
-        let found = self.ask(&mut self.limit(), question).await?;
+        let found = self.ask(&mut self.core.limit(), question).await?;
         Ok(found.map(|(id, number, held_for, remaining)| record(&id, &number, held_for, remaining)))
     }
 
-    async fn owned_by(&self, owner: &Owner, _: Duration) -> Result<Vec<Owned>, Fail<Error>> {
+    async fn owned_by(&self, owner: &Owner, _: Duration) -> Done<Vec<Owned>> {
         let question = |session: Arc<Live<Session>>| async move {
             session.call::<Vec<(Vec<u8>, Vec<u8>, i64, Option<i64>, String)>>(&OWNED_BY, &[owner.id()]).await
         };
-        let found = self.ask(&mut self.limit(), question).await?;
+        let found = self.ask(&mut self.core.limit(), question).await?;
         let owned = found.into_iter().filter_map(|(name, number, held_for, remaining, policy)| {
             let resource = convert::resource(&name)?;
             let record = record(owner.id().as_bytes(), &number, held_for, remaining);
@@ -290,28 +252,7 @@ impl Engine for Redis {
         Ok(owned.collect())
     }
 
-    async fn sweep(&self, limit: usize, _: Duration) -> Result<usize, Fail<Error>> {
-        self.ask(&mut self.limit(), |session: Arc<Live<Session>>| async move { session.sweep(limit).await }).await
-    }
-
-    fn watch(&self, resource: &Resource) -> impl Future<Output = ()> + Send {
-        self.shared.link.watchers().watch(resource)
-    }
-
-    fn subscribe(&self, resource: &Resource, notice: &Arc<Notice>) -> bool {
-        self.shared.link.watchers().subscribe(resource, notice);
-        true
-    }
-
-    fn unsubscribe(&self, resource: &Resource, notice: &Arc<Notice>) {
-        self.shared.link.watchers().unsubscribe(resource, notice);
-    }
-
-    fn fallback(&self) -> Option<Duration> {
-        Some(self.shared.fallback)
-    }
-
-    fn abandon(&self, resource: &Resource, owner: &Owner, token: Token) {
-        self.shared.link.abandon(Tenure { resource: resource.clone(), owner: owner.clone(), token });
+    async fn sweep(&self, limit: usize, _: Duration) -> Done<usize> {
+        self.ask(&mut self.core.limit(), |session: Arc<Live<Session>>| async move { session.sweep(limit).await }).await
     }
 }

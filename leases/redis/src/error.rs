@@ -97,33 +97,7 @@ fn told(error: &RedisError) -> String {
     }
 }
 
-impl StdError for Error {
-    fn source(&self) -> Option<&(dyn StdError + 'static)> {
-        match self {
-            Error::Unconnected { source } => source.as_ref().map(|source| &**source as _),
-            Error::Closed { source } | Error::Denied { source } | Error::Refused { source } => Some(&**source),
-            Error::Timeout | Error::Evicts { .. } | Error::Stopped => None,
-        }
-    }
-}
-
-impl Failure for Error {
-    fn unconnected(cause: Option<BoxError>) -> Self {
-        Error::Unconnected { source: cause.map(Arc::from) }
-    }
-
-    fn timeout() -> Self {
-        Error::Timeout
-    }
-
-    fn stopped() -> Self {
-        Error::Stopped
-    }
-
-    fn is_lasting(&self) -> bool {
-        matches!(self, Error::Evicts { .. } | Error::Denied { .. })
-    }
-}
+keylatch_lease_remote::failure! { Error; sources: Closed, Denied, Refused; lasting: Evicts, Denied }
 
 /// Each operation is one script, which changes nothing if it fails: so what the server says no to has not been done. Anything that ends
 /// the connection may have come between the script and its answer.

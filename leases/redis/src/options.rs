@@ -1,10 +1,10 @@
 use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
 
-use keylatch_lease_remote::{BoxError, Link};
+use keylatch_lease_remote::{BoxError, Core, Settings};
 use redis::{AsyncConnectionConfig, Client, ProtocolVersion, RedisConnectionInfo, aio::MultiplexedConnection};
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use crate::{convert, driver::drive, engine::Redis, session::Place};
+use crate::{driver::drive, engine::Redis, session::Place};
 
 /// Settings of the engine, and how it connects: see [`Redis::in_namespace`].
 ///
@@ -23,11 +23,7 @@ use crate::{convert, driver::drive, engine::Redis, session::Place};
 #[derive(Clone, Debug)]
 #[must_use = "nothing is connected until one of its `connect`s is called"]
 pub struct Options {
-    namespace: String,
-    timeout: Duration,
-    fallback: Duration,
-    sweeps: Option<Duration>,
-    quarantine: Duration,
+    settings: Settings,
     trusts_restarts: bool,
 }
 
@@ -47,93 +43,72 @@ impl Redis {
     /// let options = Redis::in_namespace("shop").timeout(Duration::from_secs(2));
     /// ```
     pub fn in_namespace(name: impl Into<String>) -> Options {
-        Options::new(name.into())
+        Options { settings: Settings::new(name, Some(Duration::from_secs(60))), trusts_restarts: false }
     }
 }
 
 impl Options {
-    fn new(namespace: String) -> Self {
-        assert!(namespace.len() <= 255, "the name of a namespace must not be longer than 255 bytes");
-        Options {
-            namespace,
-            timeout: Duration::from_secs(5),
-            fallback: Duration::from_secs(5),
-            sweeps: Some(Duration::from_secs(60)),
-            quarantine: Duration::from_secs(60),
-            trusts_restarts: false,
-        }
-    }
+    keylatch_lease_remote::setters! { settings;
+        /// Sets the time limit of an operation, including the wait for a connection: 5 s if not set. After it the
+        /// operation fails.
+        ///
+        /// The calls of `Leases` ask up to three times if it may have been done all the same, so that they end after
+        /// three times as long.
+        ///
+        /// # Panics
+        /// If it is zero.
+        ///
+        /// # Examples
+        /// ```
+        /// # use std::time::Duration;
+        /// # use keylatch_lease_redis::Redis;
+        /// let options = Redis::in_namespace("shop").timeout(Duration::from_secs(2));
+        /// ```
+        pub fn timeout(time: Duration);
 
-    /// Sets the time limit of an operation, including the wait for a connection: 5 s if not set. After it the operation fails.
-    ///
-    /// The calls of `Leases` ask up to three times if it may have been done all the same, so that they end after three times as long.
-    ///
-    /// # Panics
-    /// If it is zero.
-    ///
-    /// # Examples
-    /// ```
-    /// # use std::time::Duration;
-    /// # use keylatch_lease_redis::Redis;
-    /// let options = Redis::in_namespace("shop").timeout(Duration::from_secs(2));
-    /// ```
-    pub fn timeout(mut self, time: Duration) -> Self {
-        assert!(!time.is_zero(), "the timeout must not be zero");
-        self.timeout = time;
-        self
-    }
+        /// Sets the longest time that a waiter sleeps before it asks again without being notified: 5 s if not set.
+        ///
+        /// It matters only where a message is not heard: when a server that does not answer keeps its connections open.
+        ///
+        /// # Panics
+        /// If it is zero.
+        ///
+        /// # Examples
+        /// ```
+        /// # use std::time::Duration;
+        /// # use keylatch_lease_redis::Redis;
+        /// let options = Redis::in_namespace("shop").fallback(Duration::from_secs(30));
+        /// ```
+        pub fn fallback(time: Duration);
 
-    /// Sets the longest time that a waiter sleeps before it asks again without being notified: 5 s if not set.
-    ///
-    /// It matters only where a message is not heard: when a server that does not answer keeps its connections open.
-    ///
-    /// # Panics
-    /// If it is zero.
-    ///
-    /// # Examples
-    /// ```
-    /// # use std::time::Duration;
-    /// # use keylatch_lease_redis::Redis;
-    /// let options = Redis::in_namespace("shop").fallback(Duration::from_secs(30));
-    /// ```
-    pub fn fallback(mut self, time: Duration) -> Self {
-        assert!(!time.is_zero(), "the fallback must not be zero");
-        self.fallback = time;
-        self
-    }
+        /// Sets how often the driver removes leases that have ended, a thousand with each request: every 60 s if not
+        /// set. Each grant forgets two of them as well, so that it matters only where nothing is granted any more.
+        /// `None`: never. Then `Leases::release_expired` may be called now and then, by whatever program.
+        ///
+        /// # Panics
+        /// If it is zero.
+        ///
+        /// # Examples
+        /// ```
+        /// # use keylatch_lease_redis::Redis;
+        /// let options = Redis::in_namespace("shop").sweeps(None);
+        /// ```
+        pub fn sweeps(every: Option<Duration>);
 
-    /// Sets how often the driver removes leases that have ended, a thousand with each request: every 60 s if not set. Each grant forgets two
-    /// of them as well, so that it matters only where nothing is granted any more.
-    /// `None`: never. Then `Leases::release_expired` may be called now and then, by whatever program.
-    ///
-    /// # Panics
-    /// If it is zero.
-    ///
-    /// # Examples
-    /// ```
-    /// # use keylatch_lease_redis::Redis;
-    /// let options = Redis::in_namespace("shop").sweeps(None);
-    /// ```
-    pub fn sweeps(mut self, every: Option<Duration>) -> Self {
-        assert!(!every.is_some_and(|time| time.is_zero()), "the time between sweeps must not be zero");
-        self.sweeps = every;
-        self
-    }
-
-    /// Sets the quarantine, during which nothing is granted because the server may have forgotten leases: 60 s if not set. No lease of the namespace should last longer
-    /// from one renewal to the next; one that does is not waited for. See [the crate's page](crate#when-the-server-forgets).
-    ///
-    /// It should be the same in all programs that use the namespace: while they differ, the shortest may count. Zero: two may hold one resource after each restart of the server.
-    ///
-    /// # Examples
-    /// ```
-    /// # use std::time::Duration;
-    /// # use keylatch_lease_redis::Redis;
-    /// let options = Redis::in_namespace("shop").quarantine(Duration::from_secs(600));
-    /// ```
-    pub fn quarantine(mut self, time: Duration) -> Self {
-        self.quarantine = time;
-        self
+        /// Sets the quarantine, during which nothing is granted because the server may have forgotten leases: 60 s if
+        /// not set. No lease of the namespace should last longer from one renewal to the next; one that does is not
+        /// waited for. See [the crate's page](crate#when-the-server-forgets).
+        ///
+        /// It should be the same in all programs that use the namespace: while they differ, the shortest may count.
+        /// Zero: two may hold one resource after each restart of the server.
+        ///
+        /// # Examples
+        /// ```
+        /// # use std::time::Duration;
+        /// # use keylatch_lease_redis::Redis;
+        /// let options = Redis::in_namespace("shop").quarantine(Duration::from_secs(600));
+        /// ```
+        pub fn quarantine(time: Duration);
     }
 
     /// Whether the server comes back from a restart with all that it had confirmed, so that nothing has to be waited for: `false` if not set.
@@ -234,19 +209,9 @@ impl Options {
         F: Future<Output = Result<(MultiplexedConnection, D), BoxError>> + Send,
         D: Future<Output = ()> + Send,
     {
-        let Options { namespace, timeout, fallback, sweeps, quarantine, trusts_restarts } = self;
-        let prefix = convert::prefix(&namespace);
-        let place = Arc::new(Place {
-            keys: ["leases", "ends", "owned"].map(|name| format!("{prefix}:{name}")),
-            channel: format!("{prefix}:free"),
-            quarantine: convert::micros(Some(quarantine.min(LONGEST))),
-            trusts: trusts_restarts,
-            namespace,
-        });
-        let (link, driving) = Link::new(timeout, sweeps);
-        (Redis::new(link, Arc::clone(&place), fallback), drive(driving, place, dial))
+        let Options { settings, trusts_restarts } = self;
+        let place = Arc::new(Place::new(&settings, trusts_restarts));
+        let (core, driving) = Core::new(settings);
+        (Redis { core }, drive(driving, place, dial))
     }
 }
-
-/// A century.
-const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);

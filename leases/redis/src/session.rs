@@ -11,7 +11,7 @@ use std::{
 };
 
 use keylatch_lease::{Owner, Resource, Token};
-use keylatch_lease_remote::{Failure, Tenure};
+use keylatch_lease_remote::{Failure, Settings, Tenure};
 use redis::{FromRedisValue, InfoDict, RedisError, RedisResult, aio::MultiplexedConnection};
 
 use crate::{
@@ -26,7 +26,6 @@ const AT_A_TIME: usize = 1000;
 /// Where the leases are, and under which terms.
 #[derive(Debug)]
 pub(crate) struct Place {
-    pub(crate) namespace: String,
     pub(crate) keys: [String; 3],
     pub(crate) channel: String,
     /// The quarantine after the engine may have forgotten leases, in microseconds.
@@ -36,6 +35,16 @@ pub(crate) struct Place {
 }
 
 impl Place {
+    pub(crate) fn new(settings: &Settings, trusts: bool) -> Self {
+        let prefix = convert::prefix(&settings.namespace);
+        Place {
+            keys: ["leases", "ends", "owned"].map(|name| format!("{prefix}:{name}")),
+            channel: format!("{prefix}:free"),
+            quarantine: convert::micros(Some(settings.quarantine)),
+            trusts,
+        }
+    }
+
     pub(crate) fn trusts(&self) -> &'static str {
         flag(self.trusts)
     }

@@ -5,87 +5,90 @@ mod common;
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
+        atomic::{AtomicUsize, Ordering::SeqCst},
     },
     time::{Duration, Instant},
 };
 
-use common::{Server, on_tokio};
-use futures_lite::{StreamExt, future::poll_once, future::zip};
+use common::Server;
+use futures_lite::future::{poll_once, zip};
 use keylatch_lease::{
-    AcquireError, Expiry, Leases, LookError, Lost, Owner, ReleaseError, RenewError, Resource, Term, Token,
-    engine::{Answer, Ask, Engine, Fail, Gone, Left, Renewal, Want},
+    AcquireError, Expiry, Leases, LookError, Owner, ReleaseError, RenewError, Resource, Token,
+    engine::{Ask, Engine, Gone, Left, Renewal, Want},
 };
-use keylatch_lease_conformance::turns;
+use keylatch_lease_conformance::{
+    engine_tests,
+    servers::{
+        self, LATE, MINUTE, SECOND, Settings, TestServer, ask, cases, is_about, is_quarantined, millis, on_tokio,
+        sliding,
+    },
+    turns,
+};
 use keylatch_lease_redis::{BoxError, Error, Options, Redis};
 use redis::{RedisConnectionInfo, Value};
 use tokio::time::sleep;
-
-const SECOND: Duration = Duration::from_secs(1);
-const MINUTE: Duration = Duration::from_secs(60);
-
-/// Nobody is woken by it while a test lasts.
-const LATE: Duration = Duration::from_secs(3600);
 
 const LEASES: &str = "{keylatch:desk}:leases";
 const ENDS: &str = "{keylatch:desk}:ends";
 const OWNED: &str = "{keylatch:desk}:owned";
 const CHANNEL: &str = "{keylatch:desk}:free";
 
-fn millis(number: u64) -> Duration {
-    Duration::from_millis(number)
-}
-
-/// What most tests need: a server, and two engines on one namespace, as two processes would have them.
-struct Desk {
-    server: Server,
-    here: Leases<Redis>,
-    there: Leases<Redis>,
-    jane: Owner,
-    joe: Owner,
-}
+type Desk = servers::Desk<Server>;
 
 /// With time enough for a server to start on a busy machine.
+fn settings() -> Settings {
+    Settings::new("desk", None).timeout(20 * SECOND)
+}
+
+/// The same.
 fn options() -> Options {
     Redis::in_namespace("desk").sweeps(None).timeout(20 * SECOND)
 }
 
-async fn desk(server: Server, options: Options) -> Desk {
-    let here = server.leases(options.clone());
-    let there = server.leases(options);
-    here.engine().init().await.unwrap();
-    there.engine().ready().await.unwrap();
-    Desk { server, here, there, jane: Owner::named("jane"), joe: Owner::named("joe") }
+async fn desk(server: Server, settings: Settings) -> Desk {
+    Desk::new(Arc::new(server), settings).await
 }
 
-/// In an `Arc`, of which a test cannot take less than the whole.
+fn trusting() -> Options {
+    options().quarantine(LATE).trusts_restarts(true)
+}
+
+/// On a server of its own, with engines that trust restarts.
+async fn trusting_desk() -> Desk {
+    let server = Arc::new(Server::start());
+    let client = server.client();
+    Desk::with(server, settings(), || trusting().connect(client.clone())).await
+}
+
+/// A test on a server of its own.
 fn at_desk<F: Future<Output = ()>>(test: impl FnOnce(Arc<Desk>) -> F) {
-    at_desk_with(options(), test);
+    at_desk_with(settings(), test);
 }
 
-fn at_desk_with<F: Future<Output = ()>>(options: Options, test: impl FnOnce(Arc<Desk>) -> F) {
-    let server = Server::start();
-    on_tokio(async { test(Arc::new(desk(server, options).await)).await });
+fn at_desk_with<F: Future<Output = ()>>(settings: Settings, test: impl FnOnce(Arc<Desk>) -> F) {
+    servers::at_desk(&Arc::new(Server::start()), settings, test);
 }
 
-impl Desk {
-    /// As if so much time had passed, for all leases.
-    fn pass(&self, time: Duration) {
-        let script = "
-            for _, field in ipairs(redis.call('HKEYS', KEYS[1])) do
-                local token, since, tail, rest = string.match(redis.call('HGET', KEYS[1], field), '^(%d+) (%d+) (%S+) (.*)$')
-                if field ~= 'meta' then
-                    since = string.format('%.0f', since - ARGV[1])
-                    if tail ~= '-' then
-                        tail = string.format('%.0f', tail - ARGV[1])
-                        redis.call('ZADD', KEYS[2], tail, field)
-                    end
-                    redis.call('HSET', KEYS[1], field, token .. ' ' .. since .. ' ' .. tail .. ' ' .. rest)
-                end
-            end";
-        let () = self.server.ask(&["EVAL", script, "2", LEASES, ENDS, &time.as_micros().to_string()]);
-    }
+/// A test in which nobody looks again by itself.
+fn at_patient_desk<F: Future<Output = ()>>(test: impl FnOnce(Arc<Desk>) -> F) {
+    at_desk_with(settings().fallback(LATE), test);
+}
 
+fn at_hasty_desk<F: Future<Output = ()>>(test: impl FnOnce(Arc<Desk>) -> F) {
+    at_desk_with(settings().timeout(millis(300)), test);
+}
+
+engine_tests! { at_patient_desk; all }
+
+engine_tests! { at_hasty_desk; a_server_that_does_not_answer_is_an_error_in_time }
+
+/// What the server keeps of the desk's namespace.
+trait Kept {
+    fn open_ahead(&self, time: Duration);
+    fn kept(&self) -> [usize; 3];
+}
+
+impl Kept for Desk {
     /// As if the namespace had been opened, or the server had come back, when its clock was ahead by so much: when grants begin, and up to
     /// which token there is a doubt.
     fn open_ahead(&self, time: Duration) {
@@ -103,34 +106,6 @@ impl Desk {
         let leases: usize = self.server.ask(&["HLEN", LEASES]);
         [leases - 1, self.server.ask(&["ZCARD", ENDS]), self.server.ask(&["ZCARD", OWNED])]
     }
-
-    fn is_wanted(&self, name: &str) -> bool {
-        let lease: String = self.server.ask(&["HGET", LEASES, name]);
-        lease.split(' ').nth(3) == Some("1")
-    }
-
-    /// All that the server tells.
-    async fn listen(&self) -> impl futures_lite::Stream<Item = String> + Unpin + use<> {
-        let mut listening = self.server.client().get_async_pubsub().await.unwrap();
-        listening.subscribe(CHANNEL).await.unwrap();
-        listening.into_on_message().map(|message| message.get_payload().unwrap()).boxed()
-    }
-}
-
-fn ask<'a>(resource: &'a Resource, owner: &'a Owner, want: Want, expiry: &'a Expiry, term: Option<Term>) -> Ask<'a> {
-    Ask { resource, owner, want, term, expiry, waiting: false, at: Duration::ZERO }
-}
-
-fn sliding(time: Duration) -> (Expiry, Option<Term>) {
-    (Expiry::Sliding(time), Some(Term { idle: Some(time), total: None }))
-}
-
-fn is_about(remaining: Option<Duration>, expected: Duration) -> bool {
-    remaining.is_some_and(|remaining| remaining <= expected && remaining + 10 * SECOND > expected)
-}
-
-fn is_quarantined<T>(answer: &Result<T, AcquireError<Error>>) -> bool {
-    matches!(answer, Err(AcquireError::Quarantined { .. }))
 }
 
 fn is_refused<T>(answer: &Result<T, AcquireError<Error>>, expected: &str) -> bool {
@@ -139,87 +114,29 @@ fn is_refused<T>(answer: &Result<T, AcquireError<Error>>, expected: &str) -> boo
 
 // --- What it says ------------------------------------------------------------------------------------------------------
 
+/// Numbers of Lua's are floats.
 #[test]
-fn each_call_does_what_it_says() {
-    at_desk(|desk| async move {
-        let Desk { here, there, jane, joe, .. } = &*desk;
-        let grant = here.try_acquire("report", jane, MINUTE).await.unwrap();
-        assert!(!grant.is_resumed());
-        let again = there.try_acquire("report", jane, MINUTE).await.unwrap();
-        assert!(again.is_resumed());
-        assert_eq!(again.token(), grant.token());
-        let busy = there.try_acquire("report", joe, MINUTE).await;
-        assert!(
-            matches!(&busy, Err(AcquireError::Busy { owner, remaining, .. }) if owner == jane && is_about(*remaining, MINUTE)),
-            "{busy:?}"
-        );
-        let status = there.status("report").await.unwrap().unwrap();
-        assert_eq!((status.owner(), status.token()), (jane, grant.token()));
-        let owned = there.owned_by(jane).await.unwrap();
-        assert_eq!(owned.len(), 1);
-        assert_eq!((owned[0].resource(), owned[0].token()), (grant.resource(), grant.token()));
-        let grant = here.renew(&grant).await.unwrap();
-        there.release(&grant).await.unwrap();
-        assert!(matches!(there.release(&grant).await, Err(ReleaseError::NotHeld { .. })));
-        assert_eq!(here.status("report").await.unwrap(), None);
-        let next = there.try_acquire("report", joe, MINUTE).await.unwrap();
-        assert!(next.token() > grant.token());
-        assert!(matches!(here.renew(&grant).await, Err(RenewError::Lost(Lost::TakenOver))));
-        assert!(matches!(here.release_as("report", jane).await, Err(ReleaseError::NotOwner { .. })));
-        assert_eq!(here.release_all(joe).await.unwrap(), 1);
-        assert_eq!(desk.kept(), [0; 3]);
-    });
-}
-
-#[test]
-fn a_term_is_counted_from_now_and_from_the_start_and_no_end_is_brought_forward() {
+fn a_term_of_centuries_is_kept_to_the_microsecond() {
     at_desk(|desk| async move {
         let (engine, report, jane) = (desk.here.engine(), Resource::from("report"), &desk.jane);
-        let remaining = |expiry: Expiry, term| async move {
-            let report = Resource::from("report");
-            match engine.acquire(ask(&report, jane, Want::Any, &expiry, Some(term))).await.unwrap() {
-                Answer::Granted { remaining, held_for, .. } => (remaining, held_for),
-                other => panic!("{other:?}"),
-            }
-        };
-        let up_to = |idle, total| Expiry::SlidingUpTo { idle, total };
-        let capped = Term { idle: Some(MINUTE), total: Some(2 * MINUTE) };
-        assert_eq!(remaining(up_to(MINUTE, 2 * MINUTE), capped).await, (Some(MINUTE), Duration::ZERO));
-        desk.pass(50 * SECOND);
-        let (left, held) = remaining(up_to(MINUTE, 2 * MINUTE), capped).await;
-        assert_eq!(left, Some(MINUTE));
-        assert!(is_about(Some(held), 59 * SECOND), "{held:?}");
-        desk.pass(50 * SECOND);
-        assert!(is_about(remaining(up_to(MINUTE, 2 * MINUTE), capped).await.0, 20 * SECOND));
-        // Shorter: it stays.
-        let (short, short_term) = sliding(SECOND);
-        assert!(is_about(remaining(short, short_term.unwrap()).await.0, 20 * SECOND));
-        let renew = |token, term| async move {
-            let report = Resource::from("report");
+        let token = desk.here.try_acquire(&report, jane, MINUTE).await.unwrap().token();
+        let renew = async |term| {
             let mut batch = [Renewal { resource: &report, owner: jane, token, term, left: Left::Nothing }];
             engine.renew(&mut batch, Duration::ZERO).await.unwrap();
             batch[0].left
         };
-        let token = engine.look(&report, Duration::ZERO).await.unwrap().unwrap().token;
-        assert!(matches!(renew(token, None).await, Left::For(left) if is_about(Some(left), 20 * SECOND)));
-        assert!(matches!(renew(token, short_term).await, Left::For(left) if is_about(Some(left), 20 * SECOND)));
-        assert_eq!(renew(token, sliding(MINUTE).1).await, Left::For(MINUTE));
-        // To the microsecond, though a number of Lua's is a float: a century is kept as it is.
+        // A century is kept as it is.
         let century = Duration::from_secs(100 * 365 * 24 * 60 * 60) + Duration::from_micros(1);
-        assert_eq!(renew(token, sliding(century).1).await, Left::For(century));
+        assert_eq!(renew(sliding(century).1).await, Left::For(century));
         // Nor is what ends beyond 2^53 taken for no lease. There only every other microsecond is a number: the end may be rounded up by one.
         let longer = Duration::from_secs(280 * 365 * 24 * 60 * 60);
         for term in [sliding(longer).1, None] {
-            let left = renew(token, term).await;
+            let left = renew(term).await;
             let is_rounded = matches!(left, Left::For(left) if is_about(Some(left), longer + Duration::from_micros(1)));
             assert!(is_rounded, "{left:?}");
         }
-        // More than it can tell.
-        assert_eq!(renew(token, Some(Term { idle: Some(Duration::MAX), total: None })).await, Left::Forever);
-        assert_eq!(renew(token, sliding(MINUTE).1).await, Left::Forever);
-        assert_eq!(remaining(Expiry::Never, Term::FOREVER).await.0, None);
-        assert_eq!(engine.look(&report, Duration::ZERO).await.unwrap().unwrap().remaining, None);
-        assert_eq!(engine.owned_by(jane, Duration::ZERO).await.unwrap()[0].expiry, Some(Expiry::Never));
+        // One that never ends is in no list of ends.
+        desk.here.try_acquire(&report, jane, Expiry::Never).await.unwrap();
         assert_eq!(desk.kept(), [1, 0, 1]);
     });
 }
@@ -273,46 +190,6 @@ fn a_batch_is_renewed_lease_by_lease_however_many_there_are() {
 }
 
 #[test]
-fn any_text_is_a_resource_and_an_owner() {
-    at_desk(|desk| async move {
-        let long = "漢".repeat(341);
-        let mut names = vec![
-            Resource::new("a", "bc"),
-            Resource::new("ab", "c"),
-            Resource::new("", "abc"),
-            Resource::new("abc", ""),
-            Resource::new("", ""),
-            Resource::new("\0", ""),
-            Resource::new("", "\0"),
-            Resource::new("a\0b\r\n", "it's; \"%d {x} [a-z]* é 漢 \\x00"),
-            Resource::from("meta"),
-        ];
-        names.push(Resource::from(long.as_str()));
-        names.push(Resource::new(&long, ""));
-        let mut tokens = Vec::new();
-        let owner = |i: usize| Owner::named(format!("{i} \0\r\n- 1"));
-        for (i, name) in names.iter().enumerate() {
-            tokens.push(desk.here.try_acquire(name, &owner(i), MINUTE).await.unwrap().token());
-        }
-        for (i, name) in names.iter().enumerate() {
-            let status = desk.there.status(name).await.unwrap().unwrap();
-            assert_eq!((status.owner(), status.token()), (&owner(i), tokens[i]));
-            assert_eq!(desk.there.owned_by(status.owner()).await.unwrap()[0].resource(), name);
-        }
-        // Those whose names begin alike.
-        for (i, name) in ["w", "w1", "w1:", "w1:0", "1:w", ""].into_iter().filter(|name| !name.is_empty()).enumerate() {
-            desk.here.try_acquire(("1", i.to_string()), &Owner::named(name), MINUTE).await.unwrap();
-        }
-        for name in ["w", "w1", "w1:", "w1:0", "1:w"] {
-            assert_eq!(desk.here.release_all(&Owner::named(name)).await.unwrap(), 1, "{name}");
-        }
-        let long = Owner::incarnation(&long);
-        desk.here.try_acquire("by a long name", &long, MINUTE).await.unwrap();
-        assert_eq!(desk.there.release_all(&long).await.unwrap(), 1);
-    });
-}
-
-#[test]
 fn namespaces_have_nothing_to_do_with_each_other() {
     let server = Server::start();
     on_tokio(async {
@@ -340,27 +217,6 @@ fn namespaces_have_nothing_to_do_with_each_other() {
     });
 }
 
-#[test]
-fn owned_by_tells_the_policies() {
-    at_desk(|desk| async move {
-        let Desk { here, there, jane, .. } = &*desk;
-        let policies = [
-            Expiry::Fixed(MINUTE),
-            Expiry::Sliding(MINUTE),
-            Expiry::SlidingUpTo { idle: SECOND * 30, total: MINUTE },
-            Expiry::Never,
-        ];
-        for (i, policy) in policies.iter().enumerate() {
-            here.try_acquire(i.to_string(), jane, policy).await.unwrap();
-        }
-        here.try_acquire("custom", jane, Expiry::custom(|_| Some(MINUTE))).await.unwrap();
-        let mut owned = there.engine().owned_by(jane, Duration::ZERO).await.unwrap();
-        owned.sort_by(|a, b| a.resource.cmp(&b.resource));
-        let expected = policies.into_iter().map(Some).chain([None]);
-        assert!(owned.into_iter().map(|owned| owned.expiry).eq(expected));
-    });
-}
-
 // --- What is kept ------------------------------------------------------------------------------------------------------
 
 #[test]
@@ -371,7 +227,7 @@ fn what_has_expired_is_forgotten_by_those_who_come_by() {
             here.try_acquire(("old", i.to_string()), &Owner::named(format!("owner-{}", i % 7)), SECOND).await.unwrap();
         }
         here.try_acquire("kept", jane, Expiry::Never).await.unwrap();
-        desk.pass(MINUTE);
+        desk.pass(MINUTE).await;
         assert_eq!(desk.kept(), [101, 100, 101]);
         assert_eq!(here.release_all(&Owner::named("owner-3")).await.unwrap(), 0);
         for i in 0..60 {
@@ -394,7 +250,7 @@ fn a_sweep_forgets_what_has_expired_and_the_driver_does_by_itself() {
             for i in 0..1500 {
                 here.try_acquire(i.to_string(), jane, MINUTE).await.unwrap();
             }
-            desk.pass(2 * MINUTE);
+            desk.pass(2 * MINUTE).await;
             here.try_acquire("kept", jane, Expiry::Never).fresh_token().await.unwrap(); // which forgets two
             assert_eq!(here.release_expired().await.unwrap(), 1498);
             assert_eq!(desk.kept(), [1, 0, 1]);
@@ -402,7 +258,7 @@ fn a_sweep_forgets_what_has_expired_and_the_driver_does_by_itself() {
         for i in 0..2500 {
             here.try_acquire(i.to_string(), jane, MINUTE).await.unwrap();
         }
-        desk.pass(2 * MINUTE);
+        desk.pass(2 * MINUTE).await;
         let sweeping = desk.server.leases(options().sweeps(Some(millis(500))));
         sweeping.engine().ready().await.unwrap();
         while desk.kept() != [1, 0, 1] {
@@ -430,7 +286,7 @@ fn tokens_grow_although_the_clock_is_set_back() {
 
 #[test]
 fn a_clock_that_is_set_back_makes_no_quarantine_longer() {
-    at_desk_with(options().quarantine(3 * SECOND), |desk| async move {
+    at_desk_with(settings().quarantine(3 * SECOND), |desk| async move {
         let Desk { here, there, jane, .. } = &*desk;
         desk.open_ahead(LATE);
         let started = Instant::now();
@@ -474,124 +330,7 @@ fn who_asks_again_goes_on_with_its_tenure_although_the_clock_was_set_back() {
     });
 }
 
-#[test]
-fn of_all_who_race_for_it_one_has_it_at_a_time() {
-    at_desk_with(options().fallback(LATE), |desk| async move {
-        let inside = Arc::new(AtomicBool::new(false));
-        let tokens = Arc::new(std::sync::Mutex::new(Vec::new()));
-        let tasks: Vec<_> = (0..50)
-            .map(|i| {
-                let (desk, inside, tokens) = (Arc::clone(&desk), Arc::clone(&inside), Arc::clone(&tokens));
-                tokio::spawn(async move {
-                    let leases = if i % 2 == 0 { &desk.here } else { &desk.there };
-                    let owner = Owner::named(format!("worker-{i}"));
-                    for _ in 0..4 {
-                        let grant = leases.acquire("report", &owner, MINUTE).await.unwrap();
-                        assert!(!inside.swap(true, SeqCst), "two have it");
-                        common::lock(&tokens).push(grant.token());
-                        tokio::task::yield_now().await;
-                        inside.store(false, SeqCst);
-                        leases.release(&grant).await.unwrap();
-                    }
-                })
-            })
-            .collect();
-        for task in tasks {
-            task.await.unwrap();
-        }
-        let tokens = common::lock(&tokens);
-        assert_eq!(tokens.len(), 200);
-        assert!(tokens.is_sorted_by(|one, next| one < next));
-    });
-}
-
 // --- Who waits ---------------------------------------------------------------------------------------------------------
-
-#[test]
-fn who_waits_is_told_of_a_release() {
-    at_desk(|desk| async move {
-        let leases = desk.server.leases(options().fallback(LATE));
-        let grant = desk.here.try_acquire("report", &desk.jane, Expiry::Never).await.unwrap();
-        for round in 0..4 {
-            let mut waiting = leases.acquire("report", &desk.joe, MINUTE);
-            while !desk.is_wanted("0:report") {
-                assert!(poll_once(&mut waiting).await.is_none());
-                sleep(millis(5)).await;
-            }
-            match round {
-                0 => desk.here.release(&grant).await.unwrap(),
-                1 => assert_eq!(desk.here.release_all(&desk.jane).await.unwrap(), 1),
-                2 => {
-                    let token = desk.here.status("report").await.unwrap().unwrap().token();
-                    desk.here.engine().abandon(&Resource::from("report"), &desk.jane, token);
-                }
-                _ => desk.there.release_as("report", &desk.jane).await.unwrap(),
-            }
-            let served = waiting.await.unwrap();
-            leases.release(&served).await.unwrap();
-            desk.here.try_acquire("report", &desk.jane, Expiry::Never).await.unwrap();
-        }
-    });
-}
-
-#[test]
-fn nobody_is_told_of_what_nobody_waits_for() {
-    at_desk(|desk| async move {
-        let Desk { here, there, jane, joe, .. } = &*desk;
-        let mut told = desk.listen().await;
-        let (expiry, term) = sliding(MINUTE);
-        let (quiet, report) = (Resource::from("quiet"), Resource::from("report"));
-        let grant = here.try_acquire(&quiet, jane, MINUTE).await.unwrap();
-        here.try_acquire(&quiet, joe, MINUTE).await.unwrap_err();
-        let old = here.try_acquire(&report, jane, MINUTE).await.unwrap();
-        let waits = Ask { waiting: true, ..ask(&report, joe, Want::Any, &expiry, term) };
-        there.engine().acquire(waits).await.unwrap();
-        // Neither her asking again nor another tenure of hers makes the server forget who waits.
-        here.try_acquire(&report, jane, MINUTE).await.unwrap();
-        let new = here.try_acquire(&report, jane, MINUTE).fresh_token().await.unwrap();
-        here.release(&grant).await.unwrap();
-        here.release(&new).await.unwrap();
-        // Once told, it is for those who wait to ask again.
-        let again = here.try_acquire(&report, jane, MINUTE).await.unwrap();
-        here.release(&again).await.unwrap();
-        // Who holds something is told of what others do.
-        let held = here.try_acquire("z", jane, MINUTE).await.unwrap();
-        here.release_as("z", jane).await.unwrap();
-        assert_eq!(told.next().await.unwrap(), format!("n{} 0:report", old.token()));
-        assert_eq!(told.next().await.unwrap(), format!("r{} 0:report", new.token()));
-        assert_eq!(told.next().await.unwrap(), format!("r{} 0:z", held.token()));
-    });
-}
-
-#[test]
-fn who_waits_is_told_of_a_tenure_that_ends_sooner_and_not_of_one_that_ends_later() {
-    at_desk(|desk| async move {
-        let Desk { here, there, jane, joe, .. } = &*desk;
-        let mut told = desk.listen().await;
-        let (expiry, term) = sliding(MINUTE);
-        let report = Resource::from("report");
-        here.try_acquire(&report, jane, MINUTE).await.unwrap();
-        let waits = Ask { waiting: true, ..ask(&report, joe, Want::Any, &expiry, term) };
-        there.engine().acquire(waits).await.unwrap();
-        here.try_acquire(&report, jane, 2 * MINUTE).fresh_token().await.unwrap();
-        here.try_acquire(&report, jane, Expiry::Never).fresh_token().await.unwrap();
-        let () = desk.server.ask(&["PUBLISH", CHANNEL, "nothing until here"]);
-        // What holders alone are told.
-        assert!(told.next().await.unwrap().starts_with('n'));
-        assert!(told.next().await.unwrap().starts_with('n'));
-        assert_eq!(told.next().await.unwrap(), "nothing until here");
-        for time in [2 * MINUTE, MINUTE] {
-            let before = here.status(&report).await.unwrap().unwrap().token();
-            here.try_acquire(&report, jane, time).fresh_token().await.unwrap();
-            assert_eq!(told.next().await.unwrap(), format!("t{before} 0:report"));
-        }
-        assert!(desk.is_wanted("0:report"));
-        // Whoever takes it over from an expired tenure does not forget either.
-        desk.pass(2 * MINUTE);
-        here.try_acquire(&report, jane, MINUTE).await.unwrap();
-        assert!(desk.is_wanted("0:report"));
-    });
-}
 
 /// What others publish there is no reason to fall silent.
 #[test]
@@ -605,31 +344,6 @@ fn a_message_that_says_nothing_wakes_everybody() {
         assert!(poll_once(&mut one).await.is_none());
         let () = desk.server.ask(&["PUBLISH", CHANNEL, "?"]);
         zip(one, other).await;
-    });
-}
-
-#[test]
-fn a_held_lease_that_is_dropped_is_given_back() {
-    at_desk(|desk| async move {
-        let held = desk.here.hold("report", &desk.jane, LATE).await.unwrap();
-        drop(held);
-        desk.there.acquire("report", &desk.joe, MINUTE).await.unwrap();
-        // Although nobody has the engine any more.
-        let short = desk.server.leases(options());
-        drop(short.hold("other", &desk.jane, LATE).await.unwrap());
-        drop(short);
-        while desk.here.status("other").await.unwrap().is_some() {
-            sleep(millis(5)).await;
-        }
-        // Although the connection is cut at that moment.
-        for _ in 0..5 {
-            let held = desk.here.hold("third", &desk.jane, LATE).await.unwrap();
-            let () = desk.server.ask(&["CLIENT", "KILL", "TYPE", "pubsub"]);
-            drop(held);
-            while desk.there.status("third").await.unwrap().is_some() {
-                sleep(millis(5)).await;
-            }
-        }
     });
 }
 
@@ -662,8 +376,8 @@ fn a_new_namespace_is_closed_until_it_is_opened_or_the_quarantine_is_over() {
 /// By whatever means: by a restart without a disk, by a command, by the loss of its first key.
 #[test]
 fn a_server_that_forgot_grants_nothing_for_a_while() {
-    at_desk_with(options().quarantine(LATE), |desk| async move {
-        let Desk { here, there, jane, joe, server } = &*desk;
+    at_desk_with(settings().quarantine(LATE), |desk| async move {
+        let Desk { here, there, jane, joe, server, .. } = &*desk;
         for way in [&[][..], &["FLUSHALL"], &["DEL", LEASES]] {
             let old = here.try_acquire("report", jane, MINUTE).await.unwrap();
             here.try_acquire("form", jane, Expiry::Never).await.unwrap();
@@ -690,12 +404,12 @@ fn a_server_that_forgot_grants_nothing_for_a_while() {
 /// It may have forgotten the last second.
 #[test]
 fn after_a_restart_leases_go_on_and_no_others_begin() {
-    at_desk_with(options().quarantine(LATE), |desk| async move {
-        let Desk { here, there, jane, joe, server } = &*desk;
+    at_desk_with(settings().quarantine(LATE), |desk| async move {
+        let Desk { here, there, jane, joe, server, .. } = &*desk;
         let grant = here.try_acquire("report", jane, MINUTE).await.unwrap();
         here.try_acquire("form", jane, Expiry::Never).await.unwrap();
         let mut waiting = there.acquire("report", joe, MINUTE);
-        while !desk.is_wanted("0:report") {
+        while !desk.is_wanted("report").await {
             assert!(poll_once(&mut waiting).await.is_none());
             sleep(millis(5)).await;
         }
@@ -724,8 +438,9 @@ fn after_a_restart_leases_go_on_and_no_others_begin() {
 
 #[test]
 fn a_restart_that_is_trusted_stops_nothing() {
-    at_desk_with(options().quarantine(LATE).trusts_restarts(true), |desk| async move {
-        let Desk { here, there, jane, joe, server } = &*desk;
+    on_tokio(async {
+        let desk = trusting_desk().await;
+        let Desk { here, there, jane, joe, server, .. } = &desk;
         let grant = here.try_acquire("report", jane, MINUTE).await.unwrap();
         server.run("stop");
         server.run("start");
@@ -741,10 +456,10 @@ fn a_restart_that_is_trusted_stops_nothing() {
 /// A snapshot from before: it knows of an earlier time, and does not know that.
 #[test]
 fn what_is_older_than_it_says_grants_nothing_for_a_while() {
-    let server = Server::start_with(Some("save \"\"\nappendonly no\n"));
+    let server = Server::start_with("save \"\"\nappendonly no\n");
     on_tokio(async {
-        let desk = desk(server, options().quarantine(6 * SECOND)).await;
-        let Desk { here, there, jane, joe, server } = &desk;
+        let desk = desk(server, settings().quarantine(6 * SECOND)).await;
+        let Desk { here, there, jane, joe, server, .. } = &desk;
         let kept = here.try_acquire("kept", jane, 5 * SECOND).await.unwrap();
         let () = server.ask(&["SAVE"]);
         here.release(&kept).await.unwrap();
@@ -771,10 +486,10 @@ fn what_is_older_than_it_says_grants_nothing_for_a_while() {
 /// Its owner asks for it again, and is not given the token that others have surpassed.
 #[test]
 fn what_was_released_and_comes_back_has_a_new_token() {
-    let server = Server::start_with(Some("save \"\"\nappendonly no\n"));
+    let server = Server::start_with("save \"\"\nappendonly no\n");
     on_tokio(async {
-        let desk = desk(server, options().quarantine(LATE)).await;
-        let Desk { here, there, jane, joe, server } = &desk;
+        let desk = desk(server, settings().quarantine(LATE)).await;
+        let Desk { here, there, jane, joe, server, .. } = &desk;
         let first = here.try_acquire("report", jane, LATE).await.unwrap();
         let () = server.ask(&["SAVE"]);
         here.release(&first).await.unwrap();
@@ -835,7 +550,7 @@ fn a_server_that_would_throw_leases_away_is_an_error_at_once_until_it_would_not(
 #[test]
 fn a_server_without_memory_grants_nothing_and_releases() {
     at_desk(|desk| async move {
-        let Desk { here, there, jane, joe, server } = &*desk;
+        let Desk { here, there, jane, joe, server, .. } = &*desk;
         let grant = here.try_acquire("report", jane, MINUTE).await.unwrap();
         here.try_acquire("form", jane, MINUTE).await.unwrap();
         let () = server.ask(&["CONFIG", "SET", "maxmemory", "1"]);
@@ -853,12 +568,12 @@ fn a_server_without_memory_grants_nothing_and_releases() {
 
 #[test]
 fn a_server_that_comes_back_without_memory_releases() {
-    at_desk_with(options().timeout(5 * SECOND), |desk| async move {
-        let Desk { here, there, jane, joe, server } = &*desk;
+    at_desk_with(settings().timeout(5 * SECOND), |desk| async move {
+        let Desk { here, there, jane, joe, server, .. } = &*desk;
         let grant = here.try_acquire("report", jane, MINUTE).await.unwrap();
         here.try_acquire("form", jane, MINUTE).await.unwrap();
         server.run("kill");
-        let config = server.folder().join("redis.conf");
+        let config = server.private().folder().join("redis.conf");
         let full = std::fs::read_to_string(&config).unwrap() + "maxmemory 1\n";
         std::fs::write(config, full).unwrap();
         server.run("start");
@@ -910,7 +625,7 @@ fn what_is_no_lease_is_refused_and_nothing_is_changed() {
 #[test]
 fn a_lease_that_cannot_be_read_stops_nobody_else() {
     at_desk(|desk| async move {
-        let Desk { here, there, jane, joe, server } = &*desk;
+        let Desk { here, there, jane, joe, server, .. } = &*desk;
         let (a, form) = (Resource::from("a"), Resource::from("form"));
         for nonsense in [
             "something else",
@@ -924,7 +639,7 @@ fn a_lease_that_cannot_be_read_stops_nobody_else() {
         ] {
             let old = here.try_acquire(&a, jane, SECOND).await.unwrap().token();
             let kept = here.try_acquire(&form, jane, MINUTE).await.unwrap().token();
-            desk.pass(2 * SECOND);
+            desk.pass(2 * SECOND).await;
             let () = server.ask(&["HSET", LEASES, "0:a", nonsense]);
             let looked = here.status(&a).await;
             assert!(matches!(looked, Err(LookError::Engine(Error::Refused { .. }))), "{nonsense}: {looked:?}");
@@ -953,7 +668,7 @@ fn a_lease_that_cannot_be_read_stops_nobody_else() {
 #[test]
 fn what_is_refused_has_ended_nothing() {
     at_desk(|desk| async move {
-        let Desk { here, there, jane, joe, server } = &*desk;
+        let Desk { here, there, jane, joe, server, .. } = &*desk;
         let grant = here.try_acquire("report", jane, MINUTE).await.unwrap();
         for key in [ENDS, OWNED] {
             let () = server.ask(&["RENAME", key, "aside"]);
@@ -1000,9 +715,9 @@ fn who_may_not_tell_others_ends_nothing_that_they_wait_for() {
 #[test]
 fn a_namespace_of_another_version_is_left_alone() {
     at_desk(|desk| async move {
-        let Desk { here, there, jane, joe, server } = &*desk;
+        let Desk { here, there, jane, joe, server, .. } = &*desk;
         here.try_acquire("report", jane, SECOND).await.unwrap();
-        desk.pass(MINUTE);
+        desk.pass(MINUTE).await;
         let known: String = server.ask(&["HGET", LEASES, "meta"]);
         let (_, rest) = known.split_once(' ').unwrap();
         for meta in ["", "something else", rest, &format!("v2 {rest}"), "v1 99999999999999999999 0 0 run"] {
@@ -1090,7 +805,7 @@ fn who_is_not_let_in_is_told_at_once_and_why() {
 
 #[test]
 fn a_replica_is_not_the_one_that_decides() {
-    at_desk_with(options().timeout(SECOND), |desk| async move {
+    at_desk_with(settings().timeout(SECOND), |desk| async move {
         let Desk { here, jane, server, .. } = &*desk;
         let grant = here.try_acquire("report", jane, MINUTE).await.unwrap();
         let () = server.ask(&["REPLICAOF", "127.0.0.1", "1"]);
@@ -1110,9 +825,9 @@ fn a_replica_is_not_the_one_that_decides() {
 #[test]
 fn a_primary_that_was_a_replica_for_a_while_grants_nothing_until_all_is_over() {
     let other = Server::start();
-    let options = options().quarantine(LATE).trusts_restarts(true);
-    at_desk_with(options.clone(), |desk| async move {
-        let Desk { here, there, jane, joe, server } = &*desk;
+    on_tokio(async {
+        let desk = trusting_desk().await;
+        let Desk { here, there, jane, joe, server, .. } = &desk;
         let follow = |server: &Server, other: &Server| {
             let () = server.ask(&["REPLICAOF", "127.0.0.1", &other.address().port().to_string()]);
         };
@@ -1128,13 +843,15 @@ fn a_primary_that_was_a_replica_for_a_while_grants_nothing_until_all_is_over() {
             sleep(millis(20)).await;
         }
         let () = other.ask(&["REPLICAOF", "NO", "ONE"]);
-        let others = other.leases(options);
+        let others = other.leases(trusting());
         others.engine().init().await.unwrap();
         let granted = others.try_acquire("door", joe, MINUTE).await.unwrap();
         assert!(granted.token() > last.token());
-        // There and back at once: the connections go on.
-        follow(server, &other);
-        let () = server.ask(&["REPLICAOF", "NO", "ONE"]);
+        // There and back at once, before it takes over what the other has: the connections go on.
+        let mut there_and_back = redis::pipe();
+        there_and_back.atomic().cmd("REPLICAOF").arg("127.0.0.1").arg(other.address().port());
+        there_and_back.cmd("REPLICAOF").arg("NO").arg("ONE");
+        let () = there_and_back.query(&mut server.client().get_connection().unwrap()).unwrap();
         assert!(told(server, "role:master"));
         assert!(is_quarantined(&here.try_acquire("door", jane, MINUTE).await), "joe has it");
         assert!(is_quarantined(&there.try_acquire("other", joe, MINUTE).fresh_token().await));
@@ -1160,7 +877,7 @@ fn offset(server: &Server) -> u64 {
 #[test]
 fn a_primary_whose_last_replica_is_gone_grants_on() {
     let other = Server::start();
-    at_desk_with(options().quarantine(LATE), |desk| async move {
+    at_desk_with(settings().quarantine(LATE), |desk| async move {
         let Desk { here, jane, server, .. } = &*desk;
         let history = || -> String {
             let told: String = server.ask(&["INFO", "replication"]);
@@ -1182,82 +899,12 @@ fn a_primary_whose_last_replica_is_gone_grants_on() {
 }
 
 #[test]
-fn a_server_that_does_not_answer_is_an_error_in_time() {
-    at_desk_with(options().timeout(millis(300)), |desk| async move {
-        let Desk { here, jane, server, .. } = &*desk;
-        let grant = here.try_acquire("report", jane, LATE).await.unwrap();
-        server.run("pause");
-        let started = Instant::now();
-        let looked = here.engine().look(&Resource::from("report"), Duration::ZERO).await;
-        assert!(matches!(looked, Err(Fail::Unknown(Error::Timeout))), "{looked:?}");
-        let asked = here.engine().look(&Resource::from("report"), Duration::ZERO).await;
-        assert!(matches!(asked, Err(Fail::NotDone(_))), "{asked:?}");
-        assert!(matches!(here.renew(&grant).await, Err(RenewError::Engine(_))));
-        let passed = started.elapsed();
-        assert!((millis(600)..20 * SECOND).contains(&passed), "{passed:?}");
-        server.run("resume");
-        while here.renew(&grant).await.is_err() {
-            assert!(started.elapsed() < 40 * SECOND);
-        }
-    });
-}
-
-#[test]
 fn a_server_that_is_not_there_is_an_error_in_time_that_does_not_say_where() {
     on_tokio(async {
         let client = redis::Client::open("redis://secretary:secret@127.0.0.1:1").unwrap();
-        let leases = Leases::with_engine(options().timeout(millis(300)).connect(client));
-        let started = Instant::now();
-        let Err(AcquireError::Engine(error)) = leases.try_acquire("report", &Owner::named("jane"), MINUTE).await else {
-            panic!("there is no server");
-        };
-        let passed = started.elapsed();
-        assert!((millis(300)..10 * SECOND).contains(&passed), "{passed:?}");
-        assert!(matches!(error, Error::Unconnected { source: Some(_) }), "{error:?}");
-        assert!(std::error::Error::source(&error).is_some());
-        let text = error.to_string();
-        assert!(text.contains("there is no connection to the server") && !text.contains("secret"), "{text}");
-        assert!(matches!(leases.engine().ready().await, Err(Error::Unconnected { .. })));
-        let fail = leases.engine().look(&Resource::from("report"), Duration::ZERO).await;
-        assert!(matches!(fail, Err(Fail::NotDone(_))));
-    });
-}
-
-/// The connections are cut again and again while two processes use them.
-#[test]
-fn connections_that_are_cut_are_made_again() {
-    at_desk_with(options().fallback(LATE), |desk| async move {
-        let is_over = Arc::new(AtomicBool::new(false));
-        let (inside, rounds) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
-        let tasks: Vec<_> = (0..4)
-            .map(|i| {
-                let desk = Arc::clone(&desk);
-                let (is_over, inside, rounds) = (Arc::clone(&is_over), Arc::clone(&inside), Arc::clone(&rounds));
-                tokio::spawn(async move {
-                    let leases = if i % 2 == 0 { &desk.here } else { &desk.there };
-                    let owner = Owner::named(format!("worker-{i}"));
-                    while !is_over.load(SeqCst) {
-                        // Three answers in a row may be lost.
-                        let Ok(grant) = leases.acquire("report", &owner, LATE).await else { continue };
-                        assert!(!inside.swap(true, SeqCst), "two have it");
-                        rounds.fetch_add(1, SeqCst);
-                        inside.store(false, SeqCst);
-                        while let Err(ReleaseError::Engine(_)) = leases.release(&grant).await {}
-                    }
-                })
-            })
-            .collect();
-        let mut cuts = 0;
-        for _ in 0..8 {
-            sleep(millis(200)).await;
-            cuts += desk.server.ask::<usize>(&["CLIENT", "KILL", "TYPE", "pubsub"]);
-        }
-        is_over.store(true, SeqCst);
-        for task in tasks {
-            task.await.unwrap();
-        }
-        assert!(cuts >= 8, "{cuts}");
-        assert!(rounds.load(SeqCst) >= 8);
+        let engine = options().timeout(millis(300)).connect(client);
+        let text = cases::a_server_that_is_not_there_is_an_error_in_time::<Server>(engine).await;
+        assert!(text.contains("there is no connection to the server"), "{text}");
     });
 }
 
@@ -1273,7 +920,7 @@ fn whatever_is_done_to_the_server_one_has_it_and_all_go_on() {
         (TTL, &[&["FLUSHALL"]]),
         (TTL, &[&["DEL", LEASES], &["DEL", ENDS], &["DEL", OWNED]]),
     ];
-    at_desk_with(options().quarantine(TTL).timeout(2 * SECOND), |desk| async move {
+    at_desk_with(settings().quarantine(TTL).timeout(2 * SECOND), |desk| async move {
         for (every, commands) in ways {
             let trouble = || {
                 for command in commands.iter().cycle().take((2 * TTL).div_duration_f64(every) as usize) {
@@ -1286,41 +933,11 @@ fn whatever_is_done_to_the_server_one_has_it_and_all_go_on() {
     });
 }
 
-/// What was told while nobody listened is not known: so all who watch are woken.
-#[test]
-fn who_watches_is_woken_when_the_connection_was_lost() {
-    at_desk(|desk| async move {
-        let engine = desk.here.engine();
-        let (one, other) = (Resource::from("one"), Resource::from("other"));
-        let (mut one, other) = (std::pin::pin!(engine.watch(&one)), std::pin::pin!(engine.watch(&other)));
-        assert!(poll_once(&mut one).await.is_none());
-        assert_eq!(desk.server.ask::<u64>(&["CLIENT", "KILL", "TYPE", "pubsub"]), 2);
-        zip(one, other).await;
-    });
-}
-
 #[test]
 fn requests_that_are_dropped_leave_nothing_behind() {
     at_desk(|desk| async move {
-        let Desk { here, there, jane, joe, .. } = &*desk;
-        here.try_acquire("report", jane, MINUTE).await.unwrap();
-        for polls in 0..20 {
-            let owner = Owner::named(format!("worker-{polls}"));
-            let mut free = here.acquire(("free", polls.to_string()), &owner, SECOND);
-            let mut busy = here.acquire("report", joe, MINUTE);
-            let mut all = here.release_all(&owner);
-            for _ in 0..polls {
-                let is_busy = poll_once(&mut busy).await.is_none();
-                if !is_busy || poll_once(&mut free).await.is_some() || poll_once(&mut all).await.is_some() {
-                    break;
-                }
-                tokio::task::yield_now().await;
-            }
-        }
-        here.release_as("report", jane).await.unwrap();
-        there.acquire("report", joe, MINUTE).await.unwrap();
-        there.acquire(("free", "19"), joe, MINUTE).await.unwrap();
-        assert_eq!(desk.server.ask::<(String, u64)>(&["PUBSUB", "NUMSUB", CHANNEL]).1, 2);
+        cases::requests_that_are_dropped_leave_nothing_behind(Arc::clone(&desk)).await;
+        assert_eq!(desk.server.connections("desk"), Some(2));
     });
 }
 
@@ -1331,29 +948,7 @@ fn without_a_driver_nothing_is_done() {
     on_tokio(async {
         let dial = || async { std::future::pending::<Result<tokio::net::TcpStream, BoxError>>().await };
         let (engine, driver) = options().connect_with(RedisConnectionInfo::default(), dial);
-        let leases = Leases::with_engine(engine);
-        let mut asked = leases.release_all(&Owner::named("jane"));
-        assert!(poll_once(&mut asked).await.is_none());
-        drop(driver);
-        assert!(matches!(asked.await, Err(LookError::Engine(Error::Stopped))));
-        assert!(matches!(leases.engine().ready().await, Err(Error::Stopped)));
-    });
-}
-
-#[test]
-fn the_last_engine_to_go_ends_the_driver_and_the_connection() {
-    let server = Server::start();
-    on_tokio(async {
-        let listeners = || server.ask::<(String, u64)>(&["PUBSUB", "NUMSUB", CHANNEL]).1;
-        let engine = options().connect(server.client());
-        engine.ready().await.unwrap();
-        assert_eq!(listeners(), 1);
-        drop(engine.clone());
-        engine.ready().await.unwrap();
-        drop(engine);
-        while listeners() > 0 {
-            sleep(millis(5)).await;
-        }
+        cases::without_a_driver_nothing_is_done::<Server>(engine, driver).await;
     });
 }
 
@@ -1431,55 +1026,27 @@ fn it_runs_on_another_runtime() {
     let driver = smol::spawn(driver);
     smol::block_on(engine.init()).unwrap();
     let leases = Leases::with_engine(engine);
-    let (jane, joe) = (Owner::named("jane"), Owner::named("joe"));
-    let grant = leases.acquire_blocking("report", &jane, MINUTE).unwrap();
-    let next = std::thread::scope(|scope| {
-        let next = scope.spawn(|| leases.acquire_blocking("report", &joe, MINUTE).unwrap());
-        std::thread::sleep(millis(50));
-        leases.release_blocking(&grant).unwrap();
-        next.join().unwrap()
-    });
-    assert!(next.token() > grant.token());
+    let grant = cases::it_runs_on_another_runtime(&leases);
     smol::block_on(async {
-        let mut held = leases.hold("job", &jane, 3 * SECOND).await.unwrap();
-        // Beyond its first end.
-        let done = held.run(smol::Timer::after(4 * SECOND)).await;
-        assert!(done.is_ok(), "{done:?}");
-        held.release().await.unwrap();
         // The connection is cut, and made again.
-        assert_eq!(server.ask::<u64>(&["CLIENT", "KILL", "TYPE", "pubsub"]), 1);
-        leases.release(&next).await.unwrap();
+        assert_eq!(server.cut("desk").await, 1);
+        leases.release(&grant).await.unwrap();
         drop(leases);
         driver.await;
     });
-    assert_eq!(server.ask::<(String, u64)>(&["PUBSUB", "NUMSUB", CHANNEL]).1, 0);
+    assert_eq!(server.connections("desk"), Some(0));
 }
 
-/// What is given back, or swept, waits for an answer no longer than an operation does.
 #[test]
 fn the_driver_of_nobody_ends_although_the_server_does_not_answer() {
     let server = Server::start();
-    on_tokio(async {
-        for sweeps in [None, Some(millis(300))] {
-            let (address, settings) = (server.address(), RedisConnectionInfo::default());
-            let options = Redis::in_namespace("desk").sweeps(sweeps).timeout(5 * SECOND);
-            let dial = move || async move { Ok(tokio::net::TcpStream::connect(address).await?) };
-            let (engine, driver) = options.connect_with(settings, dial);
-            let mut driver = tokio::spawn(driver);
-            engine.init().await.unwrap();
-            let leases = Leases::with_engine(engine);
-            let held = leases.hold("report", &Owner::named("jane"), MINUTE).await.unwrap();
-            server.run("pause");
-            if sweeps.is_some() {
-                sleep(millis(600)).await;
-            }
-            drop(held);
-            drop(leases);
-            let ended = tokio::time::timeout(15 * SECOND, &mut driver).await;
-            server.run("resume");
-            ended.expect("it ends").unwrap();
-        }
-    });
+    let address = server.address();
+    let connect = |sweeps| {
+        let dial = move || async move { Ok(tokio::net::TcpStream::connect(address).await?) };
+        let options = Redis::in_namespace("desk").sweeps(sweeps).timeout(5 * SECOND);
+        options.connect_with(RedisConnectionInfo::default(), dial)
+    };
+    on_tokio(cases::the_driver_of_nobody_ends_although_the_server_does_not_answer(&server, connect));
 }
 
 /// Late, what it was asked may be done.

@@ -1,4 +1,4 @@
-//! Tenures that were dropped, until they have been given back.
+//! The abandoned tenures that have not been released yet.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -9,14 +9,14 @@ use crate::tenure::Tenure;
 /// The number of failed releases of a tenure before it is given up.
 const TRIES: u32 = 100;
 
-/// A tenure to be given back, and how often that was tried in vain.
+/// A tenure to be released, and the number of failed attempts.
 pub(crate) struct Abandoned {
     pub(crate) tenure: Tenure,
     id: u64,
     tries: u32,
 }
 
-/// All of them, those that are being given back included.
+/// All abandoned tenures, including those that are being released.
 #[derive(Default)]
 pub(crate) struct Backlog {
     queue: VecDeque<Abandoned>,
@@ -27,7 +27,7 @@ pub(crate) struct Backlog {
 struct Entry {
     id: u64,
     owner: Owner,
-    /// The tasks that wait until it has been released.
+    /// The operations that wait until the tenure has been released.
     waiting: Vec<u64>,
 }
 
@@ -39,7 +39,8 @@ impl Backlog {
         self.queue.push_back(Abandoned { tenure, id: self.last, tries: 0 });
     }
 
-    /// The next to be given back. It comes back by [`done`](Self::done), or [`put_back`](Self::put_back).
+    /// Takes the next tenure to release. The caller returns it with [`done`](Self::done) or
+    /// [`put_back`](Self::put_back).
     pub(crate) fn next(&mut self) -> Option<Abandoned> {
         self.queue.pop_front()
     }
@@ -48,7 +49,8 @@ impl Backlog {
         !self.queue.is_empty()
     }
 
-    /// It could not be given back. Gives back who waited for it, if it will not be tried again.
+    /// Queues a tenure again that could not be released. If it has been tried too often it is dropped instead: then
+    /// returns the operations that waited for it.
     pub(crate) fn put_back(&mut self, abandoned: Abandoned) -> Vec<u64> {
         if abandoned.tries + 1 >= TRIES {
             return self.done(abandoned);
@@ -57,7 +59,7 @@ impl Backlog {
         Vec::new()
     }
 
-    /// It has been given back. Gives back who waited for that.
+    /// Forgets a tenure that has been released. Returns the operations that waited for it.
     pub(crate) fn done(&mut self, Abandoned { tenure: Tenure { resource, .. }, id, .. }: Abandoned) -> Vec<u64> {
         let Some(entries) = self.of.get_mut(&resource) else { return Vec::new() };
         let Some(at) = entries.iter().position(|entry| entry.id == id) else { return Vec::new() };
@@ -68,12 +70,13 @@ impl Backlog {
         waiting
     }
 
-    /// The last tenure of this owner that has not been given back.
+    /// Returns the ID of this owner's last tenure of the resource that has not been released.
     pub(crate) fn last_of(&self, resource: &Resource, owner: &Owner) -> Option<u64> {
         self.of.get(resource)?.iter().filter(|entry| entry.owner == *owner).map(|entry| entry.id).max()
     }
 
-    /// Whether there is one up to that. `who` waits for it then, once for all times that it asks.
+    /// Returns whether a tenure of this owner up to `last` has not been released. If so, registers the operation `who`
+    /// as waiting for it, once.
     pub(crate) fn keeps_waiting(&mut self, resource: &Resource, owner: &Owner, last: u64, who: u64) -> bool {
         let mut entries = self.of.get_mut(resource).into_iter().flatten();
         let Some(entry) = entries.find(|entry| entry.owner == *owner && entry.id <= last) else { return false };
@@ -101,20 +104,20 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_does_so_for_what_was_there_before_and_of_its_owner() {
+    fn an_operation_waits_only_for_earlier_tenures_of_its_owner() {
         let mut backlog = Backlog::default();
         let (r, ann, bob) = (Resource::from("r"), Owner::named("ann"), Owner::named("bob"));
         backlog.add(tenure(&bob));
         assert_eq!(backlog.last_of(&r, &ann), None);
         backlog.add(tenure(&ann));
         let last = backlog.last_of(&r, &ann).unwrap();
-        backlog.add(tenure(&ann)); // later
+        backlog.add(tenure(&ann)); // after the operation has begun to wait
         assert!(backlog.keeps_waiting(&r, &ann, last, 7));
         assert!(backlog.keeps_waiting(&r, &ann, last, 7));
         let bobs = backlog.next().unwrap();
         assert!(backlog.done(bobs).is_empty());
         let anns = backlog.next().unwrap();
-        assert!(backlog.put_back(anns).is_empty()); // behind the later one
+        assert!(backlog.put_back(anns).is_empty()); // it is queued behind the later one
         let _later = backlog.next().unwrap();
         let anns = backlog.next().unwrap();
         assert_eq!(backlog.done(anns), [7]);
@@ -122,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_given_back_is_waited_for_no_longer_than_it_is_tried() {
+    fn an_operation_stops_waiting_when_a_release_is_given_up() {
         let mut backlog = Backlog::default();
         let (r, ann) = (Resource::from("r"), Owner::named("ann"));
         backlog.add(tenure(&ann));

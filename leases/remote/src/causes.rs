@@ -1,7 +1,8 @@
 use std::{error::Error, fmt};
 
-/// Writes an error and what is behind it, from the outside to the inside, separated by colons: for the text of an error that is to say
-/// why something failed even to a reader who prints no sources. A cause that the text before it has already is left out.
+/// Writes an error and its causes, from the outermost to the innermost, separated by colons. It is for the text of an
+/// error that must explain a failure even to a reader who prints no sources. A cause that the text before it already
+/// contains is left out.
 ///
 /// # Examples
 /// ```
@@ -57,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn all_causes_are_told_once_from_the_outside_in() {
+    fn each_cause_is_written_once_from_the_outermost_to_the_innermost() {
         assert_eq!(told(&["db error"]), "db error");
         assert_eq!(told(&["db error", "FATAL: no such role", "28000"]), "db error: FATAL: no such role: 28000");
         assert_eq!(told(&["refused: by the server", "by the server", "code 7"]), "refused: by the server: code 7");

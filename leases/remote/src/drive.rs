@@ -15,7 +15,8 @@ use crate::{
     link::{Driving, Failure, Link, Live, Session},
 };
 
-/// Half of it, at random.
+/// The longest pauses between two attempts to connect, first and last. The real pause is between half of it and all of
+/// it, at random.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
@@ -25,11 +26,13 @@ const TOGETHER: usize = 64;
 /// The pause before a failed release is tried again, and between two sweeps while there is more to sweep.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Connects, and again whenever the connection is lost, after 50 ms to 2 s, at random; gives back what was abandoned, and sweeps. Runs until the
-/// [`Handle`](crate::Handle) is dropped, and everything has been given back or the connection is lost.
+/// Connects, and connects again whenever the connection is lost, after 50 ms to 2 s, at random. Releases the abandoned
+/// tenures, and sweeps. Runs until the [`Handle`](crate::Handle) has been dropped, and either all tenures have been
+/// released or the connection is lost.
 ///
-/// `connect` has as long as an operation has. It gives the session, and what moves the connection: a future that is polled beside it, and
-/// ready, with the reason, when the connection has ended; it may call the link's [`watchers`](Link::watchers).
+/// `connect` may take as long as an operation. It returns the session, and a future that does the connection's work.
+/// That future is polled beside the session, may call the link's [`watchers`](Link::watchers), and completes with the
+/// reason when the connection has ended.
 ///
 /// # Examples
 /// See the [crate's page](crate).
@@ -47,12 +50,12 @@ where
             return;
         }
         let failure = match Limit::after(link.timeout()).of(connect(link)).await {
-            None => S::Error::unconnected(Some("it took too long".into())),
+            None => S::Error::unconnected(Some("connecting took too long".into())),
             Some(Err(error)) => error,
             Some(Ok((session, moves))) => {
                 let start = Instant::now();
                 let failure = serve(link, Arc::new(Live::new(session)), moves).await;
-                // One that goes at once is no better than none.
+                // A connection that ends at once counts as a failed attempt.
                 if start.elapsed() >= LONGEST_PAUSE {
                     failures = 0;
                 }
@@ -61,14 +64,14 @@ where
         };
         link.disconnected(failure);
         if link.is_closed() {
-            return; // what is left expires
+            return; // the tenures that are left expire
         }
         Limit::after(pause(failures)).of(closed(link)).await;
         failures += 1;
     }
 }
 
-/// Longer and longer, and not the same for all who lost the same server.
+/// Returns a pause that grows with the number of failures, and differs between the processes that lost the same server.
 fn pause(failures: u32) -> Duration {
     let longest = SHORTEST_PAUSE.saturating_mul(1 << failures.min(10)).min(LONGEST_PAUSE);
     let random = RandomState::new().hash_one(failures) % 1000;
@@ -83,7 +86,7 @@ async fn closed<S: Session>(link: &Link<S>) {
     .await;
 }
 
-/// Until the connection ends, or is not wanted any more.
+/// Serves a connection until it ends, or is no longer needed.
 async fn serve<S: Session>(link: &Link<S>, session: Arc<Live<S>>, moves: impl Future<Output = S::Error>) -> S::Error {
     link.connected(Arc::clone(&session));
     let mut moves = pin!(moves);
@@ -101,7 +104,8 @@ async fn serve<S: Session>(link: &Link<S>, session: Arc<Live<S>>, moves: impl Fu
     .await
 }
 
-/// Gives back what was abandoned, and sweeps now and then. Ends when nobody has the engine any more, and everything is given back.
+/// Releases abandoned tenures, and sweeps now and then. Ends when the engine has been dropped and every tenure has been
+/// released.
 async fn chores<S: Session>(link: &Link<S>, session: &Live<S>) {
     let mut under_way = Vec::new();
     let mut sweeps = link.sweeps.map(|time| Box::pin(sweeps(link, session, time)));
@@ -125,17 +129,18 @@ async fn chores<S: Session>(link: &Link<S>, session: &Live<S>) {
             return Poll::Ready(());
         }
         if let Some(sweeps) = &mut sweeps {
-            let _ = sweeps.as_mut().poll(cx); // it never ends
+            let _ = sweeps.as_mut().poll(cx); // the sweeps never end
         }
         Poll::Pending
     })
     .await;
 }
 
-/// Nobody else may be there to notice that the server is silent: so this is an answer like any other.
+/// Releases a tenure. The answer counts like that to any other request, because there may be no other request that
+/// notices a silent server.
 async fn give_back<S: Session>(link: &Link<S>, session: &Live<S>, abandoned: Abandoned) {
     let mut hand = InHand { link, abandoned: Some(abandoned), is_done: false };
-    let Some(Abandoned { tenure, .. }) = &hand.abandoned else { unreachable!("it is there until it is dropped") };
+    let Some(Abandoned { tenure, .. }) = &hand.abandoned else { unreachable!("the tenure is taken only by `drop`") };
     let answer = link.answer(session, &mut Limit::after(link.timeout()), session.give_back(tenure)).await;
     hand.is_done = answer == Some(true);
     if !hand.is_done && session.is_usable() {
@@ -143,7 +148,8 @@ async fn give_back<S: Session>(link: &Link<S>, session: &Live<S>, abandoned: Aba
     }
 }
 
-/// The tenure that is being released. If that fails, or the connection ends meanwhile, it is tried again.
+/// The tenure that is being released. If the release fails, or the connection ends during it, the tenure is queued
+/// again.
 struct InHand<'a, S: Session> {
     link: &'a Link<S>,
     abandoned: Option<Abandoned>,
@@ -162,7 +168,7 @@ async fn sweeps<S: Session>(link: &Link<S>, session: &Live<S>, time: Duration) -
     let mut pause = time;
     loop {
         sleep(pause).await;
-        // Whatever comes of it: there will be another.
+        // The outcome does not matter, because there will be another sweep.
         let is_more = link.answer(session, &mut Limit::after(link.timeout()), session.sweep()).await;
         pause = if is_more == Some(true) { time.min(PAUSE) } else { time };
     }

@@ -1,13 +1,17 @@
-//! The code that the engines of [`keylatch_lease`] on servers share. It is for authors of engines; users do not need it.
+//! The code that the engines of [`keylatch_lease`] on servers share. It is for authors of engines; users do not need
+//! it.
 //!
-//! - [`Link`]: one connection for all tasks, which a driver makes, and makes again when it is lost. Operations wait for it in bounded time, a
-//!   server that says nothing is given up, and what was dropped is given back.
-//! - [`Watchers`]: who is to be told when a resource comes free, or a tenure has ended.
-//! - [`Limit`] and [`sleep`]: timers that need no runtime, those of `async-io`.
+//! - [`Link`]: one connection for all tasks, which a driver makes, and makes again when it is lost. Operations wait for
+//!   it in bounded time, a silent server is given up, and dropped tenures are released.
+//! - [`Core`], [`Settings`] and the macros [`core_methods!`], [`setters!`] and [`failure!`]: the parts of an engine,
+//!   its options and its error that do not depend on the server.
+//! - [`Watchers`]: the waiters and holders to notify when a resource comes free or a tenure has ended; [`Told`]: a
+//!   server's message about it.
+//! - [`Limit`] and [`sleep`]: timers that need no runtime; they are those of `async-io`.
 //! - [`Policy`], [`micros`], [`from_micros`]: policies and durations as plain numbers.
 //!
 //! # Examples
-//! A connection that can be used at once, and never ends:
+//! A connection that is ready at once, and never ends:
 //! ```
 //! use std::{error::Error, fmt, future, time::Duration};
 //!
@@ -57,17 +61,28 @@
 
 mod backlog;
 mod causes;
+mod core;
 mod drive;
+mod failure;
 mod limit;
 mod link;
+mod settings;
 mod tenure;
+mod told;
 mod values;
 mod watch;
 
+pub use self::core::Core;
 pub use causes::Causes;
 pub use drive::drive;
 pub use limit::{Limit, sleep};
 pub use link::{BoxError, Driving, Failure, Handle, Link, Live, Session};
+pub use settings::Settings;
 pub use tenure::Tenure;
+pub use told::Told;
 pub use values::{Policy, from_micros, micros};
 pub use watch::{Watch, Watchers};
+
+/// Used by the macros.
+#[doc(hidden)]
+pub use keylatch_lease as __lease;

@@ -1,4 +1,4 @@
-//! Waiting: for a while, and for no longer than that.
+//! Timers, and a time limit for the steps of an operation.
 
 use std::{
     future::{Future, poll_fn},
@@ -9,7 +9,7 @@ use std::{
 
 use async_io::Timer;
 
-/// A time by which something has to be done, all of its steps together.
+/// A time limit that all steps of an operation share.
 ///
 /// # Examples
 /// ```
@@ -25,12 +25,12 @@ use async_io::Timer;
 #[derive(Debug)]
 pub struct Limit {
     timer: Timer,
-    /// A timer is ready only once.
+    /// Whether the timer has fired: it is ready only once.
     is_over: bool,
 }
 
 impl Limit {
-    /// From now on.
+    /// Returns a limit that is reached after this time from now.
     ///
     /// # Examples
     /// See [`Limit`].
@@ -56,7 +56,7 @@ impl Limit {
     }
 }
 
-/// Lets time go by.
+/// Waits for this time.
 ///
 /// # Examples
 /// ```
@@ -76,7 +76,7 @@ mod tests {
     use std::{future::pending, time::Duration};
 
     #[test]
-    fn what_is_past_its_limit_is_polled_once() {
+    fn a_future_is_polled_once_after_the_limit() {
         let mut limit = Limit::after(Duration::ZERO);
         assert_eq!(block_on(limit.of(pending::<()>())), None);
         assert_eq!(block_on(limit.of(async { 7 })), Some(7));

@@ -1,4 +1,5 @@
-//! The state that an engine and its driver share: the connection, if there is one, and the requests of each to the other.
+//! The state that an engine and its driver share: the connection, if there is one, and the work that each leaves to the
+//! other.
 
 use std::{
     collections::HashMap,
@@ -26,21 +27,21 @@ use crate::{
 /// The error of a connection attempt.
 pub type BoxError = Box<dyn Error + Send + Sync>;
 
-/// An engine's error, as far as a [`Link`] has to make one.
+/// The errors that a [`Link`] makes: an engine's error implements this.
 ///
 /// # Examples
 /// See the [crate's page](crate).
 pub trait Failure: Clone + Send + Sync + 'static {
-    /// There is no connection: why not, if that is known.
+    /// Returns the error of an operation that has no connection, for this reason if it is known.
     fn unconnected(cause: Option<BoxError>) -> Self;
 
-    /// There was no answer in time.
+    /// Returns the error of an operation that got no answer in time.
     fn timeout() -> Self;
 
-    /// The driver is gone: nobody connects any more.
+    /// Returns the error of an operation after the driver was dropped, so that nothing connects any more.
     fn stopped() -> Self;
 
-    /// Whether it is of no use to wait for the next connection: operations then fail at once.
+    /// Returns whether waiting for the next connection is useless. Operations then fail at once.
     fn is_lasting(&self) -> bool {
         false
     }
@@ -51,21 +52,23 @@ pub trait Failure: Clone + Send + Sync + 'static {
 /// # Examples
 /// See the [crate's page](crate).
 pub trait Session: Send + Sync + 'static {
-    /// Why an operation fails.
+    /// The error of an operation.
     type Error: Failure;
 
-    /// Whether the connection has ended, or must not be used any more.
+    /// Returns whether the connection has ended, or must not be used any more.
     fn is_closed(&self) -> bool;
 
-    /// Why it must not be used any more, if the session itself has found that.
+    /// Returns the reason that the connection must not be used any more, if the session itself has found one.
     fn failure(&self) -> Option<Self::Error> {
         None
     }
 
-    /// Ends a tenure for which nobody waits. Whether that is done with: if not, it is tried again a moment later, a hundred times at most.
+    /// Releases an abandoned tenure. Returns whether that is settled; if not, it is tried again a moment later, a
+    /// hundred times at most.
     fn give_back(&self, tenure: &Tenure) -> impl Future<Output = bool> + Send;
 
-    /// Forgets a part of what ended long ago, and says whether there is more. By default nothing.
+    /// Removes some of the records of tenures that ended long ago, and returns whether there are more. By default does
+    /// nothing.
     fn sweep(&self) -> impl Future<Output = bool> + Send {
         ready(false)
     }
@@ -102,7 +105,7 @@ impl<S: Session> Live<S> {
     }
 }
 
-/// One connection for all tasks, that is made again when it is lost. [`drive`](crate::drive()) does that.
+/// One connection for all tasks, which [`drive`](crate::drive()) makes, and makes again when it is lost.
 ///
 /// No waker is called, and none is dropped, under a lock.
 ///
@@ -117,16 +120,16 @@ pub struct Link<S: Session> {
 
 struct State<S: Session> {
     session: Option<Arc<Live<S>>>,
-    /// Why there is none.
+    /// The reason that there is no connection.
     failure: Option<S::Error>,
-    /// Operations that wait for a connection, or for a tenure to be given back.
+    /// The wakers of operations that wait for a connection, or until a tenure has been released.
     asking: HashMap<u64, Waker>,
     last: u64,
     driver: Option<Waker>,
     backlog: Backlog,
-    /// There is no engine any more.
+    /// Whether the engine has been dropped.
     is_closed: bool,
-    /// There is no driver any more.
+    /// Whether the driver has been dropped.
     is_stopped: bool,
 }
 
@@ -151,13 +154,13 @@ impl<S: Session> fmt::Debug for Link<S> {
 }
 
 impl<S: Session> Link<S> {
-    /// A link that is not connected yet: for the engine, and for its driver. Operations take so long at most; the driver sweeps every so
-    /// often.
+    /// Returns the two ends of a link that is not connected yet: the engine's and the driver's. `timeout` limits each
+    /// operation, and the driver sweeps at the interval `sweeps`.
     ///
     /// # Examples
     /// See the [crate's page](crate).
     #[must_use]
-    #[allow(clippy::new_ret_no_self)] // it has two ends
+    #[allow(clippy::new_ret_no_self)] // a link has two ends
     pub fn new(timeout: Duration, sweeps: Option<Duration>) -> (Handle<S>, Driving<S>) {
         let state = State {
             session: None,
@@ -177,7 +180,7 @@ impl<S: Session> Link<S> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The time limit of an operation.
+    /// Returns the time limit of an operation.
     ///
     /// # Examples
     /// See the [crate's page](crate).
@@ -186,7 +189,8 @@ impl<S: Session> Link<S> {
         self.timeout
     }
 
-    /// Who is to be told. All are when a connection is made, as nobody heard what was told before.
+    /// Returns the waiters and holders to notify. When a connection is made all of them are notified, because messages
+    /// were lost before.
     ///
     /// # Examples
     /// See [`Watchers`].
@@ -195,10 +199,10 @@ impl<S: Session> Link<S> {
         &self.watchers
     }
 
-    /// The connection, as soon as there is one.
+    /// Waits for the connection and returns it.
     ///
     /// # Errors
-    /// Why there is none, when the limit has come, or when waiting is of no use.
+    /// The reason that there is no connection, once the limit is reached, or at once if waiting is useless.
     ///
     /// # Examples
     /// See the [crate's page](crate).
@@ -217,7 +221,7 @@ impl<S: Session> Link<S> {
             }
             let before = state.asking.insert(asking.id, cx.waker().clone());
             drop(state);
-            drop(before); // with which another request may go
+            drop(before); // the waker's drop may run other code
             Poll::Pending
         });
         limit.of(session).await.unwrap_or_else(|| Err(self.failure()))
@@ -233,8 +237,9 @@ impl<S: Session> Link<S> {
         self.lock().failure.clone().unwrap_or_else(|| S::Error::unconnected(None))
     }
 
-    /// Returns the server's answer; `None` if there is none in time. If it has not answered anybody meanwhile, the connection is given up: it may
-    /// only be busy with what others have asked. A question that had less than half of the [timeout](Self::timeout) left says nothing of it.
+    /// Returns the server's answer; `None` if there is none within the limit. If the server has answered no other
+    /// request since this one either, the connection is given up; if it has, it may just be busy. A request that had
+    /// less than half of the [timeout](Self::timeout) left does not count against the server.
     ///
     /// # Examples
     /// See the [crate's page](crate).
@@ -253,7 +258,7 @@ impl<S: Session> Link<S> {
         answer
     }
 
-    /// The driver gives this tenure back when it can.
+    /// Leaves a tenure to the driver, which releases it when it can.
     ///
     /// # Examples
     /// ```
@@ -313,12 +318,12 @@ impl<S: Session> Link<S> {
         self.wake_driver();
     }
 
-    /// Waits, before [`acquire`](keylatch_lease::engine::Engine::acquire) is answered, until what this owner [abandoned](Self::abandon) of the
-    /// resource has been given back: it may end at any moment, and must not be resumed. Whoever asks for another tenure in any case
-    /// need not wait.
+    /// Waits before an [`acquire`](keylatch_lease::engine::Engine::acquire) until the owner's
+    /// [abandoned](Self::abandon) tenures of the resource have been released: such a tenure may end at any moment, and
+    /// must not be resumed. An acquire that wants another tenure in any case need not wait.
     ///
     /// # Errors
-    /// Why it could not be given back within the limit.
+    /// The reason that such a tenure could not be released within the limit.
     ///
     /// # Examples
     /// ```
@@ -339,7 +344,7 @@ impl<S: Session> Link<S> {
         let asking = Asking { link: self, id: self.next_id() };
         let settled = poll_fn(|cx| {
             let mut state = self.lock();
-            // Without a driver, and where there will be no connection, the operation itself says so.
+            // If there is no driver, or will be no connection, the operation itself fails.
             if state.has_lasting_failure() || !state.backlog.keeps_waiting(resource, owner, last, asking.id) {
                 return Poll::Ready(());
             }
@@ -359,7 +364,7 @@ impl<S: Session> Link<S> {
         self.lock().backlog.next()
     }
 
-    /// It has been given back, or not: then it is tried again.
+    /// Notes that an abandoned tenure has been released, or queues it again.
     pub(crate) fn has_tried(&self, abandoned: Abandoned, is_done: bool) {
         let wakers = {
             let mut state = self.lock();
@@ -370,7 +375,7 @@ impl<S: Session> Link<S> {
         self.wake_driver();
     }
 
-    /// Whether there is nobody for whom to connect.
+    /// Returns whether the engine has been dropped.
     pub(crate) fn is_closed(&self) -> bool {
         self.lock().is_closed
     }
@@ -395,7 +400,7 @@ impl<S: Session> Link<S> {
     }
 }
 
-/// An operation that waits, until it does not.
+/// An operation that waits. When it is dropped its waker is removed.
 struct Asking<'a, S: Session> {
     link: &'a Link<S>,
     id: u64,
@@ -408,7 +413,8 @@ impl<S: Session> Drop for Asking<'_, S> {
     }
 }
 
-/// The engine's end of a [`Link`], to which it derefs. When it is dropped the driver gives back what was abandoned, and ends.
+/// The engine's end of a [`Link`], to which it derefs. When it is dropped the driver releases the abandoned tenures,
+/// and ends.
 ///
 /// # Examples
 /// See the [crate's page](crate).

@@ -1,15 +1,15 @@
 use keylatch_lease::{Owner, Resource, Token};
 
-/// A tenure that was dropped: what [`Engine::abandon`](keylatch_lease::engine::Engine::abandon) is told.
+/// A tenure that was abandoned: the arguments of [`Engine::abandon`](keylatch_lease::engine::Engine::abandon).
 ///
 /// # Examples
 /// See [`Link::abandon`](crate::Link::abandon).
 #[derive(Clone, Debug)]
 pub struct Tenure {
-    /// Of what.
+    /// The resource.
     pub resource: Resource,
-    /// Whose.
+    /// The owner.
     pub owner: Owner,
-    /// Its number.
+    /// The token.
     pub token: Token,
 }

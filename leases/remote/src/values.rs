@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use keylatch_lease::Expiry;
 
-/// Beyond this many microseconds, some 285 years, an end is never reached. Up to it, a number is exact in a float as well.
+/// The number of microseconds, some 285 years, above which a time counts as for ever. Numbers up to it are exact in a
+/// float too.
 const NEVER: u128 = 1 << 53;
 
-/// Microseconds, rounded up; `None`: more than 285 years, for ever.
+/// Converts into microseconds, rounded up; `None` for more than 285 years, which count as for ever.
 ///
 /// # Examples
 /// ```
@@ -24,7 +25,7 @@ pub fn micros(time: Duration) -> Option<i64> {
     if micros < NEVER { i64::try_from(micros).ok() } else { None }
 }
 
-/// Converts microseconds. A negative value means that the lease is over: zero.
+/// Converts from microseconds. A negative number, of a lease that has already ended, becomes zero.
 ///
 /// # Examples
 /// ```
@@ -40,7 +41,7 @@ pub fn from_micros(micros: i64) -> Duration {
     Duration::from_micros(u64::try_from(micros).unwrap_or(0))
 }
 
-/// A policy as a server keeps it.
+/// A policy as servers store it.
 ///
 /// # Examples
 /// ```
@@ -55,16 +56,17 @@ pub fn from_micros(micros: i64) -> Duration {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Policy {
-    /// `f`ixed, `s`liding, sliding `u`p to, `n`ever; `-` is what cannot be kept: a custom policy, or a duration of more than 292 years.
+    /// `f`ixed, `s`liding, sliding `u`p to, `n`ever; `-` for a policy that cannot be stored: a custom one, or one with
+    /// a duration of more than 292 years.
     pub kind: u8,
-    /// From each renewal, in nanoseconds.
+    /// The time from each renewal, in nanoseconds.
     pub idle: Option<i64>,
-    /// From the start, in nanoseconds.
+    /// The time from the start, in nanoseconds.
     pub total: Option<i64>,
 }
 
 impl Policy {
-    /// The stored form of a policy.
+    /// Returns the stored form of a policy.
     ///
     /// # Examples
     /// See [`Policy`].
@@ -85,7 +87,7 @@ impl Policy {
         Policy { kind, idle, total }
     }
 
-    /// The policy that was kept, if it could be.
+    /// Returns the policy that was stored; `None` if it could not be stored.
     ///
     /// # Examples
     /// See [`Policy`].
@@ -109,7 +111,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn a_time_is_rounded_up_and_a_very_long_one_is_for_ever() {
+    fn a_time_is_rounded_up_and_more_than_285_years_are_for_ever() {
         assert_eq!(micros(Duration::from_nanos(1)), Some(1));
         assert_eq!(micros(Duration::from_nanos(1000)), Some(1));
         assert_eq!(micros(Duration::from_nanos(1001)), Some(2));
@@ -117,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_policy_comes_back_as_it_was() {
+    fn a_policy_is_read_back_as_it_was_stored() {
         let second = Duration::new(1, 1);
         let kept = [
             Expiry::Fixed(second),

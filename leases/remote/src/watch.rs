@@ -1,4 +1,4 @@
-//! Subscribers to a resource: they are told when it comes free, or a tenure of it has ended.
+//! The subscribers of a resource. They are notified when it comes free, or when a tenure of it has ended.
 
 use std::{
     collections::HashMap,
@@ -11,8 +11,9 @@ use std::{
 
 use keylatch_lease::{Lost, Resource, Token, engine::Notice};
 
-/// Those who wait, and those who hold something, by the resource: [`Engine::watch`](keylatch_lease::engine::Engine::watch) and
-/// [`Engine::subscribe`](keylatch_lease::engine::Engine::subscribe) for an engine that is told by its server.
+/// The waiters and holders of each resource. An engine whose server sends messages implements
+/// [`Engine::watch`](keylatch_lease::engine::Engine::watch) and
+/// [`Engine::subscribe`](keylatch_lease::engine::Engine::subscribe) with it.
 ///
 /// # Examples
 /// ```
@@ -61,11 +62,12 @@ impl Watchers {
         self.flags.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ready when it is told, from this call on.
+    /// Returns a future that is ready once the resource is reported as possibly free. It counts reports from this call
+    /// on.
     ///
     /// # Examples
     /// See [`Watchers`].
-    #[must_use = "dropped, it watches no more"]
+    #[must_use = "a watch ends when it is dropped"]
     pub fn watch(&self, resource: &Resource) -> Watch<'_> {
         let flag = Arc::new(Flag::default());
         self.lock().entry(resource.clone()).or_default().push(Arc::clone(&flag));
@@ -76,7 +78,7 @@ impl Watchers {
         self.notices.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// From now on this notice is told of tenures that end.
+    /// Subscribes a notice to the ends of the resource's tenures.
     ///
     /// # Examples
     /// ```
@@ -96,7 +98,7 @@ impl Watchers {
         self.notices().entry(resource.clone()).or_default().push(Arc::clone(notice));
     }
 
-    /// It is told no more.
+    /// Unsubscribes a notice.
     ///
     /// # Examples
     /// See [`subscribe`](Self::subscribe).
@@ -110,7 +112,7 @@ impl Watchers {
         }
     }
 
-    /// The resource may have come free.
+    /// Reports that the resource may have come free.
     ///
     /// # Examples
     /// See [`Watchers`].
@@ -120,16 +122,17 @@ impl Watchers {
         notices.iter().for_each(|notice| notice.doubt());
     }
 
-    /// This tenure of the resource has ended, and all before it; and how.
+    /// Reports that this tenure of the resource has ended, with all before it, and how it ended.
     ///
     /// # Examples
     /// See [`subscribe`](Self::subscribe).
     pub fn tell_end(&self, resource: &Resource, token: Token, how: Lost) {
-        self.tell_holders(resource, token, how); // before somebody else can get it
+        self.tell_holders(resource, token, how); // before another owner can get the resource
         self.raise(resource);
     }
 
-    /// The same where the resource has not come free, nor will earlier than it was to: those who wait need not know.
+    /// Reports like [`tell_end`](Self::tell_end) to the holders only: when the resource has not come free, and will not
+    /// come free earlier than before, so that waiters need not know.
     ///
     /// # Examples
     /// ```
@@ -152,7 +155,7 @@ impl Watchers {
         flags.iter().for_each(|flag| flag.raise());
     }
 
-    /// Something may have been missed: everybody is to look again.
+    /// Reports that messages may have been lost: all waiters and holders look again.
     ///
     /// # Examples
     /// ```
@@ -172,7 +175,7 @@ impl Watchers {
         Notice::doubt_all(notices.iter().map(|notice| &**notice));
     }
 
-    /// Whether anybody waits for this.
+    /// Returns whether the resource has a waiter.
     ///
     /// # Examples
     /// ```
@@ -191,7 +194,7 @@ impl Watchers {
     }
 }
 
-/// Ready when the resource may have come free: see [`Watchers::watch`].
+/// A future that is ready when the resource may have come free: see [`Watchers::watch`].
 ///
 /// # Examples
 /// See [`Watchers`].
@@ -242,7 +245,7 @@ mod tests {
     use std::{pin::pin, thread};
 
     #[test]
-    fn only_those_who_watch_it_are_told() {
+    fn only_the_watches_of_a_resource_are_notified() {
         let watchers = Watchers::default();
         let (a, b) = (Resource::from("a"), Resource::from("b"));
         let (mut first, mut second) = (pin!(watchers.watch(&a)), pin!(watchers.watch(&a)));
@@ -257,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_kept_of_who_watches_no_more() {
+    fn a_dropped_watch_leaves_no_entry() {
         let watchers = Watchers::default();
         let a = Resource::from("a");
         let (first, second) = (watchers.watch(&a), watchers.watch(&a));
@@ -271,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn who_watches_on_another_thread_is_told() {
+    fn a_watch_on_another_thread_is_notified() {
         let watchers = &Watchers::default();
         let a = &Resource::from("a");
         for _ in 0..1000 {

@@ -1,4 +1,4 @@
-//! A link and its driver, on connections that are made, lost, silent and slow at will.
+//! Tests of a link and its driver, on connections that are made and broken, silent and slow on demand.
 
 use std::{
     future::{Future, pending, poll_fn},
@@ -18,7 +18,7 @@ use keylatch_lease::{
 };
 use keylatch_lease_remote::{BoxError, Driving, Failure, Handle, Limit, Link, Session, Tenure, drive, sleep};
 
-/// Nothing here takes so long, unless it is never done.
+/// A timeout that no test here reaches, unless it hangs.
 const LONG: Duration = Duration::from_secs(60);
 const SHORT: Duration = Duration::from_millis(20);
 
@@ -48,25 +48,25 @@ impl Failure for Failed {
     }
 }
 
-/// The server, of which every connection is a clone.
+/// The server. Each connection is a clone of it.
 #[derive(Clone, Default)]
 struct Server(Arc<State>);
 
 #[derive(Default)]
 struct State {
-    /// How many connections have been made.
+    /// The number of connections made.
     dialled: AtomicUsize,
-    /// Why there is no connection to be had.
+    /// The error of each attempt to connect, if attempts are to fail.
     refuses: Mutex<Option<Failed>>,
-    /// The connection that there is breaks.
+    /// Breaks the present connection.
     breaks: AtomicBool,
-    /// It takes the question, and says nothing.
+    /// Whether the server accepts requests without answering.
     is_silent: AtomicBool,
-    /// How many tenures it will not take back.
+    /// The number of releases that will still fail.
     will_not: AtomicUsize,
-    /// How often it was asked to take one back.
+    /// The number of requested releases.
     asked: AtomicUsize,
-    /// It takes none back before it has been asked so often.
+    /// The number of requests before which no release is answered.
     at_least: AtomicUsize,
     given_back: Mutex<Vec<String>>,
     sweeps: AtomicUsize,
@@ -95,7 +95,7 @@ impl Session for Server {
         true
     }
 
-    /// The first five times there is more.
+    /// The first five sweeps report that there is more.
     async fn sweep(&self) -> bool {
         self.0.sweeps.fetch_add(1, SeqCst) < 5
     }
@@ -145,14 +145,14 @@ fn tenure(key: &str) -> Tenure {
     Tenure { resource: Resource::from(key), owner: Owner::named("ann"), token: Token::new(1).unwrap() }
 }
 
-/// Ready when this may be asked.
+/// Waits until this tenure's owner may acquire the resource.
 async fn settled(link: &Link<Server>, Tenure { resource, owner, .. }: &Tenure, want: Want) -> Result<(), Failed> {
     let ask = Ask { resource, owner, want, term: None, expiry: &Expiry::Never, waiting: false, at: Duration::ZERO };
     link.settled(&mut Limit::after(link.timeout()), &ask).await
 }
 
 #[test]
-fn a_connection_that_is_lost_is_made_again_and_all_who_watch_look() {
+fn a_lost_connection_is_made_again_and_every_watch_is_notified() {
     let server = Server::default();
     let link = server.start(LONG);
     block_on(connected(&link)).unwrap();
@@ -166,7 +166,7 @@ fn a_connection_that_is_lost_is_made_again_and_all_who_watch_look() {
 }
 
 #[test]
-fn who_asks_waits_for_a_connection_as_long_as_an_operation_may_take() {
+fn an_operation_waits_for_a_connection_up_to_its_timeout() {
     let server = Server::default();
     *server.0.refuses.lock().unwrap() = Some(Failed::Unconnected(Some("refused".into())));
     let link = server.start(SHORT);
@@ -177,35 +177,35 @@ fn who_asks_waits_for_a_connection_as_long_as_an_operation_may_take() {
 }
 
 #[test]
-fn a_way_to_connect_that_takes_too_long_is_given_up() {
+fn an_attempt_to_connect_that_takes_too_long_is_given_up() {
     let (link, driving) = Link::<Server>::new(SHORT, None);
     thread::spawn(|| block_on(drive(driving, |_| pending::<Result<(Server, std::future::Pending<Failed>), _>>())));
     until(|| matches!(block_on(connected(&link)), Err(Failed::Unconnected(Some(cause))) if cause.contains("too long")));
 }
 
 #[test]
-fn what_lasts_is_said_at_once() {
+fn a_lasting_failure_is_returned_at_once() {
     let server = Server::default();
     *server.0.refuses.lock().unwrap() = Some(Failed::ForEver);
     let link = server.start(LONG);
-    assert_eq!(block_on(connected(&link)), Err(Failed::ForEver)); // not after a minute
+    assert_eq!(block_on(connected(&link)), Err(Failed::ForEver)); // not after the timeout of a minute
     *server.0.refuses.lock().unwrap() = None;
     until(|| block_on(connected(&link)) == Ok(()));
 }
 
 #[test]
-fn without_a_driver_nothing_is_waited_for() {
+fn an_operation_without_a_driver_does_not_wait() {
     let (link, driving) = Link::<Server>::new(LONG, None);
     let watch = link.watchers().watch(&Resource::from("r"));
     let asks = connected(&link);
     let (asked, ()) = block_on(zip(asks, async { drop(driving) }));
     assert_eq!(asked, Err(Failed::Stopped));
     block_on(watch);
-    link.abandon(tenure("r")); // to nobody
+    link.abandon(tenure("r")); // there is no driver to release it
 }
 
 #[test]
-fn who_does_not_wait_any_more_leaves_no_waker() {
+fn a_cancelled_operation_leaves_no_waker() {
     struct Counted;
     impl Wake for Counted {
         fn wake(self: Arc<Self>) {}
@@ -220,11 +220,11 @@ fn who_does_not_wait_any_more_leaves_no_waker() {
         }
         assert!(Arc::strong_count(&counted) > 2);
     }
-    until(|| Arc::strong_count(&counted) == 2); // the timer's goes a moment later
+    until(|| Arc::strong_count(&counted) == 2); // the timer drops its waker a moment later
 }
 
 #[test]
-fn a_server_that_says_nothing_to_anybody_is_given_up() {
+fn a_server_that_answers_no_operation_is_given_up() {
     let server = Server::default();
     let link = server.start(SHORT);
     let first = block_on(link.session(&mut Limit::after(LONG))).unwrap();
@@ -236,7 +236,7 @@ fn a_server_that_says_nothing_to_anybody_is_given_up() {
 }
 
 #[test]
-fn a_server_that_answers_others_is_not() {
+fn a_server_that_answers_other_operations_is_not_given_up() {
     let server = Server::default();
     let link = server.start(SHORT);
     let session = block_on(link.session(&mut Limit::after(LONG))).unwrap();
@@ -250,19 +250,19 @@ fn a_server_that_answers_others_is_not() {
 }
 
 #[test]
-fn a_question_at_the_last_moment_says_nothing_of_the_server() {
+fn a_request_with_little_time_left_does_not_count_against_the_server() {
     let server = Server::default();
     let link = server.start(LONG);
     let session = block_on(link.session(&mut Limit::after(LONG))).unwrap();
-    let mut limit = Limit::after(SHORT); // so much is left of it, in an operation of many questions
+    let mut limit = Limit::after(SHORT); // the time left to the last request of an operation
     assert_eq!(block_on(link.answer(&session, &mut limit, pending::<()>())), None);
     let same = block_on(link.session(&mut Limit::after(LONG))).unwrap();
     assert!(Arc::ptr_eq(&session, &same));
 }
 
-/// Else it would be taken away from him later.
+/// Otherwise the resumed tenure would be released under its holder.
 #[test]
-fn who_asks_for_what_is_to_be_given_back_waits_for_that() {
+fn an_acquire_waits_until_its_owners_abandoned_tenure_is_released() {
     for wanted in [Want::Any, Want::Mine] {
         let server = Server::default();
         server.0.will_not.store(2, SeqCst);
@@ -291,13 +291,13 @@ fn who_asks_for_what_is_to_be_given_back_waits_for_that() {
 }
 
 #[test]
-fn who_waits_for_that_in_vain_is_told_why_and_it_is_given_back_all_the_same() {
+fn an_acquire_that_waits_in_vain_gets_the_reason_and_the_tenure_is_still_released() {
     let server = Server::default();
     *server.0.refuses.lock().unwrap() = Some(Failed::Unconnected(Some("refused".into())));
     let link = server.start(SHORT);
     let a = tenure("a");
     link.abandon(a.clone());
-    until(|| server.0.dialled.load(SeqCst) > 1); // so that the reason is known
+    until(|| server.0.dialled.load(SeqCst) > 1); // only then is the reason known
     assert_eq!(block_on(settled(&link, &a, Want::Any)), Err(Failed::Unconnected(Some("refused".into()))));
     *server.0.refuses.lock().unwrap() = None;
     until(|| block_on(settled(&link, &a, Want::Any)) == Ok(()));
@@ -305,7 +305,7 @@ fn who_waits_for_that_in_vain_is_told_why_and_it_is_given_back_all_the_same() {
 }
 
 #[test]
-fn without_a_driver_nobody_waits_for_that() {
+fn an_acquire_without_a_driver_does_not_wait_for_abandoned_tenures() {
     let server = Server::default();
     let (link, driving) = Link::new(LONG, None);
     let a = tenure("a");
@@ -322,7 +322,7 @@ fn without_a_driver_nobody_waits_for_that() {
 }
 
 #[test]
-fn many_are_given_back_at_the_same_time() {
+fn several_tenures_are_released_at_the_same_time() {
     let server = Server::default();
     server.0.at_least.store(50, SeqCst);
     let link = server.start(LONG);
@@ -333,7 +333,7 @@ fn many_are_given_back_at_the_same_time() {
 }
 
 #[test]
-fn what_cannot_be_given_back_does_not_keep_it_from_sweeping() {
+fn a_tenure_that_cannot_be_released_does_not_stop_the_sweeps() {
     let server = Server::default();
     server.0.is_silent.store(true, SeqCst);
     let (link, driving) = Link::new(LONG, Some(SHORT));
@@ -348,7 +348,7 @@ fn what_cannot_be_given_back_does_not_keep_it_from_sweeping() {
 }
 
 #[test]
-fn what_was_abandoned_is_given_back_however_often_it_takes() {
+fn a_failed_release_is_tried_again() {
     let server = Server::default();
     server.0.will_not.store(3, SeqCst);
     let link = server.start(LONG);
@@ -362,7 +362,7 @@ fn what_was_abandoned_is_given_back_however_often_it_takes() {
 }
 
 #[test]
-fn a_connection_that_breaks_or_is_silent_in_the_midst_of_it_takes_nothing_along() {
+fn a_connection_that_breaks_or_falls_silent_during_a_release_loses_no_tenure() {
     for breaks in [true, false] {
         let server = Server::default();
         server.0.is_silent.store(true, SeqCst);
@@ -376,7 +376,7 @@ fn a_connection_that_breaks_or_is_silent_in_the_midst_of_it_takes_nothing_along(
 }
 
 #[test]
-fn the_driver_ends_when_everything_is_given_back() {
+fn the_driver_ends_when_all_tenures_are_released() {
     let server = Server::default();
     let (link, driving) = Link::new(LONG, None);
     server.0.will_not.store(2, SeqCst);
@@ -387,7 +387,7 @@ fn the_driver_ends_when_everything_is_given_back() {
 }
 
 #[test]
-fn the_driver_ends_where_it_cannot_be_given_back() {
+fn the_driver_ends_if_no_connection_can_be_made_for_a_release() {
     let server = Server::default();
     *server.0.refuses.lock().unwrap() = Some(Failed::ForEver);
     let (link, driving) = Link::new(LONG, None);
@@ -398,7 +398,7 @@ fn the_driver_ends_where_it_cannot_be_given_back() {
 }
 
 #[test]
-fn the_driver_of_what_nobody_uses_does_not_connect() {
+fn the_driver_of_a_dropped_engine_does_not_connect() {
     let server = Server::default();
     let (link, driving) = Link::new(LONG, None);
     drop(link);
@@ -407,7 +407,7 @@ fn the_driver_of_what_nobody_uses_does_not_connect() {
 }
 
 #[test]
-fn it_sweeps_until_there_is_no_more_and_again_later() {
+fn the_driver_sweeps_until_nothing_is_left_and_again_later() {
     let server = Server::default();
     let (link, driving) = Link::new(LONG, Some(SHORT));
     let driver = server.drive(driving);
@@ -423,9 +423,9 @@ fn it_sweeps_until_there_is_no_more_and_again_later() {
     drop(link);
 }
 
-/// Many at once, on a connection that breaks all the time: each is answered, or told that there was no answer.
+/// Many operations run on a connection that breaks all the time: each is answered, or learns that there was no answer.
 #[test]
-fn a_crowd_on_a_connection_that_breaks() {
+fn every_operation_ends_on_a_connection_that_breaks_all_the_time() {
     let server = Server::default();
     let link = Arc::new(server.start(LONG));
     let asked = Arc::new(AtomicUsize::new(0));

@@ -13,33 +13,33 @@ use crate::core::wait::word::{MAX_UNITS, Refusal, Unit, Word};
 use crate::core::wait::{Access, Rules};
 use crate::key::ToKey;
 
-/// How an entry is joined.
+/// The unit with which a caller joins an entry.
 ///
-/// The access of the hold that is wanted goes beside it, because two registers are passed more cheaply than three words.
+/// The access of the wanted hold is passed separately, because two registers are cheaper than three words.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Join {
-    /// With a claim, whatever the access.
+    /// A claim, whatever the access.
     Claim,
-    /// With a hold if the entry is made, else with a claim: who holds others is told before it holds one twice.
+    /// A hold if the entry is new, else a claim, so that a caller of several keys cannot hold one twice.
     Make,
-    /// With a hold if that is possible at once, else with a claim.
-    #[cfg_attr(any(not(feature = "std"), target_family = "wasm"), allow(dead_code))] // for those who block
+    /// A hold if that is possible without waiting, else a claim.
+    #[cfg_attr(any(not(feature = "std"), target_family = "wasm"), allow(dead_code))] // for threads that block
     Enter,
-    /// With a hold if that is possible at once; with a claim only if the queue has to decide.
+    /// A hold if that is possible without waiting; a claim only if the queue has to decide.
     Try,
 }
 
-/// The outcome.
+/// The outcome of a join.
 pub(crate) enum Joined<K, V: Payload> {
     Hold(UnitOf<K, V>),
     Claim(UnitOf<K, V>),
     Refused,
-    /// The entry has as many units as can be counted.
+    /// The entry has [`MAX_UNITS`] units.
     Full,
 }
 
 impl Join {
-    /// Joins an entry that exists. How is a constant where this is called: what is not asked for costs nothing.
+    /// Joins an existing entry. Callers pass a constant `self`, so that unused branches cost nothing.
     #[inline]
     fn entry<K, V: Payload>(self, access: Access, entry: Live<'_, K, V>, rules: &Rules) -> Joined<K, V> {
         if self != Join::Claim && self != Join::Make {
@@ -58,24 +58,24 @@ impl Join {
         if self == Join::Claim { Unit::Claim } else { Unit::Hold(access) }
     }
 
-    /// That unit, when the entry has been made with it.
+    /// Returns the unit with which the entry has been made.
     #[inline]
     fn made<K, V: Payload>(self, unit: UnitOf<K, V>) -> Joined<K, V> {
         if self == Join::Claim { Joined::Claim(unit) } else { Joined::Hold(unit) }
     }
 }
 
-/// Where the entry of an operation comes from.
+/// The source of an operation's entry.
 pub(crate) trait Source<K, V: Payload> {
     fn join(&mut self, core: &Core<K, V>, join: Join, access: Access) -> Joined<K, V>;
 
-    /// The key of a new entry, if it can be had under the shard lock. Who asks uses it.
+    /// Takes the key for a new entry, if that is possible under the shard lock. The caller must use it.
     fn give(&mut self) -> Option<K> {
         None
     }
 }
 
-/// A key and its tag: the entry is looked up, and made if there is none.
+/// A borrowed key and its tag. The entry is looked up, and made if there is none.
 pub(crate) struct Key<'q, Q: ?Sized> {
     pub(super) tag: Tag,
     pub(super) key: &'q Q,
@@ -87,7 +87,7 @@ impl<'q, Q: ?Sized + Hash> Key<'q, Q> {
         Key { tag: Tag::of(hasher.hash_one(key)), key }
     }
 
-    /// Of a key whose tag is known.
+    /// Makes it for a key whose tag is known.
     #[inline]
     pub(crate) fn tagged(tag: Tag, key: &'q Q) -> Self {
         Key { tag, key }
@@ -98,7 +98,7 @@ impl<'q, Q: ?Sized + Hash> Key<'q, Q> {
         self.tag
     }
 
-    /// The same, independent of what was asked with.
+    /// Copies the key, so that the borrow ends.
     pub(crate) fn owned<K>(&self) -> OwnedKey<K>
     where
         Q: ToKey<K>,
@@ -122,11 +122,11 @@ where
     }
 }
 
-/// A key to look for: its tag, and how to recognise it.
+/// A key to look up: its tag, and an equality test.
 pub(crate) trait Ask<K> {
     fn tag(&self) -> Tag;
 
-    /// Under the shard lock.
+    /// Returns whether `key` is this key. Called under the shard lock.
     fn is(&self, key: &K) -> bool;
 }
 
@@ -142,10 +142,10 @@ impl<K, Q: ?Sized + Equivalent<K>> Ask<K> for Key<'_, Q> {
     }
 }
 
-/// A key that becomes the entry's, if that is made.
+/// An owned key, which moves into the entry if that is made.
 pub(crate) struct OwnedKey<K> {
     tag: Tag,
-    /// `None` when it has become the entry's.
+    /// `None` when it has moved into the entry.
     key: Option<K>,
 }
 
@@ -178,7 +178,7 @@ impl<K: Eq, V: Payload> Source<K, V> for OwnedKey<K> {
     }
 }
 
-/// The entry of which somebody has a unit, and keeps it.
+/// An entry of which the caller has, and keeps, a unit.
 impl<K, V: Payload> Source<K, V> for Live<'_, K, V> {
     #[inline]
     fn join(&mut self, core: &Core<K, V>, join: Join, access: Access) -> Joined<K, V> {
@@ -187,10 +187,10 @@ impl<K, V: Payload> Source<K, V> for Live<'_, K, V> {
 }
 
 impl<K, V: Payload> Core<K, V> {
-    /// A claim, to be kept or to become a hold.
+    /// Claims the entry.
     ///
     /// # Panics
-    /// If the entry has as many units as can be counted.
+    /// If the entry has [`MAX_UNITS`] units.
     #[inline]
     pub(crate) fn claim(&self, source: &mut impl Source<K, V>) -> Claim<K, V> {
         match source.join(self, Join::Claim, Access::Exclusive) {
@@ -202,9 +202,9 @@ impl<K, V: Payload> Core<K, V> {
     /// A hold if that is possible at once, else a claim.
     ///
     /// # Panics
-    /// If the entry has as many units as can be counted.
+    /// If the entry has [`MAX_UNITS`] units.
     #[inline]
-    #[cfg_attr(any(not(feature = "std"), target_family = "wasm"), allow(dead_code))] // for those who block
+    #[cfg_attr(any(not(feature = "std"), target_family = "wasm"), allow(dead_code))] // for threads that block
     pub(crate) fn hold_or_claim<M>(&self, source: &mut impl Source<K, V>, mode: M) -> Result<Hold<K, V, M>, Claim<K, V>>
     where
         M: TypedAccess,
@@ -216,10 +216,10 @@ impl<K, V: Payload> Core<K, V> {
         }
     }
 
-    /// A hold if the key has no entry yet, else a claim.
+    /// Returns a hold if the key had no entry, else a claim.
     ///
     /// # Panics
-    /// If the entry has as many units as can be counted.
+    /// If the entry has [`MAX_UNITS`] units.
     #[inline]
     pub(crate) fn make_or_claim<M>(&self, source: &mut impl Source<K, V>, mode: M) -> Result<Hold<K, V, M>, Claim<K, V>>
     where
@@ -232,10 +232,10 @@ impl<K, V: Payload> Core<K, V> {
         }
     }
 
-    /// A hold if that is possible at once; if only the queue can tell, a claim with which to ask it.
+    /// Returns a hold if that is possible without waiting, or a claim if the queue has to decide.
     ///
     /// # Panics
-    /// If the entry has as many units as can be counted.
+    /// If the entry has [`MAX_UNITS`] units.
     #[inline]
     pub(crate) fn try_hold<M>(
         &self,
@@ -253,7 +253,7 @@ impl<K, V: Payload> Core<K, V> {
         }
     }
 
-    /// Joins the entry of a key, and makes it if there is none.
+    /// Joins the entry of a key, after making it if there is none.
     #[inline]
     fn join<Q>(&self, tag: Tag, key: &Q, join: Join, access: Access) -> Joined<K, V>
     where
@@ -263,7 +263,8 @@ impl<K, V: Payload> Core<K, V> {
             if let Some(entry) = shard.find(tag, |other| key.equivalent(other)) {
                 return Ok(join.entry(access, entry, self.rules()));
             }
-            // A key that owns nothing is copied under the lock, and an old key is written over there: that saves the second look.
+            // A key that owns nothing is copied under the lock, and an old key is overwritten there, which saves a
+            // second look-up.
             if !core::mem::needs_drop::<K>() {
                 if shard.has_spare() {
                     let key = key.to_key();
@@ -287,15 +288,15 @@ impl<K, V: Payload> Core<K, V> {
         }
     }
 
-    /// Makes an entry whose key, or whose slot, needs an allocation: that is done between two looks at the shard. `None` if
-    /// somebody else was quicker.
+    /// Makes an entry whose key or slot needs an allocation, which happens between two look-ups. Returns `None` if
+    /// another caller has made the entry in between.
     #[inline(never)]
     fn make<Q>(&self, tag: Tag, key: &Q, join: Join, access: Access, spare: Option<Spare<K, V>>) -> Option<Joined<K, V>>
     where
         Q: ?Sized + Equivalent<K> + ToKey<K>,
     {
         let mut lent = Lent { core: self, tag, spare: Some(spare.unwrap_or_else(|| self.more(tag))) };
-        let Some(spare) = &mut lent.spare else { unreachable!("it has just been put in") };
+        let Some(spare) = &mut lent.spare else { unreachable!("the spare slot was stored above") };
         drop(spare.put_key(key.to_key()));
         let made = self.shard(tag).with(|shard| {
             if shard.find(tag, |other| key.equivalent(other)).is_some() {
@@ -305,12 +306,12 @@ impl<K, V: Payload> Core<K, V> {
             Some(join.made(shard.insert(tag, spare, join.unit(access))))
         });
         if made.is_some() {
-            core::mem::forget(lent); // which is empty, as the compiler does not see
-        } // else the key that was made in vain is dropped, which may panic, while nothing is in our hands that would be lost
+            core::mem::forget(lent); // it is empty, but the compiler does not know that
+        } // otherwise the unused key is dropped, which may panic, while no other value would be leaked by that
         made
     }
 
-    /// Joins the entry that somebody else has just made, or makes it if it is gone again, and so on.
+    /// Joins the entry that another caller has just made, or makes it if it is already gone, repeatedly.
     #[cold]
     #[inline(never)]
     fn join_contended<Q>(&self, tag: Tag, key: &Q, join: Join, access: Access) -> Joined<K, V>
@@ -333,7 +334,7 @@ impl<K, V: Payload> Core<K, V> {
         }
     }
 
-    /// Joins the entry of a key, which becomes that of the entry if there is none.
+    /// Joins the entry of an owned key, or makes it with that key.
     fn join_owned(&self, key: &mut OwnedKey<K>, join: Join, access: Access) -> Joined<K, V>
     where
         K: Eq,
@@ -361,12 +362,13 @@ impl<K, V: Payload> Core<K, V> {
         }
     }
 
-    /// Of an entry that there is: a hold if that is possible at once, else a claim.
+    /// Returns a hold of an existing entry if that is possible without waiting, else a claim; `None` if there is no
+    /// entry.
     ///
     /// # Panics
-    /// If the entry has as many units as can be counted.
+    /// If the entry has [`MAX_UNITS`] units.
     #[inline]
-    #[allow(clippy::type_complexity)] // a name for it would say less
+    #[allow(clippy::type_complexity)] // an alias would hide more than it tells
     pub(crate) fn find_hold<M>(&self, key: &impl Ask<K>, mode: M) -> Option<Result<Hold<K, V, M>, Claim<K, V>>>
     where
         M: TypedAccess,
@@ -398,17 +400,19 @@ impl<K, V: Payload> Core<K, V> {
         }
     }
 
-    /// Gives a shard more slots, one of them for the caller.
+    /// Adds slots to a shard, and returns one of them.
     #[cold]
     fn more(&self, tag: Tag) -> Spare<K, V> {
         let chunk = Chunk::alloc(self.shard(tag).with(|shard| shard.wanted()));
         let mut left = None;
         let spare = self.shard(tag).with(|shard| shard.supply(chunk, &mut left));
-        spare.expect("keylatch: a shard can count no more keys: more shards can")
+        spare.expect(
+            "keylatch: a shard of the table is full (about four billion keys): build the table with more shards",
+        )
     }
 }
 
-/// A free slot outside the shard lock. It goes back if it is not used, whatever panics.
+/// A free slot outside the shard lock. Dropping this returns an unused slot, even while unwinding.
 struct Lent<'a, K, V: Payload> {
     core: &'a Core<K, V>,
     tag: Tag,
@@ -424,9 +428,9 @@ impl<K, V: Payload> Drop for Lent<'_, K, V> {
     }
 }
 
-/// Outside every lock: the panic hook is user code.
+/// Panics because a key or latch has too many users. Called outside every lock, because the panic hook is user code.
 #[cold]
 #[inline(never)]
 pub(in crate::core) fn full() -> ! {
-    panic!("keylatch: too many holders or waiters for one key, or latch: at most {MAX_UNITS} can be counted")
+    panic!("keylatch: too many holders or waiters for one key or latch: it can have at most {MAX_UNITS}")
 }

@@ -1,12 +1,12 @@
-//! Sets of numbers whose lowest is found fast.
+//! Sets of numbers with a fast search for the lowest.
 
 use alloc::vec::Vec;
 
-/// Some sets. There is a bit for each number, in rows, and a bit for each row that is not empty. So the lowest of a million is found in some
-/// twenty steps.
+/// Several sets of numbers. Each number is a bit in a row, and each row that is not empty is a bit of a summary. So the
+/// lowest of a million numbers is found in about twenty steps.
 pub(super) struct Lowest<const SETS: usize> {
     rows: Vec<Row<SETS>>,
-    /// As long as there is one row at most, there is nothing here.
+    /// The summary, empty while there is at most one row.
     filled: Vec<Row<SETS>>,
 }
 
@@ -16,10 +16,10 @@ type Row<const SETS: usize> = [usize; SETS];
 /// The number of bits.
 const BITS: u32 = usize::BITS;
 
-/// There is always room for this many rows.
+/// The number of rows for which memory is kept.
 const KEPT: usize = 8;
 
-/// Where a number's bit is: its row, and the bit in there.
+/// Returns the row of a number, and its bit in the row.
 fn place(number: u32) -> (usize, usize) {
     ((number / BITS) as usize, 1 << (number % BITS))
 }
@@ -80,7 +80,7 @@ impl<const SETS: usize> Lowest<SETS> {
         Some(row * BITS + self.rows[row as usize][set].trailing_zeros())
     }
 
-    /// Only numbers below this one stay in the sets.
+    /// Removes all numbers from `end` on.
     pub(super) fn truncate(&mut self, end: usize) {
         let rows = end.div_ceil(BITS as usize);
         if self.rows.len() < rows {
@@ -103,7 +103,7 @@ impl<const SETS: usize> Lowest<SETS> {
     }
 }
 
-/// Cuts rows to so many bits.
+/// Truncates rows to `end` bits.
 fn cut<const SETS: usize>(rows: &mut Vec<Row<SETS>>, end: usize) {
     rows.truncate(end.div_ceil(BITS as usize));
     let (row, bit) = place(end as u32);
@@ -123,7 +123,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn they_do_as_sets(steps in prop::collection::vec((0..5u8, 0..2usize, 0..10_000u32), 0..200)) {
+        fn every_operation_agrees_with_a_model_of_sets(steps in prop::collection::vec((0..5u8, 0..2usize, 0..10_000u32), 0..200)) {
             let (mut sets, mut models) = (Lowest::<2>::default(), [BTreeSet::new(), BTreeSet::new()]);
             for (step, set, number) in steps {
                 match step {

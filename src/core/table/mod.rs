@@ -3,12 +3,12 @@
 //! ```text
 //! lookup   finds the entry of a key, or makes it         shard lock; between two looks a key that owns memory is made
 //! retire   gives up units; the last one with its entry   shard lock for the last one
-//! visit    looks at entries                              shard lock, then queue lock
-//! observer whom a table tells of its waits               none
+//! visit    visits entries                                shard lock, then queue lock
+//! observer the callback that a table reports waits to    none
 //! shard    one lock's worth of entries                   called under the shard lock
 //! pool     a shard's slots, by chunks                    called under the shard lock
 //! slot     the memory of an entry, and its tokens        the only unsafe code
-//! payload  what an entry may have beside its key: nothing, or
+//! payload  the contents of an entry besides its key: nothing, or
 //! value    a value, with its marks
 //! values   stores, takes out and evicts values            shard lock
 //!   pop    takes out the value that is evicted next, and changes the bound
@@ -71,8 +71,8 @@ pub(crate) struct Config {
 
 /// The lock table, without the hasher: keys `K`, each with a payload `V`.
 ///
-/// `pub` because sealed traits name it; nobody outside can.
-#[allow(unreachable_pub, missing_debug_implementations)] // nobody outside has one to print
+/// `pub` because sealed traits name it; other crates cannot.
+#[allow(unreachable_pub, missing_debug_implementations)] // not visible outside the crate
 pub struct Core<K, V: Payload> {
     shards: Box<[PaddedShard<K, V>]>,
     waits: WaitQueues,
@@ -88,15 +88,15 @@ pub struct Core<K, V: Payload> {
 #[cfg(target_has_atomic = "ptr")]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Identity {
-    /// No two tables ever have the same. (On 32 bits, after four billion of them.)
+    /// The number of the table, which is unique. (On 32 bits it repeats after four billion tables.)
     table: usize,
-    /// That of a forgotten hold may be used again when its table is gone.
+    /// The address of the entry. That of a forgotten hold may be reused after its table is dropped.
     address: usize,
 }
 
 type PaddedShard<K, V> = CachePadded<Lock<Shard<K, V>>>;
 
-// A panic in user code leaves the table in order: no invariant is broken while user code runs.
+// A panic in user code leaves the table consistent: no invariant is broken while user code runs.
 impl<K, V: Payload> core::panic::UnwindSafe for Core<K, V> {}
 impl<K, V: Payload> core::panic::RefUnwindSafe for Core<K, V> {}
 impl<K, V: Payload> core::panic::UnwindSafe for Claim<K, V> {}
@@ -137,13 +137,13 @@ impl<K, V: Payload> Core<K, V> {
         &self.shards[tag.shard(self.shift)]
     }
 
-    /// Whether there may be something to sweep in the shard of this tag.
+    /// Returns whether the shard of this tag may need a sweep.
     #[inline]
     fn exceeds(&self, tag: Tag) -> bool {
         V::exceeds(&self.excess, tag.shard(self.shift))
     }
 
-    // ---- whoever watches the waits --------------------------------------------------------------------------------
+    // ---- the observer of waits ------------------------------------------------------------------------------------
 
     /// Returns the id of a wait that begins: `None` if there is no observer.
     #[inline]
@@ -156,7 +156,7 @@ impl<K, V: Payload> Core<K, V> {
         self.observer.is_some()
     }
 
-    /// Calls the observer. No lock may be held, and nobody may be left who has been let in and not been woken.
+    /// Calls the observer. The caller must hold no lock, and must have woken all admitted waiters.
     pub(crate) fn tell(&self, entry: Live<'_, K, V>, want: Want, phase: WaitPhase, id: WaitId) {
         if let Some(observer) = &self.observer {
             observer.tell(entry.key(), want, phase, id);
@@ -179,13 +179,13 @@ impl<K, V: Payload> Core<K, V> {
         self.waits.contention(entry.state(), want)
     }
 
-    /// Where the waiter with this ticket waits.
+    /// Returns the place of the waiter with this ticket.
     #[cfg(target_has_atomic = "ptr")]
     pub(crate) fn place(&self, entry: Live<'_, K, V>, ticket: Ticket) -> Place {
         self.waits.place(entry.state(), ticket)
     }
 
-    /// Returns the identity of an entry among those of all tables, for as long as somebody has a unit of it.
+    /// Returns the identity of an entry among the entries of all tables, which is valid while the entry has a unit.
     #[cfg(target_has_atomic = "ptr")]
     pub(crate) fn identity(&self, entry: Live<'_, K, V>) -> Identity {
         Identity { table: self.number, address: entry.address() }
@@ -213,8 +213,8 @@ impl<K, V: Payload> Core<K, V> {
         self.waits.leave_queue(entry.state(), ticket, batch)
     }
 
-    /// The word counts the hold as a weaker one from now on, at once: nobody gets in between who could not stand beside both.
-    /// The caller gives the hold its mode before it drops the batch.
+    /// Turns the hold into a weaker one atomically: no request that is incompatible with either gets in between. The
+    /// caller sets the hold's mode before it drops the batch.
     pub(crate) fn downgrade<M: TypedAccess>(&self, hold: &Hold<K, V, M>, to: Access, batch: &mut WakeBatch) {
         self.waits.downgrade(hold.live().state(), hold.mode().access(), to, batch);
     }
@@ -222,22 +222,22 @@ impl<K, V: Payload> Core<K, V> {
 
 #[cfg(target_has_atomic = "ptr")]
 fn next_number() -> usize {
-    // No part of any protocol, so no checker's.
+    // Not part of a protocol, so the model checkers need not see it.
     use core::sync::atomic::{AtomicUsize, Ordering};
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// The part of `all` that a shard has.
+/// Returns the part of `all` that a shard has, if it is divided evenly.
 fn part_of(all: usize, shard: usize, shards: usize) -> usize {
     all / shards + usize::from(shard < all % shards)
 }
 
-/// The number of entries that each of `shards` shards must have room for, so that `capacity` keys fit at once.
+/// Returns the number of entries for which each shard reserves memory, so that `capacity` keys fit at once.
 ///
-/// Keys fall into shards at random, so a shard may get more than its share: six standard deviations of a Poisson
-/// distribution more, with six on top for small means, make that a matter of one in many millions. With one shard, or a few
-/// keys, the room is exact.
+/// Keys are spread over the shards at random, so a shard may get more than its share. A reserve of six standard
+/// deviations of a Poisson distribution, plus six for small means, is exceeded once in many millions. With one shard,
+/// or few keys, the reservation is exact.
 fn share_of_capacity(capacity: usize, shards: usize) -> usize {
     if shards == 1 {
         return capacity;

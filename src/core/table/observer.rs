@@ -9,14 +9,14 @@ use crate::wait_event::{WaitEvent, WaitId, WaitMode, WaitPhase};
 
 /// User code that is called when a wait begins and when it ends, with no internal lock held.
 pub(crate) struct Observer<K> {
-    /// No part of any protocol.
+    /// The number of the last wait. Not part of a protocol, so it is no checker's atomic.
     last: AtomicU32,
     call: Box<Call<K>>,
 }
 
 type Call<K> = dyn Fn(&WaitEvent<'_, K>) + Send + Sync;
 
-// It is only called, with the table in order.
+// It is only called while the table is consistent.
 impl<K> core::panic::UnwindSafe for Observer<K> {}
 impl<K> core::panic::RefUnwindSafe for Observer<K> {}
 
@@ -31,7 +31,7 @@ impl<K> Observer<K> {
         (self.call)(&WaitEvent::new(key, mode(want), phase, id));
     }
 
-    /// For a wait that begins.
+    /// Returns the id of a wait that begins.
     pub(super) fn next(&self) -> WaitId {
         loop {
             if let Some(id) = WaitId::new(self.last.fetch_add(1, Ordering::Relaxed).wrapping_add(1)) {

@@ -6,19 +6,19 @@ use super::value::{Excess, Kept, Marks, Valued};
 
 /// The payload of an entry: nothing in a table of locks; in a map a value, or none.
 ///
-/// An entry lives with or without a value. The value's memory is the slot's, and so are its *marks*, atomics that say whether
-/// there is one and which; whoever looks at an entry can read them. So nothing here costs a table of locks.
+/// An entry lives with or without a value. The slot contains the value's memory and its *marks*: atomics, readable
+/// without a hold, that tell whether there is a value, and its version. A table of locks pays nothing for this.
 ///
-/// `pub` because sealed traits name it; nobody outside can.
+/// `pub` because sealed traits name it; other crates cannot.
 #[allow(unreachable_pub)]
 pub trait Payload: Sized {
-    /// Whether there are values at all.
+    /// Whether entries can have values.
     const VALUES: bool;
 
     /// The payload itself.
     type Value;
 
-    /// The facts about it that can be read without a hold.
+    /// The state of the payload that can be read without a hold.
     type Marks;
 
     /// The state that each shard keeps for all its entries, past and present.
@@ -27,13 +27,13 @@ pub trait Payload: Sized {
     /// The state that the table keeps for all its shards.
     type Excess;
 
-    /// Of a slot that serves no key.
+    /// Makes the marks of a slot that serves no key.
     fn dead() -> Self::Marks;
 
-    /// Of a shard that should have at most so many values, and holds `capacity` of them before anything is allocated.
+    /// Makes the state of a shard with at most `most` values, and memory for `capacity` of them.
     fn kept(most: Option<usize>, capacity: usize) -> Self::Kept;
 
-    /// Of a table with so many shards, which should have at most so many values.
+    /// Makes the state of a table with `shards` shards, which should have at most `most` values.
     fn no_excess(shards: usize, most: Option<usize>) -> Self::Excess;
 
     fn marks(marks: &Self::Marks) -> Option<&Marks>;
@@ -42,7 +42,7 @@ pub trait Payload: Sized {
 
     fn excess(excess: &Self::Excess) -> Option<&Excess>;
 
-    /// An entry begins, without a value. Under the shard lock.
+    /// Begins an entry without a value. Called under the shard lock.
     #[inline(always)]
     fn begin(marks: &Self::Marks, kept: &mut Self::Kept) {
         if let (Some(marks), Some(kept)) = (Self::marks(marks), Self::keeps(kept)) {
@@ -50,7 +50,7 @@ pub trait Payload: Sized {
         }
     }
 
-    /// An entry dies, without a value. Under the shard lock.
+    /// Ends an entry, which has no value. Called under the shard lock.
     #[inline(always)]
     fn end(marks: &Self::Marks, kept: &mut Self::Kept) {
         if let (Some(marks), Some(kept)) = (Self::marks(marks), Self::keeps(kept)) {
@@ -58,21 +58,22 @@ pub trait Payload: Sized {
         }
     }
 
-    /// A chunk of slots is given back; the numbers of those that are left are smaller than `end`.
+    /// Forgets a freed chunk of slots. The numbers of the remaining chunks are smaller than `end`.
     fn forget_chunk(kept: &mut Self::Kept, chunk: u32, end: usize) {
         if let Some(bound) = Self::keeps(kept).and_then(|kept| kept.bound.as_mut()) {
             bound.sieve.forget_chunk(chunk as usize, end);
         }
     }
 
-    /// Whether there is a value. The truth for who has a hold, or the shard lock and no holder to fear; else at a glance.
+    /// Returns whether there is a value. Exact for a caller that has a hold, or has the shard lock of an entry without
+    /// holders; otherwise a snapshot.
     #[inline(always)]
     fn is_present(marks: &Self::Marks) -> bool {
         Self::marks(marks).is_some_and(Marks::is_present)
     }
 
-    /// Says whether there is a value. For who has the entry alone; who is `sole` has found that out under the shard lock, and needs
-    /// no atomic step.
+    /// Sets whether there is a value. The caller has exclusive use of the entry. If `sole`, it found that out under the
+    /// shard lock, and a plain store suffices.
     #[inline(always)]
     fn set_present(marks: &Self::Marks, present: bool, sole: bool) {
         if let Some(marks) = Self::marks(marks) {
@@ -80,7 +81,7 @@ pub trait Payload: Sized {
         }
     }
 
-    /// Somebody has acquired the entry.
+    /// Notes that the entry has been acquired.
     #[inline(always)]
     fn note_use(marks: &Self::Marks) {
         if let Some(marks) = Self::marks(marks) {
@@ -88,7 +89,7 @@ pub trait Payload: Sized {
         }
     }
 
-    /// A handle comes, or goes.
+    /// Counts a new handle, or a dropped one.
     #[inline(always)]
     fn note_handle(marks: &Self::Marks, comes: bool) {
         if let Some(marks) = Self::marks(marks) {
@@ -96,7 +97,7 @@ pub trait Payload: Sized {
         }
     }
 
-    /// Whether there may be something to sweep in this shard.
+    /// Returns whether this shard may need a sweep.
     #[inline(always)]
     fn exceeds(excess: &Self::Excess, shard: usize) -> bool {
         Self::excess(excess).is_some_and(|excess| excess.is_in(shard))
@@ -106,7 +107,7 @@ pub trait Payload: Sized {
 impl Payload for () {
     const VALUES: bool = false;
 
-    /// Nothing can be one: so what may have one is as small as what has none, and nobody asks whether it has.
+    /// Uninhabited, so that an optional value takes no space, and its checks are optimised away.
     type Value = Infallible;
     type Marks = ();
     type Kept = ();

@@ -1,4 +1,4 @@
-//! A shard's slots, by chunks: which of them are free, and when a chunk is given back. Under the shard lock.
+//! A shard's slots, by chunks: tracks the free slots, and decides when a chunk is freed. Used under the shard lock.
 
 use alloc::vec::Vec;
 
@@ -9,20 +9,22 @@ use super::slot::{Chunk, Live, SlotIndex, SlotRef, Spare};
 
 /// The chunks of a shard.
 ///
-/// Of several chunks that have a free slot, the one with the lowest number is used; and a new one has the lowest number that no other has. So
-/// those with high numbers are used less and less, and given back, when a burst is over, and what is kept by number gets shorter.
+/// Among the chunks with a free slot, the one with the lowest number is used; a new chunk gets the lowest unused
+/// number. So after a burst the chunks with high numbers fall out of use and are freed, and arrays indexed by chunk
+/// number shrink.
 pub(super) struct Pool<K, V: Payload> {
-    /// By number. The last one is there.
+    /// The chunks by number. The last place is in use.
     chunks: Vec<Option<Chunk<K, V>>>,
     /// The [sets](VACANT) of their numbers.
     numbers: Lowest<3>,
     /// The number of free slots, over all chunks.
     free: u32,
-    /// The number of them that have an old key.
+    /// The number of free slots that have an old key.
     keyed: u32,
 }
 
-/// The numbers that no chunk has; those of chunks that have a free slot; and of those of them from which an old key can be had.
+/// The sets: unused numbers; numbers of chunks with a free slot; numbers of chunks with a free slot that has an old
+/// key.
 const VACANT: usize = 0;
 const FREE: usize = 1;
 const KEYED: usize = 2;
@@ -31,7 +33,7 @@ const KEYED: usize = 2;
 const KEPT: usize = 64;
 
 impl<K, V: Payload> Pool<K, V> {
-    /// A pool that has so many slots.
+    /// Makes a pool with `capacity` slots.
     pub(super) fn new(capacity: usize) -> Self {
         let mut pool = Pool { chunks: Vec::new(), numbers: Lowest::default(), free: 0, keyed: 0 };
         let mut missing = capacity;
@@ -45,15 +47,15 @@ impl<K, V: Payload> Pool<K, V> {
         pool
     }
 
-    /// The number of slots that the next chunk should have, if this many free ones are kept: 1, 1, 2, 4, …, as many as there are already,
-    /// roughly; but hardly more than are kept, so that a chunk is not made and given back again and again.
+    /// Returns the size of the next chunk: 1, 1, 2, 4, …, roughly doubling the pool, but hardly more than the `kept`
+    /// free slots, so that a chunk is not made and freed repeatedly.
     pub(super) fn wanted(&self, kept: u32) -> usize {
         let doublings = self.chunks.len().saturating_sub(1);
         let as_many = 1 << doublings.min(Chunk::<K, V>::MOST.trailing_zeros() as usize);
         as_many.min(kept.max(8) as usize)
     }
 
-    /// `Err` if there are as many chunks as can be told apart.
+    /// Adds a chunk. Fails if all chunk numbers are in use.
     #[cold]
     pub(super) fn add(&mut self, chunk: Chunk<K, V>) -> Result<(), Chunk<K, V>> {
         if self.chunks.len() + 1 >= Chunk::<K, V>::CHUNKS {
@@ -80,15 +82,15 @@ impl<K, V: Payload> Pool<K, V> {
         self.free
     }
 
-    /// A free slot: one with an old key, if there is one and it should be `keyed`.
+    /// Takes a free slot; if `keyed`, preferably one with an old key.
     pub(super) fn take(&mut self, keyed: bool) -> Option<Spare<K, V>> {
         let first = if keyed { self.numbers.first(KEYED) } else { None };
         let id = first.or_else(|| self.numbers.first(FREE))?;
         self.change(id, |chunk| chunk.take(id))
     }
 
-    /// Returns the slot's chunk if it is idle and there are enough free slots without it, `kept` of them and one beside the
-    /// pool. It is to be dropped outside the lock: it may have old keys.
+    /// Returns the slot's chunk if it is idle and there are enough free slots without it, `kept` of them and one beside
+    /// the pool. The caller drops it outside the lock, because it may contain old keys.
     pub(super) fn put(&mut self, spare: Spare<K, V>, kept: u32) -> Option<Chunk<K, V>> {
         let id = spare.chunk();
         self.change(id, |chunk| chunk.put(spare));
@@ -119,7 +121,7 @@ impl<K, V: Payload> Pool<K, V> {
         chunk
     }
 
-    /// All chunks have smaller numbers.
+    /// Returns a number larger than that of every chunk.
     pub(super) fn end(&self) -> usize {
         self.chunks.len()
     }
@@ -136,7 +138,7 @@ impl<K, V: Payload> Pool<K, V> {
         self.keyed
     }
 
-    /// The live slot of this number, if there is one.
+    /// Returns the live slot with this number, if there is one.
     pub(super) fn look_at(&self, number: u32) -> Option<Live<'_, K, V>> {
         self.chunks.get(Number(number).chunk() as usize)?.as_ref()?.look_at(number)
     }
@@ -149,9 +151,11 @@ impl<K, V: Payload> Pool<K, V> {
         self.chunk(slot_index.chunk()).recall(slot_index)
     }
 
-    /// Changes a chunk, and keeps the sums.
+    /// Changes a chunk, and updates the sums and sets.
     fn change<R>(&mut self, id: u32, change: impl FnOnce(&mut Chunk<K, V>) -> R) -> R {
-        let Some(chunk) = &mut self.chunks[id as usize] else { unreachable!("it has a free slot, or a slot in use") };
+        let Some(chunk) = &mut self.chunks[id as usize] else {
+            unreachable!("a chunk with a free or used slot is in the pool")
+        };
         let before = [chunk.free(), chunk.keyed()];
         let result = change(chunk);
         let after = [chunk.free(), chunk.keyed()];

@@ -1,4 +1,4 @@
-//! Giving up units, and the entry with the last of them.
+//! Giving up units, and retiring the entry with the last unit.
 
 use super::Core;
 use super::payload::Payload;
@@ -11,14 +11,14 @@ use crate::core::wait::word::{Unit, Word};
 use crate::core::wait::{Access, Left, ReleaseFor, Ticket, WakeBatch};
 
 impl<K, V: Payload> Core<K, V> {
-    /// A holder leaves. Whoever is to be woken is left in the batch, if there is one.
+    /// Releases a hold. Leaves the waiters to wake in `batch`, if there is one.
     #[inline]
     pub(crate) fn release<M: TypedAccess>(&self, hold: Hold<K, V, M>, batch: Option<&mut WakeBatch>) {
         let access = hold.mode().access();
         let sole = Word::born(Unit::Hold(access));
         let unit = hold.into_unit();
         if V::VALUES {
-            // Mostly the entry has a value, and no other user.
+            // Usually the entry has a value and no other user.
             let left = self.entry_address(unit.live());
             if unit.live().state().replace(sole.keep(), Word::born(Unit::Claim)) {
                 // A call that releases several keys handles the values at its end.
@@ -37,9 +37,10 @@ impl<K, V: Payload> Core<K, V> {
         }
     }
 
-    /// A holder leaves one of several entries: nobody is woken yet, and nothing dropped. Whoever is to be woken is left in the batch.
-    /// The claim keeps the entry until it is [withdrawn](Core::withdraw), when all are left and all have been woken. There is none if
-    /// nothing can go with this user; or if the entry has as many claims as can be counted: their owners see to it.
+    /// Releases a hold of a call that holds several entries: it wakes and drops nothing yet, and leaves the waiters to
+    /// wake in `batch`. The returned claim keeps the entry until the caller has released all holds, woken all waiters,
+    /// and [withdraws](Core::withdraw) it. There is no claim if nothing would be dropped with this user, or if the
+    /// entry has [`MAX_UNITS`] units, whose owners then retire it.
     #[inline]
     pub(crate) fn unlock<M: TypedAccess>(
         &self,
@@ -60,20 +61,20 @@ impl<K, V: Payload> Core<K, V> {
         claim.ok().map(UnitOf::into_claim)
     }
 
-    /// Whether nothing is ever dropped when somebody leaves an entry.
+    /// Returns whether leaving an entry never drops a key or a value.
     #[inline]
     pub(crate) fn drops_nothing(&self) -> bool {
         !core::mem::needs_drop::<K>() && !self.is_bounded()
     }
 
-    /// Whether there may be only so many values.
+    /// Returns whether the number of values is bounded.
     #[inline]
     fn is_bounded(&self) -> bool {
         V::excess(&self.excess).is_some_and(Excess::is_bounded)
     }
 
-    /// For somebody who is about to leave, and looks after the values by itself: it asks what is [to
-    /// sweep](Core::to_sweep) when it has left, and [sweeps](Core::sweep_now) when it has done all else.
+    /// Returns the address that a leaving user needs if it sweeps by itself: after it has left it asks what is [to
+    /// sweep](Core::to_sweep), and it [sweeps](Core::sweep_now) last of all.
     #[inline]
     fn entry_address(&self, entry: Live<'_, K, V>) -> Option<EntryAddress> {
         V::VALUES.then(|| EntryAddress::of(entry))
@@ -89,29 +90,30 @@ impl<K, V: Payload> Core<K, V> {
         self.sweep(tag, address);
     }
 
-    /// For somebody who is about to leave: the values are looked after when this is dropped. It is dropped after the wake batch,
-    /// because the drop of a value may wait for a key that somebody has been handed who has not been woken yet; and whatever panics.
+    /// Returns a guard that sweeps the values when it is dropped, for a user that is about to leave. It must be dropped
+    /// after the wake batch, because the drop of a value may wait for a key that was granted to a waiter that has not
+    /// been woken yet. It also sweeps while unwinding.
     #[inline]
     pub(crate) fn sweeping(&self, entry: Live<'_, K, V>) -> Sweeping<'_, K, V> {
         Sweeping { core: self, left: self.entry_address(entry) }
     }
 
-    /// A holder leaves, and whoever the policy lets in next gets in before any newcomer.
+    /// Releases a hold to the recipient `whom`.
     pub(crate) fn release_for<M: TypedAccess>(&self, whom: ReleaseFor, hold: Hold<K, V, M>) {
         let access = hold.mode().access();
         self.leave(hold.into_unit(), access, whom);
     }
 
-    /// The same, by somebody who looks after the values.
+    /// Releases a hold, for a caller that sweeps the values itself.
     pub(crate) fn release_unswept<M: TypedAccess>(&self, whom: ReleaseFor, hold: Hold<K, V, M>) {
         let access = hold.mode().access();
         self.leave_unswept(hold.into_unit(), access, whom);
     }
 
-    /// A holder leaves, and others may have units of the entry.
+    /// Gives up a hold of an entry that may have other units.
     #[inline(never)]
     fn leave(&self, hold: UnitOf<K, V>, access: Access, whom: ReleaseFor) {
-        let _settling = self.sweeping(hold.live());
+        let _sweeping = self.sweeping(hold.live());
         self.leave_as(hold, access, |state| self.waits.hand_over(state, access, whom));
     }
 
@@ -120,7 +122,7 @@ impl<K, V: Payload> Core<K, V> {
         self.leave_as(hold, access, |state| self.waits.hand_over(state, access, whom));
     }
 
-    /// The same. Whoever is to be woken is left in the batch.
+    /// Gives up a hold, and leaves the waiters to wake in `batch`.
     #[inline(never)]
     pub(super) fn leave_into(&self, hold: UnitOf<K, V>, access: Access, whom: ReleaseFor, batch: &mut WakeBatch) {
         self.leave_as(hold, access, |state| self.waits.hand_over_into(state, access, whom, batch));
@@ -140,13 +142,13 @@ impl<K, V: Payload> Core<K, V> {
         }
     }
 
-    /// A claim is given up.
+    /// Gives up a claim.
     pub(crate) fn withdraw(&self, claim: Claim<K, V>) {
-        let _settling = self.sweeping(claim.live());
+        let _sweeping = self.sweeping(claim.live());
         self.leave_claim(claim.into_unit());
     }
 
-    /// The same, by somebody who looks after the values.
+    /// Gives up a claim, for a caller that sweeps the values itself.
     #[inline]
     pub(super) fn leave_claim(&self, mut unit: UnitOf<K, V>) {
         let leave = |word: Word| if word.is_only(Unit::Claim) { Err(()) } else { Ok(word.leave(Unit::Claim)) };
@@ -158,11 +160,11 @@ impl<K, V: Payload> Core<K, V> {
         }
     }
 
-    /// The one way out of the acquire machine without what was wanted. A request gives up its claim, its position in the queue,
-    /// and a hold that was already granted, which goes to the next.
+    /// Cancels a request: gives up its claim, its position in the queue, and a hold that it was already granted, which
+    /// passes to the next waiter.
     pub(crate) fn cancel<M: TypedAccess>(&self, claim: Claim<K, V>, mode: M, ticket: Ticket) {
-        // Dropped last: wakers run when everything is in order.
-        let _settling = self.sweeping(claim.live());
+        // Dropped after the batch: it sweeps once the wakers have run.
+        let _sweeping = self.sweeping(claim.live());
         let mut batch = WakeBatch::default();
         match self.leave_queue(claim.live(), ticket, &mut batch) {
             // The reservation passes to the next waiter, not to the first newcomer.
@@ -171,7 +173,7 @@ impl<K, V: Payload> Core<K, V> {
         }
     }
 
-    /// The last unit goes, and the entry with it: `Err` if it has others by now.
+    /// Removes the entry with its last unit. Fails if it has other units by now.
     #[inline]
     fn retire(&self, last: UnitOf<K, V>, sole: Word) -> Result<(), UnitOf<K, V>> {
         let tag = Tag::from_bits(last.live().state().tag());
@@ -182,7 +184,7 @@ impl<K, V: Payload> Core<K, V> {
             Ok(())
         });
         if core::mem::needs_drop::<K>() && dead.is_empty() {
-            core::mem::forget(dead); // its drop is a call, for nothing where the key was kept
+            core::mem::forget(dead); // saves the call of its drop if the key was kept
         }
         retired
     }
@@ -197,8 +199,8 @@ impl<K, V: Payload> Core<K, V> {
     }
 }
 
-/// What the end of an entry leaves to be dropped outside the shard lock: its key, and a chunk if there are slots enough. It is
-/// handed out by reference, because it is mostly empty, and large.
+/// The remains of an entry, to be dropped outside the shard lock: its key, and perhaps a chunk. It is passed by
+/// reference, because it is large and usually empty.
 pub(super) struct Dead<K, V: Payload> {
     key: Option<K>,
     pub(super) value: Option<V::Value>,
@@ -221,7 +223,7 @@ impl<K, V: Payload> Drop for Sweeping<'_, K, V> {
     }
 }
 
-/// Where the entry is that somebody leaves, who cannot ask it any more then.
+/// The address of an entry, taken before its user leaves it.
 #[derive(Clone, Copy)]
 struct EntryAddress {
     tag: Tag,
@@ -245,7 +247,8 @@ impl<K, V: Payload> Default for Dead<K, V> {
 impl<K, V: Payload> Drop for Dead<K, V> {
     #[inline]
     fn drop(&mut self) {
-        // A key alone goes with its field, unless the thread is panicking: then a panic of its own would abort.
+        // A single key is dropped with its field, unless the thread is panicking: then a panic of that drop would
+        // abort.
         if core::mem::needs_drop::<(K, V::Value)>()
             && (self.chunk.is_some() || self.value.is_some() || crate::panics::panicking())
         {
@@ -260,7 +263,7 @@ impl<K, V: Payload> Dead<K, V> {
         self.key.is_none() && self.value.is_none() && self.chunk.is_none()
     }
 
-    /// The value and all of the keys, even if the drop of one panics.
+    /// Drops the value and all of the keys, even if one drop panics.
     #[cold]
     #[inline(never)]
     fn drop_all(&mut self) {

@@ -13,13 +13,13 @@ use crate::core::wait::word::{Unit, Word};
 
 /// A shard's entries and its free slots, behind the shard lock.
 pub(super) struct Shard<K, V: Payload> {
-    /// One entry has its place in the shard itself: in an uncontended cycle the hash table is not touched at all.
+    /// One entry is stored in the shard itself, so that an uncontended cycle does not touch the hash table.
     first: Option<SlotRef<K, V>>,
     first_tag: Tag,
     /// The number of free slots kept for reuse, `hot` included; `rest` keeps room for twice as many entries.
     spares_kept: u32,
     rest: HashTable<SlotIndex>,
-    /// The slot that was given up last, where it is at hand.
+    /// The slot that was freed last, for quick reuse.
     hot: Option<Spare<K, V>>,
     /// Whether there may be one.
     keeps_hot: bool,
@@ -28,17 +28,18 @@ pub(super) struct Shard<K, V: Payload> {
     pub(super) kept: V::Kept,
 }
 
-/// A table with more room than this many entries gives some back when it is nearly empty.
+/// A hash table with memory for more entries than this shrinks when it is nearly empty.
 const REST_KEPT: usize = 112;
 
 impl<K, V: Payload> Shard<K, V> {
-    /// A shard that holds `capacity` entries before anything is allocated, and should have at most `values` values.
+    /// Makes a shard with memory for `capacity` entries, and at most `values` values.
     pub(super) fn new(capacity: usize, spares_kept: usize, values: Option<usize>) -> Self {
         Shard {
             first: None,
             first_tag: Tag::from_bits(0),
             spares_kept: u32::try_from(spares_kept).unwrap_or(u32::MAX),
-            // Twice the room: a table that is more than half full when removals have worn it out grows instead of tidying up.
+            // Twice the capacity: a table that is more than half full when tombstones have used it up grows instead of
+            // rehashing in place.
             rest: HashTable::with_capacity(2 * capacity.saturating_sub(1)),
             hot: None,
             keeps_hot: spares_kept > 0,
@@ -88,15 +89,15 @@ impl<K, V: Payload> Shard<K, V> {
         self.file(tag, published)
     }
 
-    /// The same with a key that owns nothing, over whatever is in the slot.
+    /// Makes an entry with a key that owns nothing, and overwrites the slot's old key.
     #[inline]
     pub(super) fn insert_key(&mut self, tag: Tag, spare: Spare<K, V>, key: K, unit: Unit) -> UnitOf<K, V> {
         let published = spare.publish(key, tag.bits(), unit, &mut self.kept);
         self.file(tag, published)
     }
 
-    /// The same with an old key, which `write` makes the new one; `None` if none is at hand. Until that is done the slot stays
-    /// where it is: if `write` panics it is as free as before, with whatever has become of its key.
+    /// Makes an entry with an old key, which `write` overwrites with the new one; `None` if there is no old key. If
+    /// `write` panics, the slot stays free, with its key in whatever state `write` left it.
     #[inline]
     pub(super) fn insert_recycled(&mut self, tag: Tag, write: impl FnOnce(&mut K), unit: Unit) -> Option<UnitOf<K, V>> {
         if !self.has_spare() {
@@ -125,7 +126,7 @@ impl<K, V: Payload> Shard<K, V> {
         });
     }
 
-    /// The entry dies with its last unit, which is all that its word counts: `sole`. `Err` if it has others by now.
+    /// Removes an entry with its last unit, if the word is `sole`. Fails if it has other units by now.
     #[inline]
     pub(super) fn retire(&mut self, unit: UnitOf<K, V>, sole: Word) -> Result<Spare<K, V>, UnitOf<K, V>> {
         let last = unit.last(sole)?;
@@ -158,14 +159,15 @@ impl<K, V: Payload> Shard<K, V> {
         (self.spares_kept as usize).saturating_mul(2).clamp(REST_KEPT, usize::MAX / 2)
     }
 
-    /// After a burst. Moving `n` entries is paid for by the `2 n` releases, at least, since the table was that full.
+    /// Shrinks the hash table after a burst. Moving `n` entries is amortised over at least `2 n` releases since the
+    /// table was that full.
     #[cold]
     fn shrink_rest(&mut self) {
         let room = (self.rest.len() * 2).max(self.rest_kept());
         self.rest.shrink_to(room, |slot_index| tag_of(self.pool.look(slot_index)).bucket_hash());
     }
 
-    /// Whether [`Shard::take_spare`] has one.
+    /// Returns whether [`Shard::take_spare`] would return a slot.
     #[inline]
     pub(super) fn has_spare(&mut self) -> bool {
         if self.hot.is_none() {
@@ -174,7 +176,7 @@ impl<K, V: Payload> Shard<K, V> {
         self.hot.is_some()
     }
 
-    /// Whether that one still has an old key that must be dropped.
+    /// Returns whether that slot still has an old key that must be dropped.
     #[inline]
     pub(super) fn next_is_keyed(&self) -> bool {
         self.hot.as_ref().is_some_and(Spare::has_old_key)
@@ -186,7 +188,7 @@ impl<K, V: Payload> Shard<K, V> {
     }
 
     fn take_free(&mut self) -> Option<Spare<K, V>> {
-        // A reused key saves less memory than the chunk takes that is kept for it.
+        // A recycled key saves less memory than the chunk that would be kept for it takes.
         let spare = self.pool.take(self.keeps_hot);
         self.look_at_pool();
         spare
@@ -200,7 +202,8 @@ impl<K, V: Payload> Shard<K, V> {
         self.keeps_hot = self.spares_kept > 0 && !is_sparse;
     }
 
-    /// Keeps a slot for reuse. If there are enough, a chunk is `idle`, to be dropped outside the lock.
+    /// Keeps a slot for reuse. If there are enough free slots, stores a chunk in `idle`, to be dropped outside the
+    /// lock.
     #[inline]
     pub(super) fn keep(&mut self, spare: Spare<K, V>, idle: &mut Option<Chunk<K, V>>) {
         if self.hot.is_none() && self.keeps_hot {
@@ -220,7 +223,7 @@ impl<K, V: Payload> Shard<K, V> {
         }
     }
 
-    /// Whether a key that is given up now may stay with its slot.
+    /// Returns whether a slot that is freed now may keep its key.
     pub(super) fn keeps_keys(&self) -> bool {
         // `hot` has one, if it is there.
         self.pool.keyed() + u32::from(self.hot.is_some()) < self.spares_kept
@@ -231,8 +234,8 @@ impl<K, V: Payload> Shard<K, V> {
         self.pool.wanted(self.spares_kept)
     }
 
-    /// Takes a slot of a new chunk. If there is one by now without it, or no room for it, the chunk is `left`, to be dropped
-    /// outside the lock.
+    /// Adds a new chunk and takes a slot of it. If another slot is free by now, or the chunk cannot be added, it is
+    /// stored in `left`, to be dropped outside the lock.
     pub(super) fn supply(&mut self, chunk: Chunk<K, V>, left: &mut Option<Chunk<K, V>>) -> Option<Spare<K, V>> {
         let spare = self.take_spare();
         if spare.is_some() {
@@ -247,7 +250,7 @@ impl<K, V: Payload> Shard<K, V> {
         usize::from(self.first.is_some()) + self.rest.len()
     }
 
-    /// The entry at this address, if it is still there, and the number of its slot.
+    /// Returns the entry at this address, if it still exists, and the number of its slot.
     pub(super) fn find_at(&self, tag: Tag, address: usize) -> Option<(Live<'_, K, V>, u32)> {
         match &self.first {
             Some(first) if first.live().address() == address => Some((first.live(), first.number())),
@@ -259,12 +262,12 @@ impl<K, V: Payload> Shard<K, V> {
         }
     }
 
-    /// The entry whose slot has this number, if there is one.
+    /// Returns the entry whose slot has this number, if there is one.
     pub(super) fn look_at(&self, number: u32) -> Option<Live<'_, K, V>> {
         self.pool.look_at(number)
     }
 
-    /// All entries, for who owns the table.
+    /// Takes all entries out, for the owner of the table.
     pub(super) fn drain(&mut self) -> Vec<(K, Option<V::Value>)> {
         let mut entries = Vec::with_capacity(self.len());
         entries.extend(self.first.take().map(SlotRef::abandon));
@@ -273,13 +276,13 @@ impl<K, V: Payload> Shard<K, V> {
         entries
     }
 
-    /// For how many entries the hash table has memory.
+    /// Returns the number of entries for which the hash table has memory.
     #[cfg(test)]
     pub(super) fn memory(&self) -> usize {
         self.rest.capacity()
     }
 
-    /// All slots have smaller numbers.
+    /// Returns a number larger than that of every slot.
     pub(super) fn end(&self) -> u32 {
         u32::try_from(self.pool.end() * SLOTS).unwrap_or(u32::MAX)
     }

@@ -1,8 +1,9 @@
-//! Which value goes next, where there should be only so many.
+//! The order in which the values of a bounded table are evicted.
 //!
-//! The order and the hand of SIEVE: Y. Zhang, J. Yang, Y. Yue, Y. Vigfusson, K. V. Rashmi, "SIEVE is Simpler than LRU", NSDI 2024.
-//! New values come in at the head. The hand goes from the tail to the head, and from there to the tail again; it passes values
-//! that were used since it last came by, and the first that was not goes. What was passed stays where it is.
+//! It has the order and the hand of SIEVE: Y. Zhang, J. Yang, Y. Yue, Y. Vigfusson, K. V. Rashmi, "SIEVE is Simpler
+//! than LRU", NSDI 2024. New values enter at the head. The hand moves from the tail to the head, and then starts at the
+//! tail again. It passes values that were used since its last visit, and evicts the first that was not. Values that it
+//! passes stay in place.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -10,22 +11,22 @@ use alloc::vec::Vec;
 use super::number::{Number, SLOTS};
 use crate::core::slab::NONE;
 
-/// The slots that have a value, by number, in the order in which they came in.
+/// The slots that have a value, by number, in order of insertion.
 pub(super) struct Sieve {
     /// Of each chunk's slots, by its number; those that have been needed.
     links: Vec<Option<Box<Links>>>,
     head: u32,
     tail: u32,
-    /// Where the hand is; `NONE` for the tail.
+    /// The slot at the hand; `NONE` for the tail.
     hand: u32,
     len: usize,
-    /// It keeps what it has for so many chunks.
+    /// The number of chunks for which it keeps its memory.
     kept: usize,
 }
 
 type Links = [Link; SLOTS];
 
-/// Neighbours, the one that came in next and the one that came in before; its own number where there is none.
+/// The neighbours: the slot inserted next, and the one inserted before; the slot's own number where there is none.
 #[derive(Clone, Copy)]
 struct Link {
     newer: u32,
@@ -35,7 +36,7 @@ struct Link {
 /// A sieve keeps room for this many chunks.
 const KEPT: usize = 4;
 
-/// Of a slot that is not in.
+/// The link of a slot that is not in the order.
 const OUT: Link = Link { newer: NONE, older: NONE };
 
 impl Sieve {
@@ -57,15 +58,15 @@ impl Sieve {
         })
     }
 
-    /// Of a slot that is in, or is going to be.
+    /// Returns the link of a slot that is, or will be, in the order.
     fn link(&mut self, number: u32) -> &mut Link {
         match &mut self.links[Number(number).chunk() as usize] {
             Some(links) => &mut links[number as usize % SLOTS],
-            None => unreachable!("what is in has links"),
+            None => unreachable!("a slot in the order has a link"),
         }
     }
 
-    /// Puts a slot in at the head, if it is not in.
+    /// Inserts a slot at the head, unless it is in the order.
     pub(super) fn push(&mut self, number: u32) {
         if self.contains(number) {
             return;
@@ -86,7 +87,7 @@ impl Sieve {
         self.len += 1;
     }
 
-    /// Takes a slot out, if it is in.
+    /// Removes a slot, if it is in the order.
     pub(super) fn remove(&mut self, number: u32) {
         if !self.contains(number) {
             return;
@@ -114,7 +115,8 @@ impl Sieve {
         self.len -= 1;
     }
 
-    /// The chunk of this number is given back, none of whose slots is in; and all that are left have smaller numbers than `end`.
+    /// Forgets a freed chunk, none of whose slots is in the order. The numbers of the remaining chunks are smaller than
+    /// `end`.
     pub(super) fn forget_chunk(&mut self, chunk: usize, end: usize) {
         if chunk >= self.kept {
             if let Some(links) = self.links.get_mut(chunk) {
@@ -127,13 +129,13 @@ impl Sieve {
         }
     }
 
-    /// The slot that the hand is at, if any is in.
+    /// Returns the slot at the hand, if there is any.
     pub(super) fn hand(&self) -> Option<u32> {
         let number = if self.hand == NONE { self.tail } else { self.hand };
         (number != NONE).then_some(number)
     }
 
-    /// The hand goes on.
+    /// Moves the hand on.
     pub(super) fn pass(&mut self) {
         if let Some(number) = self.hand() {
             let newer = self.link(number).newer;
@@ -151,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn its_memory_goes_with_the_chunks() {
+    fn memory_is_freed_with_the_chunks() {
         const CHUNKS: usize = 100;
         let mut sieve = Sieve::with_capacity(SLOTS + 1);
         (0..(CHUNKS * SLOTS) as u32).for_each(|number| sieve.push(number));
@@ -171,7 +173,7 @@ mod tests {
     proptest! {
         /// Against a list in order, whose hand is a position.
         #[test]
-        fn it_does_as_a_list(steps in prop::collection::vec((0..4u8, 0..12u32), 0..200)) {
+        fn every_operation_agrees_with_a_model_of_a_list(steps in prop::collection::vec((0..4u8, 0..12u32), 0..200)) {
             let mut sieve = Sieve::with_capacity(0);
             // Oldest first; the hand is the number that it is at.
             let (mut list, mut hand) = (Vec::<u32>::new(), None::<u32>);

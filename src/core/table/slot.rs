@@ -1,12 +1,12 @@
 //! Slots: the memory of entries. The only module with unsafe code.
 //!
-//! Slots are allocated by *chunks* and never move, so that guards can point at them and at their keys. Who may touch a slot is
-//! a matter of *tokens*, none of which can be copied:
+//! Slots are allocated by *chunks* and never move, so that guards can point at them and at their keys. The right to
+//! access a slot is represented by *tokens*, none of which can be copied:
 //!
 //! - [`Spare`]: sole owner of a slot that serves no key. It may still own an old key (`Word::DEAD_KEYED`). A slot that is marked
 //!   free in its chunk belongs to the chunk in the same way.
-//! - [`SlotRef`], or [`SlotIndex`], which is a resident by its number: the table's pointer to a live slot; at most one per slot,
-//!   and it stays behind the shard lock.
+//! - [`SlotRef`], or [`SlotIndex`], its form as a number: the table's pointer to a live slot; at most one per slot, and
+//!   it stays behind the shard lock.
 //! - [`Claim`] and [`Hold`]: units of a live slot's word. [`UnitOf`] is either, where the code that has it knows which.
 //!
 //! The invariants that every `unsafe` below refers to:
@@ -15,21 +15,22 @@
 //! 2. The units in a live slot's word are those of the tokens in existence (forgotten ones included), a hold of permits being as
 //!    many units as its amount says: a token is made in the step that counts it, and used up by the step that takes its units
 //!    away; or it is split in two, or two are merged, whose amounts are the same in sum.
-//! 3. A slot dies only in `vacate`, which owns the resident and the last unit ([`Last`]). New units come from a resident,
-//!    under the shard lock, or from another unit, so none can appear meanwhile.
+//! 3. A slot dies only in `vacate`, which owns the `SlotRef` and the last unit ([`Last`]). New units come from a
+//!    `SlotRef`, under the shard lock, or from another unit, so none can appear in between.
 //! 4. Between `vacate` and the next `publish` one token or the chunk's mark speaks for the slot: that is unique ownership.
 //! 5. A unit is kept only beside a reference or an `Arc` to its table, so it does not outlive the table, whose drop frees
 //!    the slots of forgotten units.
-//! 6. A chunk and the spares and residents of its slots stay in one shard. A chunk is dropped when all its slots are marked
-//!    free, or with its shard: then nobody has a token of its slots any more, or uses it (5).
+//! 6. A chunk, and the spares and `SlotRef`s of its slots, stay in one shard. A chunk is dropped when all its slots are
+//!    marked free, or with its shard: then no token of its slots exists any more, or is used (5).
 //! 7. A hold's mode says what the word counts it as; and while the word counts an exclusive hold it counts no other.
-//! 8. A slot's value is initialised while its marks say that it is present, which they do of live slots only. A present value
-//!    comes with a claim of its own, which is in nobody's hands: storing the value uses a claim up, and taking it out gives one.
-//!    Both are done under the shard lock, or by who owns the table: so who has locked the shard, and finds that a value is present,
-//!    knows that one of the units is its claim. (A handle's would let its owner in without the lock.)
-//! 9. Only who has an entry *alone* changes its value or whether there is one: who has an exclusive hold (7), who finds under
-//!    the shard lock that the value's own claim is the only unit ([`Unshared`]; 3), or who owns the table (5). Only who has a hold, or
-//!    has the entry alone, looks at the value.
+//! 8. A slot's value is initialised while its marks say that it is present, which they do of live slots only. A present
+//!    value comes with a claim of its own, for which there is no token: storing the value consumes a claim, and taking
+//!    it out returns one. Both are done under the shard lock, or by the owner of the table: so a caller that has locked
+//!    the shard, and finds that a value is present, knows that one of the units is its claim. (The claim of a handle
+//!    would let its owner in without the lock.)
+//! 9. Only a caller with *exclusive use* of an entry stores, changes or takes out its value: the owner of an exclusive
+//!    hold (7), a caller that finds under the shard lock that the value's own claim is the only unit ([`Unshared`]; 3),
+//!    or the owner of the table (5). Only a caller with a hold, or with exclusive use, reads the value.
 
 #![allow(unsafe_code)]
 
@@ -77,38 +78,40 @@ pub(super) struct SlotRef<K, V: Payload>(Ptr<K, V>, Number);
 /// A [`SlotRef`] in the form that a hash table keeps: half the size of a pointer.
 pub(super) struct SlotIndex(Number);
 
-/// A look at a live slot: under the shard lock, or by somebody who has a unit of it.
+/// A reference to a live slot, under the shard lock or with a unit of it.
 pub(crate) struct Live<'a, K, V: Payload>(Ptr<K, V>, PhantomData<&'a (K, V)>);
 
-/// One unit of a live slot. Whether it is a claim or a hold is known to whoever has it.
+/// One unit of a live slot, a claim or a hold: its owner knows which.
 #[must_use = "a unit that is forgotten keeps its entry for ever"]
 pub(crate) struct UnitOf<K, V: Payload>(Ptr<K, V>);
 
 /// A unit of a live slot that is no hold: a handle, a future, a waiter, a visit.
 ///
-/// `pub` because sealed traits name it; nobody outside can.
+/// `pub` because sealed traits name it; other crates cannot.
 #[must_use = "a claim that is forgotten keeps its entry for ever"]
-#[allow(unreachable_pub, missing_debug_implementations)] // nobody outside has one to print
+#[allow(unreachable_pub, missing_debug_implementations)] // not visible outside the crate
 pub struct Claim<K, V: Payload>(UnitOf<K, V>);
 
-/// A hold: what the word counts as the access of its mode.
+/// A hold, which the word counts as the access of its mode.
 ///
-/// `pub` because sealed traits name it; nobody outside can.
+/// `pub` because sealed traits name it; other crates cannot.
 #[must_use = "a hold that is forgotten keeps its key locked for ever"]
-#[allow(unreachable_pub, missing_debug_implementations)] // nobody outside has one to print
+#[allow(unreachable_pub, missing_debug_implementations)] // not visible outside the crate
 pub struct Hold<K, V: Payload, M> {
     unit: UnitOf<K, V>,
     mode: M,
 }
 
-/// The access that a hold is counted as, where the type says it. `pub` because sealed traits name it; nobody outside can.
+/// The access that a hold is counted as, where the type says it. `pub` because sealed traits name it; other crates
+/// cannot.
 #[allow(unreachable_pub)]
 pub trait TypedAccess: Copy + Unpin {
-    /// Constant, but for the number of permits, and for an upgradable hold that has become an exclusive one for a while.
+    /// Returns the access. It is constant, except for a number of permits, and for an upgradable hold that has been
+    /// upgraded for a while.
     fn access(&self) -> Access;
 }
 
-/// An entry that somebody has alone without a hold: the only unit is the claim of its value, and the shard stays locked.
+/// Exclusive use of an entry without a hold: its only unit is the claim of its value, and the shard stays locked.
 pub(super) struct Unshared<'a, K, V: Payload>(Live<'a, K, V>);
 
 /// The last unit of a live slot: a unit, and the knowledge that there is no other.
@@ -120,8 +123,8 @@ pub(super) struct Last<K, V: Payload>(UnitOf<K, V>);
 unsafe impl<K: Send, V: Payload<Value: Send, Marks: Send>> Send for Chunk<K, V> {}
 // SAFETY: a spare owns its slot and the key in it, as a `Box<K>` would.
 unsafe impl<K: Send, V: Payload<Value: Send, Marks: Send>> Send for Spare<K, V> {}
-// SAFETY: residents and units of one slot give `&K` to several threads, and any of them may be the one that drops or
-// recycles the key, so both `Send` and `Sync` of `K` are asked for, and of the value likewise. All else in a slot is atomic.
+// SAFETY: `SlotRef`s and units of one slot give `&K` to several threads, and any of these may drop or recycle the key,
+// so `K` must be `Send` and `Sync`, and so must the value. All other fields of a slot are atomic.
 unsafe impl<K: Send + Sync, V: Payload<Value: Send + Sync, Marks: Sync>> Send for SlotRef<K, V> {}
 // SAFETY: as above; `&UnitOf` gives `&K`, and the value's `&` to holders, and atomics.
 unsafe impl<K: Send + Sync, V: Payload<Value: Send + Sync, Marks: Sync>> Send for UnitOf<K, V> {}
@@ -399,7 +402,8 @@ impl<K, V: Payload> Copy for Live<'_, K, V> {}
 impl<'a, K, V: Payload> Live<'a, K, V> {
     #[inline]
     fn slot(self) -> &'a Slot<K, V> {
-        // SAFETY: a slot with a resident or a unit is live (2, 3), or its table is being dropped and the unit is not used (5).
+        // SAFETY: a slot with a `SlotRef` or a unit is live (2, 3), or its table is being dropped and the unit is not
+        // used (5).
         unsafe { self.0.as_ref() }
     }
 
@@ -414,14 +418,14 @@ impl<'a, K, V: Payload> Live<'a, K, V> {
         &self.slot().state
     }
 
-    /// Whether the two are the same entry. An entry stays where it is while somebody has a unit of it, so where it is tells
-    /// it from all others, whatever their keys.
+    /// Returns whether both are the same entry. An entry does not move while it has a unit, so its address identifies
+    /// it.
     #[inline]
     pub(crate) fn is(self, other: Live<'_, K, V>) -> bool {
         self.0 == other.0
     }
 
-    /// Where the entry is. That orders the entries of a table, as long as somebody has a unit of each that is compared.
+    /// Returns the address of the entry. Addresses order the entries of a table while each of these has a unit.
     #[inline]
     pub(crate) fn address(self) -> usize {
         self.0.addr().get()
@@ -432,26 +436,27 @@ impl<'a, K, V: Payload> Live<'a, K, V> {
         &self.slot().marks
     }
 
-    /// The claim of a value that somebody stores who has an exclusive hold. There is always room for it: see [`Word::keep`].
+    /// Makes the claim of a value that is stored under an exclusive hold. There is always room for it: see
+    /// [`Word::keep`].
     #[inline]
     pub(super) fn claim_for_value(self) -> Claim<K, V> {
         let claimed = self.join(|word| Ok(word.keep()));
         claimed.unwrap_or_else(|_| unreachable!("there is room for the claim of a value")).into_claim()
     }
 
-    /// For who owns the table: whatever units there are have been forgotten (5).
+    /// Returns exclusive use of the entry, for the owner of the table: all units have been forgotten (5).
     pub(super) fn owned(self) -> Option<Unshared<'a, K, V>> {
         V::is_present(self.marks()).then_some(Unshared(self))
     }
 
-    /// Whether nobody uses the entry, which has a value: for who has locked the shard, and asks nobody else.
+    /// Returns exclusive use of the entry, if its only unit is its value's claim. The caller has locked the shard.
     #[inline]
     pub(super) fn unshared(self) -> Option<Unshared<'a, K, V>> {
         let unshared = V::is_present(self.marks()) && self.state().is_sole(Word::born(Unit::Claim));
         unshared.then_some(Unshared(self))
     }
 
-    /// Takes a new unit, as `step` says.
+    /// Makes a new unit, which `step` counts.
     #[inline]
     pub(super) fn join(self, step: impl FnMut(Word) -> Result<Word, Refusal>) -> Result<UnitOf<K, V>, Refusal> {
         self.state().update(step).map(|_| UnitOf(self.0))
@@ -464,19 +469,19 @@ impl<K, V: Payload> UnitOf<K, V> {
         Live(self.0, PhantomData)
     }
 
-    /// Whether this unit is all that keeps the entry alive: all that the word counts is `sole`. Under the shard lock.
+    /// Returns the unit as the last one, if the word is `sole`. Called under the shard lock.
     #[inline]
     pub(super) fn last(self, sole: Word) -> Result<Last<K, V>, UnitOf<K, V>> {
         if self.live().state().is_sole(sole) { Ok(Last(self)) } else { Err(self) }
     }
 
-    /// The word counts it as a claim.
+    /// Makes the token of a claim, as which the word counts the unit.
     #[inline]
     pub(super) fn into_claim(self) -> Claim<K, V> {
         Claim(self)
     }
 
-    /// The word counts it as a hold of this mode.
+    /// Makes the token of a hold of this mode, as which the word counts the unit.
     #[inline]
     pub(super) fn into_hold<M: TypedAccess>(self, mode: M) -> Hold<K, V, M> {
         Hold { unit: self, mode }
@@ -496,7 +501,7 @@ impl<K, V: Payload> Claim<K, V> {
         self.0.live()
     }
 
-    /// The claim has been accepted as a hold of this mode.
+    /// Makes the token of the hold that the claim has become.
     #[inline]
     pub(crate) fn into_hold<M: TypedAccess>(self, _: Entered, mode: M) -> Hold<K, V, M> {
         self.0.into_hold(mode)
@@ -507,7 +512,7 @@ impl<K, V: Payload> Claim<K, V> {
         self.0
     }
 
-    /// Stores the value of an entry that has none, for who owns the table: whatever other units there are have been forgotten (5).
+    /// Stores the value of an entry that has none, for the owner of the table: all other units have been forgotten (5).
     pub(super) fn store_as_owner(self, value: V::Value) {
         Live(self.0.0, PhantomData).store(value, self, false);
     }
@@ -516,7 +521,7 @@ impl<K, V: Payload> Claim<K, V> {
     #[inline]
     pub(super) fn store(self, value: V::Value) {
         let live = Live(self.0.0, PhantomData);
-        assert!(live.state().is_sole(Word::born(Unit::Claim)), "nobody else has a unit");
+        assert!(live.state().is_sole(Word::born(Unit::Claim)), "a new entry has a single unit");
         live.store(value, self, true);
     }
 }
@@ -542,7 +547,7 @@ impl<K, V: Payload, M: TypedAccess> Hold<K, V, M> {
         self.mode
     }
 
-    /// Says what the word counts the hold as, or how far a request that continues it has come.
+    /// Sets the mode, which is the access that the word counts, or the progress of an upgrade.
     #[inline]
     pub(crate) fn set_mode(&mut self, mode: M) {
         self.mode = mode;
@@ -550,19 +555,19 @@ impl<K, V: Payload, M: TypedAccess> Hold<K, V, M> {
 
     /// Makes two holds of one: of `rest`, which this one is from now on, and of `part`. The word counts both as it counted the one.
     pub(crate) fn split(&mut self, rest: M, part: M) -> Hold<K, V, M> {
-        assert!(add_up(rest.access(), part.access(), self.mode.access()), "what is split stays the same in sum");
+        assert!(add_up(rest.access(), part.access(), self.mode.access()), "a split keeps the sum of the permits");
         self.mode = rest;
         Hold { unit: UnitOf(self.unit.0), mode: part }
     }
 
     /// Makes one hold of two of the same entry. The word counts it as it counted the two.
     pub(crate) fn merge(&mut self, other: Hold<K, V, M>, sum: M) {
-        assert!(self.live().is(other.live()), "what is merged is of one entry");
-        assert!(add_up(self.mode.access(), other.mode.access(), sum.access()), "what is merged stays the same in sum");
+        assert!(self.live().is(other.live()), "merged holds belong to one entry");
+        assert!(add_up(self.mode.access(), other.mode.access(), sum.access()), "a merge keeps the sum of the permits");
         self.mode = sum;
     }
 
-    /// The same hold with a mode of another type. The word counts it as that by now.
+    /// Retypes the hold by its new mode, as which the word already counts it.
     #[inline]
     pub(crate) fn into_mode<N: TypedAccess>(self, mode: N) -> Hold<K, V, N> {
         self.unit.into_hold(mode)
@@ -576,7 +581,8 @@ impl<K, V: Payload, M: TypedAccess> Hold<K, V, M> {
     /// The entry's value, if it has one.
     #[inline]
     pub(crate) fn value(&self) -> Option<&V::Value> {
-        // SAFETY: we have a hold, so nobody has the entry alone but us (7, 9), and the value is initialised (8).
+        // SAFETY: we have a hold, so no other caller has exclusive use of the entry (7, 9), and the value is
+        // initialised (8).
         V::is_present(self.live().marks())
             .then(|| self.live().slot().value.with(|value| unsafe { (*value).assume_init_ref() }))
     }
@@ -588,11 +594,12 @@ impl<K, V: Payload, M: TypedAccess> Hold<K, V, M> {
         assert!(self.mode.access() == Access::Exclusive, "a value is changed by an exclusive hold");
     }
 
-    /// The entry's value, if it has one, to be changed. Whoever changes it renews its version.
+    /// Returns the entry's value by mutable reference, if it has one. The caller must renew its version.
     #[inline]
     pub(super) fn value_mut(&mut self) -> Option<&mut V::Value> {
         self.assert_alone();
-        // SAFETY: we have the entry alone (7, 9), for as long as the hold is borrowed, and the value is initialised (8).
+        // SAFETY: we have exclusive use of the entry (7, 9), for as long as the hold is borrowed, and the value is
+        // initialised (8).
         V::is_present(self.live().marks())
             .then(|| self.live().slot().value.with_mut(|value| unsafe { (*value).assume_init_mut() }))
     }
@@ -612,7 +619,7 @@ impl<K, V: Payload, M: TypedAccess> Hold<K, V, M> {
     }
 }
 
-/// For who has the entry alone. Under the shard lock, or for who owns the table (8).
+/// Operations with exclusive use of the entry, under the shard lock or by the owner of the table (8).
 impl<K, V: Payload> Live<'_, K, V> {
     #[inline]
     fn store(self, value: V::Value, claim: Claim<K, V>, sole: bool) {
@@ -621,7 +628,7 @@ impl<K, V: Payload> Live<'_, K, V> {
             "a value is stored once, with a claim of its entry"
         );
         self.slot().value.with_mut(|place| {
-            // SAFETY: the caller has the entry alone (9).
+            // SAFETY: the caller has exclusive use of the entry (9).
             unsafe { (*place).write(value) };
         });
         V::set_present(self.marks(), true, sole);
@@ -633,7 +640,8 @@ impl<K, V: Payload> Live<'_, K, V> {
     fn take(self, sole: bool) -> (V::Value, Claim<K, V>) {
         assert!(V::is_present(self.marks()), "a value is taken out once");
         V::set_present(self.marks(), false, sole);
-        // SAFETY: the caller has the entry alone (9), and the value was initialised (8); the marks say that it is gone now.
+        // SAFETY: the caller has exclusive use of the entry (9), and the value was initialised (8); the marks say that
+        // it is gone now.
         let value = self.slot().value.with_mut(|value| unsafe { (*value).assume_init_read() });
         (value, Claim(UnitOf(self.0)))
     }
@@ -647,13 +655,13 @@ impl<'a, K, V: Payload> Unshared<'a, K, V> {
 
     #[inline]
     pub(super) fn value(&self) -> &V::Value {
-        // SAFETY: we have the entry alone (9), and the value is there.
+        // SAFETY: we have exclusive use of the entry (9), and the value is present.
         self.0.slot().value.with(|value| unsafe { (*value).assume_init_ref() })
     }
 
     #[inline]
     pub(super) fn value_mut(&mut self) -> &mut V::Value {
-        // SAFETY: we have the entry alone (9), and the value is there.
+        // SAFETY: we have exclusive use of the entry (9), and the value is present.
         self.0.slot().value.with_mut(|value| unsafe { (*value).assume_init_mut() })
     }
 

@@ -1,12 +1,12 @@
 /// The stored part of a key's hash: enough to find the entry again without hashing the key.
 ///
-/// `pub` because sealed traits name it; nobody outside can.
+/// `pub` because sealed traits name it; other crates cannot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(unreachable_pub)]
 pub struct Tag(u32);
 
 impl Tag {
-    /// Mixes the caller's hash, so that a weak hasher (the identity, say) spreads over shards and buckets as well.
+    /// Mixes the caller's hash, so that even a weak hasher (the identity, say) spreads over shards and buckets.
     #[inline]
     pub(crate) fn of(hash: u64) -> Tag {
         // Folded multiplication: every bit of the hash reaches every bit of the tag.

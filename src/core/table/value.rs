@@ -1,4 +1,4 @@
-//! Values: what an entry of a map has beside its key, and what its shard knows of them.
+//! The state of values: in the entries of a map, and in their shard.
 
 use alloc::boxed::Box;
 use core::marker::PhantomData;
@@ -8,22 +8,22 @@ use crate::sync::{AtomicU32, AtomicUsize, Ordering};
 
 /// The payload of a map: an entry has a value of type `T`, or none.
 ///
-/// `pub` because sealed traits name it; nobody outside can.
+/// `pub` because sealed traits name it; other crates cannot.
 #[allow(unreachable_pub, missing_debug_implementations)] // there are none
 pub struct Valued<T>(PhantomData<T>);
 
-/// The facts about an entry's value that can be read without a hold.
+/// The state of an entry's value that can be read without a hold.
 ///
 /// | bits of `high` | meaning |
 /// |---|---|
 /// | 0 | `PRESENT`: there is a value |
 /// | 1 | `USED`: the value was used since it was last considered for eviction |
-/// | 2 to 7 | how many handles the entry has; 63 of them are as many as there may be |
+/// | 2 to 7 | the number of handles of the entry; 63 means 63 or more |
 /// | 8 to 31 | the high bits of the version, the low ones of which are `low` |
 ///
-/// The version is that of the last value, whether it is still there or not: so it counts on from there. It, and `PRESENT`, change
-/// only by who has the entry alone, and `PRESENT` under the shard lock; the other bits at any time. What orders the version is the
-/// entry's word, or the shard lock.
+/// The version is that of the last value, even if that has been removed: so later versions continue from it. The
+/// version and `PRESENT` change only by a caller with exclusive use of the entry, and `PRESENT` only under the shard
+/// lock; the other bits may change at any time. The entry's word, or the shard lock, orders accesses of the version.
 #[allow(unreachable_pub, missing_debug_implementations)]
 pub struct Marks {
     low: AtomicU32,
@@ -39,7 +39,7 @@ const VERSION_SHIFT: u32 = 8;
 /// The state of a shard of a map.
 #[allow(unreachable_pub, missing_debug_implementations)]
 pub struct Kept {
-    /// No entry of the shard that is gone had a later version.
+    /// The high-water mark: no dead entry of the shard had a later version.
     high_water: u64,
     /// The number of values.
     pub(super) values: usize,
@@ -49,9 +49,9 @@ pub struct Kept {
 
 /// The state of a shard whose number of values is bounded.
 ///
-/// Each value is either in the sieve or *parked*, because its entry is in use, or was when the sieve's hand came by. (So many are
-/// parked as there are more values than in the sieve.) Whoever uses a parked one last puts it in (again). So neither costs more than a constant number of steps for each use, however many
-/// values are in use for however long.
+/// Each value is either in the sieve or *parked*, because its entry is in use, or was when the sieve's hand visited it.
+/// (The number of parked values is the difference.) The last user of a parked value puts it into the sieve. So each use
+/// costs a constant number of steps, however many values are in use.
 pub(super) struct Bound {
     pub(super) most: usize,
     pub(super) sieve: Sieve,
@@ -59,8 +59,8 @@ pub(super) struct Bound {
     exceeds: bool,
 }
 
-/// Which shards of a table have parked values, or more than they should: so a release in another shard need not look. Empty where
-/// values are not bounded.
+/// The shards of a table that have parked values, or too many values: a release in another shard need not sweep. Empty
+/// if values are not bounded.
 #[allow(unreachable_pub, missing_debug_implementations)]
 pub struct Excess(Box<[AtomicU32]>, Option<Box<Whole>>);
 
@@ -75,12 +75,12 @@ pub(super) struct Whole {
 }
 
 impl Marks {
-    /// Of a slot that serves no key.
+    /// Makes the marks of a slot that serves no key.
     pub(super) fn dead() -> Marks {
         Marks { low: AtomicU32::new(0), high: AtomicU32::new(0) }
     }
 
-    /// An entry begins, without a value.
+    /// Begins an entry without a value.
     #[inline]
     pub(super) fn begin(&self, kept: &Kept) {
         self.low.store(kept.high_water as u32, Ordering::Relaxed);
@@ -93,8 +93,8 @@ impl Marks {
         self.high.load(Ordering::Relaxed) & PRESENT != 0
     }
 
-    /// With `sole` the caller has the shard lock, and the value has the entry's only unit: so no other bit changes meanwhile, and a
-    /// plain store does.
+    /// Sets whether there is a value. With `sole` the caller has the shard lock, and the value has the entry's only
+    /// unit: so no other bit can change, and a plain store suffices.
     #[inline]
     pub(super) fn set_present(&self, present: bool, sole: bool) {
         match (present, sole) {
@@ -114,21 +114,21 @@ impl Marks {
 
     pub(super) fn note_handle(&self, comes: bool) {
         let step = |high: u32| match high & HANDLES {
-            HANDLES => None, // too many to know of the last
+            HANDLES => None, // saturated: the last handle cannot be recognised
             _ if comes => Some(high + HANDLE_ONE),
             _ => Some(high - HANDLE_ONE),
         };
         let _ = self.high.fetch_update(Ordering::Relaxed, Ordering::Relaxed, step);
     }
 
-    /// That of the value, if there is one, else of the last one that there was.
+    /// Returns the version of the value, or of the last value if there is none.
     #[inline]
     pub(super) fn version(&self) -> u64 {
         let high = self.high.load(Ordering::Relaxed) >> VERSION_SHIFT;
         u64::from(high) << u32::BITS | u64::from(self.low.load(Ordering::Relaxed))
     }
 
-    /// A change: `by` versions on. For who has the entry alone.
+    /// Raises the version by `by`. The caller has exclusive use of the entry.
     #[inline]
     pub(super) fn renew(&self, by: u64) {
         let version = self.version() + by;
@@ -139,12 +139,12 @@ impl Marks {
         }
     }
 
-    /// Whether the value was used since this was last asked.
+    /// Returns whether the value was used since the last call.
     pub(super) fn take_used(&self) -> bool {
         self.high.load(Ordering::Relaxed) & USED != 0 && self.high.fetch_and(!USED, Ordering::Relaxed) & USED != 0
     }
 
-    /// Whether a handle may be there, if the entry is claimed by somebody or, else, by nobody but the table.
+    /// Returns whether the entry may have a handle. `claimed` tells whether it has units besides its value's claim.
     pub(super) fn has_handle(&self, claimed: bool) -> bool {
         match self.high.load(Ordering::Relaxed) & HANDLES {
             0 => false,
@@ -182,19 +182,19 @@ impl Excess {
 }
 
 impl Kept {
-    /// Of a shard that should have at most so many values, and holds `capacity` of them before anything is allocated.
+    /// Makes the state of a shard with at most `most` values, and memory for `capacity` of them.
     pub(super) fn new(most: Option<usize>, capacity: usize) -> Kept {
         let bound = |most| Box::new(Bound { most, sieve: Sieve::with_capacity(capacity), exceeds: false });
         Kept { high_water: 0, values: 0, bound: most.map(bound) }
     }
 
-    /// An entry dies.
+    /// Ends an entry: raises the high-water mark.
     #[inline]
     pub(super) fn end(&mut self, marks: &Marks) {
         self.high_water = self.high_water.max(marks.version());
     }
 
-    /// Says in the table's [`Excess`] whether there is something to sweep in this shard.
+    /// Records in the table's [`Excess`] whether this shard needs a sweep.
     pub(super) fn note_excess(&mut self, excess: &Excess, shard: usize) {
         let Some(bound) = &mut self.bound else { return };
         let exceeds = self.values > bound.sieve.len() || self.values > bound.most;

@@ -18,11 +18,11 @@ use crate::sync::give_way;
 
 mod pop;
 
-/// Somebody uses the entry, or something has to be made first: so the caller has to acquire it.
+/// The entry is in use, or needs an allocation, so the caller has to acquire it.
 #[derive(Debug)]
 pub(crate) struct Busy<T>(pub(crate) T);
 
-/// The mode of whoever evicts.
+/// The mode of an eviction.
 #[derive(Clone, Copy)]
 struct Alone;
 
@@ -33,15 +33,15 @@ impl TypedAccess for Alone {
     }
 }
 
-/// For who has a hold, and for the first four an exclusive one.
+/// Operations of a caller that has a hold; the first four need an exclusive one.
 impl<K, T> Core<K, Valued<T>> {
-    /// Stores a value, and gives the old one.
+    /// Stores a value and returns the old one.
     #[inline]
     pub(crate) fn insert<M: TypedAccess>(&self, hold: &mut Hold<K, Valued<T>, M>, value: T) -> Option<T> {
         self.insert_after(hold, value, 1)
     }
 
-    /// The same, so many versions on.
+    /// Stores a value whose version is `by` more than the last one.
     pub(crate) fn insert_after<M: TypedAccess>(
         &self,
         hold: &mut Hold<K, Valued<T>, M>,
@@ -59,7 +59,7 @@ impl<K, T> Core<K, Valued<T>> {
         self.shard(tag).with(|shard| {
             let claim = hold.live().claim_for_value();
             hold.store(value, claim);
-            // It is in use: parked, where values are bounded.
+            // It is in use, so in a bounded table it is parked.
             shard.kept.values += 1;
             self.note_excess(shard, tag);
         });
@@ -98,13 +98,13 @@ impl<K, T> Core<K, Valued<T>> {
 }
 
 impl<K, T> Live<'_, K, Valued<T>> {
-    /// The version of the value, if there is one. For who has a hold.
+    /// Returns the version of the value, if there is one. The caller has a hold.
     #[inline]
     pub(crate) fn version(self) -> Option<u64> {
         self.has_value().then(|| self.marks().version())
     }
 
-    /// That of the last value, whether it is still there or not. For who has a hold.
+    /// Returns the version of the last value, even if that has been removed. The caller has a hold.
     #[inline]
     pub(crate) fn last_version(self) -> u64 {
         self.marks().version()
@@ -117,7 +117,7 @@ impl<K, T> Live<'_, K, Valued<T>> {
     }
 }
 
-/// Under the shard lock, for who has no hold: if nobody uses the entry, that is as good as one.
+/// Operations of a caller without a hold: under the shard lock an unshared entry can be used as with an exclusive hold.
 impl<K, T> Core<K, Valued<T>> {
     /// Looks at the value of a key. `look` runs under the shard lock.
     #[inline]
@@ -130,7 +130,7 @@ impl<K, T> Core<K, Valued<T>> {
         })
     }
 
-    /// Stores a value, and gives the old one.
+    /// Stores a value and returns the old one.
     #[inline]
     pub(crate) fn insert_at_once(
         &self,
@@ -166,13 +166,13 @@ impl<K, T> Core<K, Valued<T>> {
         match (old, value) {
             (Some(old), _) => {
                 if self.exceeds(tag) {
-                    // If the drop of what is evicted panics, what is replaced is dropped as well.
+                    // If the drop of an evicted value panics, the replaced value is still dropped.
                     self.sweep(tag, address);
                 }
                 Ok(old)
             }
             (None, Some(value)) => Err(Busy(value)),
-            (None, None) => unreachable!("a value that is not stored is still there"),
+            (None, None) => unreachable!("a value that was not stored is kept in its variable"),
         }
     }
 
@@ -188,7 +188,7 @@ impl<K, T> Core<K, Valued<T>> {
             self.retire_valued(shard, key.tag(), address, claim, &mut dead);
             Ok(Some(value))
         });
-        // If the drop of the key panics, the value is dropped as well.
+        // If the drop of the key panics, the value is still dropped.
         drop(dead);
         removed
     }
@@ -196,7 +196,7 @@ impl<K, T> Core<K, Valued<T>> {
 
 /// The bound.
 impl<K, V: Payload> Core<K, V> {
-    /// A value is gone.
+    /// Counts a removed value.
     fn uncount(&self, shard: &mut Shard<K, V>, tag: Tag, address: usize) {
         let is_bounded = V::keeps(&mut shard.kept).is_some_and(|kept| kept.bound.is_some());
         let number = if is_bounded { shard.find_at(tag, address).map(|(_, number)| number) } else { None };
@@ -230,8 +230,8 @@ impl<K, V: Payload> Core<K, V> {
         }
     }
 
-    /// Somebody has left the entry at this address, if it is still there: its value is in the order again, if nobody else uses it;
-    /// and values that nobody uses go while there are too many.
+    /// Sweeps after a user has left the entry at this address: if the entry still exists and its value is unused, the
+    /// value returns to the order; then unused values are evicted while there are too many.
     pub(super) fn sweep(&self, tag: Tag, address: usize) {
         let mut panics = Panics::default();
         loop {
@@ -262,7 +262,7 @@ impl<K, V: Payload> Core<K, V> {
         })
     }
 
-    /// A value that nobody uses any more is in the order again.
+    /// Returns an unused value to the order.
     fn unpark(&self, shard: &mut Shard<K, V>, tag: Tag, address: usize) {
         let Some((entry, number)) = shard.find_at(tag, address) else { return };
         // A user that leaves after this check comes here, too.
@@ -272,7 +272,7 @@ impl<K, V: Payload> Core<K, V> {
         }
     }
 
-    /// Evicts a value, if there are too many, but not this one. Looks at a few.
+    /// Evicts a value other than this one, if there are too many. Examines only a few values.
     fn evict(&self, shard: &mut Shard<K, V>, tag: Tag, address: usize) -> Eviction<K, V> {
         let not = shard.find_at(tag, address).map(|(_, number)| number);
         for _ in 0..LOOKED_AT {
@@ -280,7 +280,7 @@ impl<K, V: Payload> Core<K, V> {
             let Some(number) = next(shard) else { return Eviction::Nothing };
             let Some(entry) = shard.look_at(number) else { unreachable!("an entry with a value is live") };
             let (tag, address) = (tag_of(entry), entry.address());
-            // Changes nothing, but makes sure that whoever leaves after it sees that there is something to sweep.
+            // Changes nothing, but a user that leaves after this exchange sees that there is something to sweep.
             let Ok(word) = entry.state().update(Ok::<_, Infallible>);
             if is_used(entry, word) {
                 V::keeps(&mut shard.kept).into_iter().for_each(|kept| kept.park(number));
@@ -297,7 +297,7 @@ impl<K, V: Payload> Core<K, V> {
                 self.retire_valued(shard, tag, address, claim, &mut dead);
                 return Eviction::Done((dead, None));
             }
-            // Somebody keeps it, with an unpolled future, or to look at it.
+            // Another user keeps the entry with an unpolled future, or visits it.
             let Ok(unit) = entry.join(|word| word.hold(Access::Exclusive, 1)) else {
                 V::keeps(&mut shard.kept).into_iter().for_each(|kept| kept.park(number));
                 continue;
@@ -306,7 +306,8 @@ impl<K, V: Payload> Core<K, V> {
             let Some((value, claim)) = hold.take() else { unreachable!("it has a value") };
             dead.value = Some(value);
             self.uncount(shard, tag, address);
-            // While the shard is still locked, so that nobody who tries finds the key held. It is not the last unit: that is the claim.
+            // Released while the shard is still locked, so that no request finds the key held. The value's claim is
+            // still a unit.
             let mut batch = WakeBatch::default();
             self.leave_into(hold.into_unit(), Access::Exclusive, ReleaseFor::Anybody, &mut batch);
             return Eviction::Done((dead, Some((claim, batch))));
@@ -315,7 +316,7 @@ impl<K, V: Payload> Core<K, V> {
     }
 }
 
-/// Whether somebody uses an entry that has a value and this word: holds it, waits for it, or has a handle.
+/// Returns whether an entry with a value and this word is in use: held, waited for, or kept by a handle.
 fn is_used<K, V: Payload>(entry: Live<'_, K, V>, word: Word) -> bool {
     word.holds() != Holds::NONE
         || word.is_queued()
@@ -327,18 +328,18 @@ const LOOKED_AT: usize = 128;
 
 enum Eviction<K, V: Payload> {
     Done(Evicted<K, V>),
-    /// All values of this step are in use or were used: the next step goes on behind them.
+    /// All values of this step are in use or were used: the next step continues behind them.
     More,
     /// There are not too many values, or all of them are in use.
     Nothing,
 }
 
-/// What is evicted, to be dropped outside the lock; and where somebody keeps the entry who does not use it, the value's claim, to be given
-/// up before that, and the wakers of those who came meanwhile.
+/// The evicted value, to be dropped outside the lock. If another user keeps the entry, also the value's claim, to be
+/// given up before that, and the wakers of waiters that queued in between.
 type Evicted<K, V> = (Dead<K, V>, Option<(Claim<K, V>, WakeBatch)>);
 
 impl Kept {
-    /// A value has gone that had this slot.
+    /// Forgets the removed value of this slot.
     fn forget(&mut self, number: Option<u32>) {
         self.values -= 1;
         if let (Some(bound), Some(number)) = (&mut self.bound, number) {
@@ -346,21 +347,21 @@ impl Kept {
         }
     }
 
-    /// A value is not in use any more.
+    /// Returns a value to the order, because it is no longer in use.
     fn unpark(&mut self, number: u32) {
         if let Some(bound) = &mut self.bound {
             bound.sieve.push(number);
         }
     }
 
-    /// A value's turn has come, and it is in use.
+    /// Parks a value that is in use when its turn comes.
     fn park(&mut self, number: u32) {
         if let Some(bound) = &mut self.bound {
             bound.sieve.remove(number);
         }
     }
 
-    /// The value whose turn it is, if there are too many, but for one.
+    /// Returns the value whose turn it is, other than `not`, if there are too many.
     fn next(&mut self, not: Option<u32>) -> Option<u32> {
         let bound = self.bound.as_mut().filter(|bound| self.values > bound.most)?;
         let number = bound.sieve.hand()?;
@@ -371,7 +372,7 @@ impl Kept {
         bound.sieve.hand().filter(|&number| Some(number) != not)
     }
 
-    /// The next one's turn.
+    /// Moves on to the next value.
     fn pass(&mut self) {
         if let Some(bound) = &mut self.bound {
             bound.sieve.pass();
@@ -392,7 +393,7 @@ impl<K, T> Core<K, Valued<T>> {
             .with(|shard| shard.find(key.tag(), |other| key.is(other)).is_some_and(|entry| entry.has_value()))
     }
 
-    /// Stores a value, for who owns the table, whatever guards have been forgotten, and gives the old one.
+    /// Stores a value for the owner of the table, whatever guards have been forgotten, and returns the old one.
     ///
     /// # Panics
     /// If the entry has as many units as can be counted.
@@ -423,7 +424,7 @@ impl<K, T> Core<K, Valued<T>> {
         old.err()
     }
 
-    /// The keys and values of a shard, for who owns the table: it is empty then. `None` if there are not so many shards.
+    /// Empties a shard for the owner of the table, and returns its keys and values; `None` if there is no such shard.
     pub(crate) fn drain(&mut self, shard: usize) -> Option<Vec<(K, Option<T>)>> {
         Some(self.shards.get(shard)?.with(|shard| {
             shard.kept.values = 0;

@@ -1,4 +1,4 @@
-//! Looking at entries.
+//! Visiting entries.
 
 use alloc::vec::Vec;
 
@@ -32,7 +32,7 @@ impl<K, V: Payload> Core<K, V> {
     /// Visits the live entries, shard by shard, outside the locks: each is claimed while it is visited.
     ///
     /// # Panics
-    /// If an entry cannot count one more claim.
+    /// If an entry has [`MAX_UNITS`](crate::core::MAX_UNITS) units.
     pub(crate) fn for_each(&self, mut visit: impl FnMut(&K, Snapshot)) {
         self.visit(
             |entry| Some(self.waits.snapshot(entry.state())),
@@ -47,7 +47,7 @@ impl<K, V: Payload> Core<K, V> {
     /// Visits the live entries that are `picked`, under the shard lock, shard by shard, outside the locks.
     ///
     /// # Panics
-    /// If an entry cannot count one more claim.
+    /// If an entry has [`MAX_UNITS`](crate::core::MAX_UNITS) units.
     pub(crate) fn visit<R>(
         &self,
         pick: impl Fn(Live<'_, K, V>) -> Option<R>,
@@ -55,7 +55,7 @@ impl<K, V: Payload> Core<K, V> {
     ) {
         let mut visits = Vec::new();
         for shard in &self.shards {
-            // Those that are claimed keep their slots, so that nobody is met twice.
+            // Claimed entries keep their slots, so no entry is visited twice.
             let mut next = 0_u32;
             let mut left = shard.with(|shard| shard.len());
             while left > 0 {
@@ -92,8 +92,8 @@ impl<K, V: Payload> Core<K, V> {
 }
 
 impl<K, V: Payload> Core<K, V> {
-    /// For somebody who gives up a wait that the observer knows of: a claim, by which it is told when all else is done. `None` if the
-    /// entry cannot count one more: then it is told now, too early.
+    /// Returns a claim with which a request that gives up reports the end of its wait, after everything else. Returns
+    /// `None` if the entry has no room for a claim: then the end is reported now, early.
     pub(crate) fn ending(&self, entry: Live<'_, K, V>, want: Want, id: WaitId) -> Option<Ending<'_, K, V>> {
         match entry.join(Word::claim) {
             Ok(unit) => Some(Ending { visit: Visit { core: self, claim: Some(unit.into_claim()) }, want, id }),
@@ -105,7 +105,7 @@ impl<K, V: Payload> Core<K, V> {
     }
 }
 
-/// A wait that has been given up, of which the observer has not been told.
+/// A wait that has been given up, and whose end has not been reported.
 pub(crate) struct Ending<'a, K, V: Payload> {
     visit: Visit<'a, K, V>,
     want: Want,
@@ -113,7 +113,7 @@ pub(crate) struct Ending<'a, K, V: Payload> {
 }
 
 impl<K, V: Payload> Ending<'_, K, V> {
-    /// To be called when no lock is held, and all have been woken.
+    /// Reports the end. The caller holds no lock, and has woken the admitted waiters.
     pub(crate) fn tell(self) {
         if let Some(claim) = &self.visit.claim {
             self.visit.core.tell(claim.live(), self.want, WaitPhase::GivenUp, self.id);

@@ -34,7 +34,7 @@ pub(super) mod word;
 mod tests;
 
 #[cfg(target_has_atomic = "ptr")]
-pub(crate) use self::place::{Place, Stand};
+pub(crate) use self::place::{Place, PlaceState};
 pub(crate) use self::policy::{CountKind, Presence, ReleaseFor, Rules};
 #[cfg(target_has_atomic = "ptr")]
 pub(crate) use self::queue::Queued;
@@ -58,7 +58,7 @@ pub(super) struct WaitQueues<Q = SharedQueues> {
 }
 
 /// A receipt: the word counts the requester's claim as the hold that was wanted, or its upgradable hold as an exclusive one.
-#[must_use = "what was acquired is released by nobody else"]
+#[must_use = "an acquired hold must become a guard, or be released"]
 pub(crate) struct Entered(());
 
 /// Whether a request might acquire without queueing. A snapshot, and no promise.
@@ -90,7 +90,8 @@ pub(super) enum Left {
     Last,
 }
 
-/// A thing that a step needs and cannot get under the queue lock, because it takes an allocation or user code.
+/// A resource that a step needs, and that cannot be made under the queue lock, because that takes an allocation or user
+/// code.
 enum Needs {
     /// Room for this many wakers in the batch.
     Room(usize),
@@ -102,14 +103,14 @@ enum Needs {
 const MAX_QUEUE_LOCKS: usize = 16;
 
 impl WaitQueues {
-    /// For a table with so many shards, which is a power of two.
+    /// Makes the queues for a table with `shards` shards, which is a power of two.
     pub(super) fn new(shards: usize, rules: Rules) -> Self {
         let locks = shards.min(MAX_QUEUE_LOCKS);
         let queue_shards = (0..locks).map(|_| CachePadded::new(Lock::new(Queues::new()))).collect();
         WaitQueues { queue_shards, rules }
     }
 
-    /// Where the waiter with this ticket waits.
+    /// Returns the place of the waiter with this ticket.
     #[cfg(target_has_atomic = "ptr")]
     pub(super) fn place(&self, state: &State, ticket: Ticket) -> Place {
         let queue = self.lock(state).with(|queues| state.queue(queues));
@@ -127,7 +128,7 @@ impl<Q: Deref<Target = [CachePadded<Lock<H>>]>, H: QueueShard> WaitQueues<Q> {
         &self.rules
     }
 
-    /// Which queue lock is that of an entry.
+    /// Returns the number of an entry's queue lock.
     #[inline]
     fn number(&self, state: &impl Waited<QueueShard = H>) -> u32 {
         state.number() & (self.queue_shards.len() as u32 - 1)
@@ -188,7 +189,7 @@ impl<Q: Deref<Target = [CachePadded<Lock<H>>]>, H: QueueShard> WaitQueues<Q> {
 
     /// Enters, or registers the waiter to be woken when it may be able to enter.
     ///
-    /// The caller puts its own state in order before it drops the batch: that may run user code, which may panic.
+    /// The caller makes its own state consistent before it drops the batch, which may run user code that panics.
     #[inline(never)]
     pub(super) fn poll(
         &self,
@@ -261,11 +262,18 @@ impl<Q: Deref<Target = [CachePadded<Lock<H>>]>, H: QueueShard> WaitQueues<Q> {
         let queue = state.queue(queue_shard);
         let holds = state.word().holds();
         if holds.allow(want, self.rules.limit()) {
-            self.room_for_due(queue_shard, state, *ticket, holds.after(want), Cause::Settled, batch)?;
+            self.room_for_wakers(queue_shard, state, *ticket, holds.after(want), Cause::QueueChanged, batch)?;
             // The head takes a free hold. A waiter behind it is a newcomer to it.
             if queue_shard.queues().is_head(queue, *ticket) || self.may_bypass(queue_shard, state, holds, want) {
                 batch.old = queue_shard.queues().remove(queue, core::mem::replace(ticket, Ticket::NONE));
-                self.admit(queue_shard, state, holds.after(want), state.spends(want.claims()), Cause::Settled, batch);
+                self.admit(
+                    queue_shard,
+                    state,
+                    holds.after(want),
+                    state.spends(want.claims()),
+                    Cause::QueueChanged,
+                    batch,
+                );
                 return Ok(Some(Entered(())));
             }
         }
@@ -320,7 +328,7 @@ impl<Q: Deref<Target = [CachePadded<Lock<H>>]>, H: QueueShard> WaitQueues<Q> {
             let cause = queues.cause_of_giving_up(ticket);
             let queue = state.queue(queue_shard);
             let holds = state.word().holds();
-            self.room_for_due(queue_shard, state, ticket, holds, cause, batch)?;
+            self.room_for_wakers(queue_shard, state, ticket, holds, cause, batch)?;
             batch.old = queue_shard.queues().remove(queue, ticket);
             self.admit(queue_shard, state, holds, 0, cause, batch);
             Ok(None)
@@ -343,7 +351,7 @@ impl<Q: Deref<Target = [CachePadded<Lock<H>>]>, H: QueueShard> WaitQueues<Q> {
                     return Ok(false);
                 }
                 let holds = word.holds().without(from).with(to);
-                self.room_for_due(queue_shard, state, Ticket::NONE, holds, cause, batch)?;
+                self.room_for_wakers(queue_shard, state, Ticket::NONE, holds, cause, batch)?;
                 self.admit(queue_shard, state, holds, 0, cause, batch);
                 Ok(true)
             });
@@ -387,7 +395,7 @@ impl<Q: Deref<Target = [CachePadded<Lock<H>>]>, H: QueueShard> WaitQueues<Q> {
         self.hand_over_into(state, access, whom, &mut WakeBatch::default())
     }
 
-    /// The same, with the wakers left in the batch.
+    /// Leaves a hold to the waiters, and the wakers in `batch`.
     pub(super) fn hand_over_into(
         &self,
         state: &impl Waited<QueueShard = H>,
@@ -402,7 +410,7 @@ impl<Q: Deref<Target = [CachePadded<Lock<H>>]>, H: QueueShard> WaitQueues<Q> {
                 return Ok(false);
             }
             let holds = word.holds().without(access);
-            self.room_for_due(queue_shard, state, Ticket::NONE, holds, cause, batch)?;
+            self.room_for_wakers(queue_shard, state, Ticket::NONE, holds, cause, batch)?;
             self.admit(queue_shard, state, holds, 0, cause, batch);
             Ok(true)
         })
@@ -431,7 +439,7 @@ impl<Q: Deref<Target = [CachePadded<Lock<H>>]>, H: QueueShard> WaitQueues<Q> {
     }
 
     #[inline(always)]
-    fn room_for_due(
+    fn room_for_wakers(
         &self,
         queue_shard: &mut H,
         state: &impl Waited<QueueShard = H>,
@@ -445,7 +453,7 @@ impl<Q: Deref<Target = [CachePadded<Lock<H>>]>, H: QueueShard> WaitQueues<Q> {
         if batch.fits(queues.len(queue)) {
             return Ok(());
         }
-        let most = queues.most_due(queue, gone, holds, &self.rules, cause);
+        let most = queues.most_wakers(queue, gone, holds, &self.rules, cause);
         if batch.fits(most) { Ok(()) } else { Err(Needs::Room(most)) }
     }
 

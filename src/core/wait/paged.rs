@@ -1,18 +1,18 @@
-//! Values at indices that stay the same, in pages that are given back one by one.
+//! Values at stable indices, in pages that are freed one by one.
 
 use alloc::vec::Vec;
 
 use crate::core::slab::{NONE, Slab};
 
-/// A [`Slab`] for the first few values, which are all that there ever are in most programs, and pages of as many each for a
-/// crowd. A page goes when its last value goes, so a value that stays for long keeps no more than its own page.
+/// A [`Slab`] for the first 64 values, which suffices for most programs, and further pages of 64. A page is freed with
+/// its last value, so a long-lived value keeps only its own page.
 pub(super) struct Paged<T> {
     near: Slab<T>,
     far: Vec<Slab<T>>,
     open: OpenPages,
 }
 
-/// The far pages that have a free place, in a list. Those that are empty, and have no memory, come last.
+/// A list of the far pages that have a free place. Empty pages, which have no memory, come last.
 struct OpenPages {
     /// Neighbours, by page.
     links: Vec<[u32; 2]>,
@@ -43,7 +43,7 @@ impl<T> Paged<T> {
         if index < PAGE { self.near.delete(index) } else { self.delete_far(index) }
     }
 
-    // Out of line, so that what is looked at in nearly every line of the queue's is short.
+    // Out of line, so that the common access to the first page is short.
 
     #[cold]
     #[inline(never)]
@@ -94,13 +94,13 @@ impl<T> Paged<T> {
         }
     }
 
-    /// For how many values there is memory.
+    /// Returns the number of values that memory is allocated for.
     #[cfg(test)]
     pub(super) fn memory(&self) -> usize {
         self.near.memory() + self.far.iter().map(Slab::memory).sum::<usize>()
     }
 
-    /// Whether there is none.
+    /// Returns whether there are no values.
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
         self.near.places() == 0 && self.far.is_empty()
@@ -135,7 +135,7 @@ fn far_mut<T>(far: &mut [Slab<T>], index: u32) -> &mut T {
     &mut far[page_of(index) as usize][index % PAGE]
 }
 
-/// Which far page an index is in.
+/// Returns the far page of an index.
 fn page_of(index: u32) -> u32 {
     (index / PAGE).wrapping_sub(1)
 }

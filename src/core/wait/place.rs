@@ -1,11 +1,11 @@
-//! Looking at a queue from afar, for the [detector](crate::deadlock) of deadlocks.
+//! Reading a queue without its entry, for the [deadlock detector](crate::deadlock).
 
 use super::policy::{Rules, WaitState};
 use super::queue::{Queued, Queues, SharedQueues, Ticket};
 
-/// Where somebody waits. It can be looked at without the entry, which may be anywhere, or, if a waiter has been forgotten, nowhere.
+/// A waiter's place. It can be read without the entry, which may no longer exist if the waiter has been forgotten.
 ///
-/// It is right for as long as its waiter has not come for what it was given, and has not left.
+/// It is valid until its waiter takes a granted hold or gives up.
 pub(crate) struct Place {
     queues: SharedQueues,
     lock: u32,
@@ -14,11 +14,11 @@ pub(crate) struct Place {
     rules: Rules,
 }
 
-/// How it stands with a waiter.
+/// The state of a waiter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Stand {
+pub(crate) enum PlaceState {
     Waits,
-    /// It has been given what it wants, and has not come for it.
+    /// It has been granted its hold, and has not taken it yet.
     Granted,
 }
 
@@ -35,18 +35,18 @@ impl Place {
         &self.rules
     }
 
-    pub(crate) fn stand(&self) -> Stand {
-        self.queues[self.lock as usize].with(|queues| self.stand_in(queues))
+    pub(crate) fn state(&self) -> PlaceState {
+        self.queues[self.lock as usize].with(|queues| self.state_in(queues))
     }
 
-    fn stand_in(&self, queues: &Queues) -> Stand {
-        if queues.state(self.ticket) == WaitState::Granted { Stand::Granted } else { Stand::Waits }
+    fn state_in(&self, queues: &Queues) -> PlaceState {
+        if queues.state(self.ticket) == WaitState::Granted { PlaceState::Granted } else { PlaceState::Waits }
     }
 
-    /// Shows all who wait, in the order of the queue, an upgrade first. Nobody, if the waiter itself does not any more. Returns
-    /// whether a writer holds the key meanwhile.
+    /// Calls `see` with all waiters, in the order of the queue, an upgrade first; with none if the waiter itself no
+    /// longer waits. Returns whether a writer holds the key.
     pub(crate) fn look(&self, see: impl FnMut(Queued)) -> bool {
         self.queues[self.lock as usize]
-            .with(|queues| self.stand_in(queues) == Stand::Waits && queues.show(self.queue, &self.rules, see))
+            .with(|queues| self.state_in(queues) == PlaceState::Waits && queues.show(self.queue, &self.rules, see))
     }
 }

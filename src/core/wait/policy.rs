@@ -1,6 +1,6 @@
 //! The rules of the policies, and every number in them: how often a waiter may be passed, and when it must be granted its hold.
 //!
-//! Nothing here knows of queues: a [`Standing`] is what one waiter has been through. No clock is involved.
+//! Nothing here knows of queues: a [`Standing`] is the history of one waiter. No clock is involved.
 
 use super::word::Access;
 use crate::fairness::Fairness;
@@ -16,20 +16,20 @@ pub(crate) struct Rules {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum CountKind {
     Readers,
-    /// At most so many for each key.
+    /// At most this many permits for each key.
     Permits(usize),
 }
 
-/// The kind of waiter, and what it does meanwhile.
+/// The kind of a waiter, and what it does while it waits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Presence {
-    /// It comes when it is woken, or later, or never.
+    /// A task: it may poll soon after it is woken, late, or never.
     Task,
-    /// It is on a core, and will see at once that it has been handed what it wants.
-    #[cfg_attr(any(not(feature = "std"), target_family = "wasm"), allow(dead_code))] // for those who block
-    LookingThread,
-    /// It sleeps, or is about to. Once it is woken it comes.
-    #[cfg_attr(any(not(feature = "std"), target_family = "wasm"), allow(dead_code))] // for those who block
+    /// A thread that spins on a core, and notices a hand-off at once.
+    #[cfg_attr(any(not(feature = "std"), target_family = "wasm"), allow(dead_code))] // for threads that block
+    SpinningThread,
+    /// A thread that sleeps, or is about to. It always polls after it is woken.
+    #[cfg_attr(any(not(feature = "std"), target_family = "wasm"), allow(dead_code))] // for threads that block
     SleepingThread,
 }
 
@@ -39,39 +39,39 @@ pub(super) struct Standing {
     pub(super) state: WaitState,
     pub(super) presence: Presence,
     /// The number of times that it was woken and did not get the hold.
-    visits: u8,
+    failed_wakeups: u8,
     /// The number of later requests that passed it while it was at the head: before it was woken, and after.
     passed: [u16; 2],
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum WaitState {
-    /// It is in the queue, and has not been woken since it came last.
+    /// It is in the queue, and has not been woken since its last poll.
     Asleep,
     /// It is in the queue, and has been woken: the key was left open for it.
     Woken,
-    /// The hold is its own already; it is in no queue.
+    /// It has been granted its hold; it is in no queue.
     Granted,
 }
 
-/// A waiter that has come in vain so often is handed what it wants. Then the cost of its visits stays in proportion, and it cannot
-/// starve, however it is that others are always quicker.
-const VISITS: u8 = 4;
+/// The number of failed wakeups after which a waiter takes hand-offs. This bounds the cost of wakeups, and prevents
+/// starvation by quicker requests.
+const MAX_FAILED_WAKEUPS: u8 = 4;
 
-/// The number of later requests that pass a head that has not been woken, because the holders keep it out. It cannot enter, so it
-/// must be seen to that the holds end: such as those of readers that overlap.
-const PASSES_OF_THE_ABSENT: u16 = 16;
+/// The number of later requests that pass a head that has not been woken, because the holders keep it out. Without a
+/// bound, such as for overlapping readers, it might never get in.
+const PASSES_OF_A_SLEEPER: u16 = 16;
 
-/// The number of later requests that pass a thread that has been woken. A thread always runs again, so this is reached only if it does not
-/// run for long.
+/// The number of later requests that pass a thread that has been woken. A thread always runs again, so this is reached
+/// only if it does not get a core for long.
 const PASSES_OF_A_THREAD: u16 = 1024;
 
-/// While a head that has been woken is on its way, one more sleeper is woken at each so many passes.
+/// While a woken head has not run yet, one more sleeping waiter is woken after this many passes.
 const PASSES_TO_WAKE_ONE_MORE: u16 = 4;
 
 impl Standing {
     pub(super) fn new(presence: Presence) -> Self {
-        Standing { state: WaitState::Asleep, presence, visits: 0, passed: [0; 2] }
+        Standing { state: WaitState::Asleep, presence, failed_wakeups: 0, passed: [0; 2] }
     }
 
     #[inline]
@@ -85,55 +85,55 @@ impl Standing {
     }
 
     #[inline]
-    pub(super) fn is_looking(&self) -> bool {
-        self.presence == Presence::LookingThread
+    pub(super) fn is_spinning(&self) -> bool {
+        self.presence == Presence::SpinningThread
     }
 
     fn is_thread(&self) -> bool {
         self.presence != Presence::Task
     }
 
-    /// It has been woken, and may never come.
+    /// Returns whether it is a task that has been woken, and may never poll.
     pub(super) fn is_idle(&self) -> bool {
         self.is_woken() && !self.is_thread()
     }
 
-    /// Whether it has come in vain before.
-    pub(super) fn has_come(&self) -> bool {
-        self.visits > 0
+    /// Returns whether it was woken before without getting in.
+    pub(super) fn has_retried(&self) -> bool {
+        self.failed_wakeups > 0
     }
 
-    /// It has asked, and did not get in: it waits on.
+    /// Records a poll that did not get in.
     pub(super) fn stays(&mut self, presence: Presence) {
         if self.is_woken() {
-            self.visits = self.visits.saturating_add(1);
+            self.failed_wakeups = self.failed_wakeups.saturating_add(1);
         }
         self.state = WaitState::Asleep;
         self.presence = presence;
     }
 
-    /// A later request gets in before it, which stands at the head.
+    /// Records that a later request passes it.
     pub(super) fn is_passed(&mut self) {
         let passed = &mut self.passed[usize::from(self.is_woken())];
-        *passed = passed.wrapping_add(1); // of a task without a bound, over and over
+        *passed = passed.wrapping_add(1); // wraps for a task that is passed without a bound
     }
 
-    /// Whether a later request has got in before it when it had not been woken: then others may have queued because of it.
+    /// Returns whether a later request passed it before it was woken: then others may have queued because of it.
     pub(super) fn was_passed_asleep(&self) -> bool {
         let [absent, _] = self.passed;
         absent > 0
     }
 
-    /// Whether it is handed what it wants as soon as that is free, before any newcomer.
+    /// Returns whether it is granted a freed hold at once, before any newcomer.
     #[inline]
-    pub(super) fn is_due(&self) -> bool {
-        self.is_looking() || self.visits >= VISITS
+    pub(super) fn takes_hand_off(&self) -> bool {
+        self.is_spinning() || self.failed_wakeups >= MAX_FAILED_WAKEUPS
     }
 
-    /// It has been woken, and is at the head, and somebody releases what it wants: whether that one wakes the next as well.
+    /// Returns whether a release that finds this head already woken wakes the next waiter, too.
     ///
-    /// A task may never come, and those behind it must not wait for it. A thread comes, and so do others who have been let in just
-    /// now: then it is enough to see to it that some of those who sleep are on their way.
+    /// A task may never poll, and those behind it must not wait for it. A thread does poll, and so do waiters that have
+    /// just been admitted: then it is enough to wake a further waiter now and then.
     pub(super) fn lets_wake_the_next(&self, others_come: bool) -> bool {
         let [_, passed] = self.passed;
         !(self.is_thread() || others_come) || passed > 0 && passed % PASSES_TO_WAKE_ONE_MORE == 0
@@ -150,19 +150,22 @@ impl Rules {
         }
     }
 
-    /// Whether a waiter at the head that may get in is given its hold. (Readers are, unless the policy is `Barging`.)
+    /// Returns whether a waiter at the head that may get in is granted its hold. (Readers are, unless the policy is
+    /// `Barging`.)
     #[inline]
     pub(super) fn grants(&self, standing: &Standing) -> bool {
         let [absent, woken] = standing.passed;
         match self.fairness {
             Fairness::Fifo => true,
             Fairness::Barging => false,
-            Fairness::Bounded(bound) => standing.is_due() || u32::from(absent) + u32::from(woken) >= u32::from(bound),
-            Fairness::Adaptive => standing.is_due() || standing.is_thread() && woken >= PASSES_OF_A_THREAD,
+            Fairness::Bounded(bound) => {
+                standing.takes_hand_off() || u32::from(absent) + u32::from(woken) >= u32::from(bound)
+            }
+            Fairness::Adaptive => standing.takes_hand_off() || standing.is_thread() && woken >= PASSES_OF_A_THREAD,
         }
     }
 
-    /// Whether a later request may get in before a waiter at the head.
+    /// Returns whether a later request may pass a waiter at the head.
     #[inline]
     pub(super) fn lets_pass(&self, standing: &Standing) -> bool {
         let [absent, woken] = standing.passed;
@@ -170,39 +173,40 @@ impl Rules {
             Fairness::Fifo => false,
             Fairness::Barging => true,
             Fairness::Bounded(bound) => u32::from(absent) + u32::from(woken) < u32::from(bound),
-            Fairness::Adaptive if !standing.is_woken() => absent < PASSES_OF_THE_ABSENT,
+            Fairness::Adaptive if !standing.is_woken() => absent < PASSES_OF_A_SLEEPER,
             Fairness::Adaptive => !standing.is_thread() || woken < PASSES_OF_A_THREAD,
         }
     }
 
-    /// Whether what is free is handed over to those who are [due](Standing::is_due) wherever they stand, and a writer that leaves
-    /// begins a phase of readers.
+    /// Returns whether free holds are [handed off](Standing::takes_hand_off) at any position in the queue, and a writer
+    /// that leaves begins a readers' phase.
     #[inline]
     pub(crate) fn hands_over(&self) -> bool {
         matches!(self.fairness, Fairness::Adaptive | Fairness::Bounded(_))
     }
 
-    /// Whether nothing is kept for a task that may not come, where that can be helped.
+    /// Returns whether holds are not reserved for a task that may never poll, where that is possible.
     #[inline]
     pub(crate) fn keeps_nothing_for_the_idle(&self) -> bool {
         self.fairness == Fairness::Adaptive
     }
 
-    /// Whether a waiting upgrade is given its hold when the last reader has left.
+    /// Returns whether a waiting upgrade is granted its hold when the last reader has left.
     #[inline]
     pub(super) fn grants_upgrade(&self, standing: &Standing) -> bool {
         matches!(self.fairness, Fairness::Bounded(_)) || self.grants(standing)
     }
 }
 
-/// For whom a hold is given up.
+/// The recipient of a released hold.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ReleaseFor {
-    /// For whom the policy says, or who comes first.
+    /// The request that the policy admits, or else the first.
     Anybody,
-    /// For one that waits: no newcomer gets in before.
+    /// A waiter: no newcomer gets in before it.
     Waiter,
-    /// The same, by one that had been handed it and gives up. It goes to nobody who has been woken and has not come.
+    /// A waiter, after a waiter that had been granted the hold has given up. It does not go to a waiter that was woken
+    /// and has not polled since.
     NextWaiter,
 }
 
@@ -210,18 +214,18 @@ pub(crate) enum ReleaseFor {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Cause {
     /// A waiter entered, or gave up.
-    Settled,
-    /// A hold that is not exclusive was released; or a waiter gave up that had been woken in place of others.
+    QueueChanged,
+    /// A hold that is not exclusive was released, or a waiter that had been woken in place of others gave up.
     Released,
     /// A writer has left.
     WriterLeft,
-    /// The first that can get in must get in, before any newcomer. Where permits are given up: the first of those who wait, in their
-    /// order, for as many.
+    /// A hold was released to waiters: the first that can get in must get in before any newcomer. If permits were
+    /// released, the first waiters in order, for as many permits.
     Fair { writer_left: bool, passed_on: bool, permits: u32 },
 }
 
 impl Cause {
-    /// A hold is given up, or becomes a weaker one.
+    /// Returns the cause for a hold that is released, or becomes a weaker one.
     pub(crate) fn of_leaving(access: Access, whom: ReleaseFor) -> Cause {
         let writer_left = access == Access::Exclusive;
         let permits = if let Access::Permits(amount) = access { amount } else { 0 };
@@ -233,7 +237,7 @@ impl Cause {
         }
     }
 
-    /// Whether a phase of readers begins.
+    /// Returns whether a readers' phase begins.
     pub(super) fn begins_phase(self, rules: &Rules) -> bool {
         matches!(self, Cause::WriterLeft | Cause::Fair { writer_left: true, .. }) && rules.hands_over()
     }
@@ -243,7 +247,8 @@ impl Cause {
         if let Cause::Fair { permits, .. } = self { permits } else { 0 }
     }
 
-    /// Whether the first that can get in is given its hold, whatever the policy. `woken` is the head, if it has been woken before.
+    /// Returns whether the first waiter that can get in is granted its hold under every policy. `woken` is the head, if
+    /// it has been woken before.
     pub(super) fn is_fair(self, rules: &Rules, woken: Option<&Standing>) -> bool {
         match self {
             Cause::Fair { passed_on: true, .. } => {

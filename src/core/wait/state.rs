@@ -1,42 +1,42 @@
-//! The shared state of an entry, without its key: the word, and where its queue is.
+//! The shared state of an entry, without its key: the word, and the index of its queue.
 
 use super::queue::Queues;
 use super::word::{Unit, Word};
 use crate::sync::{AtomicU32, AtomicUsize, Ordering};
 
-/// A thing that can be waited for, as this layer knows it: a word, and the place of its queue.
+/// A lock as this layer sees it: a word, and a queue.
 pub(in crate::core) trait Waited {
     /// The data behind a queue lock.
     type QueueShard: QueueShard;
 
     fn word(&self) -> Word;
 
-    /// Makes the move that `step` says, which may be asked again and again. Returns the new word.
+    /// Makes the move that `step` returns, and calls `step` again if the word has changed. Returns the new word.
     fn update<E>(&self, step: impl FnMut(Word) -> Result<Word, E>) -> Result<Word, E>;
 
-    /// The number of these claims that become holds, and no longer count as claims, when their owners get in.
+    /// Returns how many of these claims the word stops counting when their owners get in.
     #[inline(always)]
     fn spends(&self, claims: usize) -> usize {
         claims
     }
 
-    /// A number by whose low bits the queue lock is chosen.
+    /// Returns a number whose low bits choose the queue lock.
     fn number(&self) -> u32;
 
-    /// Its queue, while the word says that somebody waits.
+    /// Returns the index of its queue. The word must be `QUEUED`.
     fn queue(&self, queue_shard: &mut Self::QueueShard) -> u32;
 
-    /// This is its queue from now on.
+    /// Sets the index of its queue.
     fn set_queue(&self, queue_shard: &mut Self::QueueShard, queue: u32);
 
-    /// It has no queue any more.
+    /// Forgets its queue, which has been removed.
     #[inline]
     fn forget_queue(&self, queue_shard: &mut Self::QueueShard) {
         let _ = queue_shard;
     }
 }
 
-/// Queues, and whatever leads to them.
+/// The data behind a queue lock: queues, and an index of them if the locks need one.
 pub(in crate::core) trait QueueShard {
     fn queues(&mut self) -> &mut Queues;
 }
@@ -50,18 +50,18 @@ impl QueueShard for Queues {
 
 /// The atomic state of an entry.
 ///
-/// Nothing here knows whose unit a move adds or takes away: whoever changes their number makes a token, or uses one up, in
-/// the same step. (The [slots](crate::core::table) do so for claims and holds.)
+/// Nothing here knows whose unit a move adds or removes: the caller makes or consumes a token in the same step. (The
+/// [slots](crate::core::table) do so for claims and holds.)
 pub(in crate::core) struct State {
     word: AtomicUsize,
     /// The stored part of the key's hash. Written only while the slot serves no key.
     tag: AtomicU32,
-    /// Which queue of its [`Queues`](super::queue::Queues) is this entry's. Read and written under the queue lock only.
+    /// The index of this entry's queue in its [`Queues`](super::queue::Queues). Used only under the queue lock.
     queue: AtomicU32,
 }
 
 impl State {
-    /// Of a slot that serves no key.
+    /// Makes the state of a slot that serves no key.
     pub(in crate::core) fn dead() -> State {
         State { word: AtomicUsize::new(Word::DEAD.bits()), tag: AtomicU32::new(0), queue: AtomicU32::new(0) }
     }
@@ -76,35 +76,35 @@ impl State {
         self.tag.load(Ordering::Relaxed)
     }
 
-    /// The slot serves a key from now on, with one user. By plain stores: nobody else sees it before the shard lock, which the
-    /// caller holds, is released.
+    /// Begins an entry with one user. Plain stores suffice: no other thread sees the slot before the caller releases
+    /// the shard lock.
     #[inline]
     pub(in crate::core) fn begin(&self, tag: u32, unit: Unit) {
         self.tag.store(tag, Ordering::Relaxed);
         self.word.store(Word::born(unit).bits(), Ordering::Relaxed);
     }
 
-    /// The slot serves no key (any more). By a plain store: only its owner looks at it.
+    /// Marks the slot as serving no key. A plain store suffices: only its owner reads it.
     #[inline]
     pub(in crate::core) fn end(&self, dead: Word) {
         self.word.store(dead.bits(), Ordering::Relaxed);
     }
 
-    /// Whether all that the word counts is `sole`.
+    /// Returns whether the word is `sole`.
     ///
-    /// Acquire: what others did with the key before they left comes before its drop.
+    /// Acquire: all uses of the key by users that have left come before its drop.
     #[inline]
     pub(in crate::core) fn is_sole(&self, sole: Word) -> bool {
         self.word.load(Ordering::Acquire) == sole.bits()
     }
 
-    /// Makes the move that `step` says, which may be asked again and again. Returns the new word.
+    /// Makes the move that `step` returns, and calls `step` again if the word has changed. Returns the new word.
     ///
-    /// Acquire: a hold comes after what earlier holders did. Release: what we did comes before later holds, and before the
-    /// retirement that drops the key.
+    /// Acquire: a hold comes after the accesses of earlier holders. Release: the caller's accesses come before later
+    /// holds, and before the retirement that drops the key.
     ///
-    /// If the move gives up the caller's unit the slot may be somebody else's, or freed, as soon as it is made: then nothing
-    /// of it is touched afterwards, here or by the caller.
+    /// If the move gives up the caller's unit, the slot may be reused or freed at once: then neither this function nor
+    /// the caller may touch it afterwards.
     #[inline]
     pub(in crate::core) fn update<E>(&self, mut step: impl FnMut(Word) -> Result<Word, E>) -> Result<Word, E> {
         let mut old = self.word();
@@ -118,14 +118,14 @@ impl State {
         }
     }
 
-    /// Makes one certain move, if the word is one certain word: without a look at it first, which would fetch its cache line twice
-    /// where others change it, too. As for the rest, see [`update`](State::update).
+    /// Replaces the word if it is `old`, without loading it first, which would fetch a contended cache line twice.
+    /// Otherwise as [`update`](State::update).
     #[inline]
     pub(in crate::core) fn replace(&self, old: Word, new: Word) -> bool {
         self.word.compare_exchange(old.bits(), new.bits(), Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// Changes the word so that it seems to count other units than there are. The test that does so undoes it.
+    /// Makes the word count units that do not exist. The test must undo it.
     #[cfg(test)]
     pub(in crate::core) fn pretend(&self, step: impl Fn(Word) -> Word) {
         self.word.store(step(self.word()).bits(), Ordering::Relaxed);

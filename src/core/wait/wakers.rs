@@ -1,18 +1,18 @@
-//! Wakers that leave a queue: they are user code, so they are run and dropped when every lock is released.
+//! Wakers that leave a queue. They are user code, so they run and are dropped after every lock is released.
 
 use alloc::vec::Vec;
 use core::task::Waker;
 
-/// User code that must run outside every lock, after the caller's own state is in order: wakers to wake,
-/// and wakers that are done with. Dropping the batch wakes the ones and drops the others, all of them, even if some panic.
+/// User code that must run outside every lock, after the caller's own state is consistent: wakers to wake, and wakers
+/// to drop. Dropping the batch handles all of them, even if some panic.
 ///
-/// Two wakers that are due need no allocation, and a mutex never has more.
+/// Two wakers to wake need no allocation, and a mutex never has more.
 ///
-/// `pub` because sealed traits name it; nobody outside can.
+/// `pub` because sealed traits name it; other crates cannot.
 #[derive(Default)]
-#[allow(unreachable_pub, missing_debug_implementations)] // nobody outside has one to print
+#[allow(unreachable_pub, missing_debug_implementations)] // not visible outside the crate
 pub struct WakeBatch {
-    due: [Option<Waker>; 2],
+    wakers: [Option<Waker>; 2],
     more: Vec<Waker>,
     /// The waker that a waiter had until now.
     pub(super) old: Option<Waker>,
@@ -21,8 +21,8 @@ pub struct WakeBatch {
 }
 
 impl WakeBatch {
-    /// With a clone of the caller's waker, so that none is cloned later.
-    #[cfg(target_has_atomic = "ptr")] // for those who are tracked
+    /// Makes a batch that contains a clone of the caller's waker, so that none is cloned under a lock.
+    #[cfg(target_has_atomic = "ptr")] // for tracked requests
     pub(crate) fn with_fresh(waker: Waker) -> Self {
         let mut batch = WakeBatch::default();
         batch.fresh = Some(waker);
@@ -31,23 +31,23 @@ impl WakeBatch {
 
     pub(super) fn wake(&mut self, waker: Option<Waker>) {
         let Some(waker) = waker else { return };
-        match &mut self.due {
+        match &mut self.wakers {
             [place @ None, _] | [_, place @ None] => *place = Some(waker),
             _ => self.more.push(waker),
         }
     }
 
-    /// Before all others.
+    /// Adds a waker to wake before all others.
     pub(super) fn wake_first(&mut self, waker: Option<Waker>) {
         let Some(waker) = waker else { return };
-        let next = self.due[0].replace(waker);
+        let next = self.wakers[0].replace(waker);
         self.wake(next);
     }
 
     /// Whether `count` more wakers fit without an allocation.
     #[inline]
     pub(super) fn fits(&self, count: usize) -> bool {
-        let [first, second] = &self.due;
+        let [first, second] = &self.wakers;
         let free = usize::from(first.is_none()) + usize::from(second.is_none());
         count <= free || count <= free + self.more.capacity() - self.more.len()
     }
@@ -58,17 +58,18 @@ impl WakeBatch {
 
     #[cfg(test)]
     pub(super) fn count(&self) -> usize {
-        self.due.iter().flatten().count() + self.more.len()
+        self.wakers.iter().flatten().count() + self.more.len()
     }
 
-    /// Many, so that one that panics must not keep the others from it.
+    /// Handles several wakers: a panic of one must not skip the others.
     #[cold]
     #[inline(never)]
     fn empty(&mut self) {
-        let due = self.due.iter_mut().filter_map(Option::take).chain(self.more.drain(..)).map(|waker| (waker, true));
+        let woken =
+            self.wakers.iter_mut().filter_map(Option::take).chain(self.more.drain(..)).map(|waker| (waker, true));
         let done = self.old.take().into_iter().chain(self.fresh.take()).map(|waker| (waker, false));
         crate::panics::run_all(
-            due.chain(done).map(|(waker, is_due)| move || if is_due { waker.wake() } else { drop(waker) }),
+            woken.chain(done).map(|(waker, wakes)| move || if wakes { waker.wake() } else { drop(waker) }),
         );
     }
 }
@@ -76,13 +77,13 @@ impl WakeBatch {
 impl Drop for WakeBatch {
     #[inline]
     fn drop(&mut self) {
-        let [first, second] = &mut self.due;
+        let [first, second] = &mut self.wakers;
         let several = second.is_some() || self.fresh.is_some() || first.is_some() && self.old.is_some();
-        // One that panics now is the only one; but a second panic of this thread would abort.
+        // A single call may panic, unless the thread is already panicking: a second panic would abort.
         if several || (first.is_some() || self.old.is_some()) && crate::panics::panicking() {
             self.empty();
-        } else if let Some(due) = first.take() {
-            due.wake();
-        } // else the old one, if there is one, goes with its field
+        } else if let Some(waker) = first.take() {
+            waker.wake();
+        } // otherwise an old waker is dropped with its field
     }
 }

@@ -6,15 +6,15 @@
 //! | bits | name | meaning |
 //! |---|---|---|
 //! | 0 | `DEAD` | the slot serves no key: it is free, or on its way to be |
-//! | 1 | `QUEUED` | somebody waits: holds change under the queue lock only (in a dead slot: an old key is kept) |
+//! | 1 | `QUEUED` | there are waiters: holds change only under the queue lock (in a dead slot: an old key is kept) |
 //! | 2 | `WRITER` | an exclusive hold |
 //! | 3 | `UPGRADABLE` | an upgradable hold |
 //! | next `FIELD` bits | count | shared holds, or permits |
 //! | next `FIELD` bits | claims | references that are not holds: handles, futures, waiters, visits |
 //!
-//! `FIELD` is 14 on 32-bit targets and 30 on 64-bit ones. Each claim and each hold is one *unit*, but for a hold of several
-//! permits, which is as many; whoever has a unit keeps the entry alive, and stands in exactly one field. Nobody joins an
-//! entry that has [`MAX_UNITS`] of them. The combinations that can occur:
+//! `FIELD` is 14 on 32-bit targets and 30 on 64-bit ones. Each claim and each hold is one *unit*, except that a hold of
+//! several permits is as many units. A unit keeps the entry alive, and is counted in exactly one field. An entry with
+//! [`MAX_UNITS`] units accepts no more. The combinations that can occur:
 //!
 //! | dead | writer | upgradable | count | claims | state |
 //! |---|---|---|---|---|---|
@@ -29,11 +29,12 @@
 
 use core::fmt;
 
-/// The access that a hold gives its holder, which determines the requests that it keeps out. `pub` because sealed traits name it; nobody outside can.
+/// The access that a hold gives its holder, which determines the requests that it keeps out. `pub` because sealed
+/// traits name it; other crates cannot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(unreachable_pub)]
 pub enum Access {
-    /// Keeps everybody out: a mutex, a writer.
+    /// Keeps all others out: a mutex, a writer.
     Exclusive,
     /// Keeps writers out.
     Shared,
@@ -43,7 +44,7 @@ pub enum Access {
     Permits(u32),
 }
 
-/// The access that a request asks for.
+/// The access that a request wants.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Want {
     /// A hold, in exchange for the requester's claim.
@@ -70,12 +71,12 @@ pub(crate) enum Unit {
     Hold(Access),
 }
 
-/// Why a move is not possible.
+/// The reason why a move is not possible.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Refusal {
     /// An incompatible hold.
     Held,
-    /// The hold would be compatible, but somebody waits: the queue decides.
+    /// The hold would be compatible, but there are waiters: the queue decides.
     Queued,
     /// The entry has as many units as can be counted.
     Full,
@@ -101,9 +102,9 @@ const CLAIMS: usize = FIELD_MAX << (FLAGS + FIELD);
 const CROWDED: usize = (COUNT | CLAIMS) & !((COUNT_ONE | CLAIM_ONE) * ((1 << (FIELD / 2)) - 1));
 const HOLDS: usize = WRITER | UPGRADABLE | COUNT;
 
-/// The number of units up to which another can join an entry. It is their sum that is limited, so that a claim can always
-/// become a hold, and a hold another one: no field overflows when the queue admits waiters, however many these are. (Permits
-/// are limited by themselves besides, to at most as many.)
+/// The largest number of units of an entry. The limit is on the sum of both fields, so that a claim can always become a
+/// hold, and a hold can change its access: no field overflows when the queue admits waiters. (Permits have a limit of
+/// their own, which is not larger.)
 pub(crate) const MAX_UNITS: usize = FIELD_MAX;
 
 impl Unit {
@@ -120,15 +121,15 @@ impl Unit {
     }
 }
 
-/// The hold part of a word, detached from it: what the queue reckons with while it admits waiters.
+/// The holds of a word, apart from it, with which the queue decides which waiters to admit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Holds(usize);
 
 impl Holds {
-    /// Nobody.
+    /// No holds.
     pub(crate) const NONE: Holds = Holds(0);
 
-    /// Whether a hold with this access may stand beside these, where a semaphore has `limit` permits.
+    /// Returns whether a hold with this access is compatible with these. A semaphore has `limit` permits.
     #[inline]
     pub(crate) const fn fits(self, access: Access, limit: usize) -> bool {
         match access {
@@ -139,7 +140,7 @@ impl Holds {
         }
     }
 
-    /// Whether what is wanted may be had beside these, by somebody who waits for it or asks for it.
+    /// Returns whether these holds allow a request.
     #[inline]
     pub(crate) const fn allow(self, want: Want, limit: usize) -> bool {
         match want {
@@ -148,7 +149,7 @@ impl Holds {
         }
     }
 
-    /// These, after what was wanted has been granted.
+    /// Returns the holds after the request has been granted.
     #[inline]
     pub(crate) const fn after(self, want: Want) -> Holds {
         match want {
@@ -196,13 +197,13 @@ impl Word {
         self.0
     }
 
-    /// The word of a new entry, or of one that has only one user left.
+    /// Returns the word of an entry with a single unit.
     #[inline]
     pub(crate) const fn born(unit: Unit) -> Word {
         Word(unit.weight())
     }
 
-    /// Whether `unit` is the only one: whoever has it must retire the entry instead of leaving it.
+    /// Returns whether `unit` is the only unit: then its owner must retire the entry instead of leaving it.
     #[inline]
     pub(crate) const fn is_only(self, unit: Unit) -> bool {
         self.0 == unit.weight()
@@ -229,21 +230,20 @@ impl Word {
         (self.0 & CLAIMS) >> (FLAGS + FIELD)
     }
 
-    /// One more claim.
+    /// Adds a claim.
     #[inline]
     pub(crate) const fn claim(self) -> Result<Word, Refusal> {
         if self.is_full() { Err(Refusal::Full) } else { Ok(Word(self.0 + CLAIM_ONE)) }
     }
 
-    /// One more claim, for a value that is stored under an exclusive hold: past the limit, if there are as many units as can be
-    /// counted. No field overflows by that: next to the hold there are fewer claims than a field can count; and the value's
-    /// claim never becomes a hold.
+    /// Adds a claim for a value that is stored under an exclusive hold, even beyond [`MAX_UNITS`]. No field overflows:
+    /// beside the hold there are fewer claims than a field can count, and the value's claim never becomes a hold.
     #[inline]
     pub(crate) const fn keep(self) -> Word {
         Word(self.0 + CLAIM_ONE)
     }
 
-    /// One more hold, by somebody who has no unit yet. Never past a queue.
+    /// Adds a hold for a request that has no unit yet. Refused if there are waiters.
     #[inline]
     pub(crate) const fn hold(self, access: Access, limit: usize) -> Result<Word, Refusal> {
         match self.enter(Want::Hold(access), 0, limit) {
@@ -257,7 +257,7 @@ impl Word {
         self.0 & CROWDED != 0 && self.units() >= MAX_UNITS
     }
 
-    /// A claim becomes a hold, or an upgradable hold an exclusive one: so many claims are given up for it. Never past a queue.
+    /// Turns `claims` claims into a hold, or an upgradable hold into an exclusive one. Refused if there are waiters.
     #[inline]
     pub(crate) const fn enter(self, want: Want, claims: usize, limit: usize) -> Result<Word, Refusal> {
         let holds = self.holds();
@@ -270,7 +270,7 @@ impl Word {
         Ok(self.admit(holds.after(want), claims, false))
     }
 
-    /// A hold becomes a weaker one. Never past a queue: whoever waits may get in.
+    /// Turns a hold into a weaker one. Refused if there are waiters, because they may get in.
     #[inline]
     pub(crate) const fn downgrade(self, from: Access, to: Access) -> Result<Word, Refusal> {
         if self.is_queued() {
@@ -279,7 +279,7 @@ impl Word {
         Ok(self.admit(self.holds().without(from).with(to), 0, false))
     }
 
-    /// A hold becomes a claim. Never past a queue: whoever waits may get in.
+    /// Turns a hold into a claim. Refused if there are waiters, because they may get in.
     #[inline]
     pub(crate) const fn unlock(self, access: Access) -> Result<Word, Refusal> {
         if self.is_queued() {
@@ -288,7 +288,7 @@ impl Word {
         self.leave(Unit::Hold(access)).claim()
     }
 
-    /// The first waiter comes: `QUEUED`, unless the hold is possible after all.
+    /// Sets `QUEUED` for the first waiter, unless the hold is possible after all.
     ///
     /// One compare-exchange of this move tests the holds and sets the flag, so no release slips in between.
     #[inline]
@@ -301,13 +301,14 @@ impl Word {
         }
     }
 
-    /// A unit goes. The caller has made sure that it is not the last one.
+    /// Removes a unit. The caller has made sure that it is not the last.
     #[inline]
     pub(crate) const fn leave(self, unit: Unit) -> Word {
         Word(self.0 - unit.weight())
     }
 
-    /// The holds as the queue has decided them: `claims` claims have become holds, and somebody may still wait.
+    /// Sets the holds that the queue has decided on: `claims` claims have become holds, and `queued` tells whether
+    /// there are still waiters.
     #[inline]
     pub(crate) const fn admit(self, holds: Holds, claims: usize, queued: bool) -> Word {
         let queued = if queued { QUEUED } else { 0 };

@@ -14,16 +14,15 @@ macro_rules! borrowed {
             ///
             $(#[doc = $more])*
             ///
-            /// The key is hashed, and its entry found or made, by this call and not by the poll, so the future does not
-            /// borrow the key. Nothing is acquired before the first poll. With
-            /// [`until`](crate::futures::Acquire::until) the wait has a limit.
+            /// This call hashes the key, and finds or makes its entry, so the future does not borrow the key. Nothing
+            /// is acquired before the first poll. [`until`](crate::futures::Acquire::until) limits the wait.
             ///
             /// To move the guard elsewhere (into a spawned task, `spawn_blocking`, a field) use
             #[doc = concat!("[`", stringify!($lock_arc), "`](Self::", stringify!($lock_arc), ").")]
             ///
             /// # Cancel safety
-            /// The future can be dropped at any moment: see [`Acquire`](crate::futures::Acquire#cancel-safety). To keep
-            /// it without polling it is another matter: see [idle futures](crate#idle-futures).
+            /// The future can be dropped at any moment: see [`Acquire`](crate::futures::Acquire#cancel-safety). Do not
+            /// keep it without polling it: see [idle futures](crate#idle-futures).
             ///
             $(
                 /// # Panics
@@ -49,13 +48,13 @@ macro_rules! borrowed {
                 $crate::acquire::request::Call::new($crate::plumbing::TableRef::new(self), self.key(key), mode).future()
             }
 
-            #[doc = concat!($does, " if that is possible at once.")]
+            #[doc = concat!($does, ", if that is possible without waiting.")]
             ///
             $(#[doc = $more])*
             ///
             $(#[doc = $fails])+
-            /// It never fails spuriously, and waits for nobody but those who are inside the table for some dozen
-            /// instructions.
+            /// It never fails spuriously. It waits for no holder; at most it waits for calls that hold an internal lock
+            /// for a few dozen instructions.
             ///
             /// To move the guard elsewhere (into a spawned task, `spawn_blocking`, a field) use
             #[doc = concat!("[`", stringify!($try_lock_arc), "`](Self::", stringify!($try_lock_arc), ").")]
@@ -97,8 +96,8 @@ macro_rules! borrowed {
             #[doc = concat!("[`", stringify!($lock_arc_blocking), "`](Self::", stringify!($lock_arc_blocking), ").")]
             ///
             /// # Blocking
-            /// A caller that has to wait tries again for about a microsecond, gives up its time slice a few times, and
-            /// then sleeps. Not for use inside a task, whose executor it would block: there, use
+            /// A thread that has to wait spins for about a microsecond, yields its time slice a few times, and then
+            /// sleeps. Do not call this in a task, because it would block the executor's thread; use
             #[doc = concat!("[`", stringify!($lock), "`](Self::", stringify!($lock), ").")]
             ///
             $(
@@ -129,8 +128,8 @@ macro_rules! borrowed {
             ///
             $(#[doc = $more])*
             ///
-            /// `None` if the time was not enough. It is tried at least once, also with a timeout of zero. A timeout
-            /// that is too long for the clock, such as [`Duration::MAX`](core::time::Duration::MAX), is no limit.
+            /// Returns `None` after the timeout. It tries at least once, even with a timeout of zero. A timeout that is
+            /// too long for the clock, such as [`Duration::MAX`](core::time::Duration::MAX), means no limit.
             ///
             /// # Blocking
             #[doc = concat!("As [`", stringify!($lock_blocking), "`](Self::", stringify!($lock_blocking), "),")]
@@ -171,7 +170,7 @@ macro_rules! borrowed {
             ///
             $(#[doc = $more])*
             ///
-            /// `None` if it was not possible by then. It is tried at least once, also with a deadline in the past.
+            /// Returns `None` after the deadline. It tries at least once, even with a deadline in the past.
             ///
             /// # Blocking
             #[doc = concat!("As [`", stringify!($lock_blocking), "`](Self::", stringify!($lock_blocking), "),")]

@@ -1,13 +1,13 @@
 //! The downgrades of a writer.
-
-/// For each way to refer to a table by itself, so that the documentation does not offer this to the holder of a mutex's
-/// key, which is exclusive as well.
+//!
+//! Defines the downgrades separately for each reference to a table, so that the documentation does not show them for a
+//! mutex's guard, which is exclusive, too.
 macro_rules! downgrades {
     (new = $new:literal, $($(#[$if:meta])* [$($generics:tt)+] $P:ty;)+) => {$(
-        /// Downgrades of a writer. For the [policy](crate::Fairness) a writer leaves.
+        /// Downgrades of a writer. For the [policy](crate::Fairness) a downgrade counts as a writer leaving.
         $(#[$if])*
         impl<$($generics)+> $crate::guard::Guard<$P, $crate::mode::Exclusive> {
-            /// Becomes a reader. Readers that wait may get in beside it; no writer gets in between.
+            /// Downgrades to a reader. Waiting readers may get in beside it; no writer gets in between.
             ///
             /// # Examples
             /// ```
@@ -21,7 +21,7 @@ macro_rules! downgrades {
                 self.downgraded()
             }
 
-            /// Becomes an upgradable reader. Readers that wait may get in beside it; no writer gets in between.
+            /// Downgrades to an upgradable reader. Waiting readers may get in beside it; no writer gets in between.
             ///
             /// # Examples
             /// ```

@@ -1,4 +1,4 @@
-//! The same for a key that has been found, on its handle.
+//! An operation on a handle, for the handle's key.
 
 macro_rules! handle {
     (
@@ -34,7 +34,7 @@ macro_rules! handle {
                 self.call($crate::locks::forms::mode::mode!(self.permits(), [$($n)?])).future()
             }
 
-            #[doc = concat!($does, " if that is possible at once.")]
+            #[doc = concat!($does, ", if that is possible without waiting.")]
             ///
             #[doc = concat!("As [`", stringify!($Table), "::", stringify!($try_lock), "`], for the handle's key.")]
             ///

@@ -1,7 +1,7 @@
 //! The forms of an operation on several keys of a table: all of them or none.
 
-/// The operations on the keys of some lists, each list with a mode of its own; or on those of one list in which a number stands
-/// beside each key, from which the mode is made.
+/// Collects the keys of the lists, each list with its own mode; or the keys of one list of pairs, in which the number
+/// beside each key gives its mode.
 macro_rules! calls {
     ($self:ident, $table:expr, $keys:ident [$n:ident]: $mode:expr) => {
         $crate::acquire::many::Calls::new(
@@ -31,10 +31,11 @@ macro_rules! many {
         asked with [$($asked:tt)+],
         // For the examples: a table of strings, and a `try_` call that the operation on "a" excludes.
         new = $new:literal, excludes = $excludes:literal,
-        // The lists of keys, and the mode in which those of each are acquired; and what the examples give for them.
-        // (A number, if there is one, stands in brackets.)
+        // The lists of keys, each with the mode in which its keys are acquired; and the lists in the examples. For a
+        // list of pairs, the name of the number stands in brackets, and the mode is a function of it and the limit.
         lists [$($keys:ident $([$n:ident])?: $mode:expr),+], given = $given:literal,
-        // What the operation does, without a full stop: how each form waits follows. And what else is to be said.
+        // The operation's summary without a full stop; the way in which each form waits follows. And the rest of its
+        // docs.
         #[doc = $does:literal]
         $(#[doc = $more:literal])*
         async $lock:ident, blocking $lock_blocking:ident,
@@ -48,14 +49,14 @@ macro_rules! many {
             ///
             $(#[doc = $more])*
             ///
-            /// Any number of such calls on one table never wait for each other in a circle, in whatever order they name their
-            /// keys: the table has an order of its own, in which it takes them. Keys need no order, and one that is named twice is
-            /// taken once. (Who holds a key already, and asks for more, can still deadlock.) The [policy](crate::Fairness) of each
-            /// key holds as for single calls.
+            /// Such calls on one table never wait for each other in a circle, in whatever order they name their keys,
+            /// because each acquires them in the table's own order. Keys need no `Ord`. A key that is named twice is
+            /// acquired once. (A caller that already holds a key and requests more can still deadlock.) The
+            /// [policy](crate::Fairness) applies to each key as in single calls.
             ///
-            /// Keys are named by references, all of one type: `&vec`, or `["a", name.as_str()]`. The keys are read, and their
-            /// entries found or made, by this call, and nothing is acquired before the first poll.
-            /// While the future waits for one key it holds those before it in the table's order: so it must be polled, or dropped.
+            /// Keys are references, all of one type: `&vec`, or `["a", name.as_str()]`. This call reads the list and
+            /// finds or makes the entries; nothing is acquired before the first poll. While the future waits for one
+            /// key, it holds the keys before it in the table's order: so it must be polled, or dropped.
             ///
             /// # Cancel safety
             /// The future can be dropped at any moment: see [`AcquireMany`](crate::futures::AcquireMany#cancel-safety).
@@ -82,14 +83,16 @@ macro_rules! many {
                 $crate::locks::forms::many::calls!(self, $crate::plumbing::TableRef::new(self), $($keys $([$n])?: $mode),+).future()
             }
 
-            #[doc = concat!($does, " if that is possible at once, all of them or none.")]
+            #[doc = concat!($does, ", all of them or none, if that is possible without waiting.")]
             ///
-            #[doc = concat!("As ", "[`", stringify!($lock), "`](Self::", stringify!($lock), "), but `None` if one of them is not to")]
-            /// be had now. Then none is held.
+            #[doc = concat!("As ", "[`", stringify!($lock), "`](Self::", stringify!($lock), "), but returns `None`, and holds")]
+            /// no key, if one of the keys cannot be acquired at once.
             ///
-            /// It waits for nobody but those who are inside the table for some dozen instructions.
+            /// It waits for no holder; at most it waits for calls that hold an internal lock for a few dozen
+            /// instructions.
             ///
-            /// Keys that are free are acquired while the list is read: so the list must not wait for keys of this table.
+            /// Free keys are acquired while the list is read: so the list's iterator must not wait for keys of this
+            /// table.
             ///
             /// # Examples
             /// ```
@@ -123,11 +126,11 @@ macro_rules! many {
             ///
             #[doc = concat!("As ", "[`", stringify!($lock), "`](Self::", stringify!($lock), ").")]
             ///
-            /// Keys that are free are acquired while the list is read, and given up again if one is not, before it waits: so the
-            /// list must not wait for keys of this table.
+            /// Free keys are acquired while the list is read, and released again, before the call waits, if a key is
+            /// not free: so the list's iterator must not wait for keys of this table.
             ///
             /// # Blocking
-            /// As a single call: see the blocking forms of one key.
+            /// As a call for a single key, in the blocking form.
             ///
             /// # Examples
             /// ```
@@ -149,11 +152,11 @@ macro_rules! many {
 
             #[doc = concat!($does, ", all of them or none, blocking the thread for at most `timeout`.")]
             ///
-            #[doc = concat!("As ", "[`", stringify!($lock_blocking), "`](Self::", stringify!($lock_blocking), "), but `None` if the time was not")]
-            /// enough: then none of them is held. They are tried at least once. A timeout that is too long for the clock is no limit.
+            #[doc = concat!("As ", "[`", stringify!($lock_blocking), "`](Self::", stringify!($lock_blocking), "), but returns `None`, and holds")]
+            /// no key, after the timeout. It tries at least once. A timeout that is too long for the clock means no limit.
             ///
             /// # Blocking
-            /// For at most `timeout`, for all of the keys together.
+            /// Blocks for at most `timeout`, for all of the keys together.
             ///
             /// # Examples
             /// ```
@@ -180,11 +183,11 @@ macro_rules! many {
 
             #[doc = concat!($does, ", all of them or none, blocking the thread until `deadline` at the latest.")]
             ///
-            #[doc = concat!("As ", "[`", stringify!($lock_blocking), "`](Self::", stringify!($lock_blocking), "), but `None` if it was not")]
-            /// possible by then: then none of them is held. They are tried at least once.
+            #[doc = concat!("As ", "[`", stringify!($lock_blocking), "`](Self::", stringify!($lock_blocking), "), but returns `None`, and holds")]
+            /// no key, after the deadline. It tries at least once.
             ///
             /// # Blocking
-            /// Until `deadline` at the latest.
+            /// Blocks until `deadline` at the latest, for all of the keys together.
             ///
             /// # Examples
             /// ```
@@ -238,7 +241,7 @@ macro_rules! many {
                 $crate::locks::forms::many::calls!(self, ::alloc::sync::Arc::clone(self), $($keys $([$n])?: $mode),+).future()
             }
 
-            #[doc = concat!($does, " if that is possible at once, all of them or none, with owned guards.")]
+            #[doc = concat!($does, ", all of them or none, if that is possible without waiting, with owned guards.")]
             ///
             #[doc = concat!("As ", "[`", stringify!($try_lock), "`](Self::", stringify!($try_lock), "), but")]
             /// the guards keep the table alive instead of borrowing it.

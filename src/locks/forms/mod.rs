@@ -1,11 +1,9 @@
-//! The code that the three tables share: [`table!`] for what every table has,
-//! [`constructors!`] for how one is made that needs no number of permits, and [`forms!`] for the fifteen ways to call
-//! one operation, with a file for each family of them (an operation may take a number beside the key); and [`many!`] for
-//! those of an operation on several keys. What a method does is one call into
-//! [`Call`](crate::acquire::request::Call); all else here is signatures, and the text that a reader of the
-//! documentation needs at each of them.
+//! The code that the tables share: [`table!`] for the methods of every table, [`constructors!`] for the construction of
+//! a table without permits, [`forms!`] for the fifteen ways to call one operation, with a file for each family of them
+//! (an operation may take a number beside the key), and [`many!`] for the forms of an operation on several keys. The
+//! body of a method is one call into [`Call`](crate::acquire::request::Call); the rest is signatures and docs.
 //!
-//! Every path in a macro is absolute, so that a table's file imports nothing for text that is not there.
+//! Every path in a macro is absolute, so that a table's file has no imports for the code of a macro.
 
 pub(crate) mod borrowed;
 mod downgrades;
@@ -19,19 +17,22 @@ mod table;
 /// The forms of one operation.
 macro_rules! forms {
     (
-        // With the parameter of the values in brackets, if there are values.
+        // The type parameter of the values in brackets, if there is one.
         $Table:ident $V:tt, $Mode:ident,
-        // The parameters of the handles that have the same operation, `P` among them. Nothing if they have it from another table.
+        // The generic parameters, with `P`, of the handles that have the same operation. Empty if another table defines
+        // it for them.
         handles $handles:tt,
-        // The bounds of `Q`. The compiler shows them to whoever asks with what is no key of the table: so they are
-        // where the table is, and not in here.
+        // The bounds of `Q`. The compiler shows them for an argument that is no key of the table, so they are in the
+        // table's file, and not here.
         asked with [$($asked:tt)+],
         // For the examples: a table of strings, and a `try_` call that excludes this operation.
         new = $new:literal, excludes = $excludes:literal,
-        // What a guard is, without a full stop: how it refers to its table follows. Nothing if another operation has said so.
+        // The summary of the guard without a full stop; its reference to the table follows. Empty if another operation
+        // defines it.
         $(#[doc = $held:literal])?
         guards $Guard:ident, $GuardArc:ident, futures $Future:ident, $FutureArc:ident,
-        // What the operation does, without a full stop: how each form waits follows. And what else is to be said.
+        // The operation's summary without a full stop; the way in which each form waits follows. And the rest of its
+        // docs.
         #[doc = $does:literal]
         $(#[doc = $more:literal])*
         async $lock:ident, blocking $lock_blocking:ident,
@@ -39,9 +40,9 @@ macro_rules! forms {
         try $try_lock:ident, for $try_lock_for:ident, until $try_lock_until:ident,
         arc $lock_arc:ident, $lock_arc_blocking:ident, $try_lock_arc:ident, $try_lock_arc_for:ident,
         $try_lock_arc_until:ident,
-        // Other names for them, for the search in the documentation.
+        // Aliases for the search in the documentation.
         aliases [$lock_blocking_alias:literal, $lock_arc_alias:literal, $try_lock_arc_alias:literal] $(,)?
-        // A number beside the key, with one for the examples.
+        // A number beside the key, with its value in the examples.
         $(takes $n:ident: $Number:ty = $value:literal $(,)?)?
     ) => {
         $($crate::locks::forms::names::names! {

@@ -1,12 +1,12 @@
-//! The access that an operation asks for: its one kind of hold, or a number of permits.
-
-/// The mode of that hold. `$permits` is how many there are.
+//! The mode that an operation requests: the table's only mode of that type, or a number of permits.
+//!
+//! The requested mode. `$permits` is the number of permits of each key.
 macro_rules! mode {
     ($permits:expr, []) => {
         $crate::mode::sealed::ModeInside::ONE
     };
     ($permits:expr, [$n:ident]) => {
-        $crate::mode::Permit::several($n, $permits)
+        $crate::mode::Permit::checked($n, $permits)
     };
 }
 

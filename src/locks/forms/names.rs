@@ -1,4 +1,4 @@
-//! The names of what an operation gives: its guards and its futures.
+//! The type aliases for the guards and futures of an operation.
 
 macro_rules! names {
     (
@@ -7,12 +7,18 @@ macro_rules! names {
         $Future:ident, $FutureArc:ident,
     ) => {
         #[doc = concat!($held, ", borrowing the table.")]
+        ///
+        /// # Examples
+        #[doc = concat!("See [`", stringify!($Table), "::", stringify!($lock), "`].")]
         pub type $Guard<'a, K, $($V,)? S = $crate::builder::DefaultHashBuilder> =
             $crate::guard::Guard<$crate::plumbing::TableRef<'a, $Table<K, $($V,)? S>>, $crate::mode::$Mode>;
 
-        #[doc = concat!($held, ", owning a share of the table.")]
+        #[doc = concat!($held, ", sharing ownership of the table.")]
         ///
-        /// It has no lifetime, and keeps the table, which is in an `Arc`, alive.
+        /// It has no lifetime parameter, because its `Arc` keeps the table alive.
+        ///
+        /// # Examples
+        #[doc = concat!("See [`", stringify!($Table), "::", stringify!($lock_arc), "`].")]
         #[cfg(target_has_atomic = "ptr")]
         pub type $GuardArc<K, $($V,)? S = $crate::builder::DefaultHashBuilder> =
             $crate::guard::Guard<::alloc::sync::Arc<$Table<K, $($V,)? S>>, $crate::mode::$Mode>;

@@ -1,4 +1,4 @@
-//! The same with owned guards, which keep the table alive instead of borrowing it.
+//! An operation on a table, with owned guards, which keep the table alive instead of borrowing it.
 
 macro_rules! owned {
     (
@@ -46,7 +46,7 @@ macro_rules! owned {
                 $crate::acquire::request::Call::new(::alloc::sync::Arc::clone(self), self.key(key), mode).future()
             }
 
-            #[doc = concat!($does, " if that is possible at once, with an owned guard.")]
+            #[doc = concat!($does, ", if that is possible without waiting, with an owned guard.")]
             ///
             #[doc = concat!("As [`", stringify!($try_lock), "`](Self::", stringify!($try_lock), "), but")]
             /// the guard keeps the table alive instead of borrowing it.

@@ -1,6 +1,6 @@
-//! The code of every table: its construction and, after the forms, its handles and queries.
-
-/// The queries and handles of a table, and what ties it to the core.
+//! The code of every table: its construction, its handles, and its queries.
+//!
+//! Defines the queries and handles of a table.
 macro_rules! table {
     (
         $Table:ident [$($V:ident)?],
@@ -15,8 +15,8 @@ macro_rules! table {
                 $crate::core::Key::new(key, &self.hasher)
             }
 
-            /// Finds the entry of a key, or makes it, and keeps it in the table: for keys that are asked for again and
-            /// again.
+            /// Finds or makes the entry of a key, and returns a handle that keeps it in the table, for keys that are
+            /// locked repeatedly.
             ///
             /// # Examples
             /// ```
@@ -34,7 +34,7 @@ macro_rules! table {
                 $crate::handle::Handle::find($crate::plumbing::TableRef::new(self), &mut self.key(key))
             }
 
-            /// Finds the entry of a key, or makes it, for a handle that shares the table and has owned guards.
+            /// Finds or makes the entry of a key, and returns a handle that shares the table and has owned guards.
             ///
             /// See [`handle`](Self::handle).
             ///
@@ -57,7 +57,7 @@ macro_rules! table {
                 $crate::handle::Handle::find(::alloc::sync::Arc::clone(self), &mut self.key(key))
             }
 
-            /// Whether somebody holds the key now, in whatever way.
+            /// Returns whether the key is held now, in any mode.
             ///
             /// # Examples
             /// ```
@@ -112,14 +112,14 @@ macro_rules! table {
         }
 
         impl<K, $($V,)? S> $Table<K, $($V,)? S> {
-            /// Calls `f` with every live entry: its key, and its status at the time when the entry was looked up.
+            /// Calls `f` with the key and the status of every entry.
             ///
-            /// `f` runs outside every internal lock and may use the table. An entry is kept alive until `f` has seen
-            /// it. An entry that comes or goes during the call may be seen or not; one that is there all the time is
-            /// seen once.
+            /// The status is of the moment at which the call reads the entry. `f` runs outside every internal lock and
+            /// may use the table. The call keeps each entry alive until `f` has returned. An entry that is made or
+            /// removed during the call may be seen or not; an entry that exists throughout is seen once.
             ///
             /// # Panics
-            /// If a key cannot count one more: see [`MAX_USERS`](crate::MAX_USERS). If `f` does.
+            /// If a key has [`MAX_USERS`](crate::MAX_USERS) users already, or if `f` panics.
             ///
             /// # Examples
             /// ```
@@ -135,8 +135,8 @@ macro_rules! table {
                 $crate::plumbing::TableRef::new(self).for_each_key(f);
             }
 
-            /// All keys with their holders and waiters, for a person to read, if keys have a `Debug`: what to print when a
-            /// program hangs.
+            /// Returns a readable list of all keys with their holders and waiters, if the keys are `Debug`: print it
+            /// when a program hangs.
             ///
             /// # Examples
             /// ```
@@ -146,7 +146,7 @@ macro_rules! table {
             /// # assert!(locks.dump().to_string().contains("\"a\"  1 "));
             /// # drop(guard);
             /// ```
-            #[must_use = "it is to be printed"]
+            #[must_use = "a dump does nothing until it is printed"]
             pub fn dump(&self) -> $crate::dump::Dump<'_, Self> {
                 $crate::dump::Dump::new(self, stringify!($Table))
             }
@@ -154,7 +154,7 @@ macro_rules! table {
     };
 }
 
-/// The kind of a table of locks, and what else it has not in common with a map.
+/// Defines the kind of a table of locks, and its other differences from a map.
 macro_rules! lock_table {
     (
         $Table:ident, $Kind:ident,
@@ -195,10 +195,10 @@ macro_rules! lock_table {
         }
 
         impl<K, S> $Table<K, S> {
-            /// Returns the number of keys that have an entry now: those that are held, waited for, or kept by a handle or an unfinished
-            /// future.
+            /// Returns the number of keys that have an entry now: keys that are held, waited for, or kept by a handle
+            /// or an unfinished future.
             ///
-            /// The shards are counted one after another: the sum is exact if nothing changes meanwhile.
+            /// The shards are counted one after another, so the sum is exact only if nothing changes during the call.
             ///
             /// # Examples
             /// ```
@@ -213,7 +213,7 @@ macro_rules! lock_table {
                 self.core.len()
             }
 
-            /// Whether no key has an entry. As exact as [`len`](Self::len).
+            /// Returns whether no key has an entry. It is as exact as [`len`](Self::len).
             ///
             /// # Examples
             /// ```
@@ -234,11 +234,11 @@ macro_rules! lock_table {
     };
 }
 
-/// `new`, `builder`, `with_hasher` and `Default` of a table that needs no number of permits.
+/// Defines `new`, `builder`, `with_hasher` and `Default` of a table without permits.
 macro_rules! constructors {
     ($Table:ident [$($V:ident)?], $Kind:ident, new = $new:literal, built = $built:literal) => {
         impl<K $(, $V)?> $Table<K $(, $V)?> {
-            /// A table with the default settings.
+            /// Makes a table with the default settings.
             ///
             /// # Examples
             /// ```
@@ -251,7 +251,7 @@ macro_rules! constructors {
                 Self::builder().build()
             }
 
-            /// Settings for a table.
+            /// Returns a builder for a table with other settings.
             ///
             /// # Examples
             /// ```
@@ -265,7 +265,7 @@ macro_rules! constructors {
         }
 
         impl<K, $($V,)? S> $Table<K, $($V,)? S> {
-            /// A table with the default settings and this hasher.
+            /// Makes a table with the given hasher and otherwise the default settings.
             ///
             /// # Examples
             /// ```

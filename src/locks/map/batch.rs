@@ -17,17 +17,17 @@ use crate::mode::ReadOrWrite;
 use crate::panics::Panics;
 use crate::plumbing::{TablePtr, TableRef};
 
-/// Several changes of a [`LockMap`], which are made all together, or not at all.
+/// Several changes of a [`LockMap`] that are made together, or not at all.
 ///
-/// It collects the changes; nothing is locked before it is committed. Then all keys are locked at once, in an order of the map's own
-/// (so batches, and the calls with `_many` in their names, never wait for each other in a circle), a key that is only checked as by
-/// a reader. When all are held the conditions are looked at, in the order in which the steps were added, and only if all of them
-/// hold the changes are made. A condition sees what the steps before it would make of its key.
+/// A batch collects steps, and locks nothing before it is committed. The commit locks all keys, in the map's own order
+/// (so batches and the calls with `_many` in their names never wait for each other in a circle); a key that is only
+/// checked is locked for reading. Then it checks the conditions, in the order in which the steps were added, and makes
+/// the changes only if all conditions hold. A condition sees the effect of the steps before it on its key.
 ///
 /// A caller that locks several keys with [`read_many`](LockMap::read_many) sees all of a batch or nothing of it.
 ///
 /// # Examples
-/// The same change of a whole group, tried again on conflict:
+/// The same change of a whole group, retried on conflict:
 /// ```
 /// use keylatch::LockMap;
 ///
@@ -38,13 +38,13 @@ use crate::plumbing::{TablePtr, TableRef};
 ///         .collect();
 /// loop {
 ///     let mut seen = Vec::new();
-///     let passed_over = prices.for_each_value(|name, &(group, price), version| {
+///     let skipped = prices.for_each_value(|name, &(group, price), version| {
 ///         if group == "fruit" {
 ///             seen.push((name.clone(), price, version));
 ///         }
 ///     });
-///     if passed_over > 0 {
-///         continue; // what somebody is writing may be fruit (in a task: yield first, it may be a task of the same thread)
+///     if skipped > 0 {
+///         continue; // a value that is being written may be fruit (a task yields first: the writer may be on its thread)
 ///     }
 ///     let mut batch = prices.batch();
 ///     for (name, price, version) in &seen {
@@ -52,7 +52,7 @@ use crate::plumbing::{TablePtr, TableRef};
 ///     }
 ///     match batch.commit_blocking() {
 ///         Ok(versions) => break assert_eq!(versions.len(), 2),
-///         Err(conflict) => println!("{} was changed meanwhile", conflict.key()),
+///         Err(conflict) => println!("{} was changed in between", conflict.key()),
 ///     }
 /// }
 /// assert_eq!(prices.get_blocking("pear"), Some(("fruit", 5)));
@@ -81,7 +81,7 @@ enum Change<V> {
 /// The keys of a batch, each once.
 struct Plan {
     keys: Vec<Planned>,
-    /// The place of each step's key among these.
+    /// The index of each step's key in `keys`.
     of_steps: Vec<usize>,
 }
 
@@ -94,18 +94,18 @@ struct Planned {
 /// The effect of the steps on a key, while they are executed.
 #[derive(Clone, Copy)]
 struct Draft {
-    /// Its guard's place, among those of the writers or of the readers.
+    /// The index of its guard, among those of the writers or of the readers.
     guard: usize,
     before: Option<u64>,
     now: Option<u64>,
-    /// The version of the last value that there was.
+    /// The version of the key's last value, including removed ones.
     last: u64,
-    /// The step whose value is the key's in the end.
+    /// The step whose value the key has at the end.
     value: Option<usize>,
 }
 
 impl<K, V, S> LockMap<K, V, S> {
-    /// Collects changes that are made all together, or not at all.
+    /// Starts a batch of changes that are made together, or not at all.
     ///
     /// # Examples
     /// ```
@@ -125,7 +125,7 @@ macro_rules! steps {
     )+) => {$(
         $(#[doc = $doc])+
         ///
-        /// The key is hashed and copied by this call.
+        /// This call hashes and copies the key.
         ///
         /// # Examples
         /// ```
@@ -147,48 +147,49 @@ macro_rules! steps {
 
 impl<'a, K: Eq + Hash, V, S: BuildHasher> Batch<'a, K, V, S> {
     steps! {
-        /// A step that stores a value, whatever is there.
+        /// Adds a step that stores a value, whether or not the key has one.
         insert(value: V) = Change::Insert(value),
         example = "assert!(map.batch().insert(\"a\", 2).commit_blocking().unwrap()[0] > Some(seen));";
 
-        /// A step that removes the value, if there is one.
+        /// Adds a step that removes the value, if there is one.
         remove() = Change::Remove,
         example = "assert_eq!(map.batch().remove(\"a\").commit_blocking().unwrap(), [None]);";
 
-        /// A step that stores a value, on condition that the key's value has this version.
+        /// Adds a step that stores a value, on condition that the key's value has this version.
         update_if(version: Version, value: V) = Change::UpdateIf(version, value),
         example = "assert!(map.batch().update_if(\"a\", seen, 2).commit_blocking().is_ok());";
 
-        /// A step that removes the value, on condition that it has this version.
+        /// Adds a step that removes the value, on condition that it has this version.
         remove_if(version: Version) = Change::RemoveIf(version),
         example = "assert!(map.batch().remove_if(\"a\", seen).commit_blocking().is_ok());";
 
-        /// A condition: the key's value has this version.
+        /// Adds the condition that the key's value has this version.
         check(version: Version) = Change::Check(version),
         example = "assert!(map.batch().check(\"a\", seen).insert(\"b\", 2).commit_blocking().is_ok());";
 
-        /// A condition: the key has no value.
+        /// Adds the condition that the key has no value.
         check_absent() = Change::CheckAbsent,
         example = "assert!(map.batch().check_absent(\"a\").insert(\"b\", 2).commit_blocking().is_err());";
     }
 
     /// Makes all changes, or none: a future.
     ///
-    /// Its output has an item for each step, in the order in which they were added: the version of what was stored, the one that was
-    /// checked, or `None` after a removal or [`check_absent`](Batch::check_absent). The version of a value that a later step of the
-    /// batch writes over was never to be seen, and is not given again.
+    /// Its output has an item for each step, in the order in which the steps were added: the version of the stored
+    /// value, the version that was checked, or `None` for a removal or a [`check_absent`](Batch::check_absent). If a
+    /// later step of the batch overwrites a value, no reader ever sees that value, and its version is not used again.
     ///
-    /// While it waits for a key, it holds those before that one in the map's order: poll on, or drop it.
+    /// While the future waits for a key, it holds the keys before it in the map's order: so it must be polled, or
+    /// dropped.
     ///
     /// # Errors
-    /// The first condition that did not hold. Then nothing has been changed.
+    /// Returns the first condition that did not hold. Then nothing has changed.
     ///
     /// # Cancel safety
-    /// The future can be dropped at any moment. If it was not done, it has changed nothing.
+    /// The future can be dropped at any moment. If it had not finished, it has changed nothing.
     ///
     /// # Panics
-    /// As [`LockMap`](LockMap#panics), and then nothing has been changed, unless it was the drop of a key or a value that panicked.
-    /// If `Eq` of the keys contradicts itself.
+    /// As [`LockMap`](LockMap#panics), and if the keys' `Eq` is inconsistent. Then nothing has changed, unless the
+    /// panic came from the drop of a key or a value.
     ///
     /// # Examples
     /// ```
@@ -212,7 +213,7 @@ impl<'a, K: Eq + Hash, V, S: BuildHasher> Batch<'a, K, V, S> {
     /// See [`commit`](Batch::commit).
     ///
     /// # Errors
-    /// The first condition that did not hold. Then nothing has been changed.
+    /// Returns the first condition that did not hold. Then nothing has changed.
     ///
     /// # Blocking
     /// As [`LockMap::write_many_blocking`].
@@ -238,10 +239,11 @@ impl<'a, K: Eq + Hash, V, S: BuildHasher> Batch<'a, K, V, S> {
         self.apply(plan, guards)
     }
 
-    /// Makes all changes, or none, if all keys are to be had at once.
+    /// Makes all changes, or none, if all keys can be locked at once.
     ///
     /// # Errors
-    /// The batch as it was, if a key is not to be had; or the first condition that did not hold. Then nothing has been changed.
+    /// Returns the unchanged batch if a key is locked, or the first condition that did not hold. Then nothing has
+    /// changed.
     ///
     /// # Panics
     /// As [`commit`](Batch::commit).
@@ -267,7 +269,7 @@ impl<'a, K: Eq + Hash, V, S: BuildHasher> Batch<'a, K, V, S> {
         }
     }
 
-    /// Which keys there are.
+    /// Finds the distinct keys of the steps.
     fn plan(&self) -> Plan {
         let mut places = HashTable::<usize>::new();
         let mut keys = Vec::<Planned>::new();
@@ -305,7 +307,7 @@ impl<'a, K: Eq + Hash, V, S: BuildHasher> Batch<'a, K, V, S> {
         Calls::new(TableRef::new(self.map), wanted)
     }
 
-    /// All keys are held: looks at the conditions, and makes the changes.
+    /// Checks the conditions and makes the changes, with all keys held.
     fn apply(
         mut self,
         plan: Plan,
@@ -313,7 +315,10 @@ impl<'a, K: Eq + Hash, V, S: BuildHasher> Batch<'a, K, V, S> {
     ) -> Result<Vec<Option<Version>>, BatchConflict<K>> {
         let mut held = Held(guards);
         let Held((reads, writes)) = &mut held;
-        assert!(reads.len() + writes.len() == plan.keys.len(), "keylatch: `Eq` of the keys contradicts itself");
+        assert!(
+            reads.len() + writes.len() == plan.keys.len(),
+            "keylatch: the keys' `Eq` is inconsistent: it found two keys of the batch both equal and different"
+        );
         let (mut readers, mut writers) = (0..reads.len(), 0..writes.len());
         let draft = |planned: &Planned| {
             let (guard, live) = if planned.writes {
@@ -379,8 +384,8 @@ impl<'a, K: Eq + Hash, V, S: BuildHasher> Batch<'a, K, V, S> {
         Ok(versions)
     }
 
-    /// Releases the keys, and drops values, and what was given for the steps: with no lock held, all of it whatever panics, and before
-    /// anything is on its way to the caller.
+    /// Releases the keys, and then drops the values and the steps, with no lock held. It drops all of them even if some
+    /// drops panic, and before the result exists, which a panic would leak.
     fn end(self, held: Held<TableRef<'a, LockMap<K, V, S>>>, values: impl IntoIterator<Item = V>) {
         let mut panics = Panics::default();
         panics.run(|| drop(held));
@@ -393,7 +398,7 @@ impl<'a, K: Eq + Hash, V, S: BuildHasher> Batch<'a, K, V, S> {
     }
 }
 
-/// The keys of a batch, which are released as one: those that are only checked with those that are written.
+/// The keys of a batch, which are released together: the checked keys with the written ones.
 struct Held<P: TablePtr>(ReadWriteGuards<P>);
 
 impl<P: TablePtr> Drop for Held<P> {
@@ -410,7 +415,7 @@ impl<V> Change<V> {
         core::mem::replace(self, Change::Remove)
     }
 
-    /// The value that was to be stored.
+    /// Returns the value to store.
     fn into_value(self) -> Option<V> {
         match self {
             Change::Insert(value) | Change::UpdateIf(_, value) => Some(value),
@@ -425,7 +430,7 @@ impl<K, V, S> fmt::Debug for Batch<'_, K, V, S> {
     }
 }
 
-/// A [`Batch`] has changed nothing, because one of its conditions did not hold.
+/// The error of a [`Batch`] that changed nothing because one of its conditions did not hold.
 ///
 /// # Examples
 /// See [`Batch::commit_blocking`].
@@ -436,7 +441,7 @@ pub struct BatchConflict<K> {
 }
 
 impl<K> BatchConflict<K> {
-    /// The key of that step.
+    /// Returns the key of the failed step.
     ///
     /// # Examples
     /// See [`Batch::commit_blocking`].
@@ -445,7 +450,8 @@ impl<K> BatchConflict<K> {
         &self.key
     }
 
-    /// Which step it was, in the order in which they were added, from 0: the first whose condition did not hold.
+    /// Returns the index of the first step whose condition did not hold, in the order in which the steps were added,
+    /// from 0.
     ///
     /// # Examples
     /// See [`Batch::commit_blocking`].
@@ -454,7 +460,7 @@ impl<K> BatchConflict<K> {
         self.step
     }
 
-    /// The version that the key had before the batch; `None` if it had no value.
+    /// Returns the version that the key had before the batch; `None` if it had no value.
     ///
     /// # Examples
     /// See [`Batch::commit_blocking`].
@@ -478,12 +484,12 @@ impl<K> fmt::Display for BatchConflict<K> {
 
 impl<K> core::error::Error for BatchConflict<K> {}
 
-/// Why [`Batch::try_commit`] has changed nothing.
+/// The error of [`Batch::try_commit`], which changed nothing.
 ///
 /// # Examples
 /// See [`Batch::try_commit`].
 pub enum TryBatchError<'a, K, V, S = DefaultHashBuilder> {
-    /// A key was not to be had. This is the batch, as it was.
+    /// A key was locked. The variant contains the unchanged batch.
     Busy(Batch<'a, K, V, S>),
     /// A condition did not hold.
     Conflict(BatchConflict<K>),

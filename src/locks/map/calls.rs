@@ -1,4 +1,4 @@
-//! One call each: the key is locked for the length of the call.
+//! The operations of a single call, which locks the key for its length.
 
 use core::convert::Infallible;
 use core::future::Future;
@@ -22,14 +22,15 @@ use crate::plumbing::sealed::TablePtrInside as _;
 
 type Map<'a, K, V, S> = TableRef<'a, LockMap<K, V, S>>;
 
-/// The operations, in whatever manner they wait, and however the key is given. What is still in their hands when they return is
-/// dropped before that: if such a drop panics, what they return is dropped on the way out, and not leaked.
+/// The operations, generic over the manner of waiting and over the form of the key. They drop their remaining arguments
+/// and guards explicitly before they return: if such a drop panics, the result is dropped while unwinding, and not
+/// leaked.
 ///
-/// They are the reference's, and not the map's, because it does not matter to them whether the hasher is `Sync`. The key that they ask
-/// with is in a block of its own, so that a future that waits does not keep it; the block has no value, which would be leaked if the
-/// drop of the key panicked.
+/// They are methods of the reference, not of the map, because they do not need the hasher to be `Sync`. The key
+/// argument is in a block of its own, so that a waiting future does not keep it. The block has no value, because its
+/// value would be leaked if the drop of the key panicked.
 impl<'a, K, V, S> Map<'a, K, V, S> {
-    /// A guard of an entry that there is, or a request for one.
+    /// Returns a guard of an existing entry, or a request for it; `None` if the key has no entry.
     #[inline]
     fn find<M: Mode>(self, key: &impl Ask<K>, mode: M) -> Option<Result<Guard<Self, M>, Request<Self, M>>> {
         Some(match self.core().find_hold(key, mode)? {
@@ -38,7 +39,7 @@ impl<'a, K, V, S> Map<'a, K, V, S> {
         })
     }
 
-    /// A guard of an entry that is made, or a request for one that there is.
+    /// Returns a guard of a new entry, or a request for an existing one.
     #[inline]
     fn make<M: Mode>(
         self,
@@ -126,7 +127,7 @@ impl<'a, K, V, S> Map<'a, K, V, S> {
         let found;
         {
             let mut key = key;
-            // Hits share the key.
+            // Calls that find a value share the key.
             found = match self.find(&key, Shared::NEW) {
                 Some(reader) => Err(reader),
                 None => self.make(&mut key, Shared::NEW).map_err(Err),
@@ -143,8 +144,8 @@ impl<'a, K, V, S> Map<'a, K, V, S> {
                     drop(init);
                     return Ok(reader);
                 }
-                // One at a time, but beside readers: when the first has stored its value, and reads on, the others get in and
-                // find it.
+                // One caller at a time, beside readers: when the first has stored its value and continues as a reader,
+                // the others get in and find the value.
                 let claim = self.core().claim(&mut reader.live());
                 let request = Request::new(self, claim, Upgradable::NEW);
                 drop(reader);
@@ -201,7 +202,7 @@ impl<'a, K, V, S> Map<'a, K, V, S> {
         old.map_or(AddOrUpdate::Added, AddOrUpdate::Updated)
     }
 
-    /// A writer, if the value has this version.
+    /// Locks the key for writing, if the value has this version. Fails with the version found.
     async fn write_if(
         self,
         key: impl Ask<K>,
@@ -236,7 +237,7 @@ impl<'a, K, V, S> Map<'a, K, V, S> {
         match self.write_if(key, version, manner).await {
             Ok(mut writer) => {
                 let old = writer.insert(value);
-                let version = writer.version().expect("it has just been stored");
+                let version = writer.version().expect("a value that has just been stored has a version");
                 drop(writer);
                 drop(old);
                 Ok(version)
@@ -250,7 +251,7 @@ impl<'a, K, V, S> Map<'a, K, V, S> {
             Ok(mut writer) => {
                 let removed = writer.remove();
                 drop(writer);
-                Ok(removed.expect("it has that version"))
+                Ok(removed.expect("a version belongs to a value"))
             }
             Err(found) => Err(Conflict::new(found, ())),
         }
@@ -258,30 +259,30 @@ impl<'a, K, V, S> Map<'a, K, V, S> {
 }
 
 impl<K: Eq + Hash, V, S: BuildHasher> LockMap<K, V, S> {
-    /// A key for a future, which does not borrow it.
+    /// Copies the key for a future, which must not borrow it.
     fn owned<Q: ?Sized + Hash + ToKey<K>>(&self, key: &Q) -> OwnedKey<K> {
         self.key(key).owned()
     }
 }
 
-/// An operation that is one call: as a future, and blocking.
+/// Defines an operation of a single call, as a future and blocking.
 macro_rules! one_call {
     ($(
-        // What it does, without a full stop, and what else is to be said.
+        // The operation's summary without a full stop, and the rest of its docs.
         #[doc = $does:literal]
         $(#[doc = $more:literal])*
         async $call:ident, blocking $call_blocking:ident by $call_as:ident ($($argument:ident: $Argument:ty),*) -> $Output:ty $(, errors $errors:literal)?
         where [$($bound:tt)*], asked with [$($asked:tt)+],
-        // For the examples: what comes before, the arguments, and what the call gives.
+        // For the examples: the lines before the call, its arguments, and its result.
         example = [$($before:literal),*], $arguments:literal, $gives:literal;
     )+) => {
-        /// One call each: the key is locked for the length of the call.
+        /// Operations of a single call, which locks the key for its length.
         impl<K: Eq + Hash, V, S: BuildHasher> LockMap<K, V, S> {$(
             #[doc = concat!($does, ".")]
             ///
             $(#[doc = $more])*
             ///
-            /// The key is hashed and copied by this call, so the future does not borrow it; it asks at its first poll.
+            /// This call hashes and copies the key, so the future does not borrow it. The request starts at the first poll.
             ///
             $(
                 /// # Errors
@@ -289,7 +290,7 @@ macro_rules! one_call {
                 ///
             )?
             /// # Cancel safety
-            /// The future can be dropped at any moment. If it was not done, it has changed nothing.
+            /// The future can be dropped at any moment. If it had not finished, it has changed nothing.
             ///
             /// # Panics
             /// As [`LockMap`](LockMap#panics).
@@ -350,45 +351,45 @@ macro_rules! one_call {
 }
 
 one_call! {
-    /// A copy of a key's value, `None` if it has none
-    /// To look at the value without copying it, use [`read`](Self::read). A `V` that owns nothing (for which
-    /// [`needs_drop`](core::mem::needs_drop) is false) is mostly copied under an internal lock, so its `clone` must not use the map.
+    /// Returns a clone of a key's value; `None` if it has none
+    /// To read the value without cloning it, use [`read`](Self::read). A `V` that owns nothing (for which
+    /// [`needs_drop`](core::mem::needs_drop) is false) may be cloned under an internal lock, so its `clone` must not use the map.
     async get, blocking get_blocking by get_as() -> Option<V>
     where [V: Clone,], asked with [?Sized + Hash + Equivalent<K>],
     example = ["map.try_write(\"a\").unwrap().insert(7);"], "\"a\"", ", Some(7)";
 
-    /// Stores a value for a key, and returns the old one
+    /// Stores a value for a key and returns the old one
     ///
     async insert, blocking insert_blocking by insert_as(value: V) -> Option<V>
     where [], asked with [?Sized + Hash + Equivalent<K> + ToKey<K>],
     example = ["map.try_write(\"a\").unwrap().insert(7);"], "\"a\", 8", ", Some(7)";
 
-    /// Removes a key's value, and returns it
+    /// Removes a key's value and returns it
     ///
     async remove, blocking remove_blocking by remove_as() -> Option<V>
     where [], asked with [?Sized + Hash + Equivalent<K>],
     example = ["map.try_write(\"a\").unwrap().insert(7);"], "\"a\"", ", Some(7)";
 
-    /// Stores a value for a key, unless it has an equal one
-    /// The key is locked as by an [upgradable reader](Self::upgradable_read) until it is clear that there is something to write: so
-    /// plain readers stay in.
+    /// Stores a value for a key, unless the key has an equal value
+    /// The key is locked for [upgradable reading](Self::upgradable_read) until the values have been compared: so an
+    /// unchanged value keeps no plain readers out.
     async add_or_update, blocking add_or_update_blocking by add_or_update_as(value: V) -> AddOrUpdate<V>
     where [V: PartialEq,], asked with [?Sized + Hash + Equivalent<K> + ToKey<K>],
     example = ["map.try_write(\"a\").unwrap().insert(7);"], "\"a\", 8", ", keylatch::AddOrUpdate::Updated(7)";
 
-    /// Stores a value for a key, if the value that it has still has this version, and returns the new version
-    /// Else nothing is changed, and the [`Conflict`] has the value that was not written. The key is locked as by an
-    /// [upgradable reader](Self::upgradable_read) until it is clear that there is something to write: a conflict keeps no reader
-    /// out.
-    async update_if, blocking update_if_blocking by update_if_as(version: Version, value: V) -> Result<Version, Conflict<V>>, errors "If the value has another version by now, or is gone."
+    /// Stores a value for a key, if its present value has this version, and returns the new version
+    /// Otherwise nothing changes, and the [`Conflict`] contains the value that was not written. The key is locked for
+    /// [upgradable reading](Self::upgradable_read) until the version has been compared: so a conflict keeps no plain
+    /// readers out.
+    async update_if, blocking update_if_blocking by update_if_as(version: Version, value: V) -> Result<Version, Conflict<V>>, errors "If the value has another version, or the key has no value."
     where [], asked with [?Sized + Hash + Equivalent<K>],
     example = ["map.try_write(\"a\").unwrap().insert(7);", "let seen = map.try_read(\"a\").unwrap().version().unwrap();"],
     "\"a\", seen, 8", ".unwrap(), map.try_read(\"a\").unwrap().version().unwrap()";
 
-    /// Removes a key's value, if it still has this version, and returns it
-    /// Else nothing is changed. The key is locked as by an [upgradable reader](Self::upgradable_read) until it is clear that there is
-    /// something to remove: a conflict keeps no reader out.
-    async remove_if, blocking remove_if_blocking by remove_if_as(version: Version) -> Result<V, Conflict<()>>, errors "If the value has another version by now, or is gone."
+    /// Removes a key's value, if it has this version, and returns it
+    /// Otherwise nothing changes. The key is locked for [upgradable reading](Self::upgradable_read) until the version has
+    /// been compared: so a conflict keeps no plain readers out.
+    async remove_if, blocking remove_if_blocking by remove_if_as(version: Version) -> Result<V, Conflict<()>>, errors "If the value has another version, or the key has no value."
     where [], asked with [?Sized + Hash + Equivalent<K>],
     example = ["map.try_write(\"a\").unwrap().insert(7);", "let seen = map.try_read(\"a\").unwrap().version().unwrap();"],
     "\"a\", seen", ".unwrap(), 7";
@@ -396,23 +397,23 @@ one_call! {
 
 /// Look, compute, store: once for each key.
 impl<K: Eq + Hash, V, S: BuildHasher> LockMap<K, V, S> {
-    /// The value of a key, as a reader's guard; if there is none, `init` makes it.
+    /// Returns a reader's guard of a key that has a value; if there is none, `init` makes it.
     ///
-    /// One caller for each key runs `init`, while it holds the key as a writer; others who ask for the same key wait, and get its
-    /// value. None of them waits for a guard that another call has returned, whenever they began, unless a writer waits for the
-    /// key in between: then the [policy](crate::Fairness) decides. If `init` panics, or its caller is dropped, the next one runs
-    /// its own.
+    /// One caller for each key runs `init`, while it holds the key as a writer; concurrent callers for the same key
+    /// wait, and then find its value. No caller waits for the guard that another such call has returned, unless a
+    /// writer waits for the key in between: then the [policy](crate::Fairness) decides. If `init` panics, or its
+    /// caller's future is dropped, the next caller runs its own `init`.
     ///
-    /// `init` gives a future (`async || …`); the [blocking form](Self::get_or_insert_with_blocking) takes one that gives the value. It must
-    /// not ask for the same key: that would never return. It may use other keys.
+    /// `init` returns a future (`async || …`); for the [blocking form](Self::get_or_insert_with_blocking) it returns
+    /// the value. It must not request the same key, which would wait for ever. It may use other keys.
     ///
-    /// The key is hashed and copied by this call, so the future does not borrow it; it asks at its first poll.
+    /// This call hashes and copies the key, so the future does not borrow it. The request starts at the first poll.
     ///
     /// # Cancel safety
-    /// The future can be dropped at any moment. If it was not done, it has changed nothing.
+    /// The future can be dropped at any moment. If it had not finished, it has changed nothing.
     ///
     /// # Panics
-    /// As [`LockMap`](LockMap#panics), and if `init` does.
+    /// As [`LockMap`](LockMap#panics), and if `init` panics.
     ///
     /// # Examples
     /// ```
@@ -439,18 +440,18 @@ impl<K: Eq + Hash, V, S: BuildHasher> LockMap<K, V, S> {
         }
     }
 
-    /// The value of a key, as a reader's guard; if there is none, `init` makes it, or fails.
+    /// Returns a reader's guard of a key that has a value; if there is none, `init` makes it, or fails.
     ///
-    /// As [`get_or_insert_with`](Self::get_or_insert_with); after an error the next caller runs its own `init`.
+    /// It works as [`get_or_insert_with`](Self::get_or_insert_with). If `init` fails, the next caller runs its own.
     ///
     /// # Errors
-    /// That of `init`.
+    /// Returns the error of `init`.
     ///
     /// # Cancel safety
-    /// The future can be dropped at any moment. If it was not done, it has changed nothing.
+    /// The future can be dropped at any moment. If it had not finished, it has changed nothing.
     ///
     /// # Panics
-    /// As [`LockMap`](LockMap#panics), and if `init` does.
+    /// As [`LockMap`](LockMap#panics), and if `init` panics.
     ///
     /// # Examples
     /// ```
@@ -474,7 +475,8 @@ impl<K: Eq + Hash, V, S: BuildHasher> LockMap<K, V, S> {
         TableRef::new(self).get_or_try_insert_as(self.owned(key), init, Awaiting)
     }
 
-    /// The value of a key, as a reader's guard; if there is none, `init` makes it. It blocks the thread while it waits.
+    /// Returns a reader's guard of a key that has a value; if there is none, `init` makes it. It blocks the thread
+    /// while it waits.
     ///
     /// See [`get_or_insert_with`](Self::get_or_insert_with).
     ///
@@ -482,7 +484,7 @@ impl<K: Eq + Hash, V, S: BuildHasher> LockMap<K, V, S> {
     /// As [`read_blocking`](Self::read_blocking), and while another caller runs its `init`.
     ///
     /// # Panics
-    /// As [`LockMap`](LockMap#panics), and if `init` does.
+    /// As [`LockMap`](LockMap#panics), and if `init` panics.
     ///
     /// # Examples
     /// ```
@@ -500,18 +502,19 @@ impl<K: Eq + Hash, V, S: BuildHasher> LockMap<K, V, S> {
         always(self.get_or_try_insert_with_blocking(key, || Ok(init())))
     }
 
-    /// The value of a key, as a reader's guard; if there is none, `init` makes it, or fails. It blocks the thread while it waits.
+    /// Returns a reader's guard of a key that has a value; if there is none, `init` makes it, or fails. It blocks the
+    /// thread while it waits.
     ///
     /// See [`get_or_try_insert_with`](Self::get_or_try_insert_with).
     ///
     /// # Errors
-    /// That of `init`.
+    /// Returns the error of `init`.
     ///
     /// # Blocking
     /// As [`read_blocking`](Self::read_blocking), and while another caller runs its `init`.
     ///
     /// # Panics
-    /// As [`LockMap`](LockMap#panics), and if `init` does.
+    /// As [`LockMap`](LockMap#panics), and if `init` panics.
     ///
     /// # Examples
     /// ```

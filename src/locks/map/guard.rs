@@ -6,9 +6,10 @@ use crate::mode::{Exclusive, Mode};
 use crate::plumbing::{Map, TablePtr, ValueOf};
 use crate::upgrade::Upgraded;
 
-/// The value of a [`LockMap`](crate::LockMap)'s key, for whoever holds the key.
+/// Read access to the value of a [`LockMap`](crate::LockMap)'s key.
 impl<P: TablePtr<Table: Map>, M: Mode> Guard<P, M> {
-    /// The value and its version, for a look before an [`update_if`](crate::LockMap::update_if). `None` if the key has no value.
+    /// Returns the value and its version, for a later [`update_if`](crate::LockMap::update_if); `None` if the key has
+    /// no value.
     ///
     /// # Examples
     /// ```
@@ -23,7 +24,7 @@ impl<P: TablePtr<Table: Map>, M: Mode> Guard<P, M> {
         self.value().zip(self.version())
     }
 
-    /// The value. `None` if the key has none.
+    /// Returns the value; `None` if the key has none.
     ///
     /// # Examples
     /// ```
@@ -38,7 +39,7 @@ impl<P: TablePtr<Table: Map>, M: Mode> Guard<P, M> {
         self.hold().value()
     }
 
-    /// The version of the value. `None` if there is none.
+    /// Returns the version of the value; `None` if the key has no value.
     ///
     /// # Examples
     /// ```
@@ -46,7 +47,7 @@ impl<P: TablePtr<Table: Map>, M: Mode> Guard<P, M> {
     /// map.insert_blocking("a", 7);
     /// let version = map.try_read("a").unwrap().version();
     /// assert!(version.is_some());
-    /// assert_eq!(map.try_read("a").unwrap().version(), version); // nobody has changed it
+    /// assert_eq!(map.try_read("a").unwrap().version(), version); // unchanged
     /// ```
     #[inline]
     #[must_use]
@@ -58,13 +59,14 @@ impl<P: TablePtr<Table: Map>, M: Mode> Guard<P, M> {
 macro_rules! writer {
     (
         $(#[doc = $doc:literal])+
+        // The type of the writer, and the mode of the guard that it holds or borrows.
         $Type:ty, $Mode:ident,
-        // For the examples: a writer `a` of a map of strings and numbers.
+        // For the examples: lines that define a writer `a` of a map from strings to numbers.
         example = [$($example:literal),+]
     ) => {
         $(#[doc = $doc])+
         impl<P: $crate::plumbing::TablePtr<Table: $crate::plumbing::Map>> $Type {
-            /// The value, to be changed: it has a new version from now on. `None` if there is none.
+            /// Returns the value by mutable reference, and gives it a new version; `None` if the key has no value.
             ///
             /// # Examples
             /// ```
@@ -84,7 +86,8 @@ macro_rules! writer {
 
             /// Stores a value, and returns the old one.
             ///
-            /// Where the number of values is [bounded](crate::Builder::max_values), others may go when the key is released.
+            /// If the number of values is [bounded](crate::Builder::max_values), others may be evicted when the key is
+            /// released.
             ///
             /// # Examples
             /// ```
@@ -98,7 +101,7 @@ macro_rules! writer {
                 core.insert(hold, value)
             }
 
-            /// Removes the value, and returns it. The key stays locked.
+            /// Removes the value and returns it. The key stays locked.
             ///
             /// # Examples
             /// ```
@@ -113,11 +116,12 @@ macro_rules! writer {
                 core.remove(hold)
             }
 
-            /// The value as an `Option`, to be changed, put in or taken out: for wrappers that have a `&mut Option<V>`.
+            /// Returns the value as an `Option` that the caller can change, fill or empty, for wrappers that need a
+            /// `&mut Option<V>`.
             ///
-            /// What is in the [slot](crate::ValueSlot) when that is dropped becomes the key's value, with a new version: also if it is
-            /// unchanged, and also if the caller panics. To look at a value, or to change it in place, `value` and `value_mut` are
-            /// cheaper.
+            /// When the returned [`ValueSlot`](crate::ValueSlot) is dropped, its contents become the key's value, with a
+            /// new version: also if they are unchanged, and also if the caller panics. `value` and `value_mut` are
+            /// cheaper if the value is only read, or changed in place.
             ///
             /// # Examples
             /// ```
@@ -131,7 +135,8 @@ macro_rules! writer {
                 $crate::locks::ValueSlot::new(self.guard_mut())
             }
 
-            /// The value, which is made if there is none. It has a new version from now on, because it can be changed.
+            /// Returns the value by mutable reference, after storing the result of `init` if there is none. The value
+            /// gets a new version, because the caller can change it.
             ///
             /// If `init` panics, nothing is stored.
             ///
@@ -153,11 +158,11 @@ macro_rules! writer {
     };
 }
 
-#[cfg(target_has_atomic = "ptr")] // for those who are tracked
+#[cfg(target_has_atomic = "ptr")] // for tracked guards
 pub(crate) use writer;
 
 writer! {
-    /// The value of a [`LockMap`](crate::LockMap)'s key, for its writer.
+    /// Write access to the value of a [`LockMap`](crate::LockMap)'s key.
     Guard<P, Exclusive>, Exclusive,
     example = [
         "let map = keylatch::LockMap::<String, u32>::new();",
@@ -165,9 +170,9 @@ writer! {
     ]
 }
 
-/// The value of a [`LockMap`](crate::LockMap)'s key.
+/// Read access to the value of a [`LockMap`](crate::LockMap)'s key.
 impl<P: TablePtr<Table: Map>> Upgraded<'_, P> {
-    /// The value. `None` if the key has none.
+    /// Returns the value; `None` if the key has none.
     ///
     /// # Examples
     /// ```
@@ -181,7 +186,7 @@ impl<P: TablePtr<Table: Map>> Upgraded<'_, P> {
         self.guard().value()
     }
 
-    /// The version of the value. `None` if there is none.
+    /// Returns the version of the value; `None` if the key has no value.
     ///
     /// # Examples
     /// ```
@@ -197,7 +202,7 @@ impl<P: TablePtr<Table: Map>> Upgraded<'_, P> {
 }
 
 writer! {
-    /// The value of a [`LockMap`](crate::LockMap)'s key, for the one that writes it for a while.
+    /// Write access to the value of a [`LockMap`](crate::LockMap)'s key.
     Upgraded<'_, P>, Upgradable,
     example = [
         "let map = keylatch::LockMap::<String, u32>::new();",

@@ -1,4 +1,4 @@
-//! Looking at all values, and taking them out.
+//! The calls that visit or take all values.
 
 use alloc::vec::{self, Vec};
 use core::fmt;
@@ -15,10 +15,11 @@ use crate::panics::{Panics, run_all};
 use crate::plumbing::TableRef;
 
 impl<K: Eq + Hash, V, S: BuildHasher> LockMap<K, V, S> {
-    /// Whether a key has a value, locked or not.
+    /// Returns whether a key has a value, locked or not.
     ///
-    /// A value counts from the moment in which a writer has inserted it, before it releases the key, until it has removed it. This
-    /// is no use of the value: see [`max_values`](crate::Builder::max_values).
+    /// A value exists from the moment in which a writer inserts it, even before the writer releases the key, until a
+    /// writer removes it. This call does not count as a use of the value: see
+    /// [`max_values`](crate::Builder::max_values).
     ///
     /// # Examples
     /// ```
@@ -38,10 +39,11 @@ impl<K: Eq + Hash, V, S: BuildHasher> LockMap<K, V, S> {
 }
 
 impl<K, V, S> LockMap<K, V, S> {
-    /// The number of values.
+    /// Returns the number of values.
     ///
-    /// A value counts from the moment in which a writer has inserted it, before it releases the key, until it has removed it. The
-    /// shards are counted one after another: the sum is exact if nothing changes meanwhile.
+    /// A value exists from the moment in which a writer inserts it, even before the writer releases the key, until a
+    /// writer removes it. The shards are counted one after another, so the sum is exact only if nothing changes during
+    /// the call.
     ///
     /// # Examples
     /// ```
@@ -56,7 +58,7 @@ impl<K, V, S> LockMap<K, V, S> {
         self.core.values()
     }
 
-    /// Whether there is no value. As exact as [`len`](Self::len).
+    /// Returns whether there is no value. It is as exact as [`len`](Self::len).
     ///
     /// # Examples
     /// ```
@@ -67,8 +69,8 @@ impl<K, V, S> LockMap<K, V, S> {
         self.len() == 0
     }
 
-    /// Returns the number of keys that have an entry: those that have a value, are held, waited for, or kept by a handle or an unfinished future of
-    /// a form that acquires. As exact as [`len`](Self::len).
+    /// Returns the number of keys that have an entry: keys that have a value, are held or waited for, or are kept by a
+    /// handle or an unfinished lock future. It is as exact as [`len`](Self::len).
     ///
     /// # Examples
     /// See [`len`](Self::len).
@@ -77,21 +79,24 @@ impl<K, V, S> LockMap<K, V, S> {
         self.core.len()
     }
 
-    /// Calls `look` with every value that is not locked by a writer, and returns how many were passed over because they were.
+    /// Calls `look` with every value that is not locked by a writer, and returns the number of values that it skipped
+    /// because they were locked.
     ///
-    /// Each value is read under a lock of its key that is held only for its call, and that nobody waits for: an entry that has a
-    /// value, and whose lock could not be had at once by [`try_read`](Self::try_read), is passed over. A value that comes or goes
-    /// during the call may be seen or not; one that is there all the time, and not locked, is seen once. It is no use of the
-    /// values: see [`max_values`](crate::Builder::max_values).
+    /// Each value is read under its key's lock, held only during that call of `look`. The method does not wait: it
+    /// skips an entry that [`try_read`](Self::try_read) could not lock. A value that is inserted or removed during the
+    /// method may be seen or not; a value that exists throughout, and is not locked, is seen once. The method does not
+    /// count as a use of the values: see [`max_values`](crate::Builder::max_values).
     ///
-    /// `look` runs outside every internal lock and may use the map, but for writing the key that it is called with.
+    /// `look` runs outside every internal lock and may use the map, except that it must not write the key that it is
+    /// called with.
     ///
-    /// A caller that must see all values, or all of a group, looks again if any were skipped: one of the group may be among them. In a task,
-    /// give way before that (`yield_now().await`): the writer may be a task of the same thread. And a key that gets a value after
-    /// the look is not seen, so a [`Batch`](crate::Batch) on the values that were seen knows nothing of it.
+    /// A caller that must see all values, or all values of a group, calls the method again if any were skipped, because
+    /// one of the group may be among them. A task should yield before that (`yield_now().await`), because the writer
+    /// may be a task of the same thread. A key that gets its value after the method has returned is not seen, so a
+    /// [`Batch`](crate::Batch) on the values that were seen does not include it.
     ///
     /// # Panics
-    /// If a key cannot count one more user: see [`MAX_USERS`](crate::MAX_USERS). If `look` does.
+    /// If a key has [`MAX_USERS`](crate::MAX_USERS) users already, or if `look` panics.
     ///
     /// # Examples
     /// ```
@@ -112,14 +117,16 @@ impl<K, V, S> LockMap<K, V, S> {
         })
     }
 
-    /// Removes the values that `keep` refuses, and returns how many were passed over because their keys were locked.
+    /// Removes the values for which `keep` returns `false`, and returns the number of values that it skipped because
+    /// their keys were locked.
     ///
-    /// As [`for_each_value`](Self::for_each_value), but each key is locked as by [`try_write`](Self::try_write), and so is passed
-    /// over if anybody holds it. The versions of what stays are left alone. What is removed is dropped with no lock held.
+    /// It works as [`for_each_value`](Self::for_each_value), except that it locks each key as
+    /// [`try_write`](Self::try_write) does, and so skips a key that has any holder. Values that stay keep their
+    /// versions. Removed values are dropped with no lock held.
     ///
     /// # Panics
-    /// If a key cannot count one more user: see [`MAX_USERS`](crate::MAX_USERS). If `keep` does. If a value or a key panics when it
-    /// is dropped, the first such panic is passed on in the end.
+    /// If a key has [`MAX_USERS`](crate::MAX_USERS) users already, or if `keep` panics. If drops of values or keys
+    /// panic, all are still dropped, and then the first panic resumes.
     ///
     /// # Examples
     /// ```
@@ -136,13 +143,13 @@ impl<K, V, S> LockMap<K, V, S> {
         })
     }
 
-    /// Removes all values whose keys nobody has locked, and returns how many stay.
+    /// Removes all values whose keys are not locked, and returns the number of values that stay because their keys are.
     ///
-    /// As [`retain`](Self::retain) does that keeps none.
+    /// It works as [`retain`](Self::retain) with a `keep` that always returns `false`.
     ///
     /// # Panics
-    /// If a key cannot count one more user: see [`MAX_USERS`](crate::MAX_USERS). If a value or a key panics when it is dropped,
-    /// the first such panic is passed on in the end.
+    /// If a key has [`MAX_USERS`](crate::MAX_USERS) users already. If drops of values or keys panic, all are still
+    /// dropped, and then the first panic resumes.
     ///
     /// # Examples
     /// ```
@@ -156,8 +163,8 @@ impl<K, V, S> LockMap<K, V, S> {
         self.retain(|_, _| false)
     }
 
-    /// Visits the entries that have a value, each with a guard, if that can be had at once. Returns how many could not. Panics that
-    /// are kept go on when all have been visited.
+    /// Calls `visit` with a guard of each entry that has a value and can be locked at once. Returns the number of
+    /// entries with a value that could not. Panics that `visit` has caught resume when all entries have been visited.
     fn visit<M: Mode>(&self, mode: M, mut visit: impl FnMut(Guard<TableRef<'_, Self>, M>, &mut Panics)) -> usize {
         let (mut passed_over, mut panics) = (0, Panics::default());
         self.core.visit(
@@ -169,7 +176,7 @@ impl<K, V, S> LockMap<K, V, S> {
                     None => {
                         passed_over += usize::from(claim.live().has_value());
                         *visited.claim() = Some(claim);
-                        // It may be the last user by now, and the drop of the key may panic.
+                        // This may be the last user by now, and then the key is dropped, which may panic.
                         panics.run(|| drop(visited));
                     }
                 }
@@ -180,7 +187,7 @@ impl<K, V, S> LockMap<K, V, S> {
     }
 }
 
-/// Of equal keys the last value stays. Guards that have been forgotten do not matter: whoever owns the map has all of it.
+/// For equal keys the last value stays. Forgotten guards keep no key locked here, because `&mut self` is exclusive.
 impl<K: Eq + Hash, V, S: BuildHasher> Extend<(K, V)> for LockMap<K, V, S> {
     fn extend<I: IntoIterator<Item = (K, V)>>(&mut self, values: I) {
         for (key, value) in values {
@@ -193,7 +200,7 @@ impl<K: Eq + Hash, V, S: BuildHasher> Extend<(K, V)> for LockMap<K, V, S> {
     }
 }
 
-/// Of equal keys the last value stays.
+/// For equal keys the last value stays.
 impl<K: Eq + Hash, V, S: BuildHasher + Default> FromIterator<(K, V)> for LockMap<K, V, S> {
     fn from_iter<I: IntoIterator<Item = (K, V)>>(values: I) -> Self {
         let mut map = LockMap::default();
@@ -205,7 +212,7 @@ impl<K: Eq + Hash, V, S: BuildHasher + Default> FromIterator<(K, V)> for LockMap
 impl<K, V, S> Drop for LockMap<K, V, S> {
     fn drop(&mut self) {
         if core::mem::needs_drop::<(K, V)>() {
-            // All of them, even if the drop of one panics.
+            // All keys and values are dropped, even if one drop panics.
             let shards = (0..).map_while(|shard| self.core.drain(shard));
             run_all(
                 shards
@@ -217,8 +224,8 @@ impl<K, V, S> Drop for LockMap<K, V, S> {
     }
 }
 
-/// The keys and values of a [`LockMap`], in no particular order. Guards that have been forgotten do not matter: whoever owns the
-/// map has all of it.
+/// An iterator over the keys and values of a [`LockMap`], in no particular order. It also returns the values of keys
+/// that forgotten guards left locked.
 ///
 /// # Examples
 /// ```
@@ -227,7 +234,7 @@ impl<K, V, S> Drop for LockMap<K, V, S> {
 /// ```
 pub struct IntoIter<K, V, S> {
     map: LockMap<K, V, S>,
-    /// The next one to be emptied.
+    /// The next shard to drain.
     shard: usize,
     values: vec::IntoIter<(K, Option<V>)>,
 }

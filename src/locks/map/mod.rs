@@ -1,4 +1,4 @@
-//! A map whose values are under keyed locks.
+//! A map whose values are protected by keyed locks.
 
 use core::hash::Hash;
 use core::marker::PhantomData;
@@ -26,7 +26,7 @@ pub use self::looking::IntoIter;
 pub use self::value_slot::ValueSlot;
 pub use self::version::{AddOrUpdate, Conflict, Version};
 
-/// A map whose values are under keyed locks: each key has a reader-writer lock with a value inside, or with none.
+/// A map whose values are protected by keyed locks: each key has a reader-writer lock that contains a value or none.
 ///
 /// ```
 /// use keylatch::LockMap;
@@ -34,7 +34,7 @@ pub use self::version::{AddOrUpdate, Conflict, Version};
 /// let stock = LockMap::<String, u32>::new();
 /// stock.insert_blocking("apples", 7);
 ///
-/// // Under the key's lock, for as long as the guard is kept:
+/// // The guard holds the key's lock while it lives:
 /// let mut shelf = stock.write_blocking("apples");
 /// *shelf.value_mut().unwrap() -= 1;
 /// drop(shelf);
@@ -46,10 +46,11 @@ pub use self::version::{AddOrUpdate, Conflict, Version};
 /// # assert_eq!(stock.get_blocking("apples"), Some(6));
 /// ```
 ///
-/// An entry lives while it has a value, or somebody uses its key; a guard of a key without a value is an ordinary lock on the key.
-/// There is no second map and no second hash: the lock and the value are one entry. All that is said of
-/// [`KeyedRwLock`](crate::KeyedRwLock) holds for the locks: who gets in beside whom, the forms, upgrades and downgrades, fairness,
-/// cancelling; not reentrant, and not poisoned. What can be a key is on the page of [`ToKey`].
+/// An entry lives while it has a value or its key has users; a guard of a key without a value is an ordinary lock on
+/// the key. The lock and the value are in one entry, so there is no second map and no second hash. The locks behave as
+/// those of a [`KeyedRwLock`](crate::KeyedRwLock): compatible holders, forms, upgrades and downgrades, fairness and
+/// cancellation are the same; they are not reentrant, and there is no poisoning. The page of [`ToKey`] lists the types
+/// that can be keys.
 ///
 /// # The forms
 /// | form | call |
@@ -58,32 +59,32 @@ pub use self::version::{AddOrUpdate, Conflict, Version};
 /// | without waiting | [`try_read`](LockMap::try_read), [`try_upgradable_read`](LockMap::try_upgradable_read), [`try_write`](LockMap::try_write) |
 /// | blocking | [`read_blocking`](LockMap::read_blocking), [`upgradable_read_blocking`](LockMap::upgradable_read_blocking), [`write_blocking`](LockMap::write_blocking); with a limit `try_…_for`, `try_…_until` |
 /// | with owned guards, several keys, handles | as [there](crate::KeyedRwLock#the-forms) |
-/// | one call each | [`get`](LockMap::get), [`peek`](LockMap::peek), [`insert`](LockMap::insert), [`remove`](LockMap::remove), [`get_or_insert_with`](LockMap::get_or_insert_with), [`get_or_try_insert_with`](LockMap::get_or_try_insert_with), [`add_or_update`](LockMap::add_or_update), [`update_if`](LockMap::update_if), [`remove_if`](LockMap::remove_if); `…_blocking` |
+/// | in a single call | [`get`](LockMap::get), [`peek`](LockMap::peek), [`insert`](LockMap::insert), [`remove`](LockMap::remove), [`get_or_insert_with`](LockMap::get_or_insert_with), [`get_or_try_insert_with`](LockMap::get_or_try_insert_with), [`add_or_update`](LockMap::add_or_update), [`update_if`](LockMap::update_if), [`remove_if`](LockMap::remove_if); `…_blocking` |
 /// | several changes, all or none | [`batch`](LockMap::batch) |
 /// | all values | [`for_each_value`](LockMap::for_each_value), [`retain`](LockMap::retain), [`clear`](LockMap::clear), [`len`](LockMap::len) |
 ///
 /// # Values
 /// | guard | method | |
 /// |---|---|---|
-/// | any | [`value`](crate::Guard::value) | `None`: the key has no value |
-/// | any | [`version`](crate::Guard::version) | that of the value |
+/// | any | [`value`](crate::Guard::value) | the value; `None` if the key has none |
+/// | any | [`version`](crate::Guard::version) | the version of the value |
 /// | any | [`versioned`](crate::Guard::versioned) | both |
-/// | writer | [`value_mut`](crate::Guard::value_mut) | a new version |
+/// | writer | [`value_mut`](crate::Guard::value_mut) | the value, for a change; makes a new version |
 /// | writer | [`insert`](crate::Guard::insert), [`remove`](crate::Guard::remove) | the old value |
-/// | writer | [`get_or_insert_with`](crate::Guard::get_or_insert_with) | a new version |
-/// | writer | [`value_slot`](crate::Guard::value_slot) | as an `Option` to be changed: a new version |
+/// | writer | [`get_or_insert_with`](crate::Guard::get_or_insert_with) | the value, for a change; makes a new version |
+/// | writer | [`value_slot`](crate::Guard::value_slot) | the value as an `Option` that can be changed; makes a new version |
 ///
-/// What [`upgrade_mut`](crate::Guard::upgrade_mut) gives has all of them. A guard is not dereferenced, because a key may have no value: it is
-/// `guard.value()`, and not `*guard`.
+/// The output of [`upgrade_mut`](crate::Guard::upgrade_mut) has all of these methods. A guard cannot be dereferenced,
+/// because a key may have no value: use `guard.value()`, not `*guard`.
 ///
-/// A guard in the head of a `match` or an `if let` lives to the end of it: `match map.read_blocking("a").value() { None =>
-/// map.insert_blocking("a", 1), … }` waits for itself. Use [`get_or_insert_with`](LockMap::get_or_insert_with), or bind the guard, and
-/// drop it first.
+/// A guard created in the scrutinee of a `match` or an `if let` lives to the end of the statement:
+/// `match map.read_blocking("a").value() { None => map.insert_blocking("a", 1), … }` waits for itself. Use
+/// [`get_or_insert_with`](LockMap::get_or_insert_with), or bind the guard, and drop it first.
 ///
 /// # Versions
-/// Each change of a value makes a new [`Version`], so one can look, think with no lock held, and then change what is still as
-/// it was seen: [`update_if`](LockMap::update_if), [`remove_if`](LockMap::remove_if), and several of them at once in a
-/// [`batch`](LockMap::batch).
+/// Each change of a value makes a new [`Version`]. So a caller can read a value, compute with no lock held, and then
+/// change the value only if it has not changed since: [`update_if`](LockMap::update_if),
+/// [`remove_if`](LockMap::remove_if), and several of them at once in a [`batch`](LockMap::batch).
 ///
 /// ```
 /// # let stock = keylatch::LockMap::<String, u32>::new();
@@ -92,7 +93,7 @@ pub use self::version::{AddOrUpdate, Conflict, Version};
 ///     let seen = stock.read_blocking("apples");
 ///     let (&apples, version) = seen.versioned().unwrap();
 ///     drop(seen);
-///     let fewer = apples - 1; // thought over, while others read and write
+///     let fewer = apples - 1; // computed while others may read and write
 ///     match stock.update_if_blocking("apples", version, fewer) {
 ///         Ok(_) => break,
 ///         Err(conflict) => println!("again: {conflict}"),
@@ -102,20 +103,21 @@ pub use self::version::{AddOrUpdate, Conflict, Version};
 /// ```
 ///
 /// # Bounds
-/// A map keeps all values, unless it is [told how many](crate::Builder::max_values). That can be
-/// [changed](LockMap::set_max_values) later; [`pop`](LockMap::pop) takes out the value that would go next, and
-/// [`peek`](LockMap::peek) looks at a value without keeping it from going.
+/// A map keeps all values, unless its builder sets [`max_values`](crate::Builder::max_values).
+/// [`set_max_values`](LockMap::set_max_values) changes the bound later, [`pop`](LockMap::pop) removes the value that would
+/// be evicted next, and [`peek`](LockMap::peek) reads a value without marking it as used.
 ///
 /// # User code
-/// `V`'s `Drop` runs with no lock held for every value that the map itself drops: what was evicted, written over by `update_if`,
-/// `add_or_update` or a batch, refused by `retain`, cleared. If such a drop panics, the change stands, and the other
-/// values are still dropped. A call that releases several keys has released all of them by then, and woken those who got one.
-/// `V`'s `Clone` and `PartialEq`, and `init`, run under the lock of their key, and may use other keys; but
-/// the `clone` of a `V` that owns nothing must not use the map (see [`get`](LockMap::get)).
+/// `V`'s `Drop` runs with no lock held for every value that the map itself drops: values that were evicted, overwritten
+/// by `update_if`, `add_or_update` or a batch, refused by `retain`, or cleared. If such a drop panics, the change
+/// stands, and the other values are still dropped. A call that releases several keys drops values only after it has
+/// released all of them and woken the admitted waiters. `V`'s `Clone` and `PartialEq`, and `init`, run under the lock
+/// of their key, and may use other keys; but the `clone` of a `V` that owns nothing must not use the map (see
+/// [`get`](LockMap::get)).
 ///
 /// # Panics
-/// As [`KeyedMutex`](crate::KeyedMutex#panics), and if `V`'s own code does. A panic under a key's lock leaves the value as it was, or as
-/// a writer has left it so far, and the key free.
+/// As [`KeyedMutex`](crate::KeyedMutex#panics), and if `V`'s own code panics. A panic under a key's lock frees the key,
+/// and leaves the value as it was, or in the state in which a writer left it.
 ///
 /// # Examples
 /// A counter for each key:
@@ -178,14 +180,14 @@ forms! {
     LockMap [V], Shared, handles [],
     asked with [?Sized + Hash + Equivalent<K> + ToKey<K>],
     new = "LockMap::<String, u32>::new()", excludes = "try_write",
-    /// A reader's hold of a key of a [`LockMap`]
+    /// A reader's guard of a key of a [`LockMap`]
     guards MapReadGuard, MapReadGuardArc, futures MapRead, MapReadArc,
     /// Acquires a key for reading
     /// Other readers may hold it at the same time.
     async read, blocking read_blocking,
-    /// `None` if a writer holds the key, or has been handed it; or if a writer or an upgrade (under
-    /// [`Fifo`](crate::Fairness::Fifo): anybody) waits for it and the [policy](crate::Fairness) lets nobody pass any
-    /// more.
+    /// Returns `None` if a writer holds the key or has been handed it, or if a writer or an upgrade (under
+    /// [`Fifo`](crate::Fairness::Fifo): any request) waits for it and the [policy](crate::Fairness) lets no newcomer
+    /// pass.
     try try_read, for try_read_for, until try_read_until,
     arc read_arc, read_arc_blocking, try_read_arc, try_read_arc_for, try_read_arc_until,
     aliases ["blocking_read", "read_owned", "try_read_owned"],
@@ -195,13 +197,13 @@ forms! {
     LockMap [V], Upgradable, handles [],
     asked with [?Sized + Hash + Equivalent<K> + ToKey<K>],
     new = "LockMap::<String, u32>::new()", excludes = "try_upgradable_read",
-    /// The hold of a key of a [`LockMap`] by the one reader that may become a writer
+    /// The guard of a key of a [`LockMap`] for the one reader that may become a writer
     guards MapUpgradableGuard, MapUpgradableGuardArc, futures MapUpgradableRead, MapUpgradableReadArc,
     /// Acquires a key for upgradable reading
     /// Other readers may hold it at the same time, but only this one may become a writer.
     async upgradable_read, blocking upgradable_read_blocking,
-    /// `None` if a writer or another upgradable reader holds the key, or has been handed it; or if somebody waits whom
-    /// this would keep out and the [policy](crate::Fairness) lets nobody pass any more.
+    /// Returns `None` if a writer or another upgradable reader holds the key or has been handed it, or if this call
+    /// would keep a waiter out and the [policy](crate::Fairness) lets no newcomer pass.
     try try_upgradable_read, for try_upgradable_read_for, until try_upgradable_read_until,
     arc upgradable_read_arc, upgradable_read_arc_blocking, try_upgradable_read_arc, try_upgradable_read_arc_for,
     try_upgradable_read_arc_until,
@@ -212,13 +214,13 @@ forms! {
     LockMap [V], Exclusive, handles [],
     asked with [?Sized + Hash + Equivalent<K> + ToKey<K>],
     new = "LockMap::<String, u32>::new()", excludes = "try_read",
-    /// A writer's hold of a key of a [`LockMap`]
+    /// A writer's guard of a key of a [`LockMap`]
     guards MapWriteGuard, MapWriteGuardArc, futures MapWrite, MapWriteArc,
     /// Acquires a key for writing
-    /// Nobody else holds it at the same time.
+    /// There is no other holder at the same time.
     async write, blocking write_blocking,
-    /// `None` if anybody holds the key, or has been handed it; or if others wait for it and the
-    /// [policy](crate::Fairness) lets nobody pass them any more.
+    /// Returns `None` if the key is held or has been handed to a waiter, or if others wait for it and the
+    /// [policy](crate::Fairness) lets no newcomer pass them.
     try try_write, for try_write_for, until try_write_until,
     arc write_arc, write_arc_blocking, try_write_arc, try_write_arc_for, try_write_arc_until,
     aliases ["blocking_write", "write_owned", "try_write_owned"],
@@ -230,7 +232,7 @@ many! {
     new = "LockMap::<String, u32>::new()", excludes = "try_write",
     lists [keys: Shared::NEW], given = "[\"a\", \"b\"]",
     /// Acquires several keys for reading
-    /// Other readers may hold them at the same time. They see all of a [`batch`](Self::batch), or nothing of it.
+    /// Other readers may hold them at the same time. These readers see all of a [`batch`](Self::batch), or nothing of it.
     async read_many, blocking read_many_blocking,
     try try_read_many, for try_read_many_for, until try_read_many_until,
     arc read_many_arc, read_many_arc_blocking, try_read_many_arc, try_read_many_arc_for, try_read_many_arc_until,
@@ -242,7 +244,7 @@ many! {
     new = "LockMap::<String, u32>::new()", excludes = "try_read",
     lists [keys: Exclusive::NEW], given = "[\"a\", \"b\"]",
     /// Acquires several keys for writing
-    /// Nobody else holds them at the same time.
+    /// The keys have no other holder at the same time.
     async write_many, blocking write_many_blocking,
     try try_write_many, for try_write_many_for, until try_write_many_until,
     arc write_many_arc, write_many_arc_blocking, try_write_many_arc, try_write_many_arc_for, try_write_many_arc_until,
@@ -254,7 +256,7 @@ many! {
     new = "LockMap::<String, u32>::new()", excludes = "try_read",
     lists [reads: ReadOrWrite::READ, writes: ReadOrWrite::WRITE], given = "[\"b\"], [\"a\"]",
     /// Acquires some keys for reading and others for writing
-    /// A key that is in both lists is written, and its guard is among those of the writers.
+    /// A key that is in both lists is acquired for writing, and its guard is among those of the writers.
     async read_write_many, blocking read_write_many_blocking,
     try try_read_write_many, for try_read_write_many_for, until try_read_write_many_until,
     arc read_write_many_arc, read_write_many_arc_blocking, try_read_write_many_arc, try_read_write_many_arc_for, try_read_write_many_arc_until,

@@ -1,11 +1,11 @@
 use core::fmt;
 
-/// Which value a key of a [`LockMap`](crate::LockMap) has: each change makes a new one.
+/// The version of a value of a [`LockMap`](crate::LockMap): each change of the value makes a new one.
 ///
-/// For one key versions only grow, also over removal and re-insertion, for as long as the map lives; so what still has its
-/// version is unchanged. They may leave gaps. Versions of two keys mean nothing to each other.
+/// The versions of a key only grow while the map lives, even if the value is removed and inserted again; so a value
+/// whose version is the same has not changed. They may leave gaps. Versions of different keys cannot be compared.
 ///
-/// (A map counts 2⁵⁶ versions, which at a hundred million changes a second last for twenty years.)
+/// (A map can count 2⁵⁶ versions, which last for twenty years at a hundred million changes a second.)
 ///
 /// # Examples
 /// ```
@@ -26,7 +26,7 @@ impl Version {
         Version(number)
     }
 
-    /// As a number, for a log or an `ETag`.
+    /// Returns the version as a number, for a log or an `ETag`.
     ///
     /// # Examples
     /// ```
@@ -43,9 +43,9 @@ impl Version {
     }
 }
 
-/// A value was not changed, because it is another one than the caller has seen, or is gone.
+/// The error of a conditional change: the value's version was not the expected one, or the key had no value.
 ///
-/// `V` is what was not written; `()` where there was nothing to write.
+/// `V` is the type of the value that was not written; `()` for a removal.
 ///
 /// # Examples
 /// ```
@@ -68,7 +68,7 @@ impl<V> Conflict<V> {
         Conflict { found, value }
     }
 
-    /// The version of what is there instead; `None` if there was no value.
+    /// Returns the version that the call found; `None` if the key had no value.
     ///
     /// # Examples
     /// See [`Conflict`].
@@ -77,7 +77,7 @@ impl<V> Conflict<V> {
         self.found
     }
 
-    /// The value that was not written.
+    /// Returns the value that was not written.
     ///
     /// # Examples
     /// See [`Conflict`].
@@ -101,7 +101,7 @@ impl<V> fmt::Display for Conflict<V> {
 
 impl<V> core::error::Error for Conflict<V> {}
 
-/// Why what was expected is not there.
+/// Describes why the expected version was not found.
 pub(super) fn reason(found: Option<Version>) -> &'static str {
     match found {
         Some(_) => "the value has been changed",
@@ -124,7 +124,7 @@ pub(super) fn reason(found: Option<Version>) -> &'static str {
 pub enum AddOrUpdate<V> {
     /// The key had no value.
     Added,
-    /// The key had another value: this one.
+    /// The key had a different value, which this variant contains.
     Updated(V),
     /// The key had an equal value, which was left as it is.
     Unchanged,

@@ -1,4 +1,4 @@
-//! The example of docs/embedded.md, as it stands there.
+//! The example in docs/embedded.md, unchanged.
 
 #![no_std]
 #![no_main]

@@ -1,7 +1,8 @@
-//! async-std, which is discontinued (its README points to smol): what still runs on it can use the same locks.
+//! async-std, which is discontinued (its README points to smol): programs that still run on it can use the same
+//! locks.
 //!
-//! A wiki. Readers of a page are there together, an editor alone, in a blocking thread. Robots look first, beside the
-//! readers, and become writers only where there is something to correct: so each mistake is corrected once.
+//! A wiki. A page has several readers at a time, or one editor, which works in a blocking thread. Robots read first,
+//! beside the readers, and become writers only if there is a mistake to correct: so each mistake is corrected once.
 //!
 //! ```text
 //! cargo run --bin async_std_tasks
@@ -14,10 +15,11 @@ use std::time::Duration;
 use async_std::task::{block_on, sleep, spawn, spawn_blocking, yield_now};
 use keylatch::{KeyedRwLock, WriteGuard};
 
-/// The pages' locks. In a `static` their guards are `'static`, and go into tasks and threads without an `Arc`.
+/// The locks of the pages. Guards of a `static` table are `'static`, and can be moved into tasks and threads without
+/// an `Arc`.
 static LOCKS: LazyLock<KeyedRwLock<String>> = LazyLock::new(KeyedRwLock::new);
 
-/// What they protect. Title and text are written one after the other, and each says which edition it is of.
+/// The protected data. Title and text are written one after the other, each with the number of its edition.
 #[derive(Default)]
 struct Page {
     title: AtomicUsize,
@@ -37,17 +39,17 @@ impl Wiki {
         if name == "Help" { &self.help } else { &self.home }
     }
 
-    /// The edition of a page.
+    /// Reads a page and returns its edition.
     async fn read(self: Arc<Self>, name: &'static str) -> usize {
         let _reader = LOCKS.read(name).await;
         let title = self.page(name).title.load(SeqCst);
         yield_now().await; // the title is sent
         let text = self.page(name).text.load(SeqCst);
-        assert_eq!(title, text, "{name} has changed under its reader");
+        assert_eq!(title, text, "{name} changed while it was read");
         text
     }
 
-    /// In a blocking thread. The guard is the proof that nobody else is at the page.
+    /// Saves a page, in a blocking thread. The guard proves that no one else uses the page.
     fn save(&self, page: &WriteGuard<'static, String>) {
         self.page(page.key()).title.fetch_add(1, SeqCst);
         std::thread::yield_now();
@@ -56,13 +58,13 @@ impl Wiki {
 
     async fn edit(self: Arc<Self>, name: &'static str) {
         let writer = LOCKS.write(name).await;
-        spawn_blocking(move || self.save(&writer)).await; // and the guard is dropped there
+        spawn_blocking(move || self.save(&writer)).await; // the guard is dropped there
     }
 
     async fn correct(self: Arc<Self>, name: &'static str) {
-        let looking = LOCKS.upgradable_read(name).await; // one such at a time, beside plain readers
+        let looking = LOCKS.upgradable_read(name).await; // one upgradable reader at a time, beside plain readers
         if self.page(name).misspelt.load(SeqCst) {
-            let writer = looking.upgrade().await; // no other writer in between: what was seen is still so
+            let writer = looking.upgrade().await; // no writer in between, so the mistake is still there
             self.page(name).misspelt.store(false, SeqCst);
             self.corrections.fetch_add(1, SeqCst);
             self.save(&writer);
@@ -96,18 +98,19 @@ fn main() {
         println!("Help is in edition {}, Home in edition {}, {corrections} correction", editions[0], editions[1]);
         assert_eq!((editions, corrections), ([51, 50], 1));
 
-        // While somebody reads Help others may read it, too, and an editor waits, or gives up. Home is another page.
+        // While there is a reader of Help, others may read it, too, and an editor waits or gives up. Home is another
+        // page.
         let reader = LOCKS.read("Help").await;
         assert_eq!(wiki.clone().read("Help").await, 51);
         assert!(LOCKS.write("Help").until(sleep(Duration::from_millis(5))).await.is_err());
-        println!("an editor has given up after 5 ms");
+        println!("an editor gave up after 5 ms");
         let patient = spawn(wiki.clone().edit("Help"));
         let leaving = spawn(wiki.clone().edit("Help"));
         until_waiters(2, "Help").await;
         wiki.clone().edit("Home").await;
         leaving.cancel().await;
         until_waiters(1, "Help").await;
-        println!("of two more editors one was cancelled, and one waits");
+        println!("of two more editors, one was cancelled and one waits");
 
         drop(reader);
         patient.await;

@@ -1,7 +1,8 @@
-//! `tokio::select!` and tokio-util's `CancellationToken`: who waits for a camera stops waiting when the program ends.
+//! `tokio::select!` and tokio-util's `CancellationToken`: tasks that wait for a camera stop waiting when the program
+//! ends.
 //!
-//! And the trap of a future that is kept and not polled ("futurelock"): a loop waits for a camera, and handles messages
-//! meanwhile that need the same one. Once wrong, and two ways to do it right.
+//! Also the trap of a future that is kept and not polled ("futurelock"): while a loop waits for a camera, it handles
+//! messages that need the same camera. Once wrong, and two right ways.
 //!
 //! ```text
 //! cargo run --bin select_cancel
@@ -17,21 +18,21 @@ use tokio_util::sync::CancellationToken;
 
 type Cameras = Arc<KeyedMutex<String>>;
 
-/// Whether it got the camera before the program ended.
+/// Records with a camera. Returns whether it got the camera before the program ended.
 async fn record(cameras: Cameras, camera: &str, end: CancellationToken) -> bool {
     let got = cameras.lock(camera).until(end.cancelled()).await;
-    yield_now().await; // it records, if it has the camera
+    yield_now().await; // records, if it has the camera
     got.is_ok()
 }
 
-/// What a message asks for.
+/// Takes a snapshot, the work that a message requests.
 async fn snapshot(cameras: &Cameras) -> usize {
     let _camera = cameras.lock("door").await;
     yield_now().await;
     1
 }
 
-/// Wrong: while a message is handled nobody polls `door`, which stands before the handler in the queue of the key.
+/// Wrong: while a message is handled, `door` is not polled, and it is ahead of the handler in the key's queue.
 async fn kept(cameras: &Cameras, mut messages: Receiver<()>) -> usize {
     let mut snapshots = 0;
     let mut door = pin!(cameras.lock("door"));
@@ -39,7 +40,8 @@ async fn kept(cameras: &Cameras, mut messages: Receiver<()>) -> usize {
         tokio::select! {
             biased;
             Some(()) = messages.recv() => {
-                // `snapshot(cameras).await` would never return, so this only looks whether one could begin.
+                // `snapshot(cameras).await` would never return, so this only tests whether a snapshot would be
+                // possible.
                 snapshots += usize::from(cameras.try_lock("door").is_some());
             }
             _guard = &mut door => return snapshots,
@@ -47,7 +49,8 @@ async fn kept(cameras: &Cameras, mut messages: Receiver<()>) -> usize {
     }
 }
 
-/// Right: a future by value is dropped when a message is first. It asks anew in the next round, at the queue's end.
+/// Right: a future passed by value is dropped when a message arrives first. The next round makes a new request, at
+/// the end of the queue.
 async fn by_value(cameras: &Cameras, mut messages: Receiver<()>) -> usize {
     let mut snapshots = 0;
     loop {
@@ -59,8 +62,9 @@ async fn by_value(cameras: &Cameras, mut messages: Receiver<()>) -> usize {
     }
 }
 
-/// Right, and it keeps its place: a task of its own locks, works *and unlocks*, whatever the loop is at. (If it gave the
-/// guard to the loop, the guard would wait for the loop, and the loop for the camera.)
+/// Right, and it keeps its place in the queue: a separate task locks, works *and unlocks*, whatever the loop is
+/// doing. (If the task returned the guard to the loop, the guard would wait for the loop, and the loop for the
+/// camera.)
 async fn own_task(cameras: &Cameras, mut messages: Receiver<()>) -> usize {
     let mut snapshots = 0;
     let mut recording = tokio::spawn(record(cameras.clone(), "door", CancellationToken::new()));
@@ -79,7 +83,7 @@ async fn until_waiters(n: usize, cameras: &Cameras) {
     }
 }
 
-/// Three messages come while the loop waits for the camera; then the camera gets free.
+/// Sends three messages while the loop waits for the camera, and then releases the camera.
 async fn with_messages(cameras: &Cameras, run: impl AsyncFnOnce(&Cameras, Receiver<()>) -> usize) -> usize {
     let held = cameras.lock("door").await;
     let (sender, messages) = mpsc::channel(3);
@@ -93,7 +97,7 @@ async fn with_messages(cameras: &Cameras, run: impl AsyncFnOnce(&Cameras, Receiv
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() {
-    // What is right under the strictest policy is right under all.
+    // A loop that is right under the strictest policy is right under all.
     let cameras = &Cameras::new(KeyedMutex::builder().fairness(Fairness::Fifo).build());
 
     let kept = with_messages(cameras, kept).await;
@@ -106,13 +110,13 @@ async fn main() {
     let held = cameras.lock("door").await;
     let waiting: Vec<_> = (0..10).map(|_| tokio::spawn(record(cameras.clone(), "door", end.clone()))).collect();
     until_waiters(10, cameras).await;
-    assert!(record(cameras.clone(), "yard", end.clone()).await, "another camera is free");
+    assert!(record(cameras.clone(), "yard", end.clone()).await, "another camera was not free");
     end.cancel();
     for task in waiting {
-        assert!(!task.await.unwrap(), "the camera was never free");
+        assert!(!task.await.unwrap(), "a task got the held camera");
     }
     until_waiters(0, cameras).await;
     drop(held);
-    println!("10 have stopped waiting for a camera that was held all the time; entries left: {}", cameras.len());
+    println!("10 tasks stopped waiting for a camera that was held throughout; entries left: {}", cameras.len());
     assert!(cameras.is_empty());
 }

@@ -1,7 +1,7 @@
-//! smol: a mirror of packages. Each is downloaded once, in a blocking thread; others who ask for it wait, and then read it
-//! together. The map is the store and its locks in one.
+//! smol: a mirror of packages. Each package is downloaded once, in a blocking thread; other requests for it wait, and
+//! then read it together. The map is both the store and its locks.
 //!
-//! One of smol's timers is a time limit, and a task that is cancelled no longer waits.
+//! A smol timer serves as a time limit, and a cancelled task no longer waits.
 //!
 //! ```text
 //! cargo run --bin smol_tasks
@@ -19,28 +19,28 @@ const PACKAGES: [&str; 6] = ["async-lock", "bytes", "hashbrown", "rand", "serde"
 
 #[derive(Default)]
 struct Mirror {
-    packages: Arc<LockMap<String, Vec<u8>>>, // the Arc goes around the map, for owned guards
+    packages: Arc<LockMap<String, Vec<u8>>>, // owned guards need the Arc around the map
     downloads: Mutex<HashMap<String, usize>>,
 }
 
 impl Mirror {
-    /// For one request: the size of a package.
+    /// Serves one request. Returns the size of the package.
     async fn size(self: Arc<Self>, name: &'static str) -> usize {
         let mirror = self.clone();
         let package =
             self.packages.get_or_insert_with(name, async || unblock(move || mirror.download(name)).await).await;
-        yield_now().await; // sent to the client: a reader's guard is kept meanwhile, and nobody changes the package
+        yield_now().await; // the package is sent; the read guard keeps others from changing it
         package.value().unwrap().len()
     }
 
-    /// In a blocking thread.
+    /// Downloads a package, in a blocking thread.
     fn download(&self, name: &str) -> Vec<u8> {
         *self.downloads.lock().unwrap().entry(name.to_owned()).or_default() += 1;
         name.bytes().cycle().take(10_000).collect()
     }
 }
 
-/// In a blocking thread. The guard came along: whoever asks for the package waits until it has been packed.
+/// Packs a package, in a blocking thread. It owns the guard: requests for the package wait until it is packed.
 fn pack(mut package: MapWriteGuardArc<String, Vec<u8>>) -> usize {
     let content = package.value_mut().unwrap();
     content.truncate(content.len() / 10);
@@ -67,7 +67,7 @@ fn main() {
         assert_eq!(bytes, 300 * 10_000);
         assert_eq!(*mirror.downloads.lock().unwrap(), PACKAGES.map(|name| (name.to_owned(), 1)).into());
 
-        // Somebody writes to serde. Readers of it wait, those of spin do not.
+        // A writer holds serde. Readers of serde wait; readers of spin do not.
         let writer = packages.write_arc("serde").await;
         let impatient = packages.read("serde").until(Timer::after(Duration::from_millis(5))).await;
         println!("serde within 5 ms: {}", if impatient.is_ok() { "got it" } else { "gave up" });
@@ -77,18 +77,18 @@ fn main() {
         let patient = spawn(mirror.clone().size("serde"));
         until_waiters(2, packages, "serde").await;
         assert_eq!(mirror.clone().size("spin").await, 10_000);
-        assert_eq!(leaving.cancel().await, None, "it had no answer yet");
+        assert_eq!(leaving.cancel().await, None, "the cancelled request had an answer");
         until_waiters(1, packages, "serde").await;
-        println!("one request for serde was cancelled, the other still waits");
+        println!("one request for serde was cancelled; the other still waits");
 
         let packed = unblock(move || pack(writer)).await;
-        println!("serde was packed, to {packed} bytes; who waited got {}", patient.await);
+        println!("serde was packed to {packed} bytes; the waiting request got {}", patient.await);
         assert_eq!(packages.read("serde").await.value().map(Vec::len), Some(packed));
 
         let locked = PACKAGES.iter().filter(|&&name| packages.is_locked(name)).count();
         println!("{} packages in the map, {} entries, {locked} locked", packages.len(), packages.entries());
         assert_eq!((packages.len(), packages.entries(), locked), (PACKAGES.len(), PACKAGES.len(), 0));
-        assert_eq!(packages.clear(), 0, "none was in use, so none stays");
+        assert_eq!(packages.clear(), 0, "a package was still in use");
         assert_eq!(packages.entries(), 0);
     });
 }

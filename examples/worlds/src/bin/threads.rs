@@ -1,7 +1,7 @@
-//! Threads alone, with no runtime: calls that block, calls with a time limit, and calls that do not wait.
+//! Threads alone, without a runtime: calls that block, calls with a time limit, and calls that do not wait.
 //!
-//! Backups of disks. Every disk is backed up once, whichever thread comes first. A user waits for a disk only so long, and
-//! a janitor leaves alone what is in use. Copying takes both disks at once, in whatever order they are named.
+//! Backups of disks. Every disk is backed up once, by the first thread that locks it. A user waits for a disk for a
+//! limited time, and a janitor skips disks in use. Copying locks both disks at once, in any order.
 //!
 //! ```text
 //! cargo run --bin threads
@@ -19,11 +19,11 @@ const DISKS: [&str; 4] = ["films", "mail", "music", "photos"];
 #[derive(Default)]
 struct Backups {
     disks: KeyedMutex<String>,
-    store: Mutex<BTreeMap<String, usize>>, // how many versions of each disk there are
+    store: Mutex<BTreeMap<String, usize>>, // the number of versions of each disk
 }
 
 impl Backups {
-    /// Look, work, store: the disk is locked over all three, the store only for a moment.
+    /// Checks, works, and stores: the disk is locked during all three steps, the store only for a moment.
     fn back_up(&self, name: &str) -> bool {
         let disk = self.disks.lock_blocking(name);
         if self.store.lock().unwrap().contains_key(name) {
@@ -34,18 +34,18 @@ impl Backups {
         true
     }
 
-    /// The guard is the proof that the caller has the disk.
+    /// Adds a version. The guard proves that the caller holds the disk.
     fn add_version(&self, disk: &MutexGuard<'_, String>) {
         *self.store.lock().unwrap().entry(disk.key().clone()).or_default() += 1;
     }
 
-    /// Both disks, or none: nobody waits for ever, though another thread copies the other way round.
+    /// Locks both disks or none: no thread waits for ever, even if another one copies in the opposite direction.
     fn copy(&self, from: &str, to: &str) {
         let disks = self.disks.lock_many_blocking([from, to]);
-        self.add_version(disks.get(to).expect("it was asked for"));
+        self.add_version(disks.get(to).expect("the disk was locked"));
     }
 
-    /// What nobody uses just now.
+    /// Tidies the disks that are not in use. Returns their names.
     fn tidy(&self) -> Vec<&'static str> {
         let mut tidied = Vec::new();
         for name in DISKS {
@@ -60,7 +60,7 @@ impl Backups {
 fn main() {
     let backups = &Backups::default();
 
-    // All threads begin at once, each with another disk.
+    // All threads start at once, each with a different disk.
     let start = &Barrier::new(8);
     let done: usize = thread::scope(|scope| {
         let back_up_all = |first: usize| {
@@ -97,7 +97,7 @@ fn main() {
             thread::yield_now();
         }
         give_back.send(()).unwrap();
-        assert!(patient.join().unwrap(), "far more time than it takes");
+        assert!(patient.join().unwrap(), "the patient user timed out");
         reader.join().unwrap();
     });
 

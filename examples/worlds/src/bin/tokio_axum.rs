@@ -1,7 +1,7 @@
-//! tokio and axum: a service that makes reports, one at a time for each user, however many requests come.
+//! tokio and axum: a service that makes reports, one at a time for each user, however many requests arrive.
 //!
-//! The guard goes along with the work, into a task and on into a blocking thread. A client that disconnects while it
-//! waits gives up its place in the queue, and nothing is made for it. Real requests, over TCP, from this same program.
+//! The guard moves with the work, into a task and on into a blocking thread. A client that disconnects while it waits
+//! leaves the queue, and no report is made for it. The requests are real ones over TCP, sent by this program.
 //!
 //! ```text
 //! cargo run --bin tokio_axum
@@ -20,14 +20,14 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{JoinSet, spawn_blocking, yield_now};
 use tokio::time::timeout;
 
-/// The `Arc` is around the table: that is where owned guards need it.
+/// The `Arc` is around the table, because owned guards need it there.
 #[derive(Clone, Default)]
 struct Service {
     users: Arc<KeyedMutex<String>>,
     seen: Arc<Mutex<Seen>>,
 }
 
-/// What is checked in the end.
+/// Statistics that are checked at the end.
 #[derive(Default)]
 struct Seen {
     in_work: HashSet<String>,
@@ -37,17 +37,18 @@ struct Seen {
 
 /// `POST /reports/{user}`
 async fn report(State(service): State<Service>, Path(user): Path<String>) -> String {
-    // If the client disconnects here, hyper drops this future, and nobody waits any more.
+    // If the client disconnects here, hyper drops this future, and the wait ends.
     let held = service.users.lock_arc(&user).await;
-    // From here on the work is done even if the client leaves: to drop a task's handle does not stop the task.
+    // From here on the work is done even if the client disconnects: dropping a task's handle does not stop the task.
     let work = tokio::spawn(async move {
-        yield_now().await; // the database is asked
+        yield_now().await; // a database query
         spawn_blocking(move || render(held, &service.seen)).await.unwrap()
     });
     work.await.unwrap()
 }
 
-/// In a blocking thread. The guard is the proof that nobody else works for this user, and is released in the end.
+/// Renders a report, in a blocking thread. The guard proves that no other work for this user is in progress. It is
+/// released at the end.
 fn render(user: MutexGuardArc<String>, seen: &Mutex<Seen>) -> String {
     {
         let mut seen = seen.lock().unwrap();
@@ -61,7 +62,7 @@ fn render(user: MutexGuardArc<String>, seen: &Mutex<Seen>) -> String {
     format!("report for {}, checksum {checksum:08x}", user.key())
 }
 
-/// A client: the body of the answer.
+/// Sends a client's request. Returns the body of the response.
 async fn order(address: SocketAddr, user: &str) -> String {
     let mut stream = TcpStream::connect(address).await.unwrap();
     let request = format!("POST /reports/{user} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
@@ -72,14 +73,14 @@ async fn order(address: SocketAddr, user: &str) -> String {
     answer.rsplit("\r\n").next().unwrap().to_owned()
 }
 
-/// Comes back as soon as so many wait for the user's key.
+/// Returns as soon as `n` requests wait for the user's key.
 async fn until_waiters(n: usize, users: &KeyedMutex<String>, user: &str) {
     let there = async {
         while users.status(user).map_or(0, |status| status.waiters()) != n {
             yield_now().await;
         }
     };
-    timeout(Duration::from_secs(60), there).await.expect("far more time than it takes");
+    timeout(Duration::from_secs(60), there).await.expect("the number of waiters was not reached in time");
 }
 
 #[tokio::main]
@@ -91,15 +92,15 @@ async fn main() {
     let router = Router::new().route("/reports/{user}", post(report)).with_state(service);
     tokio::spawn(async move { serve(listener, router).await });
 
-    // A nightly job has alice's key, so her client waits. Bob's does not.
+    // A nightly job holds alice's key, so her client waits. Bob's does not.
     let nightly = users.lock("alice").await;
     let client = tokio::spawn(order(address, "alice"));
     until_waiters(1, &users, "alice").await;
     println!("while alice's client waits: {}", order(address, "bob").await);
 
-    client.abort(); // which closes its connection
+    client.abort(); // closes its connection
     until_waiters(0, &users, "alice").await;
-    println!("alice's client has disconnected, and nobody waits for her key");
+    println!("alice's client has disconnected, and her key has no waiters");
     drop(nightly);
     assert!(users.is_empty());
 
@@ -110,6 +111,6 @@ async fn main() {
     let answers = clients.join_all().await;
     let seen = seen.lock().unwrap();
     println!("{} more answers, at most {} reports in work at once", answers.len(), seen.most_at_once);
-    assert_eq!(seen.reports, 1 + 60, "none for the client that has left");
-    assert!(users.is_empty(), "an entry goes with its last user");
+    assert_eq!(seen.reports, 1 + 60, "a report was made for the disconnected client");
+    assert!(users.is_empty(), "an entry outlived its last user");
 }

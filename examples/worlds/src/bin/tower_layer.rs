@@ -1,7 +1,7 @@
-//! A Tower layer that takes a key from each request, and serves requests with the same key one after another.
+//! A Tower layer that derives a key from each request, and serves requests with the same key one after another.
 //!
-//! Charges to accounts: the service under the layer reads a balance and later writes it, with no lock of its own. It
-//! serves two requests at a time, and those that wait for their key take neither place.
+//! Charges to accounts: the service under the layer reads a balance and later writes it, without a lock of its own.
+//! It serves two requests at a time, and requests that wait for their key do not take up these slots.
 //!
 //! ```text
 //! cargo run --bin tower_layer
@@ -17,7 +17,7 @@ use keylatch::KeyedMutex;
 use tokio::task::{JoinSet, yield_now};
 use tower::{Layer, Service, ServiceBuilder, ServiceExt};
 
-/// Every service that it makes, and every clone of those, shares the table.
+/// A layer whose services, and all their clones, share one table.
 #[derive(Clone)]
 struct OnePerKey<F> {
     locks: Arc<KeyedMutex<String>>,
@@ -48,18 +48,19 @@ where
     type Error = S::Error;
     type Future = Pin<Box<dyn Future<Output = Result<S::Response, S::Error>> + Send>>;
 
-    /// Always ready: the inner service is asked once the key is held. If its places were reserved here, requests that wait
-    /// for one hot key could take all of them. To bound how many wait, put a limit around this service.
+    /// Always ready: the inner service is made ready only once the key is held. If its capacity were reserved here,
+    /// requests that wait for one hot key could take all of it. To bound the number of waiters, put a limit around
+    /// this service.
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         Poll::Ready(Ok(()))
     }
 
     fn call(&mut self, request: R) -> Self::Future {
-        // The future is `'static`: so it owns its guard, and a clone of the service, which `oneshot` makes ready.
+        // The future is `'static`: it owns its guard, and a clone of the service, which `oneshot` makes ready.
         let lock = self.layer.locks.lock_arc((self.layer.key_of)(&request));
         let inner = self.inner.clone();
         Box::pin(async move {
-            let _held = lock.await; // for as long as the inner future runs
+            let _held = lock.await; // held while the inner future runs
             inner.oneshot(request).await
         })
     }
@@ -74,10 +75,10 @@ fn account_of(charge: &Charge) -> &str {
     &charge.account
 }
 
-/// Look, think, store: if two charges for one account did that at a time, one would be lost.
+/// Reads a balance, makes an inquiry, and stores: if two charges to one account overlapped, one would be lost.
 async fn charge(balances: Arc<Mutex<HashMap<String, u64>>>, charge: Charge) -> Result<u64, Infallible> {
     let before = balances.lock().unwrap().get(&charge.account).copied().unwrap_or(0);
-    yield_now().await; // a bank is asked
+    yield_now().await; // a request to a bank
     balances.lock().unwrap().insert(charge.account, before + charge.cents);
     Ok(before + charge.cents)
 }
@@ -97,13 +98,14 @@ async fn main() {
         }
     };
 
-    // A clerk has alice's account, so her charges wait. They take neither of the two places, and bob's goes on.
+    // A clerk holds alice's account, so her charges wait. They take neither of the two slots, and bob's charge
+    // proceeds.
     let clerk = locks.lock("alice").await;
     let mut charges: JoinSet<_> = (0..50).map(|n| send("alice", n)).collect();
     until_waiters(50).await;
     println!("50 charges wait for alice; bob's balance is {}", send("bob", 7).await.unwrap());
 
-    // A caller that goes away no longer waits.
+    // A cancelled caller no longer waits.
     let leaving = tokio::spawn(send("alice", 1_000_000));
     until_waiters(51).await;
     leaving.abort();
@@ -114,6 +116,6 @@ async fn main() {
     charges.join_all().await;
     let balances = balances.lock().unwrap();
     println!("alice {}, bob {}; entries left: {}", balances["alice"], balances["bob"], locks.len());
-    assert_eq!((balances["alice"], balances["bob"]), ((0..50).sum(), 7 + (0..50).sum::<u64>()), "none is lost");
+    assert_eq!((balances["alice"], balances["bob"]), ((0..50).sum(), 7 + (0..50).sum::<u64>()), "a charge was lost");
     assert!(locks.is_empty());
 }

@@ -1,4 +1,4 @@
-//! What is to be measured, and on what scale.
+//! The cases to be measured, and their scale.
 
 use std::cell::RefCell;
 use std::time::Duration;
@@ -7,19 +7,19 @@ use keylatch_lease_benches::figures::Figures;
 
 pub type Error = Box<dyn std::error::Error + Send + Sync>;
 
-/// How much of everything is done.
+/// The sizes of all cases.
 pub struct Scale {
-    /// Who wait in one process.
+    /// The number of waiters in one process.
     pub crowd: usize,
-    /// Processes, and who wait in each of them.
+    /// The number of processes, and of waiters in each of them.
     pub crowds: (usize, usize),
-    /// For how long nothing happens.
+    /// The time for which nothing happens.
     pub idle: Duration,
-    /// How many processes hand over among each other.
+    /// The numbers of processes among which the resource is handed over.
     pub pairs: &'static [usize],
     pub hand_overs: usize,
     pub kills: usize,
-    /// How much sooner than after a renewal or two a holder is killed.
+    /// The divisor of the time after which a holder is killed; with 1, the holder has renewed by then.
     pub haste: u32,
     pub leases: usize,
     pub lease: Duration,
@@ -51,7 +51,7 @@ pub const SMOKE: Scale = Scale {
     renewing: Duration::from_millis(50),
 };
 
-/// What is to be done with an engine.
+/// The cases to run, and the figures so far.
 pub struct Case<'a> {
     pub scale: &'a Scale,
     pub only: Option<String>,
@@ -63,12 +63,12 @@ impl Case<'_> {
         self.only.as_ref().is_none_or(|only| case.contains(only.as_str()))
     }
 
-    /// What the server is.
+    /// Sets the version of an engine's server.
     pub fn describe(&self, engine: &str, version: &str) {
         self.figures.borrow_mut().describe(engine, version);
     }
 
-    /// Notes figures of an engine, instead of those that there are of this case.
+    /// Replaces the figures of an engine in this case.
     pub fn note(&self, engine: &str, case: &str, figures: &[(&str, String)]) {
         self.figures.borrow_mut().replace(engine, case, figures);
     }

@@ -1,4 +1,4 @@
-//! What is measured.
+//! The measurements.
 
 use std::fs;
 use std::sync::Arc;
@@ -16,19 +16,19 @@ use crate::crowd::{Crowd, LONG, Manner, RESOURCE, Visit, hand_overs, now};
 use crate::engines::{Running, Subject};
 use crate::worker::{Progress, Worker};
 
-/// How long each has the resource whom many others wait for.
+/// The time for which each member of a crowd holds the resource.
 const HOLD: Duration = Duration::from_millis(2);
 
-/// What takes longer is never over.
+/// The time after which a case has failed.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// Starts the engine's server, and does with it what is asked for.
+/// Starts the engine's server, and runs the requested cases on it.
 pub fn run<S: Subject>(case: &Case<'_>) -> Result<(), Error> {
     let runtime = Runtime::new()?;
     let done = runtime.block_on(async {
         let running = S::start().await?;
         case.describe(S::NAME, &running.version);
-        sleep(case.scale.idle / 20).await; // connections of the preparations end
+        sleep(case.scale.idle / 20).await; // lets the connections of the preparations end
         if case.is_asked_for("one process") {
             one_process::<S>(case, &running).await?;
         }
@@ -57,19 +57,19 @@ async fn client<S: Subject>(running: &Running, namespace: &str) -> Result<Client
     Ok(Arc::new(Leases::with_engine(Counted::new(engine))))
 }
 
-/// Until it is so.
+/// Waits until the condition holds.
 async fn until(mut is_so: impl FnMut() -> Result<bool, Error>) -> Result<(), Error> {
     let start = Instant::now();
     while !is_so()? {
         if start.elapsed() > PATIENCE {
-            return Err("it takes too long".into());
+            return Err(format!("the case is not finished after {PATIENCE:?}").into());
         }
         sleep(Duration::from_millis(10)).await;
     }
     Ok(())
 }
 
-/// How many connections of this machine lead to the port, where the system tells.
+/// Counts the connections of this machine to the port, if the system reports them.
 fn connections(port: u16) -> Option<usize> {
     let table = fs::read_to_string("/proc/net/tcp").ok()?;
     let remote = format!(":{port:04X}");
@@ -80,7 +80,7 @@ fn connections(port: u16) -> Option<usize> {
     Some(table.lines().filter(is_one).count())
 }
 
-/// How many have come since. The server may have some to itself.
+/// Returns the number of new connections. Before there were any, the server may have had some to itself.
 fn more(connections: Option<usize>, before: Option<usize>) -> String {
     let more = connections.zip(before).map(|(now, before)| now.saturating_sub(before));
     more.map_or_else(|| "–".to_owned(), |more| more.to_string())
@@ -98,7 +98,7 @@ fn millis(times: &Histogram<u64>, percentile: f64) -> String {
     number(times.value_at_percentile(percentile) as f64 / 1e3)
 }
 
-/// All in one process, and each has it once.
+/// Measures a crowd in one process. Each member holds the resource once.
 async fn one_process<S: Subject>(case: &Case<'_>, running: &Running) -> Result<(), Error> {
     let count = case.scale.crowd;
     let others = connections(running.port);
@@ -107,7 +107,7 @@ async fn one_process<S: Subject>(case: &Case<'_>, running: &Running) -> Result<(
     let grant = leases.acquire(RESOURCE, &first, LONG).await?;
     let crowd = Crowd::gather(&leases, count, Manner { hold: HOLD, pause: None });
     until(|| Ok(crowd.progress()?.0 == count)).await?;
-    sleep(case.scale.idle / 10).await; // they have been told who has it
+    sleep(case.scale.idle / 10).await; // each task has been told that the resource is busy
     let (before, connections) = (leases.engine().counts(), more(connections(running.port), others));
     leases.release(&grant).await?;
     until(|| Ok(crowd.progress()?.1 == count)).await?;
@@ -125,7 +125,7 @@ async fn one_process<S: Subject>(case: &Case<'_>, running: &Running) -> Result<(
     Ok(())
 }
 
-/// Of all of them.
+/// Returns the sum of the workers' progress.
 fn progress(workers: &mut [Worker]) -> Result<Progress, Error> {
     let mut sum = Progress::default();
     for worker in workers {
@@ -146,7 +146,7 @@ fn visits(workers: &mut [Worker]) -> Result<Vec<Visit>, Error> {
     Ok(visits)
 }
 
-/// The same in several processes.
+/// Measures a crowd in several processes.
 async fn many_processes<S: Subject>(case: &Case<'_>, running: &Running) -> Result<(), Error> {
     let (processes, each) = case.scale.crowds;
     let count = processes * each;
@@ -161,7 +161,7 @@ async fn many_processes<S: Subject>(case: &Case<'_>, running: &Running) -> Resul
     until(|| Ok(progress(&mut workers)?.asking == count)).await?;
     sleep(case.scale.idle / 10).await;
 
-    // Somebody has it, and nothing happens.
+    // The resource is held, and nothing happens.
     let (before, start) = (progress(&mut workers)?, Instant::now());
     let connections = more(connections(running.port), others);
     sleep(case.scale.idle).await;
@@ -185,7 +185,7 @@ async fn many_processes<S: Subject>(case: &Case<'_>, running: &Running) -> Resul
     Ok(())
 }
 
-/// One waits in each process, and asks again a while after it has had the resource.
+/// Measures hand-overs among processes. Each process has one waiter, which asks again a while after it has held the resource.
 async fn hand_over<S: Subject>(case: &Case<'_>, running: &Running) -> Result<(), Error> {
     let mut figures = vec![];
     for &processes in case.scale.pairs {
@@ -205,7 +205,7 @@ async fn hand_over<S: Subject>(case: &Case<'_>, running: &Running) -> Result<(),
     Ok(())
 }
 
-/// Processes that renew what they hold are killed, and somebody waits for each.
+/// Measures take-overs: kills processes that renew their leases, while a waiter waits for each.
 async fn take_over<S: Subject>(case: &Case<'_>, running: &Running) -> Result<(), Error> {
     let (kills, ttl) = (case.scale.kills, S::TTL);
     let leases = client::<S>(running, "take-over").await?;
@@ -221,17 +221,17 @@ async fn take_over<S: Subject>(case: &Case<'_>, running: &Running) -> Result<(),
             Ok::<_, Error>((at, granted))
         });
     }
-    sleep(ttl * 3 / 2 / case.scale.haste).await; // they have renewed
+    sleep(ttl * 3 / 2 / case.scale.haste).await; // on the full scale, long enough for renewals
     let mut killed = vec![];
     for worker in &mut workers {
         killed.push(now());
         worker.kill()?;
-        sleep(ttl / 7).await; // at another time since the last renewal
+        sleep(ttl / 7).await; // so that the kills are at different times after a renewal
     }
     let mut times = vec![];
     while let Some(waited) = waiting.join_next().await {
         let (at, granted) = waited??;
-        // Nobody was to get it as long as its holder was there.
+        // No waiter may get the lease while its holder is alive.
         let time = granted.checked_sub(killed[at]).ok_or("a lease was lost before its holder was killed")?;
         times.push(time.as_secs_f64());
     }
@@ -249,7 +249,7 @@ async fn take_over<S: Subject>(case: &Case<'_>, running: &Running) -> Result<(),
     Ok(())
 }
 
-/// One process that holds very many.
+/// Measures the renewals of one process that holds very many leases.
 async fn renewals<S: Subject>(case: &Case<'_>, running: &Running) -> Result<(), Error> {
     let (count, ttl) = (case.scale.leases, case.scale.lease);
     let leases = client::<S>(running, "renewals").await?;
@@ -262,7 +262,7 @@ async fn renewals<S: Subject>(case: &Case<'_>, running: &Running) -> Result<(), 
             let mut held = vec![];
             for at in (lane..count).step_by(lanes) {
                 let one = leases.hold_arc(("job", at.to_string().as_str()), &owner, ttl).await?;
-                // It is renewed from the start, as long as there is this task's runtime.
+                // The lease is renewed from the start, while the runtime of this task lives.
                 let renewal = tokio::spawn(one.renewal());
                 held.push((one, renewal));
             }
@@ -292,7 +292,7 @@ async fn renewals<S: Subject>(case: &Case<'_>, running: &Running) -> Result<(), 
     case.note(S::NAME, "renewals", &figures);
     for (one, renewal) in held {
         renewal.abort();
-        _ = one.into_grant(); // so that it is not released, one by one
+        _ = one.into_grant(); // so that the drop does not release each lease separately
     }
     _ = leases.release_all(&owner).await;
     Ok(())

@@ -1,4 +1,4 @@
-//! An engine that asks another one, and counts.
+//! An engine that counts requests, and passes them on to another engine.
 
 use std::future::Future;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -7,14 +7,14 @@ use std::time::Duration;
 use keylatch_lease::engine::{Answer, Ask, Engine, Fail, Gone, Owned, Record, Renewal};
 use keylatch_lease::{Owner, Resource, Token};
 
-/// What an engine was asked so far. What it sends for itself, such as `LISTEN`, is not in there.
+/// The requests to an engine so far. Messages that the engine sends by itself, such as `LISTEN`, are not counted.
 #[derive(Clone, Copy, Default)]
 pub struct Counts {
     /// Calls of [`Engine::acquire`].
     pub acquires: u64,
     /// Calls of [`Engine::renew`].
     pub renewals: u64,
-    /// The leases in those.
+    /// The leases in those renewals.
     pub renewed: u64,
     /// Calls of all kinds.
     pub all: u64,

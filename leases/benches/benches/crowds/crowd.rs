@@ -12,20 +12,21 @@ use tokio::time::sleep;
 
 use crate::case::Error;
 
-/// Nothing expires meanwhile.
+/// An expiry that no case reaches.
 pub const LONG: Duration = Duration::from_secs(600);
 
 pub const RESOURCE: &str = "crowd";
 
-/// What each of them does when it has the resource.
+/// The behaviour of each task.
 #[derive(Clone, Copy)]
 pub struct Manner {
+    /// The time for which it holds the resource.
     pub hold: Duration,
-    /// Until it asks again. `None`: it does not.
+    /// The time until it asks again; `None` if it does not.
     pub pause: Option<Duration>,
 }
 
-/// When somebody has asked, has got it, and has begun to release it.
+/// The times at which a task asked for the resource, got it, and began to release it.
 #[derive(Clone, Copy)]
 pub struct Visit {
     pub token: u64,
@@ -39,7 +40,7 @@ pub fn now() -> Duration {
     StdClock::new().now()
 }
 
-/// They end when it is dropped.
+/// The tasks. They end when this is dropped.
 pub struct Crowd {
     tasks: JoinSet<()>,
     news: Arc<News>,
@@ -78,7 +79,7 @@ impl Crowd {
         Crowd { tasks, news }
     }
 
-    /// How many have asked, and how many of them have been there.
+    /// Returns the number of requests so far, and the number of finished visits.
     pub fn progress(&self) -> Result<(usize, usize), Error> {
         match &*lock(&self.news.failed) {
             Some(error) => Err(error.clone().into()),
@@ -109,14 +110,15 @@ impl News {
         let granted = now();
         sleep(manner.hold).await;
         let visit = Visit { token: grant.token().get(), process: 0, asked, granted, released: now() };
-        // An answer that is late does not matter: the next one has it.
+        // A failed release does not matter here: the lease was released or lost.
         _ = leases.release(&grant).await;
         lock(&self.visits).push(visit);
         Ok(())
     }
 }
 
-/// From a release until the next has it who was waiting by then: in another process, if `among_processes`. In microseconds.
+/// Returns the times, in microseconds, from each release until the next task, which was already waiting, had the resource. If
+/// `among_processes`, only hand-overs to another process count.
 pub fn hand_overs(mut visits: Vec<Visit>, among_processes: bool) -> Histogram<u64> {
     visits.sort_by_key(|visit| visit.token);
     let mut times = Histogram::new_with_max(600_000_000, 3).expect("ten minutes, three digits");

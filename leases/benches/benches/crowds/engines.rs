@@ -1,4 +1,4 @@
-//! The engines. Another one is an `impl` of [`Subject`], and a line in `ENGINES` (in `main`).
+//! The engines. To add one, implement [`Subject`] and add it to `ENGINES` in `main.rs`.
 
 use std::any::Any;
 use std::future::Future;
@@ -15,23 +15,23 @@ use crate::case::Error;
 use crate::server::Private;
 
 pub trait Subject: 'static {
-    /// As it is asked for.
+    /// The name on the command line.
     const NAME: &'static str;
-    /// How long the leases are whose holders are killed: two seconds, or the shortest that the engine has.
+    /// The expiry of the leases whose holders are killed: two seconds, or the shortest that the engine supports.
     const TTL: Duration = Duration::from_secs(2);
     type Engine: Engine + 'static;
 
-    /// A server of one's own.
+    /// Starts a private server.
     fn start() -> impl Future<Output = Result<Running, Error>>;
 
-    /// A client with a connection of its own, which is there when this is ready.
+    /// Creates a client with its own connection, and waits until it is connected.
     fn connect(address: &str, namespace: &str) -> impl Future<Output = Result<Self::Engine, Error>> + Send;
 }
 
-/// A server, until this is dropped.
+/// A server that runs until this is dropped.
 pub struct Running {
     pub address: String,
-    /// On 127.0.0.1.
+    /// The port on 127.0.0.1.
     pub port: u16,
     pub version: String,
     _server: Box<dyn Any>,
@@ -44,10 +44,10 @@ impl Running {
     }
 }
 
-/// An operation may take as long as it likes here: this machine may be busy.
+/// The timeout of an operation. It is long, because the machine may be busy.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The engine in memory, served over TCP by a thread for each connection: what leases cost where an engine costs next to nothing.
+/// The engine in memory, served over TCP by a thread for each connection. It shows the cost of leases when the engine costs almost nothing.
 pub struct Memory;
 
 impl Subject for Memory {
@@ -78,14 +78,14 @@ impl Subject for InPostgres {
         Postgres::create_table(&client).await?;
         let version: String = client.query_one("SHOW server_version", &[]).await?.get(0);
         drop(client);
-        connection.await??; // it is not to be counted
+        connection.await??; // so that this connection is not counted
         Ok(Running::of(server, version.split(' ').next().unwrap_or_default()))
     }
 
     async fn connect(address: &str, namespace: &str) -> Result<Postgres, Error> {
         let options = Postgres::in_namespace(namespace).timeout(TIMEOUT);
         let postgres = options.connect(address.parse()?, NoTls);
-        postgres.init().await?; // nobody has used the table before
+        postgres.init().await?; // no program has used the table before
         Ok(postgres)
     }
 }
@@ -107,7 +107,7 @@ impl Subject for InRedis {
 
     async fn connect(address: &str, namespace: &str) -> Result<Redis, Error> {
         let redis = Redis::in_namespace(namespace).timeout(TIMEOUT).connect(redis::Client::open(address)?);
-        redis.init().await?; // nobody has used the namespace before
+        redis.init().await?; // no program has used the namespace before
         Ok(redis)
     }
 }
@@ -120,14 +120,14 @@ impl Subject for InEtcd {
 
     async fn start() -> Result<Running, Error> {
         let server = Private::start(Self::NAME)?;
-        let mut client = Client::connect([&server.address], None).await?;
-        let status = client.status().await?;
-        Ok(Running::of(server, status.version()))
+        let client = Client::connect([&server.address], None).await?;
+        let version = client.version().await?;
+        Ok(Running::of(server, &version))
     }
 
     async fn connect(address: &str, namespace: &str) -> Result<Etcd, Error> {
         let etcd = Etcd::in_namespace(namespace).timeout(TIMEOUT).connect([address], None);
-        etcd.init().await?; // nobody has used the namespace before
+        etcd.init().await?; // no program has used the namespace before
         Ok(etcd)
     }
 }
@@ -148,7 +148,7 @@ impl Subject for InNats {
 
     async fn connect(address: &str, namespace: &str) -> Result<Nats, Error> {
         let nats = Nats::in_namespace(namespace).timeout(TIMEOUT).connect(address, ConnectOptions::new)?;
-        nats.init().await?; // nobody has used the namespace before
+        nats.init().await?; // no program has used the namespace before
         Ok(nats)
     }
 }

@@ -1,11 +1,13 @@
-//! How leases on engines behave where many want one, holders are killed, or very many are held.
+//! The behaviour of leases on engines when many owners want one resource, when holders are killed, and when very many leases are held.
 //!
-//! `cargo bench --bench crowds`, a minute and a half for each engine; `-- postgres` measures that one alone, `-- --case renewals` the cases
-//! whose names contain that. With `-- --csv FILE` the figures go to that file as well, instead of those that it has of the same
-//! engine and case. `-- --list` names the engines. Private servers are started for it, and stopped in the end. `cargo test` runs every case once, quickly.
+//! `cargo bench --bench crowds` takes a minute and a half for each engine. `-- postgres` measures only that engine, and `-- --case renewals`
+//! only the cases whose names contain that word. `-- --csv FILE` also writes the figures to that file, where they replace those of the same
+//! engine and case. `-- --list` prints the names of the engines. Private servers are started, and stopped at the end. `cargo test` runs
+//! every case once, quickly.
 //!
-//! Other processes are this program once more, told by an environment variable what they are; they obey their standard input, and end with
-//! it. Times that are compared among processes are those of `StdClock`, which on Linux counts from the boot of the machine: for all alike.
+//! Other processes run this same program. An environment variable tells them their task; they read commands from their standard input, and
+//! end when it is closed. Times that are compared among processes are those of `StdClock`, which on Linux counts from the boot of the machine
+//! in every process.
 
 mod case;
 mod cases;
@@ -29,7 +31,7 @@ use crate::engines::{InEtcd, InNats, InPostgres, InRedis, Memory, Subject};
 const ENGINES: [Entry; 5] =
     [entry::<Memory>(), entry::<InPostgres>(), entry::<InRedis>(), entry::<InEtcd>(), entry::<InNats>()];
 
-/// What can be done with an engine whose type is not known.
+/// The functions for an engine, without its type.
 struct Entry {
     name: &'static str,
     run: fn(&Case<'_>) -> Result<(), Error>,
@@ -52,7 +54,7 @@ fn args() -> Result<Args, Error> {
     let mut parsed = Args { engines: vec![], only: None, csv: None, is_full: false, is_list: false };
     let mut words = env::args().skip(1);
     while let Some(word) = words.next() {
-        let mut value = || words.next().ok_or_else(|| format!("{word}: of what?"));
+        let mut value = || words.next().ok_or_else(|| format!("{word} needs a value"));
         match word.as_str() {
             "--list" => parsed.is_list = true,
             "--bench" => parsed.is_full = true,

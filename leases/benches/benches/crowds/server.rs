@@ -1,4 +1,4 @@
-//! A private server, by the script that the tests use.
+//! A private server, started by the script that the tests use.
 
 use std::net::TcpListener;
 use std::path::Path;
@@ -9,15 +9,16 @@ use crate::case::Error;
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../servers/run");
 
-/// Stopped and removed when it is dropped, and also if this process is killed before.
+/// A server that is stopped and removed when this is dropped or the process is killed.
 pub struct Private {
-    /// How to connect, as the script says it.
+    /// The address, as the script prints it.
     pub address: String,
     pub port: u16,
     _shell: Shell,
 }
 
-/// Reads from a pipe of this process until there is nobody to write to it, whatever has become of the process.
+/// A shell that reads from a pipe of this process until the pipe is closed, by the drop or by the end of the process. It then stops the
+/// server.
 struct Shell(Child);
 
 impl Private {
@@ -29,7 +30,7 @@ impl Private {
         command.args(["start", server]).arg(&folder).arg(port.to_string());
         let output = command.stderr(Stdio::inherit()).output()?;
         if !output.status.success() {
-            return Err(format!("leases/servers/run start {server}: {}", output.status).into());
+            return Err(format!("leases/servers/run start {server} failed: {}", output.status).into());
         }
         let address = String::from_utf8(output.stdout)?.trim().to_owned();
         Ok(Private { address, port, _shell: shell })
@@ -49,7 +50,7 @@ impl Shell {
 impl Drop for Shell {
     fn drop(&mut self) {
         drop(self.0.stdin.take());
-        // There is nobody left to tell if it fails.
+        // A failure cannot be reported to anybody.
         _ = self.0.wait();
     }
 }

@@ -1,4 +1,4 @@
-//! Other processes, and what they are told.
+//! The worker processes, and the commands that the bench sends them.
 
 use std::env;
 use std::io::{self, BufRead, BufReader, Write};
@@ -16,7 +16,7 @@ use crate::engines::Subject;
 
 const ORDER: &str = "KEYLATCH_CROWDS_WORKER";
 
-/// What this process is to be, if it is not the bench itself.
+/// The task of this process, if it is a worker and not the bench itself.
 pub struct Order {
     pub engine: String,
     pub namespace: String,
@@ -29,7 +29,7 @@ pub fn order() -> Option<Order> {
     Some(Order { engine: engine.to_owned(), namespace: namespace.to_owned(), address: address.to_owned() })
 }
 
-/// Obeys the standard input until that ends: a line is a command, and has an answer of a line.
+/// Carries out the commands on the standard input until it ends. A command is one line, and so is its answer.
 pub fn serve<S: Subject>(address: &str, namespace: &str) -> Result<(), Error> {
     let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     let engine = runtime.block_on(S::connect(address, namespace))?;
@@ -80,14 +80,14 @@ pub fn serve<S: Subject>(address: &str, namespace: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// The bench's end of it. It is killed when this is dropped.
+/// A worker process, as the bench sees it. The process is killed when this is dropped.
 pub struct Worker {
     child: Child,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
 }
 
-/// How far the crowd of a process is.
+/// The progress of a process's crowd.
 #[derive(Clone, Copy, Default)]
 pub struct Progress {
     pub asking: usize,
@@ -96,7 +96,7 @@ pub struct Progress {
 }
 
 impl Worker {
-    /// So many, which connect at the same time.
+    /// Starts this many workers, which connect at the same time.
     pub fn start_all<S: Subject>(count: usize, address: &str, namespace: &str) -> Result<Vec<Self>, Error> {
         let mut workers = vec![];
         for _ in 0..count {
@@ -104,18 +104,20 @@ impl Worker {
             command.env(ORDER, format!("{}\t{namespace}\t{address}", S::NAME));
             let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
             let (input, output) = (child.stdin.take(), child.stdout.take());
-            let (Some(input), Some(output)) = (input, output) else { return Err("it has no pipes".into()) };
+            let (Some(input), Some(output)) = (input, output) else {
+                return Err("a worker process has no pipes".into());
+            };
             workers.push(Worker { child, input, output: BufReader::new(output) });
         }
         for worker in &mut workers {
             if worker.answer()? != "ready" {
-                return Err("a process did not connect".into());
+                return Err("a worker process did not connect".into());
             }
         }
         Ok(workers)
     }
 
-    /// Sends it a command, and waits for the answer.
+    /// Sends a command, and waits for the answer.
     pub fn tell(&mut self, command: &str) -> Result<String, Error> {
         writeln!(self.input, "{command}")?;
         self.answer()
@@ -124,7 +126,7 @@ impl Worker {
     fn answer(&mut self) -> Result<String, Error> {
         let mut line = String::new();
         match self.output.read_line(&mut line)? {
-            0 => Err("a process has ended".into()),
+            0 => Err("a worker process has ended unexpectedly".into()),
             _ => Ok(line.trim_end().to_owned()),
         }
     }
@@ -132,25 +134,27 @@ impl Worker {
     pub fn progress(&mut self) -> Result<Progress, Error> {
         let line = self.tell("progress")?;
         let numbers: Vec<u64> = line.split(' ').map(str::parse).collect::<Result<_, _>>()?;
-        let [asking, visits, acquires, all] = numbers[..] else { return Err("that is no progress".into()) };
+        let [asking, visits, acquires, all] = numbers[..] else {
+            return Err("a worker sent an invalid answer to `progress`".into());
+        };
         let counts = Counts { acquires, all, ..Counts::default() };
         Ok(Progress { asking: asking as usize, visits: visits as usize, counts })
     }
 
-    /// Its crowd ends, and it tells what there was.
+    /// Ends the crowd of the process, and returns its visits.
     pub fn end(&mut self, process: usize) -> Result<Vec<Visit>, Error> {
         let line = self.tell("end")?;
         let visits = line.split_whitespace().map(|visit| {
             let numbers: Vec<u64> = visit.split(':').map(str::parse).collect::<Result<_, _>>()?;
-            let [token, times @ ..] = &numbers[..] else { return Err("that is no visit".into()) };
-            let [asked, granted, released] = times else { return Err("that is no visit".into()) };
+            let [token, times @ ..] = &numbers[..] else { return Err("a worker sent an invalid visit".into()) };
+            let [asked, granted, released] = times else { return Err("a worker sent an invalid visit".into()) };
             let [asked, granted, released] = [asked, granted, released].map(|time| Duration::from_nanos(*time));
             Ok(Visit { token: *token, process, asked, granted, released })
         });
         visits.collect()
     }
 
-    /// As `kill -9` does.
+    /// Kills the process, as `kill -9` does.
     pub fn kill(&mut self) -> Result<(), Error> {
         Ok(self.child.kill()?)
     }

@@ -1,10 +1,10 @@
-//! Makes of `results` what the docs show: the tables of `docs/leases.md`, and its charts in `docs/charts`.
+//! Converts `results` into the tables of `docs/leases.md` and its charts in `docs/charts`.
 //!
-//! `results/crowds.csv` is what `cargo bench --bench crowds` has written, and `results/ENGINE.md` what the bench of that engine has
-//! printed. The script `figures` of this package makes all of them, and runs this program. An engine without a file is left out.
+//! `cargo bench --bench crowds` writes `results/crowds.csv`, and the output of each engine's own bench is in `results/ENGINE.md`. The
+//! script `figures` of this package makes all of these files, and runs this program. An engine without a file is left out.
 //!
-//! A table stands in the page between `<!-- table: NAME -->` and `<!-- end -->`. The names are those of the cases of `crowds`; `facts`, which
-//! is a sentence; and `cycles` and `hand-overs`, the tables of the engines' benches.
+//! A table of the page stands between `<!-- table: NAME -->` and `<!-- end -->`. NAME is a case of `crowds`; or `facts`, which is a
+//! sentence; or `cycles` or `hand-overs`, which are the tables of the engines' benches.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -14,7 +14,7 @@ use keylatch_benches::chart::{Bar, Chart, Kind, Panel, fill_tables};
 use keylatch_benches::report::figure;
 use keylatch_lease_benches::figures::Figures;
 
-/// What the engines' benches call their tables: the first column of each.
+/// The first columns of the tables in the engines' benches, by which the tables are recognised.
 const CYCLES: &str = "acquire + release";
 const HAND_OVERS: &str = "hand-over to one who waits";
 
@@ -38,13 +38,13 @@ fn main() -> io::Result<()> {
     fs::write(page, filled)
 }
 
-/// What an engine's bench has printed.
+/// The output of an engine's bench.
 struct Printed {
     engine: String,
     tables: Vec<Table>,
 }
 
-/// A table in markdown.
+/// A table in Markdown.
 struct Table {
     columns: Vec<String>,
     rows: Vec<Vec<String>>,
@@ -80,7 +80,7 @@ impl Printed {
         self.tables.iter().find(|table| table.columns[0] == name)
     }
 
-    /// The lease comes first. A peer is what hands over as well, and all else is there to measure by.
+    /// Returns the kind of a candidate. The first is the lease. The others that can hand over are its peers, and the rest are references.
     fn kind(&self, at: usize, candidate: &str) -> Kind {
         let hand_overs = self.table(HAND_OVERS).map_or(&[][..], |table| &table.rows);
         match at {
@@ -96,7 +96,7 @@ fn printed(engines: &[Printed], name: &str) -> String {
     engines.iter().filter_map(of).collect::<Vec<_>>().join("\n\n")
 }
 
-/// A panel for each engine and each number of clients.
+/// Draws a panel for each engine and each number of clients.
 fn cycles(engines: &[Printed]) -> Chart {
     let mut panels = vec![];
     for engine in engines {
@@ -118,7 +118,7 @@ fn cycles(engines: &[Printed]) -> Chart {
     Chart { title: "Acquire and release: cycles in a second (more is better)".to_owned(), panels }
 }
 
-/// Between two connections, with the peers; and among processes.
+/// Draws the hand-overs between two connections, with the peers, and those among processes.
 fn hand_overs(engines: &[Printed], figures: &Figures) -> Chart {
     let mut panels = vec![];
     for engine in engines {
@@ -147,7 +147,7 @@ fn hand_overs(engines: &[Printed], figures: &Figures) -> Chart {
     Chart { title: "From a release until the next has it: ms, p50 · p99 (less is better)".to_owned(), panels }
 }
 
-/// Of `p50 12 µs, p99 34 µs`.
+/// Reads a percentile of a cell such as `p50 12 µs, p99 34 µs`.
 fn quantile(text: &str, name: &str) -> Option<f64> {
     text.split(", ").find_map(|part| part.strip_prefix(name))?.strip_suffix(" µs")?.parse().ok()
 }

@@ -1,4 +1,4 @@
-//! Many at once, who do at random what a table offers, while time passes.
+//! Many threads that make random calls, with and without time passing.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use shuttle::thread;
 use crate::checker::{Shared, explore};
 use crate::models::{Table, close, poll, table};
 
-/// A number below `n`, the same when the schedule is replayed.
+/// Returns a number below `n`, which is the same when the schedule is replayed.
 fn random(n: usize) -> usize {
     thread_rng().gen_range(0..n)
 }
@@ -25,7 +25,7 @@ async fn after(turns: usize) {
     }
 }
 
-/// The greatest token of each resource that anybody has seen.
+/// The greatest token of each resource that any thread has seen.
 struct Tokens([AtomicU64; 2]);
 
 impl Tokens {
@@ -42,7 +42,7 @@ fn resources() -> [Resource; 2] {
     [Resource::new("a", "bc"), Resource::new("ab", "c")]
 }
 
-/// Leases that never end by themselves: whoever has one is alone.
+/// With leases that never expire, each holder is alone.
 #[test]
 fn a_crowd_and_a_resource() {
     explore(|| {
@@ -51,12 +51,12 @@ fn a_crowd_and_a_resource() {
             .map(|n| {
                 let (table, shared) = (table.clone(), Arc::clone(&shared));
                 spawn(async move {
-                    // The last two are one owner, each alone with itself.
+                    // The last two tasks are one owner, which does not exclude itself: so they do not write.
                     let owner = Owner::named(["a", "b", "c", "d", "d"][n]);
                     for _ in 0..2 {
                         after(random(3)).await;
                         let mut acquire = Box::pin(table.leases.acquire("r", &owner, Expiry::Never));
-                        // Some give up.
+                        // Some requests give up.
                         let mut turns = random(6);
                         let grant = std::future::poll_fn(|context| match Pin::new(&mut acquire).poll(context) {
                             Poll::Ready(grant) => Poll::Ready(Some(grant.unwrap())),
@@ -76,7 +76,7 @@ fn a_crowd_and_a_resource() {
                             shared.bump();
                             table.leases.release_now(&grant).unwrap();
                         } else if let Err(error) = table.leases.release_now(&grant) {
-                            // Its other request had it, too, and was the first to release it.
+                            // The owner's other request shared the tenure, and released it first.
                             assert!(matches!(error, ReleaseError::NotHeld { .. } | ReleaseError::NotOwner { .. }));
                         }
                     }
@@ -100,7 +100,7 @@ struct Crowd {
 impl Crowd {
     fn saw(&self, r: usize, grant: &Grant, before: u64) {
         let token = grant.token().get();
-        // What was seen before the call is no newer than what it gave.
+        // A token that was seen before the call is not greater than the call's.
         assert!(token >= before, "{token} after {before}");
         assert!(grant.is_resumed() || token > before, "{token} twice");
         self.tokens.saw(r, token);
@@ -140,7 +140,7 @@ impl Crowd {
                     self.tokens.saw(r, held.token().get());
                     after(random(3)).await;
                     let before = self.tokens.greatest(r);
-                    // A hold that stands has the greatest token that there is.
+                    // A hold that is not lost has the greatest token.
                     if let Ok(token) = held.check() {
                         assert!(token.get() >= before, "{token} stands, and {before} has been given out");
                     }
@@ -155,7 +155,7 @@ impl Crowd {
                             kept.push((r, renewed));
                         }
                         Err(RenewError::Lost(Lost::Expired | Lost::TakenOver | Lost::Released)) => {}
-                        // It was resumed with a fixed end.
+                        // The tenure was resumed with a fixed end.
                         Err(RenewError::NotRenewable { .. }) => {}
                         Err(other) => panic!("{other:?}"),
                     }
@@ -176,7 +176,7 @@ impl Crowd {
     }
 }
 
-/// Time passes as well. Nobody waits for ever, and nobody has a lease with a token that is not the greatest.
+/// While time passes, no request waits for ever, and each holder has the greatest token.
 #[test]
 fn a_crowd_while_time_passes() {
     explore(|| {
@@ -211,7 +211,7 @@ fn a_crowd_while_time_passes() {
             drop(quitter.await);
         });
         clock.join().unwrap();
-        // Everybody gets in who has not yet, as each lease ends.
+        // The remaining waiters are served as each lease ends.
         let done = Arc::new(AtomicBool::new(false));
         let rest = {
             let (crowd, done) = (Arc::clone(&crowd), Arc::clone(&done));
@@ -230,7 +230,7 @@ fn a_crowd_while_time_passes() {
         });
         done.store(true, SeqCst);
         rest.join().unwrap();
-        // Who quit may have had a lease, with time left.
+        // A thread that has quit may have had a lease with time left.
         crowd.table.leases.release_all_now(&Owner::named("c")).unwrap();
         close(&crowd.table);
     });

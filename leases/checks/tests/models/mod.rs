@@ -1,6 +1,6 @@
 //! Small models of two and three threads: loom runs them through every interleaving, shuttle through many.
 //!
-//! Everybody who waits gets in, or the checker reports that all sleep; [`close`] says that nothing is left.
+//! If a waiter is not served, the checker reports that all threads sleep. [`close`] asserts that no lease and no waiter is left.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -22,8 +22,8 @@ pub(crate) struct Table {
     pub(crate) clock: Time,
 }
 
-/// A clock of which the checkers know: to them it matters whether it is read before it advances or after. Of
-/// [`ManualClock`](keylatch_lease::ManualClock) they do not know.
+/// A clock that the checkers can see, so that they explore whether it is read before or after it advances. They cannot see a
+/// [`ManualClock`](keylatch_lease::ManualClock).
 #[derive(Clone)]
 pub(crate) struct Time(Arc<AtomicU64>);
 
@@ -48,13 +48,13 @@ pub(crate) fn poll<F: Future + ?Sized>(future: Pin<&mut F>) -> Poll<F::Output> {
     future.poll(&mut Context::from_waker(Waker::noop()))
 }
 
-/// Nobody has anything, and nobody waits: who came would have it.
+/// Asserts that no lease and no waiter is left, and that each resource can be acquired.
 pub(crate) fn close(table: &Table) {
-    assert_eq!(table.leases.len(), 0, "something is still leased");
+    assert_eq!(table.leases.len(), 0, "a resource is still leased");
     for resource in [Resource::from("r"), Resource::new("a", "bc"), Resource::new("ab", "c")] {
         assert!(table.leases.status_now(&resource).unwrap().is_none());
         let last = table.leases.try_acquire_now(&resource, &owner("last"), Expiry::Never).unwrap();
-        assert_eq!(table.leases.status_now(&resource).unwrap().unwrap().waiters(), 0, "somebody is still queued");
+        assert_eq!(table.leases.status_now(&resource).unwrap().unwrap().waiters(), 0, "a request is still waiting");
         table.leases.release_now(&last).unwrap();
     }
 }
@@ -72,7 +72,7 @@ impl Table {
         self.leases.try_acquire_now("r", &owner(name), expiry).unwrap()
     }
 
-    /// Waits for it, does something with it, and releases it. What is protected needs a lease that does not end by itself.
+    /// Waits for the lease, writes what it protects, and releases it. The lease never expires, so that it protects the write.
     fn visit(&self, name: &str, shared: &Shared) -> u64 {
         let grant = block_on(self.leases.acquire("r", &owner(name), Expiry::Never)).unwrap();
         assert!(!grant.is_resumed());
@@ -107,7 +107,7 @@ fn two_threads_want_one_resource() {
 }
 
 #[test]
-fn a_release_meets_who_comes_to_wait() {
+fn a_release_meets_a_new_waiter() {
     explore(|| {
         let (table, shared) = (table(), Shared::new());
         let grant = table.at_once("a", Expiry::Never);
@@ -123,9 +123,9 @@ fn a_release_meets_who_comes_to_wait() {
     });
 }
 
-/// Whether the waiter comes before the end or after, and before the tick or after.
+/// The waiter arrives before or after the end, and before or after the tick.
 #[test]
-fn the_end_and_a_tick_meet_who_comes_to_wait() {
+fn the_end_and_a_tick_meet_a_new_waiter() {
     explore(|| {
         let (table, shared) = (table(), Shared::new());
         let grant = table.at_once("a", Expiry::Fixed(ms(10)));
@@ -141,7 +141,7 @@ fn the_end_and_a_tick_meet_who_comes_to_wait() {
 }
 
 #[test]
-fn the_end_and_anothers_call_meet_who_comes_to_wait() {
+fn the_end_and_a_call_of_another_owner_meet_a_new_waiter() {
     explore(|| {
         let (table, shared) = (table(), Shared::new());
         let grant = table.at_once("a", ms(10));
@@ -164,7 +164,7 @@ fn the_end_and_anothers_call_meet_who_comes_to_wait() {
 }
 
 #[test]
-fn a_sweep_of_what_has_expired_meets_who_comes_to_wait() {
+fn a_sweep_of_an_expired_lease_meets_a_new_waiter() {
     explore(|| {
         let (table, shared) = (table(), Shared::new());
         table.at_once("a", ms(10));
@@ -179,9 +179,9 @@ fn a_sweep_of_what_has_expired_meets_who_comes_to_wait() {
     });
 }
 
-/// The only waiter gives up as it is served, or before.
+/// The only waiter gives up before it is served, or after.
 #[test]
-fn a_release_meets_who_gives_up() {
+fn a_release_meets_a_waiter_that_gives_up() {
     explore(|| {
         let table = table();
         let grant = table.at_once("a", Expiry::Never);
@@ -195,9 +195,9 @@ fn a_release_meets_who_gives_up() {
     });
 }
 
-/// The first of two that wait gives up: the second gets in.
+/// The first of two waiters gives up, and the second is served.
 #[test]
-fn a_release_and_who_gives_up_meet_a_second_waiter() {
+fn a_release_and_a_waiter_that_gives_up_meet_a_second_waiter() {
     explore(|| {
         let (table, shared) = (table(), Shared::new());
         let grant = table.at_once("a", Expiry::Never);
@@ -216,9 +216,9 @@ fn a_release_and_who_gives_up_meet_a_second_waiter() {
     });
 }
 
-/// The same with the end in the place of the release.
+/// The same with the end of the lease instead of a release.
 #[test]
-fn the_end_and_who_gives_up_meet_a_second_waiter() {
+fn the_end_and_a_waiter_that_gives_up_meet_a_second_waiter() {
     explore(|| {
         let (table, shared) = (table(), Shared::new());
         table.at_once("a", ms(10));
@@ -240,9 +240,9 @@ fn the_end_and_who_gives_up_meet_a_second_waiter() {
     });
 }
 
-/// Whoever is served has the lease, and gives it away by leaving, in whatever thread the next one waits.
+/// A served waiter that is dropped passes the lease on to a waiter in another thread.
 #[test]
-fn two_that_are_served_and_leave_meet_a_third() {
+fn two_served_waiters_that_give_up_meet_a_third() {
     explore(|| {
         let (table, shared) = (table(), Shared::new());
         let grant = table.at_once("a", Expiry::Never);
@@ -263,7 +263,7 @@ fn two_that_are_served_and_leave_meet_a_third() {
     });
 }
 
-/// A renewal is in time, or somebody else gets in: not both, and not neither.
+/// Either the renewal is in time or the other owner gets the lease.
 #[test]
 fn a_renewal_meets_a_take_over() {
     explore(|| {
@@ -291,7 +291,7 @@ fn a_renewal_meets_a_take_over() {
     });
 }
 
-/// Whoever has seen that it is over will not see that it is not.
+/// A lease that has been seen to be expired is not renewed.
 #[test]
 fn a_renewal_meets_a_look_at_the_end() {
     explore(|| {
@@ -313,7 +313,7 @@ fn a_renewal_meets_a_look_at_the_end() {
     });
 }
 
-/// The same with somebody who waits for the end.
+/// The same with a waiter.
 #[test]
 fn a_renewal_meets_a_tick_that_serves() {
     explore(|| {
@@ -328,7 +328,7 @@ fn a_renewal_meets_a_tick_that_serves() {
             table.leases.tick()
         });
         let renewed = table.leases.renew_now(&grant).is_ok();
-        assert!(ticker.join().unwrap().is_some(), "nobody is to come, and something ends");
+        assert!(ticker.join().unwrap().is_some(), "a lease has an end, so another tick is due");
         assert_eq!(table.who().as_deref(), Some(if renewed { "a" } else { "b" }));
         if renewed {
             assert!(poll(waiter.as_mut()).is_pending());
@@ -342,7 +342,7 @@ fn a_renewal_meets_a_tick_that_serves() {
     });
 }
 
-/// Everything that an owner has is released as of one instant: what it acquires is from before, and released, or new.
+/// All leases of an owner are released as of one instant: a concurrent acquire is either before it and released, or after it.
 #[test]
 fn a_release_of_all_meets_an_acquire() {
     explore(|| {
@@ -362,7 +362,7 @@ fn a_release_of_all_meets_an_acquire() {
     });
 }
 
-/// Of two resources that one after the other are acquired, the later is not released without the earlier.
+/// Of two resources that are acquired one after the other, the second is not released without the first.
 #[test]
 fn a_release_of_all_meets_two_acquires_of_two_resources() {
     explore(|| {
@@ -387,7 +387,7 @@ fn a_release_of_all_meets_two_acquires_of_two_resources() {
 }
 
 #[test]
-fn a_release_of_all_meets_who_comes_to_wait() {
+fn a_release_of_all_meets_a_new_waiter() {
     explore(|| {
         let (table, shared) = (table(), Shared::new());
         let grant = table.at_once("a", Expiry::Never);
@@ -402,7 +402,7 @@ fn a_release_of_all_meets_who_comes_to_wait() {
     });
 }
 
-/// Two requests of one owner, and a release: they have one tenure, whether they waited or not.
+/// Two requests of one owner share one tenure, whether they waited or not.
 #[test]
 fn two_requests_of_one_owner_enter_together() {
     explore(|| {
@@ -419,7 +419,7 @@ fn two_requests_of_one_owner_enter_together() {
     });
 }
 
-/// One of them gives up: the other has it all the same.
+/// One of the two gives up, and the other still gets the lease.
 #[test]
 fn one_of_two_requests_of_one_owner_gives_up() {
     explore(|| {
@@ -438,10 +438,9 @@ fn one_of_two_requests_of_one_owner_gives_up() {
     });
 }
 
-/// Who has been told that it has the lease keeps it, though another request of its owner was served with it and gives up.
-/// What has been renewed is not passed on because the request that was served with it is dropped.
+/// A tenure that has been renewed is not passed on when the request that was served with it is dropped.
 #[test]
-fn a_renewal_by_the_owners_list_meets_a_request_that_is_served_and_gives_up() {
+fn a_renewal_from_the_owners_list_meets_a_served_request_that_gives_up() {
     explore(|| {
         let table = table();
         let grant = table.at_once("a", Expiry::Never);
@@ -454,7 +453,7 @@ fn a_renewal_by_the_owners_list_meets_a_request_that_is_served_and_gives_up() {
             table.leases.owned_by_now(&owner("b")).unwrap().pop().and_then(|b| table.leases.renew_now(&b).ok());
         if let Some(renewed) = renewed {
             waiter.join().unwrap();
-            table.leases.release_now(&renewed).expect("it has been renewed");
+            table.leases.release_now(&renewed).expect("a renewed tenure is not passed on");
         } else {
             waiter.join().unwrap();
         }
@@ -462,7 +461,7 @@ fn a_renewal_by_the_owners_list_meets_a_request_that_is_served_and_gives_up() {
     });
 }
 
-/// Counts how often it is woken.
+/// Counts wake-ups.
 #[derive(Default)]
 struct Bell(core::sync::atomic::AtomicUsize);
 
@@ -472,7 +471,7 @@ impl std::task::Wake for Bell {
     }
 }
 
-/// Under a checker one call attends at a time, and leaves what comes due meanwhile to the other, or is left it.
+/// Under a checker one call attends to due work at a time, and other calls leave theirs to it.
 #[test]
 fn a_tick_meets_a_later_one() {
     explore(|| {
@@ -497,7 +496,10 @@ fn a_tick_meets_a_later_one() {
         table.leases.tick();
         other.join().unwrap();
         for bell in bells {
-            assert!(bell.0.load(core::sync::atomic::Ordering::SeqCst) > 0, "nobody served who waits");
+            assert!(
+                bell.0.load(core::sync::atomic::Ordering::SeqCst) > 0,
+                "a waiter of an expired lease was not served"
+            );
         }
         drop(waiting);
         table.clock.advance(ms(10));
@@ -505,15 +507,16 @@ fn a_tick_meets_a_later_one() {
     });
 }
 
+/// A tenure that another request of its owner has resumed is not passed on when the request that was served with it is dropped.
 #[test]
-fn a_try_meets_a_request_of_its_owner_that_is_served_and_gives_up() {
+fn a_try_meets_a_served_request_of_its_owner_that_gives_up() {
     explore(|| {
         let table = table();
         let grant = table.at_once("a", Expiry::Never);
         let other = spawn(&table, move |table| {
             let b = owner("b");
             let mut acquire = Box::pin(table.leases.acquire("r", &b, Expiry::Never));
-            assert!(poll(acquire.as_mut()).is_pending(), "somebody else has it");
+            assert!(poll(acquire.as_mut()).is_pending(), "another owner has the lease");
             table.leases.release_now(&grant).unwrap();
         });
         let mine = table.leases.try_acquire_now("r", &owner("b"), Expiry::Never);
@@ -525,7 +528,7 @@ fn a_try_meets_a_request_of_its_owner_that_is_served_and_gives_up() {
     });
 }
 
-/// Two that hold as one owner do not enter together.
+/// Two holds of one owner do not enter together.
 #[test]
 fn two_holds_of_one_owner_wait_for_each_other() {
     explore(|| {
@@ -536,7 +539,7 @@ fn two_holds_of_one_owner_wait_for_each_other() {
             let token = held.token();
             match held.check() {
                 Ok(checked) => assert_eq!(checked, token),
-                // The other one did not have to wait: it is its owner's. It may be through already.
+                // The other hold took the tenure over from its own owner without waiting. It may have finished already.
                 Err(lost) => assert!(matches!(lost, Lost::TakenOver | Lost::Released)),
             }
             token
@@ -588,7 +591,7 @@ fn a_fresh_token_meets_a_release_of_the_old_grant() {
             new.token()
         });
         if let Err(error) = table.leases.release_now(&old) {
-            // It has ended by then, and perhaps what followed it.
+            // The old tenure has ended, and perhaps the next one, too.
             assert!(matches!(error, ReleaseError::NotHeld { .. } | ReleaseError::NotOwner { .. }));
         }
         assert!(other.join().unwrap() > old.token());
@@ -597,9 +600,9 @@ fn a_fresh_token_meets_a_release_of_the_old_grant() {
     });
 }
 
-/// A stale grant releases nothing.
+/// A release with a stale grant changes nothing.
 #[test]
-fn a_stale_release_meets_who_has_it_now() {
+fn a_stale_release_meets_the_next_holder() {
     explore(|| {
         let (table, shared) = (table(), Shared::new());
         let old = table.at_once("a", ms(10));
@@ -617,7 +620,7 @@ fn a_stale_release_meets_who_has_it_now() {
     });
 }
 
-/// Whoever waits for the loss of a lease is told, wherever he is.
+/// A task that waits for the loss of a lease is woken, in whatever thread it is.
 fn loss(lose: impl Fn(&Table) + Send + Sync + 'static, expected: Lost) {
     explore(move || {
         let table = table();
@@ -635,12 +638,12 @@ fn loss(lose: impl Fn(&Table) + Send + Sync + 'static, expected: Lost) {
 }
 
 #[test]
-fn a_release_by_name_meets_who_watches_for_the_loss() {
+fn a_release_by_name_meets_a_watch_for_the_loss() {
     loss(|table| table.leases.release_as_now("r", &owner("a")).unwrap(), Lost::Released);
 }
 
 #[test]
-fn a_fresh_hold_meets_who_watches_for_the_loss() {
+fn a_fresh_hold_meets_a_watch_for_the_loss() {
     loss(
         |table| {
             let fresh = table.leases.try_acquire("r", &owner("a"), Expiry::Never).fresh_token();
@@ -651,7 +654,7 @@ fn a_fresh_hold_meets_who_watches_for_the_loss() {
 }
 
 #[test]
-fn the_end_meets_who_watches_for_the_loss() {
+fn the_end_meets_a_watch_for_the_loss() {
     loss(
         |table| {
             table.clock.advance(ms(10));
@@ -661,7 +664,7 @@ fn the_end_meets_who_watches_for_the_loss() {
     );
 }
 
-/// The renewal ends with the `Held`, and whoever waited has it then.
+/// The renewal ends with the `Held`, and the waiter gets the lease.
 #[test]
 fn the_drop_of_a_held_meets_its_renewal() {
     explore(|| {
@@ -699,7 +702,7 @@ fn the_drop_of_a_held_meets_a_renewal_that_is_due() {
     });
 }
 
-/// It is renewed in time, or it is over: the one says the same as the other.
+/// The lease is renewed in time or it has expired, and both threads see the same.
 #[test]
 fn a_renewal_that_is_due_meets_the_end() {
     explore(|| {
@@ -724,7 +727,7 @@ fn a_renewal_that_is_due_meets_the_end() {
     });
 }
 
-/// The engine in memory, as one that is elsewhere.
+/// The engine in memory, used like an engine elsewhere.
 struct Far(Memory<Time>);
 
 impl Engine for Far {
@@ -780,7 +783,7 @@ fn far() -> (Arc<Leases<Far>>, Time) {
     (Arc::new(Leases::with_engine(Far(Memory::new(clock.clone())))), clock)
 }
 
-/// Held, and what renews it, which waits until it is due.
+/// Returns a `Held`, and its renewal, which sleeps until it is due.
 fn renewed(leases: &Arc<Leases<Far>>, resource: &str) -> (Held<'static, Far>, Renewing) {
     let held = block_on(leases.hold_arc(resource, &owner("a"), ms(10))).unwrap();
     let mut renewal: Renewing = Box::pin(held.renewal());
@@ -788,7 +791,7 @@ fn renewed(leases: &Arc<Leases<Far>>, resource: &str) -> (Held<'static, Far>, Re
     (held, renewal)
 }
 
-/// Whichever takes the other along, both are renewed.
+/// One of the two renewals takes the other tenure along, and both are renewed.
 #[test]
 fn two_renewals_that_are_due_meet() {
     explore(|| {
@@ -809,9 +812,9 @@ fn two_renewals_that_are_due_meet() {
     });
 }
 
-/// Who is taken along may go meanwhile: it is not leased any more then.
+/// A tenure that is taken along may be dropped before the answer; it is then not leased any more.
 #[test]
-fn a_renewal_meets_the_drop_of_who_is_taken_along() {
+fn a_renewal_meets_the_drop_of_a_tenure_that_is_taken_along() {
     explore(|| {
         let (leases, clock) = far();
         let (first, mut renews) = renewed(&leases, "r");
@@ -827,7 +830,7 @@ fn a_renewal_meets_the_drop_of_who_is_taken_along() {
     });
 }
 
-/// Who is taken along sees the same as the engine, however late the answer comes.
+/// A tenure that is taken along sees the same as the engine, however late the answer is.
 #[test]
 fn a_renewal_of_another_meets_the_end() {
     explore(|| {
@@ -844,7 +847,7 @@ fn a_renewal_of_another_meets_the_end() {
         let _ = poll(renews.as_mut());
         let (second, was_lost) = thread.join().unwrap();
         let is_lost = second.check().is_err();
-        assert!(is_lost || !was_lost, "it came back");
+        assert!(is_lost || !was_lost, "a lost lease came back");
         if !is_lost {
             let kept = leases.engine().0.look(second.resource(), clock.now());
             assert!(matches!(block_on(kept), Ok(Some(_))), "the engine has not renewed it");

@@ -1,4 +1,4 @@
-//! One call after the other, with nothing in their way.
+//! Cases with one call after the other, and no faults.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -17,22 +17,27 @@ pub(super) async fn a_free_resource_is_granted<F: Fixture>(trial: &Trial<'_, F>)
     let client = trial.client().await?;
     let [ann] = owners();
     let resource = Resource::new("form", "1");
-    ensure!(trial, 1, client.status(&resource).await?.is_none(), "a resource that nobody ever had is leased");
+    ensure!(trial, 1, client.status(&resource).await?.is_none(), "a resource that was never acquired is leased");
     let grant = client.try_acquire(&resource, &ann, trial.long()).await?;
-    ensure!(trial, 4, !grant.is_resumed(), "a first tenure is said to be resumed");
+    ensure!(trial, 4, !grant.is_resumed(), "a first tenure is reported as resumed");
     let status = client.status(&resource).await?;
-    let Some(status) = status else { return trial.wrong(1, "nobody has what was granted".into()) };
-    ensure!(trial, 1, *status.owner() == ann, "{} has what was granted to {ann}", status.owner());
-    ensure!(trial, 3, status.token() == grant.token(), "the status says another token than the grant");
+    let Some(status) = status else { return trial.wrong(1, "a granted resource has no holder".into()) };
+    ensure!(trial, 1, *status.owner() == ann, "{} holds the resource that was granted to {ann}", status.owner());
+    ensure!(trial, 3, status.token() == grant.token(), "the status has another token than the grant");
     let left = status.remaining();
-    ensure!(trial, 2, left.is_some_and(|left| left <= trial.long()), "{left:?} are left of {:?}", trial.long());
-    ensure!(trial, 2, left.is_some_and(|left| left > trial.long() / 2), "{left:?} are left of {:?}", trial.long());
+    ensure!(trial, 2, left.is_some_and(|left| left <= trial.long()), "{left:?} of {:?} are left", trial.long());
+    ensure!(trial, 2, left.is_some_and(|left| left > trial.long() / 2), "{left:?} of {:?} are left", trial.long());
     let owned = client.owned_by(&ann).await?;
     let is_it = owned.len() == 1 && *owned[0].resource() == resource && owned[0].token() == grant.token();
-    ensure!(trial, 7, is_it, "{ann} has {owned:?}");
+    ensure!(trial, 7, is_it, "the list of {ann} is {owned:?}");
     client.release(&grant).await?;
-    ensure!(trial, 1, client.status(&resource).await?.is_none(), "what was released is leased");
-    ensure!(trial, 7, client.owned_by(&ann).await?.is_empty(), "who has released everything owns something");
+    ensure!(trial, 1, client.status(&resource).await?.is_none(), "a released resource is leased");
+    ensure!(
+        trial,
+        7,
+        client.owned_by(&ann).await?.is_empty(),
+        "an owner that released everything still owns something"
+    );
     Ok(())
 }
 
@@ -43,19 +48,19 @@ pub(super) async fn a_second_owner_is_told_who_has_it<F: Fixture>(trial: &Trial<
     for _ in 0..3 {
         match there.try_acquire("form", &bob, trial.long()).await {
             Err(AcquireError::Busy { owner, remaining, .. }) => {
-                ensure!(trial, 1, owner == ann, "{owner} is said to have what {ann} has");
+                ensure!(trial, 1, owner == ann, "{owner} is reported as the holder instead of {ann}");
                 let is_right = remaining.is_some_and(|left| left <= trial.long());
-                ensure!(trial, 2, is_right, "{remaining:?} are said to be left of {:?}", trial.long());
+                ensure!(trial, 2, is_right, "{remaining:?} of {:?} are reported as left", trial.long());
             }
-            other => return trial.wrong(1, format!("while {ann} has it, {bob} was told {other:?}")),
+            other => return trial.wrong(1, format!("while {ann} holds the resource, {bob} got {other:?}")),
         }
     }
-    ensure!(trial, 1, there.owned_by(&bob).await?.is_empty(), "who was refused owns something");
+    ensure!(trial, 1, there.owned_by(&bob).await?.is_empty(), "an owner that was refused owns something");
     let status = there.status("form").await?;
-    ensure!(trial, 1, status.is_some_and(|status| status.token() == grant.token()), "being refused changed the tenure");
+    ensure!(trial, 1, status.is_some_and(|status| status.token() == grant.token()), "a refusal changed the tenure");
     here.release(&grant).await?;
     let next = there.try_acquire("form", &bob, trial.long()).await?;
-    ensure!(trial, 3, next.token() > grant.token(), "token {} after {}", next.token(), grant.token());
+    ensure!(trial, 3, next.token() > grant.token(), "token {} was granted after {}", next.token(), grant.token());
     Ok(())
 }
 
@@ -104,27 +109,29 @@ pub(super) async fn resources_and_owners_do_not_collide<F: Fixture>(trial: &Tria
     for (resource, owner) in resources.iter().zip(&owners) {
         match client.try_acquire(resource, owner, trial.long()).await {
             Ok(grant) => grants.push(grant),
-            Err(error) => return trial.wrong(1, format!("{resource:?} is not a resource of its own: {error:?}")),
+            Err(error) => return trial.wrong(1, format!("{resource:?} collides with another resource: {error:?}")),
         }
     }
     for (grant, (resource, owner)) in grants.iter().zip(resources.iter().zip(&owners)) {
         let status = client.status(resource).await?;
         let is_right = status.is_some_and(|status| (status.owner(), status.token()) == (owner, grant.token()));
-        ensure!(trial, 1, is_right, "{resource:?} is not what {owner:?} has");
+        ensure!(trial, 1, is_right, "{resource:?} is not held by {owner:?}");
         let owned: Vec<_> = client.owned_by(owner).await?.iter().map(|grant| grant.resource().clone()).collect();
-        ensure!(trial, 7, owned == [resource.clone()], "{owner:?} has {owned:?}");
+        ensure!(trial, 7, owned == [resource.clone()], "the list of {owner:?} is {owned:?}");
     }
-    // The last first, so that one that takes along others is seen.
+    // In reverse order, to notice a release that also releases another lease.
     for grant in grants.iter().rev() {
         match client.release(grant).await {
             Ok(()) => {}
-            Err(error) => return trial.wrong(5, format!("{:?} went with another: {error:?}", grant.resource())),
+            Err(error) => {
+                return trial.wrong(5, format!("{:?} was released with another resource: {error:?}", grant.resource()));
+            }
         }
     }
     hostile_names(trial).await
 }
 
-/// Whatever means something to some server or protocol, at each place of a name.
+/// Pieces that are special to some server or protocol, at each place of a name.
 async fn hostile_names<F: Fixture>(trial: &Trial<'_, F>) -> Result<(), Failure> {
     const PIECES: [&str; 30] = [
         "\0",
@@ -168,10 +175,10 @@ async fn hostile_names<F: Fixture>(trial: &Trial<'_, F>) -> Result<(), Failure> 
     let resources: BTreeSet<Resource> = names.collect();
     for resource in &resources {
         let grant = client.try_acquire(resource, &ann, trial.long()).await?;
-        ensure!(trial, 1, !grant.is_resumed(), "{resource:?} is not a resource of its own");
+        ensure!(trial, 1, !grant.is_resumed(), "{resource:?} collides with another resource");
         let status = client.status(resource).await?;
         let is_right = status.is_some_and(|status| status.token() == grant.token());
-        ensure!(trial, 1, is_right, "{resource:?} is not what was granted");
+        ensure!(trial, 1, is_right, "{resource:?} has another tenure than the granted one");
     }
     let owned: BTreeSet<_> = client.owned_by(&ann).await?.iter().map(|grant| grant.resource().clone()).collect();
     ensure!(trial, 7, owned == resources, "{} of {} are listed", owned.len(), resources.len());
@@ -187,16 +194,23 @@ pub(super) async fn asking_again_resumes<F: Fixture>(trial: &Trial<'_, F>) -> Re
     let before = there.status("form").await?.and_then(|status| status.remaining());
     for client in [&here, &there] {
         let again = trial.soon("asking again", client.acquire("form", &ann, trial.long())).await??;
-        ensure!(trial, 4, again.is_resumed(), "who asks again is not told that it had it already");
-        ensure!(trial, 4, again.token() == first.token(), "token {} is now {}", first.token(), again.token());
+        ensure!(trial, 4, again.is_resumed(), "a second acquire of the holder is not reported as resumed");
+        ensure!(
+            trial,
+            4,
+            again.token() == first.token(),
+            "the token changed from {} to {}",
+            first.token(),
+            again.token()
+        );
     }
     let shorter = if trial.caps.is_ttl_fixed { trial.ttl() } else { trial.long() / 4 };
     let again = there.try_acquire("form", &ann, shorter).await?;
-    ensure!(trial, 4, again.token() == first.token(), "asking for less changed the token");
+    ensure!(trial, 4, again.token() == first.token(), "acquiring for less time changed the token");
     let after = there.status("form").await?.and_then(|status| status.remaining());
-    // It has grown less by what has passed meanwhile, but not to a quarter.
+    // The time that has passed in between is gone, but nearly all of the time must be left.
     let is_right = before.zip(after).is_some_and(|(before, after)| after > before / 2);
-    ensure!(trial, 4, is_right, "asking again left {after:?} of {before:?}");
+    ensure!(trial, 4, is_right, "acquiring again left {after:?} of {before:?}");
     Ok(())
 }
 
@@ -206,7 +220,7 @@ pub(super) async fn a_fresh_token_makes_the_old_grant_stale<F: Fixture>(trial: &
     let old = here.try_acquire("form", &ann, trial.long()).await?;
     let new = there.try_acquire("form", &ann, trial.long()).fresh_token().await?;
     ensure!(trial, 3, new.token() > old.token(), "a fresh token {} is not greater than {}", new.token(), old.token());
-    ensure!(trial, 4, !new.is_resumed(), "a fresh tenure is said to be resumed");
+    ensure!(trial, 4, !new.is_resumed(), "a fresh tenure is reported as resumed");
     let renewed = here.renew(&old).await;
     let is_right = matches!(renewed, Err(RenewError::Lost(Lost::TakenOver)));
     ensure!(trial, 5, is_right, "renewing the old tenure gave {renewed:?}");
@@ -215,7 +229,7 @@ pub(super) async fn a_fresh_token_makes_the_old_grant_stale<F: Fixture>(trial: &
     ensure!(trial, 5, is_right, "releasing the old tenure gave {released:?}");
     let refused = there.try_acquire("form", &bob, trial.long()).fresh_token().await;
     let is_right = matches!(&refused, Err(AcquireError::Busy { owner, .. }) if *owner == ann);
-    ensure!(trial, 1, is_right, "a fresh token for who has not got the lease: {refused:?}");
+    ensure!(trial, 1, is_right, "an owner without the lease requested a fresh token and got {refused:?}");
     there.renew(&new).await?;
     there.release(&new).await?;
     Ok(())
@@ -233,13 +247,13 @@ pub(super) async fn tokens_grow_from_tenure_to_tenure<F: Fixture>(trial: &Trial<
             _ => client.try_acquire("form", owner, trial.long()).await?,
         };
         let token = grant.token();
-        ensure!(trial, 3, last < Some(token), "in round {round} token {token} came after {last:?}");
+        ensure!(trial, 3, last < Some(token), "in round {round} token {token} was granted after {last:?}");
         last = Some(token);
         match round % 4 {
             0 => client.release_as("form", owner).await?,
             1 => {
                 let released = client.release_all(owner).await?;
-                ensure!(trial, 7, released == 1, "{released} of 1 lease released");
+                ensure!(trial, 7, released == 1, "{released} leases of 1 were released");
             }
             _ => client.release(&grant).await?,
         }
@@ -254,11 +268,11 @@ pub(super) async fn another_owner_cannot_release_or_renew<F: Fixture>(trial: &Tr
     let grant = here.try_acquire("form", &ann, trial.long()).await?;
     let by_name = there.release_as("form", &bob).await;
     let is_right = matches!(&by_name, Err(ReleaseError::NotOwner { owner, .. }) if *owner == ann);
-    ensure!(trial, 5, is_right, "{bob} released what {ann} has: {by_name:?}");
-    // The engine is asked what no grant of the front end would let one ask.
+    ensure!(trial, 5, is_right, "{bob} released the lease of {ann}: {by_name:?}");
+    // The engine is called directly, because the front end makes no such request.
     let (engine, form) = (there.engine(), Resource::from("form"));
     let gone = asked(engine.release(&form, &bob, Some(grant.token()), engine.now()).await)?;
-    ensure!(trial, 5, gone == Gone::NotOwner(ann.clone()), "with a stolen token {bob} was told {gone:?}");
+    ensure!(trial, 5, gone == Gone::NotOwner(ann.clone()), "with a stolen token {bob} got {gone:?}");
     let mut batch = [
         renewal(&form, &bob, grant.token(), trial.long() * 2),
         renewal(other.resource(), &bob, other.token(), trial.long()),
@@ -267,14 +281,19 @@ pub(super) async fn another_owner_cannot_release_or_renew<F: Fixture>(trial: &Tr
         batch[0].term = batch[1].term;
     }
     asked(engine.renew(&mut batch, engine.now()).await)?;
-    ensure!(trial, 5, batch[0].left == Left::Nothing, "{bob} renewed what {ann} has: {:?}", batch[0].left);
-    ensure!(trial, 5, batch[1].left != Left::Nothing, "beside one that could not be, a lease was not renewed");
+    ensure!(trial, 5, batch[0].left == Left::Nothing, "{bob} renewed the lease of {ann}: {:?}", batch[0].left);
+    ensure!(
+        trial,
+        5,
+        batch[1].left != Left::Nothing,
+        "a lease was not renewed because another one of the batch could not be"
+    );
     let status = here.status("form").await?;
     let is_right = status.as_ref().is_some_and(|status| {
         (status.owner(), status.token()) == (&ann, grant.token())
             && status.remaining().is_some_and(|left| left <= trial.long())
     });
-    ensure!(trial, 5, is_right, "it changed something: {status:?}");
+    ensure!(trial, 5, is_right, "the attempts changed the tenure: {status:?}");
     here.renew(&grant).await?;
     here.release(&grant).await?;
     Ok(())
@@ -300,12 +319,12 @@ pub(super) async fn a_second_release_touches_nobody<F: Fixture>(trial: &Trial<'_
         ensure!(trial, 5, is_right, "a second release gave {again:?}");
         let again = client.release_as("form", &ann).await;
         let is_right = matches!(again, Err(ReleaseError::NotHeld { .. }));
-        ensure!(trial, 5, is_right, "a release of what nobody has gave {again:?}");
+        ensure!(trial, 5, is_right, "a release of a free resource gave {again:?}");
     }
     let next = there.try_acquire("form", &bob, trial.long()).await?;
     let again = here.release(&grant).await;
     let is_right = matches!(&again, Err(ReleaseError::NotOwner { owner, .. }) if *owner == bob);
-    ensure!(trial, 5, is_right, "a release after the successor came gave {again:?}");
+    ensure!(trial, 5, is_right, "a release under a successor gave {again:?}");
     let status = here.status("form").await?;
     let is_right = status.is_some_and(|status| status.token() == next.token());
     ensure!(trial, 5, is_right, "a second release ended the successor's tenure");
@@ -320,7 +339,7 @@ pub(super) async fn a_grant_of_an_earlier_tenure_releases_nothing<F: Fixture>(
     let old = here.try_acquire("form", &ann, trial.long()).await?;
     here.release(&old).await?;
     let new = there.try_acquire("form", &ann, trial.long()).await?;
-    ensure!(trial, 3, new.token() > old.token(), "token {} after {}", new.token(), old.token());
+    ensure!(trial, 3, new.token() > old.token(), "token {} was granted after {}", new.token(), old.token());
     let released = here.release(&old).await;
     let is_right = matches!(&released, Err(ReleaseError::NotOwner { owner, .. }) if *owner == ann);
     ensure!(trial, 5, is_right, "releasing an earlier tenure of the same owner gave {released:?}");
@@ -334,7 +353,7 @@ pub(super) async fn a_grant_of_an_earlier_tenure_releases_nothing<F: Fixture>(
     Ok(())
 }
 
-/// So many resources of so many owners; so many acquires of other owners under way.
+/// The number of resources, and of their owners.
 const RESOURCES: usize = 1000;
 const OWNERS: usize = 10;
 const LANES: usize = 8;
@@ -355,7 +374,7 @@ pub(super) async fn release_all_releases_exactly_mine<F: Fixture>(trial: &Trial<
     let fill: Vec<_> = fill.collect();
     executor.run(join(fill)).await?;
 
-    // Others come and go meanwhile.
+    // Other owners acquire and release at the same time.
     let others = (0..2).map(|lane| {
         let there: &Client<F> = &there;
         executor.spawn(async move {
@@ -379,16 +398,16 @@ pub(super) async fn release_all_releases_exactly_mine<F: Fixture>(trial: &Trial<
         })
         .await?;
     ensure!(trial, 7, released == RESOURCES / OWNERS, "{released} of {} were released", RESOURCES / OWNERS);
-    ensure!(trial, 7, there.owned_by(mine).await?.is_empty(), "something was left");
+    ensure!(trial, 7, there.owned_by(mine).await?.is_empty(), "an owner has leases after a release of all of them");
     for (at, owner) in owners.iter().enumerate().filter(|(_, owner)| *owner != mine) {
         let owned: BTreeSet<_> =
             there.owned_by(owner).await?.iter().map(|grant| grant.resource().key().to_owned()).collect();
         let should: BTreeSet<_> = (at..RESOURCES).step_by(OWNERS).map(|at| at.to_string()).collect();
-        ensure!(trial, 7, owned == should, "{} of {} leases of {owner} are there", owned.len(), should.len());
+        ensure!(trial, 7, owned == should, "{} of {} leases of {owner} are left", owned.len(), should.len());
     }
     let owned = there.owned_by(&Owner::named("other 0")).await?.len();
-    ensure!(trial, 7, owned == 50, "of those who came meanwhile {owned} leases of 50 are there");
-    ensure!(trial, 7, here.release_all(mine).await? == 0, "nothing was released for a second time");
+    ensure!(trial, 7, owned == 50, "{owned} of 50 leases acquired during the release are left");
+    ensure!(trial, 7, here.release_all(mine).await? == 0, "leases were released a second time");
     Ok(())
 }
 
@@ -399,7 +418,7 @@ async fn join(tasks: Vec<async_executor::Task<Result<(), Failure>>>) -> Result<(
     Ok(())
 }
 
-/// Requests to the engine, and the answers it must give, without the front end in between.
+/// Sends requests to the engine itself, past the front end, and checks its answers.
 pub(super) async fn each_condition_is_kept<F: Fixture>(trial: &Trial<'_, F>) -> Result<(), Failure> {
     let client = trial.client().await?;
     let engine = client.engine();
@@ -418,51 +437,52 @@ pub(super) async fn each_condition_is_kept<F: Fixture>(trial: &Trial<'_, F>) -> 
 
     for term in [None, term] {
         let answer = ask(&ann, Want::Mine, term).await?;
-        ensure!(trial, 4, answer == Answer::Free, "Mine, of what is free, with {term:?}: {answer:?}");
+        ensure!(trial, 4, answer == Answer::Free, "Mine, of a free resource, with {term:?}: {answer:?}");
     }
     let answer = ask(&ann, Want::New, term).await?;
     let Answer::Granted { token: first, resumed: false, held_for, remaining } = answer else {
-        return trial.wrong(1, format!("New, of what is free: {answer:?}"));
+        return trial.wrong(1, format!("New, of a free resource: {answer:?}"));
     };
     ensure!(trial, 2, held_for < trial.long() / 2, "a new tenure has lasted for {held_for:?}");
     let is_right = remaining.is_some_and(|left| left <= trial.long() && left > trial.long() / 2);
-    ensure!(trial, 2, is_right, "of {:?} {remaining:?} are left", trial.long());
+    ensure!(trial, 2, is_right, "{remaining:?} are left: the lease lasts for {:?}", trial.long());
     for (want, term) in [(Want::Any, term), (Want::Mine, term), (Want::Mine, None)] {
         let answer = ask(&ann, want, term).await?;
-        ensure!(trial, 4, resumes(&answer, first), "{want:?}, of one's own, with {term:?}: {answer:?}");
+        ensure!(trial, 4, resumes(&answer, first), "{want:?}, of the owner's own lease, with {term:?}: {answer:?}");
         let answer = ask(&bob, want, term).await?;
-        ensure!(trial, 1, is_busy(&answer), "{want:?}, of another's, with {term:?}: {answer:?}");
+        ensure!(trial, 1, is_busy(&answer), "{want:?}, of another owner's lease, with {term:?}: {answer:?}");
     }
     for (owner, want) in [(&ann, Want::New), (&bob, Want::New), (&bob, Want::Fresh)] {
         let answer = ask(owner, want, term).await?;
-        ensure!(trial, 1, is_busy(&answer), "{want:?} for {owner}, of what {ann} has: {answer:?}");
+        ensure!(trial, 1, is_busy(&answer), "{want:?} for {owner}, while {ann} holds the resource: {answer:?}");
     }
     let record = asked(engine.look(resource, engine.now()).await)?;
     let is_right = record.as_ref().is_some_and(|record| (&record.owner, record.token) == (&ann, first));
-    ensure!(trial, 1, is_right, "after that it is {record:?}");
+    ensure!(trial, 1, is_right, "after that the tenure is {record:?}");
     let answer = ask(&ann, Want::Fresh, term).await?;
-    ensure!(trial, 3, begins(&answer, first), "Fresh, of one's own: {answer:?}");
+    ensure!(trial, 3, begins(&answer, first), "Fresh, of the owner's own lease: {answer:?}");
     let Answer::Granted { token: second, .. } = answer else { return Ok(()) };
     let mut batch = [renewal(resource, &ann, second, trial.long())];
     batch[0].term = None;
     asked(engine.renew(&mut batch, engine.now()).await)?;
-    ensure!(trial, 6, matches!(batch[0].left, Left::For(_)), "a renewal that only looks: {:?}", batch[0].left);
+    ensure!(trial, 6, matches!(batch[0].left, Left::For(_)), "a renewal without a term: {:?}", batch[0].left);
     let gone = asked(engine.release(resource, &ann, Some(first), engine.now()).await)?;
     ensure!(trial, 5, gone == Gone::NotOwner(ann.clone()), "a release of the earlier tenure: {gone:?}");
     let gone = asked(engine.release_all(&ann, engine.now()).await)?;
     ensure!(trial, 7, gone == [resource.clone()], "releasing all released {gone:?}");
     let gone = asked(engine.release(resource, &ann, None, engine.now()).await)?;
-    ensure!(trial, 5, gone == Gone::NotHeld, "a release of what nobody has: {gone:?}");
+    ensure!(trial, 5, gone == Gone::NotHeld, "a release of a free resource: {gone:?}");
     let answer = ask(&bob, Want::Any, term).await?;
-    ensure!(trial, 3, begins(&answer, second), "Any, of what is free: {answer:?}");
+    ensure!(trial, 3, begins(&answer, second), "Any, of a free resource: {answer:?}");
     let again = client.try_hold_new(resource, &bob, trial.long()).await.map(|held| held.token());
     let is_right = matches!(&again, Err(AcquireError::Busy { owner, .. }) if *owner == bob);
-    ensure!(trial, 1, is_right, "a new hold of what its owner has: {again:?}");
+    ensure!(trial, 1, is_right, "New, of the owner's own lease: {again:?}");
     Arc::clone(&client).release_all(&bob).await?;
     Ok(())
 }
 
-/// A `Held` that is dropped is given back when there is time. What its owner was granted meanwhile is not.
+/// A dropped `Held` is released when there is time. The release must not end a lease that its owner was granted in
+/// between.
 pub(super) async fn what_was_dropped_takes_nothing_along<F: Fixture>(trial: &Trial<'_, F>) -> Result<(), Failure> {
     let (here, there) = (trial.client().await?, trial.client().await?);
     let [ann, _] = owners();
@@ -470,12 +490,18 @@ pub(super) async fn what_was_dropped_takes_nothing_along<F: Fixture>(trial: &Tri
         let form = &Resource::new("form", round.to_string());
         drop(here.hold(form, &ann, trial.long()).await?);
         let grant = here.acquire(form, &ann, trial.long()).await?;
-        async_io::Timer::after(Duration::from_millis(10)).await; // the first has been given back by now
+        async_io::Timer::after(Duration::from_millis(10)).await; // the first lease has been released by now
         let token = there.status(form).await?.map(|status| status.token());
-        ensure!(trial, 2, token == Some(grant.token()), "{grant:?} was confirmed, and {token:?} has it");
+        ensure!(
+            trial,
+            2,
+            token == Some(grant.token()),
+            "{grant:?} was confirmed, but the resource has the token {token:?}"
+        );
         here.release(&grant).await?;
     }
-    // Many at once, so that the last of them takes a while; and asked for as one does who has a policy of its own.
+    // Many are dropped at once, so that the last release takes a while; and acquired as by an owner with a policy of
+    // its own.
     for round in 0..10 {
         let forms: Vec<Resource> = (0..20).map(|form| Resource::new("forms", format!("{round}/{form}"))).collect();
         let mut held = Vec::new();
@@ -487,7 +513,12 @@ pub(super) async fn what_was_dropped_takes_nothing_along<F: Fixture>(trial: &Tri
         let grant = here.acquire(last, &ann, Expiry::custom(move |_| Some(long))).await?;
         async_io::Timer::after(Duration::from_millis(50)).await;
         let token = there.status(last).await?.map(|status| status.token());
-        ensure!(trial, 2, token == Some(grant.token()), "{grant:?} was confirmed, and {token:?} has it");
+        ensure!(
+            trial,
+            2,
+            token == Some(grant.token()),
+            "{grant:?} was confirmed, but the resource has the token {token:?}"
+        );
         here.release_all(&ann).await?;
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! The waiters.
+//! Cases with waiters.
 
 use std::{
     pin::pin,
@@ -38,7 +38,7 @@ pub(super) async fn a_release_wakes_who_waits<F: Fixture>(trial: &Trial<'_, F>) 
                         Ok::<_, Failure>((grant, Instant::now()))
                     })
                 };
-                // In some rounds it is in line; in others it is on its way there.
+                // In some rounds the waiter has registered before the release; in others it is about to.
                 if round % 2 == 0 {
                     trial.until_waiting(&there, form, 1).await?;
                 } else {
@@ -53,26 +53,27 @@ pub(super) async fn a_release_wakes_who_waits<F: Fixture>(trial: &Trial<'_, F>) 
                     Err(failure) => return trial.wrong(9, format!("in round {round}: {failure}")),
                 };
                 times.push(at.saturating_duration_since(released));
-                ensure!(trial, 3, new.token() > old.token(), "token {} after {}", new.token(), old.token());
+                ensure!(trial, 3, new.token() > old.token(), "token {} was granted after {}", new.token(), old.token());
                 there.release(&new).await?;
             }
             Ok::<_, Failure>(())
         })
         .await?;
-    // One that is late may be this machine's fault. Half of them are not.
+    // A late wake-up may be this machine's fault, but not in half of the rounds.
     times.sort();
     if let Some(median) = times.get(times.len() / 2) {
         let is_right = *median <= trial.caps.delta;
-        ensure!(trial, 9, is_right, "half of those who waited had it {median:?} after the release, or later");
+        ensure!(trial, 9, is_right, "half of the waiters had the resource only {median:?} after the release, or later");
     }
     Ok(())
 }
 
 pub(super) async fn a_crowd_in_one_process_is_served<F: Fixture>(trial: &Trial<'_, F>) -> Result<(), Failure> {
     const WAITERS: usize = 1000;
-    /// So many come one after the other.
+    /// The number of waiters that arrive one after the other.
     const IN_ORDER: usize = 10;
-    /// Each looks whether it has the lease already, asks for it, perhaps more than once, and releases it.
+    /// The limit of requests for each waiter: it may check for a lease of its own, acquire, perhaps more than once, and
+    /// release.
     const REQUESTS: u64 = 10;
     let (here, there) = (trial.client().await?, trial.client().await?);
     let [ann] = owners();
@@ -98,7 +99,7 @@ pub(super) async fn a_crowd_in_one_process_is_served<F: Fixture>(trial: &Trial<'
                 }
             }
             if trial.caps.is_ttl_fixed {
-                trial.weaken("the holder's lease is too short to be sure that all are in line before it ends");
+                trial.weaken("the holder's lease is too short for all waiters to register before it ends");
             } else {
                 trial.until_waiting(&there, form, WAITERS).await?;
             }
@@ -112,7 +113,7 @@ pub(super) async fn a_crowd_in_one_process_is_served<F: Fixture>(trial: &Trial<'
                 }
                 Ok::<_, Failure>(tokens)
             };
-            let tokens = trial.within(patience, "all of those who wait", served).await??;
+            let tokens = trial.within(patience, "all waiters", served).await??;
             let polls = there.engine().fallback().map_or(0, |pause| {
                 u64::try_from(start.elapsed().as_millis() / pause.as_millis().max(1)).unwrap_or(u64::MAX)
             });
@@ -126,16 +127,16 @@ pub(super) async fn a_crowd_in_one_process_is_served<F: Fixture>(trial: &Trial<'
     ensure!(trial, 3, sorted.len() == WAITERS, "{} tokens for {WAITERS} tenures", sorted.len());
     if !trial.caps.is_ttl_fixed {
         let is_right = tokens[..IN_ORDER] == sorted[..IN_ORDER];
-        ensure!(trial, 9, is_right, "they were not served in order of arrival");
+        ensure!(trial, 9, is_right, "the waiters were not served in order of arrival");
     }
     ensure!(trial, 9, most <= 1, "{most} requests for one resource were under way at the same time");
     let each = requests.div_ceil(WAITERS as u64);
     ensure!(trial, 9, each <= REQUESTS, "{requests} requests to the engine for {WAITERS} hand-overs");
-    ensure!(trial, 9, here.status(form).await?.is_none(), "somebody has it in the end");
+    ensure!(trial, 9, here.status(form).await?.is_none(), "the resource is held in the end");
     Ok(())
 }
 
-/// Polls so many times, and gives up when it sleeps for so long.
+/// Polls a future up to this number of times, and gives up when it sleeps for longer than `sleep`.
 async fn polled<T>(future: impl Future<Output = T>, polls: usize, sleep: Duration) -> Option<T> {
     let mut future = pin!(future);
     let mut left = polls;
@@ -161,11 +162,11 @@ pub(super) async fn a_request_that_is_dropped_leaves_nothing_behind<F: Fixture>(
     trial: &Trial<'_, F>,
 ) -> Result<(), Failure> {
     const MOST: usize = 25;
-    /// A request to an engine is answered sooner; if not, it is dropped where it is.
+    /// A request that is not answered within this time is dropped where it stands.
     const SLEEP: Duration = Duration::from_millis(50);
     let (here, there) = (trial.client().await?, trial.client().await?);
     for client in [&here, &there] {
-        client.status("form").await?; // it is connected
+        client.status("form").await?; // now the client is connected
     }
     let before = trial.connections();
     let executor = LocalExecutor::new();
@@ -188,12 +189,12 @@ pub(super) async fn a_request_that_is_dropped_leaves_nothing_behind<F: Fixture>(
     executor.run(all).await?;
     if let Some((before, after)) = before.zip(trial.connections()) {
         let is_right = after <= before + 2;
-        ensure!(trial, 11, is_right, "{after} connections, and there were {before} before");
+        ensure!(trial, 11, is_right, "there are {after} connections, and there were {before} before");
     }
     Ok(())
 }
 
-/// A request for a resource that is free or held, and perhaps handed over, is dropped; who comes behind it gets in.
+/// Drops a request for a resource that is free or held, and perhaps handed over. The next waiter must be served.
 async fn one_drop<F: Fixture>(
     trial: &Trial<'_, F>,
     here: &Client<F>,
@@ -221,22 +222,22 @@ async fn one_drop<F: Fixture>(
     };
     if let Some(got) = got {
         let grant = got?;
-        ensure!(trial, 5, *grant.owner() == bob, "{} was granted what {bob} asked for", grant.owner());
+        ensure!(trial, 5, *grant.owner() == bob, "{} was granted the lease that {bob} requested", grant.owner());
         match there.release(&grant).await {
-            // It was polled late, and has expired.
+            // The request was polled late, and its lease has expired.
             Ok(()) | Err(keylatch_lease::ReleaseError::NotHeld { .. }) => {}
             Err(error) => return Err(error.into()),
         }
     }
     let status = there.status(resource).await?;
     let waiters = status.map_or(0, |status| status.waiters());
-    ensure!(trial, 11, waiters == 0, "after {polls} polls and a drop, {waiters} wait");
+    ensure!(trial, 11, waiters == 0, "after {polls} polls and a drop there are {waiters} waiters");
     if let Some(holder) = &holder {
         if !is_handed {
             here.release(holder).await?;
         }
     }
-    // At worst it was granted, and nobody knows: then it expires.
+    // At worst the lease was granted without the caller's knowledge: then it expires.
     let mut next = pin!(there.acquire(resource, &cid, trial.long()));
     let asleep = async {
         Timer::after(sleep).await;

@@ -12,23 +12,23 @@ use crate::{
     trial::{Client, Trial, ensure, owners},
 };
 
-const SILENT: &str = "the engine does not tell who holds something: it finds out when it renews";
+const SILENT: &str = "the engine does not notify holders: a holder learns of the end when it renews";
 
-/// So long a connection stays broken.
+/// The time for which a connection stays broken.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Somebody else ends the tenure that an owner has.
+/// The way in which another call ends an owner's tenure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum How {
     ReleaseAs,
     ReleaseAll,
     ReleaseToken,
-    /// The same owner, who begins a tenure elsewhere.
+    /// The same owner begins a tenure elsewhere.
     Hold,
     FreshToken,
 }
 
-/// Ends it. What it gives back keeps the resource leased.
+/// Ends the tenure. Returns the new tenure's `Held`, if one has begun and must be kept.
 async fn end<'a, F: Fixture>(
     trial: &Trial<'_, F>,
     there: &'a Client<F>,
@@ -51,7 +51,7 @@ async fn end<'a, F: Fixture>(
     Ok(None)
 }
 
-/// The time within which a holder must know: long before it would renew.
+/// Returns the time within which a holder must know: long before it would renew.
 fn limit<F: Fixture>(trial: &Trial<'_, F>, notice: Duration) -> Duration {
     notice + trial.caps.noise
 }
@@ -65,7 +65,7 @@ pub(super) async fn who_is_released_by_another_learns_of_it<F: Fixture>(trial: &
     };
     for how in [How::ReleaseAs, How::ReleaseAll, How::ReleaseToken, How::Hold, How::FreshToken] {
         let name = format!("{how:?}");
-        // One that nobody polls, one that works, and one that is not concerned.
+        // One lease is not polled, one runs some work, and one belongs to another owner.
         let silent = here.hold(("silent", &*name), &ann, trial.long()).await?;
         let mut works = here.hold(("works", &*name), &ann, trial.long()).await?;
         let other = here.hold(("other", &*name), &bob, trial.long()).await?;
@@ -77,7 +77,7 @@ pub(super) async fn who_is_released_by_another_learns_of_it<F: Fixture>(trial: &
             }
             Ok::<_, Failure>(vec![first, end(trial, &there, how, &resource, &ann).await?])
         };
-        let what = format!("the loss, after {how:?} by another");
+        let what = format!("the loss, after {how:?} by another process");
         let (lost, ended) = zip(trial.within(limit(trial, notice), &what, works.run(pending::<()>())), ended).await;
         let ended = ended?;
         let lost = match lost {
@@ -85,24 +85,24 @@ pub(super) async fn who_is_released_by_another_learns_of_it<F: Fixture>(trial: &
             Err(failure) => return trial.wrong(10, failure.to_string()),
         };
         let is_right = matches!(lost, Err(Lost::Released | Lost::TakenOver | Lost::EngineForgot));
-        ensure!(trial, 10, is_right, "after {how:?} by another the work ended with {lost:?}");
-        ensure!(trial, 10, works.check().is_err(), "after {how:?} by another a lease that was lost was confirmed");
+        ensure!(trial, 10, is_right, "after {how:?} by another process the work ended with {lost:?}");
+        ensure!(trial, 10, works.check().is_err(), "after {how:?} by another process a lost lease was confirmed");
         trial.until(&what, || async { Ok(silent.check().is_err()) }).await?;
         let checked = other.check();
-        ensure!(trial, 2, checked.is_ok(), "{how:?} of {ann} has ended what {bob} has: {checked:?}");
+        ensure!(trial, 2, checked.is_ok(), "{how:?} of {ann} has ended the lease of {bob}: {checked:?}");
         for new in ended.iter().flatten() {
             let (checked, new) = (new.check(), new.token());
-            ensure!(trial, 2, checked.is_ok(), "the tenure after it is lost, too: {checked:?}");
-            ensure!(trial, 3, new > token || how != How::Hold, "token {new} after {token}");
+            ensure!(trial, 2, checked.is_ok(), "the new tenure is lost too: {checked:?}");
+            ensure!(trial, 3, new > token || how != How::Hold, "token {new} was granted after {token}");
         }
-        // Nobody has renewed what was released, nor taken it along.
+        // The released leases must not have been renewed, nor have released another one.
         drop((silent, works, ended));
         there.release_all(&ann).await?;
     }
     Ok(())
 }
 
-/// Notifications are lost while the connection is broken.
+/// The holder must learn of the release although its notification was lost with the connection.
 pub(super) async fn who_holds_outlives_its_connection<F: Fixture>(trial: &Trial<'_, F>) -> Result<(), Failure> {
     let proxy = trial.proxy()?;
     let (here, there) = (trial.client_through(&proxy).await?, trial.client().await?);
@@ -116,7 +116,7 @@ pub(super) async fn who_holds_outlives_its_connection<F: Fixture>(trial: &Trial<
         let waits = here.hold(("waits", ""), &ann, trial.long()).await?;
         let stays = here.hold(("stays", ""), &bob, trial.long()).await?;
         let ended = async {
-            yield_now().await; // it waits
+            yield_now().await; // the holder waits for the loss
             proxy.cut();
             for held in [&silent, &waits] {
                 there.release_as(held.resource(), &ann).await?;
@@ -125,20 +125,20 @@ pub(super) async fn who_holds_outlives_its_connection<F: Fixture>(trial: &Trial<
                 Timer::after(PAUSE).await;
             }
             proxy.pass();
-            trial.until("it is connected again", || async { Ok(here.status("form").await.is_ok()) }).await
+            trial.until("the engine is connected again", || async { Ok(here.status("form").await.is_ok()) }).await
         };
-        let what = "the loss, of which nobody heard when it was told";
+        let what = "the loss, whose notification did not arrive";
         let (lost, ended) = zip(trial.within(limit(trial, notice), what, waits.lost()), ended).await;
         ended?;
         let lost = match lost {
             Ok(lost) => lost,
             Err(failure) => return trial.wrong(10, failure.to_string()),
         };
-        ensure!(trial, 10, lost != Lost::Expired, "what was released meanwhile was lost so: {lost:?}");
+        ensure!(trial, 10, lost != Lost::Expired, "a released lease was lost with {lost:?}");
         trial.until(what, || async { Ok(silent.check().is_err()) }).await?;
         let checked = stays.check();
-        ensure!(trial, 2, checked.is_ok(), "a lease was lost with a connection: {checked:?}");
-        // Nobody has renewed it, and the server has it still.
+        ensure!(trial, 2, checked.is_ok(), "a lease was lost with its connection: {checked:?}");
+        // The release shows that the server still has the lease, without a renewal.
         stays.release().await?;
     }
     Ok(())
@@ -147,26 +147,26 @@ pub(super) async fn who_holds_outlives_its_connection<F: Fixture>(trial: &Trial<
 pub(super) async fn what_is_taken_away_by_hand_is_lost<F: Fixture>(trial: &Trial<'_, F>) -> Result<(), Failure> {
     let ways = trial.fixture.by_hand();
     if ways.is_empty() {
-        return Err(Failure::does_not_apply("there is nothing that could be taken away by hand"));
+        return Err(Failure::does_not_apply("there is no way to take leases away by hand"));
     }
     let (here, there) = (trial.client().await?, trial.client().await?);
     let [ann, bob] = owners();
     for ByHand { what, heard, notice } in ways {
         let silent = here.hold(("silent", what), &ann, trial.long()).await?;
         let works = here.hold(("works", what), &ann, trial.long()).await?;
-        ensure!(trial, 2, silent.check().is_ok() && works.check().is_ok(), "it is not held before");
+        ensure!(trial, 2, silent.check().is_ok() && works.check().is_ok(), "a lease is lost before it was taken away");
         let lost = works.lost();
         let taken = async {
             trial.take_away(what).await?;
             if heard == Heard::WhenAsked {
                 for held in [&silent, &works] {
-                    // It may get it, or be told to wait: the engine knows by then.
+                    // The other owner may get it, or be refused: the engine notices the deletion either way.
                     let _ = there.try_acquire(held.resource(), &bob, trial.long()).await;
                 }
             }
             Ok::<_, Failure>(())
         };
-        let wanted = format!("the loss, after this was taken away: {what}");
+        let wanted = format!("the loss, after {what} were taken away");
         let (lost, taken) = zip(trial.within(limit(trial, notice), &wanted, lost), taken).await;
         taken?;
         let lost = match lost {
@@ -174,7 +174,7 @@ pub(super) async fn what_is_taken_away_by_hand_is_lost<F: Fixture>(trial: &Trial
             Err(failure) => return trial.wrong(10, failure.to_string()),
         };
         ensure!(trial, 10, lost != Lost::Expired, "after {what}: {lost:?}");
-        ensure!(trial, 10, works.check().is_err(), "after {what} a lease that was lost was confirmed");
+        ensure!(trial, 10, works.check().is_err(), "after {what} a lost lease was confirmed");
         trial.until(&wanted, || async { Ok(silent.check().is_err()) }).await?;
         there.release_all(&bob).await?;
     }

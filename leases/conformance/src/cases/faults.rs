@@ -15,10 +15,10 @@ use crate::{
 
 type Hold<'a, F> = Held<'a, Observed<<F as Fixture>::Engine>>;
 
-/// So often is asked again what an engine could not answer.
+/// The pause before an engine that could not answer is asked again.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Waits for a lease, whatever becomes of the engine meanwhile.
+/// Acquires a lease, and tries again while the engine fails.
 async fn insist<F: Fixture>(
     client: &Client<F>,
     resource: &Resource,
@@ -36,7 +36,7 @@ async fn insist<F: Fixture>(
     }
 }
 
-/// Whether it could be renewed, once the engine answers.
+/// Returns whether a grant could be renewed, once the engine answers.
 async fn renewed<F: Fixture>(trial: &Trial<'_, F>, client: &Client<F>, grant: &Grant) -> Result<bool, Failure> {
     let renewed = Cell::new(false);
     let asked = trial.until("the engine answers a renewal", || async {
@@ -57,14 +57,14 @@ async fn renewed<F: Fixture>(trial: &Trial<'_, F>, client: &Client<F>, grant: &G
     Ok(renewed.get())
 }
 
-/// Returns its owner, once the engine answers.
+/// Returns the holder, once the engine answers.
 async fn holder<F: Fixture>(
     trial: &Trial<'_, F>,
     client: &Client<F>,
     resource: &Resource,
 ) -> Result<Option<Owner>, Failure> {
     let holder = Cell::new(None);
-    let asked = trial.until("the engine says who has it", || async {
+    let asked = trial.until("the engine answers with the holder", || async {
         let status = client.status(resource).await;
         let is_known = status.is_ok();
         if let Ok(status) = status {
@@ -89,7 +89,7 @@ pub(super) async fn a_server_that_is_killed_keeps_leases_or_loses_them<F: Fixtur
             let mut last = None;
             for round in 0..3 {
                 let old = insist::<F>(&here, form, &ann, trial.long()).await?.0;
-                ensure!(trial, 3, last < Some(old.token()), "token {} after {last:?}", old.token());
+                ensure!(trial, 3, last < Some(old.token()), "token {} was granted after {last:?}", old.token());
                 let waiting = {
                     let (there, bob) = (Arc::clone(&there), bob.clone());
                     executor.spawn(async move { insist::<F>(&there, form, &bob, trial.long()).await })
@@ -102,14 +102,14 @@ pub(super) async fn a_server_that_is_killed_keeps_leases_or_loses_them<F: Fixtur
                 if renewed(trial, &here, &old).await? {
                     let refused = there.try_acquire(form, &cid, trial.long()).await;
                     let is_right = matches!(&refused, Err(AcquireError::Busy { .. }));
-                    ensure!(trial, 1, is_right, "after a restart {ann} has it, and {cid} was told {refused:?}");
+                    ensure!(trial, 1, is_right, "after a restart {ann} holds the resource, but {cid} got {refused:?}");
                     here.release(&old).await?;
                 }
                 let new = match trial.soon("a waiter, after a restart", waiting).await {
                     Ok(got) => got?.0,
                     Err(failure) => return trial.wrong(9, failure.to_string()),
                 };
-                ensure!(trial, 3, new.token() > old.token(), "token {} after {}", new.token(), old.token());
+                ensure!(trial, 3, new.token() > old.token(), "token {} was granted after {}", new.token(), old.token());
                 last = Some(new.token());
                 there.release(&new).await?;
             }
@@ -118,7 +118,7 @@ pub(super) async fn a_server_that_is_killed_keeps_leases_or_loses_them<F: Fixtur
         .await
 }
 
-/// How a server comes to have forgotten something.
+/// The way in which a server forgets leases.
 #[derive(Clone, Copy, Debug)]
 enum Forgets {
     Restarted,
@@ -153,7 +153,7 @@ async fn forgets<F: Fixture>(
     let [ann, bob] = owners();
     let form = &Resource::new("form", format!("{how:?}"));
     if let Forgets::PutBack = how {
-        // Something of it is in the copy, and more is not.
+        // The copy contains a part of the namespace's history, but not all of it.
         let grant = insist::<F>(there, form, &bob, trial.long()).await?.0;
         there.release(&grant).await?;
         server.back_up()?;
@@ -163,20 +163,20 @@ async fn forgets<F: Fixture>(
         let grant = insist::<F>(here, &Resource::new("other", at.to_string()), &ann, trial.ttl()).await?.0;
         greatest = greatest.max(Some(grant.token()));
     }
-    // It must not be over by the time the server is there again.
+    // The lease must last longer than the server takes to be back.
     let long =
         if trial.caps.is_ttl_fixed { trial.ttl() } else { trial.caps.quarantine.min(4 * trial.ttl()).max(trial.ttl()) };
     let held = here.hold(form, &ann, long).await?;
     greatest = greatest.max(Some(held.token()));
-    // A client that was disconnected meanwhile may know nothing that the copy lacks.
+    // This client must have seen what the copy lacks: a client that was disconnected in between may know nothing of it.
     let known = holder(trial, there, form).await?;
-    ensure!(trial, 1, known.as_ref() == Some(&ann), "{ann} has it, and {known:?} is said to");
+    ensure!(trial, 1, known.as_ref() == Some(&ann), "{ann} holds the resource, but {known:?} is reported");
     match how {
         Forgets::Restarted => server.forget()?,
         Forgets::Emptied => server.empty()?,
         Forgets::PutBack => server.put_back()?,
     }
-    // Nobody renews it, and its holder may go by it to its end.
+    // The lease is not renewed, and its holder may rely on it to its end.
     let sure = Cell::new(here.engine().now());
     let got = async { insist::<F>(there, form, &bob, trial.ttl()).await };
     let watch = watch::<F, _>(here, &held, &sure);
@@ -185,20 +185,32 @@ async fn forgets<F: Fixture>(
     let (grant, at) = got??;
     let now = here.engine().now();
     let is_sure = held.check().is_ok();
-    ensure!(trial, 1, !is_sure || now < at, "{how:?}: {bob} has it while {ann} may go by it");
-    ensure!(trial, 1, sure.get() <= at, "{how:?}: {bob} got it while {ann} could go by it");
-    ensure!(trial, 3, Some(grant.token()) > greatest, "{how:?}: token {} after {greatest:?}", grant.token());
-    // The same of all others.
+    ensure!(trial, 1, !is_sure || now < at, "{how:?}: {bob} has the resource while {ann} may rely on its lease");
+    ensure!(trial, 1, sure.get() <= at, "{how:?}: {bob} got the resource while {ann} could rely on its lease");
+    ensure!(
+        trial,
+        3,
+        Some(grant.token()) > greatest,
+        "{how:?}: token {} was granted after {greatest:?}",
+        grant.token()
+    );
+    // The tokens of all other resources must grow too.
     for at in 0..10 {
         let new = insist::<F>(there, &Resource::new("other", at.to_string()), &bob, trial.ttl()).await?.0;
-        ensure!(trial, 3, Some(new.token()) > greatest, "{how:?}: token {} after {greatest:?}", new.token());
+        ensure!(
+            trial,
+            3,
+            Some(new.token()) > greatest,
+            "{how:?}: token {} was granted after {greatest:?}",
+            new.token()
+        );
         there.release(&new).await?;
     }
     there.release(&grant).await?;
     Ok(())
 }
 
-/// Writes down until when the holder could go by its lease; never ready.
+/// Records until when the holder could rely on its lease; never ready.
 async fn watch<F: Fixture, T>(client: &Client<F>, held: &Hold<'_, F>, sure: &Cell<Duration>) -> T {
     let mut pulse = Timer::interval(Duration::from_millis(2));
     while pulse.next().await.is_some() {
@@ -210,7 +222,8 @@ async fn watch<F: Fixture, T>(client: &Client<F>, held: &Hold<'_, F>, sure: &Cel
     std::future::pending().await
 }
 
-/// Something cuts a holder off; it learns of it alone, before somebody else has it.
+/// Cuts a holder off from its server. The holder must learn of the loss by itself, before another owner has the
+/// resource.
 async fn loses_it<F: Fixture>(
     trial: &Trial<'_, F>,
     here: &Arc<Client<F>>,
@@ -239,36 +252,47 @@ async fn loses_it<F: Fixture>(
             let sure = Cell::new(harmed);
             let watch = watch::<F, _>(here, &held, &sure);
             let lost = futures_lite::future::or(held.lost(), watch);
-            let lost = trial.within(ttl + trial.patience(), "the loss, by the holder alone", lost).await;
+            let lost = trial.within(ttl + trial.patience(), "the loss, without a message", lost).await;
             let at = here.engine().now();
-            drop(renewal); // who knows that it is lost asks for it no more
+            drop(renewal); // a holder that knows of the loss does not renew any more
             if let Err(failure) = lost {
                 return trial.wrong(10, failure.to_string());
             }
             let is_right = at - harmed <= ttl + trial.caps.noise;
-            ensure!(trial, 10, is_right, "the holder learned of it {:?} after it was cut off", at - harmed);
-            ensure!(trial, 10, held.check().is_err(), "a lease that is lost was confirmed");
+            ensure!(trial, 10, is_right, "the holder learned of the loss {:?} after it was cut off", at - harmed);
+            ensure!(trial, 10, held.check().is_err(), "a lost lease was confirmed");
             if heals_first {
                 if let Some(heal) = heal.take() {
                     heal()?;
                 }
             }
-            let got = trial.within(ttl + trial.patience(), "the successor of who was cut off", waiting).await;
+            let got = trial.within(ttl + trial.patience(), "the successor of a holder that was cut off", waiting).await;
             let (grant, at) = match got {
                 Ok(got) => got?,
                 Err(failure) => return trial.wrong(8, failure.to_string()),
             };
-            ensure!(trial, 2, sure.get() <= at, "{ann} was sure of it at {:?}, {bob} had it by {at:?}", sure.get());
-            ensure!(trial, 3, grant.token() > token, "token {} after {token}", grant.token());
+            ensure!(
+                trial,
+                2,
+                sure.get() <= at,
+                "{ann} relied on its lease at {:?}, but {bob} had the resource by {at:?}",
+                sure.get()
+            );
+            ensure!(trial, 3, grant.token() > token, "token {} was granted after {token}", grant.token());
             if let Some(heal) = heal.take() {
                 heal()?;
             }
-            ensure!(trial, 10, held.check().is_err(), "a lease that was lost came back");
+            ensure!(trial, 10, held.check().is_err(), "a lost lease was confirmed later");
             let old = held.into_grant();
             let is_renewed = renewed(trial, here, &old).await?;
-            ensure!(trial, 6, !is_renewed, "when it could reach the engine again it renewed what it had lost");
+            ensure!(
+                trial,
+                6,
+                !is_renewed,
+                "once it reached the engine again, the former holder renewed the lost lease"
+            );
             let holder = holder(trial, there, form).await?;
-            ensure!(trial, 5, holder == Some(bob), "the successor's lease is {holder:?}'s");
+            ensure!(trial, 5, holder == Some(bob), "the successor's lease is held by {holder:?}");
             Ok(())
         })
         .await
@@ -293,12 +317,12 @@ pub(super) async fn a_server_that_was_paused_has_one_holder<F: Fixture>(trial: &
     let (here, there) = (trial.client().await?, trial.client().await?);
     let lost = loses_it(trial, &here, &there, || server.pause(), || server.resume(), true).await;
     if lost.is_err() {
-        let _ = server.resume(); // for those who come after
+        let _ = server.resume(); // for the cases that follow
     }
     lost
 }
 
-/// Runs a question whose answer is swallowed; `is_done` says when the engine has done it. The answer is lost then.
+/// Runs a request whose answer is swallowed: `is_done` tells when the engine has carried it out.
 async fn with_its_answer_lost<F: Fixture, T, W>(
     trial: &Trial<'_, F>,
     proxy: &crate::Proxy,
@@ -311,13 +335,13 @@ where
 {
     proxy.swallow_answers();
     let lose = async {
-        trial.until("the engine has done what it was asked", is_done).await?;
+        trial.until("the engine has carried out the request", is_done).await?;
         meanwhile.await?;
         proxy.pass();
         Ok::<_, Failure>(())
     };
     let (answer, lost) = futures_lite::future::zip(
-        trial.within(3 * trial.patience(), "an answer, when the first has been lost", question),
+        trial.within(3 * trial.patience(), "an answer, after the first one was lost", question),
         lose,
     )
     .await;
@@ -329,7 +353,7 @@ pub(super) async fn a_lost_answer_to_an_acquire_is_made_good<F: Fixture>(trial: 
     let proxy = trial.proxy()?;
     let (here, there) = (trial.client_through(&proxy).await?, trial.client().await?);
     let [ann, bob] = owners();
-    here.status("form").await?; // it has connected
+    here.status("form").await?; // now the client is connected
     let token = Cell::new(None);
     let is_done = || async {
         let status = there.status("form").await?;
@@ -340,13 +364,16 @@ pub(super) async fn a_lost_answer_to_an_acquire_is_made_good<F: Fixture>(trial: 
     let grant = with_its_answer_lost(trial, &proxy, asked, is_done, async { Ok(()) }).await?;
     let grant = match grant {
         Ok(grant) => grant,
-        Err(error) => return trial.wrong(4, format!("it was not asked again, or said no the second time: {error:?}")),
+        Err(error) => {
+            return trial
+                .wrong(4, format!("the acquire was not sent again, or was refused the second time: {error:?}"));
+        }
     };
     let is_right = Some(grant.token()) == token.get();
-    ensure!(trial, 4, is_right, "token {:?} was granted, and {} the second time", token.get(), grant.token());
-    ensure!(trial, 4, here.owned_by(&ann).await?.len() == 1, "it was granted twice");
+    ensure!(trial, 4, is_right, "token {:?} was granted first, and {} the second time", token.get(), grant.token());
+    ensure!(trial, 4, here.owned_by(&ann).await?.len() == 1, "the lease was granted twice");
 
-    // The same of a fresh tenure, which must not be taken for the old one.
+    // A fresh tenure must be made good too, and must not be taken for the old one.
     let is_done = || async {
         let status = there.status("form").await?;
         Ok(status.is_some_and(|status| status.token() > grant.token()))
@@ -355,12 +382,19 @@ pub(super) async fn a_lost_answer_to_an_acquire_is_made_good<F: Fixture>(trial: 
     let fresh = with_its_answer_lost(trial, &proxy, asked, is_done, async { Ok(()) }).await?;
     let fresh = match fresh {
         Ok(fresh) => fresh,
-        Err(error) => return trial.wrong(4, format!("a fresh tenure was not asked for again: {error:?}")),
+        Err(error) => return trial.wrong(4, format!("an acquire of a fresh tenure was not sent again: {error:?}")),
     };
-    ensure!(trial, 3, fresh.token() > grant.token(), "a fresh token {} after {}", fresh.token(), grant.token());
+    ensure!(
+        trial,
+        3,
+        fresh.token() > grant.token(),
+        "a fresh token {} was granted after {}",
+        fresh.token(),
+        grant.token()
+    );
     let status = there.status("form").await?;
     let is_right = status.is_some_and(|status| status.token() == fresh.token());
-    ensure!(trial, 4, is_right, "the engine's tenure is another than the one it has told of");
+    ensure!(trial, 4, is_right, "the engine has another tenure than the one that it has granted");
     here.release(&fresh).await?;
     there.try_acquire("form", &bob, trial.long()).await?;
     Ok(())
@@ -382,7 +416,7 @@ pub(super) async fn a_lost_answer_to_a_release_is_made_good<F: Fixture>(trial: &
         let released = with_its_answer_lost(trial, &proxy, here.release(&grant), is_done, successor).await?;
         ensure!(trial, 5, released.is_ok(), "a release whose answer was lost gave {released:?}");
         let holder = holder(trial, &there, &"form".into()).await?;
-        ensure!(trial, 5, holder.is_some() == has_successor, "after that {holder:?} has it");
+        ensure!(trial, 5, holder.is_some() == has_successor, "after that the holder is {holder:?}");
     }
     Ok(())
 }
@@ -409,7 +443,7 @@ pub(super) async fn what_arrives_late_does_no_harm<F: Fixture>(trial: &Trial<'_,
         Ok::<_, Failure>(grants)
     };
     let limit = 2 * trial.ttl() + 3 * trial.patience();
-    let late = trial.within(limit, "answers to what arrived late", late);
+    let late = trial.within(limit, "answers to late requests", late);
     let (late, grants) = futures_lite::future::zip(late, meanwhile).await;
     let ((renewal, _), asked) = late?;
     ensure!(trial, 6, renewal.is_err(), "a renewal that arrived after the end gave {renewal:?}");
@@ -417,7 +451,7 @@ pub(super) async fn what_arrives_late_does_no_harm<F: Fixture>(trial: &Trial<'_,
     for grant in grants? {
         let status = there.status(grant.resource()).await?;
         let is_right = status.as_ref().is_some_and(|status| status.token() == grant.token());
-        ensure!(trial, 5, is_right, "what arrived late changed {} to {status:?}", grant.resource());
+        ensure!(trial, 5, is_right, "a late request changed {} to {status:?}", grant.resource());
     }
     Ok(())
 }
@@ -451,7 +485,7 @@ pub(super) async fn who_waits_outlives_its_connection<F: Fixture>(trial: &Trial<
                     Ok(got) => got?.0,
                     Err(failure) => return trial.wrong(9, failure.to_string()),
                 };
-                ensure!(trial, 3, new.token() > old.token(), "token {} after {}", new.token(), old.token());
+                ensure!(trial, 3, new.token() > old.token(), "token {} was granted after {}", new.token(), old.token());
                 here.release(&new).await?;
             }
             Ok(())

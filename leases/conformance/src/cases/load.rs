@@ -1,4 +1,4 @@
-//! Many calls at once, and what must be true of all of them together.
+//! Cases with many calls at once, and checks of all of them together.
 
 use std::{
     cell::RefCell,
@@ -12,7 +12,7 @@ use futures_lite::{FutureExt, future::yield_now};
 use keylatch_lease::{Fence, Grant, Owner, Resource, engine::Engine};
 
 use crate::{
-    Failure, Fixture,
+    Failure, Fixture, Proxy,
     history::{Clocks, Sure, check, no_overlap},
     trial::{Client, Random, Trial, ensure},
 };
@@ -20,25 +20,26 @@ use crate::{
 const KEYS: u64 = 4;
 const LANES: usize = 8;
 const STEPS: usize = 120;
+const SEED: u64 = 29;
 
-/// One of those who ask, with an owner of its own and one that it shares with others.
+/// One of the load's clients, with an owner of its own and an owner that it shares with others.
 struct Lane<'a, F: Fixture> {
     trial: &'a Trial<'a, F>,
     client: &'a Client<F>,
     random: Random,
     own: Owner,
     shared: Owner,
-    /// The information about its own owner that it may use.
+    /// The leases of its own owner that it still relies on, with the times of certainty.
     grants: Vec<(Grant, Sure)>,
-    /// Some of what it has had, and may try once more.
+    /// Some of its earlier grants, to be used once more.
     stale: Vec<Grant>,
-    /// The information that it could use.
+    /// The times of certainty of all clients' former leases.
     past: &'a RefCell<Vec<Sure>>,
     is_real_time: bool,
 }
 
 impl<F: Fixture> Lane<'_, F> {
-    /// The information that it uses now, and the one it no longer uses.
+    /// Updates the times of certainty: those of valid grants last until now, the others are over.
     fn look(&mut self) {
         let now = self.client.engine().now();
         let (client, past) = (self.client, self.past);
@@ -52,7 +53,7 @@ impl<F: Fixture> Lane<'_, F> {
         });
     }
 
-    /// It goes no more by what it has of this resource, or of any.
+    /// Stops relying on the lease of this resource, or on all leases.
     fn let_go(&mut self, resource: Option<&Resource>) {
         self.look();
         let past = self.past;
@@ -84,7 +85,7 @@ impl<F: Fixture> Lane<'_, F> {
         }
     }
 
-    /// What fails is as it is: it is written down.
+    /// Makes one random call. A failure of the call does not matter: all requests and answers are recorded.
     async fn step(&mut self) {
         let ttl = match self.trial.caps.is_ttl_fixed {
             true => self.trial.ttl(),
@@ -100,46 +101,16 @@ impl<F: Fixture> Lane<'_, F> {
                     self.keep(grant);
                 }
             }
-            30..36 => {
-                if owner == self.own {
-                    self.let_go(Some(&resource));
-                }
-                if let Ok(grant) = client.try_acquire(&resource, &owner, ttl).fresh_token().await {
-                    self.keep(grant);
-                }
-            }
-            36..52 => {
-                let longest = Duration::from_millis(1 + self.random.next(30));
-                let limit = async {
-                    Timer::after(longest).await;
-                };
-                if let Ok(grant) = client.acquire(&resource, &owner, ttl).until(limit).await {
-                    self.keep(grant);
-                }
-            }
-            52..56 => {
-                // Dropped at any moment, it may have been done.
-                let longest = Duration::from_micros(self.random.next(500));
-                let acquire = async { client.try_acquire(&resource, &self.shared, ttl).await.ok() };
-                drop(
-                    acquire
-                        .or(async {
-                            Timer::after(longest).await;
-                            None
-                        })
-                        .await,
-                );
-            }
+            30..36 => self.begin_anew(&resource, &owner, ttl).await,
+            36..52 => self.wait(&resource, &owner, ttl).await,
+            52..56 => self.give_up(&resource, ttl).await,
             56..70 if !self.grants.is_empty() => {
-                let at = usize::try_from(self.random.next(self.grants.len() as u64)).unwrap_or(0);
-                let grant = self.grants[at].0.clone();
-                if let Ok(grant) = client.renew(&grant).await {
+                if let Ok(grant) = client.renew(&self.one_of_its_own()).await {
                     self.keep(grant);
                 }
             }
             70..84 if !self.grants.is_empty() => {
-                let at = usize::try_from(self.random.next(self.grants.len() as u64)).unwrap_or(0);
-                let grant = self.grants[at].0.clone();
+                let grant = self.one_of_its_own();
                 self.let_go(Some(grant.resource()));
                 drop(client.release(&grant).await);
             }
@@ -152,25 +123,101 @@ impl<F: Fixture> Lane<'_, F> {
             86..90 => drop(client.status(&resource).await),
             90..92 => drop(client.owned_by(&owner).await),
             92..94 => drop(client.release_as(&resource, &self.shared).await),
-            94..97 if !self.stale.is_empty() => {
-                let at = usize::try_from(self.random.next(self.stale.len() as u64)).unwrap_or(0);
-                let grant = self.stale.swap_remove(at);
-                if self.random.next(2) == 0 {
-                    drop(client.renew(&grant).await);
-                } else {
-                    self.let_go(Some(grant.resource())); // it may be the present one after all
-                    drop(client.release(&grant).await);
-                }
-            }
-            _ if self.is_real_time => {
-                Timer::after(Duration::from_millis(self.random.next(20))).await;
-            }
-            _ => {
-                let part = u32::try_from(self.random.next(8)).unwrap_or(0);
-                let _ = self.trial.pass(self.trial.ttl() * part / 16).await;
-            }
+            94..97 if !self.stale.is_empty() => self.use_a_stale_grant().await,
+            _ => self.pause().await,
         }
         yield_now().await;
+    }
+
+    async fn begin_anew(&mut self, resource: &Resource, owner: &Owner, ttl: Duration) {
+        if *owner == self.own {
+            self.let_go(Some(resource));
+        }
+        if let Ok(grant) = self.client.try_acquire(resource, owner, ttl).fresh_token().await {
+            self.keep(grant);
+        }
+    }
+
+    async fn wait(&mut self, resource: &Resource, owner: &Owner, ttl: Duration) {
+        let longest = Duration::from_millis(1 + self.random.next(30));
+        let limit = async {
+            Timer::after(longest).await;
+        };
+        if let Ok(grant) = self.client.acquire(resource, owner, ttl).until(limit).await {
+            self.keep(grant);
+        }
+    }
+
+    /// Drops a request at any moment: the engine may have carried it out.
+    async fn give_up(&mut self, resource: &Resource, ttl: Duration) {
+        let longest = Duration::from_micros(self.random.next(500));
+        let acquire = async { self.client.try_acquire(resource, &self.shared, ttl).await.ok() };
+        let limit = async {
+            Timer::after(longest).await;
+            None
+        };
+        drop(acquire.or(limit).await);
+    }
+
+    /// Returns one of its valid grants, of which there must be one.
+    fn one_of_its_own(&mut self) -> Grant {
+        let at = usize::try_from(self.random.next(self.grants.len() as u64)).unwrap_or(0);
+        self.grants[at].0.clone()
+    }
+
+    async fn use_a_stale_grant(&mut self) {
+        let at = usize::try_from(self.random.next(self.stale.len() as u64)).unwrap_or(0);
+        let grant = self.stale.swap_remove(at);
+        if self.random.next(2) == 0 {
+            drop(self.client.renew(&grant).await);
+        } else {
+            self.let_go(Some(grant.resource())); // the grant may still be valid
+            drop(self.client.release(&grant).await);
+        }
+    }
+
+    async fn pause(&mut self) {
+        if self.is_real_time {
+            Timer::after(Duration::from_millis(self.random.next(20))).await;
+        } else {
+            let part = u32::try_from(self.random.next(8)).unwrap_or(0);
+            let _ = self.trial.pass(self.trial.ttl() * part / 16).await;
+        }
+    }
+
+    /// Makes many calls; in real time, for at least as long as it takes for some leases to expire.
+    async fn run(mut self) {
+        let start = Instant::now();
+        let least = if self.is_real_time { 3 * self.trial.ttl() } else { Duration::ZERO };
+        let mut steps = 0;
+        while steps < STEPS || start.elapsed() < least && steps < 3 * STEPS {
+            self.step().await;
+            steps += 1;
+            if steps % 40 == 0 && self.is_real_time {
+                // Pause for longer than some leases last.
+                self.look();
+                Timer::after(self.trial.ttl() / 2).await;
+            }
+        }
+        self.let_go(None);
+    }
+}
+
+/// Makes a proxy misbehave, in all ways, without end. Without a proxy does nothing.
+#[expect(clippy::infinite_loop, reason = "it is dropped when the load ends")]
+async fn inflict_faults(proxy: Option<&Proxy>) {
+    let Some(proxy) = proxy else { return std::future::pending().await };
+    let mut random = Random(SEED);
+    loop {
+        Timer::after(Duration::from_millis(50 + random.next(100))).await;
+        match random.next(4) {
+            0 => proxy.cut(),
+            1 => proxy.hold(),
+            2 => proxy.swallow_answers(),
+            _ => proxy.delay(Duration::from_millis(2)),
+        }
+        Timer::after(Duration::from_millis(5 + random.next(20))).await;
+        proxy.pass();
     }
 }
 
@@ -183,13 +230,12 @@ pub(super) async fn a_random_load_is_linearizable<F: Fixture>(trial: &Trial<'_, 
     }
     let is_real_time = trial.is_real_time().await?;
     let past = RefCell::new(Vec::new());
-    let seed = 29;
     let executor = LocalExecutor::new();
     let lanes = (0..LANES).map(|at| {
-        let mut lane = Lane {
+        let lane = Lane {
             trial,
             client: &clients[at % clients.len()],
-            random: Random(seed + at as u64),
+            random: Random(SEED + at as u64),
             own: Owner::named(format!("lane {at}")),
             shared: Owner::named(format!("shared {}", at % 2)),
             grants: Vec::new(),
@@ -197,46 +243,16 @@ pub(super) async fn a_random_load_is_linearizable<F: Fixture>(trial: &Trial<'_, 
             past: &past,
             is_real_time,
         };
-        executor.spawn(async move {
-            // In real time, at least as long as it takes for some to expire.
-            let start = Instant::now();
-            let least = if is_real_time { 3 * trial.ttl() } else { Duration::ZERO };
-            let mut steps = 0;
-            while steps < STEPS || start.elapsed() < least && steps < 3 * STEPS {
-                lane.step().await;
-                steps += 1;
-                if steps % 40 == 0 && is_real_time {
-                    // Silence, past the end of what it has.
-                    lane.look();
-                    Timer::after(trial.ttl() / 2).await;
-                }
-            }
-            lane.let_go(None);
-        })
+        executor.spawn(lane.run())
     });
     let lanes: Vec<_> = lanes.collect();
-    let faults = async {
-        let Some(proxy) = &proxy else { return std::future::pending().await };
-        let mut random = Random(seed);
-        loop {
-            Timer::after(Duration::from_millis(50 + random.next(100))).await;
-            match random.next(4) {
-                0 => proxy.cut(),
-                1 => proxy.hold(),
-                2 => proxy.swallow_answers(),
-                _ => proxy.delay(Duration::from_millis(2)),
-            }
-            Timer::after(Duration::from_millis(5 + random.next(20))).await;
-            proxy.pass();
-        }
-    };
     let all = async {
         for lane in lanes {
             lane.await;
         }
     };
     let limit = 10 * trial.ttl() + 4 * trial.patience();
-    trial.within(limit, "the load", executor.run(all.or(faults))).await?;
+    trial.within(limit, "the load", executor.run(all.or(inflict_faults(proxy.as_ref())))).await?;
     if let Some(proxy) = &proxy {
         proxy.pass();
     }
@@ -247,7 +263,7 @@ pub(super) async fn a_random_load_is_linearizable<F: Fixture>(trial: &Trial<'_, 
         false => Clocks { percent: 0, delta: Duration::ZERO },
     };
     let known = past.into_inner();
-    ensure!(trial, 1, !known.is_empty() && events.len() > LANES * STEPS / 2, "hardly anything could be done");
+    ensure!(trial, 1, !known.is_empty() && events.len() > LANES * STEPS / 2, "hardly any call succeeded");
     if let Err(wrong) = no_overlap(&known) {
         trial.wrong(2, wrong)?;
     }
@@ -257,12 +273,12 @@ pub(super) async fn a_random_load_is_linearizable<F: Fixture>(trial: &Trial<'_, 
     Ok(())
 }
 
-/// A set in a store that is read and written as a whole; perhaps it looks at tokens.
+/// A set in a store, which is read and written as a whole. The store may have a fence that checks tokens.
 struct Set {
     resource: Resource,
     fence: Option<Fence>,
     stored: RefCell<BTreeSet<u32>>,
-    /// It contains the answers given to callers.
+    /// The elements whose addition was confirmed to a caller.
     promised: RefCell<BTreeSet<u32>>,
 }
 
@@ -281,7 +297,7 @@ impl Set {
         admits.then(|| self.stored.borrow().clone())
     }
 
-    /// Whether it was let through.
+    /// Writes the set with a new element, and returns whether the fence admitted it.
     fn write(&self, grant: &Grant, mut read: BTreeSet<u32>, new: u32) -> bool {
         let admits = self.fence.as_ref().is_none_or(|fence| fence.admit(&self.resource, grant.token()).is_ok());
         if admits {
@@ -296,7 +312,7 @@ impl Set {
         self.promised.borrow().difference(&self.stored.borrow()).count()
     }
 
-    /// Adds an element under a lease, thinking for a while; again, if it was too slow.
+    /// Adds an element under a lease, with a pause between reading and writing. Tries again if it was too slow.
     async fn add<F: Fixture>(
         &self,
         trial: &Trial<'_, F>,
@@ -316,7 +332,7 @@ impl Set {
                 }
                 None => false,
             };
-            let _ = client.release(&grant).await; // it may have expired
+            let _ = client.release(&grant).await; // the lease may have expired
             if is_added {
                 return Ok(());
             }
@@ -332,7 +348,7 @@ pub(super) async fn a_set_loses_nothing_behind_a_fence<F: Fixture>(trial: &Trial
     let (slow, fast) = (Owner::named("slow"), Owner::named("fast"));
     for round in 0..ROUNDS {
         let base = round * 1000;
-        // Some sleep over the end of their lease, between reading and writing.
+        // Some writers sleep past the end of their lease, between reading and writing.
         let mut sleepers = Vec::new();
         for set in &sets {
             let grant = here.acquire(&set.resource, &slow, trial.ttl()).await?;
@@ -342,18 +358,12 @@ pub(super) async fn a_set_loses_nothing_behind_a_fence<F: Fixture>(trial: &Trial
         for (set, read, grant) in sleepers {
             set.add(trial, &there, &fast, base, 1).await?;
             let is_late = read.is_some_and(|read| set.write(&grant, read, base + 1));
-            ensure!(
-                trial,
-                3,
-                is_late != set.fence.is_some(),
-                "a late write to {}: let through {is_late}",
-                set.resource
-            );
+            ensure!(trial, 3, is_late != set.fence.is_some(), "a late write to {}: admitted {is_late}", set.resource);
             if !is_late {
                 set.add(trial, &here, &slow, base + 1, 1).await?;
             }
         }
-        // The others are many, and in time.
+        // The other writers are many, and in time.
         let executor = LocalExecutor::new();
         let crowd = (0..CROWD).map(|at| {
             let set = &sets[at as usize % 2];
@@ -369,7 +379,7 @@ pub(super) async fn a_set_loses_nothing_behind_a_fence<F: Fixture>(trial: &Trial
             }
             Ok::<_, Failure>(())
         };
-        trial.within(2 * trial.patience(), "those who add to the set", executor.run(served)).await??;
+        trial.within(2 * trial.patience(), "the writers of the set", executor.run(served)).await??;
     }
     let [fenced, open] = &sets;
     ensure!(trial, 3, fenced.lost() == 0, "{} elements were lost behind a fence", fenced.lost());
@@ -382,7 +392,7 @@ pub(super) async fn a_set_loses_nothing_behind_a_fence<F: Fixture>(trial: &Trial
         fenced.stored.borrow().len()
     );
     if open.lost() == 0 {
-        return Err(Failure::new("nothing was lost without a fence, so that nothing is shown with one"));
+        return Err(Failure::new("nothing was lost without a fence, so the case shows nothing"));
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! The cases. Each is a function that asks clients for leases, and fails if an answer is not what it must be.
+//! The cases. Each is a function that calls clients of the engine, and fails if an answer is wrong.
 
 mod basic;
 mod crowds;
@@ -14,7 +14,7 @@ use crate::{Failure, Fixture, trial::Trial};
 pub(crate) struct Case {
     pub(crate) number: u32,
     pub(crate) name: &'static str,
-    /// Whether it does something to the server that others would notice.
+    /// Whether the case harms the server, so that other cases would notice.
     pub(crate) is_harmful: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Cases with processes: many of them, stopped, killed, and with a time of day of their own.
+//! Cases with processes: many of them, stopped ones, killed ones, and some with another time of day.
 
 use std::{
     env, fs,
@@ -14,14 +14,14 @@ use crate::{
     worker::Process,
 };
 
-/// The token in what a worker said.
+/// Returns the token in a worker's answer.
 fn token(said: &str) -> Result<Token, Failure> {
     let number = said.split(' ').nth(1).and_then(|number| number.parse().ok()).and_then(Token::new);
-    number.ok_or_else(|| Failure::new(format!("a worker said {said:?}")))
+    number.ok_or_else(|| Failure::new(format!("a worker answered {said:?}")))
 }
 
 pub(super) async fn a_crowd_of_processes_is_served<F: Fixture>(trial: &Trial<'_, F>) -> Result<(), Failure> {
-    /// Of a process that waits, in a second; and for each that is served while it waits.
+    /// The limit of the requests of a waiting process in a second, and for each process that is served while it waits.
     const REQUESTS: u64 = 10;
     let client = trial.client().await?;
     let [ann] = owners();
@@ -43,18 +43,18 @@ pub(super) async fn a_crowd_of_processes_is_served<F: Fixture>(trial: &Trial<'_,
         }
         Ok::<_, Failure>(all)
     };
-    // Each has asked for it by the time it has answered something later, or soon after.
+    // Each process has requested the resource by the time that it answers a later command, or soon after.
     requests(&mut crowd)?;
     trial.fixture_pass(Duration::from_millis(500)).await;
     let (start, before) = (Instant::now(), requests(&mut crowd)?);
     trial.fixture_pass(Duration::from_secs(1)).await;
     let (asked, passed) = (requests(&mut crowd)? - before, start.elapsed());
     if trial.caps.is_ttl_fixed {
-        trial.weaken("the holder's lease is too short to count what those who wait ask meanwhile");
+        trial.weaken("the holder's lease is too short to count the waiters' requests");
     } else {
         let each = asked as f64 / count as f64 / passed.as_secs_f64();
         let is_right = each <= REQUESTS as f64;
-        ensure!(trial, 9, is_right, "each process that waits asks {each:.1} times a second");
+        ensure!(trial, 9, is_right, "each waiting process makes {each:.1} requests a second");
         client.release(&first).await?;
     }
     let mut tokens = Vec::with_capacity(count);
@@ -70,7 +70,7 @@ pub(super) async fn a_crowd_of_processes_is_served<F: Fixture>(trial: &Trial<'_,
     let each = (requests(&mut crowd)? - before) as f64 / count as f64;
     let most = REQUESTS as f64 * (2.0 + passed + count as f64);
     let is_right = each <= most;
-    ensure!(trial, 9, is_right, "each of {count} processes asked {each:.0} times while they were served");
+    ensure!(trial, 9, is_right, "each of {count} processes made {each:.0} requests while they were served");
     tokens.push(first.token());
     tokens.sort();
     tokens.dedup();
@@ -86,12 +86,12 @@ pub(super) async fn a_process_that_was_stopped_does_not_write<F: Fixture>(trial:
     let ttl = trial.ttl();
     let old = token(&process.tell(format_args!("hold form ann {}", ttl.as_millis()), patience)?)?;
     let kept = process.ask("keep form")?;
-    // It renews: after its first time it has it still.
+    // The process renews its lease: it still has it after the lease's first time.
     trial.pass(ttl + ttl / 2).await?;
     let said = process.tell("check form", patience)?;
     if said.starts_with("lost") {
-        // This machine may have been too slow for it; what follows would show nothing.
-        return Err(Failure::new(format!("a process that renews was told {said:?}")));
+        // This machine may have been too slow for it; then the rest of the case would show nothing.
+        return Err(Failure::new(format!("a process that renews its lease got {said:?}")));
     }
     fence.admit(&form, token(&process.tell("write form", patience)?)?)?;
     process.stop()?;
@@ -100,21 +100,21 @@ pub(super) async fn a_process_that_was_stopped_does_not_write<F: Fixture>(trial:
         Ok(got) => got?,
         Err(failure) => return trial.wrong(8, failure.to_string()),
     };
-    ensure!(trial, 3, new.token() > old, "token {} after {old}", new.token());
+    ensure!(trial, 3, new.token() > old, "token {} was granted after {old}", new.token());
     fence.admit(&form, new.token())?;
-    // The state it finds when it continues.
+    // The process finds these commands when it continues.
     let check = process.ask("check form")?;
     let write = process.ask("write form")?;
     process.go_on()?;
     let said = process.answer(check, patience)?;
-    ensure!(trial, 2, said.starts_with("lost"), "when it went on it was told {said:?}");
+    ensure!(trial, 2, said.starts_with("lost"), "when the process continued it got {said:?}");
     let late = token(&process.answer(write, patience)?)?;
     ensure!(trial, 3, fence.admit(&form, late).is_err(), "the fence let a late write pass, with token {late}");
     let said = process.answer(kept, patience)?;
-    ensure!(trial, 10, said.starts_with("lost"), "its renewal ended with {said:?}");
+    ensure!(trial, 10, said.starts_with("lost"), "the renewals of the process ended with {said:?}");
     let status = client.status(&form).await?;
     let is_right = status.is_some_and(|status| status.token() == new.token());
-    ensure!(trial, 5, is_right, "a process that was stopped took it back");
+    ensure!(trial, 5, is_right, "a process that was stopped took the lease back");
     Ok(())
 }
 
@@ -129,7 +129,7 @@ pub(super) async fn a_killed_owner_is_succeeded<F: Fixture>(trial: &Trial<'_, F>
     holder.ask("keep form")?;
     waiter.ask(format_args!("acquire form bob {}", ttl.as_millis()))?;
     trial.pass(ttl / 2).await?;
-    // A waiter in a process that dies keeps others out only for the duration of a lease that it may have been granted.
+    // A dead waiter keeps others out only for the time of a lease that it may have been granted.
     let behind = third.ask(format_args!("visit form dan {}", ttl.as_millis()))?;
     waiter.kill();
     let killed = Instant::now();
@@ -137,15 +137,18 @@ pub(super) async fn a_killed_owner_is_succeeded<F: Fixture>(trial: &Trial<'_, F>
     let limit = 2 * (ttl + ttl / 50) + 2 * patience;
     let new = match third.poll(behind, limit)? {
         Some(said) => token(&said)?,
-        None => return trial.wrong(8, format!("nobody had it {:?} after its owner was killed", killed.elapsed())),
+        None => {
+            return trial
+                .wrong(8, format!("the resource was still held {:?} after its owner was killed", killed.elapsed()));
+        }
     };
-    ensure!(trial, 3, new > old, "token {new} after {old}");
+    ensure!(trial, 3, new > old, "token {new} was granted after {old}");
     let next = trial.soon("a free resource", client.acquire("form", &cid, ttl)).await??;
-    ensure!(trial, 3, next.token() > new, "token {} after {new}", next.token());
+    ensure!(trial, 3, next.token() > new, "token {} was granted after {new}", next.token());
     Ok(())
 }
 
-/// A library that gives a process a time of day of its own.
+/// Returns the path of a library that gives a process another time of day.
 fn fake_time() -> Option<PathBuf> {
     let named = env::var_os("KEYLATCH_FAKETIME").map(PathBuf::from);
     let folders = ["/usr/lib", "/usr/lib64", "/usr/local/lib"].into_iter().map(PathBuf::from);
@@ -154,7 +157,7 @@ fn fake_time() -> Option<PathBuf> {
     named.into_iter().chain(usual).find(|path| path.exists())
 }
 
-/// A file that says what time of day it is.
+/// A file with the time of day of a worker.
 struct TimeOfDay(PathBuf);
 
 impl TimeOfDay {
@@ -179,7 +182,7 @@ pub(super) async fn the_time_of_day_does_not_matter<F: Fixture>(trial: &Trial<'_
     time.set("+0s")?;
     let disguise = |command: &mut std::process::Command| {
         command.env("LD_PRELOAD", &library).env("FAKETIME_TIMESTAMP_FILE", &time.0);
-        // Steady clocks stay what they are.
+        // Monotonic clocks stay as they are.
         command.env("FAKETIME_NO_CACHE", "1").env("DONT_FAKE_MONOTONIC", "1").env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
     };
     let mut holder = trial.process(disguise)?;
@@ -196,12 +199,12 @@ pub(super) async fn the_time_of_day_does_not_matter<F: Fixture>(trial: &Trial<'_
         }
         trial.pass(ttl + ttl / 4).await?;
         let said = holder.tell("check form", patience)?;
-        ensure!(trial, 2, said.starts_with("yes"), "with a time of day {offset} off the holder was told {said:?}");
+        ensure!(trial, 2, said.starts_with("yes"), "with a time of day {offset} off the holder got {said:?}");
         let refused = client.try_acquire("form", &owners::<3>()[2], ttl).await;
         let is_right = matches!(refused, Err(AcquireError::Busy { .. }));
-        ensure!(trial, 1, is_right, "with a time of day {offset} off another was told {refused:?}");
+        ensure!(trial, 1, is_right, "with a time of day {offset} off another owner got {refused:?}");
         let early = waiter.poll(waiting, Duration::ZERO)?;
-        ensure!(trial, 1, early.is_none(), "with a time of day {offset} off the waiter was told {early:?}");
+        ensure!(trial, 1, early.is_none(), "with a time of day {offset} off the waiter got {early:?}");
     }
     time.set("-3600s")?;
     holder.kill();
@@ -209,6 +212,6 @@ pub(super) async fn the_time_of_day_does_not_matter<F: Fixture>(trial: &Trial<'_
         return trial.wrong(8, "a waiter with another time of day is still waiting".into());
     };
     let new = token(&said)?;
-    ensure!(trial, 3, new > old, "token {new} after {old}");
+    ensure!(trial, 3, new > old, "token {new} was granted after {old}");
     Ok(())
 }

@@ -1,8 +1,10 @@
-//! The engine in memory for other processes: a server, and an engine that is its client. For tests and demonstrations, not for production.
+//! The engine in memory for other processes: a server, and an engine that is its client. It is for tests and
+//! demonstrations, not for production.
 //!
-//! The server is small: a thread for each connection, no authentication, nothing on disk. All can go wrong between the two that can go wrong
-//! between an engine and its client, and as a [`Server`] it can be made to. Killed, it closes its connections and its port wherever it is
-//! just then; what it has granted it keeps, as a server with a disk does, or forgets, as one without.
+//! The server is small: a thread for each connection, no authentication, nothing on disk. Every fault between an engine
+//! and its client can happen between the two, and the methods of [`Server`] cause such faults. A killed server closes
+//! its connections and its port at any point of its work. It keeps what it has granted, as a server with a disk does,
+//! or forgets it, as one without.
 //!
 //! ```
 //! use std::time::Duration;
@@ -11,7 +13,7 @@
 //! use keylatch_lease_conformance::served::{Remote, Served};
 //!
 //! let server = Served::start(Duration::ZERO)?;
-//! // In this process and in any other: whoever uses the same namespace shares the leases.
+//! // In this process and in any other: all users of a namespace share its leases.
 //! let ours = Leases::with_engine(Remote::connect("shop", server.address())?);
 //! let theirs = Leases::with_engine(Remote::connect("shop", server.address())?);
 //!
@@ -24,8 +26,8 @@
 //! ```
 //!
 //! # On the wire
-//! A line is a message, and its fields have tabs between them. A question begins with a number, and so does its answer; a line that begins
-//! with `!` says that a tenure has ended, and which.
+//! Each message is a line whose fields are separated by tabs. A request begins with a number, and so does its answer. A
+//! line that begins with `!` reports the end of a tenure.
 
 mod locked;
 mod remote;
@@ -61,7 +63,8 @@ use crate::{Failure, Server};
 
 // ---- The server --------------------------------------------------------------------------------------------------------
 
-/// A server in this process, on a free port of 127.0.0.1. What can be done to it is in [`Server`]; dropped, it is killed.
+/// A server in this process, on a free port of 127.0.0.1. Its [`Server`] methods inflict faults on it; when it is
+/// dropped it is killed.
 pub struct Served {
     shared: Arc<Shared>,
     address: SocketAddr,
@@ -93,7 +96,7 @@ struct Book {
     namespaces: HashMap<String, Memory<StdClock>>,
     /// The subscribers of a resource.
     waiting: HashMap<(String, Resource), Vec<Weak<Connection>>>,
-    /// It forgot everything, and grants nothing until then.
+    /// The end of the quarantine that follows when the server has forgotten everything.
     silent_until: Duration,
 }
 
@@ -118,10 +121,11 @@ impl Connection {
 }
 
 impl Served {
-    /// Starts one. After it was told to [forget](Server::forget) it grants nothing for the time of its `quarantine`.
+    /// Starts a server. After it was made to [forget](Server::forget) it grants nothing for the time of its
+    /// `quarantine`.
     ///
     /// # Errors
-    /// It gets no port, or no thread.
+    /// No port, or no thread, can be had.
     ///
     /// # Examples
     /// See the [module's page](self).
@@ -139,7 +143,7 @@ impl Served {
         Ok(served)
     }
 
-    /// Where [`Remote::connect`] finds it; a restart does not change it.
+    /// Returns the address for [`Remote::connect`]; a restart does not change it.
     ///
     /// # Examples
     /// See the [module's page](self).
@@ -148,7 +152,7 @@ impl Served {
         self.address
     }
 
-    /// Returns the number of its connections from clients of this namespace.
+    /// Returns the number of the server's connections from clients of this namespace.
     ///
     /// # Examples
     /// ```
@@ -181,7 +185,7 @@ impl Served {
         }
         self.shared.changed.notify_all();
         lock(&self.shared.connections).drain(..).for_each(|connection| connection.close());
-        let _ = TcpStream::connect(self.address); // who accepts finds out
+        let _ = TcpStream::connect(self.address); // wakes the accepting thread, which then ends
     }
 
     fn mood(&self, mood: Mood) {
@@ -311,18 +315,19 @@ impl Shared {
     }
 }
 
-/// A tenure has ended.
+/// A tenure that has ended.
 struct Freed {
     resource: Resource,
     token: Token,
-    /// `released`, or `taken over` by another of the same owner.
+    /// `released`, or `taken over` by another tenure of the same owner.
     how: &'static str,
-    /// Its holder has done it, and those who wait are told. Otherwise all are: one of them may hold it.
+    /// Whether its holder has ended it: then only waiters are notified. Otherwise every connection is, because one of
+    /// them may be the holder's.
     by_holder: bool,
 }
 
 impl Book {
-    /// One action of the engine.
+    /// Answers a request of this connection. Tenures that end with it are added to `freed`.
     fn answer(
         &mut self,
         namespace: &str,
@@ -330,119 +335,149 @@ impl Book {
         connection: &Arc<Connection>,
         freed: &mut Vec<Freed>,
     ) -> String {
-        let clock = StdClock::new();
-        let memory = self.namespaces.entry(namespace.to_owned()).or_insert_with(|| Memory::new(StdClock::new()));
+        let Book { namespaces, waiting, silent_until } = self;
+        let memory = namespaces.entry(namespace.to_owned()).or_insert_with(|| Memory::new(StdClock::new()));
         let mut fields = Fields(question.split('\t'));
-        let at = clock.now();
-        match fields.word() {
-            "acquire" => {
-                let (resource, owner) = (fields.resource(), fields.owner());
-                let want = match fields.word() {
-                    "any" => Want::Any,
-                    "fresh" => Want::Fresh,
-                    "mine" => Want::Mine,
-                    _ => Want::New,
-                };
-                let (term, waiting) = (fields.term(), fields.word() == "waiting");
-                if at < self.silent_until {
-                    return format!("quarantined\t{}", time(Some(self.silent_until - at)));
-                }
-                let expiry = &Expiry::Never; // the term says it all
-                let before = block_on(memory.look(&resource, at)).unwrap_or_else(never);
-                let ask = Ask { resource: &resource, owner: &owner, want, term, expiry, waiting, at };
-                match block_on(memory.acquire(ask)).unwrap_or_else(never) {
-                    Answer::Granted { token, resumed, held_for, remaining } => {
-                        // It may end earlier than the one before, and those who wait do not know.
-                        let before = before.filter(|before| before.token != token);
-                        freed.extend(before.map(|Record { token, .. }| Freed {
-                            resource,
-                            token,
-                            how: "taken over",
-                            by_holder: false,
-                        }));
-                        let (held, left) = (time(Some(held_for)), time(remaining));
-                        format!("granted\t{token}\t{}\t{held}\t{left}", if resumed { "resumed" } else { "new" })
-                    }
-                    Answer::Busy { owner, remaining } => {
-                        if waiting {
-                            let who = self.waiting.entry((namespace.to_owned(), resource)).or_default();
-                            who.retain(|other| other.upgrade().is_some_and(|other| !Arc::ptr_eq(&other, connection)));
-                            who.push(Arc::downgrade(connection));
-                        }
-                        format!("busy\t{}\t{}", text(owner.id()), time(remaining))
-                    }
-                    Answer::Free => "free".to_owned(),
-                    Answer::Quarantined { .. } | Answer::TooShort { .. } => "unthinkable".to_owned(),
-                }
-            }
-            "renew" => {
-                let mut said = Vec::new();
-                for _ in 0..fields.number() {
-                    let (resource, owner) = (fields.resource(), fields.owner());
-                    let (token, term) = (fields.token(), fields.term());
-                    let Some(token) = token else { return "unthinkable".to_owned() };
-                    let mut batch = [Renewal { resource: &resource, owner: &owner, token, term, left: Left::Nothing }];
-                    block_on(memory.renew(&mut batch, at)).unwrap_or_else(never);
-                    said.push(match batch[0].left {
-                        Left::Nothing => "nothing".to_owned(),
-                        Left::For(left) => time(Some(left)),
-                        Left::Forever => "-".to_owned(),
-                    });
-                }
-                said.join("\t")
-            }
-            asked @ ("release" | "release token") => {
-                let (resource, owner, token) = (fields.resource(), fields.owner(), fields.token());
-                let before = block_on(memory.look(&resource, at)).unwrap_or_else(never);
-                let gone = match token.filter(|_| asked == "release token") {
-                    Some(token) => block_on(memory.release_token(&resource, token, at)),
-                    None => block_on(memory.release(&resource, &owner, token, at)),
-                };
-                match gone.unwrap_or_else(never) {
-                    Gone::Released => {
-                        let by_holder = asked == "release" && token.is_some();
-                        freed.extend(before.map(|Record { token, .. }| Freed {
-                            resource,
-                            token,
-                            how: "released",
-                            by_holder,
-                        }));
-                        "released".to_owned()
-                    }
-                    Gone::NotHeld => "not held".to_owned(),
-                    Gone::NotOwner(owner) => format!("not owner\t{}", text(owner.id())),
-                }
-            }
-            "release all" => {
-                let owner = fields.owner();
-                let before = block_on(memory.owned_by(&owner, at)).unwrap_or_else(never);
-                let released = block_on(memory.release_all(&owner, at)).unwrap_or_else(never);
-                let said: Vec<_> = released.iter().map(name).collect();
-                freed.extend(before.into_iter().map(|Owned { resource, record, .. }| Freed {
-                    resource,
-                    token: record.token,
-                    how: "released",
-                    by_holder: false,
-                }));
-                format!("{}\t{}", said.len(), said.join("\t"))
-            }
-            "look" => match block_on(memory.look(&fields.resource(), at)).unwrap_or_else(never) {
-                Some(found) => format!("found\t{}", record(&found)),
-                None => "free".to_owned(),
-            },
-            "owned" => {
-                let owned = block_on(memory.owned_by(&fields.owner(), at)).unwrap_or_else(never);
-                let said: Vec<_> =
-                    owned.iter().map(|owned| format!("{}\t{}", name(&owned.resource), record(&owned.record))).collect();
-                format!("{}\t{}", said.len(), said.join("\t"))
-            }
-            "sweep" => {
-                let limit = usize::try_from(fields.number()).unwrap_or(0);
-                block_on(Engine::sweep(&*memory, limit, at)).unwrap_or_else(never).to_string()
-            }
-            _ => "unthinkable".to_owned(),
+        let what = fields.word();
+        let mut question = Question { memory, fields, at: StdClock::new().now(), freed };
+        match what {
+            "acquire" => question.acquire(*silent_until, |resource| {
+                let who = waiting.entry((namespace.to_owned(), resource)).or_default();
+                who.retain(|other| other.upgrade().is_some_and(|other| !Arc::ptr_eq(&other, connection)));
+                who.push(Arc::downgrade(connection));
+            }),
+            "renew" => question.renew(),
+            "release" => question.release(false),
+            "release token" => question.release(true),
+            "release all" => question.release_all(),
+            "look" => question.look(),
+            "owned" => question.owned(),
+            "sweep" => question.sweep(),
+            _ => UNTHINKABLE.to_owned(),
         }
     }
+}
+
+/// The answer to a request that no client sends.
+const UNTHINKABLE: &str = "unthinkable";
+
+/// A request whose first word has been read: one action of the engine in memory.
+struct Question<'a> {
+    memory: &'a Memory<StdClock>,
+    fields: Fields<'a>,
+    at: Duration,
+    /// The tenures that end with the request.
+    freed: &'a mut Vec<Freed>,
+}
+
+impl Question<'_> {
+    fn acquire(&mut self, silent_until: Duration, waits: impl FnOnce(Resource)) -> String {
+        let (resource, owner) = (self.fields.resource(), self.fields.owner());
+        let want = match self.fields.word() {
+            "any" => Want::Any,
+            "fresh" => Want::Fresh,
+            "mine" => Want::Mine,
+            _ => Want::New,
+        };
+        let (term, waiting, at) = (self.fields.term(), self.fields.word() == "waiting", self.at);
+        if at < silent_until {
+            return format!("quarantined\t{}", time(Some(silent_until - at)));
+        }
+        let expiry = &Expiry::Never; // only the term matters
+        let before = block_on(self.memory.look(&resource, at)).unwrap_or_else(never);
+        let ask = Ask { resource: &resource, owner: &owner, want, term, expiry, waiting, at };
+        match block_on(self.memory.acquire(ask)).unwrap_or_else(never) {
+            Answer::Granted { token, resumed, held_for, remaining } => {
+                // The new tenure may end earlier than the one before, which the waiters do not know.
+                if let Some(before) = before.filter(|before| before.token != token) {
+                    self.frees(resource, before.token, "taken over", false);
+                }
+                let (held, left) = (time(Some(held_for)), time(remaining));
+                format!("granted\t{token}\t{}\t{held}\t{left}", if resumed { "resumed" } else { "new" })
+            }
+            Answer::Busy { owner, remaining } => {
+                if waiting {
+                    waits(resource);
+                }
+                format!("busy\t{}\t{}", text(owner.id()), time(remaining))
+            }
+            Answer::Free => "free".to_owned(),
+            Answer::Quarantined { .. } | Answer::TooShort { .. } => UNTHINKABLE.to_owned(),
+        }
+    }
+
+    fn frees(&mut self, resource: Resource, token: Token, how: &'static str, by_holder: bool) {
+        self.freed.push(Freed { resource, token, how, by_holder });
+    }
+
+    fn renew(&mut self) -> String {
+        let mut said = Vec::new();
+        for _ in 0..self.fields.number() {
+            let (resource, owner) = (self.fields.resource(), self.fields.owner());
+            let (token, term) = (self.fields.token(), self.fields.term());
+            let Some(token) = token else { return UNTHINKABLE.to_owned() };
+            let mut batch = [Renewal { resource: &resource, owner: &owner, token, term, left: Left::Nothing }];
+            block_on(self.memory.renew(&mut batch, self.at)).unwrap_or_else(never);
+            said.push(match batch[0].left {
+                Left::Nothing => "nothing".to_owned(),
+                Left::For(left) => time(Some(left)),
+                Left::Forever => "-".to_owned(),
+            });
+        }
+        said.join("\t")
+    }
+
+    fn release(&mut self, by_token_alone: bool) -> String {
+        let (resource, owner, token) = (self.fields.resource(), self.fields.owner(), self.fields.token());
+        let before = block_on(self.memory.look(&resource, self.at)).unwrap_or_else(never);
+        let gone = match token.filter(|_| by_token_alone) {
+            Some(token) => block_on(self.memory.release_token(&resource, token, self.at)),
+            None => block_on(self.memory.release(&resource, &owner, token, self.at)),
+        };
+        match gone.unwrap_or_else(never) {
+            Gone::Released => {
+                if let Some(Record { token: ended, .. }) = before {
+                    self.frees(resource, ended, "released", !by_token_alone && token.is_some());
+                }
+                "released".to_owned()
+            }
+            Gone::NotHeld => "not held".to_owned(),
+            Gone::NotOwner(owner) => format!("not owner\t{}", text(owner.id())),
+        }
+    }
+
+    fn release_all(&mut self) -> String {
+        let owner = self.fields.owner();
+        let before = block_on(self.memory.owned_by(&owner, self.at)).unwrap_or_else(never);
+        let released = block_on(self.memory.release_all(&owner, self.at)).unwrap_or_else(never);
+        for Owned { resource, record, .. } in before {
+            self.frees(resource, record.token, "released", false);
+        }
+        counted(&released.iter().map(name).collect::<Vec<_>>())
+    }
+
+    fn look(&mut self) -> String {
+        match block_on(self.memory.look(&self.fields.resource(), self.at)).unwrap_or_else(never) {
+            Some(found) => format!("found\t{}", record(&found)),
+            None => "free".to_owned(),
+        }
+    }
+
+    fn owned(&mut self) -> String {
+        let owned = block_on(self.memory.owned_by(&self.fields.owner(), self.at)).unwrap_or_else(never);
+        let said = owned.iter().map(|owned| format!("{}\t{}", name(&owned.resource), record(&owned.record)));
+        counted(&said.collect::<Vec<_>>())
+    }
+
+    fn sweep(&mut self) -> String {
+        let limit = usize::try_from(self.fields.number()).unwrap_or(0);
+        block_on(Engine::sweep(self.memory, limit, self.at)).unwrap_or_else(never).to_string()
+    }
+}
+
+/// Writes a list, preceded by its length.
+fn counted(all: &[String]) -> String {
+    format!("{}\t{}", all.len(), all.join("\t"))
 }
 
 /// The error of the engine in memory, which never occurs.

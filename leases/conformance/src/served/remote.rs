@@ -1,4 +1,4 @@
-//! The client: an engine that asks the server.
+//! The client: an engine that sends requests to the server.
 
 use std::{
     collections::HashMap,
@@ -29,7 +29,7 @@ use super::{
     wire::{Fields, gone, name, term, text, un_record},
 };
 
-/// Why a [`Remote`] has no answer.
+/// The reason that a [`Remote`] got no answer.
 #[derive(Debug)]
 pub struct Unreachable(String);
 
@@ -44,9 +44,11 @@ impl Error for Unreachable {}
 /// The time limit for an answer.
 pub(super) const PATIENCE: Duration = Duration::from_secs(2);
 
-/// The engine of a process that uses a [`Served`](super::Served): one connection at a time, and a new one when that breaks.
+/// The engine of a process that uses a [`Served`](super::Served): it has one connection at a time, and makes a new one
+/// when that breaks.
 ///
-/// A question that has no answer after two seconds fails. Connecting blocks the thread, here and in whatever call comes after a breakdown.
+/// A request without an answer after two seconds fails. Connecting blocks the thread, in [`connect`](Self::connect) and
+/// in the next call after a broken connection.
 pub struct Remote {
     pub(super) namespace: String,
     pub(super) address: SocketAddr,
@@ -65,15 +67,15 @@ impl fmt::Debug for Remote {
 pub(super) struct Link {
     pub(super) stream: TcpStream,
     pub(super) writer: Mutex<TcpStream>,
-    /// The tasks that wait for an answer. `None`: the connection is broken.
+    /// The requests that wait for an answer. `None` if the connection is broken.
     pub(super) asked: Mutex<Option<Asked>>,
     pub(super) next: AtomicU64,
 }
 
-/// The task that waits for an answer; there is none if the connection breaks.
+/// The requests by their numbers. A slot is filled with `None` if the connection breaks.
 pub(super) type Asked = HashMap<u64, Arc<Slot<Option<String>>>>;
 
-/// Something that will be there.
+/// A value that will be filled in, and a task that waits for it.
 pub(super) struct Slot<T>(Mutex<(Option<T>, Option<Waker>)>);
 
 impl<T> Slot<T> {
@@ -106,10 +108,10 @@ impl<T> Slot<T> {
 }
 
 impl Remote {
-    /// Connects to a server. Who uses another namespace has other leases.
+    /// Connects to a server. Different namespaces have separate leases.
     ///
     /// # Errors
-    /// There is no server.
+    /// The server cannot be reached.
     ///
     /// # Examples
     /// See [`Served`](super::Served).
@@ -128,7 +130,7 @@ impl Remote {
     pub(super) fn link(&self) -> io::Result<Arc<Link>> {
         let (link, is_new) = self.linked()?;
         if is_new {
-            self.watchers.tell_all(); // nobody heard what was told meanwhile
+            self.watchers.tell_all(); // notifications were lost before
         }
         Ok(link)
     }
@@ -157,7 +159,7 @@ impl Remote {
         Ok((new, true))
     }
 
-    /// Asks, and reads the answer.
+    /// Sends a request, and reads the answer.
     pub(super) async fn ask<T>(
         &self,
         question: String,
@@ -172,12 +174,12 @@ impl Remote {
             None
         };
         let answer = answer.get().or(late).await.ok_or_else(|| unknown("the answer was lost"))?;
-        read(&mut Fields(answer.split('\t'))).ok_or_else(|| unknown("the answer makes no sense"))
+        read(&mut Fields(answer.split('\t'))).ok_or_else(|| unknown("the answer cannot be read"))
     }
 }
 
 impl Link {
-    /// A place for the answer; `None` if the connection is broken.
+    /// Sends a request, and returns the slot of its answer; `None` if the connection is broken.
     pub(super) fn ask(&self, question: &str) -> Option<Arc<Slot<Option<String>>>> {
         let (id, slot) = (self.next.fetch_add(1, SeqCst), Slot::new());
         lock(&self.asked).as_mut()?.insert(id, Arc::clone(&slot));
@@ -328,7 +330,7 @@ impl Engine for Remote {
     }
 
     fn abandon(&self, resource: &Resource, owner: &Owner, token: Token) {
-        // If there is no connection it expires.
+        // Without a connection the tenure expires.
         let link = lock(&self.link).clone();
         if let Some(link) = link {
             link.ask(&format!("release\t{}\t{}\t{token}", name(resource), text(owner.id())));

@@ -1,4 +1,4 @@
-//! How questions and answers are written on the wire.
+//! The form of requests and answers on the wire.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ pub(super) fn time(time: Option<Duration>) -> String {
     time.map_or("-".to_owned(), |time| time.as_nanos().to_string())
 }
 
-/// A message that is read, field by field.
+/// A message that is read field by field.
 pub(super) struct Fields<'a>(pub(super) std::str::Split<'a, char>);
 
 impl<'a> Fields<'a> {

@@ -9,7 +9,7 @@ use std::{
 use keylatch_lease::{ManualClock, Memory, StdClock};
 use keylatch_lease_conformance::{Caps, Failure, Fixture, Proxy};
 
-/// With a clock for each namespace, that stands still but when it is moved.
+/// The engine with a clock for each namespace, which only the suite moves.
 #[derive(Default)]
 pub(crate) struct Virtual {
     clocks: Mutex<HashMap<String, ManualClock>>,
@@ -42,7 +42,7 @@ impl Fixture for Virtual {
     }
 }
 
-/// With the system's clock.
+/// The engine with the system's clock.
 pub(crate) struct Real;
 
 impl Fixture for Real {

@@ -1,5 +1,5 @@
-//! Fixtures.
-#![allow(dead_code)] // each test has its own
+//! The fixtures of the tests.
+#![allow(dead_code)] // each test binary uses some of it
 
 pub(crate) mod memory;
 pub(crate) mod nearby;

@@ -1,5 +1,5 @@
-//! The engine in memory as if it were not in this process: each answer takes its time, and each client knows what it was told, no more.
-//! The clock is moved by the suite. And the same with a fault.
+//! The engine in memory as if it were in another process: each answer takes some time, and each client knows only what
+//! it was told. The suite moves the clock. The same engine also comes with a fault.
 
 use std::{
     collections::HashMap,
@@ -26,7 +26,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 type Never<T> = Result<T, Fail<Infallible>>;
 
-/// What the clients of a namespace share.
+/// The state that the clients of a namespace share.
 struct Desk {
     memory: Memory<ManualClock>,
     clock: ManualClock,
@@ -155,23 +155,23 @@ impl Engine for Nearby {
     }
 }
 
-/// What an engine may get wrong.
+/// A fault of an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     None,
     /// Each tenure of a resource has the token of the first.
     TokenReused,
-    /// Whoever releases, releases.
+    /// Any owner can release a lease.
     NoOwnerCheck,
-    /// A renewal brings back what has expired, if nobody has it.
+    /// A renewal revives an expired lease if the resource is free.
     Revival,
-    /// It goes by the clients' clocks, and one is fast.
+    /// The engine relies on the clients' clocks, and one of them is fast.
     ClientClock,
-    /// Nobody is told of a release.
+    /// No waiter is notified of a release.
     ForgottenWakeUp,
-    /// A release with any token of the owner's will do.
+    /// A release succeeds with any token of the owner's.
     NoTokenCheck,
-    /// Who holds something is not told that somebody else has released it.
+    /// A holder is not notified when another caller releases its lease.
     UntoldHolder,
 }
 
@@ -179,7 +179,7 @@ pub(crate) enum Fault {
 pub(crate) struct Sabotaged<E> {
     engine: E,
     fault: Fault,
-    /// How much its clock is fast.
+    /// The time by which the clock of this client is fast.
     fast: Duration,
 }
 
@@ -187,7 +187,7 @@ pub(crate) struct Sabotaged<E> {
 const REUSED: Token = Token::new(7).expect("not zero");
 
 impl Sabotaged<Nearby> {
-    /// The token that the memory has for what this engine says.
+    /// Returns the token of the engine in memory for a token that this engine gave out.
     async fn real(&self, resource: &Resource, token: Token) -> Never<Token> {
         if self.fault != Fault::TokenReused || token != REUSED {
             return Ok(token);
@@ -215,7 +215,7 @@ impl Engine for Sabotaged<Nearby> {
     async fn acquire(&self, ask: Ask<'_>) -> Never<Answer> {
         let mut answer = self.engine.acquire(ask).await?;
         if self.fault == Fault::ClientClock && ask.want != Want::Mine {
-            // By its clock that has expired.
+            // By this client's clock the other owner's lease has expired.
             if let Answer::Busy { owner, remaining: Some(left) } = &answer {
                 if owner != ask.owner && *left < self.fast {
                     self.engine.release(ask.resource, owner, None, ask.at).await?;
@@ -304,7 +304,7 @@ impl Engine for Sabotaged<Nearby> {
     }
 }
 
-/// Such clients, with this fault.
+/// The fixture of clients with this fault.
 pub(crate) struct WithFault {
     fault: Fault,
     desks: Mutex<HashMap<String, Arc<Desk>>>,
@@ -331,7 +331,7 @@ impl Fixture for WithFault {
     fn caps(&self) -> Caps {
         let mut caps = Caps::new(Duration::from_secs(10));
         if self.fault != Fault::None {
-            // What hangs, hangs; it need not be waited for.
+            // A waiter that hangs never returns, so the limits can be short.
             caps.delta = Duration::from_millis(100);
             caps.noise = Duration::from_millis(300);
         }

@@ -8,7 +8,7 @@ use keylatch_lease_conformance::{
     worker,
 };
 
-/// For how long it grants nothing after it forgot.
+/// The time for which the server grants nothing after it forgot.
 const QUARANTINE: Duration = Duration::from_millis(1500);
 
 pub(crate) struct OnServed {
@@ -58,10 +58,10 @@ impl Fixture for OnServed {
     }
 }
 
-/// What the test of that name does, if it is to be a worker.
+/// Serves the suite if this binary was started as a worker.
 pub(crate) fn be_a_worker() {
     let (Ok(namespace), Ok(address)) = (std::env::var("LEASE_WORKER"), std::env::var("LEASE_SERVER")) else { return };
     let address = address.parse().expect("an address");
-    let remote = Remote::connect(&namespace, address).expect("the server is there");
-    worker::serve(remote).expect("the suite is there");
+    let remote = Remote::connect(&namespace, address).expect("the server runs");
+    worker::serve(remote).expect("the suite is connected");
 }

@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test binary uses some of it")]
 
+pub(crate) mod api;
+
 use std::{
     env,
     ffi::OsStr,
@@ -16,19 +18,18 @@ use std::{
     time::Duration,
 };
 
-use etcd_client::DeleteOptions;
 use keylatch_lease::Leases;
-use keylatch_lease_etcd::{Client, Etcd, Options};
+use keylatch_lease_etcd::{Client, Etcd, Options, client::Keys};
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../servers/run");
 
-/// A server that is stopped, and removed, when it is dropped; and by somebody else if this process dies before.
+/// A server that is stopped and removed when it is dropped. If this process dies first, the watchdog does it.
 pub(crate) struct Server {
     folder: PathBuf,
     port: u16,
     nodes: u16,
     flags: &'static str,
-    /// Its death is what the watchdog waits for.
+    /// The process that stops and removes the server when the end of its input arrives.
     watchdog: process::Child,
 }
 
@@ -37,14 +38,15 @@ impl Server {
         Self::start_with(1, "")
     }
 
-    /// With so many nodes, and more arguments for each.
+    /// Starts a server with this number of nodes, and these additional arguments for each of them.
     pub(crate) fn start_with(nodes: u16, flags: &'static str) -> Self {
         static STARTED: AtomicU64 = AtomicU64::new(0);
 
         let name = format!("keylatch-etcd-{}-{}", process::id(), STARTED.fetch_add(1, SeqCst));
         let folder = env::temp_dir().join(name);
         fs::create_dir_all(&folder).unwrap();
-        // It reads from a pipe that this process holds, until there is nobody to write to it.
+        // The watchdog reads from a pipe whose writing end only this process has, so its input ends when this process
+        // dies.
         let watchdog = Command::new("bash")
             .args(["-c", "trap '' HUP INT TERM; cat >/dev/null; \"$0\" kill etcd \"$1\" && rm -rf \"$1\""])
             .arg(SCRIPT)
@@ -59,12 +61,12 @@ impl Server {
         server
     }
 
-    /// `start`, `stop`, `kill`, `pause`, `resume`, `forget`, `copy` or `restore`.
+    /// Runs an action of the script: `start`, `stop`, `kill`, `pause`, `resume`, `forget`, `copy` or `restore`.
     pub(crate) fn run(&self, action: &str) {
         self.run_on(None, action);
     }
 
-    /// The same for one node.
+    /// Runs an action on one node; without a node, on all of them.
     pub(crate) fn run_on(&self, node: Option<usize>, action: &str) {
         let port = self.port.to_string();
         let mut arguments = vec![OsStr::new(action), OsStr::new("etcd"), self.folder.as_os_str()];
@@ -86,7 +88,7 @@ impl Server {
         (0..self.nodes).map(|node| format!("http://127.0.0.1:{}", self.port + node)).collect()
     }
 
-    /// A client of one's own.
+    /// Connects a client of the test's own.
     pub(crate) async fn client(&self) -> Client {
         Client::connect([&self.endpoints()[0]], None).await.unwrap()
     }
@@ -95,22 +97,21 @@ impl Server {
         Leases::with_engine(options.connect(self.endpoints(), None))
     }
 
-    /// Of a namespace that is new, and has been opened.
+    /// Returns leases of a namespace that is new, and opens it.
     pub(crate) async fn opened(&self, options: Options) -> Leases<Etcd> {
         let leases = self.leases(options);
         leases.engine().init().await.unwrap();
         leases
     }
 
-    /// Deletes all keys, from wherever this is called.
+    /// Deletes all keys. It may be called anywhere, also on a runtime.
     pub(crate) fn empty(&self) {
-        // Not on the runtime that may run a test.
+        // A thread of its own, because the runtime of the test cannot block on a future.
         std::thread::scope(|scope| {
             let done = scope.spawn(|| {
                 let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
                 runtime.block_on(async {
-                    let all = Some(DeleteOptions::new().with_all_keys());
-                    self.client().await.kv_client().delete("", all).await.unwrap();
+                    self.client().await.delete(Keys::prefix("")).await.unwrap();
                 });
             });
             done.join().unwrap();
@@ -125,7 +126,7 @@ impl Drop for Server {
     }
 }
 
-/// So many in a row, below those that the system gives to whoever asks for any.
+/// Returns the first of `count` free ports in a row, below the ports that the system chooses itself.
 fn free_ports(count: u16) -> u16 {
     static LAST: AtomicU64 = AtomicU64::new(0);
 
@@ -133,14 +134,14 @@ fn free_ports(count: u16) -> u16 {
     loop {
         let number = start + LAST.fetch_add(1, SeqCst) * 8;
         let first = 20_000 + u16::try_from(number % 12_000).unwrap();
-        // All at the same time: one that was tried before may not be had again at once.
+        // All sockets are bound at the same time, because a port that was just bound may not be bound again at once.
         if (first..first + count).map(|port| TcpListener::bind(("127.0.0.1", port))).all(|socket| socket.is_ok()) {
             return first;
         }
     }
 }
 
-/// The one server that the tests share while any of them runs.
+/// Returns the one server that the tests share; it stops when no test uses it.
 pub(crate) fn shared() -> Arc<Server> {
     static SHARED: Mutex<Weak<Server>> = Mutex::new(Weak::new());
 
@@ -153,7 +154,7 @@ pub(crate) fn shared() -> Arc<Server> {
     server
 }
 
-/// A namespace that nobody else has.
+/// Returns a namespace that no other test has.
 pub(crate) fn namespace() -> String {
     static LAST: AtomicU64 = AtomicU64::new(0);
 
@@ -164,7 +165,7 @@ pub(crate) fn on_tokio<F: Future>(test: F) -> F::Output {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let output = runtime.block_on(async { tokio::time::timeout(Duration::from_secs(60), test).await });
     runtime.shutdown_background();
-    output.expect("it takes too long")
+    output.expect("the test takes longer than a minute")
 }
 
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -4,18 +4,17 @@ use alloc::{sync::Arc, vec::Vec};
 use core::{future::Future, time::Duration};
 
 use super::{
-    Asked, Ending, GrantInfo, Leases, Request, TRIES, Tidier, Turn, as_term, ask, at_once, deadline, remaining,
-    term_of_renewal,
+    Asked, Ending, GrantInfo, Leases, Request, TRIES, Tidier, Turn, as_term, ask, deadline, remaining, term_of_renewal,
 };
 use crate::{
     AcquireError, Grant, Lost, Owner, Resource, Term,
-    engine::{Answer, Ask, Engine, Fail, Left, Renewal, Want},
+    engine::{Answer, Ask, Engine, Fail, Left, Renewal, Want, at_once},
     tenure::Tenure,
     wait_list::WaitList,
 };
 
 impl<E: Engine> Leases<E> {
-    /// Asks the engine, once those who wait have been served; and again, if the answer got lost. Says whether one was.
+    /// Serves the waiters, asks the engine, and asks again if the answer was lost. The flag says whether an answer was lost.
     #[inline]
     pub(super) async fn ask<T, F>(
         &self,
@@ -26,10 +25,10 @@ impl<E: Engine> Leases<E> {
     where
         F: Future<Output = Result<T, Fail<E::Error>>> + Send,
     {
-        self.ask_with(resource, at, |_| None, make, |_, _| ()).await
+        self.ask_with(resource, at, |_| None, make).await
     }
 
-    /// The same, `unless` the wait list has the answer; and the wait list is told what the answer was before anybody else sees it.
+    /// Does the same as [`ask`](Self::ask), `unless` the wait list has the answer.
     #[inline]
     pub(super) async fn ask_with<T, F>(
         &self,
@@ -37,17 +36,15 @@ impl<E: Engine> Leases<E> {
         at: Duration,
         unless: impl FnOnce(&WaitList) -> Option<T> + Send,
         make: &(impl Fn() -> F + Sync),
-        tell: impl FnOnce(&mut WaitList, &T) + Send,
     ) -> Result<(T, bool), E::Error>
     where
         F: Future<Output = Result<T, Fail<E::Error>>> + Send,
     {
         if E::LOCAL {
             let answer = match resource.filter(|resource| self.is_attended(resource)) {
-                Some(resource) => self.settled(resource, at, |wait_list, _| {
-                    let answer = unless(wait_list).map_or_else(|| at_once(make()), Ok);
-                    answer.inspect(|answer| tell(wait_list, answer))
-                }),
+                Some(resource) => {
+                    self.settled(resource, at, |wait_list, _| unless(wait_list).map_or_else(|| at_once(make()), Ok))
+                }
                 None => at_once(make()),
             };
             return answer.map(|answer| (answer, false)).map_err(Fail::into_cause);
@@ -62,7 +59,7 @@ impl<E: Engine> Leases<E> {
         }
     }
 
-    /// Asks for a lease. What there is to know of it is told to those who wait and watch.
+    /// Requests a lease, and notifies waiters and watchers if a tenure has begun.
     #[inline]
     pub(super) async fn ask_for(
         &self,
@@ -76,31 +73,17 @@ impl<E: Engine> Leases<E> {
         let at = self.engine.now();
         let ending = Ending::new(self, resource, at);
         let ask = Ask { resource, owner, want, term: *term, expiry, waiting: turn == Turn::First, at };
-        // While a policy is asked whether the first in line gets it, nobody else does.
+        // While the policy of the first in line is being asked, a free resource is reserved for it.
         let is_promised = |wait_list: &WaitList| {
             let place = wait_list.find(resource).filter(|&place| want != Want::Mine && wait_list.is_asking(place))?;
             let owner = wait_list.wait(wait_list.first(place)?).owner.clone();
             let is_free = matches!(at_once(self.engine.look(resource, at)), Ok(None));
             is_free.then_some(Answer::Busy { owner, remaining: Some(Duration::ZERO) })
         };
-        let know = |wait_list: &mut WaitList, answer: &Answer| {
-            if let Answer::Granted { resumed: true, token, .. } = answer {
-                wait_list.know(resource, *token);
-            }
-        };
         let question = || self.engine.acquire(ask);
-        let (mut answer, was_lost) = loop {
-            let arrived = self.arrivals();
-            let was_attended = self.is_attended(resource);
-            let (answer, was_lost) = self.ask_with(Some(resource), at, is_promised, &question, know).await?;
-            let is_resumed = matches!(answer, Answer::Granted { resumed: true, .. });
-            // An answer that was seen with the wait list is known there. Otherwise there may be no waiters.
-            if !E::LOCAL || was_attended || !is_resumed || self.arrivals() == arrived {
-                break (answer, was_lost);
-            }
-        };
+        let (mut answer, was_lost) = self.ask_with(Some(resource), at, is_promised, &question).await?;
         match &mut answer {
-            // The answer that got lost may have been a yes: if not, another request of this owner has it.
+            // The lost answer may have been a grant. If it was not, another request of this owner has the lease.
             Answer::Busy { owner: other, .. } if was_lost && want == Want::New && other == owner => {
                 let (record, _) = self.ask(Some(resource), at, &|| self.engine.look(resource, at)).await?;
                 let began_since = |held_for: Duration| held_for <= self.engine.now().saturating_sub(at);
@@ -115,23 +98,22 @@ impl<E: Engine> Leases<E> {
             _ => {}
         }
         ending.over();
-        match answer {
-            Answer::Granted { resumed: false, .. } => self.ended(resource, at),
-            Answer::Granted { token, .. } => self.extended(resource, token, at),
-            _ => {}
+        if let Answer::Granted { resumed: false, .. } = answer {
+            self.ended(resource, at);
         }
         Ok((answer, at))
     }
 
-    /// Asks for a lease without waiting for it.
+    /// Requests a lease without waiting for it.
     ///
-    /// Mostly that is one question. Who has a custom policy, or is behind others, asks first whether it has the lease already.
+    /// Usually that takes one question to the engine. A request with a custom policy, or behind waiters, first asks whether its owner has the
+    /// lease already.
     #[inline]
     pub(crate) async fn attempt(&self, request: &Request, turn: Turn) -> Result<Asked, AcquireError<E::Error>> {
         request.check()?;
         let Request { resource, expiry, is_fresh, .. } = request;
         let as_it_comes = request.want(turn);
-        // Where the engine does not know of those in line, they go first.
+        // An engine elsewhere does not know the line of this process: its waiters go first.
         let is_behind = !E::LOCAL && turn == Turn::Outside && self.first_in_line(resource).is_some();
         let mut question = match expiry.term() {
             Some(term) if !is_behind => (as_it_comes, Some(term)),
@@ -145,7 +127,7 @@ impl<E: Engine> Leases<E> {
                 begun = Some(token);
             }
             question = match answer {
-                // It goes on with its tenure, if its policy says for how long.
+                // The owner resumes its tenure if its policy grants more time.
                 Answer::Granted { held_for, .. } if asked.is_none() && !is_fresh => {
                     match expiry.term().or_else(|| as_term(ask(expiry, held_for))) {
                         Some(resumed) => (Want::Mine, Some(resumed)),
@@ -160,7 +142,7 @@ impl<E: Engine> Leases<E> {
                     }
                 }
                 Answer::Granted { .. } if asked.is_some() => break (answer, at),
-                // A tenure is to begin.
+                // A new tenure is needed.
                 Answer::Granted { .. } | Answer::Free => (as_it_comes, expiry.term()),
                 answer => break (answer, at),
             };
@@ -171,7 +153,7 @@ impl<E: Engine> Leases<E> {
                 }
             }
         };
-        // An engine that forgot something may begin another tenure when it is asked whether there is one.
+        // An engine that lost its memory may begin a new tenure when it is asked for an existing one.
         if let Answer::Granted { token, resumed, .. } = &mut answer {
             *resumed &= begun != Some(*token);
         }
@@ -192,7 +174,7 @@ impl<E: Engine> Leases<E> {
             Answer::TooShort { min } => Err(AcquireError::TtlTooShort { resource: resource(), min }),
             answer => match GrantInfo::new(&answer, at, E::LOCAL) {
                 Some(info) => Ok(Asked::Granted(info)),
-                None => unreachable!("only who asks for a tenure of its own learns that there is none"),
+                None => unreachable!("only a request for an existing tenure is answered with `Free`"),
             },
         }
     }
@@ -216,7 +198,8 @@ impl<E: Engine> Leases<E> {
         }
     }
 
-    /// Extends a lease, or looks at it if there is no term: its end, or how it was lost. Others go along in the same request.
+    /// Extends a lease, or only looks at it if there is no term. Returns its end, or how it was lost. The tenures in `along` are renewed in the
+    /// same request.
     #[inline]
     pub(super) async fn extend(
         &self,
@@ -236,18 +219,12 @@ impl<E: Engine> Leases<E> {
             self.engine.renew(&mut batch, at).await?;
             Ok(batch[0].left)
         };
-        let know = |wait_list: &mut WaitList, left: &Left| {
-            if *left != Left::Nothing {
-                wait_list.know(resource, *token);
-            }
-        };
-        let (left, _) = self.ask_with(Some(resource), at, |_| None, &renew, know).await?;
+        let (left, _) = self.ask(Some(resource), at, &renew).await?;
         let Some(remaining) = remaining(left) else { return Ok(Err(self.lost(held).await)) };
-        self.extended(resource, *token, at);
         Ok(Ok(self.new_end(held.end, remaining, at)))
     }
 
-    /// The same for a lease and those that are taken along, which learn of it if they were extended.
+    /// Extends a lease and the tenures in `along`, and updates those of them that were extended.
     #[cold]
     pub(super) async fn extend_together(
         &self,
@@ -273,7 +250,7 @@ impl<E: Engine> Leases<E> {
         Ok(batch[0].left)
     }
 
-    /// The end of a lease of which so much was left, when that was asked.
+    /// Returns the end of a lease that had this time `remaining` when the engine was asked `at` that time.
     pub(super) fn new_end(
         &self,
         known: Option<Duration>,
@@ -284,7 +261,8 @@ impl<E: Engine> Leases<E> {
         if E::LOCAL {
             return Some(end);
         }
-        // The end that this process knows may be later than the one it is told now, less one percent: but not later than what it is told.
+        // The end that this process knows may be later than the new one, which is one percent earlier than the engine's; but it must not
+        // be later than the engine's.
         let latest = remaining.and_then(|left| self.engine.now().checked_add(left));
         let known = known.into_iter().chain(latest).min();
         Some(known.map_or(end, |known| known.max(end)))

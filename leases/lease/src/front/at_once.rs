@@ -1,14 +1,18 @@
 //! The calls that an engine in this process answers at once.
+//!
+//! The most common calls take this path when nobody waits or watches: they call the engine without a future around it. They return `None`
+//! if the engine has not said yes. Nothing has been done then, or only what may be done again, and the caller takes the general path.
 
 use core::time::Duration;
 
-use super::{GrantInfo, Leases, Request, Tidier, Turn, at_once, deadline, remaining, term_of_renewal};
+use super::{GrantInfo, Leases, Request, Tidier, Turn, deadline, remaining, term_of_renewal};
 use crate::{
     Grant, Owner, Resource, Term, Token,
-    engine::{Ask, Engine, Gone, Left, Renewal},
+    engine::{Ask, Engine, Gone, Left, Renewal, at_once},
 };
 
 impl<E: Engine> Leases<E> {
+    /// Returns whether a call may ask the engine without the wait list. Invalid names take the general path, which reports the error.
     #[inline]
     pub(super) fn is_at_once(&self, resource: &Resource, owner: &Owner) -> bool {
         E::LOCAL && !self.is_attended(resource) && resource.check().is_ok() && owner.check().is_ok()
@@ -17,7 +21,6 @@ impl<E: Engine> Leases<E> {
     #[inline]
     pub(crate) fn acquired_at_once(&self, request: &Request) -> Option<GrantInfo> {
         let Request { resource, owner, expiry, .. } = request;
-        let arrived = self.arrivals();
         if !self.is_at_once(resource, owner) {
             return None;
         }
@@ -27,16 +30,13 @@ impl<E: Engine> Leases<E> {
         let want = request.want(Turn::Outside);
         let answer = at_once(self.engine.acquire(Ask { resource, owner, want, term, expiry, waiting: false, at }));
         let info = GrantInfo::new(&answer.ok()?, at, E::LOCAL)?;
-        if info.resumed && self.arrivals() != arrived {
-            return None;
-        }
         if !info.resumed {
             self.ended(resource, at);
         }
         Some(info)
     }
 
-    /// The lease's new end.
+    /// Renews a lease and returns its new end.
     #[inline]
     pub(crate) fn renewed_at_once(&self, grant: &Grant) -> Option<Option<Duration>> {
         let term = term_of_renewal(grant.expiry.as_ref())?;
@@ -45,17 +45,20 @@ impl<E: Engine> Leases<E> {
 
     #[inline]
     pub(super) fn extended_at_once(&self, held: &Grant, term: Option<Term>) -> Option<Option<Duration>> {
-        let Grant { resource, owner, token, .. } = held;
-        if !self.is_at_once(resource, owner) {
+        if !self.is_at_once(&held.resource, &held.owner) {
             return None;
         }
         let _tidier = Tidier(&self.engine);
-        let at = self.engine.now();
+        self.extended_at(held, term, self.engine.now())
+    }
+
+    /// Extends a lease, or only looks at it if there is no term. Returns its end; `None` if it is lost or the engine has failed.
+    #[inline]
+    pub(crate) fn extended_at(&self, held: &Grant, term: Option<Term>, at: Duration) -> Option<Option<Duration>> {
+        let Grant { resource, owner, token, .. } = held;
         let mut batch = [Renewal { resource, owner, token: *token, term, left: Left::Nothing }];
         at_once(self.engine.renew(&mut batch, at)).ok()?;
-        let remaining = remaining(batch[0].left)?;
-        self.extended(resource, *token, at);
-        Some(deadline(remaining, at, E::LOCAL))
+        Some(deadline(remaining(batch[0].left)?, at, E::LOCAL))
     }
 
     #[inline]

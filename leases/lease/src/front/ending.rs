@@ -3,19 +3,19 @@
 use alloc::sync::Arc;
 use core::time::Duration;
 
-use super::{Ending, LeaseStatus, Leases, SWEEP, Tidier, as_term, at_once, deadline, term_of_renewal};
+use super::{Ending, LeaseStatus, Leases, SWEEP, Tidier, as_term, deadline, term_of_renewal};
 use crate::{
     Expiry, Grant, LookError, Lost, Owner, ReleaseError, RenewError, Resource, Token,
-    engine::{Engine, Gone, Owned, Record},
+    engine::{Engine, Gone, Owned, Record, at_once},
     panics::{self, Panics},
     tenure::Tenure,
 };
 
 impl<E: Engine> Leases<E> {
-    /// How a tenure ended.
+    /// Returns how a tenure ended.
     pub(crate) async fn lost(&self, grant: &Grant) -> Lost {
         let _tidier = Tidier(&self.engine);
-        // Later than when the engine was asked, which may have seen a later time than who asked.
+        // Read again: the engine may have seen a later time than the caller when it said that the tenure has ended.
         let at = self.engine.now();
         if grant.end.is_some_and(|end| end <= at) {
             return Lost::Expired;
@@ -23,12 +23,12 @@ impl<E: Engine> Leases<E> {
         match self.ask(Some(&grant.resource), at, &|| self.engine.look(&grant.resource, at)).await {
             Ok((Some(_), _)) => Lost::TakenOver,
             Ok((None, _)) => Lost::Released,
-            // It has said no, and not why.
+            // The engine has said that the tenure has ended, and does not say how.
             Err(_) => Lost::EngineForgot,
         }
     }
 
-    /// Renews a lease: its new end. Others go along: see [`tenure`](crate::tenure).
+    /// Renews a lease and returns its new end. The tenures in `along` are renewed with it: see [`tenure`](crate::tenure).
     #[inline]
     pub(crate) async fn renewed(
         &self,
@@ -47,7 +47,7 @@ impl<E: Engine> Leases<E> {
             if term.is_some() {
                 return Ok(end);
             }
-            // Nobody asks a policy about a lease that is lost.
+            // The policy is asked only now: it is not asked about a lease that is lost.
             let Some(policy) = policy.take() else {
                 return Err(RenewError::NotRenewable { resource: grant.resource.clone() });
             };
@@ -84,7 +84,8 @@ impl<E: Engine> Leases<E> {
         self.has_released(resource, Some(token), at, released)
     }
 
-    /// Tells those whom it concerns what became of a release, and whether an answer was lost.
+    /// Notifies waiters and watchers of the outcome of a release, and converts it to the call's result. The flag beside the engine's answer says
+    /// whether an earlier answer was lost.
     pub(super) fn has_released(
         &self,
         resource: &Resource,
@@ -95,12 +96,12 @@ impl<E: Engine> Leases<E> {
         match released {
             Ok((Gone::NotHeld, false)) => self.found_free(resource),
             Ok((Gone::NotOwner(_), false)) => {}
-            // An answer that got lost may have been a yes.
+            // The lost answer may have been a yes.
             _ => self.ended(resource, at),
         }
         match released.map_err(ReleaseError::Engine)? {
             (Gone::Released, _) => {}
-            // It was: nobody else can have ended this tenure.
+            // The lost answer was a yes: no other call can have ended this tenure.
             (_, true) if token.is_some() => {}
             (Gone::NotHeld, _) => return Err(ReleaseError::NotHeld { resource: resource.clone() }),
             (Gone::NotOwner(owner), _) => return Err(ReleaseError::NotOwner { resource: resource.clone(), owner }),
@@ -115,7 +116,7 @@ impl<E: Engine> Leases<E> {
         let release = || self.engine.release_all(&owner, at);
         let released = self.ask(None, at, &release).await;
         if !E::LOCAL && !matches!(released, Ok((_, false))) {
-            // A lost answer may have said anything.
+            // The lost answer may have named any resource.
             self.with_wait_list(|wait_list, deferred| wait_list.wake_all(deferred));
         }
         let (released, _) = released.map_err(LookError::Engine)?;
@@ -171,7 +172,7 @@ impl<E: Engine> Leases<E> {
         Ok(owned.into_iter().map(grant).collect())
     }
 
-    /// When this tenure ends, if it goes on. Where the engine is another process, as far as is known without asking it.
+    /// Returns the end of this tenure, or how it was lost. With an engine elsewhere, as far as is known without asking it.
     pub(crate) fn check(&self, grant: &Grant) -> Result<Option<Duration>, Lost> {
         if let Some(end) = self.extended_at_once(grant, None) {
             return Ok(end);
@@ -186,9 +187,9 @@ impl<E: Engine> Leases<E> {
         if grant.end.is_some_and(|end| end <= at) { Err(Lost::Expired) } else { Ok(grant.end) }
     }
 
-    /// Releases as well as can be without waiting for an answer.
+    /// Releases a tenure as far as possible without waiting for an answer.
     pub(crate) fn let_go(&self, resource: &Resource, owner: &Owner, token: Token) {
-        // A clock that panics has no say in whether it goes: then it goes at the latest time that the engine has seen.
+        // If the clock panics, the tenure is released as of the latest time that the engine has seen.
         let now = || panics::or_else(|| self.engine.now(), || self.let_go_at(resource, owner, token, Duration::ZERO));
         let mut panics = Panics::new();
         if let Some(at) = panics.catch(now) {
@@ -201,7 +202,7 @@ impl<E: Engine> Leases<E> {
         let _tidier = Tidier(&self.engine);
         panics::each([true, false], |is_first| match is_first {
             true if E::LOCAL => {
-                // Nothing is to be done about a lease that is lost.
+                // If the lease is lost, there is nothing to do.
                 let release = || self.engine.release(resource, owner, Some(token), at);
                 let _ = at_once(self.ask(Some(resource), at, &release));
             }
@@ -210,7 +211,7 @@ impl<E: Engine> Leases<E> {
         });
     }
 
-    /// Wakes the watchers of the resource.
+    /// Wakes the watchers of a resource.
     pub(crate) fn wake_watches(&self, resource: &Resource) {
         if self.is_attended(resource) {
             self.with_wait_list(|wait_list, deferred| {

@@ -1,13 +1,17 @@
 //! The front end: what is the same for all engines.
 //!
-//! Each call reads the clock, asks the engine, and tells those whom it concerns. Who waits is served by whoever frees the resource, or
-//! finds it free: before a call looks at a resource that somebody waits for, those in line are *settled*, so that nobody ever sees one
-//! that is free and waited for. With an engine in this process that is done on the spot, under the wait list's lock; with another,
-//! the first in line is woken and asks for itself.
+//! Each call reads the clock, asks the engine, and wakes the waiters and watchers that its outcome concerns. The call that frees a
+//! resource, or finds it free, serves the waiters: before a call looks at a resource that has waiters, it *settles* their line, so that no
+//! call ever sees a resource that is free and has waiters. If the engine is in this process, the call serves them itself, under the wait
+//! list's lock. Otherwise it wakes the first in line, which asks the engine.
 //!
-//! Where nobody waits and nobody watches there are no places on the wait list, and the calls ask the engine without a look at it. Nobody is
-//! forgotten by that: who waits is on the wait list before it asks, and who frees looks at the wait list after it has freed, so
-//! that one of the two sees the other.
+//! A resource without waiters and watchers has no place on the wait list, and calls for it ask the engine without taking the list's lock. No
+//! waiter is missed: it registers before it asks the engine, and a call that frees a resource looks for waiters after it has freed it. So one
+//! of the two sees the other.
+//!
+//! A waiter that is served has the lease before it is polled, and may be dropped before it learns of it. The tenure then ends, unless
+//! another request of its owner has learned of it. Only the engine can decide this atomically, so its record says whether the owner knows:
+//! see [`Engine::abandon`].
 
 mod asking;
 mod at_once;
@@ -15,13 +19,7 @@ mod ending;
 mod waiters;
 
 use alloc::{boxed::Box, sync::Arc};
-use core::{
-    future::Future,
-    ops::DerefMut,
-    pin::pin,
-    task::{Context, Poll, Waker},
-    time::Duration,
-};
+use core::{ops::DerefMut, time::Duration};
 
 use crate::{
     Expiry, ExpiryPolicy, Grant, Owner, Resource, Term, Token,
@@ -61,9 +59,9 @@ macro_rules! leases {
             wait_list: Mutex<Box<WaitList>>,
             /// The leases to be renewed, on an engine elsewhere.
             renewal_queue: Mutex<RenewalQueue>,
-            /// The waiters that should look, on an engine elsewhere.
+            /// The tenures whose holders should check that they still exist, on an engine elsewhere.
             doubts: Arc<Doubts>,
-            /// The waiters on the wait list, as far as they are known without the lock.
+            /// A summary of the wait list that is read without its lock.
             attendance: Arc<Attendance>,
         }
     };
@@ -98,25 +96,25 @@ pub struct LeaseStatus {
 }
 
 impl LeaseStatus {
-    /// Its owner.
+    /// Returns the owner.
     #[must_use]
     pub fn owner(&self) -> &Owner {
         &self.owner
     }
 
-    /// The number of the tenure.
+    /// Returns the number of the tenure.
     #[must_use]
     pub fn token(&self) -> Token {
         self.token
     }
 
-    /// The time left until it expires, if it is not renewed or released; `None` if it never does.
+    /// Returns the time left until the lease expires if it is not renewed; `None` if it never does.
     #[must_use]
     pub fn remaining(&self) -> Option<Duration> {
         self.remaining
     }
 
-    /// The number of requests of this process that wait for it.
+    /// Returns the number of requests of this process that wait for the resource.
     #[must_use]
     pub fn waiters(&self) -> usize {
         self.waiters
@@ -129,30 +127,21 @@ const TRIES: u32 = 3;
 /// The number of expired leases that are removed at a time.
 const SWEEP: usize = 1024;
 
-/// The output of a future that must be ready on its first poll.
-#[inline]
-pub(crate) fn at_once<F: Future>(future: F) -> F::Output {
-    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(output) => output,
-        Poll::Pending => panic!("an engine that is LOCAL has a future that is not ready at once"),
-    }
-}
-
-/// The request.
+/// A request for a lease.
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
     pub(crate) resource: Resource,
     pub(crate) owner: Owner,
     pub(crate) expiry: Expiry,
     pub(crate) is_fresh: bool,
-    /// Whether a tenure of its own owner is in its way as anybody else's. Only for requests that do not wait.
+    /// Whether the request fails if its own owner has the lease. Only for requests that do not wait.
     pub(crate) is_new: bool,
 }
 
 /// The outcome of a request.
 pub(crate) enum Asked {
     Granted(GrantInfo),
-    /// Somebody has it.
+    /// An owner has the lease.
     Busy {
         owner: Owner,
         remaining: Option<Duration>,
@@ -168,7 +157,7 @@ pub(crate) struct GrantInfo {
 }
 
 impl GrantInfo {
-    /// Engine's answer, to what it was asked at that time; `None` if that is no lease.
+    /// Converts the engine's answer to a request that was made `at` this time; `None` if it is not a grant.
     #[inline]
     fn new(answer: &Answer, at: Duration, is_local: bool) -> Option<Self> {
         let Answer::Granted { token, resumed, held_for, remaining } = *answer else { return None };
@@ -176,16 +165,16 @@ impl GrantInfo {
     }
 }
 
-/// How a request stands to those who wait in this process.
+/// The position of a request relative to the waiters of this process.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Turn {
-    /// It comes in passing: those in line go before it.
+    /// The request is not in line: the waiters go before it.
     Outside,
-    /// It is the first in line.
+    /// The request is the first in line.
     First,
 }
 
-/// A policy that somebody else's call has to ask, with no lock held.
+/// The policy of a waiting request, which a call of another owner has to ask with no lock held.
 struct Question {
     serial: u64,
     policy: Arc<dyn ExpiryPolicy>,
@@ -193,14 +182,14 @@ struct Question {
     is_resumed: bool,
 }
 
-/// Its answer.
+/// The answer to a [`Question`].
 struct Prepared {
     serial: u64,
     is_resumed: bool,
     answer: Option<Duration>,
 }
 
-/// A policy that is being asked, with no lock held. If that panics, and nobody catches it, those in line are served all the same.
+/// A policy that is being asked, with no lock held. If it panics and the panic is not caught, the waiters are served on drop.
 struct Asking<'a, E: Engine> {
     leases: &'a Leases<E>,
     resource: &'a Resource,
@@ -224,7 +213,7 @@ impl<E: Engine> Drop for Asking<'_, E> {
     }
 }
 
-/// The resources that are due, until there are none.
+/// An iterator over the resources that are due.
 struct Attending<'a, E: Engine> {
     leases: &'a Leases<E>,
     deferred: &'a mut Deferred,
@@ -266,7 +255,7 @@ impl<E: Engine> Drop for Attending<'_, E> {
     }
 }
 
-/// Drops what is left to be dropped at the end of a call, whatever becomes of the call.
+/// Lets the engine drop its leftovers at the end of a call, even if the call panics.
 pub(crate) struct Tidier<'a, E: Engine>(&'a E);
 
 impl<E: Engine> Drop for Tidier<'_, E> {
@@ -277,8 +266,7 @@ impl<E: Engine> Drop for Tidier<'_, E> {
     }
 }
 
-/// A call that may end a tenure of an engine in this process. If it panics when it has, those who wait and watch are told all the
-/// same.
+/// A call that may end a tenure of an engine in this process. If the call panics after that, waiters and watchers are notified on drop.
 pub(crate) struct Ending<'a, E: Engine> {
     leases: &'a Leases<E>,
     resource: &'a Resource,
@@ -291,7 +279,7 @@ impl<'a, E: Engine> Ending<'a, E> {
         Ending { leases, resource, at, is_over: !E::LOCAL }
     }
 
-    /// It has not panicked: the caller knows what has become of the tenure.
+    /// Ends the guard: the call has not panicked, and notifies waiters and watchers itself.
     fn over(mut self) {
         self.is_over = true;
     }
@@ -305,7 +293,7 @@ impl<E: Engine> Drop for Ending<'_, E> {
     }
 }
 
-/// A custom policy's answer as a term. Nothing, and no time at all, both mean no.
+/// Converts a custom policy's answer to a term. `None` and a zero duration both mean no.
 fn as_term(answer: Option<Duration>) -> Option<Term> {
     answer.filter(|left| !left.is_zero()).map(|left| Term { idle: Some(left), total: None })
 }
@@ -324,7 +312,7 @@ impl Request {
         self.owner.check()
     }
 
-    /// Under which conditions it takes the lease.
+    /// Returns the conditions under which the request takes the lease.
     #[inline]
     fn want(&self, turn: Turn) -> Want {
         match (self.is_fresh, turn) {
@@ -364,30 +352,22 @@ impl<E: Engine> Leases<E> {
         &self.doubts
     }
 
-    /// Whether somebody may wait for the resource, or watch it.
+    /// Returns whether the resource may have waiters or watchers.
     #[inline]
     pub(crate) fn is_attended(&self, resource: &Resource) -> bool {
         self.attendance.is_at(resource)
     }
-
-    /// The number of waiters and watchers so far, to be read before [`is_attended`](Self::is_attended).
-    ///
-    /// A call that asks without the wait list, and is told that its owner has the lease, checks whether that is still so: another may
-    /// have come meanwhile who was served with that tenure, and who ends it if he goes.
-    fn arrivals(&self) -> usize {
-        self.attendance.arrivals()
-    }
 }
 
-/// When a lease ends for its holder, by this process's clock: counted from before the engine was asked, and where the engine has
-/// a clock of its own, less one percent for the rates of the two.
+/// Returns the end of a lease for its holder, by this process's clock: counted from before the engine was asked and, where the engine has a
+/// clock of its own, less one percent for the different rates of the two clocks.
 #[inline]
 fn deadline(remaining: Option<Duration>, at: Duration, is_local: bool) -> Option<Duration> {
     let remaining = remaining?;
     at.checked_add(if is_local { remaining } else { remaining - remaining / 100 })
 }
 
-/// The time left of an unexpired lease; `Some(None)`: it never expires.
+/// Returns the time left of an unexpired lease; `Some(None)` if it never expires.
 #[inline]
 fn remaining(left: Left) -> Option<Option<Duration>> {
     match left {
@@ -397,7 +377,7 @@ fn remaining(left: Left) -> Option<Option<Duration>> {
     }
 }
 
-/// By how much renewing extends a lease with this policy, if that depends on nothing else.
+/// Returns the term by which a renewal extends a lease with this policy, if no custom policy has to be asked.
 #[inline]
 fn term_of_renewal(expiry: Option<&Expiry>) -> Option<Term> {
     match expiry {
@@ -406,10 +386,7 @@ fn term_of_renewal(expiry: Option<&Expiry>) -> Option<Term> {
     }
 }
 
-/// Asking the engine.
-/// The path of the most common calls when nobody waits or watches, and the engine is in this process: they ask it, with no future around
-/// that. They answer if it has said yes. Otherwise nothing has been done, or what can be done again, and the calls above do the rest.
-/// The answer of a custom policy; other policies need none.
+/// Returns the answer of a custom policy; other policies are not asked.
 fn ask(expiry: &Expiry, held_for: Duration) -> Option<Duration> {
     match expiry {
         Expiry::Custom(policy) => policy.remaining(held_for),

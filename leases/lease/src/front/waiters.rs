@@ -1,20 +1,20 @@
-//! The calls' use of the wait list: which waiter asks next, and the effect of an answer on the others.
+//! The calls' use of the wait list: serving waiters, and notifying waiters and watchers.
 
 use core::time::Duration;
 
-use super::{Asking, Attending, GrantInfo, Leases, Prepared, Question, Request, Tidier, as_term, at_once};
+use super::{Asking, Attending, GrantInfo, Leases, Prepared, Question, Request, Tidier, as_term};
 use crate::{
-    Expiry, Resource, Token,
+    Expiry, Resource, Term,
     deferred::Deferred,
-    engine::{Answer, Ask, Engine, Want},
+    engine::{Ask, Engine, Want, at_once},
     panics::{self, Panics},
-    wait_list::{Look, Outcome, WaitList},
+    wait_list::{Look, Outcome, Wait, WaitList},
 };
 
 impl<E: Engine> Leases<E> {
     pub(crate) fn with_wait_list<R>(&self, operation: impl FnOnce(&mut WaitList, &mut Deferred) -> R) -> R {
         let _tidier = Tidier(&self.engine);
-        let mut deferred = Deferred::new(); // done behind the lock
+        let mut deferred = Deferred::new(); // runs when the lock is released
         self.locked(&mut deferred, operation)
     }
 
@@ -23,13 +23,10 @@ impl<E: Engine> Leases<E> {
         deferred: &mut Deferred,
         operation: impl FnOnce(&mut WaitList, &mut Deferred) -> R,
     ) -> R {
-        let mut wait_list = self.wait_list.lock();
-        let result = operation(&mut wait_list, deferred);
-        wait_list.publish();
-        result
+        operation(&mut self.wait_list.lock(), deferred)
     }
 
-    /// An operation on a resource, those who waited for it being served before.
+    /// Serves the waiters of a resource, and then runs an operation under the same lock.
     pub(crate) fn settled<R>(
         &self,
         resource: &Resource,
@@ -39,7 +36,7 @@ impl<E: Engine> Leases<E> {
         self.settled_with(None, resource, at, operation)
     }
 
-    /// The same, when a policy has been asked.
+    /// Does the same with the answer of a policy that has been asked.
     pub(super) fn settled_with<R>(
         &self,
         mut prepared: Option<Prepared>,
@@ -53,21 +50,21 @@ impl<E: Engine> Leases<E> {
         let result = loop {
             let settled = self.locked(&mut deferred, |wait_list, deferred| {
                 let since = prepared.as_ref().and_then(|prepared| wait_list.has_asked(resource, prepared.serial));
-                match self.settle(wait_list, resource, at, prepared.take(), since, deferred) {
+                match self.settle(wait_list, resource, at, prepared.take().as_ref(), since, deferred) {
                     Some(question) => Err(question),
                     None => Ok(operation.take().map(|operation| operation(wait_list, deferred))),
                 }
             });
             match settled {
                 Ok(Some(result)) => break result,
-                Ok(None) => unreachable!("it is settled once"),
-                // If the policy panics, that is a no: or its request would keep all others waiting.
+                Ok(None) => unreachable!("the loop ends when the operation has run"),
+                // A policy that panics says no: otherwise its request would keep all others waiting.
                 Err(Question { serial, policy, held_for, is_resumed }) => {
                     let answered = Prepared { serial, is_resumed, answer: None };
                     let mut asking = Asking { leases: self, resource, at, answered: Some(answered) };
                     asking.answer(panics.catch(|| policy.remaining(held_for)).flatten());
                     panics.catch(|| drop(policy));
-                    // A tenure counts from when its policy has answered, however long that took.
+                    // The tenure counts from the moment at which its policy has answered, however long that took.
                     at = panics.catch(|| self.engine.now()).map_or(at, |now| now.max(at));
                     prepared = asking.answered.take();
                 }
@@ -79,14 +76,14 @@ impl<E: Engine> Leases<E> {
         result
     }
 
-    /// Serves those in line, as far as the resource is free: or asks for a policy's answer first. Requests that came later than `since` may not
-    /// know when to look, because a policy was being asked.
-    pub(super) fn settle(
+    /// Serves the waiters in line as far as the resource is free, or returns the policy that must be asked first. Requests that joined the
+    /// line after `since` may not know when to look, because a policy was being asked when they came.
+    fn settle(
         &self,
         wait_list: &mut WaitList,
         resource: &Resource,
         at: Duration,
-        prepared: Option<Prepared>,
+        prepared: Option<&Prepared>,
         since: Option<u64>,
         deferred: &mut Deferred,
     ) -> Option<Question> {
@@ -103,69 +100,81 @@ impl<E: Engine> Leases<E> {
                 wait_list.finish(first, Outcome::AskAlone, deferred);
                 continue;
             };
-            // The owner of the lease, and another request with the same owner.
-            let wait = record.as_ref().map_or(Some(first), |record| wait_list.first_of(place, &record.owner));
-            let Some(wait) = wait else {
-                let look = Look::at(record.and_then(|record| at.checked_add(record.remaining?)));
-                // A waiter with a timer learns of a later end when the timer fires.
-                let known = wait_list.place(place).look.time();
-                let is_sooner = look.time().is_some_and(|at| known.is_none_or(|known| at < known));
-                wait_list.look(place, look);
-                if self.is_real_time {
-                    match since {
-                        _ if is_sooner => wait_list.wake_line(place, deferred),
-                        Some(since) => wait_list.wake_since(place, since, deferred),
-                        None => {}
-                    }
-                    if has_served {
-                        wait_list.wake_first(place, deferred);
-                    }
-                }
+            // While the lease is held, only other requests of its owner enter: they resume its tenure.
+            let next = record.as_ref().map_or(Some(first), |record| wait_list.first_of(place, &record.owner));
+            let Some(wait) = next else {
+                let end = record.and_then(|record| at.checked_add(record.remaining?));
+                self.put_off(wait_list, place, end, since, has_served, deferred);
                 break;
             };
-            let asks = wait_list.wait(wait);
-            let (held_for, is_resumed) =
-                record.as_ref().map_or((Duration::ZERO, false), |record| (record.held_for, true));
-            let term = match &asks.expiry {
-                Expiry::Custom(policy) => {
-                    let serial = asks.serial;
-                    let is_it = |asked: &&Prepared| (asked.serial, asked.is_resumed) == (serial, is_resumed);
-                    match prepared.as_ref().filter(is_it) {
-                        Some(asked) => as_term(asked.answer),
-                        None => {
-                            let question = Question { serial, policy: policy.clone(), held_for, is_resumed };
-                            wait_list.ask(place, serial, since);
-                            return Some(question);
-                        }
-                    }
+            let held_for = record.map(|record| record.held_for);
+            let term = match term_of(wait_list.wait(wait), held_for, prepared) {
+                Ok(term) => term,
+                Err(question) => {
+                    wait_list.ask(place, question.serial, since);
+                    return Some(question);
                 }
-                expiry => expiry.term(),
             };
-            if term.is_none() && !is_resumed {
-                wait_list.finish(wait, Outcome::Refused, deferred);
-                continue;
+            let outcome = self.hand_over(resource, wait_list.wait(wait), term, held_for.is_some(), at);
+            if matches!(&outcome, Outcome::Granted(grant) if !grant.is_resumed()) {
+                wait_list.ended(place, deferred);
+                has_served = true;
             }
-            let want = if is_resumed { Want::Mine } else { Want::New };
-            let ask = Ask { resource, owner: &asks.owner, want, term, expiry: &asks.expiry, waiting: true, at };
-            let outcome = match at_once(self.engine.acquire(ask)) {
-                Ok(answer @ Answer::Granted { resumed, .. }) => {
-                    let (owner, expiry) = (asks.owner.clone(), asks.expiry.clone());
-                    if !resumed {
-                        wait_list.ended(place, deferred);
-                        has_served = true;
-                    }
-                    let request = Request { resource: resource.clone(), owner, expiry, is_fresh: false, is_new: false };
-                    let info = GrantInfo::new(&answer, at, E::LOCAL);
-                    info.map_or(Outcome::AskAlone, |info| Outcome::Granted(request.into_grant(info)))
-                }
-                _ => Outcome::AskAlone,
-            };
             wait_list.finish(wait, outcome, deferred);
         }
         None
     }
 
-    /// A tenure of this resource has ended, or a new one has begun.
+    /// Notes that nobody in line can be served before `end`, and wakes the waiters whose timers do not fit.
+    fn put_off(
+        &self,
+        wait_list: &mut WaitList,
+        place: u32,
+        end: Option<Duration>,
+        since: Option<u64>,
+        has_served: bool,
+        deferred: &mut Deferred,
+    ) {
+        // A waiter with a timer learns of a later end when the timer fires.
+        let known = wait_list.place(place).look.time();
+        let is_sooner = end.is_some_and(|end| known.is_none_or(|known| end < known));
+        wait_list.look(place, Look::at(end));
+        if !self.is_real_time {
+            return;
+        }
+        match since {
+            _ if is_sooner => wait_list.wake_line(place, deferred),
+            Some(since) => wait_list.wake_since(place, since, deferred),
+            None => {}
+        }
+        if has_served {
+            wait_list.wake_first(place, deferred);
+        }
+    }
+
+    /// Acquires the lease for a waiting request: a new tenure, or the one that its owner has.
+    fn hand_over(
+        &self,
+        resource: &Resource,
+        wait: &Wait,
+        term: Option<Term>,
+        is_resumed: bool,
+        at: Duration,
+    ) -> Outcome {
+        if term.is_none() && !is_resumed {
+            return Outcome::Refused;
+        }
+        let Wait { owner, expiry, .. } = wait;
+        let want = if is_resumed { Want::Mine } else { Want::New };
+        let ask = Ask { resource, owner, want, term, expiry, waiting: true, at };
+        let answer = at_once(self.engine.acquire(ask)).ok();
+        let Some(info) = answer.and_then(|answer| GrantInfo::new(&answer, at, E::LOCAL)) else {
+            return Outcome::AskAlone;
+        };
+        Outcome::Granted(Request::new(resource.clone(), owner.clone(), expiry.clone()).into_grant(info))
+    }
+
+    /// Serves the waiters and wakes the watchers of a resource: a tenure has ended, or a new one has begun.
     #[inline]
     pub(crate) fn ended(&self, resource: &Resource, at: Duration) {
         if self.is_attended(resource) {
@@ -184,7 +193,7 @@ impl<E: Engine> Leases<E> {
         });
     }
 
-    /// An engine elsewhere has said that nobody has the resource.
+    /// Sends the first in line to an engine elsewhere that has said that the resource is free.
     pub(super) fn found_free(&self, resource: &Resource) {
         if !E::LOCAL && self.is_attended(resource) {
             self.with_wait_list(|wait_list, deferred| {
@@ -193,20 +202,24 @@ impl<E: Engine> Leases<E> {
         }
     }
 
-    /// A tenure has been looked at, or extended, by somebody who knows of it.
-    pub(super) fn extended(&self, resource: &Resource, token: Token, at: Duration) {
-        if self.is_attended(resource) {
-            self.settled(resource, at, |wait_list, _| wait_list.know(resource, token));
-        }
-    }
-
-    /// Serves those who waited for what has expired, and wakes those who wanted to be woken by now.
+    /// Serves the waiters of expired leases, and wakes the watches that are due.
     pub(crate) fn attend(&self, at: Duration) {
         let _tidier = Tidier(&self.engine);
-        let mut deferred = Deferred::new(); // done when all have been served
+        let mut deferred = Deferred::new(); // runs when all have been served
         if self.attendance.is_any() && self.locked(&mut deferred, |wait_list, _| wait_list.begin_attending(at)) {
             let due = Attending { leases: self, deferred: &mut deferred, is_over: false };
             panics::each(due, |(resource, at)| self.settled(&resource, at, |_, _| ()));
         }
+    }
+}
+
+/// Returns the term of a waiting request, or the question if its policy must be asked first. `held_for` is the time for which its owner has
+/// held the lease; `None` if the resource is free.
+fn term_of(wait: &Wait, held_for: Option<Duration>, prepared: Option<&Prepared>) -> Result<Option<Term>, Question> {
+    let Expiry::Custom(policy) = &wait.expiry else { return Ok(wait.expiry.term()) };
+    let (serial, is_resumed) = (wait.serial, held_for.is_some());
+    match prepared.filter(|prepared| (prepared.serial, prepared.is_resumed) == (serial, is_resumed)) {
+        Some(prepared) => Ok(as_term(prepared.answer)),
+        None => Err(Question { serial, policy: policy.clone(), held_for: held_for.unwrap_or_default(), is_resumed }),
     }
 }

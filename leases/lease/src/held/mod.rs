@@ -1,4 +1,4 @@
-//! A lease that is held while something is done, and renewed meanwhile.
+//! A lease that is held, and renewed, while some work runs.
 
 mod tenure;
 mod waiting;
@@ -20,13 +20,13 @@ use crate::{
     tenure::{Place, Tenure},
 };
 
-/// A lease is renewed when this part of its time has gone by: two more attempts have room in the rest.
+/// A lease is renewed after one third of its time. The rest has room for two more attempts.
 const RENEWED_AFTER: u32 = 3;
 
-/// However short a lease is, between two renewals time goes by.
+/// The shortest pause between two renewals, however short the lease is.
 const SHORTEST: Duration = Duration::from_nanos(1);
 
-/// The table, borrowed or shared.
+/// The [`Leases`], borrowed or shared.
 pub(crate) enum Table<'a, E: Engine> {
     Borrowed(&'a Leases<E>),
     Shared(Arc<Leases<E>>),
@@ -52,7 +52,7 @@ impl<E: Engine> Deref for Table<'_, E> {
     }
 }
 
-/// A subscription to the tenures of a resource.
+/// A subscription to the engine's notices about the tenures of a resource. Dropping it ends the subscription.
 pub(crate) struct Subscription<'a, E: Engine> {
     table: Table<'a, E>,
     resource: Resource,
@@ -60,10 +60,10 @@ pub(crate) struct Subscription<'a, E: Engine> {
 }
 
 impl<'a, E: Engine> Subscription<'a, E> {
-    /// `None`: it does not tell.
+    /// Subscribes; `None` if the engine does not notify.
     pub(crate) fn new(table: &Table<'a, E>, resource: &Resource) -> Option<Self> {
         if E::LOCAL {
-            return None; // it is looked at
+            return None; // a check looks at the engine itself
         }
         let notice = Arc::new(Notice::among(Arc::clone(table.doubts())));
         let is_told = table.engine().subscribe(resource, &notice);
@@ -79,11 +79,11 @@ impl<E: Engine> Drop for Subscription<'_, E> {
 
 macro_rules! held {
     ($($default:tt)*) => {
-        /// A lease that is held while something is done: see [`Leases::hold`].
+        /// A lease that is held while some work runs: see [`Leases::hold`].
         ///
-        /// It is [renewed](Self::run) by whoever works under it, says at any moment [whether it is still there](Self::check), and is released
-        /// when it is dropped: on a server, in the background. At the end of a program that may be too late, and the lease then expires; so
-        /// there await [`release`](Self::release).
+        /// The work [renews](Self::run) the lease, and can [check](Self::check) at any moment whether it is still valid. Dropping the `Held`
+        /// releases the lease; on a server, in the background. At the end of a program the background release may come too late, and the
+        /// lease then expires: await [`release`](Self::release) there.
         ///
         /// # Examples
         /// ```
@@ -95,7 +95,7 @@ macro_rules! held {
         /// let leases = Leases::in_memory();
         /// let worker = Owner::incarnation("worker-3");
         /// let mut held = leases.hold("payroll", &worker, Duration::from_secs(10)).await.unwrap();
-        /// let token = held.token(); // goes with every write
+        /// let token = held.token(); // send it with every write
         /// let paid = held.run(async { /* pay, for hours if it must be */ 17 }).await;
         /// assert_eq!(paid, Ok(17));
         /// held.release().await.unwrap();
@@ -108,9 +108,9 @@ macro_rules! held {
             _subscription: Option<Subscription<'a, E>>,
             tenure: Arc<Tenure>,
             ttl: Duration,
-            /// Whether somebody else sees to the release.
+            /// Whether the drop must not release the lease, because it was released or became a [`Grant`].
             is_left: bool,
-            /// Whether a release of it has begun.
+            /// Whether a release has begun.
             is_releasing: bool,
         }
     };
@@ -133,7 +133,7 @@ impl<'a, E: Engine> Held<'a, E> {
         Held { table, _subscription: subscription, tenure, ttl, is_left: false, is_releasing: false }
     }
 
-    /// The leased resource.
+    /// Returns the leased resource.
     ///
     /// # Examples
     /// ```
@@ -150,7 +150,7 @@ impl<'a, E: Engine> Held<'a, E> {
         &self.tenure.resource
     }
 
-    /// Whose it is.
+    /// Returns the owner of the lease.
     ///
     /// # Examples
     /// ```
@@ -167,7 +167,7 @@ impl<'a, E: Engine> Held<'a, E> {
         &self.tenure.owner
     }
 
-    /// The number of the tenure, which goes with every write: see [`Fence`](crate::Fence).
+    /// Returns the number of the tenure, which belongs in every write: see [`Fence`](crate::Fence).
     ///
     /// # Examples
     /// ```
@@ -184,15 +184,16 @@ impl<'a, E: Engine> Held<'a, E> {
         self.tenure.token
     }
 
-    /// Whether the lease is still there: to be asked before each side effect. Gives the token, to be sent along.
+    /// Checks that the lease is still valid, and returns its token. Call it before each side effect, and send the token along.
     ///
-    /// In memory this looks at the table. With an engine in another process it compares the clock with the end of the
-    /// lease, as it was reckoned before the last renewal was asked for, and knows what that said; and what the engine has been told since, as of a
-    /// release by somebody else. Nobody need poll this Held for that. Only after a connection was lost it has to be looked at: by its own futures, or
-    /// by those of any other Held of the same table.
+    /// In memory, this looks at the lease itself. With a server, it makes no request. It compares the clock with the end of the lease, which
+    /// is counted from the moment before the last renewal was sent, and it takes into account the answer of that renewal and the server's
+    /// notifications since, such as of a release by another caller. No future of this `Held` needs to be polled for that. There is one
+    /// exception: after a lost connection the engine must be asked again, by a future of this `Held` or of any other `Held` of the same
+    /// `Leases`.
     ///
     /// # Errors
-    /// How it was lost.
+    /// The way in which the lease was lost.
     ///
     /// # Examples
     /// ```
@@ -212,15 +213,15 @@ impl<'a, E: Engine> Held<'a, E> {
         Ok(self.tenure.token)
     }
 
-    /// The end of the lease, if it is not lost. Otherwise those who wait to learn of it do.
+    /// Returns the end of the lease. If the lease is lost, wakes the futures that watch it.
     fn end(&self) -> Result<Option<Duration>, Lost> {
         self.tenure.check(&self.table).inspect_err(|_| self.table.wake_watches(&self.tenure.resource))
     }
 
-    /// The same, and whether so much is left of it.
+    /// Checks as [`check`](Self::check) does, and also that the lease lasts for at least this time.
     ///
     /// # Errors
-    /// How it was lost, or [`Lost::TooShort`].
+    /// The way in which the lease was lost, or [`Lost::TooShort`].
     ///
     /// # Examples
     /// ```
@@ -242,10 +243,10 @@ impl<'a, E: Engine> Held<'a, E> {
         }
     }
 
-    /// Ready when the lease is lost, and says how.
+    /// Returns a future that is ready when the lease is lost, with the way in which it was lost.
     ///
     /// # Cancel safety
-    /// It may be dropped at any moment.
+    /// The future may be dropped at any moment.
     ///
     /// # Examples
     /// ```
@@ -266,21 +267,21 @@ impl<'a, E: Engine> Held<'a, E> {
         Waiting::new(async move { self.tenure.heeding(&self.table, self.tenure.lost(&self.table)).await })
     }
 
-    /// Works, and renews the lease meanwhile, as long as that takes. Before each poll of `work` it looks at the lease: once that is lost,
-    /// `work` is polled no more, and dropped.
+    /// Runs `work`, and renews the lease for as long as the work takes. Each time before it polls `work`, it checks the lease. Once the
+    /// lease is lost, `work` is not polled again, and is dropped.
     ///
-    /// It is the task that works that renews: no other task, no thread. On an engine elsewhere it takes others of this process along that
-    /// are due soon, in one request; they do not depend on it. Work that does not come back from a poll for longer than
-    /// two thirds of the lease's time keeps it from being renewed, except once at most by another that takes it along.
+    /// The task that works also renews; no other task or thread takes part. With a server, a renewal includes other leases of this process
+    /// that are due soon, in one request; those leases do not depend on it. If one poll of `work` takes longer than two thirds of the lease's
+    /// time, the lease is not renewed meanwhile, except at most once as part of another lease's request.
     ///
-    /// That it gives `Ok` does not mean that the lease has lasted: work that did not come back in time may have outlived it in its
-    /// last poll. What counts is that each side effect is [checked](Self::check) or carries its [token](Self::token).
+    /// An output of `Ok` does not prove that the lease lasted: the last poll of `work` may have outlived it. So [check](Self::check) the
+    /// lease before each side effect, or send the [token](Self::token) with it.
     ///
     /// # Errors
-    /// How the lease was lost.
+    /// The way in which the lease was lost.
     ///
     /// # Cancel safety
-    /// Dropping it drops `work`. The lease is held on, and expires if nobody renews it.
+    /// Dropping the future drops `work`. The lease stays held, and expires if it is not renewed.
     ///
     /// # Examples
     /// ```
@@ -320,13 +321,13 @@ impl<'a, E: Engine> Held<'a, E> {
         })
     }
 
-    /// Renews the lease until it is lost, for those who cannot [`run`](Self::run) the work: to be spawned. Ready when the lease is lost, or with
-    /// [`Lost::Released`] when this Held is released or dropped.
+    /// Returns a future that renews the lease until it is lost, to be spawned when the work cannot be [`run`](Self::run). It is ready when
+    /// the lease is lost, or with [`Lost::Released`] when this `Held` is released or dropped.
     ///
-    /// With [`hold_arc`](Leases::hold_arc) it is `'static`.
+    /// With [`hold_arc`](Leases::hold_arc) the future is `'static`.
     ///
     /// # Cancel safety
-    /// It may be dropped at any moment; the lease then expires if nobody else renews it.
+    /// The future may be dropped at any moment. The lease then expires unless it is renewed in another way.
     ///
     /// # Examples
     /// ```
@@ -338,7 +339,7 @@ impl<'a, E: Engine> Held<'a, E> {
     /// let leases = Arc::new(Leases::in_memory());
     /// let held = leases.hold_arc("report", &Owner::named("jane"), Duration::from_secs(1)).await.unwrap();
     /// let renewal = smol::spawn(held.renewal());
-    /// // work, and ask held.check() before each side effect
+    /// // work, and call held.check() before each side effect
     /// drop(held);
     /// assert_eq!(renewal.await, Lost::Released);
     /// # });
@@ -348,14 +349,14 @@ impl<'a, E: Engine> Held<'a, E> {
         Waiting::new(async move { tenure.heeding(&table, tenure.renewal(&table, ttl)).await })
     }
 
-    /// Releases it.
+    /// Returns a future that releases the lease.
     ///
     /// # Errors
-    /// [`ReleaseError::NotHeld`] or [`ReleaseError::NotOwner`] if it was lost; [`ReleaseError::Engine`] if a server did not answer, after the
-    /// time that its crate names. Who knows that it is lost, and does not want to wait so long, drops it instead.
+    /// [`ReleaseError::NotHeld`] or [`ReleaseError::NotOwner`] if the lease was lost; [`ReleaseError::Engine`] if a server did not answer
+    /// within the time that the engine's crate documents. To avoid that wait for a lease that is known to be lost, drop the `Held` instead.
     ///
     /// # Cancel safety
-    /// Dropped before it is ready, it releases as dropping the Held does.
+    /// If the future is dropped before it is ready, the lease is released as by dropping the `Held`.
     ///
     /// # Examples
     /// ```
@@ -374,7 +375,7 @@ impl<'a, E: Engine> Held<'a, E> {
             held.is_releasing = held.tenure.close().is_none();
             let Tenure { resource, owner, token, .. } = &*held.tenure;
             let released = held.table.released(resource, owner, Some(*token)).await;
-            // Where the engine failed, dropping it tries once more.
+            // If the engine failed, the drop of the `Held` tries once more.
             if !matches!(released, Err(ReleaseError::Engine(_))) {
                 held.leave();
             }
@@ -382,12 +383,12 @@ impl<'a, E: Engine> Held<'a, E> {
         })
     }
 
-    /// Dropping it does not release it any more.
+    /// Makes the drop leave the lease alone.
     fn leave(&mut self) {
         self.is_left = true;
     }
 
-    /// The lease as plain data: it stays leased, and is renewed and released by its owner.
+    /// Converts the lease into plain data. The resource stays leased, and the owner renews and releases it from then on.
     ///
     /// # Examples
     /// ```
@@ -411,10 +412,10 @@ impl<E: Engine> Drop for Held<'_, E> {
     fn drop(&mut self) {
         let lost = self.tenure.close();
         let Tenure { resource, owner, token, .. } = &*self.tenure;
-        // An engine elsewhere may have it still, if a renewal's answer came too late.
+        // A server may still have the lease, if the answer to a renewal came too late.
         let is_gone = lost.is_some_and(|lost| E::LOCAL || lost != Lost::Expired);
         if self.is_left || is_gone && !self.is_releasing {
-            // Those who renew it come to their end.
+            // The futures that renew or watch the lease must finish.
             self.table.wake_watches(resource);
         } else {
             self.table.let_go(resource, owner, *token);
@@ -432,16 +433,16 @@ impl<E: Engine> fmt::Debug for Held<'_, E> {
     }
 }
 
-/// Somebody else has a tenure in hand.
+/// Another tenure's request that includes this tenure. This tenure waits a little for it before it sends a request of its own.
 struct Ride {
-    /// Which time it is since it was renewed; 0: nobody has.
+    /// The number of such requests since the last renewal; 0 if there was none.
     number: u32,
-    /// For how long that is waited for.
+    /// The time until which this tenure waits for the request; zero if it does not wait.
     until: Duration,
 }
 
 impl Ride {
-    /// The second time it waits for longer, as an engine may be slow, and after that for nobody.
+    /// Waits longer for the second request than for the first, because the engine may be slow, and for no further ones.
     fn new(number: u32, due: Option<Duration>, moment: Duration) -> Self {
         let until = match (number, due) {
             (1 | 2, Some(due)) => due.saturating_add(moment * number),
@@ -455,7 +456,7 @@ impl Ride {
     }
 }
 
-/// A tenure's place among those who are to be renewed, as long as its own future waits for that.
+/// A tenure's place in the renewal queue, for as long as its own future waits to renew it.
 struct Slot<'a, E: Engine> {
     leases: &'a Leases<E>,
     place: Option<Place>,
@@ -469,20 +470,20 @@ impl<'a, E: Engine> Slot<'a, E> {
         renewed: Duration,
         is_along: bool,
     ) -> Self {
-        // To ask an engine in this process takes no time: nobody needs to be taken along.
+        // A request to an engine in this process is so cheap that renewals need not share one.
         let due = due.filter(|_| !E::LOCAL);
         let place = due.map(|due| leases.renewal_queue().enter(due, tenure, renewed, is_along));
         Slot { leases, place }
     }
 
-    /// Whether it has not been taken along.
+    /// Leaves the queue, and returns whether the tenure was still in it, so that no other tenure's request includes it.
     fn leave(mut self) -> bool {
         let Some(place) = self.place.take() else { return true };
         let itself = self.leases.renewal_queue().leave(place);
         itself.is_some()
     }
 
-    /// Chooses the leases to renew together with this one, among those due a moment later at most.
+    /// Takes the tenures to renew together with this one out of the queue, among those due within `moment`.
     fn along(leases: &Leases<E>, one: &Arc<Tenure>, moment: Duration, refusals: u32) -> Vec<Arc<Tenure>> {
         if E::LOCAL {
             return Vec::new();

@@ -1,4 +1,4 @@
-//! The state that a hold and its renewals share.
+//! Checking, watching and renewing a tenure that is held.
 
 use alloc::sync::Arc;
 use core::{
@@ -17,9 +17,9 @@ use crate::{
 };
 
 impl Tenure {
-    /// The end of the lease, if it is not lost.
+    /// Returns the end of the lease, or the way in which it was lost.
     ///
-    /// With an engine elsewhere, what is lost stays lost: an answer that comes after the deadline brings nothing back.
+    /// With a server, a lost lease stays lost: a renewal whose answer comes after the deadline does not revive it.
     pub(super) fn check<E: Engine>(&self, leases: &Leases<E>) -> Result<Option<Duration>, Lost> {
         loop {
             let grant = {
@@ -35,14 +35,14 @@ impl Tenure {
             match (checked, state.over) {
                 (Ok(end), _) => {
                     if end != grant.end && state.grant.end == grant.end {
-                        state.grant.end = end; // somebody else of its owner has extended it
+                        state.grant.end = end; // another call of its owner has extended the lease
                     }
                     return Ok(end);
                 }
-                // The Held has ended meanwhile.
+                // The `Held` was released or dropped since the state was read.
                 (Err(_), Some(over)) => return Err(over),
                 (Err(lost), None) if E::LOCAL => return Err(lost),
-                // It was renewed meanwhile.
+                // The lease was renewed since the state was read.
                 (Err(_), None) if state.grant.end != grant.end => {}
                 (Err(lost), None) => {
                     state.over = Some(lost);
@@ -56,7 +56,7 @@ impl Tenure {
         self.state.lock().over
     }
 
-    /// Ready when it is lost.
+    /// Waits until the lease is lost, and returns how.
     pub(super) async fn lost<E: Engine>(&self, leases: &Leases<E>) -> Lost {
         loop {
             let end = match self.check(leases) {
@@ -69,7 +69,7 @@ impl Tenure {
         }
     }
 
-    /// The Held ends. Says how the lease was lost before, as far as is known.
+    /// Ends the hold. Returns how the lease was lost before, as far as is known.
     pub(super) fn close(&self) -> Option<Lost> {
         let over = &mut self.state.lock().over;
         let before = *over;
@@ -77,13 +77,13 @@ impl Tenure {
         before
     }
 
-    /// Sleeps until `due`, or until the lease is lost: how.
+    /// Sleeps until `due`, or until the lease is lost; then returns how it was lost.
     pub(super) async fn pause<E: Engine>(&self, leases: &Leases<E>, due: Option<Duration>) -> Option<Lost> {
         let mut watch = Watch { leases, resource: &self.resource, id: None };
         let mut timer = Timer::new();
         poll_fn(|cx| {
             loop {
-                watch.wake_by(due, cx); // before it looks
+                watch.wake_by(due, cx); // before the check, so that no loss is missed
                 if let Err(lost) = self.check(leases) {
                     return Poll::Ready(Some(lost));
                 }
@@ -99,7 +99,7 @@ impl Tenure {
         .await
     }
 
-    /// Renews until the lease is lost: how.
+    /// Renews until the lease is lost, and returns how it was lost.
     pub(super) async fn renewal<E: Engine>(self: &Arc<Self>, leases: &Leases<E>, ttl: Duration) -> Lost {
         let pause = (ttl / RENEWED_AFTER).max(SHORTEST);
         let moment = (pause / 4).max(SHORTEST);
@@ -109,7 +109,7 @@ impl Tenure {
             let (grant, renewed, due) = {
                 let state = self.state.lock();
                 let due = match failed {
-                    // It may answer the next time; until the end there is time for some.
+                    // The engine may answer the next request. There is time for several before the end.
                     Some(asked) if asked > state.renewed => asked.checked_add(moment),
                     _ => state.renewed.checked_add(pause),
                 };
@@ -126,18 +126,18 @@ impl Tenure {
             let refusals = {
                 let state = self.state.lock();
                 if !is_there || (state.renewed, state.rides) != (renewed, ride.number) {
-                    continue; // somebody else has renewed it, or is about to
+                    continue; // another request has renewed the lease, or is about to
                 }
                 state.refusals
             };
             let along = Slot::along(leases, self, moment, refusals);
             let asked = leases.engine().now();
-            // While an engine does not answer, the time runs on.
+            // The lease may expire while the engine does not answer.
             let answer = {
                 let mut renewing = pin!(leases.renewed(&grant, &along));
                 let mut losing = pin!(self.lost(leases));
                 poll_fn(|cx| {
-                    // An engine in this process has answered when it is first polled. Elsewhere, an answer may come too late.
+                    // An engine in this process answers on the first poll. The answer of a server may come too late, so check the loss first.
                     if !E::LOCAL {
                         if let Poll::Ready(lost) = losing.as_mut().poll(cx) {
                             return Poll::Ready(Err(lost));
@@ -169,7 +169,7 @@ impl Tenure {
                 }
             }
             if leases.engine().now() >= asked.saturating_add(moment) {
-                give_way().await; // it is slow, or the lease is very short: what is done under it must have its turn
+                give_way().await; // the engine is slow or the lease is very short, and the work must have its turn
             }
         }
     }

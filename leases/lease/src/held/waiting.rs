@@ -1,4 +1,4 @@
-//! A future that can be waited for.
+//! A future that can also be waited for by blocking.
 
 use alloc::boxed::Box;
 use core::{
@@ -8,7 +8,7 @@ use core::{
     task::{Context, Poll},
 };
 
-/// A future of a [`Held`](crate::Held).
+/// A future of a [`Held`](crate::Held): await it, or block on it with `wait`.
 #[must_use = "futures do nothing unless they are awaited or polled"]
 pub struct Waiting<F>(pub(super) Pin<Box<F>>);
 
@@ -34,10 +34,10 @@ impl<F> fmt::Debug for Waiting<F> {
 
 #[cfg(feature = "std")]
 impl<F: Future> Waiting<F> {
-    /// Blocks the thread until it is ready.
+    /// Blocks the thread until the future is ready, and returns its output.
     ///
     /// # Blocking
-    /// Not to be called in a task.
+    /// Do not call it in a task.
     ///
     /// # Examples
     /// ```
@@ -50,7 +50,7 @@ impl<F: Future> Waiting<F> {
     /// assert_eq!(held.lost().wait(), Lost::Expired);
     /// ```
     #[cfg_attr(docsrs, doc(cfg(feature = "std")))]
-    #[allow(clippy::must_use_candidate)] // a release, for one, may as well be waited for alone
+    #[allow(clippy::must_use_candidate)] // waiting may be the whole purpose: for a release, for example
     pub fn wait(self) -> F::Output {
         async_io::block_on(self.0)
     }

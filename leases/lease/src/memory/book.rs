@@ -1,4 +1,4 @@
-//! The leases, with what finds them: by resource, by owner, and by when they end.
+//! The leases, and their indexes by resource, by owner, and by end.
 
 use alloc::{sync::Arc, vec::Vec};
 use core::{hash::BuildHasher, time::Duration};
@@ -16,12 +16,15 @@ use crate::{
 /// The policies of users, which must be dropped where no lock is held.
 pub(super) type Dead = Vec<Arc<dyn ExpiryPolicy>>;
 
-/// No owner, or none before or behind in an owner's list.
+/// No owner, or no neighbour in an owner's list.
 const NONE: u32 = u32::MAX;
+
+/// The owner knows of the tenure.
+const KNOWN: u32 = u32::MAX;
 
 pub(super) struct Lease {
     pub(super) resource: Resource,
-    /// Of the resource.
+    /// The resource's hash.
     pub(super) hash: u64,
     pub(super) owner: u32,
     pub(super) token: Token,
@@ -29,8 +32,10 @@ pub(super) struct Lease {
     /// `None`: it never ends.
     pub(super) end: Option<Duration>,
     pub(super) expiry: Expiry,
+    /// The number of waiters that were handed this tenure and have not fetched it; `KNOWN` once its owner knows of it.
+    pub(super) unfetched: u32,
     pub(super) links: Links,
-    /// In the list of its owner's leases.
+    /// The neighbours in the list of the owner's leases.
     pub(super) before: u32,
     pub(super) behind: u32,
 }
@@ -47,7 +52,7 @@ impl Lease {
     }
 }
 
-/// Somebody who has a lease.
+/// An owner that has a lease.
 pub(super) struct Holder {
     pub(super) owner: Owner,
     pub(super) first: u32,
@@ -64,11 +69,11 @@ pub(super) struct Book {
     pub(super) by_resource: Index,
     pub(super) holders: Slab<Holder>,
     pub(super) by_owner: Index,
-    /// The owner who came last. It is kept even if it has no lease, for it may come again soon.
+    /// The owner of the latest request. It is kept even if it has no lease, as its next request may come soon.
     pub(super) recent: u32,
     pub(super) wheel: Wheel,
     pub(super) dead: Dead,
-    /// Whether a call is dropping them.
+    /// Whether a call is dropping the policies in `dead`.
     pub(super) is_burying: bool,
 }
 
@@ -106,7 +111,7 @@ impl Book {
         self.find_hashed(resource, self.hasher.hash_one(resource))
     }
 
-    /// The lease of a resource, if it has not expired. If it has, it is forgotten.
+    /// Returns the lease of a resource, if it has not expired. Removes it if it has.
     #[inline]
     pub(super) fn find_hashed(&mut self, resource: &Resource, hash: u64) -> Option<u32> {
         let id = self.by_resource.find(hash, |id| self.records[id].resource == *resource)?;
@@ -147,6 +152,8 @@ impl Book {
                     self.replace_policy(id, ask.expiry);
                     self.records[id].extend(term, self.now);
                 }
+                let lease = &mut self.records[id];
+                lease.unfetched = if ask.waiting { lease.unfetched.saturating_add(1) } else { KNOWN };
                 self.granted(id, true, ask.at)
             }
             (Want::Fresh, Some(term)) if is_mine => {
@@ -187,6 +194,7 @@ impl Book {
             start,
             end,
             expiry: ask.expiry.clone(),
+            unfetched: if ask.waiting { 1 } else { KNOWN },
             links: Links::new(),
             before: NONE,
             behind: first,
@@ -206,7 +214,7 @@ impl Book {
         }
     }
 
-    /// The entry of an owner, which is made if there is none.
+    /// Returns the entry of an owner, and creates it if there is none.
     #[inline]
     pub(super) fn holder(&mut self, owner: &Owner) -> u32 {
         if self.recent != NONE && self.holders[self.recent].owner == *owner {
@@ -239,7 +247,7 @@ impl Book {
         }
     }
 
-    /// Keeps what is the user's until the lock is free.
+    /// Keeps a policy, whose drop is user code, until the lock has been released.
     pub(super) fn bury(&mut self, expiry: Expiry) {
         if let Expiry::Custom(policy) = expiry {
             self.dead.push(policy);
@@ -253,6 +261,7 @@ impl Book {
         if lease.token != renewal.token || self.holders[lease.owner].owner != *renewal.owner {
             return;
         }
+        lease.unfetched = KNOWN;
         if let Some(term) = &renewal.term {
             lease.extend(term, self.now);
         }
@@ -270,7 +279,20 @@ impl Book {
         Gone::Released
     }
 
-    /// The first lease of an owner; which others there are its list says.
+    /// Notes that a waiter that was handed this tenure has been dropped before it fetched the grant. Ends the tenure if it was the last such
+    /// waiter and the owner does not know of the tenure.
+    pub(super) fn abandon(&mut self, resource: &Resource, token: Token) {
+        let Some(id) = self.find(resource) else { return };
+        let lease = &mut self.records[id];
+        if lease.token == token && lease.unfetched != KNOWN {
+            lease.unfetched -= 1;
+            if lease.unfetched == 0 {
+                self.remove(id);
+            }
+        }
+    }
+
+    /// Returns the first lease in the list of an owner.
     pub(super) fn first_of(&self, owner: &Owner) -> u32 {
         let found = self.by_owner.find(self.hasher.hash_one(owner), |id| self.holders[id].owner == *owner);
         found.map_or(NONE, |id| self.holders[id].first)
@@ -308,14 +330,14 @@ impl Book {
         owned
     }
 
-    /// A lease that has expired and is out of the wheel.
+    /// Returns an expired lease, which has been taken out of the wheel.
     #[inline]
     pub(super) fn pop_due(&mut self, thorough: bool, work: &mut u32) -> Option<u32> {
         let Book { wheel, records, now, .. } = self;
         wheel.pop_due(records, *now, thorough, work)
     }
 
-    /// Forgets a lease, and its owner if it was the last.
+    /// Removes a lease, and its owner's entry if this was the owner's last lease.
     pub(super) fn remove(&mut self, id: u32) {
         let Book { wheel, records, by_resource, holders, .. } = self;
         wheel.remove(records, id);
@@ -338,7 +360,7 @@ impl Book {
         self.bury(expiry);
     }
 
-    /// Forgets an owner who has nothing.
+    /// Removes an owner's entry if the owner has no lease.
     pub(super) fn forget_idle(&mut self, id: u32) {
         let Book { hasher, holders, by_owner, .. } = self;
         if holders[id].first == NONE {
@@ -349,13 +371,12 @@ impl Book {
     }
 }
 
-/// The time that tokens stand for: the system's, in microseconds since 1970, as it was when the table was made, and from then on
-/// by a clock that is not set.
+/// The time that tokens stand for, in microseconds since 1970: the system's time when the table was created, continued by a monotonic clock.
 ///
-/// A token that is greater than the time would be greater than the first of the next process, too, if that starts soon enough. Mostly
-/// tokens are far behind, and the clock is read once in very many tenures.
+/// A token that is greater than the time could be greater than the first token of the next process, if that starts soon enough. Usually tokens
+/// are far behind the time, and the clock is read once in very many tenures.
 pub(super) struct TokenClock {
-    /// A time that has passed.
+    /// A time that has passed: the latest that was read.
     passed: u64,
     #[cfg(feature = "std")]
     start: (u64, std::time::Instant),
@@ -386,7 +407,7 @@ impl TokenClock {
     }
 }
 
-/// Without the system's time there is nothing to wait for.
+/// Without the system's time, tokens are only counted.
 #[cfg(not(feature = "std"))]
 impl TokenClock {
     pub(super) fn new() -> Self {

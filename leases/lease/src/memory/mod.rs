@@ -1,12 +1,12 @@
 //! The engine in this process.
 //!
-//! A record for each lease, found by its resource through a hash table, and by its owner through a list. Whether a lease has
-//! expired is decided by comparing its end with the clock, whenever somebody looks: nothing has to happen at the end. The
-//! [wheel](crate::wheel) only says which records can be forgotten, and each call forgets a few.
+//! Each lease has a record, which is found by its resource through a hash table, and by its owner through a list. A call that looks at a
+//! record compares the lease's end with the clock to decide whether the lease has expired: nothing has to happen at the end itself. The
+//! [wheel](crate::wheel) only says which records can be removed, and each call removes a few.
 //!
-//! All of it is behind one lock, so that an operation happens at one instant, `release_all` included; and that instant is the
-//! latest that any call before it has seen, so that time goes forward for all of them together. No user code runs under the
-//! lock: the clock is read before, and a policy that goes with a record is dropped behind it.
+//! Everything is behind one lock, so that each operation happens at one instant, `release_all` included. That instant is the latest that any
+//! call so far has seen, so that time never goes back between calls. No user code runs under the lock: the clock is read before the lock is
+//! taken, and a policy is dropped after the lock has been released.
 
 mod book;
 
@@ -32,8 +32,8 @@ use crate::{
     },
 };
 
-/// The number of records that a call examines in passing, to remove those that have expired. A record is looked at once for each
-/// level of the wheel that it goes through, and once when it is forgotten, so more than it has levels in use is enough.
+/// The number of records that each call examines in passing, to remove those that have expired. A record is examined once for each level of
+/// the wheel that it passes, and once when it is removed. So a number greater than that of the levels in use is enough.
 const IN_PASSING: u32 = 8;
 
 /// The number of records that are removed at a time; the lock is released in between.
@@ -43,11 +43,10 @@ macro_rules! memory {
     ($($default:tt)*) => {
         /// Leases in the memory of this process.
         ///
-        /// Tokens grow over all resources. With the feature `std` the first is the system's time in microseconds since 1970, and no token
-        /// is given before the time that it stands for has come: so they go on growing when the process starts anew, however much was
-        /// leased before, unless the system's clock was set back meanwhile. (A table that begins more than a million tenures in each
-        /// second since it was made waits for its clock, up to a microsecond for each.) Without `std` the first token is 1, and
-        /// tokens begin again with the process.
+        /// Tokens grow over all resources. With the feature `std` the first token is the system's time in microseconds since 1970, and no token
+        /// is granted before the time that it stands for. So tokens keep growing when the process restarts, however many leases it has
+        /// granted, unless the system's clock was set back. (A table that has begun more than a million tenures per second since it was
+        /// created waits for its clock, up to a microsecond for each.) Without `std` the first token is 1 in each process.
         ///
         /// # Examples
         /// ```
@@ -59,7 +58,7 @@ macro_rules! memory {
         pub struct Memory<C $($default)*> {
             clock: C,
             book: Mutex<Box<Book>>,
-            /// The number of policies to drop, as far as it is known without the lock.
+            /// The number of policies to be dropped, which is read without the lock.
             dead: AtomicUsize,
         }
     };
@@ -71,7 +70,7 @@ memory!(= StdClock);
 memory!();
 
 impl<C: Clock> Memory<C> {
-    /// Without any lease.
+    /// Creates an engine without leases.
     ///
     /// # Examples
     /// ```
@@ -84,7 +83,7 @@ impl<C: Clock> Memory<C> {
         Memory { clock, book: Mutex::new(Box::new(Book::new())), dead: AtomicUsize::new(0) }
     }
 
-    /// The clock that was given.
+    /// Returns the engine's clock.
     ///
     /// # Examples
     /// ```
@@ -100,10 +99,10 @@ impl<C: Clock> Memory<C> {
         &self.clock
     }
 
-    /// A little of what can be forgotten is, and then one operation is done, at one instant.
+    /// Removes a few expired leases, and then runs an operation at one instant.
     #[inline]
     fn at<R>(&self, at: Duration, operation: impl FnOnce(&mut Book) -> R) -> R {
-        let mut gone = Vec::new(); // their memory is given back behind the lock
+        let mut gone = Vec::new(); // their memory is freed after the lock has been released
         let mut book = Opened { book: self.book.lock(), dead: &self.dead };
         let book = &mut *book.book;
         book.now = book.now.max(at);
@@ -112,10 +111,10 @@ impl<C: Clock> Memory<C> {
             gone.push(book.records[id].resource.clone());
             book.remove(id);
         }
-        operation(book) // last, so that its result is made where it is wanted
+        operation(book) // last, so that its result is built in place
     }
 
-    // Without the future around them, these three are compiled once, and it is short wherever it is inlined.
+    // These three are compiled once, outside of their futures, which are then short wherever they are inlined.
 
     #[inline(never)]
     fn acquire_at_once(&self, ask: &Ask<'_>) -> Answer {
@@ -132,7 +131,7 @@ impl<C: Clock> Memory<C> {
         self.at(at, |book| book.release(resource, owner, token))
     }
 
-    /// Forgets up to so many that have expired.
+    /// Removes up to `limit` expired leases.
     fn sweep(&self, limit: usize, at: Duration) -> usize {
         let mut swept = 0;
         let mut gone = Vec::with_capacity(BATCH.min(limit)); // as above
@@ -164,7 +163,7 @@ impl<C: Clock> Memory<C> {
         self.book.lock().records.len()
     }
 
-    /// When the next lease expires, by the clock.
+    /// Returns the time of the clock at which the next lease expires.
     pub(crate) fn next_end(&self) -> Option<Duration> {
         let mut book = self.book.lock();
         let Book { wheel, records, .. } = &mut **book;
@@ -172,7 +171,7 @@ impl<C: Clock> Memory<C> {
     }
 }
 
-/// The book while it is locked. At the end the dead are counted.
+/// The book while it is locked. On drop, the policies to be dropped are counted.
 struct Opened<'a, B: DerefMut<Target = Box<Book>>> {
     book: B,
     dead: &'a AtomicUsize,
@@ -208,15 +207,15 @@ impl<C: Clock> Engine for Memory<C> {
 
     fn tidy(&self) {
         if self.dead.load(Relaxed) > 0 {
-            // The drop of a policy that calls the table comes here again, and leaves the rest to the call that is here already:
-            // so they are not nested, however many there are.
+            // The drop of a policy may call the table, which comes here again. That call leaves the rest to this one, so that the calls are
+            // not nested, however many policies there are.
             if let Some(burial) = Burial::begin(self) {
                 panics::each(burial, drop);
             }
         }
     }
 
-    // Not `async`, which would move the question once more.
+    // Not `async`, which would move the request once more.
     #[inline]
     fn acquire(&self, ask: Ask<'_>) -> impl Future<Output = Result<Answer, Fail<Infallible>>> + Send {
         poll_fn(move |_| Poll::Ready(Ok(self.acquire_at_once(&ask))))
@@ -237,6 +236,11 @@ impl<C: Clock> Engine for Memory<C> {
         Ok(self.release_at_once(resource, owner, token, at))
     }
 
+    fn abandon(&self, resource: &Resource, _: &Owner, token: Token) {
+        // As of the latest instant that a call has seen: the clock is the user's, and may panic.
+        self.at(Duration::ZERO, |book| book.abandon(resource, token));
+    }
+
     async fn release_all(&self, owner: &Owner, at: Duration) -> Result<Vec<Resource>, Fail<Infallible>> {
         Ok(self.at(at, |book| book.release_all(owner)))
     }
@@ -254,7 +258,7 @@ impl<C: Clock> Engine for Memory<C> {
     }
 }
 
-/// The policies that are to be dropped, until there are none. One call at a time has them.
+/// An iterator over the policies to be dropped. One call at a time has it.
 struct Burial<'a, C> {
     memory: &'a Memory<C>,
     batch: Dead,
@@ -262,7 +266,7 @@ struct Burial<'a, C> {
 }
 
 impl<'a, C> Burial<'a, C> {
-    /// `None`: another call has them.
+    /// Returns `None` if another call is dropping policies.
     fn begin(memory: &'a Memory<C>) -> Option<Self> {
         let mut book = memory.book.lock();
         if core::mem::replace(&mut book.is_burying, true) {
@@ -282,7 +286,7 @@ impl<C> Iterator for Burial<'_, C> {
             self.memory.dead.store(0, Relaxed);
             self.batch = core::mem::take(&mut book.dead);
             if self.batch.is_empty() {
-                book.is_burying = false; // under the same lock, so that nothing is left behind
+                book.is_burying = false; // under the same lock, so that no policy is left behind
                 self.is_over = true;
             }
         }
@@ -310,7 +314,7 @@ mod tests {
     #[test]
     fn a_token_is_not_given_before_its_time() {
         let memory = Memory::new(ManualClock::new());
-        // As after very many tenures in a short time.
+        // The state after very many tenures in a short time.
         memory.book.lock().last += 3_000;
         let (resource, owner, expiry) = (Resource::from("r"), Owner::named("ann"), Expiry::Never);
         let term = expiry.term();
@@ -318,7 +322,7 @@ mod tests {
         let ask =
             Ask { resource: &resource, owner: &owner, want: Want::Any, term, expiry: &expiry, waiting: false, at };
         let Answer::Granted { token, .. } = memory.acquire_at_once(&ask) else { panic!("it is free") };
-        // The first token of a table that is made now, by this or another process, is greater.
+        // The first token of a table that is created now, by this or another process, is greater.
         let next = Memory::new(ManualClock::new());
         let Answer::Granted { token: later, .. } = next.acquire_at_once(&ask) else { panic!("it is free") };
         assert!(later > token);

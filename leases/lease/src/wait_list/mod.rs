@@ -1,12 +1,12 @@
 //! The waiters of this process, by resource: the front end's own state, for every engine.
 //!
-//! A *place* is there for each resource that somebody waits for or watches, and goes with the last of them. It has
-//! - a *line* of requests that wait, in order of arrival. Those of one owner that would resume a tenure are linked with each other, too:
-//!   when the owner gets the lease they all do, wherever they stand;
-//! - the requests that have been *served*: the lease is their owner's already, and they have not been polled since;
-//! - the *watches* of those who want to know of the end of a tenure, or to be woken at some time.
+//! Each resource that has waiters or watches has a *place*, which is removed with the last of them. A place has
+//! - a *line* of waiting requests, in order of arrival. Requests of one owner that would resume a tenure are also linked with each other:
+//!   when the owner gets the lease, all of them are served, wherever they stand in the line;
+//! - the requests that have been *served* and not polled since: the lease already belongs to their owner;
+//! - the *watches* of tasks that are woken at the end of a tenure, or at a given time.
 //!
-//! Nothing here asks the engine, reads a clock, or wakes anybody.
+//! Nothing here asks the engine, reads a clock, or wakes a task: wakers are collected in a [`Deferred`].
 
 mod watches;
 
@@ -28,7 +28,7 @@ const AT_A_TIME: u32 = 256;
 
 const NONE: u32 = u32::MAX;
 
-/// Where a list of requests begins and ends.
+/// The ends of a list of requests.
 #[derive(Clone, Copy)]
 struct Ends {
     first: u32,
@@ -52,15 +52,13 @@ pub(crate) struct Place {
     /// The number of waiters in line.
     pub(crate) waiting: usize,
     pub(crate) look: Look,
-    /// The request whose policy is being asked, with no lock held: until that has answered nobody else is served.
+    /// The request whose policy is being asked, with no lock held. Until the policy has answered, no other request is served.
     asked: Option<Asked>,
     /// The number of requests that have been served and not polled since.
     unfetched: usize,
-    /// The tenure that began when the last of them was served.
-    served: Option<Served>,
-    /// The first of the watches.
+    /// The first watch.
     watches: u32,
-    /// The earliest time at which somebody in line has something to do.
+    /// The earliest time at which the line has to be looked at.
     due: Option<Duration>,
     links: Links,
 }
@@ -71,13 +69,13 @@ struct Asked {
     since: u64,
 }
 
-/// When those in line should look whether it is free.
+/// The time at which the waiters should check whether the resource is free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Look {
     Now,
-    /// When the lease that they wait for ends, as far as is known.
+    /// At the end of the current lease, as far as it is known.
     At(Duration),
-    /// When they are told to.
+    /// When they are notified.
     WhenTold,
 }
 
@@ -94,7 +92,7 @@ impl Look {
         }
     }
 
-    /// When it is due, if not before.
+    /// Returns the time at which it becomes due, if it is not due already.
     pub(crate) fn time(self) -> Option<Duration> {
         match self {
             Look::At(at) => Some(at),
@@ -103,16 +101,9 @@ impl Look {
     }
 }
 
-struct Served {
-    token: Token,
-    unfetched: usize,
-    /// Whether somebody of its owner knows that it has it.
-    is_known: bool,
-}
-
-/// A request that waits, or has been served.
+/// A request that is waiting, or has been served.
 pub(crate) struct Wait {
-    /// Never the same again, other than its number.
+    /// Unique, unlike the request's number, which is used again.
     pub(crate) serial: u64,
     place: u32,
     pub(crate) owner: Owner,
@@ -121,9 +112,9 @@ pub(crate) struct Wait {
     state: State,
     waker: Option<Waker>,
     in_line: Next,
-    /// Among those of its owner.
+    /// The neighbours among the requests of its owner.
     in_group: Next,
-    /// The last of them, where this is the first.
+    /// The last request of the owner, if this one is the first.
     last_in_group: u32,
 }
 
@@ -137,29 +128,29 @@ pub(crate) enum Outcome {
     Granted(Grant),
     /// The policy said no.
     Refused,
-    /// It should ask the engine itself, out of turn.
+    /// The request should ask the engine itself, out of turn.
     AskAlone,
 }
 
-/// Somebody who wants to know.
+/// A task that is woken at the end of a tenure, or at a given time.
 struct Watch {
     place: u32,
-    /// Wakes at this time at the latest.
+    /// The time at which the task is woken at the latest.
     at: Option<Duration>,
-    /// `None`: its task has been woken.
+    /// `None` when the task has been woken.
     waker: Option<Waker>,
-    /// Among those of the same place.
+    /// The neighbours among the watches of the place.
     next: Next,
     links: Links,
 }
 
 /// The next piece of work that is due.
 pub(crate) enum Due {
-    /// The line of this resource has to be looked at, as of this time.
+    /// The line of this resource must be settled, as of this time.
     At(Resource, Duration),
-    /// None was found in this step, but there may be more.
+    /// This step found none, but there may be more.
     More,
-    /// Nothing is due any more: the call stops attending.
+    /// Nothing more is due: the call has stopped attending.
     Nothing,
 }
 
@@ -186,18 +177,16 @@ impl Nodes for Slab<Watch> {
 pub(crate) struct WaitList {
     /// A summary of the places that is read without the wait list's lock.
     attendance: Arc<Attendance>,
-    /// Hashes of the resources whose places have gone, but are still counted in the summary.
-    gone: Vec<u64>,
     places: Slab<Place>,
     by_resource: Index,
     waits: Slab<Wait>,
-    /// The first request of an owner in a line, of those that would resume a tenure.
+    /// The first request of each owner in a line, of those that would resume a tenure.
     groups: Index,
     wheel: Wheel,
     watches: Slab<Watch>,
     alarms: Wheel,
     serial: u64,
-    /// Whether those in line are served by whoever comes by.
+    /// Whether the engine is in this process, so that any call serves the waiters.
     is_local: bool,
     /// The number of calls that attend to due work, and their time limit.
     attending: usize,
@@ -208,7 +197,6 @@ impl WaitList {
     pub(crate) fn new(attendance: Arc<Attendance>, is_local: bool) -> Self {
         WaitList {
             attendance,
-            gone: Vec::new(),
             places: Slab::new(),
             by_resource: Index::new(),
             waits: Slab::new(),
@@ -221,12 +209,6 @@ impl WaitList {
             attending: 0,
             attended_until: Duration::ZERO,
         }
-    }
-
-    /// Takes places that have gone out of the summary, as the last step under the lock. A request that gives up may leave a tenure behind that
-    /// is ended under the same lock; a call that saw no place before that would hand this tenure out as its owner's.
-    pub(crate) fn publish(&mut self) {
-        self.gone.drain(..).for_each(|hash| self.attendance.remove(hash));
     }
 
     pub(crate) fn find(&self, resource: &Resource) -> Option<u32> {
@@ -252,7 +234,6 @@ impl WaitList {
             look: Look::WhenTold,
             asked: None,
             unfetched: 0,
-            served: None,
             watches: NONE,
             due: None,
             links: Links::new(),
@@ -264,30 +245,29 @@ impl WaitList {
         id
     }
 
-    /// Forgets a place that nobody needs.
+    /// Removes a place that has no waiters and no watches.
     fn vacate(&mut self, id: u32) {
         let place = &self.places[id];
         if place.waiting > 0 || place.unfetched > 0 || place.watches != NONE {
             return self.reschedule(id);
         }
-        let WaitList { attendance, gone, places, by_resource, wheel, .. } = self;
+        let WaitList { attendance, places, by_resource, wheel, .. } = self;
         wheel.remove(places, id);
         let hash = |id: u32| attendance.hash(&places[id].resource);
         by_resource.remove(hash(id), id, hash);
-        gone.push(hash(id));
+        attendance.remove(hash(id));
         places.remove(id);
     }
 
     fn next_serial(&mut self) -> u64 {
         self.serial += 1;
-        self.attendance.somebody_comes();
         self.serial
     }
 }
 
 /// Times.
 impl WaitList {
-    /// When those in line should look again.
+    /// Sets the time at which the waiters should check again.
     pub(crate) fn look(&mut self, place: u32, look: Look) {
         self.places[place].look = look;
         self.reschedule(place);
@@ -302,7 +282,8 @@ impl WaitList {
         self.wheel.reschedule(&mut self.places, id, old);
     }
 
-    /// A call is going to attend to what is due by `now`. `false`: others do already, who will see to this as well.
+    /// Notes that a call begins to attend to the work that is due by `now`. Returns `false` if enough other calls already do, which then attend
+    /// to this work, too.
     pub(crate) fn begin_attending(&mut self, now: Duration) -> bool {
         self.attended_until = self.attended_until.max(now);
         let begins = self.attending < MOST_ATTENDING;
@@ -310,7 +291,7 @@ impl WaitList {
         begins
     }
 
-    /// Nothing is due any more, or the call has to stop.
+    /// Notes that a call stops attending to due work.
     pub(crate) fn end_attending(&mut self) {
         self.attending -= 1;
         if self.attending == 0 {
@@ -318,7 +299,7 @@ impl WaitList {
         }
     }
 
-    /// The next that is due. Those who wanted to be woken by now are.
+    /// Returns the next piece of due work, and wakes the watches that are due.
     pub(crate) fn attend(&mut self, deferred: &mut Deferred) -> Due {
         let now = self.attended_until;
         let mut work = AT_A_TIME;
@@ -339,22 +320,22 @@ impl WaitList {
             }
             None if work == 0 => Due::More,
             None => {
-                self.end_attending(); // under the same lock, so that nothing that others left to this call is left behind
+                self.end_attending(); // under the same lock, so that no work that other calls left to this one is missed
                 Due::Nothing
             }
         }
     }
 
-    /// When somebody has something to do next.
+    /// Returns the next time at which work is due.
     pub(crate) fn next_due(&mut self) -> Option<Duration> {
         let WaitList { wheel, places, alarms, watches, .. } = self;
         wheel.next_due(places).into_iter().chain(alarms.next_due(watches)).min()
     }
 }
 
-/// The line.
+/// The line of waiters.
 impl WaitList {
-    /// A request that waits: the last in line.
+    /// Adds a request at the end of the line.
     pub(crate) fn join(&mut self, resource: &Resource, owner: &Owner, expiry: &Expiry, is_fresh: bool) -> u32 {
         let place = self.find_or_make(resource);
         let serial = self.next_serial();
@@ -374,63 +355,56 @@ impl WaitList {
         id
     }
 
-    /// A request that was served, and too late to be of use, becomes the first in line.
+    /// Puts a request that was polled only after its tenure had ended back into the line, as the first.
     pub(crate) fn join_again(&mut self, id: u32) {
-        self.forget_served(id);
+        let place = self.waits[id].place;
+        self.places[place].unfetched -= 1;
         self.waits[id].state = State::InLine;
         self.link(id, true);
     }
 
-    /// The first in line.
+    /// Returns the first request in line.
     pub(crate) fn first(&self, place: u32) -> Option<u32> {
         Some(self.places[place].line.first).filter(|&id| id != NONE)
     }
 
-    /// The policy of this request is about to be asked. `since`: if others were asked just before, with no look at the line in between, what
-    /// [`has_asked`](Self::has_asked) gave for them.
+    /// Notes that the policy of this request is about to be asked. `since` is the result of [`has_asked`](Self::has_asked) if another policy was
+    /// asked just before and the line was not put off in between.
     pub(crate) fn ask(&mut self, place: u32, serial: u64, since: Option<u64>) {
         self.places[place].asked = Some(Asked { serial, since: since.unwrap_or(self.serial) });
         self.reschedule(place);
     }
 
-    /// It has been asked. Requests that joined the line meanwhile have greater serial numbers than this.
+    /// Notes that the policy of this request has been asked. Requests that joined the line in the meantime have greater serial numbers than
+    /// the result.
     pub(crate) fn has_asked(&mut self, resource: &Resource, serial: u64) -> Option<u64> {
         let place = self.find(resource)?;
         self.places[place].asked.take_if(|asked| asked.serial == serial).map(|asked| asked.since)
     }
 
-    /// Whether a policy of those in line is being asked.
+    /// Returns whether the policy of a request in line is being asked.
     pub(crate) fn is_asking(&self, place: u32) -> bool {
         self.places[place].asked.is_some()
     }
 
-    /// The first in line of this owner who would resume its tenure.
+    /// Returns the first request in line that would resume a tenure of this owner.
     pub(crate) fn first_of(&self, place: u32, owner: &Owner) -> Option<u32> {
         let is = |id: u32| self.waits[id].place == place && self.waits[id].owner == *owner;
         self.groups.find(self.attendance.hash((place, owner)), is)
     }
 
-    /// A request has been served, or refused: it leaves the line, and its task is woken.
+    /// Takes a request that has been served or refused out of the line, and wakes its task.
     pub(crate) fn finish(&mut self, id: u32, outcome: Outcome, deferred: &mut Deferred) {
         self.unlink(id);
         let wait = &mut self.waits[id];
         deferred.wake(wait.waker.take());
         let place = &mut self.places[wait.place];
         place.unfetched += 1;
-        if let Outcome::Granted(grant) = &outcome {
-            let token = grant.token();
-            if place.served.as_ref().is_none_or(|served| served.token != token) {
-                place.served = Some(Served { token, unfetched: 0, is_known: grant.is_resumed() });
-            }
-            if let Some(served) = &mut place.served {
-                served.unfetched += 1;
-            }
-        }
         wait.state = State::Done(outcome);
         self.reschedule(self.waits[id].place);
     }
 
-    /// The outcome of a request, if it has been served or refused.
+    /// Returns the outcome of a request, if it has been served or refused.
     pub(crate) fn outcome(&self, id: u32) -> Option<&Outcome> {
         match &self.waits[id].state {
             State::InLine => None,
@@ -438,21 +412,21 @@ impl WaitList {
         }
     }
 
-    /// Wakes this task when the request has been served or refused, or should look again.
+    /// Stores the waker that is called when the request has been served or refused, or should check again.
     pub(crate) fn wake_by(&mut self, id: u32, waker: &mut Option<Waker>, deferred: &mut Deferred) {
         if let Some(waker) = waker.take() {
             deferred.bury_waker(self.waits[id].waker.replace(waker));
         }
     }
 
-    /// Wakes the first in line, which is to look.
+    /// Wakes the first in line, which checks whether the resource is free.
     pub(crate) fn wake_first(&mut self, place: u32, deferred: &mut Deferred) {
         if let Some(first) = self.first(place) {
             deferred.wake(self.waits[first].waker.take());
         }
     }
 
-    /// The first in line looks, now.
+    /// Makes the first in line check now.
     pub(crate) fn send_first(&mut self, place: u32, deferred: &mut Deferred) {
         if self.first(place).is_some() {
             self.look(place, Look::Now);
@@ -460,7 +434,7 @@ impl WaitList {
         }
     }
 
-    /// Wakes all in line, whose timers are for a later time.
+    /// Wakes all requests in line, whose timers would fire too late.
     pub(crate) fn wake_line(&mut self, place: u32, deferred: &mut Deferred) {
         let mut next = self.places[place].line.first;
         while next != NONE {
@@ -469,7 +443,7 @@ impl WaitList {
         }
     }
 
-    /// Wakes those who joined the line after the request with this serial number.
+    /// Wakes the requests that joined the line after the one with this serial number.
     pub(crate) fn wake_since(&mut self, place: u32, since: u64, deferred: &mut Deferred) {
         let mut next = self.places[place].line.last;
         while next != NONE && self.waits[next].serial > since {
@@ -478,7 +452,7 @@ impl WaitList {
         }
     }
 
-    /// All who are first in line look, and all who watch.
+    /// Makes the first request of each line check, and wakes all watches.
     pub(crate) fn wake_all(&mut self, deferred: &mut Deferred) {
         let places: Vec<u32> = self.places.ids().collect();
         for place in places {
@@ -487,47 +461,26 @@ impl WaitList {
         }
     }
 
-    /// Somebody of its owner knows of the tenure: it is no longer passed on when those who were served with it are dropped.
-    pub(crate) fn know(&mut self, resource: &Resource, token: Token) {
-        if let Some(place) = self.find(resource) {
-            self.know_at(place, token);
-        }
-    }
-
-    fn know_at(&mut self, place: u32, token: Token) {
-        if let Some(served) = self.places[place].served.as_mut().filter(|served| served.token == token) {
-            served.is_known = true;
-        }
-    }
-
-    /// A request whose outcome has been fetched goes.
-    pub(crate) fn fetch(&mut self, id: u32, deferred: &mut Deferred) {
-        if let Some(Outcome::Granted(grant)) = self.outcome(id) {
-            let token = grant.token();
-            self.know_at(self.waits[id].place, token);
-        }
-        self.leave(id, deferred);
-    }
-
-    /// A request goes. Gives back the tenure that it was served with, if nobody knows of that.
+    /// Removes a request. Returns the token of the tenure that it was served with.
     pub(crate) fn leave(&mut self, id: u32, deferred: &mut Deferred) -> Option<Token> {
         let place = self.waits[id].place;
         let was_first = self.first(place) == Some(id);
-        let unknown = match self.waits[id].state {
-            State::InLine => {
-                self.unlink(id);
-                None
-            }
-            State::Done(_) => self.forget_served(id),
-        };
+        match self.waits[id].state {
+            State::InLine => self.unlink(id),
+            State::Done(_) => self.places[place].unfetched -= 1,
+        }
         let wait = self.waits.remove(id);
         deferred.bury_waker(wait.waker);
         deferred.bury_policy(wait.expiry);
-        if let State::Done(Outcome::Granted(grant)) = wait.state {
-            grant.expiry.into_iter().for_each(|expiry| deferred.bury_policy(expiry));
-        }
-        // The next one takes over what this one was to find out. Where the engine is in this process that is only when to come: the call
-        // that frees the resource serves the next.
+        let served = match wait.state {
+            State::Done(Outcome::Granted(grant)) => {
+                grant.expiry.into_iter().for_each(|expiry| deferred.bury_policy(expiry));
+                Some(grant.token)
+            }
+            _ => None,
+        };
+        // The next in line takes over the duty to check. With an engine in this process that means only its timer: the call that frees the
+        // resource serves the next in line.
         if was_first {
             if !self.is_local {
                 self.places[place].look = Look::Now;
@@ -535,10 +488,11 @@ impl WaitList {
             self.wake_first(place, deferred);
         }
         self.vacate(place);
-        unknown
+        served
     }
 
-    /// The first in line goes, for it has what it asked for. Others of its owner may have it, too; and the next looks out, and asks.
+    /// Removes the first in line, which has acquired the lease from an engine elsewhere. Other requests of its owner ask for the same tenure, and
+    /// the next in line watches the resource and checks at `next`.
     pub(crate) fn leave_served(&mut self, id: u32, next: Look, deferred: &mut Deferred) {
         let (place, owner) = (self.waits[id].place, self.waits[id].owner.clone());
         self.finish(id, Outcome::AskAlone, deferred);
@@ -550,29 +504,13 @@ impl WaitList {
         self.leave(id, deferred);
     }
 
-    /// The first in line goes, for there was no answer. One after another the others would wait as long as that, each: so all ask.
+    /// Removes the first in line, whose engine has not answered. The others all ask at once: one after another, each would wait as long.
     pub(crate) fn leave_unanswered(&mut self, id: u32, deferred: &mut Deferred) {
         let place = self.waits[id].place;
         while let Some(first) = self.first(place) {
             self.finish(first, Outcome::AskAlone, deferred);
         }
         self.leave(id, deferred);
-    }
-
-    /// A request has been served no longer. Gives back the tenure if that was the last who could know of it.
-    fn forget_served(&mut self, id: u32) -> Option<Token> {
-        let wait = &self.waits[id];
-        let place = &mut self.places[wait.place];
-        place.unfetched -= 1;
-        let State::Done(Outcome::Granted(grant)) = &wait.state else { return None };
-        let served = place.served.as_mut().filter(|served| served.token == grant.token())?;
-        served.unfetched -= 1;
-        if served.unfetched > 0 {
-            return None;
-        }
-        let is_known = served.is_known;
-        place.served = None;
-        (!is_known).then_some(grant.token())
     }
 
     fn link(&mut self, id: u32, at_front: bool) {
@@ -609,7 +547,7 @@ impl WaitList {
         self.waits[before].in_group.behind = id;
     }
 
-    /// This is the first of its owner now.
+    /// Makes this request the first of its owner.
     fn lead_group(&mut self, id: u32, last: u32) {
         self.waits[id].last_in_group = last;
         let WaitList { attendance, waits, groups, .. } = self;

@@ -5,10 +5,10 @@ use core::{task::Waker, time::Duration};
 use super::{NONE, Next, WaitList, Watch};
 use crate::{Resource, deferred::Deferred, wheel::Links};
 
-/// The watches.
+/// Watches.
 impl WaitList {
-    /// Wakes this task when a tenure of the resource has ended, and at `at` at the latest. Gives back the number of the watch, which was
-    /// that of an earlier one that it replaces.
+    /// Wakes this task when a tenure of the resource has ended, and at `at` at the latest. Returns the number of the watch, which is `known` if
+    /// that watch is replaced.
     pub(crate) fn watch(
         &mut self,
         resource: &Resource,
@@ -25,7 +25,6 @@ impl WaitList {
             }
             None => {
                 let place = self.find_or_make(resource);
-                self.next_serial();
                 let first = self.places[place].watches;
                 let next = Next { before: NONE, behind: first };
                 let id = self.watches.insert(Watch { place, at, waker: Some(waker), next, links: Links::new() });
@@ -54,7 +53,7 @@ impl WaitList {
         self.vacate(place);
     }
 
-    /// A tenure has ended.
+    /// Wakes the watches of a resource whose tenure has ended.
     pub(crate) fn ended(&mut self, place: u32, deferred: &mut Deferred) {
         let mut next = self.places[place].watches;
         while next != NONE {

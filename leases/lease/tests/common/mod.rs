@@ -1,4 +1,4 @@
-//! What several tests share: a table whose time is in the test's hands, polling by hand, wakers that can be watched.
+//! Helpers that several tests share: leases on a clock that the test moves, polling by hand, and wakers that count.
 #![allow(dead_code, unreachable_pub)] // each test uses its part
 
 use std::convert::Infallible;
@@ -17,7 +17,7 @@ use keylatch_lease::{
 pub type Table = Leases<Memory<ManualClock>>;
 pub type Acquired = Result<Grant, AcquireError<Infallible>>;
 
-/// A table, and its clock, which stands still until it is moved.
+/// Returns leases in memory, and their clock, which the test moves.
 pub fn table() -> (Table, ManualClock) {
     let clock = ManualClock::new();
     (Leases::in_memory_with(clock.clone()), clock)
@@ -27,11 +27,11 @@ pub const fn secs(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-/// The least that time moves.
+/// The smallest step of time.
 pub const TICK: Duration = Duration::from_nanos(1);
 pub const HOUR: Duration = secs(3600);
 
-/// Owners of different names.
+/// Returns owners with different names.
 pub fn owners<const N: usize>() -> [Owner; N] {
     const NAMES: [&str; 8] = ["ann", "bob", "cid", "dan", "eve", "fay", "gus", "hal"];
     std::array::from_fn(|n| Owner::named(NAMES[n]))
@@ -49,7 +49,7 @@ pub fn poll<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
     poll_with(future, Waker::noop())
 }
 
-/// The output of a future that must be ready.
+/// Returns the output of a future that must be ready.
 #[track_caller]
 pub fn ready<F: Future>(future: F) -> F::Output {
     match poll(&mut pin!(future)) {
@@ -64,7 +64,7 @@ pub fn pending<F: Future + Unpin>(future: &mut F) {
     assert!(poll(future).is_pending(), "the future should wait");
 }
 
-/// A future that has been polled, and waits.
+/// Polls a future once, which must be pending, and returns it.
 #[track_caller]
 pub fn waiting<F: Future>(future: F) -> Pin<Box<F>> {
     waiting_with(future, Waker::noop())
@@ -77,7 +77,7 @@ pub fn waiting_with<F: Future>(future: F, waker: &Waker) -> Pin<Box<F>> {
     future
 }
 
-/// Gives other threads their turn until `done` says so: for tests that need another thread to get somewhere.
+/// Yields to other threads until `done` returns true.
 pub fn until(mut done: impl FnMut() -> bool) {
     while !done() {
         std::thread::yield_now();
@@ -90,7 +90,7 @@ pub fn assert_send<T: Send>(value: T) -> T {
 
 // ---- wakers -----------------------------------------------------------------------------------------------------------
 
-/// Counts how often it was woken.
+/// A waker that counts its wakes.
 #[derive(Default)]
 pub struct Bell {
     rung: AtomicUsize,
@@ -108,15 +108,15 @@ impl Bell {
         (bell.clone(), Waker::from(bell))
     }
 
-    /// How often it was woken since the last call.
+    /// Returns the number of wakes since the last call.
     pub fn take(&self) -> usize {
         self.rung.swap(0, SeqCst)
     }
 }
 
-// ---- looking at the table ---------------------------------------------------------------------------------------------
+// ---- the state of the leases ------------------------------------------------------------------------------------------
 
-/// Who has it, with which token, for how long yet (`None`: for ever).
+/// Returns the owner of a resource, its token, and the time left (`None` if the lease never expires).
 pub type Seen = Option<(Owner, Token, Option<Duration>)>;
 
 #[track_caller]
@@ -125,13 +125,13 @@ pub fn seen(table: &Table, resource: impl Into<Resource>) -> Seen {
     status.map(|status| (status.owner().clone(), status.token(), status.remaining()))
 }
 
-/// Who has it.
+/// Returns the owner of a resource.
 #[track_caller]
 pub fn holder(table: &Table, resource: impl Into<Resource>) -> Option<Owner> {
     seen(table, resource).map(|(owner, ..)| owner)
 }
 
-/// How long it is leased yet, for a lease that ends; zero when it is free.
+/// Returns the time left of a lease that ends; zero if the resource is free.
 #[track_caller]
 pub fn left(table: &Table, resource: impl Into<Resource>) -> Duration {
     seen(table, resource).map_or(Duration::ZERO, |(.., left)| left.expect("it never ends"))
@@ -142,7 +142,7 @@ pub fn waiters(table: &Table, resource: impl Into<Resource>) -> usize {
     table.status_now(resource).unwrap().map_or(0, |status| status.waiters())
 }
 
-/// What the owner has, by name.
+/// Returns the keys of the owner's leases.
 #[track_caller]
 pub fn owned(table: &Table, owner: &Owner) -> Vec<String> {
     let grants = table.owned_by_now(owner).unwrap();
@@ -151,13 +151,13 @@ pub fn owned(table: &Table, owner: &Owner) -> Vec<String> {
     keys
 }
 
-/// Gets it at once.
+/// Acquires a free resource at once.
 #[track_caller]
 pub fn take(table: &Table, resource: impl Into<Resource>, owner: &Owner, expiry: impl Into<Expiry>) -> Grant {
     table.try_acquire_now(resource, owner, expiry).expect("it should be free")
 }
 
-/// Does not get it: who has it, and for how long yet.
+/// Checks that the result is `Busy`, and returns the owner and the time left.
 #[track_caller]
 pub fn busy(acquired: Acquired) -> (Owner, Option<Duration>) {
     match acquired {
@@ -190,7 +190,7 @@ pub fn not_held(released: Result<(), ReleaseError<Infallible>>) -> Resource {
     }
 }
 
-/// Whose it is instead.
+/// Checks that the result is `NotOwner`, and returns the owner that has the resource.
 #[track_caller]
 pub fn not_owner(released: Result<(), ReleaseError<Infallible>>) -> Owner {
     match released {
@@ -209,7 +209,7 @@ pub fn refused(acquired: Acquired) -> Resource {
 
 // ---- policies ---------------------------------------------------------------------------------------------------------
 
-/// A policy made of a function.
+/// A policy that calls a function.
 pub struct By<F>(pub F);
 
 impl<F: Fn(Duration) -> Option<Duration> + Send + Sync> ExpiryPolicy for By<F> {
@@ -222,7 +222,7 @@ pub fn by(policy: impl Fn(Duration) -> Option<Duration> + Send + Sync + 'static)
     Expiry::Custom(Arc::new(By(policy)))
 }
 
-/// A policy that writes down what it is asked, and answers what it was told to.
+/// A policy that records its questions, and gives the answer that the test has set.
 #[derive(Default)]
 pub struct Scripted {
     asked: Mutex<Vec<Duration>>,
@@ -238,7 +238,7 @@ impl Scripted {
         *self.answer.lock().unwrap() = answer;
     }
 
-    /// What it was asked since the last call.
+    /// Returns the questions since the last call.
     pub fn asked(&self) -> Vec<Duration> {
         std::mem::take(&mut *self.asked.lock().unwrap())
     }
@@ -255,7 +255,7 @@ impl ExpiryPolicy for Scripted {
     }
 }
 
-/// A small generator, so that every run does the same. The seed is not zero.
+/// A small random number generator, so that every run is the same. The seed must not be zero.
 pub struct Random(pub u64);
 
 impl Random {

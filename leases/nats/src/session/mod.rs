@@ -2,6 +2,7 @@
 //!
 //! Whatever changes a lease is one message, that the server stores only if the last one of the resource is still the expected one.
 
+mod acquire;
 mod clock;
 mod listing;
 mod marks;
@@ -22,7 +23,7 @@ use futures_util::{StreamExt, stream};
 use jetstream::stream::{Config, DiscardPolicy, PersistenceMode, RawMessage, RetentionPolicy, StorageType};
 use keylatch_lease::{
     Clock, Expiry, Lost, Owner, Resource, StdClock, Term, Token,
-    engine::{Answer, Ask, Fail, Gone, Left, Record, Want},
+    engine::{Answer, Fail, Gone, Left, Record},
 };
 use keylatch_lease_remote::Tenure as Dropped;
 use serde::Deserialize;
@@ -60,7 +61,6 @@ const EXPECTED: &str = "Nats-Expected-Last-Subject-Sequence";
 #[derive(Debug)]
 pub(crate) struct Place {
     pub(crate) stream: String,
-    pub(crate) namespace: String,
     pub(crate) subjects: Subjects,
     /// The time after the last sweep, by any process, until the next is due.
     pub(crate) sweeps: Option<Duration>,
@@ -394,89 +394,6 @@ impl Session {
         };
         self.memory.keep(resource, known);
         Ok(On::Goes { tenure, at })
-    }
-
-    pub(crate) async fn acquire(&self, ask: Ask<'_>) -> Result<Answer, Fail<Error>> {
-        let Ask { resource, want, term, .. } = ask;
-        let mut last = match self.memory.take(resource) {
-            Some(Known::Free { sequence, token }) if want != Want::Mine => Last::free(sequence, token),
-            Some(Known::Held { sequence, owner, tenure: Some(tenure), .. })
-                if owner == ask.owner.id() && want != Want::New && term.is_some() =>
-            {
-                Last::held(sequence, tenure)
-            }
-            // Mostly there is none. If there is, it is asked for.
-            None if want != Want::Mine => Last::free(0, 0),
-            _ => self.last(resource).await.map_err(not_done)?,
-        };
-        loop {
-            let (mut behind, mut frees) = (last.sequence, None);
-            if let Some(tenure) = last.tenure {
-                let is_mine = tenure.owner == ask.owner.id();
-                // It may have been released, and another tenure with a greater token may have begun, in what was forgotten.
-                let is_in_doubt = is_mine && tenure.token <= self.marked().await.map_err(not_done)?.doubt;
-                match (want, term) {
-                    // Its holders do not know; and those that wait for its end may have less to wait for.
-                    (Want::Fresh, _) if is_mine => frees = Some((tenure.token, Lost::TakenOver)),
-                    (Want::Any, Some(_)) if is_in_doubt => frees = Some((tenure.token, Lost::TakenOver)),
-                    (Want::Mine, _) if is_in_doubt => return Ok(Answer::Free),
-                    (Want::Any | Want::Mine, Some(term)) if is_mine => {
-                        if let Some(remaining) = self.quarantined().await.map_err(not_done)? {
-                            return Ok(Answer::Quarantined { remaining });
-                        }
-                        match self.go_on(resource, behind, &tenure, term, Some(ask.expiry)).await? {
-                            On::Goes { tenure, at } => {
-                                self.same_mark().await.map_err(Fail::Unknown)?;
-                                return Ok(granted(&tenure, true, at, at));
-                            }
-                            On::Over { last } => behind = last,
-                            On::Changed => {
-                                last = self.last(resource).await.map_err(not_done)?;
-                                continue;
-                            }
-                        }
-                    }
-                    _ => {
-                        let (is_over, now) = self.is_over(&tenure, behind).await.map_err(not_done)?;
-                        if !is_over && is_mine && want != Want::New {
-                            return Ok(granted(&tenure, true, now.latest, now.latest));
-                        }
-                        if !is_over {
-                            self.memory.keep(resource, Known::Some);
-                            let owner = Owner::from_id(&tenure.owner);
-                            return Ok(Answer::Busy { owner, remaining: tenure.remaining(now.earliest) });
-                        }
-                    }
-                }
-            }
-            let (Want::Any | Want::Fresh | Want::New, Some(term)) = (want, term) else { return Ok(Answer::Free) };
-            if let Some(remaining) = self.quarantined().await.map_err(perhaps)? {
-                return Ok(Answer::Quarantined { remaining });
-            }
-            let token = self.next_token(last.token).await.map_err(not_done)?;
-            let message = Message::begin(ask.owner.id(), token, term, ask.expiry);
-            let from = self.clock.now();
-            match self.put_lease(resource, behind, &message, frees).await.map_err(perhaps)? {
-                Put::Changed => last = self.last(resource).await.map_err(not_done)?,
-                Put::Stored(sequence) => {
-                    if !self.stands(token).await.map_err(Fail::Unknown)? {
-                        last = Last::free(sequence, token);
-                        continue;
-                    }
-                    // As of the time at which it was stored, whenever that was.
-                    let Some(tenure) = message.tenure(0) else { return Ok(Answer::Free) };
-                    let known = Known::Held {
-                        sequence,
-                        owner: tenure.owner.clone(),
-                        token: tenure.token,
-                        until: Self::sure(from, tenure.remaining(0)),
-                        tenure: None,
-                    };
-                    self.memory.keep(resource, known);
-                    return Ok(granted(&tenure, false, 0, 0));
-                }
-            }
-        }
     }
 
     pub(crate) async fn renew(

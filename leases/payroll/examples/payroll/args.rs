@@ -1,31 +1,32 @@
-//! What is asked for.
+//! The command line.
 
 use std::{fmt::Display, str::FromStr, time::Duration};
 
 pub(crate) const HELP: &str = "\
-Accounts that are to be paid exactly once, by worker processes: A is killed while it pays, B is stopped while it pays.
+Worker processes pay each account exactly once, although worker A is killed while it pays, and worker B is stopped while it pays.
 
 Usage: payroll [OPTIONS]
 
-  --engine NAME  where the leases are (default: memory)
-                   memory    in this process, served to the workers over TCP
-                   etcd      in a private server, which is started for it (needs the feature etcd)
-                   nats      the same (needs the feature nats)
-                   postgres  the same (needs the feature postgres)
-                   redis     the same (needs the feature redis)
-  --lock NAME    what keeps workers from paying the same account at the same time (default: lease)
+  --engine NAME  the place of the leases (default: memory)
+                   memory    this process, which serves them to the workers over TCP
+                   etcd      a private server, which is started for the run (needs the feature etcd)
+                   nats      likewise (needs the feature nats)
+                   postgres  likewise (needs the feature postgres)
+                   redis     likewise (needs the feature redis)
+  --lock NAME    the lock that keeps workers from paying the same account at the same time (default: lease)
                    lease     leases of keylatch-lease
-                   none      nothing; what must be seen then is that accounts are paid twice
+                   none      no lock; accounts are then paid twice
                    advisory  pg_advisory_lock of Postgres
-  --no-fence     the ledger admits whatever is written; what must be seen then is that an account is paid twice
-  --workers N    how many processes, 3 to 26 (default: 4)
-  --accounts N   how many accounts, 10 to 10000 (default: 300)
-  --ttl MS       how long a lease lasts that is not renewed, at least 300 ms (default: 2000)
-  --slack MS     how much later than that an account may be taken over (default: 500, and 2000 with etcd, which has whole seconds)
-  --help         this text
+  --no-fence     the ledger admits every write; an account is then paid twice
+  --workers N    the number of worker processes, 3 to 26 (default: 4)
+  --accounts N   the number of accounts, 10 to 10000 (default: 300)
+  --ttl MS       the time after which a lease expires unless it is renewed, at least 300 ms (default: 2000)
+  --slack MS     the time after that within which an account must be taken over (default: 500, or 2000 with etcd, which has
+                 whole seconds)
+  --help         print this text
 
-Exit code: 0; 1 if a number is not what it must be, as with --no-fence, --lock none and --lock advisory; 2 if an argument is no
-good, or the run could not be made.";
+Exit code: 0; 1 if a number is not as it must be, as with --no-fence, --lock none and --lock advisory; 2 if an argument is
+invalid or the run failed.";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Engine {
@@ -52,21 +53,21 @@ pub(crate) struct Args {
     pub(crate) accounts: usize,
     pub(crate) ttl: Duration,
     pub(crate) slack: Duration,
-    /// What the program tells itself when it starts a worker.
+    /// The arguments that the program passes to itself when it starts a worker.
     pub(crate) worker: Option<Worker>,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Worker {
     pub(crate) name: String,
-    /// Where the ledger is.
+    /// The address of the ledger.
     pub(crate) ledger: String,
-    /// Where the engine is.
+    /// The address of the engine.
     pub(crate) server: String,
 }
 
 impl Args {
-    /// `None` if help is asked for.
+    /// Parses the command line; `None` if it asks for help.
     pub(crate) fn parse(mut args: impl Iterator<Item = String>) -> Result<Option<Self>, String> {
         let mut parsed = Args {
             engine: Engine::Memory,
@@ -133,7 +134,7 @@ impl Args {
         Ok(Some(parsed))
     }
 
-    /// The same for a worker, whose own arguments come after these.
+    /// Returns the arguments that all workers share. The arguments of the single worker follow them.
     pub(crate) fn for_workers(&self) -> Vec<String> {
         let engine = match self.engine {
             Engine::Etcd => "etcd",

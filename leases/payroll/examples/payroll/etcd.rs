@@ -5,7 +5,7 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::{lock::Error, private::Private};
 
-/// The client needs one. It lives as long as the process.
+/// Creates a runtime for the client. It lives as long as the process.
 fn runtime() -> Result<&'static Runtime, Error> {
     Ok(Box::leak(Box::new(Builder::new_multi_thread().worker_threads(1).enable_all().build()?)))
 }
@@ -32,10 +32,10 @@ impl Server {
         let private = Private::start("etcd")?;
         let endpoints: Vec<_> = private.address.split(',').collect();
         let version = runtime()?.block_on(async {
-            let mut client = Client::connect(&endpoints[..1], None).await?;
-            Ok::<_, Error>(client.status().await?.version().to_owned())
+            let client = Client::connect(&endpoints[..1], None).await?;
+            Ok::<_, Error>(client.version().await?)
         })?;
-        // It is new: nobody can have a lease.
+        // The server is new, so no lease can exist.
         let (runtime, engine) = connect(&private.address)?;
         runtime.block_on(engine.init())?;
         Ok(Server { private, version })

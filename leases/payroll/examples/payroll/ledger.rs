@@ -1,15 +1,15 @@
-//! The ledger, the list of accounts and the bank. They live in the process that starts the workers, and are asked over TCP.
+//! The ledger, the list of accounts and the bank. They are in the process that starts the workers, which talk to them over TCP.
 //!
 //! | question | answer |
 //! |---|---|
-//! | `hello NAME` | `all` as soon as all workers are there |
-//! | `next` | `first ACCOUNT`, `again ACCOUNT` if somebody has been at it, or `done` |
+//! | `hello NAME` | `all` as soon as all workers are connected |
+//! | `next` | `first ACCOUNT`, `again ACCOUNT` if it was offered before, or `done` |
 //! | `read ACCOUNT TOKEN` | `open`, `paid` or `stale` |
 //! | `bank ACCOUNT` | `known` |
 //! | `pay ACCOUNT TOKEN` | `paid` or `stale` |
-//! | `lost ACCOUNT WHY` | `noted`: what the worker's own look at its lease has said |
+//! | `lost ACCOUNT WHY` | `noted`: the worker's own check of its lease has failed for this reason |
 //!
-//! A token of 0 is none: there are no leases then, and no fence.
+//! A token of 0 stands for none: the run then has no leases and no fence.
 
 use std::{
     collections::HashMap,
@@ -24,7 +24,7 @@ use keylatch_lease::{Fence, Token};
 
 use crate::lock::payment;
 
-/// How long the bank takes.
+/// The time that the bank takes to answer.
 pub(crate) const BANK: Duration = Duration::from_millis(20);
 
 pub(crate) struct Ledger {
@@ -35,24 +35,24 @@ pub(crate) struct Ledger {
     changed: Condvar,
 }
 
-/// What is known. Of everything it is kept who did it.
+/// The events of the run, each with the worker that caused it.
 pub(crate) struct Book {
-    /// The ledger proper: nothing is ever changed or removed.
+    /// The ledger proper: entries are never changed or removed.
     pub(crate) payments: Vec<Payment>,
-    /// How often each account is paid.
+    /// The number of payments of each account.
     pub(crate) paid: Vec<usize>,
     pub(crate) reads: Vec<Read>,
     pub(crate) refused: Vec<Refused>,
     pub(crate) lost: Vec<Lost>,
-    /// How many workers are there.
+    /// The number of workers that are connected.
     greeted: usize,
-    /// How often each worker has asked for another account.
+    /// The number of times that each worker has asked for another account.
     pub(crate) asked: HashMap<String, usize>,
-    /// How far each worker is in the list.
+    /// Each worker's position in the list.
     at: HashMap<String, usize>,
-    /// What the list offers before all else.
+    /// The accounts that the list offers first.
     redo: Vec<usize>,
-    /// To whom something will happen, and with which account. The list has it for nobody else before.
+    /// The workers to be killed or stopped, and the accounts at which. The list offers such an account to no other worker first.
     pub(crate) scenes: Vec<Scene>,
 }
 
@@ -110,17 +110,17 @@ impl Ledger {
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Until something changes, or for so long.
+    /// Waits until something changes, for at most this time.
     pub(crate) fn wait<'a>(&self, book: MutexGuard<'a, Book>, most: Duration) -> MutexGuard<'a, Book> {
         self.changed.wait_timeout(book, most).unwrap_or_else(PoisonError::into_inner).0
     }
 
-    /// Offers an account to the next who asks, as a list does of which somebody has heard that a worker is in trouble.
+    /// Offers an account to the next worker that asks, as if the list had been told that a worker is in trouble.
     pub(crate) fn redo(&self, account: usize) {
         self.book().redo.push(account);
     }
 
-    /// Lets the bank answer who is kept waiting with this account.
+    /// Lets the bank answer the worker that waits with this account.
     pub(crate) fn end_scene(&self, account: usize) {
         let mut book = self.book();
         book.scenes.iter_mut().filter(|scene| scene.account == account).for_each(|scene| scene.is_over = true);
@@ -139,7 +139,8 @@ impl Ledger {
         "all".to_owned()
     }
 
-    /// The list knows what is paid. It does not know who is at what: that is what leases are for.
+    /// Offers an account. The list knows which accounts are paid. It does not know which worker is paying which: that is the
+    /// purpose of the leases.
     fn next(&self, worker: &str) -> String {
         let mut book = self.book();
         *book.asked.entry(worker.to_owned()).or_default() += 1;
@@ -178,7 +179,7 @@ impl Ledger {
     }
 
     fn pay(&self, worker: &str, account: usize, token: Option<Token>) -> &'static str {
-        // What the fence says and what is written must be one step, as in `UPDATE ... WHERE token <= ?`.
+        // The check of the fence and the write must be one step, as in `UPDATE ... WHERE token <= ?`.
         let mut book = self.book();
         let stale = token.and_then(|token| self.fence.admit(&payment(account), token).err());
         let answer = match stale {
@@ -204,7 +205,7 @@ impl Ledger {
 
     // --- The server --------------------------------------------------------------------------------------------------
 
-    /// Answers whoever connects, for as long as the process lives.
+    /// Answers every worker that connects, for the life of the process.
     pub(crate) fn listen(self: &Arc<Self>) -> io::Result<SocketAddr> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let address = listener.local_addr()?;
@@ -212,7 +213,7 @@ impl Ledger {
         thread::Builder::new().spawn(move || {
             for stream in listener.incoming().flatten() {
                 let ledger = Arc::clone(&ledger);
-                // Who has been killed hears nothing any more.
+                // Fails if the worker has been killed.
                 thread::spawn(move || _ = ledger.serve(stream));
             }
         })?;
@@ -246,15 +247,15 @@ impl Ledger {
 }
 
 impl Book {
-    /// How many accounts are paid so often.
+    /// Counts the accounts whose number of payments satisfies `is_it`.
     pub(crate) fn count(&self, is_it: impl Fn(usize) -> bool) -> usize {
         self.paid.iter().filter(|&&paid| is_it(paid)).count()
     }
 
-    /// `None` if nothing can be offered just now.
+    /// Returns an offer; `None` if there is nothing to offer at the moment.
     fn offer(&mut self, worker: &str) -> Option<String> {
         let Book { paid, at, redo, scenes, .. } = self;
-        // By the script one worker comes to it before all others do.
+        // The script keeps the account of a scene for its worker.
         let is_kept =
             |account| scenes.iter().any(|scene| scene.account == account && scene.worker != worker && !scene.has_begun);
         while let Some(account) = redo.pop() {

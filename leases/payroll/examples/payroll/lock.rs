@@ -1,4 +1,4 @@
-//! What keeps two workers from paying one account at the same time, or does not.
+//! The locks that keep two workers from paying the same account at the same time; one of them does nothing.
 
 use std::{error, thread, time::Duration};
 
@@ -6,18 +6,18 @@ use keylatch_lease::{AcquireError, Held, Leases, Owner, ReleaseError, Resource, 
 
 pub(crate) type Error = Box<dyn error::Error + Send + Sync>;
 
-/// What is leased when an account is paid.
+/// Returns the resource that a worker leases to pay an account.
 pub(crate) fn payment(account: usize) -> Resource {
     Resource::new("payment", account.to_string())
 }
 
 pub(crate) trait Lock {
-    /// `None` if somebody else has it, and it is not to be waited for.
+    /// Locks an account; `None` if another worker has it and `waits` is false.
     fn take(&self, account: usize, waits: bool) -> Result<Option<Box<dyn Taken>>, Error>;
 }
 
 pub(crate) trait Taken {
-    /// What the ledger is shown, if there is such a thing.
+    /// Returns the token for the ledger, if this lock has one.
     fn token(&self) -> Option<Token>;
     fn check(&self) -> Result<(), String>;
     fn release(self: Box<Self>) -> Result<(), Error>;
@@ -26,7 +26,7 @@ pub(crate) trait Taken {
 // --- Leases ----------------------------------------------------------------------------------------------------------
 
 pub(crate) struct Leased<E: Engine + 'static> {
-    /// For as long as the process lives, so that whoever renews needs not ask whether it is still there.
+    /// Leaked, so that the renewing threads can borrow them for the life of the process.
     leases: &'static Leases<E>,
     owner: Owner,
     ttl: Duration,
@@ -43,8 +43,8 @@ impl<E: Engine + 'static> Lock for Leased<E> {
         let hold = if waits { Leases::hold } else { Leases::try_hold };
         match hold(self.leases, payment(account), &self.owner, self.ttl).wait() {
             Ok(held) => {
-                // It renews beside the work, until the lease is released or lost. A program with tasks would rather say
-                // `held.run(work).await`, or spawn this.
+                // This thread renews beside the work, until the lease is released or lost. An async program would await
+                // `held.run(work)` instead, or spawn the renewal as a task.
                 let renewal = held.renewal();
                 thread::Builder::new().spawn(move || renewal.wait())?;
                 Ok(Some(Box::new(held)))
@@ -66,14 +66,14 @@ impl<E: Engine + 'static> Taken for Held<'static, E> {
 
     fn release(self: Box<Self>) -> Result<(), Error> {
         match Held::release(*self).wait() {
-            // It was lost before: nothing has been changed, and the account is somebody else's.
+            // The lease was lost before. The release has changed nothing, and the account belongs to another worker.
             Ok(()) | Err(ReleaseError::NotHeld { .. } | ReleaseError::NotOwner { .. }) => Ok(()),
             Err(error) => Err(error.to_string().into()),
         }
     }
 }
 
-/// How many accounts are leased.
+/// Counts the accounts that are leased.
 pub(crate) fn count<E: Engine>(engine: E, accounts: usize) -> Result<usize, Error> {
     let leases = Leases::with_engine(engine);
     let mut count = 0;

@@ -1,10 +1,10 @@
-//! A payroll: accounts that are to be paid exactly once, by several worker processes, of which one is killed in the midst of a
-//! payment, and another one is stopped in the midst of one and goes on when somebody else has long done it.
+//! A payroll: several worker processes must pay each account exactly once. One worker is killed in the middle of a payment. Another
+//! is stopped in the middle of a payment, and resumes after another worker has made that payment.
 //!
 //! ```text
-//! cargo run --release --example payroll                  # needs nothing: the engine in memory, served to the workers over TCP
+//! cargo run --release --example payroll                  # needs no server: serves the engine in memory to the workers over TCP
 //! cargo run --release --example payroll -- --no-fence    # the ledger admits any write: one account is paid twice
-//! cargo run --release --example payroll -- --lock none   # no leases: very many are
+//! cargo run --release --example payroll -- --lock none   # no leases: many accounts are paid twice
 //! cargo run --release --example payroll --features etcd -- --engine etcd
 //! cargo run --release --example payroll --features postgres -- --engine postgres
 //! cargo run --release --example payroll --features postgres -- --engine postgres --lock advisory
@@ -12,8 +12,8 @@
 //! cargo run --release --example payroll --features redis -- --engine redis
 //! ```
 //!
-//! What to look at: `worker.rs` is how a program uses leases, [`worker::pay`] above all; [`ledger::Ledger::read`] and
-//! [`ledger::Ledger::pay`] are the fence at work, where the data is; [`script::run`] is what befalls the workers.
+//! Where to look: `worker.rs`, above all [`worker::pay`], shows how a program uses leases. [`ledger::Ledger::read`] and
+//! [`ledger::Ledger::pay`] show the fence at work, next to the data. [`script::run`] kills and stops the workers.
 
 mod args;
 #[cfg(feature = "etcd")]

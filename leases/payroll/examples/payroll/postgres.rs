@@ -10,7 +10,7 @@ use crate::{
     private::Private,
 };
 
-/// The client needs one. It lives as long as the process.
+/// Creates a runtime for the client. It lives as long as the process.
 fn runtime() -> Result<&'static Runtime, Error> {
     Ok(Box::leak(Box::new(Builder::new_multi_thread().worker_threads(1).enable_all().build()?)))
 }
@@ -42,7 +42,7 @@ impl Server {
         let private = Private::start("postgres")?;
         let (runtime, client) = connect(&private.address)?;
         runtime.block_on(Postgres::create_table(&client))?;
-        // It is new: nobody can have a lease.
+        // The server is new, so no lease can exist.
         runtime.block_on(engine(&private.address)?.init())?;
         let version: String = runtime.block_on(client.query_one("SHOW server_version", &[]))?.get(0);
         let version = version.split(' ').next().unwrap_or_default().to_owned();
@@ -57,7 +57,7 @@ impl Server {
         self.private.address.clone()
     }
 
-    /// How many advisory locks there are.
+    /// Counts the advisory locks.
     pub(crate) fn count_advisory(&self) -> Result<usize, Error> {
         let (runtime, client) = connect(&self.private.address)?;
         let query = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'";
@@ -68,7 +68,7 @@ impl Server {
 
 // --- Advisory locks --------------------------------------------------------------------------------------------------
 
-/// They end with the session, so each worker has one of its own. There are no tokens.
+/// Advisory locks. They end with the session, so each worker has its own session. They have no tokens.
 pub(crate) struct Advisory {
     runtime: &'static Runtime,
     client: &'static Client,
@@ -108,7 +108,7 @@ impl Taken for Locked {
         None
     }
 
-    /// The server has ended the session, or has not: there is no asking what it would say now.
+    /// Checks that the session is not closed. The lock cannot be asked for in any other way.
     fn check(&self) -> Result<(), String> {
         if self.client.is_closed() { Err("closed".to_owned()) } else { Ok(()) }
     }

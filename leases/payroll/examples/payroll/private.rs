@@ -9,24 +9,24 @@ use std::{
 
 use crate::lock::Error;
 
-/// In the checkout that this was built in.
+/// The script, in the checkout in which this was built.
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../servers/run");
 
-/// It is stopped, and removed, when it is dropped; and also if this process dies before.
+/// A server that is stopped and removed when this is dropped or the process dies.
 pub(crate) struct Private {
-    /// How to connect, in the words of the script.
+    /// The address, as the script prints it.
     pub(crate) address: String,
     _watchdog: Watchdog,
 }
 
 impl Private {
-    /// `server` is what the script calls it.
+    /// Starts a server. `server` is its name in the script.
     pub(crate) fn start(server: &str) -> Result<Self, Error> {
         let folder = env::temp_dir().join(format!("keylatch-payroll-{}", process::id()));
-        // Somebody else may take the port before the server does: then it does not start, and says so.
+        // Another program may take the port before the server does. The server then fails to start, and reports it.
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port().to_string();
         let watchdog = Watchdog::start(server, folder)?;
-        // It says itself what is missing.
+        // The script itself reports a missing package.
         let output = Command::new(SCRIPT)
             .args(["start", server])
             .arg(&watchdog.folder)
@@ -35,15 +35,15 @@ impl Private {
             .output()
             .map_err(|error| format!("{SCRIPT}: {error}"))?;
         if !output.status.success() {
-            return Err(format!("there is no server: leases/servers/run has failed: {}", output.status).into());
+            return Err(format!("cannot start the server: leases/servers/run failed: {}", output.status).into());
         }
         let address = String::from_utf8(output.stdout)?.trim().to_owned();
         Ok(Private { address, _watchdog: watchdog })
     }
 }
 
-/// A shell that reads from a pipe of this process until there is nobody to write to it, whatever has become of the process; then it
-/// stops the server, and removes the folder.
+/// A shell that reads from a pipe of this process until the pipe is closed, by the drop or by the end of the process. It then stops the
+/// server, and removes the folder.
 struct Watchdog {
     folder: PathBuf,
     shell: Child,
@@ -60,7 +60,7 @@ impl Watchdog {
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
-            .map_err(|error| format!("bash, which is to stop the server: {error}"))?;
+            .map_err(|error| format!("cannot start bash, which stops the server at the end: {error}"))?;
         Ok(Watchdog { folder, shell })
     }
 }
@@ -68,7 +68,7 @@ impl Watchdog {
 impl Drop for Watchdog {
     fn drop(&mut self) {
         drop(self.shell.stdin.take());
-        // There is nobody left to tell if it fails.
+        // A failure cannot be reported to anybody.
         _ = self.shell.wait();
     }
 }

@@ -6,7 +6,7 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::{lock::Error, private::Private};
 
-/// The client needs one. It lives as long as the process.
+/// Creates a runtime for the client. It lives as long as the process.
 fn runtime() -> Result<&'static Runtime, Error> {
     Ok(Box::leak(Box::new(Builder::new_multi_thread().worker_threads(1).enable_all().build()?)))
 }
@@ -34,7 +34,7 @@ impl Server {
         let mut connection = Client::open(&*private.address)?.get_connection()?;
         let info: InfoDict = redis::cmd("INFO").arg("server").query(&mut connection)?;
         let version = info.get("redis_version").unwrap_or_default();
-        // It is new: nobody can have a lease.
+        // The server is new, so no lease can exist.
         let (runtime, engine) = connect(&private.address)?;
         runtime.block_on(engine.init())?;
         Ok(Server { private, version })

@@ -1,4 +1,4 @@
-//! What befalls the workers, and what comes of it.
+//! The script of the demonstration: it starts, kills and stops the workers, and reports the result.
 
 use std::{
     env,
@@ -17,12 +17,12 @@ use crate::{
     lock::{self, Error},
 };
 
-/// Nothing takes so long, beside what the bank does, unless something is wrong.
+/// The time after which something must be wrong, not counting the time of the bank.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Whether every number is what it must be.
+/// Runs the demonstration, and returns whether every number is as it must be.
 pub(crate) fn run(args: &Args) -> Result<bool, Error> {
-    // Dropped on every way out, the workers before the server.
+    // Declared first, so that the workers are dropped before the server.
     let server = Server::start(args)?;
     let (killed_at, paused_at) = (args.accounts * 39 / 100, args.accounts * 2 / 3);
     let scene = |worker, account| Scene { worker, account, has_begun: false, is_over: false };
@@ -41,7 +41,7 @@ pub(crate) fn run(args: &Args) -> Result<bool, Error> {
     Ok(run.report(args, &server.name(), &ledger.book()))
 }
 
-/// Where the leases are.
+/// The server that keeps the leases.
 enum Server {
     #[cfg(feature = "etcd")]
     Etcd(crate::etcd::Server),
@@ -83,7 +83,7 @@ impl Server {
         }
     }
 
-    /// Where workers find it.
+    /// Returns the address for the workers.
     fn address(&self) -> String {
         match self {
             #[cfg(feature = "etcd")]
@@ -98,7 +98,7 @@ impl Server {
         }
     }
 
-    /// How many locks are left.
+    /// Counts the locks that are left.
     fn count(&self, args: &Args) -> Result<Option<usize>, Error> {
         match (args.lock, self) {
             (Locking::None, _) => Ok(None),
@@ -125,14 +125,14 @@ impl Server {
 
 // --- The workers -----------------------------------------------------------------------------------------------------
 
-/// All workers. Dropped, it kills those that are left.
+/// All workers. Dropping it kills those that are left.
 struct Company {
     ledger: Arc<Ledger>,
     workers: Vec<(String, Child)>,
     patience: Duration,
 }
 
-/// Somebody else has read the account.
+/// The worker that read the account after the killed or stopped one, and when.
 struct TakenOver {
     by: String,
     after: Duration,
@@ -147,7 +147,7 @@ impl Company {
     fn start(args: &Args, ledger: Arc<Ledger>, server: &str) -> Result<Self, Error> {
         let address = ledger.listen()?.to_string();
         let program = env::current_exe()?;
-        // As if there were but one worker.
+        // The time that a single worker would need.
         let patience = PATIENCE + BANK * u32::try_from(args.accounts)?;
         let mut company = Company { ledger, workers: Vec::new(), patience };
         for name in ('A'..='Z').take(args.workers).map(String::from) {
@@ -159,7 +159,7 @@ impl Company {
         Ok(company)
     }
 
-    /// Kills it, as `kill -9` does, as soon as it is between reading and writing this account.
+    /// Kills the worker, as `kill -9` does, as soon as it is between reading and writing this account.
     fn kill(&mut self, worker: &'static str, account: usize, ttl: Duration) -> Result<Option<TakenOver>, Error> {
         self.wait_for_scene(account)?;
         let since = Instant::now();
@@ -173,7 +173,7 @@ impl Company {
         self.taken_over(worker, account, since, since + ttl + PATIENCE)
     }
 
-    /// Stops it as soon as it is between reading and writing this account, for twice the time of a lease.
+    /// Stops the worker as soon as it is between reading and writing this account, for twice the time of a lease.
     fn pause(&mut self, worker: &'static str, account: usize, ttl: Duration) -> Result<Paused, Error> {
         self.wait_for_scene(account)?;
         let since = Instant::now();
@@ -181,23 +181,23 @@ impl Company {
         let asked = self.ledger.book().asked.get(worker).copied();
         stop(&self.workers[place].1)?;
         self.ledger.redo(account);
-        // The bank answers, and nobody is there to hear it.
+        // The bank answers while the worker is stopped.
         self.ledger.end_scene(account);
         let taken_over = self.taken_over(worker, account, since, since + 2 * ttl)?;
         thread::sleep((since + 2 * ttl).saturating_duration_since(Instant::now()));
         let for_ = since.elapsed();
         go_on(&self.workers[place].1)?;
-        // It writes, and sees what comes of it, before it asks for the next account.
+        // The worker writes, and gets the ledger's answer, before it asks for the next account.
         let is_through = |book: &Book| (book.asked.get(worker).copied() != asked).then_some(());
         match self.wait_until(Instant::now() + self.patience, is_through)? {
             Some(()) => Ok(Paused { for_, taken_over }),
-            None => Err(format!("worker {worker} does not go on").into()),
+            None => Err(format!("worker {worker} did not go on after it was resumed").into()),
         }
     }
 
     fn place(&self, worker: &str) -> Result<usize, Error> {
         let place = self.workers.iter().position(|(name, _)| name == worker);
-        place.ok_or_else(|| format!("worker {worker} is not there").into())
+        place.ok_or_else(|| format!("worker {worker} is not running").into())
     }
 
     fn wait_for_scene(&mut self, account: usize) -> Result<(), Error> {
@@ -206,10 +206,10 @@ impl Company {
             scenes.any(|scene| scene.account == account && scene.has_begun).then_some(())
         };
         let begun = self.wait_until(Instant::now() + self.patience, has_begun)?;
-        begun.ok_or_else(|| format!("nobody comes to account #{account}").into())
+        begun.ok_or_else(|| format!("no worker reached account #{account} in time").into())
     }
 
-    /// Waits until somebody else has read the account, so long at most.
+    /// Waits until another worker has read the account, until `limit` at most.
     fn taken_over(
         &mut self,
         worker: &str,
@@ -223,7 +223,7 @@ impl Company {
         })
     }
 
-    /// Waits until there is something to be seen in the book; `None` if it is too late. An error if a worker fails meanwhile.
+    /// Waits until `look` finds something in the book; `None` if the limit comes first. Fails if a worker fails.
     fn wait_until<T>(&mut self, limit: Instant, look: impl Fn(&Book) -> Option<T>) -> Result<Option<T>, Error> {
         let ledger = Arc::clone(&self.ledger);
         let mut book = ledger.book();
@@ -238,12 +238,12 @@ impl Company {
             for (name, child) in &mut self.workers {
                 is_well(name, child.try_wait()?)?;
             }
-            // Those who fail say nothing to the ledger: somebody has to look after them from time to time.
+            // A worker that fails does not tell the ledger, so look at the workers from time to time.
             book = ledger.wait(book, left.min(Duration::from_millis(50)));
         }
     }
 
-    /// Waits until all have ended.
+    /// Waits until all workers have ended.
     fn finish(&mut self) -> Result<(), Error> {
         let limit = Instant::now() + self.patience;
         while !self.workers.is_empty() {
@@ -256,7 +256,7 @@ impl Company {
             }
             self.workers = left;
             if Instant::now() > limit {
-                return Err(format!("{} workers do not end", self.workers.len()).into());
+                return Err(format!("{} workers did not end in time", self.workers.len()).into());
             }
             thread::sleep(Duration::from_millis(5));
         }
@@ -267,7 +267,7 @@ impl Company {
 impl Drop for Company {
     fn drop(&mut self) {
         for (_, child) in &mut self.workers {
-            // Fails if it has ended.
+            // These fail if the worker has ended.
             _ = child.kill();
             _ = child.wait();
         }
@@ -281,7 +281,7 @@ fn is_well(name: &str, status: Option<ExitStatus>) -> Result<(), Error> {
     }
 }
 
-/// Returns when it stands.
+/// Stops a worker, and returns when it has stopped.
 #[cfg(unix)]
 fn stop(child: &Child) -> Result<(), Error> {
     use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
@@ -290,7 +290,7 @@ fn stop(child: &Child) -> Result<(), Error> {
     kill_process(id, Signal::STOP)?;
     match waitpid(Some(id), WaitOptions::UNTRACED)? {
         Some((_, status)) if status.stopped() => Ok(()),
-        _ => Err("a worker that was to be stopped has ended".into()),
+        _ => Err("a worker ended before it could be stopped".into()),
     }
 }
 
@@ -303,7 +303,7 @@ fn go_on(child: &Child) -> Result<(), Error> {
 
 #[cfg(not(unix))]
 fn stop(_: &Child) -> Result<(), Error> {
-    Err("a process cannot be stopped here: this needs Unix".into())
+    Err("stopping a process needs Unix".into())
 }
 
 #[cfg(not(unix))]
@@ -385,12 +385,12 @@ impl Run {
             }
             (None, _) if !is_paid => table.row("  its late write", "not made", "refused", false),
             (None, Some(_)) => table.row("  its late write", "admitted", "refused", false),
-            // Nobody has taken it over: then it is not late.
+            // No other worker has taken the account over, so the write is not late.
             (None, None) => table.row("  its write when it goes on", "admitted", "", true),
         }
         if args.lock == Locking::Lease {
             let said = lost.map_or("nothing", |lost| &*lost.why);
-            table.row("  its own look at the lease says", said, "that it is lost", lost.is_some());
+            table.row("  its own check of the lease says", said, "that it is lost", lost.is_some());
         }
         if let Some(left) = self.leases_left {
             table.row("locks left", left, "0", left == 0);

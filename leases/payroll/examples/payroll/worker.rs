@@ -1,4 +1,4 @@
-//! A worker: a process of its own, which takes an account, reads, asks the bank, and writes.
+//! A worker: a separate process that locks an account, reads it, asks the bank, and writes the payment.
 
 use std::{
     io::{BufRead, BufReader, Write},
@@ -14,7 +14,7 @@ use crate::{
 };
 
 pub(crate) fn run(args: &Args, worker: &Worker) -> Result<(), Error> {
-    // Whoever has started it is the only one to stop it, and to let it go on.
+    // Only the parent stops and resumes the worker, so the worker must not outlive it.
     #[cfg(target_os = "linux")]
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
 
@@ -44,20 +44,20 @@ pub(crate) fn run(args: &Args, worker: &Worker) -> Result<(), Error> {
             Box::new(Leased::new(crate::redis::engine(&worker.server)?, &worker.name, args.ttl))
         }
         #[allow(unreachable_patterns, reason = "without the feature")]
-        _ => return Err("there is no such lock".into()),
+        _ => return Err("this engine has no such lock, or its feature is not enabled".into()),
     };
     ledger.ask(format!("hello {}", worker.name))?;
     loop {
         let offer = ledger.ask("next".to_owned())?;
         match offer.split_once(' ') {
-            // If somebody else is at it, there are others to be paid.
+            // If another worker has this account, there are others to pay.
             Some(("first", account)) => {
                 let account = account.parse()?;
                 if let Some(taken) = lock.take(account, false)? {
                     pay(&mut ledger, account, taken)?;
                 }
             }
-            // Somebody has been at it, and it is not paid yet. Perhaps that will never happen: it has to be waited for.
+            // A worker has locked this account before, but it is not paid yet. That worker may have died, so wait for its lock to end.
             Some(("again", account)) => {
                 let account = account.parse()?;
                 if let Some(taken) = lock.take(account, true)? {
@@ -65,20 +65,20 @@ pub(crate) fn run(args: &Args, worker: &Worker) -> Result<(), Error> {
                 }
             }
             _ if offer == "done" => return Ok(()),
-            _ => return Err(format!("the ledger makes no sense: {offer}").into()),
+            _ => return Err(format!("the ledger sent an invalid offer: {offer}").into()),
         }
     }
 }
 
 pub(crate) fn pay(ledger: &mut Ledger, account: usize, taken: Box<dyn Taken>) -> Result<(), Error> {
     let token = taken.token().map_or(0, Token::get);
-    // The token is shown already here. If only payments did, a stale one could come between this look and ours.
+    // Present the token at the read already. If only payments did, a stale payment could come between our read and our payment.
     let is_open = ledger.ask(format!("read {account} {token}"))? == "open";
-    // Looking at the lease costs nothing; do it before whatever cannot be taken back.
+    // Checking the lease costs nothing, so check it before each action that cannot be undone.
     if is_open && taken.check().is_ok() {
-        ledger.ask(format!("bank {account}"))?; // takes its time
-        // A worker that looks once more here makes late writes rare. It cannot rule them out, because it may be stopped
-        // between the look and the write; this one does not look, so that it can be seen what happens then.
+        ledger.ask(format!("bank {account}"))?; // slow
+        // A second check here would make late writes rare. It could not rule them out, because the worker may be stopped between
+        // the check and the write. This worker does not check again, to show what happens then.
         ledger.ask(format!("pay {account} {token}"))?;
         if let Err(lost) = taken.check() {
             ledger.ask(format!("lost {account} {lost}"))?;
@@ -87,7 +87,7 @@ pub(crate) fn pay(ledger: &mut Ledger, account: usize, taken: Box<dyn Taken>) ->
     taken.release()
 }
 
-/// The worker's connection to it: a line for each question, and one for its answer.
+/// The worker's connection to the ledger: one line for each question, and one for its answer.
 pub(crate) struct Ledger {
     stream: TcpStream,
     answers: BufReader<TcpStream>,
@@ -104,7 +104,7 @@ impl Ledger {
         let mut answer = String::new();
         self.stream.write_all((question + "\n").as_bytes())?;
         if self.answers.read_line(&mut answer)? == 0 {
-            return Err("the ledger is gone".into());
+            return Err("the ledger has closed the connection".into());
         }
         Ok(answer.trim_end().to_owned())
     }

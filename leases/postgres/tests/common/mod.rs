@@ -2,115 +2,52 @@
 
 #![allow(dead_code, reason = "each test binary uses some of it")]
 
-use std::{
-    env,
-    ffi::OsStr,
-    fs,
-    net::{SocketAddr, TcpListener},
-    path::{Path, PathBuf},
-    process::{self, Command, Stdio},
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError, Weak,
-        atomic::{AtomicU64, Ordering::SeqCst},
-    },
-    time::Duration,
-};
+use std::{future::poll_fn, net::SocketAddr, sync::Arc, time::Duration};
 
-use keylatch_lease::Leases;
-use keylatch_lease_postgres::{NoTls, Options, Postgres};
-use tokio_postgres::{Client, Config};
+use keylatch_lease::{Leases, Resource};
+use keylatch_lease_conformance::{
+    ByHand, Failure, Heard,
+    servers::{Messages, PrivateServer, Settings, Shared, TestServer, apart},
+};
+use keylatch_lease_postgres::{NoTls, Options, Postgres, SCHEMA};
+use tokio_postgres::{AsyncMessage, Client, Config};
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../servers/run");
 
-/// A server that is stopped, and removed, when it is dropped; and by somebody else if this process dies before.
-pub(crate) struct Server {
-    kind: &'static str,
-    folder: PathBuf,
-    port: u16,
-    settings: Vec<(&'static str, String)>,
-    /// Its death is what the watchdog waits for.
-    watchdog: process::Child,
-}
+pub(crate) struct Server(PrivateServer);
 
 impl Server {
+    /// A server without the table.
     pub(crate) fn start() -> Self {
-        Server::start_as("postgres", Vec::new())
+        Server(PrivateServer::new(SCRIPT, "postgres").start())
     }
 
     /// A pooler before this server, with so many connections to it.
     pub(crate) fn pooler(&self, mode: &str, connections: usize) -> Self {
-        let settings =
-            vec![("UPSTREAM", self.port.to_string()), ("MODE", mode.into()), ("POOL", connections.to_string())];
-        Server::start_as("pgbouncer", settings)
-    }
-
-    fn start_as(kind: &'static str, settings: Vec<(&'static str, String)>) -> Self {
-        static STARTED: AtomicU64 = AtomicU64::new(0);
-
-        let name = format!("keylatch-{kind}-{}-{}", process::id(), STARTED.fetch_add(1, SeqCst));
-        let folder = env::temp_dir().join(name);
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        fs::create_dir_all(&folder).unwrap();
-        // It reads from a pipe that this process holds, until there is nobody to write to it.
-        let watchdog = Command::new("bash")
-            .args(["-c", "trap '' HUP INT TERM; cat >/dev/null; \"$0\" kill \"$1\" \"$2\" && rm -rf \"$2\""])
-            .args([SCRIPT, kind])
-            .arg(&folder)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let server = Server { kind, folder, port, settings, watchdog };
-        server.run("start");
-        server
-    }
-
-    /// `start`, `stop`, `kill`, `pause` or `resume`.
-    pub(crate) fn run(&self, action: &str) {
-        let port = self.port.to_string();
-        let mut arguments = vec![OsStr::new(action), OsStr::new(self.kind), self.folder.as_os_str()];
-        arguments.extend((action == "start").then_some(OsStr::new(&port)));
-        let output = Command::new(SCRIPT).envs(self.settings.iter().cloned()).args(arguments).output().unwrap();
-        assert!(output.status.success(), "{action}: {}", String::from_utf8_lossy(&output.stderr));
-    }
-
-    pub(crate) fn folder(&self) -> &Path {
-        &self.folder
-    }
-
-    pub(crate) fn address(&self) -> SocketAddr {
-        ([127, 0, 0, 1], self.port).into()
+        let pooler = PrivateServer::new(SCRIPT, "pgbouncer").env("UPSTREAM", self.address().port().to_string());
+        Server(pooler.env("MODE", mode).env("POOL", connections.to_string()).start())
     }
 
     pub(crate) fn config(&self) -> Config {
-        let config = format!("host=127.0.0.1 port={} user=postgres dbname=postgres", self.port);
-        config.parse().unwrap()
+        config(self.address())
     }
 
-    /// A connection of one's own, on the tokio runtime that runs this.
+    /// A connection of its own, on the tokio runtime that runs this.
     pub(crate) async fn client(&self) -> Client {
         let (client, connection) = self.config().connect(NoTls).await.unwrap();
         tokio::spawn(connection);
         client
     }
 
-    /// And opens it.
+    /// Creates the table, and opens it.
     pub(crate) async fn create_table(&self) {
         Postgres::create_table(&self.client().await).await.unwrap();
         self.leases(Postgres::in_namespace("").timeout(Duration::from_secs(20))).engine().init().await.unwrap();
     }
 
-    /// From wherever it is called.
-    pub(crate) fn execute(&self, sql: &'static str) {
-        // Not on the runtime that may run a test.
-        std::thread::scope(|scope| {
-            let done = scope.spawn(|| {
-                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-                runtime.block_on(async { self.client().await.batch_execute(sql).await.unwrap() });
-            });
-            done.join().unwrap();
-        });
+    /// Runs statements, from wherever this is called.
+    pub(crate) fn execute(&self, sql: &str) {
+        apart(async || self.client().await.batch_execute(sql).await.unwrap());
     }
 
     pub(crate) fn leases(&self, options: Options) -> Leases<Postgres> {
@@ -118,43 +55,115 @@ impl Server {
     }
 }
 
-impl Drop for Server {
-    fn drop(&mut self) {
-        drop(self.watchdog.stdin.take());
-        let _ = self.watchdog.wait();
+impl TestServer for Server {
+    type Engine = Postgres;
+    type Client = Client;
+
+    const NAME: &'static str = "Postgres";
+
+    fn set_up() -> Self {
+        let server = Server::start();
+        apart(async || server.create_table().await);
+        server
     }
+
+    fn private(&self) -> &PrivateServer {
+        &self.0
+    }
+
+    fn connect(settings: Settings, address: SocketAddr) -> Postgres {
+        let mut config = config(address);
+        config.application_name(&settings.namespace);
+        options(settings).connect(config, NoTls)
+    }
+
+    async fn ready(engine: &Postgres) -> Result<(), Failure> {
+        Ok(engine.ready().await?)
+    }
+
+    async fn client(&self) -> Client {
+        Server::client(self).await
+    }
+
+    fn forget(&self) {
+        self.run("forget");
+        self.execute(SCHEMA);
+    }
+
+    fn empty(&self) -> Result<(), Failure> {
+        self.execute("TRUNCATE keylatch_lease");
+        Ok(())
+    }
+
+    fn by_hand() -> Vec<ByHand> {
+        vec![ByHand { what: "rows", heard: Heard::AtOnce, notice: Duration::from_millis(500) }]
+    }
+
+    async fn take_away(&self, namespace: &str, _: &str) -> Result<(), Failure> {
+        self.client().await.execute("DELETE FROM keylatch_lease WHERE ns = $1", &[&namespace]).await?;
+        Ok(())
+    }
+
+    fn connections(&self, namespace: &str) -> Option<u64> {
+        let query = "SELECT count(*) FROM pg_stat_activity WHERE application_name = $1";
+        let row = apart(async || self.client().await.query_one(query, &[&namespace]).await);
+        u64::try_from(row.ok()?.get::<_, i64>(0)).ok()
+    }
+
+    async fn pass(&self, namespace: &str, time: Duration) {
+        let sql = "UPDATE keylatch_lease SET since = since - $2 * interval '1 second', until = until - $2 * interval '1 second' WHERE ns = $1";
+        self.client().await.execute(sql, &[&namespace, &time.as_secs_f64()]).await.unwrap();
+    }
+
+    async fn is_wanted(&self, namespace: &str, resource: &Resource) -> bool {
+        let sql = "SELECT wanted FROM keylatch_lease WHERE ns = $1 AND key = $2";
+        self.client().await.query_one(sql, &[&namespace, &resource.key().as_bytes()]).await.unwrap().get(0)
+    }
+
+    async fn cut(&self, namespace: &str) -> u64 {
+        let sql = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = $1";
+        self.client().await.execute(sql, &[&namespace]).await.unwrap()
+    }
+
+    async fn listen(&self, namespace: &str) -> Messages {
+        let (client, mut connection) = self.config().connect(NoTls).await.unwrap();
+        let (sender, mut receiver) = tokio::sync::mpsc::unbounded_channel();
+        tokio::spawn(async move {
+            while let Some(Ok(message)) = poll_fn(|cx| connection.poll_message(cx)).await {
+                if let AsyncMessage::Notification(told) = message {
+                    sender.send(plain(told.payload())).unwrap();
+                }
+            }
+        });
+        let fnv = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+        let hash = namespace.bytes().fold(0xcbf2_9ce4_8422_2325, fnv);
+        client.batch_execute(&format!("LISTEN keylatch_lease_{hash:016x}")).await.unwrap();
+        Box::pin(futures_lite::stream::poll_fn(move |cx| {
+            let _connected = &client;
+            receiver.poll_recv(cx)
+        }))
+    }
+}
+
+/// The text of a notification such as `/7265706f7274/7/r`, without its hexadecimal digits: `r 7 report`.
+fn plain(payload: &str) -> String {
+    let [_, key, token, letter] = payload.split('/').collect::<Vec<_>>()[..] else { panic!("{payload}") };
+    let bytes = (0..key.len()).step_by(2).map(|at| u8::from_str_radix(&key[at..at + 2], 16).unwrap());
+    format!("{letter} {token} {}", String::from_utf8(bytes.collect()).unwrap())
+}
+
+pub(crate) fn options(settings: Settings) -> Options {
+    let Settings { namespace, timeout, fallback, sweeps, quarantine } = settings;
+    Postgres::in_namespace(namespace).timeout(timeout).fallback(fallback).sweeps(sweeps).quarantine(quarantine)
+}
+
+fn config(address: SocketAddr) -> Config {
+    format!("host=127.0.0.1 port={} user=postgres dbname=postgres", address.port()).parse().unwrap()
 }
 
 /// The one server that the tests share while any of them runs, with the table.
 pub(crate) fn shared() -> Arc<Server> {
-    static SHARED: Mutex<Weak<Server>> = Mutex::new(Weak::new());
+    static SHARED: Shared<Server> = Shared::new();
 
-    let mut shared = lock(&SHARED);
-    if let Some(server) = shared.upgrade() {
-        return server;
-    }
-    let server = Arc::new(Server::start());
-    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
-        server.create_table().await;
-    });
-    *shared = Arc::downgrade(&server);
-    server
-}
-
-/// A namespace that nobody else has.
-pub(crate) fn namespace() -> String {
-    static LAST: AtomicU64 = AtomicU64::new(0);
-
-    format!("test-{}", LAST.fetch_add(1, SeqCst))
-}
-
-pub(crate) fn on_tokio<F: Future>(test: F) -> F::Output {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    let output = runtime.block_on(async { tokio::time::timeout(Duration::from_secs(60), test).await });
-    runtime.shutdown_background();
-    output.expect("it takes too long")
-}
-
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    SHARED.get(Server::set_up)
 }

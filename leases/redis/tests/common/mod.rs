@@ -2,87 +2,36 @@
 
 #![allow(dead_code, reason = "each test binary uses some of it")]
 
-use std::{
-    env,
-    ffi::OsStr,
-    fs,
-    net::{SocketAddr, TcpListener},
-    path::{Path, PathBuf},
-    process::{self, Command, Stdio},
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError, Weak,
-        atomic::{AtomicU64, Ordering::SeqCst},
-    },
-    time::Duration,
-};
+use std::{net::SocketAddr, time::Duration};
 
-use keylatch_lease::Leases;
+use futures_lite::StreamExt;
+use keylatch_lease::{Leases, Resource};
+use keylatch_lease_conformance::{
+    ByHand, Failure, Heard,
+    servers::{Messages, PrivateServer, Settings, TestServer},
+};
 use keylatch_lease_redis::{Options, Redis};
 use redis::{Client, FromRedisValue};
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../servers/run");
 
-/// A server that is stopped, and removed, when it is dropped; and by somebody else if this process dies before.
-pub(crate) struct Server {
-    folder: PathBuf,
-    port: u16,
-    /// Its death is what the watchdog waits for.
-    watchdog: process::Child,
-}
+pub(crate) struct Server(PrivateServer);
 
 impl Server {
     pub(crate) fn start() -> Self {
-        Server::start_with(None)
+        Server(PrivateServer::new(SCRIPT, "redis").start())
     }
 
     /// With a configuration of its own, instead of that of the script.
-    pub(crate) fn start_with(config: Option<&str>) -> Self {
-        static STARTED: AtomicU64 = AtomicU64::new(0);
-
-        let name = format!("keylatch-redis-{}-{}", process::id(), STARTED.fetch_add(1, SeqCst));
-        let folder = env::temp_dir().join(name);
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        fs::create_dir_all(&folder).unwrap();
-        if let Some(config) = config {
-            fs::write(folder.join("redis.conf"), config).unwrap();
-        }
-        // It reads from a pipe that this process holds, until there is nobody to write to it.
-        let watchdog = Command::new("bash")
-            .args(["-c", "trap '' HUP INT TERM; cat >/dev/null; \"$0\" kill redis \"$1\" && rm -rf \"$1\""])
-            .arg(SCRIPT)
-            .arg(&folder)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let server = Server { folder, port, watchdog };
-        server.run("start");
-        server
-    }
-
-    /// `start`, `stop`, `kill`, `pause`, `resume` or `forget`.
-    pub(crate) fn run(&self, action: &str) {
-        let port = self.port.to_string();
-        let mut arguments = vec![OsStr::new(action), OsStr::new("redis"), self.folder.as_os_str()];
-        arguments.extend((action == "start").then_some(OsStr::new(&port)));
-        let output = Command::new(SCRIPT).args(arguments).output().unwrap();
-        assert!(output.status.success(), "{action}: {}", String::from_utf8_lossy(&output.stderr));
-    }
-
-    pub(crate) fn folder(&self) -> &Path {
-        &self.folder
-    }
-
-    pub(crate) fn address(&self) -> SocketAddr {
-        ([127, 0, 0, 1], self.port).into()
+    pub(crate) fn start_with(config: &str) -> Self {
+        Server(PrivateServer::new(SCRIPT, "redis").file("redis.conf", config).start())
     }
 
     pub(crate) fn client(&self) -> Client {
         client(self.address())
     }
 
-    /// A command of one's own, on a connection of its own. What it is made of, as words.
+    /// Runs a command, made of these words, on a connection of its own.
     pub(crate) fn ask<T: FromRedisValue>(&self, command: &[&str]) -> T {
         let mut connection = self.client().get_connection().unwrap();
         redis::cmd(command[0]).arg(&command[1..]).query(&mut connection).unwrap()
@@ -93,44 +42,115 @@ impl Server {
     }
 }
 
-impl Drop for Server {
-    fn drop(&mut self) {
-        drop(self.watchdog.stdin.take());
-        let _ = self.watchdog.wait();
+impl TestServer for Server {
+    type Engine = Redis;
+    type Client = Client;
+
+    const NAME: &'static str = "Redis";
+
+    fn set_up() -> Self {
+        Server::start()
+    }
+
+    fn private(&self) -> &PrivateServer {
+        &self.0
+    }
+
+    fn connect(settings: Settings, address: SocketAddr) -> Redis {
+        let Settings { namespace, timeout, fallback, sweeps, quarantine } = settings;
+        let options = Redis::in_namespace(namespace).timeout(timeout).fallback(fallback).sweeps(sweeps);
+        options.quarantine(quarantine).connect(client(address))
+    }
+
+    async fn ready(engine: &Redis) -> Result<(), Failure> {
+        Ok(engine.ready().await?)
+    }
+
+    async fn open(engine: &Redis) -> Result<(), Failure> {
+        Ok(engine.init().await?)
+    }
+
+    async fn client(&self) -> Client {
+        Server::client(self)
+    }
+
+    fn empty(&self) -> Result<(), Failure> {
+        let () = self.ask(&["FLUSHALL"]);
+        Ok(())
+    }
+
+    /// The last way takes the mark of the namespace, too.
+    fn by_hand() -> Vec<ByHand> {
+        let way = |what| ByHand { what, heard: Heard::WhenAsked, notice: Duration::from_millis(500) };
+        vec![way("fields"), way("keys")]
+    }
+
+    async fn take_away(&self, namespace: &str, what: &str) -> Result<(), Failure> {
+        let leases = key(namespace, "leases");
+        if what == "keys" {
+            let () = self.ask(&["DEL", &leases, &key(namespace, "ends"), &key(namespace, "owned")]);
+            return Ok(());
+        }
+        let fields: Vec<String> = self.ask(&["HKEYS", &leases]);
+        for field in fields.iter().filter(|field| *field != "meta") {
+            let () = self.ask(&["HDEL", &leases, field]);
+        }
+        Ok(())
+    }
+
+    /// Each engine listens to the channel of its namespace.
+    fn connections(&self, namespace: &str) -> Option<u64> {
+        let (_, count): (String, u64) = self.ask(&["PUBSUB", "NUMSUB", &key(namespace, "free")]);
+        Some(count)
+    }
+
+    async fn pass(&self, namespace: &str, time: Duration) {
+        let script = "
+            for _, field in ipairs(redis.call('HKEYS', KEYS[1])) do
+                local token, since, tail, rest = string.match(redis.call('HGET', KEYS[1], field), '^(%d+) (%d+) (%S+) (.*)$')
+                if field ~= 'meta' then
+                    since = string.format('%.0f', since - ARGV[1])
+                    if tail ~= '-' then
+                        tail = string.format('%.0f', tail - ARGV[1])
+                        redis.call('ZADD', KEYS[2], tail, field)
+                    end
+                    redis.call('HSET', KEYS[1], field, token .. ' ' .. since .. ' ' .. tail .. ' ' .. rest)
+                end
+            end";
+        let [leases, ends] = ["leases", "ends"].map(|name| key(namespace, name));
+        let () = self.ask(&["EVAL", script, "2", &leases, &ends, &time.as_micros().to_string()]);
+    }
+
+    async fn is_wanted(&self, namespace: &str, resource: &Resource) -> bool {
+        let name = format!("{}:{}{}", resource.entity().len(), resource.entity(), resource.key());
+        let lease: String = self.ask(&["HGET", &key(namespace, "leases"), &name]);
+        lease.split(' ').nth(3) == Some("1")
+    }
+
+    /// Those of all namespaces.
+    async fn cut(&self, _: &str) -> u64 {
+        self.ask(&["CLIENT", "KILL", "TYPE", "pubsub"])
+    }
+
+    async fn listen(&self, namespace: &str) -> Messages {
+        let mut listening = self.client().get_async_pubsub().await.unwrap();
+        listening.subscribe(key(namespace, "free")).await.unwrap();
+        let told = listening.into_on_message().map(|message| {
+            // Such as "r7 0:report".
+            let payload: String = message.get_payload().unwrap();
+            let (letter, rest) = payload.split_at(1);
+            let (token, name) = rest.split_once(' ').unwrap();
+            format!("{letter} {token} {}", name.strip_prefix("0:").unwrap())
+        });
+        told.boxed()
     }
 }
 
-pub(crate) fn client(address: SocketAddr) -> Client {
+/// A key of the namespace, which needs no escaping.
+fn key(namespace: &str, name: &str) -> String {
+    format!("{{keylatch:{namespace}}}:{name}")
+}
+
+fn client(address: SocketAddr) -> Client {
     Client::open(format!("redis://{address}")).unwrap()
-}
-
-/// The one server that the tests share while any of them runs.
-pub(crate) fn shared() -> Arc<Server> {
-    static SHARED: Mutex<Weak<Server>> = Mutex::new(Weak::new());
-
-    let mut shared = lock(&SHARED);
-    if let Some(server) = shared.upgrade() {
-        return server;
-    }
-    let server = Arc::new(Server::start());
-    *shared = Arc::downgrade(&server);
-    server
-}
-
-/// A namespace that nobody else has.
-pub(crate) fn namespace() -> String {
-    static LAST: AtomicU64 = AtomicU64::new(0);
-
-    format!("test-{}", LAST.fetch_add(1, SeqCst))
-}
-
-pub(crate) fn on_tokio<F: Future>(test: F) -> F::Output {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    let output = runtime.block_on(async { tokio::time::timeout(Duration::from_secs(60), test).await });
-    runtime.shutdown_background();
-    output.expect("it takes too long")
-}
-
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-//! A key that cannot count one more: a panic, in every form, and nothing lost.
+//! A key with the largest number of users: every form panics, and nothing is lost.
 
 use alloc::string::String;
 use core::future::Future;
@@ -23,7 +23,7 @@ fn while_full(handle: &KeyHandle<'_, KeyedMutex<u32>>, f: impl FnOnce()) {
 }
 
 #[test]
-fn one_more_than_can_be_counted_panics_in_every_form() {
+fn one_user_too_many_panics_in_every_form() {
     let locks = KeyedMutex::<u32>::new();
     let handle = locks.handle(&7);
     let guard = handle.try_lock().unwrap();
@@ -40,9 +40,9 @@ fn one_more_than_can_be_counted_panics_in_every_form() {
         panics("handle.lock", &|| drop(handle.lock()));
         panics("handle.clone", &|| drop(handle.clone()));
         panics("for_each_key", &|| locks.for_each_key(|_, _| {}));
-        // This one needs no claim to say no.
+        // This call needs no claim to fail.
         assert!(locks.try_lock(&7).is_none());
-        // Other keys do not mind.
+        // Other keys are not affected.
         assert!(locks.try_lock(&8).is_some());
     });
     drop(guard);
@@ -93,7 +93,7 @@ fn waiters_that_are_let_in_together_cannot_overflow_a_field() {
 
 /// Wherever it is in the list; and those before it are not held any more.
 #[test]
-fn one_of_several_keys_that_cannot_be_counted_panics_and_none_is_held() {
+fn a_call_for_several_keys_of_which_one_is_full_panics_and_holds_none() {
     let locks = KeyedMutex::<u32>::new();
     let handle = locks.handle(&7);
     let guard = handle.try_lock().unwrap();

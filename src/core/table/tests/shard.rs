@@ -62,7 +62,7 @@ fn the_table_shrinks_in_a_few_steps() {
 
 /// The slot stays where it was, with its key as it is by then.
 #[test]
-fn an_old_key_whose_rewriting_panics_is_still_at_hand() {
+fn an_old_key_whose_overwriting_panics_stays_available() {
     let mut shard = Shard::<String, ()>::new(1, 1, None);
     let tag = Tag::of(1);
     assert!(shard.insert_recycled(tag, |_| unreachable!(), Unit::Claim).is_none(), "there is no old key");

@@ -19,7 +19,7 @@ fn table<T>() -> Table<T> {
 }
 
 #[test]
-fn a_version_outlasts_its_entry_and_that_of_others() {
+fn a_version_is_never_reused_after_its_entry_is_removed() {
     let (core, hasher) = (table::<u32>(), RandomState::new());
     let mut last = 0;
     for round in 0..100 {
@@ -75,7 +75,7 @@ fn a_version_beyond_32_bits_outlasts_its_entry() {
 }
 
 #[test]
-fn more_handles_than_can_be_counted_change_nothing_but_their_count() {
+fn more_handles_than_fit_the_count_change_only_the_count() {
     let (marks, kept) = (Marks::dead(), Kept::new(None, 0));
     marks.begin(&kept);
     marks.set_present(true, false);
@@ -85,7 +85,7 @@ fn more_handles_than_can_be_counted_change_nothing_but_their_count() {
             assert_eq!((marks.version(), marks.is_present()), (0, true));
         }
     }
-    // Which of them is the last is not known any more, until nobody but the table has a claim.
+    // The last handle cannot be recognised any more, until only the table has a claim.
     assert!(marks.has_handle(true));
     assert!(!marks.has_handle(false) && !marks.has_handle(true));
     marks.note_handle(true);
@@ -95,7 +95,7 @@ fn more_handles_than_can_be_counted_change_nothing_but_their_count() {
 }
 
 #[test]
-fn a_value_in_use_concerns_the_releases_of_its_own_shard_only() {
+fn a_value_in_use_causes_sweeps_only_in_its_own_shard() {
     let rules = Rules { fairness: Fairness::default(), counted: CountKind::Readers };
     let config = Config { shards: 4, capacity: 0, spares: None, recycle_keys: false, values: Some(100), rules };
     let (core, hasher) = (Core::<u64, Valued<u32>>::new(config, None), RandomState::new());

@@ -16,24 +16,24 @@ use crate::{
 };
 
 impl Queues {
-    /// The next for permits behind an idle head, if what is held keeps it out. (One permit is never kept out by whoever finds one
-    /// free.)
+    /// Returns the next waiter for permits behind an idle head, if the holds keep it out. (A waiter for one permit is
+    /// not kept out while a permit is free.)
     pub(super) fn kept_out(&self, queue: &Queue, holds: Holds, rules: &Rules) -> u32 {
-        let next = match queue.due[FIRST] {
+        let next = match queue.hand_offs[FIRST] {
             NONE => self.first_asleep(&queue.lines[PERMITS]),
-            due => due,
+            first => first,
         };
         if next == NONE || holds.allow(self.nodes[next].want(), rules.limit()) { NONE } else { next }
     }
 
-    /// Lets in whoever the rules admit now, beside `holds`. See the module's table.
+    /// Admits the waiters that the rules admit now, beside `holds`. See the module's table.
     pub(crate) fn admit(
         &mut self,
         queue: u32,
         holds: Holds,
         rules: &Rules,
         cause: Cause,
-        due: &mut WakeBatch,
+        batch: &mut WakeBatch,
     ) -> Admitted {
         let mut admitted = Admitted { holds, granted: 0, queued: true };
         let Queue { lines, len, .. } = &self.queues[queue];
@@ -41,9 +41,9 @@ impl Queues {
             return self.close(queue, admitted);
         }
         let (upgrade, writer, others) = (lines[UPGRADE].head, lines[WRITERS].head, *len - lines[WRITERS].len);
-        // A head that does not come has been woken before this. (A thread may still be on its way.)
+        // A head that was woken earlier and has not run since. (A thread may be about to.)
         let idle = match cause {
-            Cause::Settled => NONE,
+            Cause::QueueChanged => NONE,
             _ if !rules.hands_over() => NONE,
             _ => Some(self.head(&self.queues[queue]))
                 .filter(|&head| self.nodes[head].standing.is_woken())
@@ -52,48 +52,48 @@ impl Queues {
         let fair = cause.is_fair(rules, (idle != NONE).then(|| &self.nodes[idle].standing));
         let mut others_come = false;
         if upgrade != NONE {
-            // If it is kept out, so are all behind it.
+            // A waiting upgrade that is kept out keeps out all behind it.
             if admitted.holds.allow(Want::Upgrade, 0) {
                 let grant = fair || rules.grants_upgrade(&self.nodes[upgrade].standing);
-                self.let_in(queue, upgrade, grant, &mut admitted, due);
+                self.let_in(queue, upgrade, grant, &mut admitted, batch);
             }
         } else if let CountKind::Permits(limit) = rules.counted {
-            others_come = self.admit_permits(queue, limit, rules, cause, &mut admitted, due);
+            others_come = self.admit_permits(queue, limit, rules, cause, &mut admitted, batch);
         } else if others == 0 {
-            self.admit_writer(queue, writer, rules, fair, &mut admitted, due);
+            self.admit_writer(queue, writer, rules, fair, &mut admitted, batch);
         } else {
             if cause.begins_phase(rules) {
-                self.begin_phase(queue, rules, &mut admitted, due);
+                self.begin_phase(queue, rules, &mut admitted, batch);
             }
-            self.admit_modes(queue, rules, fair, &mut admitted, due);
+            self.admit_modes(queue, rules, fair, &mut admitted, batch);
         }
         if admitted.holds != holds && self.queues[queue].len == 0 {
             return self.close(queue, admitted);
         }
         let left = admitted.holds;
-        others_come |= upgrade == NONE && self.hand_to_due(queue, rules, &mut admitted, due);
+        others_come |= upgrade == NONE && self.hand_off(queue, rules, &mut admitted, batch);
         if idle != NONE {
-            self.wake_next(queue, idle, left, others_come, rules, due);
+            self.wake_next(queue, idle, left, others_come, rules, batch);
         }
         self.note(queue, admitted.holds);
         admitted
     }
 
-    /// Hands what is free to those behind the head who take it at once, as if they asked for it at this moment. So a hot key does not
-    /// lie idle until a sleeper has come.
+    /// Hands off free holds to waiters behind the head that take them at once, as if these were newcomers. So a hot key
+    /// is not idle until a sleeping waiter has run.
     #[inline]
-    pub(super) fn hand_to_due(
+    pub(super) fn hand_off(
         &mut self,
         queue: u32,
         rules: &Rules,
         admitted: &mut Admitted,
         batch: &mut WakeBatch,
     ) -> bool {
-        self.queues[queue].due[FIRST] != NONE && self.hand_to_those_due(queue, rules, admitted, batch)
+        self.queues[queue].hand_offs[FIRST] != NONE && self.hand_off_slowly(queue, rules, admitted, batch)
     }
 
     #[inline(never)]
-    pub(super) fn hand_to_those_due(
+    pub(super) fn hand_off_slowly(
         &mut self,
         queue: u32,
         rules: &Rules,
@@ -101,23 +101,23 @@ impl Queues {
         batch: &mut WakeBatch,
     ) -> bool {
         let (holds, limit) = (admitted.holds, rules.limit());
-        let mut next = self.queues[queue].due[FIRST];
+        let mut next = self.queues[queue].hand_offs[FIRST];
         while next != NONE {
             let [_, after] = self.nodes[next].links;
             let Want::Hold(access) = self.nodes[next].want() else { break };
             if admitted.holds.fits(access, limit) && self.bypass(queue, admitted.holds, access, rules) {
                 let waker = self.grant(queue, next, admitted);
-                // Before that of the head, which may take a system call.
+                // Woken before the head, whose wakeup may take a system call.
                 batch.wake_first(waker);
             } else if admitted.holds.count() >= limit {
-                break; // what one does not get is for nobody; of permits, those that are left may be enough for the next
+                break; // nothing is left (if permits are left, they may be enough for the next waiter)
             }
             next = after;
         }
         admitted.holds != holds
     }
 
-    /// Something was released for the head, which has been woken already and has not come yet.
+    /// Wakes the next waiter after a release for a head that was woken earlier and has not run since.
     #[inline(never)]
     pub(super) fn wake_next(
         &mut self,
@@ -130,11 +130,12 @@ impl Queues {
     ) {
         let Queue { lines, .. } = &self.queues[queue];
         let standing = &self.nodes[head].standing;
-        // It is still the head: whoever is woken stays so until it comes, or goes.
+        // It is still the head: a woken waiter stays woken until it polls or gives up.
         if !standing.is_woken() || !standing.lets_wake_the_next(others_come) {
             return;
         }
-        // Of each line the first alone: one that does not find enough permits keeps those behind it asleep, as it would at the head.
+        // Only the first of each line: a waiter that does not find enough permits keeps those behind it asleep, as it
+        // would at the head.
         let asleep = lines.each_ref().map(|line| self.first_asleep(line));
         let fits = |node: u32| node != NONE && left.allow(self.nodes[node].want(), rules.limit());
         let next = asleep.into_iter().filter(|&node| fits(node)).fold(NONE, |first, node| self.earlier(first, node));
@@ -143,40 +144,41 @@ impl Queues {
         }
     }
 
-    /// The last waiter of an entry has gone.
+    /// Removes the queue, whose last waiter is gone.
     pub(super) fn close(&mut self, queue: u32, admitted: Admitted) -> Admitted {
         self.queues.delete(queue);
         Admitted { queued: false, ..admitted }
     }
 
-    /// The readers' phase: all readers that wait get in, and one upgradable reader if its place is free. Before a writer that
-    /// came earlier an upgradable reader gets in only once.
-    pub(super) fn begin_phase(&mut self, queue: u32, rules: &Rules, admitted: &mut Admitted, due: &mut WakeBatch) {
+    /// Begins a readers' phase: admits all waiting readers, and one upgradable reader if no other holds the key. An
+    /// upgradable reader passes a writer that arrived earlier only once.
+    pub(super) fn begin_phase(&mut self, queue: u32, rules: &Rules, admitted: &mut Admitted, batch: &mut WakeBatch) {
         let holds = admitted.holds;
         loop {
             let reader = self.queues[queue].lines[READERS].head;
             if reader == NONE {
                 break;
             }
-            self.let_in(queue, reader, true, admitted, due);
+            self.let_in(queue, reader, true, admitted, batch);
         }
         if rules.keeps_nothing_for_the_idle() && admitted.holds == holds {
-            return; // there is no reader whom an upgradable one could enter with
+            return; // there is no reader that an upgradable reader could enter with
         }
         let Queue { lines, .. } = &self.queues[queue];
         let (writer, upgradable) = (lines[WRITERS].head, lines[UPGRADABLE].head);
         if upgradable == NONE || !admitted.holds.fits(Access::Upgradable, rules.limit()) {
             return;
         }
-        // The mark is set only if there is a place: who finds it taken has passed nobody.
+        // The mark is set only if the upgradable reader gets in.
         let passes = writer != NONE && self.nodes[writer].arrival.is_before(self.nodes[upgradable].arrival);
         if !passes || !core::mem::replace(&mut self.nodes[writer].passed_in_phase, true) {
-            self.let_in(queue, upgradable, true, admitted, due);
+            self.let_in(queue, upgradable, true, admitted, batch);
         }
     }
 
-    /// Those of a semaphore: as many as there are permits for. Who does not find enough keeps out all behind it (but for those who
-    /// are [handed](Queues::hand_to_due) what is left). Returns whether somebody behind the head has been let in.
+    /// Admits waiters of a semaphore, in order, while there are enough permits. A waiter that does not find enough
+    /// keeps out all behind it (except by [hand-off](Queues::hand_off)). Returns whether a waiter behind the head has
+    /// been admitted or woken.
     pub(super) fn admit_permits(
         &mut self,
         queue: u32,
@@ -184,7 +186,7 @@ impl Queues {
         rules: &Rules,
         cause: Cause,
         admitted: &mut Admitted,
-        due: &mut WakeBatch,
+        batch: &mut WakeBatch,
     ) -> bool {
         let mut kept = cause.kept();
         loop {
@@ -194,32 +196,33 @@ impl Queues {
             }
             let grant = self.grants_permits(head, kept, rules, cause);
             kept = kept.saturating_sub(self.nodes[head].amount);
-            self.let_in(queue, head, grant, admitted, due);
+            self.let_in(queue, head, grant, admitted, batch);
             if !grant {
                 break;
             }
         }
-        let mut others = self.hand_to_due(queue, rules, admitted, due);
-        // The others are woken for what those leave that have been woken already; in order, so that one that wants several is not
-        // put off by those behind it.
+        let mut others = self.hand_off(queue, rules, admitted, batch);
+        // Wakes further waiters for the permits that the woken ones leave; in order, so that small requests do not pass
+        // a larger one.
         loop {
             let Queue { lines, awake, .. } = &self.queues[queue];
             let next = self.first_asleep(&lines[PERMITS]);
             if next == NONE || admitted.holds.count() + awake + self.nodes[next].awake() > limit {
                 return others;
             }
-            self.open(queue, next, due);
+            self.open(queue, next, batch);
             others = true;
         }
     }
 
-    /// Whether a waiter at the head that finds enough permits is given them, while so many are kept for those who wait.
+    /// Returns whether a waiter at the head that finds enough permits is granted them, while `kept` permits are kept
+    /// for waiters.
     pub(super) fn grants_permits(&self, head: u32, kept: u32, rules: &Rules, cause: Cause) -> bool {
         let standing = &self.nodes[head].standing;
         kept > 0 && cause.is_fair(rules, Some(standing)) || rules.grants(standing)
     }
 
-    /// The writer at the head.
+    /// Admits the writer at the head.
     #[inline]
     pub(super) fn admit_writer(
         &mut self,
@@ -228,42 +231,42 @@ impl Queues {
         rules: &Rules,
         fair: bool,
         admitted: &mut Admitted,
-        due: &mut WakeBatch,
+        batch: &mut WakeBatch,
     ) {
         if admitted.holds.fits(Access::Exclusive, 0) {
             let grant = fair || rules.grants(&self.nodes[writer].standing);
-            self.let_in(queue, writer, grant, admitted, due);
+            self.let_in(queue, writer, grant, admitted, batch);
         }
     }
 
-    /// Those of a reader-writer lock.
+    /// Admits waiters of a reader-writer lock.
     pub(super) fn admit_modes(
         &mut self,
         queue: u32,
         rules: &Rules,
         mut fair: bool,
         admitted: &mut Admitted,
-        due: &mut WakeBatch,
+        batch: &mut WakeBatch,
     ) {
         let Queue { lines, .. } = &self.queues[queue];
         let (writer, upgradable) = (lines[WRITERS].head, lines[UPGRADABLE].head);
         if writer != NONE && self.first(&self.queues[queue]) == writer {
-            return self.admit_writer(queue, writer, rules, fair, admitted, due);
+            return self.admit_writer(queue, writer, rules, fair, admitted, batch);
         }
         let heads = self.heads(queue, Ticket::NONE);
         let front = self.front(&heads, admitted.holds, rules);
-        // The upgradable reader's turn comes before that of readers who came later.
+        // The upgradable reader's turn comes before that of readers that arrived later.
         let turn = self.upgradable_gets_in(&heads, admitted.holds);
         let first = self.queues[queue].lines[READERS].head;
         let reads_first =
             first != NONE && (!turn || self.nodes[first].arrival.is_before(self.nodes[upgradable].arrival));
         if turn && !reads_first {
             let grant = core::mem::take(&mut fair) || rules.grants(&self.nodes[upgradable].standing);
-            self.let_in(queue, upgradable, grant, admitted, due);
+            self.let_in(queue, upgradable, grant, admitted, batch);
         }
         let open = rules.fairness == Fairness::Barging;
         loop {
-            // Where readers are woken, those who have been woken already are left out.
+            // Where readers are only woken, those already woken are skipped.
             let reader = if fair || !open {
                 self.queues[queue].lines[READERS].head
             } else {
@@ -273,16 +276,16 @@ impl Queues {
                 break;
             }
             let grant = core::mem::take(&mut fair) || !open;
-            self.let_in(queue, reader, grant, admitted, due);
+            self.let_in(queue, reader, grant, admitted, batch);
         }
         if turn && reads_first {
             let grant = core::mem::take(&mut fair) || rules.grants(&self.nodes[upgradable].standing);
-            self.let_in(queue, upgradable, grant, admitted, due);
+            self.let_in(queue, upgradable, grant, admitted, batch);
         }
     }
 
-    /// The part of the queue whose readers get in beside these holds: before the first writer, and under `Fifo` before an
-    /// upgradable reader whose place is taken.
+    /// Returns the part of the queue whose readers get in beside these holds: before the first writer, and under `Fifo`
+    /// before an upgradable reader that another keeps out.
     pub(super) fn front(&self, heads: &[u32; LINES], holds: Holds, rules: &Rules) -> Option<Front> {
         if heads[UPGRADE] != NONE || !holds.fits(Access::Shared, 0) {
             return None;
@@ -298,7 +301,7 @@ impl Queues {
         Some(Front { end: if end == NONE { None } else { Some(self.nodes[end].arrival) } })
     }
 
-    /// Grants a waiter its hold, or wakes it so that it may come for it.
+    /// Grants a waiter its hold, or wakes it so that it can acquire the hold.
     pub(super) fn let_in(
         &mut self,
         queue: u32,
@@ -315,7 +318,7 @@ impl Queues {
         self.open(queue, index, batch);
     }
 
-    /// Wakes a waiter, unless it has been woken already. What it wants is left free for it.
+    /// Wakes a waiter, unless it has already been woken. The hold stays free.
     pub(super) fn open(&mut self, queue: u32, index: u32, batch: &mut WakeBatch) {
         let node = &mut self.nodes[index];
         if node.standing.is_asleep() {
@@ -327,7 +330,7 @@ impl Queues {
         }
     }
 
-    /// The waiter has its hold from now on. Returns its waker, if it has not been woken already.
+    /// Grants a waiter its hold. Returns its waker, if it has not been woken already.
     pub(super) fn grant(&mut self, queue: u32, index: u32, admitted: &mut Admitted) -> Option<Waker> {
         self.unlink(queue, index);
         let node = &mut self.nodes[index];

@@ -9,20 +9,20 @@ impl Queues {
         self.nodes.memory()
     }
 
-    /// Whether a waiter is in the queue, and has not been woken since it last came.
+    /// Returns whether a waiter is in the queue, and has not been woken since its last poll.
     pub(crate) fn sleeps(&self, ticket: Ticket) -> bool {
         self.nodes[ticket.0].standing.is_asleep()
     }
 
-    /// Whether nobody waits anywhere.
+    /// Returns whether no queue has waiters.
     pub(crate) fn is_idle(&self) -> bool {
         self.queues.is_empty()
     }
 
-    /// Whether the lists of a queue say what its waiters are.
+    /// Checks that the lists of a queue match the state of its waiters.
     pub(crate) fn check(&self, queue: u32) {
         let queue = &self.queues[queue];
-        let (mut len, mut awake, mut due) = (0, 0, 0);
+        let (mut len, mut awake, mut hand_offs) = (0, 0, 0);
         for (kind, line) in queue.lines.iter().enumerate() {
             let (mut nodes, mut fresh, mut asleep) = (0, NONE, 0);
             let (mut at, mut before) = (line.head, NONE);
@@ -31,13 +31,13 @@ impl Queues {
                 assert!(node.prev == before && node.kind.line() == kind);
                 assert!(before == NONE || self.nodes[before].arrival.is_before(node.arrival));
                 assert_eq!(node.waker.is_some(), node.standing.is_asleep(), "a waker is kept until it is used");
-                assert!(fresh == NONE || !node.standing.has_come(), "a waiter that came in vain was woken in its turn");
+                assert!(fresh == NONE || !node.standing.has_retried(), "only waiters that slept in order are woken");
                 match node.list {
                     List::Fresh if fresh == NONE => fresh = at,
                     List::Fresh => {}
                     List::Asleep => asleep += 1,
-                    List::Due => due += 1,
-                    List::None => assert!(node.standing.is_woken() || node.standing.is_looking()),
+                    List::HandOff => hand_offs += 1,
+                    List::None => assert!(node.standing.is_woken() || node.standing.is_spinning()),
                 }
                 assert!(node.list == List::None || node.standing.is_asleep());
                 awake += if node.standing.is_woken() { node.awake() } else { 0 };
@@ -47,7 +47,7 @@ impl Queues {
             assert_eq!(self.linked(line.asleep, List::Asleep), asleep);
             len += nodes;
         }
-        assert_eq!(self.linked(queue.due, List::Due), due);
+        assert_eq!(self.linked(queue.hand_offs, List::HandOff), hand_offs);
         assert_eq!((queue.len, queue.awake), (len, awake));
     }
 

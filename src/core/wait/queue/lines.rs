@@ -7,14 +7,14 @@ use crate::core::{
 };
 
 impl Queue {
-    /// Puts a waiter that has not been woken into the list that it belongs to now.
+    /// Moves a waiter that has not been woken to its present list.
     pub(super) fn enlist(&mut self, nodes: &mut Paged<Node>, index: u32, rules: &Rules) {
         let Node { kind, list, ref standing, .. } = nodes[index];
         let (belongs, end) = match () {
-            () if rules.hands_over() && kind.is_handed() && standing.is_due() => (List::Due, LAST),
-            () if rules.hands_over() && standing.is_looking() => (List::None, LAST),
+            () if rules.hands_over() && kind.is_handed() && standing.takes_hand_off() => (List::HandOff, LAST),
+            () if rules.hands_over() && standing.is_spinning() => (List::None, LAST),
             () if list == List::Fresh => return,
-            () if standing.has_come() => (List::Asleep, FIRST),
+            () if standing.has_retried() => (List::Asleep, FIRST),
             () => (List::Asleep, LAST),
         };
         if list == belongs {
@@ -34,7 +34,7 @@ impl Queue {
         node.links[1 - end] = neighbour;
     }
 
-    /// Takes a waiter out of the list that it is in.
+    /// Takes a waiter out of its list.
     #[inline(always)]
     pub(super) fn strike(&mut self, nodes: &mut Paged<Node>, index: u32) {
         let node = &mut nodes[index];
@@ -65,12 +65,12 @@ impl Queue {
         }
     }
 
-    /// The first and the last of a list whose members are linked.
+    /// Returns the first and the last of a linked list.
     pub(super) fn ends(&mut self, list: List, kind: Kind) -> Option<&mut [u32; 2]> {
         match list {
             List::None | List::Fresh => None,
             List::Asleep => Some(&mut self.lines[kind.line()].asleep),
-            List::Due => Some(&mut self.due),
+            List::HandOff => Some(&mut self.hand_offs),
         }
     }
 }

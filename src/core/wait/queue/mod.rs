@@ -16,26 +16,26 @@
 //! | | `Fifo` | `Bounded(n)` | `Adaptive` | `Barging` |
 //! |---|---|---|---|---|
 //! | the head | grant | open | open | open |
-//! | a head that is due: a spinning thread, or a waiter that was woken 4 times in vain | grant | grant | grant | open |
+//! | a head that takes hand-offs: a spinning thread, or a waiter that was woken 4 times without getting in | grant | grant | grant | open |
 //! | a head that was passed `n` times; for `Adaptive` a thread, passed 1,024 times since it was woken | grant | grant | grant | open |
-//! | others that are due, when the head was opened | – | grant | grant | – |
+//! | others that take hand-offs, when the head was opened | – | grant | grant | – |
 //! | the next sleeping waiter, when the head had been opened before this release | – | open | open | – |
 //! | a reader that no waiter before it keeps out | grant | grant | grant | open |
 //! | when a writer has left: every waiting reader, one upgradable reader (`Adaptive`: with readers only) | in order only | grant | grant | in order only |
 //! | `unlock_fair`: the first that the holds allow; with permits, in order, while some of the released ones are left | grant | grant | grant | grant |
 //! | a waiting upgrade, when the last reader has left | grant | grant | as any head | open |
 //!
-//! [`Queues::bypass`] is asked when a newcomer finds the key free for it while others wait. It is also asked for due waiters behind
-//! the head, which are newcomers to the head. The numbers are in [`policy`](super::policy).
+//! [`Queues::bypass`] decides whether a newcomer that finds the key free may pass the waiters. It also decides for
+//! hand-offs behind the head, where the waiter counts as a newcomer. The numbers are in [`policy`](super::policy).
 //!
 //! # Several permits
 //! A request for several permits is one waiter, and gets all of them or none. Free permits are not saved up for it. Instead:
 //! - At the head, while too few permits are free for it, it keeps out all waiters behind it. Newcomers pass it within the policy's
 //!   bounds, as they pass a writer behind readers; a newcomer that leaves it enough permits is not counted.
-//! - An idle head keeps no request out. So the next waiter behind it is passed within the same bounds, if the current holds keep it
-//!   out: the first that is due, or else the first that sleeps.
-//! - A due waiter for which too few permits are free is skipped when the other due waiters are granted what is free. They count as
-//!   passing it if it is the next one in the sense above.
+//! - An idle head keeps no request out. So the next waiter behind it is passed within the same bounds, if the current
+//!   holds keep it out: the first that takes hand-offs, or else the first that sleeps.
+//! - A hand-off skips a waiter for which too few permits are free, and goes to the waiters behind it. They count as
+//!   passing the skipped waiter if it is the next one in the sense above.
 //! - Sleeping waiters are woken in order. One for which too few permits are free keeps those asleep that would be woken after it.
 
 mod admission;
@@ -76,8 +76,8 @@ pub(crate) struct Waiter<'a> {
     pub(crate) waker: &'a Waker,
 }
 
-/// When a request queued. It may wrap: two that wait at the same time are less than half the range apart, unless one of them
-/// waits on while so many others come and go (on 32 bits two billion; then a later reader may be taken for the earlier one).
+/// The arrival number of a request. It may wrap: two waiters are compared correctly if fewer than half of all numbers
+/// were assigned between them (on 32 bits two billion; beyond that a later reader may be taken for the earlier one).
 #[derive(Clone, Copy)]
 struct Arrival(usize);
 
@@ -88,15 +88,15 @@ impl Arrival {
     }
 }
 
-/// One that waits, in its place of the queue.
+/// A waiter as a search for deadlocks sees it.
 #[cfg(target_has_atomic = "ptr")]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Queued {
     pub(crate) ticket: Ticket,
-    /// Tells it from those who had the ticket before it.
+    /// Distinguishes it from earlier waiters with the same ticket.
     pub(crate) arrival: usize,
     pub(crate) want: Want,
-    /// Whether it is handed what it wants although others before it cannot get in.
+    /// Whether it takes hand-offs although others before it cannot get in.
     pub(crate) passes: bool,
     /// Whether an upgradable reader has got in before this writer with a readers' phase, as happens once.
     pub(crate) passed_in_phase: bool,
@@ -106,16 +106,16 @@ struct Node {
     /// Neighbours in its line.
     prev: u32,
     next: u32,
-    /// Neighbours in the list that it is in: towards the first, and towards the last.
+    /// Neighbours in its list: towards the first, and towards the last.
     links: [u32; 2],
     arrival: Arrival,
-    /// Of permits, how many.
+    /// The number of permits that it wants.
     amount: u32,
     kind: Kind,
     list: List,
     standing: Standing,
-    /// Whether an upgradable reader has got in before this writer with a readers' phase: once is part of the phase, but
-    /// one that upgrades and leaves begins the next phase, and so on.
+    /// Whether an upgradable reader has got in before this writer with a readers' phase. This is allowed once: a reader
+    /// that upgrades and leaves begins another phase, so there would be no end.
     passed_in_phase: bool,
     /// `None` once it has been woken, until it is polled again.
     waker: Option<Waker>,
@@ -132,17 +132,17 @@ enum Kind {
     Permits = 4,
 }
 
-/// How a waiter is found by those who release, beside its place in its line.
+/// The list by which a release finds a waiter, besides its line.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum List {
-    /// It has been woken. Or it looks, but is not handed anything unless it stands at the head.
+    /// In no list: it has been woken, or spins without taking hand-offs behind the head.
     None,
-    /// It sleeps since it came: by the line, in order of arrival.
+    /// It has slept since it arrived: found by its line, in order of arrival.
     Fresh,
-    /// It sleeps again: in a list of its line.
+    /// It sleeps again after a wakeup: in a list of its line.
     Asleep,
-    /// It is handed what is free: in a list of its queue.
-    Due,
+    /// It takes hand-offs: in a list of its queue.
+    HandOff,
 }
 
 impl Node {
@@ -157,7 +157,7 @@ impl Node {
         })
     }
 
-    /// Its share in the count of woken waiters.
+    /// Its share of the permits that woken waiters want.
     #[inline]
     fn awake(&self) -> usize {
         if self.kind == Kind::Permits { self.amount as usize } else { 0 }
@@ -176,13 +176,13 @@ impl Kind {
         }
     }
 
-    /// Whether one of this kind is handed what is free although others stand before it. Of the other kinds only the first is asked.
+    /// Returns whether waiters of this kind take hand-offs behind the head. Of the other kinds only the head does.
     #[inline]
     fn is_handed(self) -> bool {
         matches!(self, Kind::Exclusive | Kind::Upgradable | Kind::Permits)
     }
 
-    /// Which line it is in. Writers and permits share one: a table has one of the two.
+    /// Returns the line of this kind. Writers and permits share one, because a table has only one of the two.
     #[inline]
     fn line(self) -> usize {
         self as usize % LINES
@@ -195,24 +195,25 @@ struct Line {
     head: u32,
     tail: u32,
     len: u32,
-    /// The first and the last of those that sleep again. Who has come in vain goes before the others.
+    /// The first and the last of those that sleep again. Waiters that were woken without getting in come before the
+    /// others.
     asleep: [u32; 2],
-    /// The first of those that sleep since they came.
+    /// The first of those that have slept since they arrived.
     fresh: u32,
 }
 
-/// The waiters of one entry. Each kind has a line of its own, so that nobody is looked for by passing others; who came first is
-/// told by their arrival. There is at most one upgrade, which stands before all.
+/// The waiters of one entry. Each kind has its own line, so that a search never passes waiters of another kind; arrival
+/// numbers order waiters of different lines. There is at most one upgrade, which stands before all.
 struct Queue {
     lines: [Line; LINES],
     /// The number of waiters in all.
     len: u32,
     /// The number of permits that the woken waiters want.
     awake: usize,
-    /// The first and the last of those that are due, in the order in which they became so.
-    due: [u32; 2],
+    /// The first and the last of those that take hand-offs, in the order in which they began to.
+    hand_offs: [u32; 2],
     next_arrival: usize,
-    /// Whether a writer holds the key, for those who look from afar.
+    /// Whether a writer holds the key, for searches for deadlocks.
     #[cfg(target_has_atomic = "ptr")]
     writer: bool,
 }
@@ -244,11 +245,11 @@ pub(crate) struct Admitted {
     pub(crate) holds: Holds,
     /// The number of waiters' claims that have become holds.
     pub(crate) granted: usize,
-    /// Whether somebody still waits.
+    /// Whether there are still waiters.
     pub(crate) queued: bool,
 }
 
-/// Some [`Queues`], each behind its lock. They can be looked at when their table is gone.
+/// Some [`Queues`], each behind its lock, shared so that they can be read after their table is gone.
 #[cfg(target_has_atomic = "ptr")]
 pub(crate) type SharedQueues = alloc::sync::Arc<[CachePadded<Lock<Queues>>]>;
 #[cfg(not(target_has_atomic = "ptr"))]
@@ -264,19 +265,19 @@ impl Queues {
         Queues { nodes: Paged::new(), queues: Paged::new() }
     }
 
-    /// Whether nobody waits, and nobody has been granted what it has not come for.
+    /// Returns whether there are no waiters, queued or granted.
     #[cfg(test)]
     pub(crate) fn is_empty(&self) -> bool {
         self.nodes.is_empty() && self.queues.is_empty()
     }
 
-    /// The first waiter of an entry comes: a new, empty queue.
+    /// Makes an empty queue, for the first waiter of an entry.
     pub(crate) fn open_queue(&mut self) -> u32 {
         const EMPTY: Queue = Queue {
             lines: [Line { head: NONE, tail: NONE, len: 0, asleep: [NONE; 2], fresh: NONE }; LINES],
             len: 0,
             awake: 0,
-            due: [NONE; 2],
+            hand_offs: [NONE; 2],
             next_arrival: 0,
             #[cfg(target_has_atomic = "ptr")]
             writer: false,
@@ -284,7 +285,7 @@ impl Queues {
         self.queues.insert(EMPTY)
     }
 
-    /// The holds of the entry while there are waiters.
+    /// Notes the holds of the entry while there are waiters.
     #[inline]
     pub(crate) fn note(&mut self, queue: u32, holds: Holds) {
         #[cfg(target_has_atomic = "ptr")]
@@ -306,7 +307,7 @@ impl Queues {
         line.len += 1;
         let prev = line.tail;
         let standing = Standing::new(presence);
-        let looks = standing.is_looking() && rules.hands_over();
+        let looks = standing.is_spinning() && rules.hands_over();
         let list = if looks { List::None } else { List::Fresh };
         let index = self.nodes.insert(Node {
             prev,
@@ -338,13 +339,13 @@ impl Queues {
         self.nodes[ticket.0].standing.state
     }
 
-    /// Whether a waiter that has not been granted its hold stands at the head.
+    /// Returns whether a waiter that has not been granted its hold stands at the head.
     #[inline]
     pub(crate) fn is_head(&self, queue: u32, ticket: Ticket) -> bool {
         self.head(&self.queues[queue]) == ticket.0
     }
 
-    /// The waiter at the head.
+    /// Returns the waiter at the head.
     #[inline]
     fn head(&self, queue: &Queue) -> u32 {
         match queue.lines[UPGRADE].head {
@@ -363,14 +364,14 @@ impl Queues {
         self.earlier(self.earlier(lines[WRITERS].head, lines[READERS].head), lines[UPGRADABLE].head)
     }
 
-    /// Returns the waiter of a line to wake first, of those that sleep: one that has come in vain, or else the first that came. One
-    /// that has come in vain came before all that sleep since they came, because these are woken in order.
+    /// Returns the sleeping waiter of a line to wake first: one that was woken without getting in, or else the first to
+    /// arrive. The former arrived before all waiters that have never been woken, because those are woken in order.
     #[inline]
     fn first_asleep(&self, line: &Line) -> u32 {
         self.earlier(line.asleep[FIRST], line.fresh)
     }
 
-    /// Which of two came first, where there may be one, or none.
+    /// Returns the waiter that arrived first of two, either of which may be absent.
     #[inline]
     fn earlier(&self, left: u32, right: u32) -> u32 {
         match (left, right) {
@@ -381,9 +382,9 @@ impl Queues {
         }
     }
 
-    /// A waiter has asked in vain, and waits on. It gets a new waker, unless that would wake the same task as the one that it
-    /// has. Takes the new one from the batch, and leaves the old one there, to be dropped outside the lock. `false` if there is
-    /// none to take.
+    /// Keeps a waiter in the queue after a poll that failed. Replaces its waker by the fresh one in the batch, unless
+    /// the old one would wake the same task, and leaves the old one there, to be dropped outside the lock. Returns
+    /// `false` if it needs a fresh waker and there is none.
     pub(crate) fn stay(
         &mut self,
         queue: u32,
@@ -406,21 +407,21 @@ impl Queues {
         true
     }
 
-    /// Whether [`Queues::most_due`] need not be asked: no more wakers than these can be due.
+    /// Returns the number of waiters: an upper bound of [`Queues::most_wakers`].
     #[inline]
     pub(crate) fn len(&self, queue: u32) -> usize {
         self.queues[queue].len as usize
     }
 
-    /// Why those who wait are looked at when this one gives up.
+    /// Returns the cause for which the waiters are admitted when this one gives up.
     pub(crate) fn cause_of_giving_up(&self, ticket: Ticket) -> Cause {
         let Node { kind, standing, .. } = &self.nodes[ticket.0];
         match standing.state {
-            // In the place of others, who have to be woken now.
+            // It was woken in place of others, which must be woken now.
             WaitState::Woken => Cause::Released,
-            // Of those whom it kept out behind an idle head one is woken.
+            // It kept out others behind an idle head, of which one is woken.
             _ if *kind == Kind::Permits && standing.was_passed_asleep() => Cause::Released,
-            _ => Cause::Settled,
+            _ => Cause::QueueChanged,
         }
     }
 
@@ -431,8 +432,8 @@ impl Queues {
         self.discard(ticket)
     }
 
-    /// Forgets a waiter that has been granted its hold, and so is in no queue: that may have gone with it. Returns its waker, to be
-    /// dropped outside the lock.
+    /// Removes a granted waiter, which is in no queue (its queue may no longer exist). Returns its waker, to be dropped
+    /// outside the lock.
     #[inline]
     pub(crate) fn discard(&mut self, ticket: Ticket) -> Option<Waker> {
         let waker = self.nodes[ticket.0].waker.take();
@@ -440,13 +441,13 @@ impl Queues {
         waker
     }
 
-    /// Whether a newcomer, which the holds allow, may get in before those who wait. Counts it if so.
+    /// Decides whether a newcomer, which the holds allow, may pass the waiters. If so, counts the bypass.
     ///
-    /// The count is kept with the waiter that is passed: nobody is counted who does not stand at the head, or next to one that keeps
-    /// nobody out.
+    /// The count is kept with the waiter that is passed: the head, or the waiter next to an idle head that keeps no
+    /// request out.
     pub(crate) fn bypass(&mut self, queue: u32, holds: Holds, access: Access, rules: &Rules) -> bool {
         if self.queues[queue].len == 0 {
-            return true; // the queue of a latch that was moved, and those who waited were forgotten
+            return true; // the queue of a latch that was moved after its waiting futures were forgotten
         }
         match rules.fairness {
             Fairness::Fifo => return false,
@@ -455,14 +456,15 @@ impl Queues {
         }
         let queue = &self.queues[queue];
         let (head, upgrade) = (self.head(queue), queue.lines[UPGRADE].head);
-        // Permits keep out when too few are left; any other access does by what it is, whoever else is there.
+        // A hold of permits keeps others out if it leaves too few; any other hold does by its access alone.
         let (beside, writers) = match access {
             Access::Permits(_) => (holds, false),
             _ => (Holds::NONE, queue.lines[WRITERS].len > 0 || upgrade != NONE),
         };
         let keeps_out = writers || !beside.with(access).allow(self.nodes[head].want(), rules.limit());
-        // While an upgrade stands before it, the first in the queue is still passed; and so are those whom these keep out for longer,
-        // while an idle head does not keep these out: a writer behind it, or a request for several permits.
+        // A second waiter is passed, too: the first in the queue while an upgrade stands before it; or, while the head
+        // is idle and keeps no request out, the next waiter that the newcomer keeps out longer: a writer, or a request
+        // for several permits.
         let second = match access {
             _ if upgrade != NONE => self.first(queue),
             _ if !self.nodes[head].standing.is_idle() => NONE,
@@ -499,14 +501,14 @@ impl Queues {
         }
     }
 
-    /// Shows all who wait, in the order of the queue. Returns whether a writer holds the key.
+    /// Calls `see` with all waiters, in the order of the queue. Returns whether a writer holds the key.
     #[cfg(target_has_atomic = "ptr")]
     pub(crate) fn show(&self, queue: u32, rules: &Rules, mut see: impl FnMut(Queued)) -> bool {
         let queue = &self.queues[queue];
         let head = self.head(queue);
         let mut show = |index: u32| {
             let node = &self.nodes[index];
-            let passes = node.list == List::Due && index != head && rules.lets_pass(&self.nodes[head].standing);
+            let passes = node.list == List::HandOff && index != head && rules.lets_pass(&self.nodes[head].standing);
             let Node { arrival, passed_in_phase, .. } = *node;
             see(Queued { ticket: Ticket(index), arrival: arrival.0, want: node.want(), passes, passed_in_phase });
             node.next
@@ -532,7 +534,7 @@ impl Queues {
     }
 }
 
-/// The part of a queue that ends with the first whom the readers do not pass.
+/// The front part of a queue, up to the first waiter that readers do not pass.
 #[derive(Clone, Copy)]
 struct Front {
     end: Option<Arrival>,

@@ -16,25 +16,25 @@ impl Queues {
     /// Returns the largest number of wakers that [`Queues::admit`] hands out, beside these holds, when `gone` has left. It looks at no
     /// more waiters than that will.
     #[cold]
-    pub(crate) fn most_due(&self, queue: u32, gone: Ticket, holds: Holds, rules: &Rules, cause: Cause) -> usize {
+    pub(crate) fn most_wakers(&self, queue: u32, gone: Ticket, holds: Holds, rules: &Rules, cause: Cause) -> usize {
         let heads = self.heads(queue, gone);
-        let Queue { lines, due, .. } = &self.queues[queue];
+        let Queue { lines, hand_offs, .. } = &self.queues[queue];
         // The waiter that is woken because a woken head has not run.
         let next = 1;
         if let CountKind::Permits(limit) = rules.counted {
-            let most = self.most_due_permits(queue, gone, holds, limit, rules, cause);
+            let most = self.most_permit_wakers(queue, gone, holds, limit, rules, cause);
             return (most + next).min(lines[PERMITS].len as usize);
         }
         if cause.begins_phase(rules) && lines[READERS].len > 0 {
-            // Nobody is let in beside them but one upgradable reader; and one may be woken.
+            // Beside the readers one upgradable reader is admitted, and one waiter may be woken.
             return lines[READERS].len as usize + (lines[UPGRADABLE].len as usize).min(2);
         }
         let first = self.earlier(self.earlier(heads[WRITERS], heads[READERS]), heads[UPGRADABLE]);
         if heads[UPGRADE] != NONE || first == heads[WRITERS] {
-            // It is woken, or the next is; and one of those who are due may be handed what it wants.
+            // It is woken, or the next waiter is; and there may be one hand-off.
             return next + usize::from(first != NONE && holds.fits(Access::Upgradable, 0));
         }
-        let handed = usize::from(due[FIRST] != NONE);
+        let handed = usize::from(hand_offs[FIRST] != NONE);
         let mut most = next + handed + usize::from(self.upgradable_gets_in(&heads, holds));
         let Some(front) = self.front(&heads, holds, rules) else { return most };
         let mut count = |mut at: u32, next: fn(&Node) -> u32| {
@@ -52,8 +52,9 @@ impl Queues {
         most
     }
 
-    /// The same of permits, but for who is woken because the head has not come. For those who want several it may be too much.
-    pub(super) fn most_due_permits(
+    /// Returns the largest number of wakers for permits, except for the waiter woken because the head has not run. It
+    /// may be too high if waiters want several permits.
+    pub(super) fn most_permit_wakers(
         &self,
         queue: u32,
         gone: Ticket,
@@ -62,7 +63,7 @@ impl Queues {
         rules: &Rules,
         cause: Cause,
     ) -> usize {
-        let Queue { lines, awake, due, .. } = &self.queues[queue];
+        let Queue { lines, awake, hand_offs, .. } = &self.queues[queue];
         let gone_awake =
             if gone.is_some() && self.state(gone) == WaitState::Woken { self.nodes[gone.0].awake() } else { 0 };
         // A waiter that is woken behind the head finds all of its permits free, beside those granted and those kept for woken waiters.
@@ -85,18 +86,18 @@ impl Queues {
             }
             head = node.next;
         }
-        // Any of those who are due, as far as there is a permit for each.
+        // Hand-offs, at most one for each free permit.
         let free = limit.saturating_sub(holds.count());
-        let (mut handed, mut next_due) = (0, due[FIRST]);
-        while next_due != NONE && handed < free {
-            let node = &self.nodes[next_due];
+        let (mut handed, mut next) = (0, hand_offs[FIRST]);
+        while next != NONE && handed < free {
+            let node = &self.nodes[next];
             handed += usize::from(node.amount as usize <= free);
-            next_due = node.links[LAST];
+            next = node.links[LAST];
         }
         woken.max(in_order + handed)
     }
 
-    /// The first of each line, when `gone` is no waiter any more.
+    /// Returns the first waiter of each line, apart from `gone`.
     pub(super) fn heads(&self, queue: u32, gone: Ticket) -> [u32; LINES] {
         self.queues[queue].lines.map(|line| match line.head {
             head if head != NONE && head == gone.0 => self.nodes[head].next,
@@ -104,7 +105,7 @@ impl Queues {
         })
     }
 
-    /// Whether there is a place for the first upgradable reader, and no writer before it.
+    /// Returns whether the holds allow the first upgradable reader, and no writer waits before it.
     pub(super) fn upgradable_gets_in(&self, heads: &[u32; LINES], holds: Holds) -> bool {
         let (writer, upgradable) = (heads[WRITERS], heads[UPGRADABLE]);
         upgradable != NONE

@@ -1,5 +1,6 @@
-//! Waiters of one key, tasks and threads, for one permit and for several, in random steps. Who gets in when is told by the contract
-//! (`tests/model`); here it is that the lists say what the waiters are, and that no step hands out more wakers than were announced.
+//! Waiters of one key, tasks and threads, for one permit and for several, in random steps. The model (`tests/model`)
+//! checks which waiters get in; this checks that the lists match the waiters, and that no step hands out more wakers
+//! than were announced.
 
 use alloc::vec::Vec;
 use core::task::Waker;
@@ -19,16 +20,16 @@ struct Machine {
     queues: Queues,
     queue: Option<u32>,
     rules: Rules,
-    /// Of four who come, so many are threads that look.
-    lookers: u8,
+    /// The number of spinning threads among four arrivals.
+    spinners: u8,
     held: Vec<Access>,
     waiting: Vec<(Ticket, Want)>,
 }
 
 impl Machine {
-    fn new(fairness: Fairness, counted: CountKind, lookers: u8) -> Self {
+    fn new(fairness: Fairness, counted: CountKind, spinners: u8) -> Self {
         let (queues, rules) = (Queues::new(), Rules { fairness, counted });
-        Machine { queues, queue: None, rules, lookers, held: Vec::new(), waiting: Vec::new() }
+        Machine { queues, queue: None, rules, spinners, held: Vec::new(), waiting: Vec::new() }
     }
 
     fn holds(&self) -> Holds {
@@ -45,7 +46,7 @@ impl Machine {
         }
     }
 
-    /// Whether the holds and the policy let in who is not at the head.
+    /// Returns whether the holds and the policy admit a request that is not at the head.
     fn passes(&mut self, want: Want) -> bool {
         let holds = self.holds();
         holds.allow(want, self.rules.limit())
@@ -81,13 +82,13 @@ impl Machine {
         }
     }
 
-    /// Somebody new: it gets in, or waits, or goes away.
+    /// Adds a newcomer, which gets in, waits, or fails.
     fn ask(&mut self, want: Want, how: u8) {
         if self.passes(want) {
             self.enter(want);
         } else if how % 2 == 0 && self.waiting.len() < 12 {
             let queue = *self.queue.get_or_insert_with(|| self.queues.open_queue());
-            let presence = if how / 2 % 4 >= self.lookers { Presence::Task } else { Presence::LookingThread };
+            let presence = if how / 2 % 4 >= self.spinners { Presence::Task } else { Presence::SpinningThread };
             self.waiting.push((self.queues.push(queue, want, presence, &self.rules, Waker::noop().clone()), want));
         }
     }
@@ -100,9 +101,9 @@ impl Machine {
         if self.holds().allow(want, self.rules.limit()) && (is_head || self.passes(want)) {
             let holds = self.holds().after(want);
             self.enter(want);
-            self.admit(ticket, holds, Cause::Settled);
+            self.admit(ticket, holds, Cause::QueueChanged);
         } else {
-            let presence = [Presence::Task, Presence::LookingThread, Presence::SleepingThread][usize::from(how) % 3];
+            let presence = [Presence::Task, Presence::SpinningThread, Presence::SleepingThread][usize::from(how) % 3];
             let mut batch = WakeBatch::default();
             batch.fresh = Some(Waker::noop().clone());
             let waiter = Waiter { presence, waker: Waker::noop() };
@@ -141,10 +142,10 @@ impl Machine {
         self.admit(ticket, self.holds(), self.queues.cause_of_giving_up(ticket));
     }
 
-    /// Lets in whoever gets in, when `gone` waits no more.
+    /// Admits waiters after `gone` has left the queue.
     fn admit(&mut self, gone: Ticket, holds: Holds, cause: Cause) {
         let Some(queue) = self.queue else { return };
-        let most = self.queues.most_due(queue, gone, holds, &self.rules, cause);
+        let most = self.queues.most_wakers(queue, gone, holds, &self.rules, cause);
         if gone.is_some() {
             drop(self.queues.remove(queue, gone));
             self.waiting.retain(|&(ticket, _)| ticket != gone);
@@ -191,13 +192,13 @@ proptest! {
     fn the_lists_say_what_the_waiters_are_and_no_waker_is_unannounced(
         policy in 0..6_usize,
         permits in 0..9_usize,
-        lookers in 1..5_u8,
+        spinners in 1..5_u8,
         steps in proptest::collection::vec(any::<Step>(), 1..300),
     ) {
         use Fairness::{Adaptive, Barging, Bounded, Fifo};
         let fairness = [Adaptive, Adaptive, Bounded(0), Bounded(3), Fifo, Barging][policy];
         let counted = if permits == 0 { CountKind::Readers } else { CountKind::Permits(permits) };
-        let mut machine = Machine::new(fairness, counted, lookers);
+        let mut machine = Machine::new(fairness, counted, spinners);
         for step in steps {
             machine.step(step);
             machine.check();

@@ -1,5 +1,5 @@
-//! The policies for threads, and for waiters that are woken in vain. (The policies for tasks are tested from outside, too, by the
-//! model.)
+//! The policies for threads, and for waiters that are woken without getting in. (The model in `tests/` also tests the
+//! policies for tasks.)
 
 use alloc::vec::Vec;
 use core::task::Waker;
@@ -13,11 +13,11 @@ use crate::core::wait::word::{Access, Holds, Want};
 use crate::core::wait::{CountKind, Presence, Rules, Ticket, Waiter, WakeBatch};
 
 use Access::{Exclusive as W, Shared as R};
-use Presence::{LookingThread as Looks, SleepingThread as Sleeps, Task};
+use Presence::{SleepingThread as Sleeps, SpinningThread as Looks, Task};
 
 const HANDING_OVER: [Fairness; 2] = [Fairness::Adaptive, Fairness::Bounded(999)];
 
-/// A queue of those who want one key.
+/// A queue of waiters for one key.
 struct Hot {
     queues: Queues,
     queue: u32,
@@ -38,7 +38,7 @@ impl Hot {
         Hot::new(fairness, CountKind::Readers, W, waiting)
     }
 
-    /// Everything is released. Which of those who queued have been handed what they want?
+    /// Releases everything, and returns the waiters that have been granted their holds.
     fn release(&mut self) -> Vec<usize> {
         self.admit(Holds::NONE, Cause::WriterLeft)
     }
@@ -52,7 +52,7 @@ impl Hot {
         (0..self.tickets.len()).filter(|&at| self.queues.state(self.tickets[at]) == WaitState::Woken).collect()
     }
 
-    /// A waiter asks, and what it wants is held.
+    /// Polls a waiter while the key is held.
     fn ask_in_vain(&mut self, at: usize, presence: Presence) {
         let mut batch = WakeBatch::default();
         batch.fresh = Some(Waker::noop().clone());
@@ -61,20 +61,20 @@ impl Hot {
         assert!(stays);
     }
 
-    /// A newcomer asks for the free key.
+    /// Lets a newcomer try to pass the queue while the key is free.
     fn is_passed(&mut self) -> bool {
         self.queues.bypass(self.queue, Holds::NONE, W, &self.rules)
     }
 }
 
 #[test]
-fn a_release_hands_the_key_to_a_thread_that_looks_wherever_it_stands_and_wakes_the_head() {
+fn a_release_hands_the_key_to_a_spinning_thread_at_any_position_and_wakes_the_head() {
     for fairness in HANDING_OVER {
         let mut hot = Hot::mutex(fairness, &[Sleeps, Task, Looks, Looks]);
         assert_eq!(hot.release(), [2], "{fairness:?}");
         assert_eq!(hot.woken(), [0], "{fairness:?}");
         assert_eq!(hot.release(), [2, 3]);
-        assert_eq!(hot.release(), [2, 3], "nobody looks any more");
+        assert_eq!(hot.release(), [2, 3], "no thread spins any more");
     }
     for fairness in [Fairness::Barging, Fairness::Fifo] {
         let mut hot = Hot::mutex(fairness, &[Task, Looks]);
@@ -82,9 +82,9 @@ fn a_release_hands_the_key_to_a_thread_that_looks_wherever_it_stands_and_wakes_t
     }
 }
 
-/// To wake a sleeping head may take a system call, and the key would lie idle as long.
+/// Waking a sleeping head may take a system call, during which the key would be idle.
 #[test]
-fn who_was_handed_the_key_is_told_before_the_head_is_woken() {
+fn a_thread_that_was_handed_the_key_is_woken_before_the_head() {
     struct Bell(u8, Arc<Mutex<Vec<u8>>>);
     impl Wake for Bell {
         fn wake(self: Arc<Self>) {
@@ -102,7 +102,7 @@ fn who_was_handed_the_key_is_told_before_the_head_is_woken() {
 }
 
 #[test]
-fn a_thread_that_looks_is_handed_the_key_when_it_stands_at_the_head() {
+fn a_spinning_thread_at_the_head_is_handed_the_key() {
     for fairness in HANDING_OVER {
         let mut hot = Hot::mutex(fairness, &[Looks, Looks]);
         assert_eq!(hot.release(), [0], "{fairness:?}");
@@ -110,19 +110,19 @@ fn a_thread_that_looks_is_handed_the_key_when_it_stands_at_the_head() {
 }
 
 #[test]
-fn a_thread_that_does_not_look_any_more_is_handed_nothing() {
+fn a_thread_that_has_stopped_spinning_is_handed_nothing() {
     for fairness in HANDING_OVER {
         let mut hot = Hot::mutex(fairness, &[Task, Looks, Sleeps]);
         hot.ask_in_vain(1, Sleeps);
         assert_eq!(hot.release(), [], "{fairness:?}");
-        // Nor is it forgotten among those that sleep.
+        // It is also in the list of sleeping waiters.
         assert_eq!((hot.release(), hot.woken()), (Vec::new(), [0, 1].into()));
         assert_eq!((hot.release(), hot.woken()), (Vec::new(), [0, 1, 2].into()));
     }
 }
 
 #[test]
-fn the_head_is_passed_when_somebody_behind_it_is_handed_the_key() {
+fn a_hand_off_behind_the_head_counts_as_passing_the_head() {
     let mut hot = Hot::mutex(Fairness::Bounded(2), &[Sleeps, Looks, Looks, Looks]);
     assert_eq!(hot.release(), [1]);
     assert_eq!(hot.release(), [1, 2]);
@@ -130,7 +130,7 @@ fn the_head_is_passed_when_somebody_behind_it_is_handed_the_key() {
 }
 
 #[test]
-fn whoever_has_come_in_vain_four_times_is_handed_the_key_before_any_newcomer() {
+fn a_waiter_that_was_woken_four_times_without_getting_in_is_handed_the_key_before_any_newcomer() {
     for fairness in HANDING_OVER {
         for presence in [Task, Sleeps] {
             let mut hot = Hot::mutex(fairness, &[presence]);
@@ -141,7 +141,7 @@ fn whoever_has_come_in_vain_four_times_is_handed_the_key_before_any_newcomer() {
             }
             assert_eq!(hot.release(), [0], "{fairness:?}");
         }
-        // Wherever it stands: here the head has been woken, and does not come.
+        // At any position: here the head has been woken, and does not poll.
         let mut hot = Hot::mutex(fairness, &[Task, Task]);
         hot.release();
         for _ in 0..4 {
@@ -154,7 +154,7 @@ fn whoever_has_come_in_vain_four_times_is_handed_the_key_before_any_newcomer() {
 }
 
 #[test]
-fn a_visit_counts_only_after_a_wake_up() {
+fn a_failed_poll_counts_only_after_a_wakeup() {
     let mut hot = Hot::mutex(Fairness::Adaptive, &[Task]);
     (0..9).for_each(|_| hot.ask_in_vain(0, Task));
     assert_eq!(hot.release(), []);
@@ -193,7 +193,7 @@ fn by_default_a_head_that_is_kept_out_is_passed_16_times_until_it_is_woken() {
 }
 
 #[test]
-fn behind_a_task_that_does_not_come_each_release_wakes_one_more() {
+fn behind_a_woken_task_that_is_not_polled_each_release_wakes_one_more() {
     let mut hot = Hot::mutex(Fairness::Adaptive, &[Task, Task, Sleeps, Task]);
     for woken in 1..=4 {
         hot.release();
@@ -202,7 +202,7 @@ fn behind_a_task_that_does_not_come_each_release_wakes_one_more() {
 }
 
 #[test]
-fn behind_a_thread_that_is_on_its_way_every_fourth_pass_wakes_one_more() {
+fn behind_a_woken_thread_that_has_not_run_every_fourth_pass_wakes_one_more() {
     let mut hot = Hot::mutex(Fairness::Adaptive, &[Sleeps; 4]);
     hot.release();
     for passes in 1..=12 {
@@ -213,7 +213,7 @@ fn behind_a_thread_that_is_on_its_way_every_fourth_pass_wakes_one_more() {
 }
 
 #[test]
-fn whoever_was_woken_and_gives_up_wakes_the_next_in_its_place() {
+fn a_woken_waiter_that_gives_up_wakes_the_next() {
     let mut hot = Hot::mutex(Fairness::Adaptive, &[Task; 3]);
     hot.release();
     hot.release();
@@ -225,7 +225,7 @@ fn whoever_was_woken_and_gives_up_wakes_the_next_in_its_place() {
 }
 
 #[test]
-fn of_permits_those_who_look_are_handed_what_is_left() {
+fn spinning_threads_are_handed_the_permits_that_are_left() {
     let one = Access::Permits(1);
     for fairness in HANDING_OVER {
         let mut hot = Hot::new(fairness, CountKind::Permits(2), one, &[Task, Looks, Looks]);
@@ -235,7 +235,7 @@ fn of_permits_those_who_look_are_handed_what_is_left() {
     }
 }
 
-/// A queue of those who want so many of four permits.
+/// A queue of waiters for the given numbers of four permits.
 fn several(fairness: Fairness, waiting: &[(Presence, u32)]) -> Hot {
     let mut hot = Hot::new(fairness, CountKind::Permits(4), W, &[]);
     for &(presence, n) in waiting {
@@ -246,7 +246,7 @@ fn several(fairness: Fairness, waiting: &[(Presence, u32)]) -> Hot {
 }
 
 #[test]
-fn of_those_who_look_one_that_does_not_find_enough_permits_is_left_out() {
+fn a_hand_off_skips_a_spinning_thread_that_does_not_find_enough_permits() {
     let one = Holds::NONE.with(Access::Permits(1));
     for fairness in HANDING_OVER {
         let mut hot = several(fairness, &[(Task, 4), (Looks, 4), (Looks, 2), (Looks, 2), (Looks, 1), (Looks, 1)]);
@@ -255,7 +255,7 @@ fn of_those_who_look_one_that_does_not_find_enough_permits_is_left_out() {
 }
 
 #[test]
-fn behind_a_task_that_does_not_come_a_big_request_that_is_kept_out_is_passed_16_times() {
+fn behind_a_woken_task_that_is_not_polled_a_large_request_is_passed_16_times() {
     let one = Holds::NONE.with(Access::Permits(1));
     let newcomer = |hot: &mut Hot, held| hot.queues.bypass(hot.queue, held, Access::Permits(1), &hot.rules);
     for kept_out in [Task, Sleeps, Looks] {
@@ -277,7 +277,7 @@ fn behind_a_task_that_does_not_come_a_big_request_that_is_kept_out_is_passed_16_
 }
 
 #[test]
-fn a_thread_that_has_been_woken_protects_nobody_behind_it() {
+fn a_woken_thread_protects_no_waiter_behind_it() {
     let one = Holds::NONE.with(Access::Permits(1));
     let mut hot = several(Fairness::Adaptive, &[(Sleeps, 1), (Task, 4)]);
     hot.admit(one, Cause::Released);
@@ -290,11 +290,11 @@ fn a_thread_that_has_been_woken_protects_nobody_behind_it() {
 }
 
 #[test]
-fn of_permits_that_are_given_up_for_those_who_wait_none_are_left_over() {
+fn permits_released_to_waiters_are_all_granted() {
     let given_up = |permits| Cause::Fair { writer_left: false, passed_on: false, permits };
     for fairness in HANDING_OVER.into_iter().chain([Fairness::Barging]) {
         let waiting = [(Task, 1), (Task, 2), (Task, 1)];
-        // Two for one and one; who finds more than is given up gets it all the same.
+        // Two permits for two requests of one; a waiter that finds more permits than were released still gets them.
         assert_eq!(several(fairness, &waiting).admit(Holds::NONE, given_up(1)), [0], "{fairness:?}");
         assert_eq!(several(fairness, &waiting).admit(Holds::NONE, given_up(2)), [0, 1], "{fairness:?}");
         assert_eq!(several(fairness, &waiting).admit(Holds::NONE, given_up(4)), [0, 1, 2], "{fairness:?}");
@@ -311,7 +311,7 @@ fn of_permits_that_are_given_up_for_those_who_wait_none_are_left_over() {
 }
 
 #[test]
-fn behind_a_task_that_does_not_come_a_task_is_woken_before_threads_that_came_later() {
+fn behind_a_woken_task_that_is_not_polled_a_task_is_woken_before_threads_that_arrived_later() {
     let mut hot = Hot::mutex(Fairness::Adaptive, &[Task, Task, Looks]);
     hot.ask_in_vain(2, Sleeps);
     hot.release();

@@ -14,13 +14,13 @@ fn holds(modes: &[Access]) -> Holds {
     modes.iter().fold(Holds::NONE, |holds, &mode| holds.with(mode))
 }
 
-/// Of a table whose waiters ask for these: it has permits, or readers and writers.
+/// Returns the rules of a table whose waiters want these accesses: of a semaphore, or of a reader-writer lock.
 fn rules(fairness: Fairness, accesses: &[Access]) -> Rules {
     let counted = if accesses.contains(&P) { CountKind::Permits(3) } else { CountKind::Readers };
     Rules { fairness, counted }
 }
 
-/// A queue of these modes, in this order.
+/// Makes a queue of waiters for these accesses, in this order.
 fn queue(modes: &[Access]) -> (Queues, u32, Vec<Ticket>) {
     let mut queues = Queues::new();
     let queue = queues.open_queue();
@@ -34,7 +34,7 @@ fn push(queues: &mut Queues, queue: u32, mode: Access, presence: Presence, rules
     queues.push(queue, Want::Hold(mode), presence, rules, waker.clone())
 }
 
-/// A waiter asks in vain.
+/// Polls a waiter that does not get in.
 fn stay(queues: &mut Queues, queue: u32, ticket: Ticket, presence: Presence, rules: &Rules) {
     let mut batch = WakeBatch::default();
     batch.fresh = Some(Waker::noop().clone());
@@ -42,7 +42,7 @@ fn stay(queues: &mut Queues, queue: u32, ticket: Ticket, presence: Presence, rul
     assert!(queues.stay(queue, ticket, waiter, rules, &mut batch));
 }
 
-/// Where a waiter stands.
+/// The position of a waiter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Position {
     Granted,
@@ -67,7 +67,7 @@ use Position::{Behind, Granted, Head};
 
 const P: Access = Access::Permits(1);
 
-/// After `cause`, with these holds left, in which places are those who queued?
+/// Checks the positions of the waiters after `cause`, with these holds left.
 #[track_caller]
 fn admits(fairness: Fairness, left: &[Access], cause: Cause, waiting: &[Access], expected: &[Position]) -> Admitted {
     let (mut queues, queue, tickets) = queue(waiting);
@@ -84,8 +84,8 @@ fn fifo_grants_in_order_of_arrival_neighbouring_readers_together() {
     admits(fifo, &[], Cause::WriterLeft, &[W, R, W], &[Granted, Head, Behind]);
     admits(fifo, &[], Cause::WriterLeft, &[R, R, W, R], &[Granted, Granted, Head, Behind]);
     admits(fifo, &[], Cause::WriterLeft, &[R, U, R, U, R], &[Granted, Granted, Granted, Head, Behind]);
-    admits(fifo, &[P, P], Cause::Settled, &[P, P], &[Granted, Head]);
-    admits(fifo, &[R], Cause::Settled, &[W, R], &[Head, Behind]);
+    admits(fifo, &[P, P], Cause::QueueChanged, &[P, P], &[Granted, Head]);
+    admits(fifo, &[R], Cause::QueueChanged, &[W, R], &[Head, Behind]);
 }
 
 #[test]
@@ -110,35 +110,37 @@ fn bounded_lets_all_waiting_readers_in_when_a_writer_leaves() {
     admits(Fairness::Bounded(0), &[], Cause::WriterLeft, &[W, R, W], &[Head, Granted, Behind]);
 }
 
-/// Waiters that are handed what is free pass a head that wants more than that, as newcomers do: as often as the policy says.
+/// Hand-offs pass a head that wants more permits than are free, as newcomers do: within the policy's bound.
 #[test]
-fn waiters_that_are_due_pass_the_head_within_the_bound() {
+fn hand_offs_pass_the_head_within_the_bound() {
     for (fairness, bound) in [(Fairness::Bounded(0), 0), (Fairness::Bounded(2), 2), (Fairness::Adaptive, 16)] {
         let rules = Rules { fairness, counted: CountKind::Permits(3) };
         let mut queues = Queues::new();
         let queue = queues.open_queue();
         let head = push(&mut queues, queue, Access::Permits(3), Presence::Task, &rules, Waker::noop());
-        let due: Vec<Ticket> =
-            (0..20).map(|_| push(&mut queues, queue, P, Presence::LookingThread, &rules, Waker::noop())).collect();
+        let waiters: Vec<Ticket> =
+            (0..20).map(|_| push(&mut queues, queue, P, Presence::SpinningThread, &rules, Waker::noop())).collect();
         // One permit of three is free, again and again.
-        for round in 0..due.len() {
+        for round in 0..waiters.len() {
             let left = holds(&[P, P]);
             let admitted = queues.admit(queue, left, &rules, Cause::Released, &mut WakeBatch::default());
             assert_eq!(admitted.granted, usize::from(round < bound), "{fairness:?}, round {round}");
         }
         assert_eq!(position(&queues, queue, head), Head);
-        assert!(due.iter().enumerate().all(|(n, &due)| (position(&queues, queue, due) == Granted) == (n < bound)));
+        assert!(
+            waiters.iter().enumerate().all(|(n, &waiter)| (position(&queues, queue, waiter) == Granted) == (n < bound))
+        );
     }
 }
 
 #[test]
 fn readers_get_in_when_the_writer_that_kept_them_out_gives_up() {
     for fairness in [Fairness::Fifo, Fairness::Bounded(0), Fairness::Bounded(4)] {
-        admits(fairness, &[R], Cause::Settled, &[R, R, W, R], &[Granted, Granted, Head, Behind]);
+        admits(fairness, &[R], Cause::QueueChanged, &[R, R, W, R], &[Granted, Granted, Head, Behind]);
     }
-    // An upgradable reader whose place is taken keeps no reader out, except in strict order.
-    admits(Fairness::Bounded(4), &[U], Cause::Settled, &[U, R, W, R], &[Head, Granted, Behind, Behind]);
-    admits(Fairness::Fifo, &[U], Cause::Settled, &[U, R, W, R], &[Head, Behind, Behind, Behind]);
+    // An upgradable reader that another keeps out keeps no reader out, except in strict order.
+    admits(Fairness::Bounded(4), &[U], Cause::QueueChanged, &[U, R, W, R], &[Head, Granted, Behind, Behind]);
+    admits(Fairness::Fifo, &[U], Cause::QueueChanged, &[U, R, W, R], &[Head, Behind, Behind, Behind]);
 }
 
 #[test]
@@ -146,7 +148,7 @@ fn barging_reserves_nothing() {
     let barging = Fairness::Barging;
     admits(barging, &[], Cause::WriterLeft, &[W, R], &[Head, Behind]);
     admits(barging, &[], Cause::WriterLeft, &[R, R, W], &[Head, Behind, Behind]);
-    admits(barging, &[P], Cause::Settled, &[P, P, P], &[Head, Behind, Behind]);
+    admits(barging, &[P], Cause::QueueChanged, &[P, P, P], &[Head, Behind, Behind]);
 }
 
 #[test]
@@ -178,9 +180,9 @@ fn wakes(fairness: Fairness, left: &[Access], waiting: &[Access], expected: usiz
     let mut holds = holds(left);
     for expected in [expected, 0] {
         let mut bin = WakeBatch::default();
-        let most = queues.most_due(queue, Ticket::NONE, holds, &rules, Cause::Settled);
+        let most = queues.most_wakers(queue, Ticket::NONE, holds, &rules, Cause::QueueChanged);
         bin.reserve(most);
-        holds = queues.admit(queue, holds, &rules, Cause::Settled, &mut bin).holds;
+        holds = queues.admit(queue, holds, &rules, Cause::QueueChanged, &mut bin).holds;
         assert!(bin.count() <= most, "more wakers than announced");
         drop(bin);
         assert_eq!(
@@ -220,7 +222,7 @@ fn a_waiter_that_may_get_in_is_woken_once() {
 }
 
 #[test]
-fn a_newcomer_that_keeps_nobody_out_is_not_counted() {
+fn a_newcomer_that_keeps_no_waiter_out_is_not_counted() {
     let bounded = rules(Fairness::Bounded(1), &[P]);
     let (mut queues, queue, _) = queue(&[P]);
     for _ in 0..9 {
@@ -259,14 +261,14 @@ fn waiters_are_counted_by_what_they_wait_for() {
 }
 
 #[test]
-fn memory_is_given_back_when_a_burst_of_waiters_is_over() {
+fn memory_is_freed_after_a_burst_of_waiters() {
     let (mut queues, queue, tickets) = queue(&[W; 1000]);
     assert!(queues.memory() >= 1000);
     for ticket in tickets {
         drop(queues.remove(queue, ticket));
     }
     let admitted =
-        queues.admit(queue, Holds::NONE, &rules(Fairness::Fifo, &[W]), Cause::Settled, &mut WakeBatch::default());
+        queues.admit(queue, Holds::NONE, &rules(Fairness::Fifo, &[W]), Cause::QueueChanged, &mut WakeBatch::default());
     assert!(!admitted.queued && admitted.granted == 0);
     assert!(queues.memory() <= 64);
     assert_eq!(Word::born(Unit::Claim).admit(admitted.holds, 0, admitted.queued), Word::born(Unit::Claim));
@@ -283,7 +285,7 @@ fn an_upgradable_reader_gets_in_with_a_phase_before_a_waiting_writer_once() {
 }
 
 #[test]
-fn memory_is_given_back_after_a_burst_although_somebody_still_waits() {
+fn memory_is_freed_after_a_burst_although_one_waiter_remains() {
     let (mut queues, queue, mut tickets) = queue(&[W; 1000]);
     let lingers = tickets.remove(0);
     for ticket in tickets {
@@ -297,7 +299,7 @@ fn memory_is_given_back_after_a_burst_although_somebody_still_waits() {
     assert!(again.iter().all(|&ticket| position(&queues, queue, ticket) == Behind));
 }
 
-/// Three permits, and nobody who has one: those that are woken, with a queue of so many.
+/// Admits waiters with three free permits, and returns those that are woken.
 fn permits(waiting: usize) -> (Queues, u32, Vec<Ticket>, Rules) {
     let (queues, queue, tickets) = self::queue(&vec![P; waiting]);
     (queues, queue, tickets, rules(Fairness::Barging, &[P]))
@@ -306,12 +308,12 @@ fn permits(waiting: usize) -> (Queues, u32, Vec<Ticket>, Rules) {
 #[track_caller]
 fn admit_wakes(queues: &mut Queues, queue: u32, holds: Holds, rules: &Rules, expected: usize) {
     let mut batch = WakeBatch::default();
-    queues.admit(queue, holds, rules, Cause::Settled, &mut batch);
+    queues.admit(queue, holds, rules, Cause::QueueChanged, &mut batch);
     assert_eq!(batch.count(), expected);
 }
 
 #[test]
-fn permits_that_a_woken_waiter_does_not_come_for_wake_the_next() {
+fn permits_that_a_woken_waiter_does_not_take_wake_the_next() {
     let (mut queues, queue, tickets, rules) = permits(6);
     admit_wakes(&mut queues, queue, Holds::NONE, &rules, 3);
     admit_wakes(&mut queues, queue, Holds::NONE, &rules, 0);
@@ -322,7 +324,7 @@ fn permits_that_a_woken_waiter_does_not_come_for_wake_the_next() {
 }
 
 #[test]
-fn permits_that_a_woken_waiter_came_for_in_vain_wake_it_again_and_first() {
+fn a_waiter_that_was_woken_without_getting_in_is_woken_first_the_next_time() {
     let (mut queues, queue, tickets, rules) = permits(4);
     admit_wakes(&mut queues, queue, Holds::NONE, &rules, 3);
     // Newcomers were quicker.

@@ -129,7 +129,7 @@ fn states() -> Vec<State> {
 }
 
 #[test]
-fn a_word_says_what_it_was_made_of() {
+fn a_word_reports_the_state_that_it_was_made_of() {
     for state in states() {
         assert_eq!(State::of(state.word()), state);
     }
@@ -195,7 +195,7 @@ fn only_the_last_unit_is_the_only_one() {
 }
 
 #[test]
-fn dead_words_are_not_the_only_unit_of_anybody() {
+fn a_dead_word_has_no_only_unit() {
     for unit in ACCESSES.map(Unit::Hold).into_iter().chain([Unit::Claim]) {
         assert!(!Word::DEAD.is_only(unit) && !Word::DEAD_KEYED.is_only(unit));
     }
@@ -204,7 +204,7 @@ fn dead_words_are_not_the_only_unit_of_anybody() {
 }
 
 #[test]
-fn a_full_entry_takes_no_more_units_and_may_still_change_those_it_has() {
+fn a_full_entry_accepts_no_more_units_and_can_still_change_its_units() {
     let base = State { queued: false, writer: false, upgradable: false, count: 0, claims: 1 };
     let mut word = State { count: 8, ..base }.word();
     word = Word::from_bits(word.bits() + (MAX_UNITS - word.units()) * (Word::born(Unit::Hold(Access::Shared)).bits()));
@@ -270,7 +270,7 @@ proptest! {
 }
 
 #[test]
-fn a_word_is_shown_by_what_it_says() {
+fn the_debug_output_of_a_word_shows_its_fields() {
     let word =
         Word::born(Unit::Hold(Access::Upgradable)).claim().and_then(|word| word.hold(Access::Shared, 0)).unwrap();
     let shown = format!("{:?}", word.admit(word.holds(), 0, true));

@@ -1,0 +1,152 @@
+//! The messages of an acquire.
+
+use keylatch_lease::{
+    Clock, Lost, Owner, Term,
+    engine::{Answer, Ask, Fail, Want},
+};
+
+use super::{Last, On, Put, Session, granted, not_done, perhaps};
+use crate::{
+    error::Error,
+    known::Known,
+    record::{Message, Tenure},
+};
+
+/// The outcome of an acquire where there is a tenure already.
+enum Instead {
+    Answer(Answer),
+    /// Another tenure may begin behind this message, and ends the present one.
+    Begins {
+        behind: u64,
+        frees: Option<(u64, Lost)>,
+    },
+    /// Another message came first.
+    Changed,
+}
+
+/// The outcome of a first message.
+enum Begun {
+    Answer(Answer),
+    /// It was stored at this place, and does not count: something was forgotten meanwhile.
+    Void(u64),
+    /// Another message came first.
+    Changed,
+}
+
+impl Session {
+    pub(crate) async fn acquire(&self, ask: Ask<'_>) -> Result<Answer, Fail<Error>> {
+        let mut last = self.likely(&ask).await.map_err(not_done)?;
+        loop {
+            let (mut behind, mut frees) = (last.sequence, None);
+            if let Some(tenure) = last.tenure {
+                match self.instead_of(&ask, tenure, behind).await? {
+                    Instead::Answer(answer) => return Ok(answer),
+                    Instead::Begins { behind: next, frees: freed } => (behind, frees) = (next, freed),
+                    Instead::Changed => {
+                        last = self.last(ask.resource).await.map_err(not_done)?;
+                        continue;
+                    }
+                }
+            }
+            let (Want::Any | Want::Fresh | Want::New, Some(term)) = (ask.want, ask.term) else {
+                return Ok(Answer::Free);
+            };
+            if let Some(remaining) = self.quarantined().await.map_err(perhaps)? {
+                return Ok(Answer::Quarantined { remaining });
+            }
+            let token = self.next_token(last.token).await.map_err(not_done)?;
+            match self.begin(&ask, term, token, behind, frees).await? {
+                Begun::Answer(answer) => return Ok(answer),
+                Begun::Void(sequence) => last = Last::free(sequence, token),
+                Begun::Changed => last = self.last(ask.resource).await.map_err(not_done)?,
+            }
+        }
+    }
+
+    /// What is probably the last message of the resource: as it is remembered, or none, if that will be found out by writing behind it.
+    async fn likely(&self, ask: &Ask<'_>) -> Result<Last, Error> {
+        let Ask { resource, want, term, .. } = *ask;
+        match self.memory.take(resource) {
+            Some(Known::Free { sequence, token }) if want != Want::Mine => Ok(Last::free(sequence, token)),
+            Some(Known::Held { sequence, owner, tenure: Some(tenure), .. })
+                if owner == ask.owner.id() && want != Want::New && term.is_some() =>
+            {
+                Ok(Last::held(sequence, tenure))
+            }
+            // Mostly there is none. If there is, it is asked for.
+            None if want != Want::Mine => Ok(Last::free(0, 0)),
+            _ => self.last(resource).await,
+        }
+    }
+
+    /// Answers an acquire by the tenure that the last message tells of, unless another tenure is to begin.
+    async fn instead_of(&self, ask: &Ask<'_>, tenure: Tenure, behind: u64) -> Result<Instead, Fail<Error>> {
+        let Ask { resource, want, term, .. } = *ask;
+        let is_mine = tenure.owner == ask.owner.id();
+        // It may have been released, and another tenure with a greater token may have begun, in what was forgotten.
+        let is_in_doubt = is_mine && tenure.token <= self.marked().await.map_err(not_done)?.doubt;
+        // Its holders do not know that it is taken over; and those that wait for its end may have less to wait for.
+        let taken_over = Instead::Begins { behind, frees: Some((tenure.token, Lost::TakenOver)) };
+        match (want, term) {
+            (Want::Fresh, _) if is_mine => Ok(taken_over),
+            (Want::Any, Some(_)) if is_in_doubt => Ok(taken_over),
+            (Want::Mine, _) if is_in_doubt => Ok(Instead::Answer(Answer::Free)),
+            (Want::Any | Want::Mine, Some(term)) if is_mine => {
+                if let Some(remaining) = self.quarantined().await.map_err(not_done)? {
+                    return Ok(Instead::Answer(Answer::Quarantined { remaining }));
+                }
+                Ok(match self.go_on(resource, behind, &tenure, term, Some(ask.expiry)).await? {
+                    On::Goes { tenure, at } => {
+                        self.same_mark().await.map_err(Fail::Unknown)?;
+                        Instead::Answer(granted(&tenure, true, at, at))
+                    }
+                    On::Over { last } => Instead::Begins { behind: last, frees: None },
+                    On::Changed => Instead::Changed,
+                })
+            }
+            _ => {
+                let (is_over, now) = self.is_over(&tenure, behind).await.map_err(not_done)?;
+                if is_over {
+                    return Ok(Instead::Begins { behind, frees: None });
+                }
+                if is_mine && want != Want::New {
+                    return Ok(Instead::Answer(granted(&tenure, true, now.latest, now.latest)));
+                }
+                self.memory.keep(resource, Known::Some);
+                let owner = Owner::from_id(&tenure.owner);
+                Ok(Instead::Answer(Answer::Busy { owner, remaining: tenure.remaining(now.earliest) }))
+            }
+        }
+    }
+
+    /// Puts the first message of a tenure behind the last one of the resource.
+    async fn begin(
+        &self,
+        ask: &Ask<'_>,
+        term: Term,
+        token: u64,
+        behind: u64,
+        frees: Option<(u64, Lost)>,
+    ) -> Result<Begun, Fail<Error>> {
+        let message = Message::begin(ask.owner.id(), token, term, ask.expiry);
+        let from = self.clock.now();
+        let sequence = match self.put_lease(ask.resource, behind, &message, frees).await.map_err(perhaps)? {
+            Put::Changed => return Ok(Begun::Changed),
+            Put::Stored(sequence) => sequence,
+        };
+        if !self.stands(token).await.map_err(Fail::Unknown)? {
+            return Ok(Begun::Void(sequence));
+        }
+        // As of the time at which it was stored, whenever that was.
+        let Some(tenure) = message.tenure(0) else { return Ok(Begun::Answer(Answer::Free)) };
+        let known = Known::Held {
+            sequence,
+            owner: tenure.owner.clone(),
+            token: tenure.token,
+            until: Self::sure(from, tenure.remaining(0)),
+            tenure: None,
+        };
+        self.memory.keep(ask.resource, known);
+        Ok(Begun::Answer(granted(&tenure, false, 0, 0)))
+    }
+}

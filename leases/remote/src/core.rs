@@ -1,0 +1,292 @@
+//! The part of an engine that does not depend on its server.
+
+use std::{fmt, future::Future, sync::Arc, time::Duration};
+
+use keylatch_lease::{
+    Clock, Owner, Resource, StdClock, Token,
+    engine::{Ask, Fail, Notice},
+};
+
+use crate::{
+    limit::Limit,
+    link::{Driving, Failure, Handle, Link, Live, Session},
+    settings::Settings,
+    tenure::Tenure,
+    watch::Watch,
+};
+
+/// The part of an engine that does not depend on its server: a [`Link`] to the server, the settings, and a clock.
+/// Clones share it.
+///
+/// [`core_methods!`](crate::core_methods) implements the methods of [`Engine`](keylatch_lease::engine::Engine) that
+/// need nothing else.
+///
+/// # Examples
+/// An operation, on any session:
+/// ```
+/// use keylatch_lease::engine::Fail;
+/// use keylatch_lease_remote::{Core, Session};
+///
+/// async fn ping<S: Session>(core: &Core<S>) -> Result<(), Fail<S::Error>> {
+///     core.ask(&mut core.limit(), |_session| async { /* a request to the server */ }).await
+/// }
+/// ```
+pub struct Core<S: Session>(Arc<Shared<S>>);
+
+struct Shared<S: Session> {
+    link: Handle<S>,
+    namespace: String,
+    fallback: Duration,
+    clock: StdClock,
+}
+
+impl<S: Session> Clone for Core<S> {
+    fn clone(&self) -> Self {
+        Core(Arc::clone(&self.0))
+    }
+}
+
+impl<S: Session> fmt::Debug for Core<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Core").field("namespace", &self.namespace()).finish_non_exhaustive()
+    }
+}
+
+impl<S: Session> Core<S> {
+    /// Returns the core of an engine that is not connected yet, and the driver's end of its link for
+    /// [`drive`](crate::drive()).
+    ///
+    /// # Examples
+    /// See [`core_methods!`](crate::core_methods).
+    #[must_use]
+    pub fn new(settings: Settings) -> (Self, Driving<S>) {
+        let Settings { namespace, timeout, fallback, sweeps, .. } = settings;
+        let (link, driving) = Link::new(timeout, sweeps);
+        (Core(Arc::new(Shared { link, namespace, fallback, clock: StdClock::new() })), driving)
+    }
+
+    /// Returns the namespace.
+    ///
+    /// # Examples
+    /// See [`core_methods!`](crate::core_methods).
+    #[must_use]
+    pub fn namespace(&self) -> &str {
+        &self.0.namespace
+    }
+
+    /// Returns the time limit of an operation that begins now.
+    ///
+    /// # Examples
+    /// See [`Core`].
+    #[must_use]
+    pub fn limit(&self) -> Limit {
+        Limit::after(self.0.link.timeout())
+    }
+
+    /// Waits until there is a connection.
+    ///
+    /// # Errors
+    /// The reason that there is no connection within the timeout.
+    ///
+    /// # Examples
+    /// See [`core_methods!`](crate::core_methods).
+    pub async fn ready(&self) -> Result<(), S::Error> {
+        self.0.link.session(&mut self.limit()).await.map(|_| ())
+    }
+
+    /// Sends a request to the server, as soon as there is a connection, and returns the answer.
+    ///
+    /// # Errors
+    /// [`NotDone`](Fail::NotDone) if there is no connection within the limit, [`Unknown`](Fail::Unknown) if there is no
+    /// answer within it.
+    ///
+    /// # Examples
+    /// See [`Core`].
+    pub async fn ask<F: Future>(
+        &self,
+        limit: &mut Limit,
+        question: impl FnOnce(Arc<Live<S>>) -> F,
+    ) -> Result<F::Output, Fail<S::Error>> {
+        let session = self.0.link.session(limit).await.map_err(Fail::NotDone)?;
+        let question = question(Arc::clone(&session));
+        let answer = self.0.link.answer(&session, limit, question).await;
+        answer.ok_or_else(|| Fail::Unknown(S::Error::timeout()))
+    }
+
+    /// Waits until an acquire may be sent, as [`Link::settled`] does, and returns the acquire's time limit.
+    ///
+    /// # Errors
+    /// The reason that the owner's earlier tenure could not be released.
+    ///
+    /// # Examples
+    /// ```
+    /// use keylatch_lease::engine::{Answer, Ask, Fail};
+    /// use keylatch_lease_remote::{Core, Session};
+    ///
+    /// async fn acquire<S: Session>(core: &Core<S>, ask: Ask<'_>) -> Result<Answer, Fail<S::Error>> {
+    ///     let mut limit = core.settled(&ask).await?;
+    ///     core.ask(&mut limit, |_session| async { Answer::Free /* says the server */ }).await
+    /// }
+    /// ```
+    pub async fn settled(&self, ask: &Ask<'_>) -> Result<Limit, Fail<S::Error>> {
+        let mut limit = self.limit();
+        self.0.link.settled(&mut limit, ask).await.map_err(Fail::NotDone)?;
+        Ok(limit)
+    }
+
+    /// Implements [`Engine::now`](keylatch_lease::engine::Engine::now).
+    ///
+    /// # Examples
+    /// See [`core_methods!`](crate::core_methods).
+    #[must_use]
+    pub fn now(&self) -> Duration {
+        self.0.clock.now()
+    }
+
+    /// Implements [`Engine::watch`](keylatch_lease::engine::Engine::watch).
+    ///
+    /// # Examples
+    /// See [`core_methods!`](crate::core_methods).
+    #[must_use = "a watch ends when it is dropped"]
+    pub fn watch(&self, resource: &Resource) -> Watch<'_> {
+        self.0.link.watchers().watch(resource)
+    }
+
+    /// Implements [`Engine::subscribe`](keylatch_lease::engine::Engine::subscribe).
+    ///
+    /// # Examples
+    /// See [`core_methods!`](crate::core_methods).
+    pub fn subscribe(&self, resource: &Resource, notice: &Arc<Notice>) {
+        self.0.link.watchers().subscribe(resource, notice);
+    }
+
+    /// Implements [`Engine::unsubscribe`](keylatch_lease::engine::Engine::unsubscribe).
+    ///
+    /// # Examples
+    /// See [`core_methods!`](crate::core_methods).
+    pub fn unsubscribe(&self, resource: &Resource, notice: &Arc<Notice>) {
+        self.0.link.watchers().unsubscribe(resource, notice);
+    }
+
+    /// Returns the longest time that a waiter sleeps before it asks again without being notified.
+    ///
+    /// # Examples
+    /// See [`core_methods!`](crate::core_methods).
+    #[must_use]
+    pub fn fallback(&self) -> Duration {
+        self.0.fallback
+    }
+
+    /// Implements [`Engine::abandon`](keylatch_lease::engine::Engine::abandon): the driver releases the tenure when it
+    /// can.
+    ///
+    /// # Examples
+    /// See [`core_methods!`](crate::core_methods).
+    pub fn abandon(&self, resource: &Resource, owner: &Owner, token: Token) {
+        self.0.link.abandon(Tenure { resource: resource.clone(), owner: owner.clone(), token });
+    }
+}
+
+/// Implements the methods of [`Engine`](keylatch_lease::engine::Engine) that need only the engine's
+/// [`Core`](crate::Core): `now`, `is_real_time`, `watch`, `subscribe`, `unsubscribe`, `fallback` and `abandon`. The
+/// argument names the field that contains the core.
+///
+/// # Examples
+/// ```
+/// # use std::time::Duration;
+/// # use keylatch_lease::{Owner, Resource, Token, engine::*};
+/// # use keylatch_lease_remote::{BoxError, Failure, Session, Settings, Tenure};
+/// use keylatch_lease_remote::{Core, core_methods};
+///
+/// # #[derive(Clone, Debug)]
+/// # struct Failed;
+/// # impl std::fmt::Display for Failed {
+/// #     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result { f.write_str("failed") }
+/// # }
+/// # impl std::error::Error for Failed {}
+/// # impl Failure for Failed {
+/// #     fn unconnected(_: Option<BoxError>) -> Self { Failed }
+/// #     fn timeout() -> Self { Failed }
+/// #     fn stopped() -> Self { Failed }
+/// # }
+/// # struct Connection;
+/// # impl Session for Connection {
+/// #     type Error = Failed;
+/// #     fn is_closed(&self) -> bool { false }
+/// #     async fn give_back(&self, _: &Tenure) -> bool { true }
+/// # }
+/// struct OnMyServer {
+///     core: Core<Connection>,
+/// }
+///
+/// impl Engine for OnMyServer {
+///     type Error = Failed;
+///
+///     core_methods!(core);
+///
+///     async fn acquire(&self, ask: Ask<'_>) -> Result<Answer, Fail<Failed>> {
+///         let mut limit = self.core.settled(&ask).await?;
+///         self.core.ask(&mut limit, |_session| async { Answer::Free /* says the server */ }).await
+///     }
+///     // The other operations.
+/// #     async fn renew(&self, _: &mut [Renewal<'_>], _: Duration) -> Result<(), Fail<Failed>> { Ok(()) }
+/// #     async fn release(&self, _: &Resource, _: &Owner, _: Option<Token>, _: Duration) -> Result<Gone, Fail<Failed>> { Ok(Gone::NotHeld) }
+/// #     async fn release_all(&self, _: &Owner, _: Duration) -> Result<Vec<Resource>, Fail<Failed>> { Ok(vec![]) }
+/// #     async fn look(&self, _: &Resource, _: Duration) -> Result<Option<Record>, Fail<Failed>> { Ok(None) }
+/// #     async fn owned_by(&self, _: &Owner, _: Duration) -> Result<Vec<Owned>, Fail<Failed>> { Ok(vec![]) }
+/// #     async fn sweep(&self, _: usize, _: Duration) -> Result<usize, Fail<Failed>> { Ok(0) }
+/// }
+///
+/// let (core, driving) = Core::new(Settings::new("shop", None));
+/// let engine = OnMyServer { core };
+/// assert_eq!(engine.core.namespace(), "shop");
+/// assert_eq!(engine.fallback(), Some(Duration::from_secs(5)));
+/// drop(driving); // without a driver there is no connection
+/// assert!(futures_lite::future::block_on(engine.core.ready()).is_err());
+/// ```
+#[macro_export]
+macro_rules! core_methods {
+    ($core:ident) => {
+        fn now(&self) -> ::std::time::Duration {
+            self.$core.now()
+        }
+
+        fn is_real_time(&self) -> bool {
+            true
+        }
+
+        fn watch(&self, resource: &$crate::__lease::Resource) -> impl ::std::future::Future<Output = ()> + Send {
+            self.$core.watch(resource)
+        }
+
+        fn subscribe(
+            &self,
+            resource: &$crate::__lease::Resource,
+            notice: &::std::sync::Arc<$crate::__lease::engine::Notice>,
+        ) -> bool {
+            self.$core.subscribe(resource, notice);
+            true
+        }
+
+        fn unsubscribe(
+            &self,
+            resource: &$crate::__lease::Resource,
+            notice: &::std::sync::Arc<$crate::__lease::engine::Notice>,
+        ) {
+            self.$core.unsubscribe(resource, notice);
+        }
+
+        fn fallback(&self) -> ::core::option::Option<::std::time::Duration> {
+            ::core::option::Option::Some(self.$core.fallback())
+        }
+
+        fn abandon(
+            &self,
+            resource: &$crate::__lease::Resource,
+            owner: &$crate::__lease::Owner,
+            token: $crate::__lease::Token,
+        ) {
+            self.$core.abandon(resource, owner, token);
+        }
+    };
+}
