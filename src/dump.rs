@@ -33,7 +33,7 @@ use crate::status::Status;
 /// # drop((home, about));
 /// ```
 ///
-/// A mutex has holders, and no readers or writers:
+/// The dump of a mutex shows holders instead of readers and writers:
 /// ```
 /// let jobs = keylatch::KeyedMutex::<u64>::new();
 /// let job = jobs.try_lock(&7).unwrap();
@@ -45,7 +45,7 @@ pub struct Dump<'a, T: Table> {
     name: &'static str,
 }
 
-/// The name of the table of which a [`Status`] counts all as writers.
+/// The name of the table whose holds [`Status`] counts as writers.
 const MUTEX: &str = "KeyedMutex";
 
 fn holder_and_waiters(status: &Status, f: &mut fmt::Formatter<'_>) -> fmt::Result {

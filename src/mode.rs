@@ -15,10 +15,11 @@ pub(crate) mod sealed {
         /// The mode of a newly acquired hold.
         const ONE: Self;
 
-        /// Whether to acquire a key is a use of its value.
+        /// Whether acquiring a key marks its value as used.
         const USES_VALUE: bool = true;
 
-        /// The mode in which a key is acquired that was asked for in both. Of a key that is read and written the writer comes first.
+        /// Merges the modes of two requests for one key. Requests to write are sorted before requests to read, so the first
+        /// one wins unless modes have amounts.
         #[inline]
         fn both(self, _: Self) -> Self {
             self
@@ -236,7 +237,7 @@ impl sealed::ModeInside for Upgradable {
 impl sealed::ModeInside for Permit {
     const ONE: Self = Permit::NEW;
 
-    /// The larger number.
+    /// Returns the larger of the two amounts.
     #[inline]
     fn both(self, other: Self) -> Self {
         if other.amount > self.amount { other } else { self }

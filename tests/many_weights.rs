@@ -1,4 +1,4 @@
-//! A number of permits of each of several keys: `acquire_n_many` in every form; guards taken out of `Guards`; and the names of these.
+//! Several permits of each of several keys: `acquire_n_many` in every form; `Guards::remove`; and the aliases of `Guards`.
 
 mod common;
 
@@ -26,7 +26,7 @@ fn amounts(guards: &PermitGuards<'_, String>) -> Vec<(String, usize)> {
     guards.iter().map(|guard| (guard.key().clone(), guard.permits())).collect()
 }
 
-/// Runs `$check` with every form, as an expression that gives `Option<guards>`.
+/// Runs `$check` with every form, as a closure that returns the number of guards, or `None`.
 macro_rules! in_every_form {
     ($hosts:ident, $list:expr, |$form:ident, $got:ident| $check:block) => {{
         let hour = Duration::from_secs(3600);
@@ -52,13 +52,13 @@ macro_rules! in_every_form {
 }
 
 #[test]
-fn each_key_gets_its_number_and_gives_it_back() {
+fn each_key_gets_its_number_of_permits_and_releases_it() {
     let hosts = Hosts::new(3);
     let guards = hosts.acquire_n_many_blocking([("b", 2), ("a", 3), ("c", 1)]);
     assert_eq!(amounts(&guards), [("b".into(), 2), ("a".into(), 3), ("c".into(), 1)]);
     assert_eq!((held(&hosts, "a"), held(&hosts, "b"), held(&hosts, "c")), (3, 2, 1));
     assert!(hosts.try_acquire("a").is_none() && hosts.try_acquire("b").is_some());
-    // One can be split, and released early.
+    // Its permits can be split, and released early.
     let mut a = guards.into_iter().nth(1).unwrap();
     drop(a.split(2));
     assert_eq!((held(&hosts, "a"), hosts.len()), (1, 1));
@@ -67,7 +67,7 @@ fn each_key_gets_its_number_and_gives_it_back() {
 }
 
 #[test]
-fn every_form_takes_all() {
+fn every_form_acquires_all_keys() {
     let hosts = Arc::new(Hosts::new(2));
     in_every_form!(hosts, [("a", 2), ("b", 1)], |form, got| {
         assert_eq!(got(), Some(2), "{form}");
@@ -78,7 +78,7 @@ fn every_form_takes_all() {
 }
 
 #[test]
-fn every_form_that_has_a_limit_takes_all_or_nothing() {
+fn every_form_with_a_limit_acquires_all_or_nothing() {
     let hosts = Arc::new(Hosts::new(3));
     let other = hosts.try_acquire_n("b", 2).unwrap();
     let list = || [("a", 3), ("b", 2), ("c", 1)];
@@ -95,14 +95,14 @@ fn every_form_that_has_a_limit_takes_all_or_nothing() {
     none(hosts.try_acquire_n_many_arc_until(list(), Instant::now() + soon).is_some(), "until arc");
     none(block_on(hosts.acquire_n_many(list()).until(at_once(()))).is_ok(), "async until");
     none(block_on(hosts.acquire_n_many_arc(list()).until(at_once(()))).is_ok(), "async until arc");
-    // One permit of it is free.
+    // One permit of "b" is free.
     assert_eq!(hosts.try_acquire_n_many([("a", 3), ("b", 1)]).unwrap().len(), 2);
     drop(other);
     assert!(hosts.is_empty());
 }
 
 #[test]
-fn of_a_key_that_is_named_twice_the_largest_number_is_taken_where_it_was_first_named() {
+fn a_key_named_twice_gets_its_largest_number() {
     let hosts = Arc::new(Hosts::new(3));
     let list = || [("b", 1), ("a", 2), ("b", 3), ("a", 1), ("b", 2)];
     let expected = [("b".to_string(), 3), ("a".to_string(), 2)];
@@ -121,7 +121,7 @@ fn of_a_key_that_is_named_twice_the_largest_number_is_taken_where_it_was_first_n
 }
 
 #[test]
-fn lists_of_many_keys_take_the_largest_numbers_in_the_order_of_first_mention() {
+fn long_lists_give_the_largest_numbers_in_the_order_of_first_mention() {
     let mut random = Random(11);
     let hosts = KeyedSemaphore::<u64>::new(5);
     for _ in 0..300 {
@@ -146,7 +146,7 @@ fn lists_of_many_keys_take_the_largest_numbers_in_the_order_of_first_mention() {
 }
 
 #[test]
-fn a_number_that_no_key_has_panics_at_the_call_and_leaves_nothing() {
+fn a_number_out_of_range_panics_at_the_call_and_leaves_nothing() {
     let hosts = Arc::new(Hosts::new(3));
     for n in [0, 4, usize::MAX] {
         for list in [[("a", 1), ("b", n)], [("b", n), ("a", 1)]] {
@@ -157,19 +157,19 @@ fn a_number_that_no_key_has_panics_at_the_call_and_leaves_nothing() {
                 assert_eq!(hosts.len(), 0, "{form}");
             });
         }
-        // Not only when it is polled.
+        // At the call, before any poll.
         assert!(catch_unwind(AssertUnwindSafe(|| drop(hosts.acquire_n_many([("a", 1), ("b", n)])))).is_err());
         assert!(hosts.is_empty());
     }
 }
 
 #[test]
-fn a_future_that_waits_for_permits_leaves_nothing_when_it_is_dropped() {
+fn a_cancelled_waiting_call_leaves_nothing() {
     let hosts = Hosts::new(3);
     let (a, b) = (hosts.try_acquire_n("a", 2).unwrap(), hosts.try_acquire_n("b", 2).unwrap());
     let mut waits = Box::pin(hosts.acquire_n_many([("a", 2), ("b", 2), ("a", 1), ("c", 3)]));
     assert!(poll(&mut waits).is_pending());
-    assert_eq!(hosts.waiters("a") + hosts.waiters("b"), 1, "it waits for one after another");
+    assert_eq!(hosts.waiters("a") + hosts.waiters("b"), 1, "it waits for one key after another");
     drop(waits);
     assert_eq!((hosts.waiters("a"), hosts.waiters("b"), held(&hosts, "c"), hosts.len()), (0, 0, 0, 2));
     let mut waits = Box::pin(hosts.acquire_n_many([("a", 2), ("b", 2)]));
@@ -180,7 +180,7 @@ fn a_future_that_waits_for_permits_leaves_nothing_when_it_is_dropped() {
 }
 
 #[test]
-fn calls_in_every_order_get_their_permits_under_every_policy() {
+fn calls_in_every_order_of_keys_finish_under_every_policy() {
     use Fairness::{Adaptive, Barging, Bounded, Fifo};
     for fairness in [Adaptive, Bounded(0), Bounded(16), Fifo, Barging] {
         let hosts: Arc<KeyedSemaphore<u64>> = Arc::new(KeyedSemaphore::builder(4).fairness(fairness).build());
@@ -202,10 +202,10 @@ fn calls_in_every_order_get_their_permits_under_every_policy() {
     }
 }
 
-// ---- guards that are taken out ------------------------------------------------------------------------------------
+// ---- Guards::remove ------------------------------------------------------------------------------------
 
 #[test]
-fn a_guard_that_is_removed_is_an_ordinary_one_and_the_others_stay_in_order() {
+fn a_removed_guard_keeps_its_key_and_the_others_stay_in_order() {
     let locks = KeyedMutex::<String>::new();
     let mut guards = locks.lock_many_blocking(["d", "b", "a", "c"]);
     let b = guards.remove("b").unwrap();
@@ -220,7 +220,7 @@ fn a_guard_that_is_removed_is_an_ordinary_one_and_the_others_stay_in_order() {
 }
 
 #[test]
-fn all_guards_can_be_removed_also_from_a_single_one() {
+fn every_guard_can_be_removed() {
     let locks = KeyedMutex::<u64>::new();
     for list in [&[1][..], &[1, 2], &[1, 2, 3]] {
         let mut guards = locks.lock_many_blocking(list);
@@ -235,7 +235,7 @@ fn all_guards_can_be_removed_also_from_a_single_one() {
 }
 
 #[test]
-fn a_removed_writer_may_be_downgraded_while_the_others_write() {
+fn a_removed_writer_can_be_downgraded_while_the_others_write() {
     let map: LockMap<u64, u64> = [(1, 1), (2, 2)].into_iter().collect();
     let mut guards = map.write_many_blocking([&1, &2]);
     let reader = guards.remove(&1).unwrap().downgrade();
@@ -246,7 +246,7 @@ fn a_removed_writer_may_be_downgraded_while_the_others_write() {
 }
 
 #[test]
-fn each_table_has_names_for_its_guards() {
+fn each_table_has_aliases_for_its_guards() {
     let (locks, pages) = (Arc::new(KeyedMutex::<u64>::new()), Arc::new(KeyedRwLock::<u64>::new()));
     let (hosts, map) = (Arc::new(KeyedSemaphore::<u64>::new(1)), Arc::new(LockMap::<u64, u64>::new()));
     drop::<(MutexGuards<'_, u64>, MutexGuardsArc<u64>)>((

@@ -105,7 +105,7 @@ enum Kind {
     Acquire(Want),
     Upgrade,
     Get,
-    /// Whether the key had an entry when the future was made, which keeps it from then on; `None` for a blocking call.
+    /// Whether the key had an entry when the future was made, which then keeps it alive; `None` for a blocking call.
     Peek(Option<bool>),
     Insert(u64),
     Remove,
@@ -932,7 +932,7 @@ impl<'m, V: Value> World<'m, V> {
         assert_eq!(passed_over, expected);
     }
 
-    // ---- eviction by hand -----------------------------------------------------------------------------------------
+    // ---- explicit eviction -----------------------------------------------------------------------------------------
 
     fn pop(&mut self) {
         let is_free = |at: &Key| at.value.is_some() && !at.is_used() && at.unpolled == 0;
@@ -941,7 +941,7 @@ impl<'m, V: Value> World<'m, V> {
         assert_eq!(popped.is_some(), any);
         if let Some((key, value)) = popped {
             let at = self.model.key(key);
-            assert!(is_free(at), "a value is popped that is in use");
+            assert!(is_free(at), "a value in use was popped");
             assert_eq!(at.remove(), Some(value.n()));
         }
     }

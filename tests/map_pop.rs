@@ -1,4 +1,4 @@
-//! `peek`, `pop` and `set_max_values`: looks that are no use, eviction by hand, and bounds that change.
+//! `peek`, `pop` and `set_max_values`: reads that do not count as a use, explicit eviction, and bounds that change.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use common::poll;
 
 type Map = LockMap<u64, u64>;
 
-/// With one shard.
+/// Makes a map with one shard and these keys.
 fn bounded(most: usize, keys: impl IntoIterator<Item = u64>) -> Map {
     let map = LockMap::builder().shards(1).max_values(most).build();
     for key in keys {
@@ -35,7 +35,7 @@ fn pop_all(map: &Map) -> Vec<u64> {
 // ---- peek ---------------------------------------------------------------------------------------------------------
 
 #[test]
-fn a_peek_gives_the_value_as_a_get_does() {
+fn a_peek_returns_the_value_as_a_get_does() {
     let map = LockMap::<String, String>::new();
     assert_eq!((map.peek_blocking("a"), block_on(map.peek("a"))), (None, None));
     map.insert_blocking("a", "x".into());
@@ -48,12 +48,12 @@ fn a_peek_gives_the_value_as_a_get_does() {
 }
 
 #[test]
-fn a_peek_does_not_keep_a_value_and_a_get_does() {
+fn a_get_keeps_a_value_from_eviction_and_a_peek_does_not() {
     type Peek = fn(&Map);
     let peeks: [Peek; 4] = [
         |map| drop(map.peek_blocking(&1)),
         |map| drop(block_on(map.peek(&1))),
-        // Beside a claim, so that it takes a hold.
+        // The claim makes the peek acquire a hold.
         |map| {
             let unpolled = map.read(&1);
             map.peek_blocking(&1);
@@ -77,7 +77,7 @@ fn a_peek_does_not_keep_a_value_and_a_get_does() {
 }
 
 #[test]
-fn a_peek_does_not_take_the_mark_of_a_use() {
+fn a_peek_does_not_clear_the_mark_of_a_use() {
     let map = bounded(2, [1, 2]);
     map.get_blocking(&1);
     map.peek_blocking(&1);
@@ -87,7 +87,7 @@ fn a_peek_does_not_take_the_mark_of_a_use() {
 }
 
 #[test]
-fn a_peek_waits_for_a_writer_and_leaves_nothing_when_it_is_dropped() {
+fn a_peek_waits_for_a_writer_and_leaves_nothing_when_dropped() {
     let map = bounded(2, [1]);
     let mut writer = map.write_blocking(&1);
     let mut peek = Box::pin(map.peek(&1));
@@ -132,7 +132,7 @@ fn a_peek_needs_no_owned_key() {
 // ---- pop ----------------------------------------------------------------------------------------------------------
 
 #[test]
-fn a_pop_takes_what_an_eviction_would_take() {
+fn a_pop_takes_the_value_that_would_be_evicted_next() {
     for uses in [&[][..], &[1], &[1, 2, 3], &[3, 5], &[1, 2, 3, 4, 5]] {
         let [popped, evicted] = [(); 2].map(|()| {
             let map = bounded(5, 1..=5);
@@ -144,7 +144,7 @@ fn a_pop_takes_what_an_eviction_would_take() {
         evicted.insert_blocking(&6, 60);
         assert!(!evicted.contains_key(&key), "{uses:?}: {key} was popped, and {:?} stayed", has(&evicted));
         assert_eq!((popped.len(), popped.entries()), (4, 4));
-        // And the next one, from where the first has left the hand.
+        // The next pop continues where the first one left the hand.
         let (next, _) = popped.pop().unwrap();
         evicted.insert_blocking(&7, 70);
         assert!(!evicted.contains_key(&next), "{uses:?}: then {next}, and {:?} stayed", has(&evicted));
@@ -152,7 +152,7 @@ fn a_pop_takes_what_an_eviction_would_take() {
 }
 
 #[test]
-fn pops_empty_a_map_in_its_order_and_then_there_is_none() {
+fn pops_empty_a_map_in_order_of_eviction() {
     let map = bounded(1000, 1..=300);
     map.get_blocking(&1);
     map.get_blocking(&300);
@@ -176,7 +176,7 @@ fn a_value_in_use_is_not_popped() {
     assert_eq!(pop_all(&map), [5, 6, 7]);
     assert_eq!(map.len(), 4);
     drop((reader, handle, unpolled));
-    // The first three were used.
+    // The first three values were used.
     let popped = pop_all(&map);
     assert_eq!(popped.len(), 3);
     assert!([1, 2, 4].iter().all(|key| popped.contains(key)));
@@ -189,7 +189,7 @@ fn a_value_in_use_is_not_popped() {
 }
 
 #[test]
-fn a_value_that_was_parked_when_its_turn_came_can_be_popped_when_it_is_released() {
+fn a_parked_value_can_be_popped_after_its_release() {
     let map = bounded(1, [1]);
     let reader = map.read_blocking(&1);
     map.insert_blocking(&2, 20); // the hand comes by
@@ -202,7 +202,7 @@ fn a_value_that_was_parked_when_its_turn_came_can_be_popped_when_it_is_released(
 }
 
 #[test]
-fn a_pop_that_passes_a_value_in_use_does_not_change_its_place() {
+fn a_pop_that_passes_a_value_in_use_keeps_its_place_in_the_order() {
     let map = bounded(3, [1, 2, 3]);
     let reader = map.read_blocking(&1);
     assert_eq!(map.pop(), Some((2, 20)));
@@ -213,10 +213,10 @@ fn a_pop_that_passes_a_value_in_use_does_not_change_its_place() {
 }
 
 #[test]
-fn without_a_bound_there_is_nothing_to_pop() {
+fn a_map_without_a_bound_cannot_be_popped() {
     let map: Map = [(1, 10)].into_iter().collect();
     assert_eq!((map.pop(), map.len(), map.max_values()), (None, 1, None));
-    // One that never evicts can be popped.
+    // A map that never evicts can be popped.
     let map = bounded(usize::MAX, 0..1000);
     assert_eq!((map.len(), map.max_values()), (1000, Some(usize::MAX)));
     assert_eq!(pop_all(&map), (0..1000).collect::<Vec<_>>());
@@ -235,7 +235,7 @@ fn pops_take_turns_among_shards_and_find_every_value() {
 }
 
 #[test]
-fn keys_are_popped_as_they_are_whether_recycled_or_not() {
+fn a_pop_returns_the_owned_key_even_if_keys_are_recycled() {
     for recycle in [false, true] {
         let map: LockMap<String, Arc<()>> =
             LockMap::builder().shards(1).max_values(100).recycle_keys(recycle).pool_capacity(4).build();
@@ -256,7 +256,7 @@ fn keys_are_popped_as_they_are_whether_recycled_or_not() {
 }
 
 #[test]
-fn a_key_that_was_popped_gets_later_versions_when_it_comes_again() {
+fn a_popped_key_gets_later_versions_when_inserted_again() {
     let map = bounded(10, [1]);
     let before = map.read_blocking(&1).version();
     assert_eq!(map.pop(), Some((1, 10)));
@@ -265,7 +265,7 @@ fn a_key_that_was_popped_gets_later_versions_when_it_comes_again() {
 }
 
 #[test]
-fn a_pop_ends_while_others_use_all_values() {
+fn a_pop_ends_while_other_threads_keep_using_all_values() {
     let map = Arc::new(bounded(1000, 0..300));
     let stop = Arc::new(AtomicUsize::new(0));
     let users: Vec<_> = (0..2)
@@ -290,7 +290,7 @@ fn a_pop_ends_while_others_use_all_values() {
 // ---- set_max_values -----------------------------------------------------------------------------------------------
 
 #[test]
-fn a_smaller_bound_evicts_at_once_what_was_not_used() {
+fn a_smaller_bound_evicts_unused_values_at_once() {
     let map = bounded(10, 1..=10);
     map.get_blocking(&2);
     map.get_blocking(&9);
@@ -313,7 +313,7 @@ fn a_larger_bound_is_reached_by_insertions() {
 }
 
 #[test]
-fn what_is_in_use_when_the_bound_shrinks_goes_when_it_is_released() {
+fn a_value_in_use_when_the_bound_shrinks_is_evicted_after_its_release() {
     let map = bounded(10, 1..=10);
     let readers: Vec<_> = (1..=5).map(|key| map.read_blocking(&key)).collect();
     let handle = map.handle(&6);
@@ -321,7 +321,7 @@ fn what_is_in_use_when_the_bound_shrinks_goes_when_it_is_released() {
     assert_eq!(has(&map), [1, 2, 3, 4, 5, 6]);
     for (released, reader) in readers.into_iter().enumerate() {
         drop(reader);
-        // Not the value that has just been released.
+        // The value that was just released stays.
         assert_eq!(map.len(), 6 - released);
     }
     drop(handle);
@@ -331,7 +331,7 @@ fn what_is_in_use_when_the_bound_shrinks_goes_when_it_is_released() {
 }
 
 #[test]
-fn a_bound_is_divided_among_the_shards_as_when_the_map_is_made() {
+fn a_new_bound_is_divided_among_the_shards() {
     let map: Map = LockMap::builder().shards(8).max_values(800).build();
     (0..5000).for_each(|key| drop(map.insert_blocking(&key, key)));
     assert_eq!(map.len(), 800);
@@ -341,7 +341,7 @@ fn a_bound_is_divided_among_the_shards_as_when_the_map_is_made() {
         (0..5000).for_each(|key| drop(map.insert_blocking(&key, key)));
         assert_eq!(map.len(), most);
     }
-    // Less than one for each shard: those that should have none keep the last one that was inserted.
+    // Less than one value for each shard: a shard whose part is 0 keeps the value that was inserted last.
     map.set_max_values(3);
     assert_eq!(map.len(), 3);
     (0..5000).for_each(|key| drop(map.insert_blocking(&key, key)));
@@ -349,7 +349,7 @@ fn a_bound_is_divided_among_the_shards_as_when_the_map_is_made() {
 }
 
 #[test]
-fn bounds_that_are_set_at_once_leave_one_of_them_in_all_shards() {
+fn bounds_set_at_once_leave_parts_of_the_same_bound_in_all_shards() {
     let map: Arc<Map> = Arc::new(LockMap::builder().shards(16).max_values(1600).build());
     for _ in 0..200 {
         let setters: Vec<_> = [160, 320]
@@ -371,7 +371,7 @@ fn message(refused: Box<dyn std::any::Any + Send>) -> String {
 }
 
 #[test]
-fn a_bound_of_nothing_and_of_a_map_without_one_are_refused_and_change_nothing() {
+fn a_bound_of_zero_and_a_bound_for_an_unbounded_map_are_refused() {
     let map = bounded(2, [1, 2]);
     let refused = message(catch_unwind(AssertUnwindSafe(|| map.set_max_values(0))).unwrap_err());
     assert!(refused.contains("max_values") && refused.contains('1') && refused.contains('0'), "{refused}");
@@ -384,7 +384,7 @@ fn a_bound_of_nothing_and_of_a_map_without_one_are_refused_and_change_nothing() 
 
 // ---- user code ----------------------------------------------------------------------------------------------------
 
-/// Uses the map when it is dropped, and panics if it is told to.
+/// A value that uses the map when it is dropped, and panics if it is told to.
 struct Nosy {
     map: std::sync::Weak<LockMap<u64, Nosy>>,
     drops: Arc<AtomicUsize>,
@@ -395,7 +395,7 @@ impl Drop for Nosy {
     fn drop(&mut self) {
         self.drops.fetch_add(1, Relaxed);
         if let Some(map) = self.map.upgrade() {
-            // Each key, in whatever shard: none is locked.
+            // Keys of every shard: no shard is locked.
             (0..10).for_each(|key| drop(map.try_write(&key).expect("no key is held while a value is dropped")));
             map.insert_blocking(&5000, Nosy { map: Default::default(), drops: Arc::default(), panics: false });
         }
@@ -406,7 +406,7 @@ impl Drop for Nosy {
 }
 
 #[test]
-fn values_that_a_new_bound_evicts_are_dropped_with_no_lock_held_and_all_of_them_if_one_panics() {
+fn a_new_bound_drops_all_evicted_values_with_no_lock_held_even_if_one_panics() {
     for panics in [false, true] {
         let map: Arc<LockMap<u64, Nosy>> = Arc::new(LockMap::builder().shards(4).max_values(400).build());
         let drops = Arc::<AtomicUsize>::default();
@@ -423,7 +423,7 @@ fn values_that_a_new_bound_evicts_are_dropped_with_no_lock_held_and_all_of_them_
     }
 }
 
-/// Old keys are dropped when a chunk is given back, maybe by a pop.
+/// A pop may give back a chunk, which drops the old keys in it.
 #[derive(PartialEq, Eq, Hash)]
 struct Bomb(u64);
 
@@ -451,7 +451,7 @@ impl ToKey<Bomb> for Number {
 }
 
 #[test]
-fn a_popped_key_that_panics_in_its_drop_does_so_in_the_callers_hands() {
+fn the_drop_of_a_popped_key_panics_in_its_caller() {
     let map: LockMap<Bomb, u64> = LockMap::builder().shards(1).max_values(10).build();
     map.insert_blocking(&Number(77), 7);
     let popped = map.pop().unwrap();
@@ -462,7 +462,7 @@ fn a_popped_key_that_panics_in_its_drop_does_so_in_the_callers_hands() {
 }
 
 #[test]
-fn pops_and_bounds_beside_everything_else_lose_and_leak_nothing() {
+fn pops_and_changes_of_the_bound_beside_other_calls_leak_nothing() {
     let token = Arc::new(());
     let map: Arc<LockMap<u64, Arc<()>>> = Arc::new(LockMap::builder().shards(2).max_values(8).build());
     let deadline = std::time::Instant::now() + Duration::from_millis(300);

@@ -1,4 +1,4 @@
-//! `value_slot`: the value of a key as an `Option`, which its writer may fill or empty.
+//! `value_slot`: the value of a key as an `Option` that its writer can change, fill or empty.
 
 use std::mem::forget;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -11,7 +11,7 @@ use keylatch::{Guard, LockMap, ValueSlot, mode::Exclusive, table};
 type Map = LockMap<u64, Arc<u64>>;
 
 #[test]
-fn a_slot_shows_the_value_and_what_is_left_in_it_is_the_value() {
+fn a_slot_contains_the_value_and_its_contents_become_the_value() {
     let map = Map::new();
     let mut guard = map.write_blocking(&1);
     assert_eq!(*guard.value_slot(), None);
@@ -28,7 +28,7 @@ fn a_slot_shows_the_value_and_what_is_left_in_it_is_the_value() {
 }
 
 #[test]
-fn a_value_that_was_in_a_slot_has_a_new_version_and_versions_never_come_again() {
+fn a_value_written_back_from_a_slot_has_a_new_version() {
     let map = Map::new();
     let mut guard = map.write_blocking(&1);
     guard.insert(Arc::new(1));
@@ -49,7 +49,7 @@ fn a_value_that_was_in_a_slot_has_a_new_version_and_versions_never_come_again() 
 }
 
 #[test]
-fn while_a_slot_lives_the_value_does_not_count_and_the_key_is_locked() {
+fn while_a_slot_lives_its_value_is_not_counted_and_the_key_is_locked() {
     let map: Map = [(1, Arc::new(1)), (2, Arc::new(2))].into_iter().collect();
     let mut guard = map.write_blocking(&1);
     let slot = guard.value_slot();
@@ -107,7 +107,7 @@ fn no_value_is_leaked_or_dropped_twice() {
 }
 
 #[test]
-fn a_value_that_is_changed_in_a_slot_was_used() {
+fn a_value_changed_in_a_slot_counts_as_used() {
     let map: LockMap<u64, u64> = LockMap::builder().shards(1).max_values(2).build();
     map.insert_blocking(&1, 1);
     map.insert_blocking(&2, 2);
@@ -118,7 +118,7 @@ fn a_value_that_is_changed_in_a_slot_was_used() {
 }
 
 #[test]
-fn holds_of_an_upgrade_and_tracked_guards_have_slots_too() {
+fn upgrade_mut_holds_and_tracked_guards_have_slots() {
     let map = LockMap::<u64, u64>::new();
     let mut reader = map.upgradable_read_blocking(&1);
     *reader.upgrade_mut_blocking().value_slot() = Some(7);
@@ -131,7 +131,7 @@ fn holds_of_an_upgrade_and_tracked_guards_have_slots_too() {
     assert_eq!(map.entries(), 0);
 }
 
-/// As a wrapper would have it.
+/// A function that a wrapper would have.
 fn entry<P: table::TablePtr<Table: table::Map<Value = u64>>>(
     guard: &mut Guard<P, Exclusive>,
 ) -> ValueSlot<'_, P, Exclusive> {
@@ -139,7 +139,7 @@ fn entry<P: table::TablePtr<Table: table::Map<Value = u64>>>(
 }
 
 #[test]
-fn a_slot_is_a_mutable_option_to_functions_that_know_no_guards() {
+fn a_slot_derefs_to_a_mutable_option() {
     fn add(value: &mut Option<u64>) {
         *value.get_or_insert(0) += 1;
     }

@@ -495,7 +495,7 @@ KeyedRwLock: 3 keys
 }
 
 #[test]
-fn a_dump_of_a_mutex_has_holders_and_no_writers() {
+fn a_dump_of_a_mutex_shows_holders_instead_of_writers() {
     let jobs = KeyedMutex::<&str>::new();
     let held = (jobs.try_lock(&"busy").unwrap(), jobs.try_lock(&"new").unwrap());
     let mut waits = (jobs.lock(&"busy"), jobs.lock(&"busy"));
@@ -512,7 +512,7 @@ KeyedMutex: 2 keys
 }
 
 #[test]
-fn waiters_are_counted_in_every_table_and_an_unused_key_has_none() {
+fn waiters_are_counted_in_every_table_and_zero_without_an_entry() {
     let (jobs, pages) = (KeyedMutex::<&str>::new(), KeyedRwLock::<&str>::new());
     let (hosts, map) = (KeyedSemaphore::<&str>::new(2), LockMap::<&str, u64>::new());
     assert_eq!([jobs.waiters(&"a"), pages.waiters(&"a"), hosts.waiters(&"a"), map.waiters(&"a")], [0; 4]);

@@ -1,4 +1,4 @@
-//! The names of what the calls for several keys give.
+//! Aliases of [`Guards`] for each table and mode.
 
 use super::{KeyedMutex, KeyedRwLock, KeyedSemaphore, LockMap};
 use crate::builder::DefaultHashBuilder;
@@ -8,12 +8,12 @@ use crate::plumbing::TableRef;
 
 macro_rules! several {
     ($($Guards:ident, $GuardsArc:ident: $Table:ident [$($V:ident)?], $Mode:ident, $lock:literal;)+) => {$(
-        #[doc = concat!("The guards of several keys of a [`", stringify!($Table), "`], borrowing the table: what")]
-        #[doc = concat!("[`", $lock, "`](", stringify!($Table), "::", $lock, ") gives.")]
+        #[doc = concat!("The guards of several keys of a [`", stringify!($Table), "`], which borrow the table: the output of")]
+        #[doc = concat!("[`", $lock, "`](", stringify!($Table), "::", $lock, ").")]
         pub type $Guards<'a, K, $($V,)? S = DefaultHashBuilder> = Guards<TableRef<'a, $Table<K, $($V,)? S>>, $Mode>;
 
-        #[doc = concat!("The guards of several keys of a [`", stringify!($Table), "`], owning a share of the table: what")]
-        #[doc = concat!("[`", $lock, "_arc`](", stringify!($Table), "::", $lock, "_arc) gives.")]
+        #[doc = concat!("The guards of several keys of a [`", stringify!($Table), "`], which keep the table alive: the output of")]
+        #[doc = concat!("[`", $lock, "_arc`](", stringify!($Table), "::", $lock, "_arc).")]
         #[cfg(target_has_atomic = "ptr")]
         pub type $GuardsArc<K, $($V,)? S = DefaultHashBuilder> = Guards<::alloc::sync::Arc<$Table<K, $($V,)? S>>, $Mode>;
     )+};

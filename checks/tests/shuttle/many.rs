@@ -135,7 +135,7 @@ impl World {
                     }
                 }
             }
-            // Several permits of each.
+            // Several permits of each key.
             14 | 15 => {
                 let limit = self.hosts.permits() as u64;
                 let wanted: Vec<_> = list.iter().map(|key| (key, 1 + random(limit) as usize)).collect();
@@ -252,9 +252,9 @@ fn no_reader_sees_half_of_a_joint_change() {
     });
 }
 
-/// Calls for several permits of several keys, in every order and beside single ones, all get them.
+/// Calls for several permits of several keys, in every order, all acquire them.
 #[test]
-fn calls_for_several_permits_of_several_keys_never_wait_for_each_other_in_a_circle() {
+fn calls_for_several_permits_of_several_keys_never_deadlock() {
     explore(|| {
         let world = World::new(3, any_policy());
         let threads = [[(0, 2), (1, 3)], [(1, 2), (0, 3)], [(1, 1), (0, 1)]].map(|wanted| {

@@ -256,10 +256,10 @@ fn no_reader_sees_half_of_a_batch() {
     });
 }
 
-/// Pops and changes of the bound beside insertions, removals and readers: a value that somebody holds stays, and when all have gone
-/// every value that is left can be popped.
+/// Pops and changes of the bound, beside insertions, removals and readers: a value that is held stays, and when all users
+/// have left, every value that remains can be popped.
 #[test]
-fn what_is_popped_is_in_nobodys_hands_and_what_is_left_can_be_popped() {
+fn a_pop_takes_no_value_in_use_and_every_unused_value_can_be_popped() {
     explore(|| {
         let (map, token) = (map::<Value>(Some(2)), Arc::<()>::default());
         let value = |count| Value { count, token: Arc::clone(&token) };
@@ -278,7 +278,7 @@ fn what_is_popped_is_in_nobodys_hands_and_what_is_left_can_be_popped() {
                                     let (before, version) = (guard.value().cloned(), guard.version());
                                     yield_now().await;
                                     assert!(guard.value() == before.as_ref() && guard.version() == version);
-                                    assert_eq!(map.contains_key(&key), before.is_some(), "a value in use is gone");
+                                    assert_eq!(map.contains_key(&key), before.is_some(), "a value in use was removed");
                                 }
                                 1 => {
                                     if let Some((key, value)) = map.pop() {
@@ -299,14 +299,14 @@ fn what_is_popped_is_in_nobodys_hands_and_what_is_left_can_be_popped() {
         assert!(map.max_values().is_some_and(|most| left <= most), "the bound was not restored");
         assert_eq!((map.entries(), Arc::strong_count(&token)), (left, 1 + left));
         for left in (0..left).rev() {
-            assert!(map.pop().is_some(), "a value that nobody uses cannot be popped");
+            assert!(map.pop().is_some(), "an unused value cannot be popped");
             assert_eq!((map.len(), map.entries(), Arc::strong_count(&token)), (left, left, 1 + left));
         }
         assert!(map.pop().is_none());
     });
 }
 
-/// Of two bounds that are set at once one is that of all shards.
+/// If two bounds are set at once, all shards have parts of the same one.
 #[test]
 fn bounds_that_are_set_at_once_are_not_mixed() {
     explore(|| {

@@ -384,7 +384,7 @@ impl<K, V: Payload> Core<K, V> {
         })
     }
 
-    /// A claim of an entry that there is.
+    /// Claims the entry of a key; returns `None` if there is none.
     ///
     /// # Panics
     /// If the entry has as many units as can be counted.

@@ -11,7 +11,7 @@
 //! payload  the contents of an entry besides its key: nothing, or
 //! value    a value, with its marks
 //! values   stores, takes out and evicts values            shard lock
-//!   pop    takes out the value that is evicted next, and changes the bound
+//!   pop    removes the value that would be evicted next, and changes the bound
 //! sieve    the order in which values are evicted          called under the shard lock
 //! ```
 

@@ -66,7 +66,7 @@ pub struct Excess(Box<[AtomicU32]>, Option<Box<Whole>>);
 
 /// The state of a table whose number of values is bounded.
 ///
-/// It is apart from the table, because a pop writes to it.
+/// It has its own allocation, because every pop writes to it, and the table's other fields are only read.
 pub(super) struct Whole {
     /// The largest number of values in all shards. A shard reads it under its lock.
     pub(super) most: AtomicUsize,
@@ -164,7 +164,7 @@ impl Excess {
         Excess((0..flagged).map(|_| AtomicU32::new(0)).collect(), most.map(whole))
     }
 
-    /// `None` where values are not bounded.
+    /// Returns the state of the whole table; `None` if values are not bounded.
     pub(super) fn whole(&self) -> Option<&Whole> {
         self.1.as_deref()
     }

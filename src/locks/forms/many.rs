@@ -18,7 +18,7 @@ macro_rules! calls {
     };
 }
 
-/// What a list has: keys, or pairs of a key and a number.
+/// The item type of a list: a key, or a pair of a key and a number.
 macro_rules! item {
     ($q:lifetime $Q:ident) => { &$q $Q };
     ($q:lifetime $Q:ident $n:ident) => { (&$q $Q, usize) };

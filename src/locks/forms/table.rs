@@ -74,14 +74,15 @@ macro_rules! table {
                 self.status(key).is_some_and(|status| status.holders() > 0)
             }
 
-            /// Returns the number of requests that wait for the key; 0 if nobody uses it. [`status`](Self::status) tells more.
+            /// Returns the number of requests that wait for the key; 0 if the key has no entry. [`status`](Self::status)
+            /// returns more details.
             ///
             /// # Examples
             /// ```
             #[doc = concat!("let locks = keylatch::", $new, ";")]
             /// assert_eq!(locks.waiters("a"), 0);
             #[doc = concat!("let guard = locks.", $hold, "(\"a\");")]
-            /// assert_eq!(locks.waiters("a"), 0); // a holder waits no more
+            /// assert_eq!(locks.waiters("a"), 0); // a holder is not a waiter
             /// # drop(guard);
             /// ```
             #[must_use]

@@ -57,7 +57,7 @@ impl<V, K, S> Builder<MapKind<V>, K, S> {
     }
 }
 
-/// A bound that changes, and eviction by hand.
+/// A bound that can be changed, and explicit eviction.
 impl<K, V, S> LockMap<K, V, S> {
     /// Returns the largest number of values that the map keeps; `None` if it was built without
     /// [`max_values`](Builder::max_values).
@@ -71,20 +71,21 @@ impl<K, V, S> LockMap<K, V, S> {
 
     /// Changes the largest number of values that the map keeps.
     ///
-    /// Every insertion after this call keeps to the new bound. If it is smaller, this call evicts what is too much, beginning with the
-    /// values that were not used lately; values in use stay, and the bound is restored as they are released: all as
-    /// [`max_values`](Builder::max_values) says. If the bound is larger, nothing happens until it is reached. Of several calls at the
-    /// same time one wins, in all shards.
+    /// The new bound applies to every insertion after this call. If it is smaller, this call evicts the excess, starting
+    /// with values that were not used recently. Values in use stay, and the map returns to its bound as they are
+    /// released: see [`max_values`](Builder::max_values). If it is larger, nothing changes until it is reached. If
+    /// several calls run at once, one of their bounds applies to all shards in the end.
     ///
-    /// The number of shards stays, among which the bound is divided: where `n` is less than that, each shard may keep one value.
+    /// The number of shards does not change. The bound is divided among them, and if `n` is less than their number, each
+    /// shard may keep one value.
     ///
-    /// Only a map that was built with `max_values` has an order of eviction, and so a bound to change. For a bound that comes later,
-    /// build the map with `max_values(usize::MAX)`, which never evicts and keeps the order, at 8 bytes for each value; to lift a bound,
-    /// set it to `usize::MAX`.
+    /// Only a map that was built with `max_values` keeps an order of eviction. To set a bound later, build the map with
+    /// `max_values(usize::MAX)`: it evicts nothing, and keeps the order, at 8 bytes for each value. To lift a bound, set
+    /// it to `usize::MAX`.
     ///
-    /// It waits for nobody but callers that are inside the map for some dozen instructions. Each value is evicted by a step of its
-    /// own, so others get in between; values are dropped with no lock held. If such a drop panics, all are still evicted, and the
-    /// first panic goes on in the end.
+    /// This call waits for no holder; at most it waits for calls that hold an internal lock for a few dozen instructions.
+    /// It evicts values one by one, so that other calls can run in between, and drops them with no lock held. If such a
+    /// drop panics, the other values are still evicted, and then the first panic is resumed.
     ///
     /// # Panics
     /// If `n` is 0, or if the map was built without `max_values`.
@@ -96,7 +97,7 @@ impl<K, V, S> LockMap<K, V, S> {
     /// let pages: LockMap<u64, &str> = LockMap::builder().max_values(100).shards(1).build();
     /// pages.insert_blocking(&1, "a");
     /// pages.insert_blocking(&2, "b");
-    /// pages.get_blocking(&1); // a use
+    /// pages.get_blocking(&1); // marks it as used
     /// pages.set_max_values(1); // memory is scarce
     /// assert_eq!(pages.max_values(), Some(1));
     /// assert!(pages.contains_key(&1) && !pages.contains_key(&2));
@@ -111,23 +112,24 @@ impl<K, V, S> LockMap<K, V, S> {
         );
     }
 
-    /// Removes the value that eviction would take next, and returns it with its key. `None` if there is none.
+    /// Removes the value that would be evicted next, and returns it with its key; `None` if there is none. The map does not
+    /// have to be full.
     ///
-    /// It never takes a value in use: one whose key somebody holds, waits for, or has a handle of. It also passes over a value whose
-    /// entry an unpolled future or a running [`for_each_value`](Self::for_each_value) keeps, because the key is still needed there.
-    /// Like eviction, it passes over values that were used lately, once: they lose that mark. Values that it passes over keep their
-    /// places in the order. It does not matter whether the map is full.
+    /// It never removes a value in use: one whose key is held, waited for, or kept by a handle. It also passes over a
+    /// value whose entry is kept by an unpolled future or a running [`for_each_value`](Self::for_each_value), because
+    /// these still need the key. As in an eviction, a value that was used recently loses its mark and is passed over
+    /// once. Values that are passed over keep their places in the order.
     ///
-    /// Each shard has an order of its own. With one shard, the next value is the one that an insertion beyond the bound would evict.
-    /// With several, the calls go to the shards in turn, and each takes the next value of its shard, or of the first shard behind it
-    /// that has one. So `None` means that no shard had a value to pop when the call came to it.
+    /// Each shard has its own order. With one shard, the removed value is the one that an insertion beyond the bound
+    /// would evict. With several, successive calls begin at successive shards, and each call removes the next value of
+    /// the first shard that has one. So `None` means that no shard had a value to remove when the call looked at it.
     ///
-    /// A map that was built without [`max_values`](Builder::max_values) evicts nothing, and has no order: there, it is always `None`.
-    /// `max_values(usize::MAX)` gives a map that never evicts by itself, and can be popped.
+    /// A map that was built without [`max_values`](Builder::max_values) has no order of eviction, so the result is always
+    /// `None`. A map that was built with `max_values(usize::MAX)` never evicts by itself, but can be popped.
     ///
-    /// It waits for nobody but callers that are inside the map for some dozen instructions. A call passes over no value more than
-    /// twice. The key is the one that the entry was made with, taken out also where keys are
-    /// [recycled](Builder::recycle_keys). To the value's versions it is a removal.
+    /// This call waits for no holder; at most it waits for calls that hold an internal lock for a few dozen instructions.
+    /// It examines each value at most twice. The returned key is the one in the map's entry, even if keys are
+    /// [recycled](Builder::recycle_keys). For versions it is a removal.
     ///
     /// # Examples
     /// ```
@@ -137,7 +139,7 @@ impl<K, V, S> LockMap<K, V, S> {
     /// pages.insert_blocking(&1, "a");
     /// pages.insert_blocking(&2, "b");
     /// pages.insert_blocking(&3, "c");
-    /// pages.get_blocking(&1); // a use
+    /// pages.get_blocking(&1); // marks it as used
     /// let reader = pages.read_blocking(&2);
     /// assert_eq!(pages.pop(), Some((3, "c")));
     /// drop(reader);

@@ -1,4 +1,4 @@
-//! A look at a value that is no use of it.
+//! Reading a value without marking it as used.
 
 use core::future::Future;
 use core::hash::{BuildHasher, Hash};
@@ -16,19 +16,19 @@ use crate::guard::Guard;
 use crate::mode::Peek;
 use crate::plumbing::TableRef;
 
-/// A look without a use.
+/// Reads that do not count as a use.
 impl<K: Eq + Hash, V, S: BuildHasher> LockMap<K, V, S> {
     /// Returns a copy of a key's value, and does not mark the value as used; `None` if the key has none.
     ///
-    /// It is [`get`](Self::get) for callers that must not keep a value from being evicted: a monitor, a scan, a look before a
-    /// [`pop`](Self::pop). In all else it is a reader: it waits for a writer, and a value that it is reading is not evicted. Where
-    /// values are not [bounded](crate::Builder::max_values) it is the same as `get`.
+    /// It is [`get`](Self::get) for callers that must not affect the order of eviction, such as a monitor or a scan. In all
+    /// other respects it is a reader: it waits for a writer, and a value is not evicted while it is being read. Without
+    /// [`max_values`](crate::Builder::max_values) it is the same as `get`.
     ///
-    /// The key is looked up by this call, and needs not be copied: a key that has no entry now has no value when the future is
-    /// polled. The value is read at the poll.
+    /// This call looks the key up, and never copies it. If the key has no entry now, the future returns `None`, even if a
+    /// value is inserted before the first poll. Otherwise the value is read at the poll.
     ///
     /// # Cancel safety
-    /// The future can be dropped at any moment. It changes nothing.
+    /// The future can be dropped at any moment; nothing is changed.
     ///
     /// # Panics
     /// As [`LockMap`](LockMap#panics).
@@ -39,7 +39,7 @@ impl<K: Eq + Hash, V, S: BuildHasher> LockMap<K, V, S> {
     /// let pages = keylatch::LockMap::<u64, &str>::builder().max_values(2).shards(1).build();
     /// pages.insert(&1, "a").await;
     /// pages.insert(&2, "b").await;
-    /// assert_eq!(pages.peek(&1).await, Some("a")); // no use
+    /// assert_eq!(pages.peek(&1).await, Some("a")); // does not count as a use
     /// pages.insert(&3, "c").await;
     /// assert!(!pages.contains_key(&1));
     /// # });
@@ -54,11 +54,11 @@ impl<K: Eq + Hash, V, S: BuildHasher> LockMap<K, V, S> {
         async move { copy(Awaiting.acquire(request?).await) }
     }
 
-    /// Returns a copy of a key's value, and does not mark the value as used; `None` if the key has none. It blocks the thread while
-    /// it waits.
+    /// Returns a copy of a key's value, and does not mark the value as used; `None` if the key has none. Blocks the thread
+    /// while it waits.
     ///
-    /// See [`peek`](Self::peek). A `V` that owns nothing (for which [`needs_drop`] is false) is mostly copied under an internal lock,
-    /// so its `clone` must not use the map.
+    /// See [`peek`](Self::peek). A `V` that owns nothing (for which [`needs_drop`] is false) is usually copied under an
+    /// internal lock, so its `clone` must not use the map.
     ///
     /// # Blocking
     /// As [`read_blocking`](Self::read_blocking). Not for use inside a task: there, use [`peek`](Self::peek).
@@ -71,7 +71,7 @@ impl<K: Eq + Hash, V, S: BuildHasher> LockMap<K, V, S> {
     /// let pages = keylatch::LockMap::<u64, &str>::builder().max_values(2).shards(1).build();
     /// pages.insert_blocking(&1, "a");
     /// pages.insert_blocking(&2, "b");
-    /// assert_eq!(pages.peek_blocking(&1), Some("a")); // no use
+    /// assert_eq!(pages.peek_blocking(&1), Some("a")); // does not count as a use
     /// pages.insert_blocking(&3, "c");
     /// assert!(!pages.contains_key(&1));
     /// ```
@@ -95,7 +95,7 @@ impl<K: Eq + Hash, V, S: BuildHasher> LockMap<K, V, S> {
     }
 }
 
-/// What is read is returned when the key has been released: if that panics, the copy is dropped on the way out.
+/// Copies the value, and releases the key before it returns the copy: if the release panics, the unwinding drops the copy.
 fn copy<K, V: Clone, S>(guard: Guard<TableRef<'_, LockMap<K, V, S>>, Peek>) -> Option<V> {
     let value = guard.value().cloned();
     drop(guard);

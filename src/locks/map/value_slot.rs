@@ -1,4 +1,4 @@
-//! The place of a value, as an `Option` that its writer can change.
+//! A value as an `Option` that its writer can change.
 
 use core::fmt;
 use core::ops::{Deref, DerefMut};
@@ -8,21 +8,22 @@ use crate::guard::Guard;
 use crate::mode::Mode;
 use crate::plumbing::{Map, PayloadOf, TablePtr, ValueOf};
 
-/// The value of a [`LockMap`](crate::LockMap)'s key as an `Option`, for its writer, who may put one in or take it out: what
-/// [`value_slot`](crate::Guard::value_slot) gives.
+/// The value of a [`LockMap`](crate::LockMap)'s key as an `Option` that its writer can change, fill or empty;
+/// [`value_slot`](crate::Guard::value_slot) returns it.
 ///
-/// It is for wrappers whose own interface has a `&mut Option<V>`. The value is inside this slot while the slot lives; when the slot is
-/// dropped, what is in it then becomes the key's value, or the key has none. That is so too if the caller panics. So a slot is a
-/// [removal](crate::Guard::remove), and then, if it is not empty, an [insertion](crate::Guard::insert):
+/// It is for wrappers whose own interface has a `&mut Option<V>`. The slot contains the value while the slot lives. When
+/// the slot is dropped, by a panic too, its contents become the key's value; if it is empty, the key has none. So a slot is
+/// a [removal](crate::Guard::remove), followed by an [insertion](crate::Guard::insert) if it is not empty:
 ///
-/// - While it lives, [`len`](crate::LockMap::len) does not count the value, and [`contains_key`](crate::LockMap::contains_key) is
-///   `false`. The key stays locked, so nobody gets in.
-/// - A value that is in it at the end has a new version, changed or not.
-/// - Where values are [bounded](crate::Builder::max_values), the value has the place of a new one in the order of eviction. To change
-///   a value that was there is a use of it.
-/// - A slot that is forgotten ([`core::mem::forget`]) leaks its value, and the key has none.
+/// - While the slot lives, [`len`](crate::LockMap::len) does not count the value, and
+///   [`contains_key`](crate::LockMap::contains_key) returns `false`. The key stays locked, so no other caller can acquire
+///   it.
+/// - A value that is written back has a new version, whether it was changed or not.
+/// - If values are [bounded](crate::Builder::max_values), the value enters the order of eviction as a new one. It counts as
+///   used if the key had a value before.
+/// - Forgetting a slot ([`core::mem::forget`]) leaks its value, and the key has none.
 ///
-/// To change a value in place, [`value_mut`](crate::Guard::value_mut) is cheaper.
+/// [`value_mut`](crate::Guard::value_mut) is cheaper for changing a value in place.
 ///
 /// # Examples
 /// ```
@@ -31,7 +32,7 @@ use crate::plumbing::{Map, PayloadOf, TablePtr, ValueOf};
 /// a.value_slot().get_or_insert_default().push(7);
 /// assert_eq!(a.value(), Some(&vec![7]));
 ///
-/// /// A wrapper's function, which knows nothing of guards.
+/// /// A function of a wrapper that does not know of guards.
 /// fn shorten(entry: &mut Option<Vec<u32>>) {
 ///     entry.take_if(|list| list.pop().is_none() || list.is_empty());
 /// }
@@ -44,12 +45,12 @@ use crate::plumbing::{Map, PayloadOf, TablePtr, ValueOf};
 pub struct ValueSlot<'g, P: TablePtr<Table: Map>, M: Mode> {
     guard: &'g mut Guard<P, M>,
     value: Option<ValueOf<P>>,
-    /// Whether there was a value.
+    /// Whether the key had a value before.
     had: bool,
 }
 
 impl<'g, P: TablePtr<Table: Map>, M: Mode> ValueSlot<'g, P, M> {
-    /// For a writer.
+    /// Moves the value of a writer's guard into a slot.
     pub(crate) fn new(guard: &'g mut Guard<P, M>) -> Self {
         let (core, hold) = guard.parts();
         let value = core.remove(hold);
@@ -76,7 +77,7 @@ impl<P: TablePtr<Table: Map>, M: Mode> Drop for ValueSlot<'_, P, M> {
         let Some(value) = self.value.take() else { return };
         let (core, hold) = self.guard.parts();
         let old = core.insert(hold, value);
-        debug_assert!(old.is_none(), "the slot has the value");
+        debug_assert!(old.is_none(), "the value is in the slot while the slot lives");
         if self.had {
             PayloadOf::<P>::note_use(hold.live().marks());
         }

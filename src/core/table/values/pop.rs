@@ -1,4 +1,5 @@
-//! Eviction by hand: the value whose turn it is, taken out; and a bound that changes.
+//! Explicit eviction: [`Core::pop`] removes the value that would be evicted next, and [`Core::set_max_values`] changes
+//! the bound of a map in use.
 
 use super::super::lookup::Ask;
 use super::super::part_of;
@@ -12,9 +13,10 @@ use crate::core::wait::word::{Unit, Word};
 use crate::panics::Panics;
 use crate::sync::{Lock, Ordering, give_way};
 
-/// Under the shard lock, for a caller without a hold.
+/// Reads under the shard lock, for a caller without a hold.
 impl<K, T> Core<K, Valued<T>> {
-    /// Looks at the value of a key, if nobody uses the entry, and does not mark it as used. `look` runs under the shard lock.
+    /// Passes the value of a key to `look`, if the entry is not in use, and does not mark the value as used. `look` runs
+    /// under the shard lock.
     #[inline]
     pub(crate) fn glance<R>(&self, key: &impl Ask<K>, look: impl FnOnce(&T) -> R) -> Result<Option<R>, Busy<()>> {
         self.shard(key.tag()).with(|shard| {
@@ -25,27 +27,29 @@ impl<K, T> Core<K, Valued<T>> {
     }
 }
 
-/// The search for a value to pop, in one shard. It goes round the order twice: in the first round it passes values that were used,
-/// and takes their marks away, as eviction does. In the second it takes the first value that it can, so that it ends even if others
-/// go on using values.
+/// The search for a value to pop in one shard. It goes round the order twice. In the first round it clears the marks of
+/// used values and passes them, as eviction does. In the second round it takes the first value that is not in use,
+/// marked or not, so that it ends even if other callers keep using values.
 #[derive(Default)]
 struct Search {
     /// The number of values in the order when the search began.
     round: Option<usize>,
+    /// The number of values that the search has examined.
     looked: usize,
 }
 
 enum Step<K, T> {
     Popped(K, T),
-    /// The next step goes on behind the values of this one.
+    /// The search is not finished. The next step continues behind the values that this step examined.
     More,
-    /// There is nothing to pop.
+    /// No value can be popped.
     Nothing,
 }
 
 impl<K, T> Core<K, Valued<T>> {
-    /// Takes out the key and the value that the next eviction of a shard would take, but of an entry that nobody else keeps.
-    /// `None` if there is none, or if the values are not bounded. The shards take turns.
+    /// Removes and returns the value that the next eviction of a shard would take, with its key, unless something else
+    /// keeps the entry alive. Returns `None` if no value can be removed, or if values are not bounded. The shards take
+    /// turns.
     pub(crate) fn pop(&self) -> Option<(K, T)> {
         let first = self.excess.whole()?.next.fetch_add(1, Ordering::Relaxed);
         let (before, behind) = self.shards.split_at(first % self.shards.len());
@@ -58,7 +62,7 @@ impl<K, T> Core<K, Valued<T>> {
             let mut dead = Dead::default();
             match shard.with(|shard| self.search(shard, &mut search, &mut dead)) {
                 Step::Popped(key, value) => {
-                    // If the drop of an old key panics, these are dropped as well.
+                    // If dropping an old key panics, the unwinding drops the key and the value.
                     drop(dead);
                     return Some((key, value));
                 }
@@ -80,8 +84,8 @@ impl<K, T> Core<K, Valued<T>> {
             let Some(number) = bound.sieve.hand().filter(|_| search.looked < 2 * round) else { return Step::Nothing };
             search.looked += 1;
             let Some(entry) = shard.look_at(number) else { unreachable!("an entry with a value is live") };
-            // A value in use is passed. It is not parked: who uses it may leave before anybody says that there is something to
-            // sweep, and would then leave it parked.
+            // A value in use is passed, but not parked as by a sweep: its user may leave before the shard is marked as
+            // having values to sweep, and the value would stay parked.
             let free = entry.unshared().filter(|_| search.looked > round || !entry.marks().take_used());
             let Some(unshared) = free else {
                 shard.kept.pass();
@@ -95,7 +99,8 @@ impl<K, T> Core<K, Valued<T>> {
         Step::More
     }
 
-    /// An entry whose value is gone dies with the claim that the value had, and its key is taken out, even if keys are recycled.
+    /// Retires an entry whose value was removed, with the claim that belonged to the value. Takes the key out, even if
+    /// keys are recycled.
     fn retire_popped(
         &self,
         shard: &mut Shard<K, Valued<T>>,
@@ -113,18 +118,20 @@ impl<K, T> Core<K, Valued<T>> {
         key
     }
 
-    /// The largest number of values in all, if they are bounded.
+    /// Returns the largest number of values in the whole table, if values are bounded.
     pub(crate) fn max_values(&self) -> Option<usize> {
         Some(self.excess.whole()?.most.load(Ordering::Relaxed))
     }
 
-    /// Changes it, and evicts what is too much. `false` if the values are not bounded: then nothing is done.
+    /// Changes the largest number of values, and evicts values in excess of it. Returns `false`, and does nothing, if
+    /// values are not bounded.
     pub(crate) fn set_max_values(&self, n: usize) -> bool {
         let Some(whole) = self.excess.whole() else { return false };
         whole.most.store(n, Ordering::Relaxed);
         for (index, shard) in self.shards.iter().enumerate() {
             shard.with(|shard| {
-                // Not `n`: of two calls at once, each reads here what was stored last, as the shard's lock has ordered them.
+                // Not `n`: if two calls run at once, the shard's lock orders them, and the later one reads the number
+                // that was stored last, so that all shards agree.
                 let part = part_of(whole.most.load(Ordering::Relaxed), index, self.shards.len());
                 shard.kept.bound.iter_mut().for_each(|bound| bound.most = part);
                 shard.kept.note_excess(&self.excess, index);
@@ -132,7 +139,7 @@ impl<K, T> Core<K, Valued<T>> {
         }
         let mut panics = Panics::default();
         for index in 0..self.shards.len() {
-            // Any tag of the shard. No entry is at this address: none is spared.
+            // Any tag of the shard will do. No entry has the address 0, so the sweep spares none.
             let tag = Tag::from_bits(((index as u64) << self.shift) as u32);
             if self.exceeds(tag) {
                 panics.run(|| self.sweep(tag, 0));
