@@ -133,7 +133,7 @@
 //! | repeatedly on one key | [`handle`](KeyedMutex::handle) | as above |
 //! | several keys, all or none | [`lock_many`](KeyedMutex::lock_many) and its forms | as above |
 //!
-//! ([`Latch`] and [`Striped`] have no owned guards and no handles, and no detector watches them. If such a lock is in
+//! ([`Latch`] and [`Striped`] have no owned guards and no handles, and no detector or observer watches them. If such a lock is in
 //! an `Arc`, move the `Arc` into the task and acquire the lock there.)
 //!
 //! [`try_lock_for`]: KeyedMutex::try_lock_for
@@ -235,6 +235,8 @@
 //! - find the key once with [`handle`](KeyedMutex::handle), lock it in one place, and pass the handle to code that only
 //!   needs the key;
 //! - use a `try_` form, and treat failure as "held, perhaps by me";
+//! - for readers alone: use [`read_recursive`](KeyedRwLock::read_recursive), which passes waiting writers, and can starve
+//!   them;
 //! - request the key through a [deadlock detector](deadlock), which reports a second request for a key as an error.
 //!
 //! If a program hangs, [`dump`](KeyedMutex::dump) shows the number of holders and waiters of each key, and how it is held.
@@ -380,7 +382,7 @@ pub mod futures {
     pub use crate::acquire::future::Acquire;
     pub use crate::acquire::many::AcquireMany;
     pub use crate::guards::ManyMode;
-    pub use crate::latch::{LatchAcquire, LatchAcquireMany, LatchManyMode};
+    pub use crate::latch::{LatchAcquire, LatchAcquireMany, LatchManyMode, LatchUpgrade};
     pub use crate::locks::{AcquirePermit, Lock, MapRead, MapUpgradableRead, MapWrite, Read, UpgradableRead, Write};
     #[cfg(target_has_atomic = "ptr")]
     pub use crate::locks::{
@@ -424,8 +426,8 @@ pub use self::{
     handle::{Handle, KeyHandle},
     key::ToKey,
     latch::{
-        Latch, LatchGuard, LatchGuards, LatchGuardsIter, LatchReadGuard, LatchWriteGuard, MAX_STRIPES, Striped,
-        StripedBuilder,
+        Latch, LatchGuard, LatchGuards, LatchGuardsIter, LatchReadGuard, LatchUpgradableGuard, LatchWriteGuard,
+        MAX_STRIPES, Striped, StripedBuilder,
     },
     locks::{
         AddOrUpdate, Batch, BatchConflict, Conflict, KeyedMutex, KeyedRwLock, KeyedSemaphore, LockMap, MAX_PERMITS,

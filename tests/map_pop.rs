@@ -51,8 +51,12 @@ fn a_peek_returns_the_value_as_a_get_does() {
 fn a_get_keeps_a_value_from_eviction_and_a_peek_does_not() {
     type Peek = fn(&Map);
     let peeks: [Peek; 4] = [
-        |map| drop(map.peek_blocking(&1)),
-        |map| drop(block_on(map.peek(&1))),
+        |map| {
+            map.peek_blocking(&1);
+        },
+        |map| {
+            block_on(map.peek(&1));
+        },
         // The claim makes the peek acquire a hold.
         |map| {
             let unpolled = map.read(&1);
@@ -136,7 +140,9 @@ fn a_pop_takes_the_value_that_would_be_evicted_next() {
     for uses in [&[][..], &[1], &[1, 2, 3], &[3, 5], &[1, 2, 3, 4, 5]] {
         let [popped, evicted] = [(); 2].map(|()| {
             let map = bounded(5, 1..=5);
-            uses.iter().for_each(|key| drop(map.get_blocking(key)));
+            uses.iter().for_each(|key| {
+                map.get_blocking(key);
+            });
             map
         });
         let (key, value) = popped.pop().unwrap();
@@ -225,7 +231,9 @@ fn a_map_without_a_bound_cannot_be_popped() {
 #[test]
 fn pops_take_turns_among_shards_and_find_every_value() {
     let map: Map = LockMap::builder().shards(8).max_values(1000).build();
-    (0..400).for_each(|key| drop(map.insert_blocking(&key, key)));
+    (0..400).for_each(|key| {
+        map.insert_blocking(&key, key);
+    });
     let first: Vec<_> = (0..80).map(|_| map.pop().unwrap().0).collect();
     let mut all = pop_all(&map);
     all.extend(first);
@@ -273,7 +281,9 @@ fn a_pop_ends_while_other_threads_keep_using_all_values() {
             let (map, stop) = (Arc::clone(&map), Arc::clone(&stop));
             thread::spawn(move || {
                 while stop.load(Relaxed) == 0 {
-                    (0..300).for_each(|key| drop(map.get_blocking(&key)));
+                    (0..300).for_each(|key| {
+                        map.get_blocking(&key);
+                    });
                 }
             })
         })
@@ -305,10 +315,14 @@ fn a_larger_bound_is_reached_by_insertions() {
     let map = bounded(2, 1..=4);
     map.set_max_values(5);
     assert_eq!(has(&map), [3, 4]);
-    (10..20).for_each(|key| drop(map.insert_blocking(&key, key)));
+    (10..20).for_each(|key| {
+        map.insert_blocking(&key, key);
+    });
     assert_eq!(map.len(), 5);
     map.set_max_values(usize::MAX);
-    (100..900).for_each(|key| drop(map.insert_blocking(&key, key)));
+    (100..900).for_each(|key| {
+        map.insert_blocking(&key, key);
+    });
     assert_eq!(map.len(), 805);
 }
 
@@ -333,18 +347,24 @@ fn a_value_in_use_when_the_bound_shrinks_is_evicted_after_its_release() {
 #[test]
 fn a_new_bound_is_divided_among_the_shards() {
     let map: Map = LockMap::builder().shards(8).max_values(800).build();
-    (0..5000).for_each(|key| drop(map.insert_blocking(&key, key)));
+    (0..5000).for_each(|key| {
+        map.insert_blocking(&key, key);
+    });
     assert_eq!(map.len(), 800);
     for most in [83, 16, 500, 8] {
         map.set_max_values(most);
         assert!(map.len() <= most, "{} of {most}", map.len());
-        (0..5000).for_each(|key| drop(map.insert_blocking(&key, key)));
+        (0..5000).for_each(|key| {
+            map.insert_blocking(&key, key);
+        });
         assert_eq!(map.len(), most);
     }
     // Less than one value for each shard: a shard whose part is 0 keeps the value that was inserted last.
     map.set_max_values(3);
     assert_eq!(map.len(), 3);
-    (0..5000).for_each(|key| drop(map.insert_blocking(&key, key)));
+    (0..5000).for_each(|key| {
+        map.insert_blocking(&key, key);
+    });
     assert!((3..=8).contains(&map.len()), "{}", map.len());
 }
 
@@ -361,7 +381,9 @@ fn bounds_set_at_once_leave_parts_of_the_same_bound_in_all_shards() {
             .collect();
         setters.into_iter().for_each(|setter| setter.join().unwrap());
     }
-    (0..20_000).for_each(|key| drop(map.insert_blocking(&key, key)));
+    (0..20_000).for_each(|key| {
+        map.insert_blocking(&key, key);
+    });
     assert_eq!(Some(map.len()), map.max_values());
 }
 

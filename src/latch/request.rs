@@ -27,16 +27,24 @@ pub(super) struct Request<'a, M: Mode> {
     /// Whether the word counts a claim of this request, as it does after the first failed attempt.
     is_claimed: bool,
     ticket: Ticket,
+    is_recursive: bool,
 }
 
 impl<'a, M: Mode> Request<'a, M> {
     #[inline]
     pub(super) fn new(word: &'a LatchWord, fairness: Fairness, mode: M) -> Self {
-        Request { word: Some(word), fairness, mode, is_claimed: false, ticket: Ticket::NONE }
+        Request { word: Some(word), fairness, mode, is_claimed: false, ticket: Ticket::NONE, is_recursive: false }
+    }
+
+    /// Makes the request pass all waiters: see [`Want::Recursive`].
+    #[inline]
+    pub(super) fn recursive(mut self) -> Self {
+        self.is_recursive = true;
+        self
     }
 
     fn want(&self) -> Want {
-        Want::Hold(self.mode.access())
+        if self.is_recursive { Want::Recursive } else { Want::Hold(self.mode.access()) }
     }
 
     /// Acquires the latch if it is free for this request. The request must have no claim.

@@ -11,7 +11,7 @@
 //! payload  the contents of an entry besides its key: nothing, or
 //! value    a value, with its marks
 //! values   stores, takes out and evicts values            shard lock
-//!   pop    removes the value that would be evicted next, and changes the bound
+//! pop      removes the value that would be evicted next, and changes the bound
 //! sieve    the order in which values are evicted          called under the shard lock
 //! ```
 
@@ -31,6 +31,7 @@ mod number;
 mod observer;
 mod payload;
 mod pool;
+mod pop;
 mod retire;
 mod shard;
 mod sieve;

@@ -16,8 +16,6 @@ use crate::core::wait::{Access, Holds, ReleaseFor, WakeBatch};
 use crate::panics::Panics;
 use crate::sync::give_way;
 
-mod pop;
-
 /// The entry is in use, or needs an allocation, so the caller has to acquire it.
 #[derive(Debug)]
 pub(crate) struct Busy<T>(pub(crate) T);
@@ -197,7 +195,7 @@ impl<K, T> Core<K, Valued<T>> {
 /// The bound.
 impl<K, V: Payload> Core<K, V> {
     /// Counts a removed value.
-    fn uncount(&self, shard: &mut Shard<K, V>, tag: Tag, address: usize) {
+    pub(super) fn uncount(&self, shard: &mut Shard<K, V>, tag: Tag, address: usize) {
         let is_bounded = V::keeps(&mut shard.kept).is_some_and(|kept| kept.bound.is_some());
         let number = if is_bounded { shard.find_at(tag, address).map(|(_, number)| number) } else { None };
         if let Some(kept) = V::keeps(&mut shard.kept) {
@@ -324,7 +322,7 @@ fn is_used<K, V: Payload>(entry: Live<'_, K, V>, word: Word) -> bool {
 }
 
 /// The number of values that one step of the search for a victim examines under the shard lock. The lock is released between two steps.
-const LOOKED_AT: usize = 128;
+pub(super) const LOOKED_AT: usize = 128;
 
 enum Eviction<K, V: Payload> {
     Done(Evicted<K, V>),
@@ -355,7 +353,7 @@ impl Kept {
     }
 
     /// Parks a value that is in use when its turn comes.
-    fn park(&mut self, number: u32) {
+    pub(super) fn park(&mut self, number: u32) {
         if let Some(bound) = &mut self.bound {
             bound.sieve.remove(number);
         }
@@ -373,7 +371,7 @@ impl Kept {
     }
 
     /// Moves on to the next value.
-    fn pass(&mut self) {
+    pub(super) fn pass(&mut self) {
         if let Some(bound) = &mut self.bound {
             bound.sieve.pass();
         }
@@ -433,6 +431,6 @@ impl<K, T> Core<K, Valued<T>> {
     }
 }
 
-fn tag_of<K, V: Payload>(entry: Live<'_, K, V>) -> Tag {
+pub(super) fn tag_of<K, V: Payload>(entry: Live<'_, K, V>) -> Tag {
     Tag::from_bits(entry.state().tag())
 }

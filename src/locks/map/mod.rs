@@ -194,6 +194,28 @@ forms! {
 }
 
 forms! {
+    LockMap [V], Shared, handles [],
+    asked with [?Sized + Hash + Equivalent<K> + ToKey<K>],
+    new = "LockMap::<String, u32>::new()", excludes = "try_write",
+    guards MapReadGuard, MapReadGuardArc, futures MapRead, MapReadArc,
+    /// Acquires a key for reading, past all waiters
+    /// Unlike [`read`](Self::read), it waits only for a writer that holds the key, not for writers and upgrades that are
+    /// waiting. So it never waits if the key is held by readers, even by the caller itself: `read` could wait for a
+    /// writer that waits for the caller's first hold.
+    ///
+    /// This can starve writers. Under every [policy](crate::Fairness) any number of these readers pass a waiting writer,
+    /// and while such readers overlap, it never gets in. Use it only where the key may already be held for reading on
+    /// the caller's behalf, and `read` everywhere else. If a writer holds the key, it waits in the queue like any reader.
+    async read_recursive, blocking read_recursive_blocking,
+    /// Returns `None` if a writer holds the key or has been handed it.
+    try try_read_recursive, for try_read_recursive_for, until try_read_recursive_until,
+    arc read_recursive_arc, read_recursive_arc_blocking, try_read_recursive_arc, try_read_recursive_arc_for,
+    try_read_recursive_arc_until,
+    aliases ["blocking_read_recursive", "read_recursive_owned", "try_read_recursive_owned"],
+    passing recursive,
+}
+
+forms! {
     LockMap [V], Upgradable, handles [],
     asked with [?Sized + Hash + Equivalent<K> + ToKey<K>],
     new = "LockMap::<String, u32>::new()", excludes = "try_upgradable_read",

@@ -169,7 +169,7 @@ impl Kind {
     fn of(want: Want) -> (Kind, u32) {
         match want {
             Want::Hold(Access::Exclusive) => (Kind::Exclusive, 1),
-            Want::Hold(Access::Shared) => (Kind::Shared, 1),
+            Want::Hold(Access::Shared) | Want::Recursive => (Kind::Shared, 1),
             Want::Hold(Access::Upgradable) => (Kind::Upgradable, 1),
             Want::Hold(Access::Permits(amount)) => (Kind::Permits, amount),
             Want::Upgrade => (Kind::Upgrade, 1),

@@ -1,14 +1,14 @@
 //! Explicit eviction: [`Core::pop`] removes the value that would be evicted next, and [`Core::set_max_values`] changes
 //! the bound of a map in use.
 
-use super::super::lookup::Ask;
-use super::super::part_of;
-use super::super::retire::Dead;
-use super::super::shard::Shard;
-use super::super::slot::Claim;
-use super::super::tag::Tag;
-use super::super::value::Valued;
-use super::{Busy, Core, LOOKED_AT, tag_of};
+use super::lookup::Ask;
+use super::retire::Dead;
+use super::shard::Shard;
+use super::slot::Claim;
+use super::tag::Tag;
+use super::value::Valued;
+use super::values::{Busy, LOOKED_AT, tag_of};
+use super::{Core, part_of};
 use crate::core::wait::word::{Unit, Word};
 use crate::panics::Panics;
 use crate::sync::{Lock, Ordering, give_way};
@@ -18,6 +18,7 @@ impl<K, T> Core<K, Valued<T>> {
     /// Passes the value of a key to `look`, if the entry is not in use, and does not mark the value as used. `look` runs
     /// under the shard lock.
     #[inline]
+    #[cfg_attr(any(not(feature = "std"), target_family = "wasm"), allow(dead_code))] // for blocking calls
     pub(crate) fn glance<R>(&self, key: &impl Ask<K>, look: impl FnOnce(&T) -> R) -> Result<Option<R>, Busy<()>> {
         self.shard(key.tag()).with(|shard| {
             let Some(entry) = shard.find(key.tag(), |other| key.is(other)) else { return Ok(None) };
