@@ -133,8 +133,8 @@
 //! | repeatedly on one key | [`handle`](KeyedMutex::handle) | as above |
 //! | several keys, all or none | [`lock_many`](KeyedMutex::lock_many) and its forms | as above |
 //!
-//! ([`Latch`] and [`Striped`] have no owned guards and no handles, and no detector or observer watches them. If such a lock is in
-//! an `Arc`, move the `Arc` into the task and acquire the lock there.)
+//! ([`Latch`] and [`Striped`] have no handles, and no detector or observer watches them. A [`Striped`] has no owned
+//! guards: if it is in an `Arc`, move the `Arc` into the task and acquire the lock there.)
 //!
 //! [`try_lock_for`]: KeyedMutex::try_lock_for
 //! [`try_lock_until`]: KeyedMutex::try_lock_until
@@ -383,6 +383,8 @@ pub mod futures {
     pub use crate::acquire::many::AcquireMany;
     pub use crate::guards::ManyMode;
     pub use crate::latch::{LatchAcquire, LatchAcquireMany, LatchManyMode, LatchUpgrade};
+    #[cfg(target_has_atomic = "ptr")]
+    pub use crate::latch::{LatchAcquireArc, LatchUpgradeArc};
     pub use crate::locks::{AcquirePermit, Lock, MapRead, MapUpgradableRead, MapWrite, Read, UpgradableRead, Write};
     #[cfg(target_has_atomic = "ptr")]
     pub use crate::locks::{
@@ -442,6 +444,7 @@ pub use self::{
 #[cfg(target_has_atomic = "ptr")]
 pub use self::{
     handle::KeyHandleArc,
+    latch::{LatchGuardArc, LatchReadGuardArc, LatchUpgradableGuardArc, LatchWriteGuardArc},
     locks::{
         MapReadGuardArc, MapReadGuardsArc, MapUpgradableGuardArc, MapWriteGuardArc, MapWriteGuardsArc, MutexGuardArc,
         MutexGuardsArc, PermitGuardArc, PermitGuardsArc, ReadGuardArc, ReadGuardsArc, UpgradableGuardArc,

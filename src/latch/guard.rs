@@ -64,6 +64,14 @@ impl<'a, M: Mode> LatchGuard<'a, M> {
         LatchGuard { word, fairness, mode }
     }
 
+    /// Takes the hold out of the guard. The caller makes it another guard of the same latch.
+    #[cfg(target_has_atomic = "ptr")] // for owned guards
+    pub(super) fn into_hold(self) -> M {
+        let mode = self.mode;
+        core::mem::forget(self);
+        mode
+    }
+
     /// Releases the hold, and leaves the waiters to wake in `batch`.
     pub(super) fn release_into(self, batch: &mut WakeBatch) {
         self.release_for(ReleaseFor::Anybody, batch);

@@ -6,6 +6,7 @@
 //! forms     the forms, for latches and stripes
 //! many      a request for several stripes
 //! upgrade   an upgradable reader becomes a writer
+//! owned     guards and futures that keep the latch's `Arc`
 //! striped   an array of latches, indexed by a key's hash
 //! ```
 
@@ -19,6 +20,8 @@ use crate::status::Status;
 mod forms;
 mod guard;
 mod many;
+#[cfg(target_has_atomic = "ptr")]
+mod owned;
 mod request;
 mod striped;
 mod upgrade;
@@ -26,6 +29,10 @@ mod upgrade;
 use self::forms::forms;
 pub use self::guard::{LatchGuard, LatchReadGuard, LatchUpgradableGuard, LatchWriteGuard};
 pub use self::many::{LatchAcquireMany, LatchGuards, LatchGuardsIter, LatchManyMode};
+#[cfg(target_has_atomic = "ptr")]
+pub use self::owned::{
+    LatchAcquireArc, LatchGuardArc, LatchReadGuardArc, LatchUpgradableGuardArc, LatchUpgradeArc, LatchWriteGuardArc,
+};
 pub use self::request::LatchAcquire;
 use self::request::Request;
 pub use self::striped::{MAX_STRIPES, Striped, StripedBuilder};
@@ -45,7 +52,7 @@ pub use self::upgrade::LatchUpgrade;
 ///
 /// The policy is [`Fairness::Adaptive`], the tables' default, with phases of readers and writers as in
 /// [`KeyedRwLock`](crate::KeyedRwLock). It is not reentrant: a reader that requests it again may wait for a writer that
-/// waits for that reader (see [`read_recursive`](Latch::read_recursive)). It has no owned guards, and no [deadlock detector](crate::deadlock)
+/// waits for that reader (see [`read_recursive`](Latch::read_recursive)). No observer and no [deadlock detector](crate::deadlock)
 /// watches it. There is no poisoning.
 ///
 /// # Moving, dropping, forgetting
@@ -62,6 +69,7 @@ pub use self::upgrade::LatchUpgrade;
 /// | blocking | [`read_blocking`](Latch::read_blocking), [`upgradable_read_blocking`](Latch::upgradable_read_blocking), [`write_blocking`](Latch::write_blocking) |
 /// | as a reader that passes waiting writers | [`read_recursive`](Latch::read_recursive), [`try_read_recursive`](Latch::try_read_recursive), [`read_recursive_blocking`](Latch::read_recursive_blocking), [`try_read_recursive_for`](Latch::try_read_recursive_for), [`try_read_recursive_until`](Latch::try_read_recursive_until) |
 /// | blocking, with a limit | [`try_read_for`](Latch::try_read_for), [`try_read_until`](Latch::try_read_until), [`try_write_for`](Latch::try_write_for), [`try_write_until`](Latch::try_write_until) |
+/// | with owned guards, for a latch in an `Arc` | each of these with the suffix `_arc`: [`read_arc`](Latch::read_arc), [`write_arc_blocking`](Latch::write_arc_blocking), [`try_read_arc_for`](Latch::try_read_arc_for), … |
 /// | upgradable reader to writer | [`upgrade`](LatchGuard::upgrade), [`upgrade_blocking`](LatchGuard::upgrade_blocking), [`try_upgrade`](LatchGuard::try_upgrade), [`try_upgrade_for`](LatchGuard::try_upgrade_for), [`try_upgrade_until`](LatchGuard::try_upgrade_until) |
 ///
 /// # Panics

@@ -116,6 +116,33 @@ impl<'a, M: Mode> Request<'a, M> {
     pub(super) fn is_done(&self) -> bool {
         self.word.is_none()
     }
+
+    /// Takes the request apart, without giving it up. It must not be done, and its policy must be `Adaptive`.
+    #[cfg(target_has_atomic = "ptr")] // for owned futures
+    pub(super) fn pause(self) -> Pending<M> {
+        let Request { mode, is_claimed, ticket, is_recursive, .. } = self;
+        core::mem::forget(self);
+        Pending { mode, is_claimed, ticket, is_recursive }
+    }
+}
+
+/// A request for a latch between two polls, without the reference to the latch. Dropping it gives up nothing.
+#[cfg(target_has_atomic = "ptr")]
+#[derive(Clone, Copy)]
+pub(super) struct Pending<M> {
+    mode: M,
+    is_claimed: bool,
+    ticket: Ticket,
+    is_recursive: bool,
+}
+
+#[cfg(target_has_atomic = "ptr")]
+impl<M: Mode> Pending<M> {
+    /// Makes it a request again. `word` must be that of the latch for which it was made.
+    pub(super) fn resume(self, word: &LatchWord) -> Request<'_, M> {
+        let Pending { mode, is_claimed, ticket, is_recursive } = self;
+        Request { word: Some(word), fairness: Fairness::Adaptive, mode, is_claimed, ticket, is_recursive }
+    }
 }
 
 #[cfg(all(feature = "std", not(target_family = "wasm")))]
@@ -194,6 +221,11 @@ impl<'a, M: Mode> LatchAcquire<'a, M> {
     #[inline]
     pub(super) fn new(request: Request<'a, M>) -> Self {
         LatchAcquire { request }
+    }
+
+    #[cfg(target_has_atomic = "ptr")] // for owned futures
+    pub(super) fn into_request(self) -> Request<'a, M> {
+        self.request
     }
 
     /// Waits for the latch until `limit` is ready. Any future may be the limit, such as a timer of any runtime or a

@@ -46,6 +46,20 @@ pub struct LatchUpgrade<'a> {
 const HELD: &str = "keylatch: an upgrade was polled after it had finished";
 
 impl<'a> LatchUpgrade<'a> {
+    /// Makes an upgrade of a hold that may wait at this position already.
+    #[cfg(target_has_atomic = "ptr")] // for owned upgrades
+    pub(super) fn resume(guard: LatchUpgradableGuard<'a>, ticket: Ticket) -> Self {
+        LatchUpgrade { guard: Some(guard), ticket }
+    }
+
+    /// Takes the upgrade apart, without giving it up, and returns its position.
+    #[cfg(target_has_atomic = "ptr")]
+    pub(super) fn pause(self) -> Ticket {
+        let ticket = self.ticket;
+        core::mem::forget(self);
+        ticket
+    }
+
     /// Makes the writer's guard of the hold that the word counts as a writer's.
     fn upgraded(&mut self) -> LatchWriteGuard<'a> {
         self.ticket = Ticket::NONE;
@@ -59,7 +73,7 @@ impl<'a> LatchUpgrade<'a> {
         Some(self.upgraded())
     }
 
-    fn poll(&mut self, waiter: Waiter<'_>) -> Poll<LatchWriteGuard<'a>> {
+    pub(super) fn poll(&mut self, waiter: Waiter<'_>) -> Poll<LatchWriteGuard<'a>> {
         let mut batch = WakeBatch::default();
         let guard = self.guard.as_ref().expect(HELD);
         let entered = guard.word().poll(Want::Upgrade, guard.fairness(), &mut self.ticket, waiter, &mut batch);
@@ -70,7 +84,7 @@ impl<'a> LatchUpgrade<'a> {
     }
 
     /// Gives up the upgrade, and returns the upgradable hold.
-    fn give_back(mut self) -> LatchUpgradableGuard<'a> {
+    pub(super) fn give_back(mut self) -> LatchUpgradableGuard<'a> {
         let mut batch = WakeBatch::default();
         let guard = self.guard.take().expect(HELD);
         if guard.word().leave_queue(self.ticket, guard.fairness(), &mut batch) {

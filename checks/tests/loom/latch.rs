@@ -255,3 +255,21 @@ fn a_recursive_reader_never_waits_for_a_waiting_writer() {
         });
     }
 }
+
+/// An owned future gives up while the holder, whose guard is the last owner but one, releases.
+#[test]
+fn an_owned_future_gives_up_while_the_holder_leaves() {
+    model(|| {
+        let latch = Arc::new(Latch::new());
+        let held = latch.try_write_arc().unwrap();
+        let (mut first, mut next) = (latch.write_arc(), latch.write_arc());
+        assert!(poll(&mut first).is_pending());
+        assert!(poll(&mut next).is_pending());
+        let releaser = thread::spawn(move || drop(held));
+        drop(first);
+        drop(block_on(next));
+        releaser.join().unwrap();
+        assert!(!latch.is_locked());
+        assert_eq!(Arc::strong_count(&latch), 1);
+    });
+}
