@@ -50,7 +50,9 @@ impl<P: TablePtr, S: Source<P::Key, PayloadOf<P>>, M: Mode> Call<P, S, M> {
     #[inline]
     pub(super) fn waiting(self, claim: ClaimOf<P>) -> Request<P, M> {
         let mut request = Request::new(self.table, claim, self.mode);
-        request.is_recursive = self.is_recursive;
+        if self.is_recursive {
+            request.ticket = Ticket::RECURSIVE;
+        }
         request
     }
 
@@ -79,13 +81,12 @@ pub(crate) struct Request<P: TablePtr, M: Mode> {
     /// The id of the wait, after its start has been reported to the table's observer.
     told: Option<WaitId>,
     mode: M,
-    is_recursive: bool,
 }
 
 impl<P: TablePtr, M: Mode> Request<P, M> {
     #[inline]
     pub(crate) fn new(table: P, claim: ClaimOf<P>, mode: M) -> Self {
-        Request { claim: Some((table, claim)), ticket: Ticket::NONE, told: None, mode, is_recursive: false }
+        Request { claim: Some((table, claim)), ticket: Ticket::NONE, told: None, mode }
     }
 
     #[inline]
@@ -96,7 +97,7 @@ impl<P: TablePtr, M: Mode> Request<P, M> {
     /// Returns what the request asks of the queue.
     #[inline]
     fn asks(&self) -> Want {
-        if self.is_recursive { Want::Recursive } else { self.want() }
+        self.ticket.asks(self.mode.access())
     }
 
     /// # Panics

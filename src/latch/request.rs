@@ -27,24 +27,23 @@ pub(super) struct Request<'a, M: Mode> {
     /// Whether the word counts a claim of this request, as it does after the first failed attempt.
     is_claimed: bool,
     ticket: Ticket,
-    is_recursive: bool,
 }
 
 impl<'a, M: Mode> Request<'a, M> {
     #[inline]
     pub(super) fn new(word: &'a LatchWord, fairness: Fairness, mode: M) -> Self {
-        Request { word: Some(word), fairness, mode, is_claimed: false, ticket: Ticket::NONE, is_recursive: false }
+        Request { word: Some(word), fairness, mode, is_claimed: false, ticket: Ticket::NONE }
     }
 
     /// Makes the request pass all waiters: see [`Want::Recursive`].
     #[inline]
     pub(super) fn recursive(mut self) -> Self {
-        self.is_recursive = true;
+        self.ticket = Ticket::RECURSIVE;
         self
     }
 
     fn want(&self) -> Want {
-        if self.is_recursive { Want::Recursive } else { Want::Hold(self.mode.access()) }
+        self.ticket.asks(self.mode.access())
     }
 
     /// Acquires the latch if it is free for this request. The request must have no claim.
@@ -120,9 +119,9 @@ impl<'a, M: Mode> Request<'a, M> {
     /// Takes the request apart, without giving it up. It must not be done, and its policy must be `Adaptive`.
     #[cfg(target_has_atomic = "ptr")] // for owned futures
     pub(super) fn pause(self) -> Pending<M> {
-        let Request { mode, is_claimed, ticket, is_recursive, .. } = self;
+        let Request { mode, is_claimed, ticket, .. } = self;
         core::mem::forget(self);
-        Pending { mode, is_claimed, ticket, is_recursive }
+        Pending { mode, is_claimed, ticket }
     }
 }
 
@@ -133,15 +132,14 @@ pub(super) struct Pending<M> {
     mode: M,
     is_claimed: bool,
     ticket: Ticket,
-    is_recursive: bool,
 }
 
 #[cfg(target_has_atomic = "ptr")]
 impl<M: Mode> Pending<M> {
     /// Makes it a request again. `word` must be that of the latch for which it was made.
     pub(super) fn resume(self, word: &LatchWord) -> Request<'_, M> {
-        let Pending { mode, is_claimed, ticket, is_recursive } = self;
-        Request { word: Some(word), fairness: Fairness::Adaptive, mode, is_claimed, ticket, is_recursive }
+        let Pending { mode, is_claimed, ticket } = self;
+        Request { word: Some(word), fairness: Fairness::Adaptive, mode, is_claimed, ticket }
     }
 }
 

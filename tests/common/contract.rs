@@ -278,6 +278,7 @@ impl Key {
             return true;
         }
         let place = self.queue.iter().position(|waiter| waiter.id == id);
+        let want = if place.is_some() && want == Recursive { Read } else { want };
         if self.admits(want) && (place == Some(0) || self.pass(want)) {
             self.holds.enter(want);
             if place.is_some() {

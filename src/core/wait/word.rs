@@ -49,8 +49,8 @@ pub enum Access {
 pub(crate) enum Want {
     /// A hold, in exchange for the requester's claim.
     Hold(Access),
-    /// A shared hold, in exchange for the requester's claim, that passes all waiters. If it has to wait after all, it
-    /// waits as any reader.
+    /// A shared hold, in exchange for the requester's claim, that passes all waiters. If a writer holds the key, it
+    /// queues as any reader, and wants a plain hold from then on.
     Recursive,
     /// An exclusive hold, in exchange for the requester's upgradable one.
     Upgrade,
