@@ -32,9 +32,28 @@ use crate::status::Status;
 /// ");
 /// # drop((home, about));
 /// ```
+///
+/// The dump of a mutex shows holders instead of readers and writers:
+/// ```
+/// let jobs = keylatch::KeyedMutex::<u64>::new();
+/// let job = jobs.try_lock(&7).unwrap();
+/// assert_eq!(jobs.dump().to_string(), "KeyedMutex: 1 key\n  7  1 holder\n");
+/// # drop(job);
+/// ```
 pub struct Dump<'a, T: Table> {
     table: TableRef<'a, T>,
     name: &'static str,
+}
+
+/// The name of the table whose holds [`Status`] counts as writers.
+const MUTEX: &str = "KeyedMutex";
+
+fn holder_and_waiters(status: &Status, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    f.write_str(if status.holders() == 0 { "nobody" } else { "1 holder" })?;
+    if status.waiters() > 0 {
+        write!(f, "; {} waiting", status.waiters())?;
+    }
+    Ok(())
 }
 
 impl<'a, T: Table> Dump<'a, T> {
@@ -74,7 +93,13 @@ where
         keys.truncate(f.precision().unwrap_or(used));
         let width = keys.iter().map(|(key, _)| key.chars().count()).max().unwrap_or(0);
         for (key, status) in &keys {
-            writeln!(f, "  {key:width$}  {status}")?;
+            write!(f, "  {key:width$}  ")?;
+            if self.name == MUTEX {
+                holder_and_waiters(status, f)?
+            } else {
+                write!(f, "{status}")?
+            }
+            writeln!(f)?;
         }
         if keys.len() < used {
             writeln!(f, "  … and {} more", used - keys.len())?;

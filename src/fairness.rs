@@ -57,6 +57,7 @@
 /// | [`lock`](crate::KeyedMutex::lock) | its turn | as above | no promise |
 /// | [`write`](crate::KeyedRwLock::write) | its turn | as above; readers that waited when a writer left do not count as passing it (of upgradable readers among them, only the first is exempt) | no promise |
 /// | [`read`](crate::KeyedRwLock::read) | its turn, together with the readers next to it | gets in with all readers that wait when a writer leaves, or when no writer waits before it any more | is woken then |
+/// | [`read_recursive`](crate::KeyedRwLock::read_recursive) | at once, past all waiters, unless a writer holds the key; then as `read` | the same | the same |
 /// | [`upgradable_read`](crate::KeyedRwLock::upgradable_read) | its turn | with the readers when a writer leaves, if no other upgradable reader holds the key (before a writer that came first only once); else as above | no promise |
 /// | [`upgrade`](crate::Guard::upgrade) | before all others, when the last reader has left | before all waiters; passed by at most 16 readers, or `n`, while others read; then woken under `Adaptive`, handed over under `Bounded` | before all waiters, but not before newcomers |
 /// | [`acquire`](crate::KeyedSemaphore::acquire) | its turn | as above; a request that leaves enough permits for the first waiter does not count as passing it | no promise |

@@ -47,6 +47,9 @@ const HELD: &str = "a guard has its hold until it is dropped";
 ///     "keylatch::KeyedRwLock::read_blocking", "keylatch::KeyedRwLock::try_read_for",
 ///     "keylatch::KeyedRwLock::try_read_until", "keylatch::KeyedRwLock::read_arc_blocking",
 ///     "keylatch::KeyedRwLock::try_read_arc_for", "keylatch::KeyedRwLock::try_read_arc_until",
+///     "keylatch::KeyedRwLock::read_recursive_blocking", "keylatch::KeyedRwLock::try_read_recursive_for",
+///     "keylatch::KeyedRwLock::try_read_recursive_until", "keylatch::KeyedRwLock::read_recursive_arc_blocking",
+///     "keylatch::KeyedRwLock::try_read_recursive_arc_for", "keylatch::KeyedRwLock::try_read_recursive_arc_until",
 ///     "keylatch::KeyedRwLock::upgradable_read_blocking", "keylatch::KeyedRwLock::try_upgradable_read_for",
 ///     "keylatch::KeyedRwLock::try_upgradable_read_until", "keylatch::KeyedRwLock::upgradable_read_arc_blocking",
 ///     "keylatch::KeyedRwLock::try_upgradable_read_arc_for", "keylatch::KeyedRwLock::try_upgradable_read_arc_until",
@@ -65,6 +68,9 @@ const HELD: &str = "a guard has its hold until it is dropped";
 ///     "keylatch::LockMap::read_blocking", "keylatch::LockMap::try_read_for",
 ///     "keylatch::LockMap::try_read_until", "keylatch::LockMap::read_arc_blocking",
 ///     "keylatch::LockMap::try_read_arc_for", "keylatch::LockMap::try_read_arc_until",
+///     "keylatch::LockMap::read_recursive_blocking", "keylatch::LockMap::try_read_recursive_for",
+///     "keylatch::LockMap::try_read_recursive_until", "keylatch::LockMap::read_recursive_arc_blocking",
+///     "keylatch::LockMap::try_read_recursive_arc_for", "keylatch::LockMap::try_read_recursive_arc_until",
 ///     "keylatch::LockMap::upgradable_read_blocking", "keylatch::LockMap::try_upgradable_read_for",
 ///     "keylatch::LockMap::try_upgradable_read_until", "keylatch::LockMap::upgradable_read_arc_blocking",
 ///     "keylatch::LockMap::try_upgradable_read_arc_for", "keylatch::LockMap::try_upgradable_read_arc_until",
@@ -81,6 +87,7 @@ const HELD: &str = "a guard has its hold until it is dropped";
 ///     "keylatch::LockMap::try_read_write_many_until", "keylatch::LockMap::read_write_many_arc_blocking",
 ///     "keylatch::LockMap::try_read_write_many_arc_for", "keylatch::LockMap::try_read_write_many_arc_until",
 ///     "keylatch::LockMap::get_blocking", "keylatch::LockMap::insert_blocking", "keylatch::LockMap::remove_blocking",
+///     "keylatch::LockMap::peek_blocking",
 ///     "keylatch::LockMap::get_or_insert_with_blocking", "keylatch::LockMap::get_or_try_insert_with_blocking",
 ///     "keylatch::LockMap::add_or_update_blocking", "keylatch::LockMap::update_if_blocking",
 ///     "keylatch::LockMap::remove_if_blocking", "keylatch::Batch::commit_blocking",
@@ -93,7 +100,12 @@ const HELD: &str = "a guard has its hold until it is dropped";
 ///     "keylatch::KeyedSemaphore::acquire_many_blocking", "keylatch::KeyedSemaphore::try_acquire_many_for",
 ///     "keylatch::KeyedSemaphore::try_acquire_many_until", "keylatch::KeyedSemaphore::acquire_many_arc_blocking",
 ///     "keylatch::KeyedSemaphore::try_acquire_many_arc_for", "keylatch::KeyedSemaphore::try_acquire_many_arc_until",
+///     "keylatch::KeyedSemaphore::acquire_n_many_blocking", "keylatch::KeyedSemaphore::try_acquire_n_many_for",
+///     "keylatch::KeyedSemaphore::try_acquire_n_many_until", "keylatch::KeyedSemaphore::acquire_n_many_arc_blocking",
+///     "keylatch::KeyedSemaphore::try_acquire_n_many_arc_for", "keylatch::KeyedSemaphore::try_acquire_n_many_arc_until",
 ///     "keylatch::Handle::lock_blocking", "keylatch::Handle::try_lock_for", "keylatch::Handle::try_lock_until",
+///     "keylatch::Handle::read_recursive_blocking", "keylatch::Handle::try_read_recursive_for",
+///     "keylatch::Handle::try_read_recursive_until",
 ///     "keylatch::Handle::read_blocking", "keylatch::Handle::try_read_for", "keylatch::Handle::try_read_until",
 ///     "keylatch::Handle::upgradable_read_blocking", "keylatch::Handle::try_upgradable_read_for",
 ///     "keylatch::Handle::try_upgradable_read_until", "keylatch::Handle::write_blocking",
@@ -101,9 +113,17 @@ const HELD: &str = "a guard has its hold until it is dropped";
 ///     "keylatch::Handle::try_acquire_for", "keylatch::Handle::try_acquire_until",
 ///     "keylatch::Handle::acquire_n_blocking", "keylatch::Handle::try_acquire_n_for",
 ///     "keylatch::Handle::try_acquire_n_until",
+///     "keylatch::Latch::read_recursive_blocking", "keylatch::Latch::try_read_recursive_for",
+///     "keylatch::Latch::try_read_recursive_until",
 ///     "keylatch::Latch::read_blocking", "keylatch::Latch::try_read_for", "keylatch::Latch::try_read_until",
+///     "keylatch::Latch::upgradable_read_blocking", "keylatch::Latch::try_upgradable_read_for",
+///     "keylatch::Latch::try_upgradable_read_until",
 ///     "keylatch::Latch::write_blocking", "keylatch::Latch::try_write_for", "keylatch::Latch::try_write_until",
+///     "keylatch::Striped::read_recursive_blocking", "keylatch::Striped::try_read_recursive_for",
+///     "keylatch::Striped::try_read_recursive_until",
 ///     "keylatch::Striped::read_blocking", "keylatch::Striped::try_read_for", "keylatch::Striped::try_read_until",
+///     "keylatch::Striped::upgradable_read_blocking", "keylatch::Striped::try_upgradable_read_for",
+///     "keylatch::Striped::try_upgradable_read_until",
 ///     "keylatch::Striped::write_blocking", "keylatch::Striped::try_write_for", "keylatch::Striped::try_write_until",
 ///     "keylatch::Striped::read_many_blocking", "keylatch::Striped::try_read_many_for",
 ///     "keylatch::Striped::try_read_many_until", "keylatch::Striped::write_many_blocking",
@@ -112,6 +132,16 @@ const HELD: &str = "a guard has its hold until it is dropped";
 ///     "keylatch::Striped::try_read_write_many_until",
 ///     "keylatch::Guard::upgrade_blocking", "keylatch::Guard::upgrade_mut_blocking",
 ///     "keylatch::Guard::try_upgrade_for", "keylatch::Guard::try_upgrade_until",
+///     "keylatch::Latch::read_arc_blocking", "keylatch::Latch::try_read_arc_for",
+///     "keylatch::Latch::try_read_arc_until", "keylatch::Latch::read_recursive_arc_blocking",
+///     "keylatch::Latch::try_read_recursive_arc_for", "keylatch::Latch::try_read_recursive_arc_until",
+///     "keylatch::Latch::upgradable_read_arc_blocking", "keylatch::Latch::try_upgradable_read_arc_for",
+///     "keylatch::Latch::try_upgradable_read_arc_until", "keylatch::Latch::write_arc_blocking",
+///     "keylatch::Latch::try_write_arc_for", "keylatch::Latch::try_write_arc_until",
+///     "keylatch::LatchGuardArc::upgrade_blocking", "keylatch::LatchGuardArc::try_upgrade_for",
+///     "keylatch::LatchGuardArc::try_upgrade_until",
+///     "keylatch::LatchGuard::upgrade_blocking", "keylatch::LatchGuard::try_upgrade_for",
+///     "keylatch::LatchGuard::try_upgrade_until",
 ///     "keylatch::deadlock::Party::acquire_blocking", "keylatch::deadlock::Party::try_acquire_for",
 ///     "keylatch::deadlock::Tracked::upgrade_blocking",
 /// ]
@@ -176,7 +206,9 @@ impl<P: TablePtr, M: Mode> Guard<P, M> {
     /// Makes the guard of a hold that a caller has just acquired, and notes the use of the value.
     #[inline]
     pub(crate) fn new(table: P, hold: HoldOf<P, M>) -> Self {
-        P::Payload::note_use(hold.live().marks());
+        if M::USES_VALUE {
+            P::Payload::note_use(hold.live().marks());
+        }
         Guard::of(table, hold)
     }
 
@@ -246,6 +278,12 @@ impl<P: TablePtr, M: Mode> Guard<P, M> {
     pub(crate) fn parts(&mut self) -> (&CoreOf<P>, &mut HoldOf<P, M>) {
         let (table, hold) = self.held.as_mut().expect(HELD);
         (table.core(), hold.as_hold_mut())
+    }
+
+    /// Returns this guard. Every writer of a value has such a method: see [`writer!`](crate::locks::writer).
+    #[inline]
+    pub(crate) fn guard_mut(&mut self) -> &mut Self {
+        self
     }
 
     /// Retypes the guard as one of mode `N`, in which the word already counts the hold.

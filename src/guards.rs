@@ -12,24 +12,26 @@ use crate::plumbing::TablePtr;
 /// The `_many` calls return it: [`lock_many`](crate::KeyedMutex::lock_many) and its forms. A key that was named twice
 /// has one guard.
 ///
-/// Dropping it releases all of the keys, and then wakes their waiters. [`IntoIterator`] takes it apart: each [`Guard`]
-/// is an ordinary one, which may be released before the others, downgraded, or sent elsewhere. Dropping the iterator
-/// releases the guards that are left in it.
+/// Dropping it releases all of the keys, and then wakes their waiters. [`remove`](Guards::remove) takes one guard out,
+/// and [`IntoIterator`] takes them all apart: each [`Guard`] is an ordinary one, which may be released before the
+/// others, downgraded, or sent elsewhere. Dropping the iterator releases the guards that are left in it.
 ///
-/// `P` and `M` are the parameters of each [`Guard`]: the reference to the table, and the [mode](crate::mode).
+/// `P` and `M` are the parameters of each [`Guard`]: the reference to the table, and the [mode](crate::mode). Each
+/// table has aliases: [`MutexGuards`](crate::MutexGuards), [`ReadGuards`](crate::ReadGuards),
+/// [`WriteGuards`](crate::WriteGuards), [`PermitGuards`](crate::PermitGuards),
+/// [`MapReadGuards`](crate::MapReadGuards), [`MapWriteGuards`](crate::MapWriteGuards), and the same names with the
+/// suffix `Arc` for owned guards.
 ///
 /// # Examples
 /// ```
-/// use std::sync::Arc;
-///
-/// use keylatch::{Guards, KeyedMutex, mode::Exclusive, table::TableRef};
+/// use keylatch::{MutexGuards, MutexGuardsArc};
 ///
 /// struct Transfer<'a> {
-///     accounts: Guards<TableRef<'a, KeyedMutex<String>>, Exclusive>, // of `lock_many`
+///     accounts: MutexGuards<'a, String>, // of `lock_many`
 /// }
 ///
 /// struct LongTransfer {
-///     accounts: Guards<Arc<KeyedMutex<String>>, Exclusive>, // of `lock_many_arc`
+///     accounts: MutexGuardsArc<String>, // of `lock_many_arc`
 /// }
 /// ```
 ///
@@ -131,6 +133,28 @@ impl<P: TablePtr, M: Mode> Guards<P, M> {
     #[must_use]
     pub fn get_mut<Q: ?Sized + Equivalent<P::Key>>(&mut self, key: &Q) -> Option<&mut Guard<P, M>> {
         self.iter_mut().find(|guard| key.equivalent(guard.key()))
+    }
+
+    /// Removes and returns the guard of a key, if it is one of these; the others keep their order. Takes time linear in
+    /// the number of keys.
+    ///
+    /// Nothing is removed from the table: the returned guard is an ordinary one, which still holds its key. To release
+    /// the key, drop it: `drop(guards.remove("a"))`.
+    ///
+    /// # Examples
+    /// ```
+    /// let locks = keylatch::KeyedMutex::<String>::new();
+    /// let mut guards = locks.try_lock_many(["a", "b", "c"]).unwrap();
+    /// let b = guards.remove("b").unwrap();
+    /// drop(guards.remove("a"));
+    /// assert!(guards.remove("a").is_none());
+    /// assert_eq!((guards.len(), b.key().as_str()), (1, "b"));
+    /// assert!(!locks.is_locked("a") && locks.is_locked("b") && locks.is_locked("c"));
+    /// ```
+    #[must_use = "dropping the guard releases the key; write `drop(guards.remove(..))` if that is intended"]
+    pub fn remove<Q: ?Sized + Equivalent<P::Key>>(&mut self, key: &Q) -> Option<Guard<P, M>> {
+        let index = self.iter().position(|guard| key.equivalent(guard.key()))?;
+        self.list.remove(index)
     }
 
     /// Returns an iterator over the guards, in the order in which their keys were first named.

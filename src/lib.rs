@@ -133,8 +133,8 @@
 //! | repeatedly on one key | [`handle`](KeyedMutex::handle) | the blocking ones |
 //! | several keys, all or none | [`lock_many`](KeyedMutex::lock_many) and its forms | the blocking ones |
 //!
-//! ([`Latch`] and [`Striped`] have no owned guards and no handles, and no detector watches them. If such a lock is in
-//! an `Arc`, move the `Arc` into the task and acquire the lock there.)
+//! ([`Latch`] and [`Striped`] have no handles, and no detector or observer watches them. A [`Striped`] has no owned
+//! guards: if it is in an `Arc`, move the `Arc` into the task and acquire the lock there.)
 //!
 //! [`try_lock_for`]: KeyedMutex::try_lock_for
 //! [`try_lock_until`]: KeyedMutex::try_lock_until
@@ -234,6 +234,8 @@
 //! - find the key once with [`handle`](KeyedMutex::handle), lock it in one place, and pass the handle to code that only
 //!   needs the key;
 //! - use a `try_` form, and treat failure as "held, perhaps by me";
+//! - for readers alone: use [`read_recursive`](KeyedRwLock::read_recursive), which passes waiting writers, and can starve
+//!   them;
 //! - request the key through a [deadlock detector](deadlock), which reports a second request for a key as an error.
 //!
 //! If a program hangs, [`dump`](KeyedMutex::dump) shows the number of holders and waiters of each key, and how it is held.
@@ -381,7 +383,9 @@ pub mod futures {
     pub use crate::acquire::many::AcquireMany;
     pub use crate::closable::UntilClosed;
     pub use crate::guards::ManyMode;
-    pub use crate::latch::{LatchAcquire, LatchAcquireMany, LatchManyMode};
+    pub use crate::latch::{LatchAcquire, LatchAcquireMany, LatchManyMode, LatchUpgrade};
+    #[cfg(target_has_atomic = "ptr")]
+    pub use crate::latch::{LatchAcquireArc, LatchUpgradeArc};
     pub use crate::locks::{AcquirePermit, Lock, MapRead, MapUpgradableRead, MapWrite, Read, UpgradableRead, Write};
     #[cfg(target_has_atomic = "ptr")]
     pub use crate::locks::{
@@ -525,13 +529,14 @@ pub use self::{
     handle::{Handle, KeyHandle},
     key::ToKey,
     latch::{
-        Latch, LatchGuard, LatchGuards, LatchGuardsIter, LatchReadGuard, LatchWriteGuard, MAX_STRIPES, Striped,
-        StripedBuilder,
+        Latch, LatchGuard, LatchGuards, LatchGuardsIter, LatchReadGuard, LatchUpgradableGuard, LatchWriteGuard,
+        MAX_STRIPES, Striped, StripedBuilder,
     },
     locks::{
         AddOrUpdate, Batch, BatchConflict, Conflict, KeyedMutex, KeyedRwLock, KeyedSemaphore, LockMap, MAX_PERMITS,
-        MAX_USERS, MapReadGuard, MapUpgradableGuard, MapWriteGuard, MutexGuard, PermitGuard, ReadGuard, TryBatchError,
-        UpgradableGuard, Version, WriteGuard,
+        MAX_USERS, MapReadGuard, MapReadGuards, MapUpgradableGuard, MapWriteGuard, MapWriteGuards, MutexGuard,
+        MutexGuards, PermitGuard, PermitGuards, ReadGuard, ReadGuards, TryBatchError, UpgradableGuard, ValueSlot,
+        Version, WriteGuard, WriteGuards,
     },
     status::Status,
     upgrade::Upgraded,
@@ -540,9 +545,11 @@ pub use self::{
 #[cfg(target_has_atomic = "ptr")]
 pub use self::{
     handle::KeyHandleArc,
+    latch::{LatchGuardArc, LatchReadGuardArc, LatchUpgradableGuardArc, LatchWriteGuardArc},
     locks::{
-        MapReadGuardArc, MapUpgradableGuardArc, MapWriteGuardArc, MutexGuardArc, PermitGuardArc, ReadGuardArc,
-        UpgradableGuardArc, WriteGuardArc,
+        MapReadGuardArc, MapReadGuardsArc, MapUpgradableGuardArc, MapWriteGuardArc, MapWriteGuardsArc, MutexGuardArc,
+        MutexGuardsArc, PermitGuardArc, PermitGuardsArc, ReadGuardArc, ReadGuardsArc, UpgradableGuardArc,
+        WriteGuardArc, WriteGuardsArc,
     },
 };
 pub use equivalent::Equivalent;

@@ -79,6 +79,14 @@ impl<T> List<T> {
         }
     }
 
+    /// Removes and returns the element at an index; the others keep their order.
+    pub(crate) fn remove(&mut self, index: usize) -> Option<T> {
+        match self {
+            List::Few(few) => few.take_if(|_| index == 0),
+            List::Many(many) => (index < many.len()).then(|| many.remove(index)),
+        }
+    }
+
     /// Keeps only the first of neighbours with the same key.
     pub(crate) fn dedup_by_key<K: PartialEq>(&mut self, key: impl FnMut(&mut T) -> K) {
         if let List::Many(many) = self {

@@ -15,6 +15,16 @@ pub(crate) mod sealed {
         /// The mode of a newly acquired hold.
         const ONE: Self;
 
+        /// Whether acquiring a key marks its value as used.
+        const USES_VALUE: bool = true;
+
+        /// Merges the modes of two requests for one key. Requests to write are sorted before requests to read, so the first
+        /// one wins unless modes have amounts.
+        #[inline]
+        fn both(self, _: Self) -> Self {
+            self
+        }
+
         /// Releases a hold of this mode.
         #[inline]
         fn release<K, V: Payload>(core: &Core<K, V>, hold: Hold<K, V, Self>) {
@@ -57,6 +67,10 @@ pub struct Permit {
 pub struct ReadOrWrite {
     pub(crate) writes: bool,
 }
+
+/// A reader that does not mark the value as used. No guard with this mode is ever handed out.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Peek;
 
 /// The progress of an upgradable hold's upgrade.
 ///
@@ -145,6 +159,13 @@ impl TypedAccess for Shared {
     }
 }
 
+impl TypedAccess for Peek {
+    #[inline]
+    fn access(&self) -> Access {
+        Access::Shared
+    }
+}
+
 impl TypedAccess for Upgradable {
     #[inline]
     fn access(&self) -> Access {
@@ -175,6 +196,11 @@ impl sealed::ModeInside for Exclusive {
 
 impl sealed::ModeInside for Shared {
     const ONE: Self = Shared::NEW;
+}
+
+impl sealed::ModeInside for Peek {
+    const ONE: Self = Peek;
+    const USES_VALUE: bool = false;
 }
 
 impl sealed::ModeInside for Upgradable {
@@ -210,6 +236,12 @@ impl sealed::ModeInside for Upgradable {
 
 impl sealed::ModeInside for Permit {
     const ONE: Self = Permit::NEW;
+
+    /// Returns the larger of the two amounts.
+    #[inline]
+    fn both(self, other: Self) -> Self {
+        if other.amount > self.amount { other } else { self }
+    }
 }
 
 impl sealed::ModeInside for ReadOrWrite {
@@ -218,6 +250,7 @@ impl sealed::ModeInside for ReadOrWrite {
 
 impl Mode for Exclusive {}
 impl Mode for Shared {}
+impl Mode for Peek {}
 impl Mode for Upgradable {}
 impl Mode for Permit {}
 impl Mode for ReadOrWrite {}

@@ -522,6 +522,11 @@ impl<P: TablePtr> Upgraded<'_, P> {
     }
 
     #[inline]
+    pub(crate) fn guard_mut(&mut self) -> &mut Guard<P, Upgradable> {
+        self.guard
+    }
+
+    #[inline]
     pub(crate) fn parts(&mut self) -> (&CoreOf<P>, &mut HoldOf<P, Upgradable>) {
         self.guard.parts()
     }

@@ -13,12 +13,15 @@ use std::task::{Poll, Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::contract::{For, Key, Rules, Want};
+use common::contract::{For, Key, Rules, Seen, Want};
 use common::{Bell, Random, pending, poll, poll_with, ready, until};
 use futures_lite::future::{self, block_on};
-use keylatch::futures::{LatchAcquire, LatchAcquireMany};
-use keylatch::mode::{Exclusive, Shared};
-use keylatch::{Fairness, Latch, LatchGuards, LatchReadGuard, LatchWriteGuard, MAX_STRIPES, Striped, StripedBuilder};
+use keylatch::futures::{LatchAcquire, LatchAcquireMany, LatchUpgrade};
+use keylatch::mode::{Exclusive, Shared, Upgradable};
+use keylatch::{
+    Fairness, Latch, LatchGuards, LatchReadGuard, LatchUpgradableGuard, LatchWriteGuard, MAX_STRIPES, Status, Striped,
+    StripedBuilder,
+};
 
 const ALL: [Fairness; 5] =
     [Fairness::Adaptive, Fairness::Fifo, Fairness::Bounded(0), Fairness::Bounded(16), Fairness::Barging];
@@ -31,6 +34,8 @@ fn all_types_can_be_sent_and_a_latch_is_one_word() {
     send_sync::<Latch>();
     send_sync::<LatchReadGuard<'_>>();
     send_sync::<LatchWriteGuard<'_>>();
+    send_sync::<LatchUpgradableGuard<'_>>();
+    send_sync::<LatchUpgrade<'_>>();
     send_sync::<LatchAcquire<'_, Shared>>();
     send_sync::<LatchAcquireMany<'_, Exclusive>>();
     send_sync::<LatchGuards<'_, Shared>>();
@@ -46,10 +51,15 @@ fn all_types_can_be_sent_and_a_latch_is_one_word() {
 /// `Latch`, or one stripe: both are the same lock.
 trait Lock: Sync {
     fn read(&self) -> LatchAcquire<'_, Shared>;
+    fn read_recursive(&self) -> LatchAcquire<'_, Shared>;
+    fn upgradable_read(&self) -> LatchAcquire<'_, Upgradable>;
     fn write(&self) -> LatchAcquire<'_, Exclusive>;
     fn try_read(&self) -> Option<LatchReadGuard<'_>>;
+    fn try_read_recursive(&self) -> Option<LatchReadGuard<'_>>;
+    fn try_upgradable_read(&self) -> Option<LatchUpgradableGuard<'_>>;
     fn try_write(&self) -> Option<LatchWriteGuard<'_>>;
     fn is_locked(&self) -> bool;
+    fn status(&self) -> Status;
 }
 
 macro_rules! lock {
@@ -57,6 +67,26 @@ macro_rules! lock {
         impl Lock for $Lock {
             fn read(&self) -> LatchAcquire<'_, Shared> {
                 self.read($($key)?)
+            }
+
+            fn read_recursive(&self) -> LatchAcquire<'_, Shared> {
+                self.read_recursive($($key)?)
+            }
+
+            fn upgradable_read(&self) -> LatchAcquire<'_, Upgradable> {
+                self.upgradable_read($($key)?)
+            }
+
+            fn try_read_recursive(&self) -> Option<LatchReadGuard<'_>> {
+                self.try_read_recursive($($key)?)
+            }
+
+            fn try_upgradable_read(&self) -> Option<LatchUpgradableGuard<'_>> {
+                self.try_upgradable_read($($key)?)
+            }
+
+            fn status(&self) -> Status {
+                self.status($($key)?)
             }
 
             fn write(&self) -> LatchAcquire<'_, Exclusive> {
@@ -83,12 +113,41 @@ lock!(Striped<str>, "key");
 
 enum Held<'a> {
     Read(LatchReadGuard<'a>),
+    Upgradable(LatchUpgradableGuard<'a>),
     Write(LatchWriteGuard<'a>),
 }
 
 enum Asking<'a> {
-    Read(LatchAcquire<'a, Shared>),
+    Read(LatchAcquire<'a, Shared>, Want),
+    Upgradable(LatchAcquire<'a, Upgradable>),
+    Upgrade(LatchUpgrade<'a>),
     Write(LatchAcquire<'a, Exclusive>),
+}
+
+/// Compares an upgrade that ended without a writer with the contract: one that was dropped, or one with a limit that
+/// had been reached, with its result.
+fn give_up_upgrade<'a>(
+    key: &mut Key,
+    id: u32,
+    is_polled: bool,
+    refused: Option<Result<LatchWriteGuard<'a>, ((), LatchUpgradableGuard<'a>)>>,
+    held: &mut Vec<Held<'a>>,
+) {
+    let Some(result) = refused else {
+        let left = if is_polled { key.leave_queue(id) } else { None };
+        let (left, whom) = Key::held_after_upgrade(left);
+        return key.release(left, whom);
+    };
+    // It tries, and once more at its limit.
+    let expected = key.poll(id, Want::Upgrade) || key.poll(id, Want::Upgrade);
+    assert_eq!(result.is_ok(), expected);
+    held.push(match result {
+        Ok(guard) => Held::Write(guard),
+        Err(((), guard)) => {
+            assert_eq!(key.leave_queue(id), Some(false));
+            Held::Upgradable(guard)
+        }
+    });
 }
 
 /// Makes random calls, one at a time, and compares each outcome with the one that the contract predicts.
@@ -104,11 +163,21 @@ fn walk(lock: &dyn Lock, fairness: Fairness, seed: u64) {
         asking.keys().nth(at).copied()
     };
     for _ in 0..200 {
-        match random.next(10) {
+        match random.next(12) {
             0 => {
                 let got = lock.try_read();
                 assert_eq!(got.is_some(), key.attempt(Want::Read));
                 held.extend(got.map(Held::Read));
+            }
+            10 => {
+                let got = lock.try_read_recursive();
+                assert_eq!(got.is_some(), key.attempt(Want::Recursive));
+                held.extend(got.map(Held::Read));
+            }
+            11 => {
+                let got = lock.try_upgradable_read();
+                assert_eq!(got.is_some(), key.attempt(Want::Upgradable));
+                held.extend(got.map(Held::Upgradable));
             }
             1 => {
                 let got = lock.try_write();
@@ -116,7 +185,12 @@ fn walk(lock: &dyn Lock, fairness: Fairness, seed: u64) {
                 held.extend(got.map(Held::Write));
             }
             2 | 3 if asking.len() < 8 => {
-                let request = if random.next(2) == 0 { Asking::Read(lock.read()) } else { Asking::Write(lock.write()) };
+                let request = match random.next(6) {
+                    0 | 1 => Asking::Read(lock.read(), Want::Read),
+                    2 => Asking::Read(lock.read_recursive(), Want::Recursive),
+                    3 => Asking::Upgradable(lock.upgradable_read()),
+                    _ => Asking::Write(lock.write()),
+                };
                 asking.insert(next, (request, false));
                 next += 1;
             }
@@ -125,7 +199,9 @@ fn walk(lock: &dyn Lock, fairness: Fairness, seed: u64) {
                 let (request, is_polled) = asking.get_mut(&id).unwrap();
                 *is_polled = true;
                 let (got, want) = match request {
-                    Asking::Read(request) => (poll(request).map(Held::Read), Want::Read),
+                    Asking::Read(request, want) => (poll(request).map(Held::Read), *want),
+                    Asking::Upgradable(request) => (poll(request).map(Held::Upgradable), Want::Upgradable),
+                    Asking::Upgrade(request) => (poll(request).map(Held::Write), Want::Upgrade),
                     Asking::Write(request) => (poll(request).map(Held::Write), Want::Write),
                 };
                 assert_eq!(got.is_ready(), key.poll(id, want), "{fairness:?}, seed {seed}");
@@ -137,10 +213,21 @@ fn walk(lock: &dyn Lock, fairness: Fairness, seed: u64) {
             7 if !asking.is_empty() => {
                 let Some(id) = any(&mut random, &asking) else { continue };
                 let (request, is_polled) = asking.remove(&id).unwrap();
-                let want = if matches!(request, Asking::Read(_)) { Want::Read } else { Want::Write };
-                drop(request);
-                if is_polled {
-                    key.cancel(id, want);
+                match request {
+                    Asking::Upgrade(request) => {
+                        let refused = (random.next(2) == 0).then(|| block_on(request.until(async {})));
+                        give_up_upgrade(&mut key, id, is_polled, refused, &mut held);
+                    }
+                    request if is_polled => {
+                        let want = match request {
+                            Asking::Read(..) => Want::Read,
+                            Asking::Upgradable(_) => Want::Upgradable,
+                            _ => Want::Write,
+                        };
+                        drop(request);
+                        key.cancel(id, want);
+                    }
+                    _ => {}
                 }
             }
             _ if !held.is_empty() => {
@@ -150,10 +237,33 @@ fn walk(lock: &dyn Lock, fairness: Fairness, seed: u64) {
                         drop(guard);
                         key.release(Want::Read, For::Anyone);
                     }
-                    Held::Write(guard) => match random.next(3) {
+                    Held::Upgradable(guard) => match random.next(4) {
+                        0 => {
+                            drop(guard);
+                            key.release(Want::Upgradable, For::Anyone);
+                        }
+                        1 => {
+                            held.push(Held::Read(guard.downgrade()));
+                            key.change(Want::Upgradable, Want::Read);
+                        }
+                        2 => {
+                            asking.insert(next, (Asking::Upgrade(guard.upgrade()), false));
+                            next += 1;
+                        }
+                        _ => {
+                            let got = guard.try_upgrade();
+                            assert_eq!(got.is_ok(), key.attempt(Want::Upgrade));
+                            held.push(got.map_or_else(Held::Upgradable, Held::Write));
+                        }
+                    },
+                    Held::Write(guard) => match random.next(4) {
                         0 => {
                             held.push(Held::Read(guard.downgrade()));
                             key.change(Want::Write, Want::Read);
+                        }
+                        3 => {
+                            held.push(Held::Upgradable(guard.downgrade_to_upgradable()));
+                            key.change(Want::Write, Want::Upgradable);
                         }
                         1 => {
                             guard.unlock_fair();
@@ -169,7 +279,8 @@ fn walk(lock: &dyn Lock, fairness: Fairness, seed: u64) {
             _ => {}
         }
         let holds = key.holds;
-        assert_eq!(lock.is_locked(), holds.readers + holds.writers > 0);
+        assert_eq!(lock.is_locked(), holds.readers + holds.upgradable + holds.writers > 0);
+        assert_eq!(Seen::from(lock.status()), key.seen(), "{fairness:?}, seed {seed}");
         assert!(holds.are_compatible(0));
     }
     drop((asking, held));
@@ -182,7 +293,7 @@ fn a_latch_follows_the_contract_of_a_key() {
     for seed in 0..2000 {
         let latch = Latch::new();
         walk(&latch, Fairness::Adaptive, seed);
-        assert_eq!(format!("{latch:?}"), "Latch { readers: 0, writers: 0, waiting: 0 }");
+        assert_eq!(format!("{latch:?}"), "Latch { readers: 0, upgradable: 0, writers: 0, waiting: 0 }");
     }
 }
 
@@ -275,6 +386,128 @@ fn readers_share_and_writers_exclude_in_every_form() {
     assert_eq!((reads(), writes()), (true, false));
     drop(several);
     assert_eq!((reads(), writes()), (true, true));
+}
+
+#[test]
+fn recursive_readers_pass_waiting_writers_in_every_form_and_wait_for_a_holding_one() {
+    let (zero, now) = (Duration::ZERO, Instant::now());
+    let (latch, striped) = (Latch::new(), Striped::<u64>::builder(8).fairness(Fairness::Fifo).build());
+    let reads = || {
+        let forms = [
+            some(latch.try_read_recursive()),
+            some(latch.try_read_recursive_for(zero)),
+            some(latch.try_read_recursive_until(now)),
+            is_ready(poll(&mut latch.read_recursive())),
+            is_ok(block_on(latch.read_recursive().until(async {}))),
+            some(striped.try_read_recursive(&7)),
+            some(striped.try_read_recursive_for(&7, zero)),
+            some(striped.try_read_recursive_until(&7, now)),
+            is_ready(poll(&mut striped.read_recursive(&7))),
+            is_ok(block_on(striped.read_recursive(&7).until(async {}))),
+        ];
+        assert!(forms.iter().all(|form| *form == forms[0]), "{forms:?}");
+        forms[0]
+    };
+    let readers = (latch.read_blocking(), striped.read_blocking(&7));
+    let mut writers = (latch.write(), striped.write(&7));
+    pending(&mut writers.0);
+    pending(&mut writers.1);
+    // No number of them makes the policy refuse one.
+    for _ in 0..100 {
+        assert!(reads());
+    }
+    drop((latch.read_recursive_blocking(), striped.read_recursive_blocking(&7)));
+    assert!(striped.try_read(&7).is_none(), "Fifo admits no other reader");
+    drop(readers);
+    let writers = (ready(writers.0), ready(writers.1));
+    assert!(!reads());
+    drop(writers);
+    assert!(reads());
+}
+
+#[test]
+fn an_upgradable_reader_upgrades_in_every_form() {
+    let (latch, striped) = (Latch::new(), Striped::<str>::new(1));
+    let (zero, soon) = (Duration::ZERO, || Instant::now() + Duration::from_millis(1));
+    for lock in [&latch as &dyn Lock, &striped as &dyn Lock] {
+        let one = || lock.try_upgradable_read().unwrap();
+        let other = lock.try_read().unwrap();
+        let reader = one();
+        assert!(lock.try_upgradable_read().is_none() && lock.try_read().is_some() && lock.try_write().is_none());
+        let reader = reader.try_upgrade().unwrap_err();
+        let reader = reader.try_upgrade_for(zero).unwrap_err();
+        let reader = reader.try_upgrade_until(soon()).unwrap_err();
+        let (_, reader) = block_on(reader.upgrade().until(async {})).unwrap_err();
+        assert_eq!(lock.status().to_string(), "1 reader, 1 upgradable reader");
+        drop((other, reader));
+        assert_eq!(lock.status(), Latch::new().status());
+        let writes = |writer: LatchWriteGuard<'_>| {
+            assert_eq!((lock.status().writers(), lock.status().holders()), (1, 1), "{writer:?}")
+        };
+        writes(one().try_upgrade().unwrap());
+        writes(one().try_upgrade_for(zero).unwrap());
+        writes(one().try_upgrade_until(soon()).unwrap());
+        writes(one().upgrade_blocking());
+        writes(ready(one().upgrade()));
+        writes(block_on(one().upgrade().until(async {})).unwrap());
+        assert!(!lock.is_locked());
+    }
+}
+
+#[test]
+fn an_upgrade_goes_before_a_queued_writer_and_waits_for_readers() {
+    let latch = Latch::new();
+    let (reader, upgradable) = (latch.read_blocking(), latch.upgradable_read_blocking());
+    let (mut writer, mut upgrade) = (latch.write(), upgradable.upgrade());
+    pending(&mut writer);
+    pending(&mut upgrade);
+    assert_eq!(latch.status().to_string(), "1 reader, 1 upgradable reader; waiting: 1 to upgrade, 1 to write");
+    drop(reader);
+    let upgraded = ready(upgrade);
+    pending(&mut writer);
+    drop(upgraded);
+    drop(ready(writer));
+    assert!(!latch.is_locked());
+}
+
+#[test]
+fn an_upgrade_that_was_granted_and_is_dropped_passes_the_latch_on() {
+    for give_back in [false, true] {
+        let latch = Latch::new();
+        let (reader, upgradable) = (latch.read_blocking(), latch.upgradable_read_blocking());
+        let (mut upgrade, mut writer) = (upgradable.upgrade(), latch.write());
+        pending(&mut upgrade);
+        pending(&mut writer);
+        drop(reader);
+        if give_back {
+            // The future polls once more, so it gets its hold.
+            drop(block_on(upgrade.until(async {})).unwrap());
+        } else {
+            drop(upgrade);
+        }
+        drop(ready(writer));
+        assert_eq!(latch.status(), Latch::new().status());
+    }
+}
+
+/// A forgotten upgrade leaves a queue behind under its latch's address. A latch that was moved there while a forgotten
+/// request waited for it finds that queue, and must not grant the upgrade: it has no upgradable holder.
+#[test]
+fn a_forgotten_upgrade_is_never_granted_by_another_latch_at_its_address() {
+    let mut latches = [Latch::new(), Latch::new()];
+    let (reader, upgradable) = (latches[0].read_blocking(), latches[0].upgradable_read_blocking());
+    let mut upgrade = upgradable.upgrade();
+    pending(&mut upgrade);
+    mem::forget((upgrade, reader));
+    let held = latches[1].read_blocking();
+    let mut writer = latches[1].write();
+    pending(&mut writer);
+    mem::forget(writer);
+    drop(held);
+    latches.swap(0, 1);
+    latches[0].try_write().unwrap().unlock_fair();
+    assert!(!latches[0].is_locked());
+    assert_eq!((latches[1].status().readers(), latches[1].status().upgradable()), (1, 1));
 }
 
 #[test]
@@ -738,14 +971,14 @@ fn a_finished_future_panics_when_polled_again() {
 #[test]
 fn debug_output_of_latches_stripes_and_guards() {
     let latch = Latch::default();
-    assert_eq!(format!("{latch:?}"), "Latch { readers: 0, writers: 0, waiting: 0 }");
+    assert_eq!(format!("{latch:?}"), "Latch { readers: 0, upgradable: 0, writers: 0, waiting: 0 }");
     let reader = latch.read_blocking();
-    assert_eq!(format!("{latch:?}"), "Latch { readers: 1, writers: 0, waiting: 0 }");
+    assert_eq!(format!("{latch:?}"), "Latch { readers: 1, upgradable: 0, writers: 0, waiting: 0 }");
     assert_eq!(format!("{reader:?}"), "LatchGuard { mode: Shared, .. }");
     assert_eq!(format!("{:?}", latch.write()), "LatchAcquire { mode: Exclusive, done: false, .. }");
     drop(reader);
     let _writer = latch.write_blocking();
-    assert_eq!(format!("{latch:?}"), "Latch { readers: 0, writers: 1, waiting: 0 }");
+    assert_eq!(format!("{latch:?}"), "Latch { readers: 0, upgradable: 0, writers: 1, waiting: 0 }");
     let striped = Striped::<str>::new(3);
     assert_eq!(format!("{striped:?}"), "Striped { stripes: 3, fairness: Adaptive, .. }");
     assert_eq!(format!("{:?}", striped.read_many(["a"])), "LatchAcquireMany { to_come: 1, done: false, .. }");

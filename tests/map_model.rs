@@ -105,6 +105,8 @@ enum Kind {
     Acquire(Want),
     Upgrade,
     Get,
+    /// Whether the key had an entry when the future was made, which then keeps it alive; `None` for a blocking call.
+    Peek(Option<bool>),
     Insert(u64),
     Remove,
     /// The value, the number of polls after which `init` is done, and whether it fails.
@@ -245,7 +247,12 @@ impl Model {
                             want
                         }
                         Kind::Upgrade => Upgrade,
-                        Kind::Get | Kind::Remove if is_new => return Some(Outcome::Number(None)),
+                        Kind::Peek(Some(false)) => return Some(Outcome::Number(None)),
+                        Kind::Peek(Some(true)) => {
+                            at.unpolled -= 1;
+                            Read
+                        }
+                        Kind::Get | Kind::Peek(None) | Kind::Remove if is_new => return Some(Outcome::Number(None)),
                         Kind::UpdateIf(..) | Kind::RemoveIf(_) if is_new => return Some(Outcome::SomeConflict),
                         Kind::Insert(n) if is_new => return Some(Outcome::Number(self.store(key, n))),
                         Kind::AddOrUpdate(n) if is_new => {
@@ -257,7 +264,7 @@ impl Model {
                             call.stage = Stage::Init(polls);
                             continue;
                         }
-                        Kind::Get | Kind::GetOrInsert(..) => Read,
+                        Kind::Get | Kind::Peek(None) | Kind::GetOrInsert(..) => Read,
                         Kind::Insert(_) | Kind::Remove => Write,
                         Kind::AddOrUpdate(_) | Kind::UpdateIf(..) | Kind::RemoveIf(_) => Upgradable,
                     };
@@ -272,7 +279,7 @@ impl Model {
             match (call.kind, want) {
                 (Kind::Acquire(_), _) => return Some(Outcome::Guard(want)),
                 (Kind::Upgrade, _) => return Some(Outcome::Guard(Write)),
-                (Kind::Get, _) => {
+                (Kind::Get | Kind::Peek(_), _) => {
                     at.lock.release(Read, For::Anyone);
                     return Some(Outcome::Number(at.value));
                 }
@@ -337,7 +344,7 @@ impl Model {
     fn cancel(&mut self, call: &Call) {
         let at = self.key(call.key);
         match (call.stage, call.kind) {
-            (Stage::Unpolled, Kind::Acquire(_)) => at.unpolled -= 1,
+            (Stage::Unpolled, Kind::Acquire(_) | Kind::Peek(Some(true))) => at.unpolled -= 1,
             (Stage::Unpolled, Kind::Upgrade) => at.lock.release(Upgradable, For::Anyone),
             (Stage::Unpolled, _) => {}
             (Stage::Waits(Upgrade), _) => {
@@ -397,7 +404,7 @@ macro_rules! outcome {
                 Ok(value) => Outcome::Number(Some(value.n())),
                 Err(conflict) => Outcome::Conflict(conflict.found()),
             },
-            Kind::Acquire(_) | Kind::Upgrade => unreachable!(),
+            Kind::Acquire(_) | Kind::Upgrade | Kind::Peek(_) => unreachable!(),
         }
     }};
 }
@@ -506,19 +513,23 @@ impl<'m, V: Value> World<'m, V> {
         let versions: Vec<_> = self.seen.iter().filter(|(of, _)| *of == key).map(|(_, version)| *version).collect();
         // Usually the latest version.
         let version = if b % 4 == 0 { versions.get(usize::from(b / 4)).or(versions.last()) } else { versions.last() };
-        match (a % 9, version) {
+        match (a % 10, version) {
             (0 | 1, _) => Kind::Get,
             (2, _) => Kind::Remove,
             (3 | 4, _) => Kind::GetOrInsert(n, b % 3, b % 5 == 0),
             (5, _) => Kind::AddOrUpdate(equal),
             (6, Some(&version)) => Kind::UpdateIf(version, n),
             (7, Some(&version)) => Kind::RemoveIf(version),
+            (9, _) => Kind::Peek(None),
             _ => Kind::Insert(n),
         }
     }
 
     fn call(&mut self, key: u64, kind: Kind) {
         let lent = Lent { map: self.map, token: self.token };
+        if let Kind::Peek(_) = kind {
+            return self.peek(key);
+        }
         let call = Call { key, id: 0, kind, stage: Stage::Unpolled };
         // The call itself is made now, and requests the key at its first poll.
         let future = async move {
@@ -539,6 +550,17 @@ impl<'m, V: Value> World<'m, V> {
         self.running.push(Running { call, future: Box::pin(future) });
     }
 
+    /// Makes a peek. The call looks for the entry, and the future keeps it alive.
+    fn peek(&mut self, key: u64) {
+        let at = self.model.key(key);
+        let has_entry = at.has_entry();
+        at.unpolled += usize::from(has_entry);
+        let call = Call { key, id: 0, kind: Kind::Peek(Some(has_entry)), stage: Stage::Unpolled };
+        let future = self.map.peek(&key);
+        let future = async move { Outcome::Number(future.await.map(|value| value.n())) };
+        self.running.push(Running { call, future: Box::pin(future) });
+    }
+
     /// Makes a call in its blocking form, if that would not block.
     fn call_blocking(&mut self, key: u64, mut kind: Kind) {
         if let Kind::GetOrInsert(_, polls, _) = &mut kind {
@@ -548,6 +570,10 @@ impl<'m, V: Value> World<'m, V> {
         let mut model = self.model.clone();
         let Some(expected) = model.poll(&mut call) else { return };
         self.model = model;
+        if let Kind::Peek(_) = kind {
+            let seen = self.map.peek_blocking(&key).map(|value| value.n());
+            return self.compare(key, Outcome::Number(seen), expected);
+        }
         let outcome = outcome!(
             self, kind, key, , get_blocking, insert_blocking, remove_blocking, get_or_try_insert_with_blocking,
             add_or_update_blocking, update_if_blocking, remove_if_blocking, |_polls| |made| made
@@ -610,7 +636,22 @@ impl<'m, V: Value> World<'m, V> {
         let Guard::Write(guard) = &mut self.guards[at] else { return };
         let key = *guard.key();
         let (before, value) = (guard.version(), V::new(n, self.token));
-        match how % 4 {
+        match how % 5 {
+            4 => {
+                let mut slot = guard.value_slot();
+                assert_eq!(slot.as_ref().map(V::n), self.model.key(key).value);
+                match n % 3 {
+                    0 => *slot = None,
+                    1 => *slot = Some(value),
+                    _ => {}
+                }
+                let now = slot.as_ref().map(V::n);
+                drop(slot);
+                self.model.key(key).remove();
+                if let Some(n) = now {
+                    self.model.store(key, n);
+                }
+            }
             0 => assert_eq!(guard.insert(value).map(|value| value.n()), self.model.store(key, n)),
             1 => assert_eq!(guard.remove().map(|value| value.n()), self.model.key(key).remove()),
             2 => {
@@ -892,6 +933,28 @@ impl<'m, V: Value> World<'m, V> {
         assert_eq!(passed_over, expected);
     }
 
+    // ---- explicit eviction -----------------------------------------------------------------------------------------
+
+    fn pop(&mut self) {
+        let is_free = |at: &Key| at.value.is_some() && !at.is_used() && at.unpolled == 0;
+        let any = self.most.is_some() && self.model.keys.iter().any(is_free);
+        let popped = self.map.pop();
+        assert_eq!(popped.is_some(), any);
+        if let Some((key, value)) = popped {
+            let at = self.model.key(key);
+            assert!(is_free(at), "a value in use was popped");
+            assert_eq!(at.remove(), Some(value.n()));
+        }
+    }
+
+    fn set_max_values(&mut self, most: usize) {
+        assert_eq!(self.map.max_values(), self.most);
+        if self.most.is_some() {
+            self.map.set_max_values(most);
+            self.most = Some(most);
+        }
+    }
+
     // ---- all of it ------------------------------------------------------------------------------------------------
 
     fn step(&mut self, (what, key, a, b): Step) {
@@ -949,6 +1012,8 @@ impl<'m, V: Value> World<'m, V> {
             }
             31 => self.many([key, u64::from(a) % KEYS], b % 2 == 0),
             32 => self.for_each_value(),
+            34 | 35 => self.pop(),
+            36 => self.set_max_values(usize::from(a) % 4 + 1),
             _ => self.retain(if a % 2 == 0 { 0 } else { b }),
         }
         self.look();
@@ -1055,7 +1120,7 @@ fn policy() -> impl Strategy<Value = Fairness> {
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
-    prop::collection::vec((0..34_u8, 0..KEYS, any::<u8>(), any::<u8>()), 1..150)
+    prop::collection::vec((0..37_u8, 0..KEYS, any::<u8>(), any::<u8>()), 1..150)
 }
 
 fn cases() -> ProptestConfig {

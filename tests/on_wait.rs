@@ -494,6 +494,41 @@ KeyedRwLock: 3 keys
     assert_eq!(KeyedMutex::<u64>::new().dump().to_string(), "KeyedMutex: 0 keys\n");
 }
 
+#[test]
+fn a_dump_of_a_mutex_shows_holders_instead_of_writers() {
+    let jobs = KeyedMutex::<&str>::new();
+    let held = (jobs.try_lock(&"busy").unwrap(), jobs.try_lock(&"new").unwrap());
+    let mut waits = (jobs.lock(&"busy"), jobs.lock(&"busy"));
+    pending(&mut waits.0);
+    pending(&mut waits.1);
+    let all = "\
+KeyedMutex: 2 keys
+  \"busy\"  1 holder; 2 waiting
+  \"new\"   1 holder
+";
+    assert_eq!(jobs.dump().to_string(), all);
+    drop(held);
+    assert_eq!(jobs.dump().to_string(), "KeyedMutex: 1 key\n  \"busy\"  nobody; 2 waiting\n");
+}
+
+#[test]
+fn waiters_are_counted_in_every_table_and_zero_without_an_entry() {
+    let (jobs, pages) = (KeyedMutex::<&str>::new(), KeyedRwLock::<&str>::new());
+    let (hosts, map) = (KeyedSemaphore::<&str>::new(2), LockMap::<&str, u64>::new());
+    assert_eq!([jobs.waiters(&"a"), pages.waiters(&"a"), hosts.waiters(&"a"), map.waiters(&"a")], [0; 4]);
+    let held = (jobs.try_lock(&"a"), pages.try_read(&"a"), hosts.try_acquire(&"a"), map.try_write(&"a"));
+    assert_eq!([jobs.waiters(&"a"), pages.waiters(&"a"), hosts.waiters(&"a"), map.waiters(&"a")], [0; 4]);
+    let mut waits = (jobs.lock(&"a"), pages.write(&"a"), hosts.acquire_n(&"a", 2), map.read(&"a"));
+    pending(&mut waits.0);
+    pending(&mut waits.1);
+    pending(&mut waits.2);
+    pending(&mut waits.3);
+    assert_eq!([jobs.waiters(&"a"), pages.waiters(&"a"), hosts.waiters(&"a"), map.waiters(&"a")], [1; 4]);
+    assert_eq!((jobs.waiters(&"b"), jobs.len()), (0, 1));
+    drop((waits, held));
+    assert_eq!([jobs.waiters(&"a"), pages.waiters(&"a"), hosts.waiters(&"a"), map.waiters(&"a")], [0; 4]);
+}
+
 // ---- the order of events -----------------------------------------------------------------------------------------------
 
 /// An action that an observer performs once, in one phase.

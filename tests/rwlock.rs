@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::task::Poll;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use common::{Bell, pending, poll, poll_with, ready, until};
@@ -156,14 +157,14 @@ fn an_upgrade_still_sees_what_its_reader_saw_despite_competing_writers() {
     for fairness in ALL {
         let locks = KeyedRwLock::<u64>::builder().fairness(fairness).build();
         let value = AtomicUsize::new(0);
-        std::thread::scope(|scope| {
+        thread::scope(|scope| {
             for thread in 0..4 {
                 let (locks, value) = (&locks, &value);
                 scope.spawn(move || {
                     for _ in 0..ROUNDS {
                         let look = || value.load(SeqCst);
                         let add = |seen: usize| {
-                            std::thread::yield_now();
+                            thread::yield_now();
                             assert_eq!(value.swap(seen + 1, SeqCst), seen, "another writer wrote in between");
                         };
                         match thread {
@@ -191,7 +192,7 @@ fn an_upgrade_still_sees_what_its_reader_saw_despite_competing_writers() {
                             _ => {
                                 let _guard = block_on(locks.read(&7));
                                 let seen = look();
-                                std::thread::yield_now();
+                                thread::yield_now();
                                 assert_eq!(look(), seen, "a writer wrote beside a reader");
                             }
                         }
@@ -245,7 +246,7 @@ fn a_writer_that_gives_up_admits_the_readers_that_it_kept_out() {
 fn a_writer_that_times_out_admits_the_readers_behind_it() {
     let locks = KeyedRwLock::<u64>::builder().fairness(Fairness::Bounded(0)).build();
     let held = locks.try_read(&7).unwrap();
-    std::thread::scope(|scope| {
+    thread::scope(|scope| {
         let writer = scope.spawn(|| locks.try_write_for(&7, Duration::from_millis(30)).is_none());
         // The writer may have given up before this thread looks: then there is nothing to see.
         until(|| locks.status(&7).unwrap().waiting_writers() == 1 || writer.is_finished());
@@ -508,7 +509,7 @@ fn an_upgrade_and_waiters_that_give_up_do_not_interfere() {
     for fairness in ALL {
         let locks = KeyedRwLock::<u64>::builder().fairness(fairness).build();
         let done = AtomicBool::new(false);
-        std::thread::scope(|scope| {
+        thread::scope(|scope| {
             scope.spawn(|| {
                 while !done.load(SeqCst) {
                     drop(poll(&mut locks.write(&7)));
@@ -537,7 +538,7 @@ fn an_upgrade_and_waiters_that_give_up_do_not_interfere() {
 #[test]
 fn a_status_never_shows_an_impossible_combination() {
     let locks = KeyedRwLock::<u64>::builder().shards(1).build();
-    std::thread::scope(|scope| {
+    thread::scope(|scope| {
         let threads: Vec<_> = (0..3)
             .map(|thread| {
                 let locks = &locks;
@@ -712,4 +713,140 @@ fn a_granted_upgrade_that_is_forgotten_is_handed_to_the_next_waiter_with_the_gua
         drop(reader); // granted
         drop(guard);
     });
+}
+
+// ---- readers that pass waiting writers -----------------------------------------------------------------------------
+
+/// Calls every form of `read_recursive` on the key, and returns whether they all acquired it.
+fn reads_recursively(locks: &Arc<KeyedRwLock<String>>) -> bool {
+    let (zero, now) = (Duration::ZERO, Instant::now());
+    let (handle, handle_arc) = (locks.handle("a"), locks.handle_arc("a"));
+    let forms = [
+        some(ok(poll(&mut locks.read_recursive("a")))),
+        block_on(locks.read_recursive("a").until(async {})).is_ok(),
+        some(locks.try_read_recursive("a")),
+        some(locks.try_read_recursive_for("a", zero)),
+        some(locks.try_read_recursive_until("a", now)),
+        some(ok(poll(&mut locks.read_recursive_arc("a")))),
+        some(locks.try_read_recursive_arc("a")),
+        some(locks.try_read_recursive_arc_for("a", zero)),
+        some(locks.try_read_recursive_arc_until("a", now)),
+        some(ok(poll(&mut handle.read_recursive()))),
+        block_on(handle.read_recursive().until(async {})).is_ok(),
+        some(handle.try_read_recursive()),
+        some(handle.try_read_recursive_for(zero)),
+        some(handle.try_read_recursive_until(now)),
+        some(ok(poll(&mut handle_arc.read_recursive()))),
+        some(handle_arc.try_read_recursive()),
+    ];
+    assert!(forms.iter().all(|form| *form == forms[0]), "{forms:?}");
+    if forms[0] {
+        drop((
+            locks.read_recursive_blocking("a"),
+            locks.read_recursive_arc_blocking("a"),
+            handle.read_recursive_blocking(),
+        ));
+    }
+    forms[0]
+}
+
+#[test]
+fn recursive_readers_pass_waiting_writers_and_upgrades_in_every_form_under_every_policy() {
+    for fairness in ALL {
+        let locks: Arc<KeyedRwLock<String>> = Arc::new(KeyedRwLock::builder().fairness(fairness).build());
+        assert!(reads_recursively(&locks) && locks.is_empty());
+        let held = (locks.try_read("a").unwrap(), locks.try_upgradable_read("a").unwrap());
+        let (mut writer, mut upgrade) = (locks.write("a"), held.1.upgrade());
+        pending(&mut writer);
+        assert!(reads_recursively(&locks), "a writer waits");
+        pending(&mut upgrade);
+        assert!(reads_recursively(&locks), "an upgrade waits");
+        drop(held.0);
+        let held = ready(upgrade);
+        assert!(!reads_recursively(&locks), "a writer holds the key");
+        assert_eq!(locks.waiters("a"), 1);
+        drop(held);
+        drop(ready(writer));
+        assert!(locks.is_empty());
+    }
+}
+
+#[test]
+fn recursive_readers_leave_the_bounds_for_other_readers_as_they_are() {
+    for (fairness, bound) in [(Fairness::Adaptive, 16), (Fairness::Bounded(3), 3), (Fairness::Fifo, 0)] {
+        let locks: KeyedRwLock<String> = KeyedRwLock::builder().fairness(fairness).build();
+        let held = locks.try_read("a").unwrap();
+        let mut writer = locks.write("a");
+        pending(&mut writer);
+        assert!((0..100_000).all(|_| locks.try_read_recursive("a").is_some()));
+        assert!((0..bound).all(|_| locks.try_read("a").is_some()), "{fairness:?}");
+        assert!(locks.try_read("a").is_none(), "{fairness:?}");
+        assert!(locks.try_read_recursive("a").is_some());
+        drop(held);
+        drop(ready(writer));
+    }
+}
+
+#[test]
+fn a_recursive_reader_that_waits_for_a_writer_stands_in_the_queue_as_a_reader() {
+    for fairness in ALL {
+        let locks: KeyedRwLock<String> = KeyedRwLock::builder().fairness(fairness).build();
+        let held = locks.try_write("a").unwrap();
+        let mut reader = locks.read_recursive("a");
+        let mut other = locks.read_recursive("a");
+        pending(&mut reader);
+        pending(&mut other);
+        assert_eq!(locks.status("a").unwrap().waiting_readers(), 2);
+        drop(other);
+        drop(held);
+        let reader = ready(reader);
+        assert_eq!(locks.status("a").unwrap().readers(), 1);
+        drop(reader);
+        assert!(locks.is_empty());
+    }
+}
+
+/// It passes waiters when it arrives, and not from the queue.
+#[test]
+fn a_recursive_reader_in_the_queue_passes_no_writer() {
+    let locks: KeyedRwLock<String> = KeyedRwLock::builder().fairness(Fairness::Fifo).build();
+    let held = locks.try_write("a").unwrap();
+    let (mut writer, mut reader) = (locks.write("a"), locks.read_recursive("a"));
+    pending(&mut writer);
+    pending(&mut reader);
+    let held = held.downgrade();
+    pending(&mut reader);
+    drop(held);
+    drop(ready(writer));
+    drop(ready(reader));
+    assert!(locks.is_empty());
+}
+
+#[test]
+fn a_reader_that_reads_again_while_a_writer_waits_does_not_deadlock() {
+    let locks = Arc::new(KeyedRwLock::<String>::new());
+    let first = locks.read_blocking("a");
+    let writer = thread::spawn({
+        let locks = Arc::clone(&locks);
+        move || drop(locks.write_blocking("a"))
+    });
+    until(|| locks.waiters("a") > 0);
+    let second = locks.read_recursive_blocking("a");
+    drop((first, second));
+    writer.join().unwrap();
+    assert!(locks.is_empty());
+}
+
+#[test]
+fn a_detector_reports_no_deadlock_of_a_recursive_reader() {
+    let detector = keylatch::deadlock::Detector::new();
+    let (first, second) = (detector.party("first"), detector.party("second"));
+    let locks = KeyedRwLock::<String>::new();
+    let held = ready(Box::pin(first.acquire(locks.read("a")))).unwrap();
+    let mut writer = Box::pin(second.acquire(locks.write("a")));
+    pending(&mut writer);
+    let again = ready(Box::pin(first.acquire(locks.read_recursive("a")))).unwrap();
+    drop((held, again));
+    drop(ready(writer).unwrap());
+    assert!(locks.is_empty());
 }

@@ -646,6 +646,58 @@ fn a_writer_that_gives_up_admits_the_reader_that_it_keeps_out() {
     });
 }
 
+/// A reader reads again, while a writer waits, gives up, or begins to wait.
+#[test]
+fn a_recursive_reader_never_waits_for_a_waiting_writer() {
+    for fairness in [Fairness::Fifo, Fairness::Adaptive] {
+        model(move || {
+            let locks = rwlock(fairness);
+            let held = locks.try_read_arc(&7).unwrap();
+            let writer = {
+                let locks = Arc::clone(&locks);
+                thread::spawn(move || {
+                    let mut writer = locks.write(&7);
+                    let _ = poll(&mut writer);
+                })
+            };
+            let again = match poll(&mut locks.read_recursive(&7)) {
+                Poll::Ready(guard) => guard,
+                Poll::Pending => panic!("it waits although a reader holds the key"),
+            };
+            assert!(locks.try_read_recursive(&7).is_some());
+            drop((held, again));
+            writer.join().unwrap();
+            assert!(locks.is_empty());
+        });
+    }
+}
+
+/// A recursive reader arrives while the last reader leaves the key to a waiting writer.
+#[test]
+fn a_recursive_reader_and_the_writer_that_it_passes_exclude_each_other() {
+    for fairness in [Fairness::Fifo, Fairness::Adaptive] {
+        model(move || {
+            let (locks, shared) = (rwlock(fairness), Shared::new());
+            let held = locks.try_read_arc(&7).unwrap();
+            let mut writer = locks.write_arc(&7);
+            assert!(poll(&mut writer).is_pending());
+            let reader = {
+                let (locks, shared) = (Arc::clone(&locks), Arc::clone(&shared));
+                thread::spawn(move || {
+                    let _guard = block_on(locks.read_recursive(&7));
+                    shared.count()
+                })
+            };
+            drop(held);
+            let guard = block_on(writer);
+            shared.bump();
+            drop(guard);
+            assert!(reader.join().unwrap() <= 1);
+            assert!(locks.is_empty());
+        });
+    }
+}
+
 #[test]
 fn readers_and_a_writer_exclude_each_other() {
     model(|| {

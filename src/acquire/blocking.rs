@@ -17,7 +17,7 @@ impl<P: TablePtr, S: Source<P::Key, P::Payload>, M: Mode> Call<P, S, M> {
     fn enter(mut self) -> Result<Guard<P, M>, Request<P, M>> {
         match self.table.core().hold_or_claim(&mut self.source, self.mode) {
             Ok(hold) => Ok(Guard::new(self.table, hold)),
-            Err(claim) => Err(Request::new(self.table, claim, self.mode)),
+            Err(claim) => Err(self.waiting(claim)),
         }
     }
 

@@ -286,10 +286,13 @@ impl<P: TablePtr, M: Mode> Requests<P, M> {
         let mut again = List::default();
         self.wanted.reserve(left.as_slice().len());
         while let Some(wanted) = left.pop() {
-            let last = self.wanted.as_slice().last();
-            let list =
-                if last.is_some_and(|last| last.address() == wanted.address()) { &mut again } else { &mut self.wanted };
-            list.push(wanted);
+            match self.wanted.as_mut_slice().last_mut() {
+                Some(last) if last.address() == wanted.address() => {
+                    last.mode = last.mode.both(wanted.mode);
+                    again.push(wanted);
+                }
+                _ => self.wanted.push(wanted),
+            }
         }
         self.wanted.as_mut_slice().sort_unstable_by_key(|wanted| wanted.place);
         for (place, wanted) in self.wanted.as_mut_slice().iter_mut().enumerate() {

@@ -21,12 +21,20 @@ pub(crate) struct Call<P, S, M> {
     pub(super) table: P,
     pub(super) source: S,
     pub(super) mode: M,
+    /// Whether the request passes all waiters.
+    is_recursive: bool,
 }
 
 impl<P, S, M: Mode> Call<P, S, M> {
     #[inline]
     pub(crate) fn new(table: P, source: S, mode: M) -> Self {
-        Call { table, source, mode }
+        Call { table, source, mode, is_recursive: false }
+    }
+
+    /// Makes the operation pass all waiters: see [`Want::Recursive`].
+    #[inline]
+    pub(crate) fn recursive(self) -> Self {
+        Call { is_recursive: true, ..self }
     }
 }
 
@@ -35,7 +43,17 @@ impl<P: TablePtr, S: Source<P::Key, PayloadOf<P>>, M: Mode> Call<P, S, M> {
     #[inline]
     pub(super) fn request(mut self) -> Request<P, M> {
         let claim = self.table.core().claim(&mut self.source);
-        Request::new(self.table, claim, self.mode)
+        self.waiting(claim)
+    }
+
+    /// Returns the request of this operation for its claim.
+    #[inline]
+    pub(super) fn waiting(self, claim: ClaimOf<P>) -> Request<P, M> {
+        let mut request = Request::new(self.table, claim, self.mode);
+        if self.is_recursive {
+            request.ticket = Ticket::RECURSIVE;
+        }
+        request
     }
 
     /// Acquires the key, if that is possible without waiting.
@@ -44,14 +62,14 @@ impl<P: TablePtr, S: Source<P::Key, PayloadOf<P>>, M: Mode> Call<P, S, M> {
         match self.table.core().try_hold(&mut self.source, self.mode) {
             Ok(hold) => Some(Guard::new(self.table, hold)),
             Err(None) => None,
-            Err(Some(claim)) => Self::ask_queue(self.table, claim, self.mode),
+            Err(Some(claim)) => self.ask_queue(claim),
         }
     }
 
     /// Asks the queue, because there are waiters and the policy decides.
     #[inline(never)]
-    fn ask_queue(table: P, claim: ClaimOf<P>, mode: M) -> Option<Guard<P, M>> {
-        Request::new(table, claim, mode).attempt()
+    fn ask_queue(self, claim: ClaimOf<P>) -> Option<Guard<P, M>> {
+        self.waiting(claim).attempt()
     }
 }
 
@@ -74,6 +92,12 @@ impl<P: TablePtr, M: Mode> Request<P, M> {
     #[inline]
     pub(crate) fn want(&self) -> Want {
         Want::Hold(self.mode.access())
+    }
+
+    /// Returns what the request asks of the queue.
+    #[inline]
+    fn asks(&self) -> Want {
+        self.ticket.asks(self.mode.access())
     }
 
     /// # Panics
@@ -157,7 +181,7 @@ impl<P: TablePtr, M: Mode> Request<P, M> {
     /// Acquires or queues, and leaves the waiters to wake in `batch`.
     #[inline(always)]
     pub(crate) fn poll_into(&mut self, waiter: Waiter<'_>, batch: &mut WakeBatch) -> Option<Guard<P, M>> {
-        let want = self.want();
+        let want = self.asks();
         let (table, claim) = self.claim.as_ref()?;
         let entered = table.core().poll(claim.live(), want, &mut self.ticket, waiter, batch)?;
         Some(self.acquired(entered))
@@ -166,7 +190,7 @@ impl<P: TablePtr, M: Mode> Request<P, M> {
     /// Tries once, without joining the queue.
     pub(crate) fn attempt(&mut self) -> Option<Guard<P, M>> {
         let (table, claim) = self.claim.as_ref()?;
-        let entered = table.core().try_enter(claim.live(), self.want())?;
+        let entered = table.core().try_enter(claim.live(), self.asks())?;
         Some(self.acquired(entered))
     }
 

@@ -20,8 +20,8 @@ use super::table::Tag;
 use super::wait::state::{QueueShard, Waited};
 use super::wait::word::{Refusal, Unit, Word};
 use super::wait::{
-    Access, Contention, CountKind, Entered, Holds, Queues, ReleaseFor, Rules, Ticket, WaitQueues, Waiter, WakeBatch,
-    Want,
+    Access, Contention, CountKind, Entered, Holds, Queues, ReleaseFor, Rules, Snapshot, Ticket, WaitQueues, Waiter,
+    WakeBatch, Want,
 };
 use crate::fairness::Fairness;
 use crate::sync::{AtomicUsize, Lock, Ordering};
@@ -191,7 +191,12 @@ impl LatchWord {
     pub(crate) fn users(&self) -> Users {
         let word = self.word();
         let holds = word.holds();
-        Users { writers: holds.writer().into(), readers: holds.count(), waiting: word.claims() }
+        Users {
+            writers: holds.writer().into(),
+            upgradable: holds.upgradable().into(),
+            readers: holds.count(),
+            waiting: word.claims(),
+        }
     }
 
     pub(crate) fn is_locked(&self) -> bool {
@@ -297,9 +302,20 @@ impl LatchWord {
         }
     }
 
-    /// Downgrades a writer to a reader. Leaves the waiters to wake in `batch`.
-    pub(crate) fn downgrade(&self, fairness: Fairness, batch: &mut WakeBatch) {
-        waits(fairness).downgrade(self, Access::Exclusive, Access::Shared, batch);
+    /// Replaces a hold by a weaker one. Leaves the waiters to wake in `batch`.
+    pub(crate) fn downgrade(&self, from: Access, to: Access, fairness: Fairness, batch: &mut WakeBatch) {
+        waits(fairness).downgrade(self, from, to, batch);
+    }
+
+    /// Gives up an upgrade's place in the queue. Returns whether the upgrade had already been granted. Leaves the
+    /// waiters to wake in `batch`.
+    pub(crate) fn leave_queue(&self, ticket: Ticket, fairness: Fairness, batch: &mut WakeBatch) -> bool {
+        waits(fairness).leave_queue(self, ticket, batch).is_some()
+    }
+
+    /// Returns the holders and waiters at one instant.
+    pub(crate) fn snapshot(&self) -> Snapshot {
+        waits(Fairness::Adaptive).snapshot(self) // the policy does not matter
     }
 }
 
@@ -307,6 +323,7 @@ impl LatchWord {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Users {
     pub(crate) readers: usize,
+    pub(crate) upgradable: usize,
     pub(crate) writers: usize,
     pub(crate) waiting: usize,
 }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! table   keys: finds, makes and retires entries          generic over key and payload
-//!   lookup · retire · visit · observer · shard · pool · slot · tag · payload · value · values · sieve
+//!   lookup · retire · visit · observer · shard · pool · slot · tag · payload · value · values (pop) · sieve
 //! wait    no keys: the state of an entry, and its queue   compiled once
 //!   mod (the acquire machine) · state · word · policy · queue · paged · wakers · place
 //! latch   no keys and no entries: a word, whose waiters stand in queues that all latches share
@@ -72,6 +72,7 @@
 //! | store the first value | an exclusive hold | shard lock | claims + 1: the value's own |
 //! | take the value out | an exclusive hold | shard lock | claims − 1 |
 //! | store, take out, look, at once | a call that finds the entry unshared | shard lock | none, or as make and retire |
+//! | pop | a call that finds the entry unshared | shard lock | as retire; the key goes to the caller |
 //! | evict | a sweep that finds the entry unshared | shard lock | as retire |
 //! | evict beside a user that keeps the entry and does not use the value | a sweep | shard lock; none | + hold, claims − 1, − hold |
 //!

@@ -191,6 +191,7 @@ impl Held {
 fn access_of(want: Want) -> Access {
     match want {
         Want::Hold(access) => access,
+        Want::Recursive => Access::Shared,
         Want::Upgrade => Access::Exclusive,
     }
 }
@@ -561,7 +562,7 @@ enum Kind {
 impl Kind {
     fn of(want: Want) -> Self {
         match want {
-            READ => Kind::Reads,
+            READ | Want::Recursive => Kind::Reads,
             Want::Hold(Access::Upgradable) => Kind::Upgradable,
             Want::Hold(Access::Exclusive | Access::Permits(_)) => Kind::Excludes,
             Want::Upgrade => Kind::Upgrade,

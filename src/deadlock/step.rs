@@ -101,6 +101,7 @@ impl Record {
             match (request.continues(), request.want()) {
                 (Some(hold), _) => registry.set_access(hold, Access::Exclusive),
                 (None, Want::Hold(access)) => *index = registry.add_hold(party, entry, access),
+                (None, Want::Recursive) => *index = registry.add_hold(party, entry, Access::Shared),
                 (None, Want::Upgrade) => unreachable!("an upgrade continues a hold"),
             }
             registry.got_in(party, &mut wakers);

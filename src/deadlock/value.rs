@@ -10,11 +10,15 @@ impl<P: TablePtr> Tracked<Guard<P, Exclusive>> {
     fn parts(&mut self) -> (&CoreOf<P>, &mut HoldOf<P, Exclusive>) {
         self.guard.parts()
     }
+
+    fn guard_mut(&mut self) -> &mut Guard<P, Exclusive> {
+        &mut self.guard
+    }
 }
 
 writer! {
     /// Write access to the value of a [`LockMap`](crate::LockMap)'s key.
-    Tracked<Guard<P, Exclusive>>,
+    Tracked<Guard<P, Exclusive>>, Exclusive,
     example = [
         "let map = keylatch::LockMap::<String, u32>::new();",
         "let party = keylatch::deadlock::Detector::new().party(\"shop\");",

@@ -6,11 +6,14 @@ macro_rules! forms {
     (
         $op:ident / $blocking:ident / $try:ident / $for:ident / $until:ident = $mode:expr, $Mode:ident: $what:literal,
         // The key argument, if there is one, and the generic parameters and bounds for it.
-        [$($key:ident: $Key:ty)?] [$($Q:tt)*] [$($bounds:tt)*] of $request:ident,
+        [$($key:ident: $Key:ty)?] [$($Q:tt)*] [$($bounds:tt)*] of $request:ident $(.$passing:ident)?,
         new = $new:literal, subject = $subject:literal, key = $example:literal, more = $more:literal $(,)?
+        // The rest of the operation's docs.
+        $(#[doc = $docs:literal])*
     ) => {
         #[doc = concat!("Acquires ", $subject, " ", $what, ": a future whose output is the guard.")]
         ///
+        $(#[doc = $docs])*
         #[doc = "# Cancel safety"]
         /// The future may be dropped at any moment: see [`LatchAcquire`](crate::futures::LatchAcquire).
         ///
@@ -26,11 +29,12 @@ macro_rules! forms {
         pub fn $op<$($Q)*>(&self $(, $key: $Key)?) -> $crate::latch::LatchAcquire<'_, $crate::mode::$Mode>
         $($bounds)*
         {
-            $crate::latch::LatchAcquire::new(self.$request($mode $(, $key)?))
+            $crate::latch::LatchAcquire::new(self.$request($mode $(, $key)?)$(.$passing())?)
         }
 
         #[doc = concat!("Acquires ", $subject, " ", $what, ", if that is possible without waiting.")]
         ///
+        $(#[doc = $docs])*
         /// # Examples
         /// ```
         #[doc = concat!("let latch = keylatch::", $new, ";")]
@@ -45,11 +49,12 @@ macro_rules! forms {
         ) -> Option<$crate::latch::LatchGuard<'_, $crate::mode::$Mode>>
         $($bounds)*
         {
-            self.$request($mode $(, $key)?).attempt()
+            self.$request($mode $(, $key)?)$(.$passing())?.attempt()
         }
 
         #[doc = concat!("Acquires ", $subject, " ", $what, ", and blocks the thread while it waits.")]
         ///
+        $(#[doc = $docs])*
         /// # Blocking
         /// Do not call this in a task: it blocks the executor's thread.
         ///
@@ -65,11 +70,12 @@ macro_rules! forms {
         pub fn $blocking<$($Q)*>(&self $(, $key: $Key)?) -> $crate::latch::LatchGuard<'_, $crate::mode::$Mode>
         $($bounds)*
         {
-            $crate::latch::request::block_on(self.$request($mode $(, $key)?))
+            $crate::latch::request::block_on(self.$request($mode $(, $key)?)$(.$passing())?)
         }
 
         #[doc = concat!("Acquires ", $subject, " ", $what, ", and blocks the thread for at most `timeout`.")]
         ///
+        $(#[doc = $docs])*
         /// Returns `None` after the timeout. It tries at least once.
         ///
         /// # Blocking
@@ -93,11 +99,12 @@ macro_rules! forms {
         ) -> Option<$crate::latch::LatchGuard<'_, $crate::mode::$Mode>>
         $($bounds)*
         {
-            $crate::latch::request::block_for(self.$request($mode $(, $key)?), timeout)
+            $crate::latch::request::block_for(self.$request($mode $(, $key)?)$(.$passing())?, timeout)
         }
 
         #[doc = concat!("Acquires ", $subject, " ", $what, ", and blocks the thread until `deadline` at the latest.")]
         ///
+        $(#[doc = $docs])*
         /// Returns `None` after the deadline. It tries at least once.
         ///
         /// # Blocking
@@ -121,7 +128,7 @@ macro_rules! forms {
         ) -> Option<$crate::latch::LatchGuard<'_, $crate::mode::$Mode>>
         $($bounds)*
         {
-            $crate::latch::request::block_until(self.$request($mode $(, $key)?), deadline)
+            $crate::latch::request::block_until(self.$request($mode $(, $key)?)$(.$passing())?, deadline)
         }
     };
 }

@@ -2,10 +2,11 @@ use core::fmt;
 
 use crate::core::{LatchWord, ReleaseFor, TypedAccess, WakeBatch};
 use crate::fairness::Fairness;
-use crate::mode::{Exclusive, Mode, ReadOrWrite, Shared};
+use crate::mode::{Exclusive, Mode, ReadOrWrite, Shared, Upgradable};
 
 /// A hold on a [`Latch`](crate::Latch), or on a stripe of a [`Striped`](crate::Striped), released when the guard is
-/// dropped. `M` is its [mode](crate::mode): use the aliases [`LatchReadGuard`] and [`LatchWriteGuard`].
+/// dropped. `M` is its [mode](crate::mode): use the aliases [`LatchReadGuard`], [`LatchUpgradableGuard`] and
+/// [`LatchWriteGuard`].
 ///
 /// It is `Send` and `Sync`, and may be dropped in a thread or task other than the one that acquired it. A drop during a
 /// panic releases the latch like any other: there is no poisoning. A forgotten guard keeps its latch locked for good.
@@ -32,6 +33,9 @@ pub struct LatchGuard<'a, M: Mode> {
 /// A reader's hold on a latch, shared with other readers. See [`LatchGuard`].
 pub type LatchReadGuard<'a> = LatchGuard<'a, Shared>;
 
+/// The hold on a latch of the one reader that may become a writer, beside other readers. See [`LatchGuard`].
+pub type LatchUpgradableGuard<'a> = LatchGuard<'a, Upgradable>;
+
 /// A writer's hold on a latch, with no other holder. See [`LatchGuard`].
 pub type LatchWriteGuard<'a> = LatchGuard<'a, Exclusive>;
 
@@ -42,20 +46,52 @@ impl<'a, M: Mode> LatchGuard<'a, M> {
         LatchGuard { word, fairness, mode }
     }
 
-    /// Retypes the guard. `mode` must be the same access as the present mode.
     #[inline]
-    fn rename<N: Mode>(self, mode: N) -> LatchGuard<'a, N> {
+    pub(super) fn word(&self) -> &'a LatchWord {
+        self.word
+    }
+
+    #[inline]
+    pub(super) fn fairness(&self) -> Fairness {
+        self.fairness
+    }
+
+    /// Retypes the guard as one of `mode`, in which the word already counts the hold.
+    #[inline]
+    pub(super) fn rename<N: Mode>(self, mode: N) -> LatchGuard<'a, N> {
         let LatchGuard { word, fairness, .. } = self;
         core::mem::forget(self);
         LatchGuard { word, fairness, mode }
     }
 
+    /// Takes the hold out of the guard. The caller makes it another guard of the same latch.
+    #[cfg(target_has_atomic = "ptr")] // for owned guards
+    pub(super) fn into_hold(self) -> M {
+        let mode = self.mode;
+        core::mem::forget(self);
+        mode
+    }
+
     /// Releases the hold, and leaves the waiters to wake in `batch`.
     pub(super) fn release_into(self, batch: &mut WakeBatch) {
+        self.release_for(ReleaseFor::Anybody, batch);
+    }
+
+    /// Releases the hold for `whom`, and leaves the waiters to wake in `batch`.
+    pub(super) fn release_for(self, whom: ReleaseFor, batch: &mut WakeBatch) {
         let LatchGuard { word, fairness, .. } = self;
         let access = self.mode.access();
         core::mem::forget(self);
-        word.release(access, ReleaseFor::Anybody, fairness, Some(batch));
+        word.release(access, whom, fairness, Some(batch));
+    }
+
+    /// Replaces the hold by a weaker one.
+    pub(super) fn downgraded<N: Mode>(self, mode: N) -> LatchGuard<'a, N> {
+        let mut batch = WakeBatch::default();
+        self.word.downgrade(self.mode.access(), mode.access(), self.fairness, &mut batch);
+        let weaker = self.rename(mode);
+        drop(batch); // if a waker panics, the weaker hold is released while unwinding
+        weaker
     }
 }
 
@@ -85,11 +121,23 @@ impl<'a> LatchWriteGuard<'a> {
     /// # drop(reader);
     /// ```
     pub fn downgrade(self) -> LatchReadGuard<'a> {
-        let mut batch = WakeBatch::default();
-        self.word.downgrade(self.fairness, &mut batch);
-        let reader = self.rename(Shared::NEW);
-        drop(batch); // if a waker panics, the reader is released while unwinding
-        reader
+        self.downgraded(Shared::NEW)
+    }
+
+    /// Downgrades to an upgradable reader. No writer gets in between; for the policy this counts as a writer leaving.
+    ///
+    /// # Examples
+    /// ```
+    /// use keylatch::Latch;
+    ///
+    /// let latch = Latch::new();
+    /// let reader = latch.write_blocking().downgrade_to_upgradable();
+    /// assert!(latch.try_read().is_some());
+    /// let writer = reader.try_upgrade().unwrap();
+    /// # drop(writer);
+    /// ```
+    pub fn downgrade_to_upgradable(self) -> LatchUpgradableGuard<'a> {
+        self.downgraded(Upgradable::NEW)
     }
 
     /// Hands the latch over to the waiters that the policy admits next, with no newcomer in between. See [`Fairness`].

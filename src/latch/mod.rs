@@ -5,6 +5,8 @@
 //! request   a request for one latch, in all forms
 //! forms     the forms, for latches and stripes
 //! many      a request for several stripes
+//! upgrade   an upgradable reader becomes a writer
+//! owned     guards and futures that keep the latch's `Arc`
 //! striped   an array of latches, indexed by a key's hash
 //! gate      a latch that is opened once
 //! ```
@@ -13,24 +15,34 @@ use core::fmt;
 
 use crate::core::{LatchWord, Users};
 use crate::fairness::Fairness;
-use crate::mode::{Exclusive, Mode, Shared};
+use crate::mode::{Exclusive, Mode, Shared, Upgradable};
+use crate::status::Status;
 
 mod forms;
 mod gate;
 mod guard;
 mod many;
+#[cfg(target_has_atomic = "ptr")]
+mod owned;
 mod request;
 mod striped;
+mod upgrade;
 
 use self::forms::forms;
 pub(crate) use self::gate::Gate;
-pub use self::guard::{LatchGuard, LatchReadGuard, LatchWriteGuard};
+pub use self::guard::{LatchGuard, LatchReadGuard, LatchUpgradableGuard, LatchWriteGuard};
 pub use self::many::{LatchAcquireMany, LatchGuards, LatchGuardsIter, LatchManyMode};
+#[cfg(target_has_atomic = "ptr")]
+pub use self::owned::{
+    LatchAcquireArc, LatchGuardArc, LatchReadGuardArc, LatchUpgradableGuardArc, LatchUpgradeArc, LatchWriteGuardArc,
+};
 pub use self::request::LatchAcquire;
 use self::request::Request;
 pub use self::striped::{MAX_STRIPES, Striped, StripedBuilder};
+pub use self::upgrade::LatchUpgrade;
 
-/// A reader-writer lock of one word, without a key and without data: any number of readers, or one writer.
+/// A reader-writer lock of one word, without a key and without data: any number of readers, or one writer. One of the
+/// readers may be upgradable to a writer, as in [`KeyedRwLock`](crate::KeyedRwLock).
 ///
 /// It is only the lock: the data that it protects is elsewhere, such as in atomics, a file or a device. (To lock a
 /// value, use the `RwLock<T>` of `async-lock` or another crate. This is not a count-down latch.)
@@ -43,7 +55,7 @@ pub use self::striped::{MAX_STRIPES, Striped, StripedBuilder};
 ///
 /// The policy is [`Fairness::Adaptive`], the tables' default, with phases of readers and writers as in
 /// [`KeyedRwLock`](crate::KeyedRwLock). It is not reentrant: a reader that requests it again may wait for a writer that
-/// waits for that reader. It has no upgradable readers and no owned guards, and no [deadlock detector](crate::deadlock)
+/// waits for that reader (see [`read_recursive`](Latch::read_recursive)). No observer and no [deadlock detector](crate::deadlock)
 /// watches it. There is no poisoning.
 ///
 /// # Moving, dropping, forgetting
@@ -54,11 +66,14 @@ pub use self::striped::{MAX_STRIPES, Striped, StripedBuilder};
 /// # The forms
 /// | form | call |
 /// |---|---|
-/// | async | [`read`](Latch::read), [`write`](Latch::write) |
+/// | async | [`read`](Latch::read), [`upgradable_read`](Latch::upgradable_read), [`write`](Latch::write) |
 /// | async, with a limit: a timer, a cancellation token | [`read().until(limit)`](crate::futures::LatchAcquire::until) |
-/// | without waiting | [`try_read`](Latch::try_read), [`try_write`](Latch::try_write) |
-/// | blocking | [`read_blocking`](Latch::read_blocking), [`write_blocking`](Latch::write_blocking) |
+/// | without waiting | [`try_read`](Latch::try_read), [`try_upgradable_read`](Latch::try_upgradable_read), [`try_write`](Latch::try_write) |
+/// | blocking | [`read_blocking`](Latch::read_blocking), [`upgradable_read_blocking`](Latch::upgradable_read_blocking), [`write_blocking`](Latch::write_blocking) |
+/// | as a reader that passes waiting writers | [`read_recursive`](Latch::read_recursive), [`try_read_recursive`](Latch::try_read_recursive), [`read_recursive_blocking`](Latch::read_recursive_blocking), [`try_read_recursive_for`](Latch::try_read_recursive_for), [`try_read_recursive_until`](Latch::try_read_recursive_until) |
 /// | blocking, with a limit | [`try_read_for`](Latch::try_read_for), [`try_read_until`](Latch::try_read_until), [`try_write_for`](Latch::try_write_for), [`try_write_until`](Latch::try_write_until) |
+/// | with owned guards, for a latch in an `Arc` | each of these with the suffix `_arc`: [`read_arc`](Latch::read_arc), [`write_arc_blocking`](Latch::write_arc_blocking), [`try_read_arc_for`](Latch::try_read_arc_for), … |
+/// | upgradable reader to writer | [`upgrade`](LatchGuard::upgrade), [`upgrade_blocking`](LatchGuard::upgrade_blocking), [`try_upgrade`](LatchGuard::try_upgrade), [`try_upgrade_for`](LatchGuard::try_upgrade_for), [`try_upgrade_until`](LatchGuard::try_upgrade_until) |
 ///
 /// # Panics
 /// Every form panics if the latch has [`MAX_USERS`](crate::MAX_USERS) holders and waiters already.
@@ -138,6 +153,24 @@ impl Latch {
         self.0.is_locked()
     }
 
+    /// Returns the numbers of holders and waiters at one instant. It is for monitoring and tests: they may change at
+    /// any time.
+    ///
+    /// # Examples
+    /// ```
+    /// use keylatch::Latch;
+    ///
+    /// let latch = Latch::new();
+    /// let guard = latch.read_blocking();
+    /// assert_eq!(latch.status().to_string(), "1 reader");
+    /// assert_eq!(latch.status().waiters(), 0);
+    /// # drop(guard);
+    /// ```
+    #[must_use]
+    pub fn status(&self) -> Status {
+        Status::new(self.0.snapshot())
+    }
+
     #[inline]
     fn request<M: Mode>(&self, mode: M) -> Request<'_, M> {
         Request::new(&self.0, Fairness::Adaptive, mode)
@@ -147,6 +180,30 @@ impl Latch {
         read / read_blocking / try_read / try_read_for / try_read_until = Shared::NEW, Shared: "as a reader",
         [] [] [] of request,
         new = "Latch::new()", subject = "the latch", key = "", more = "",
+    }
+
+    forms! {
+        read_recursive / read_recursive_blocking / try_read_recursive / try_read_recursive_for / try_read_recursive_until
+            = Shared::NEW, Shared: "as a reader, past all waiters",
+        [] [] [] of request.recursive,
+        new = "Latch::new()", subject = "the latch", key = "", more = "",
+        /// Unlike [`read`](Self::read), it waits only for a writer that holds the latch, not for writers that are waiting. So
+        /// it never waits if the latch is held by readers, even by the caller itself: `read` could wait for a writer that
+        /// waits for the caller's first hold.
+        ///
+        /// This can starve writers. Any number of these readers pass a waiting writer, and while such readers overlap, it
+        /// never gets in. Use it only where the latch may already be held for reading on the caller's behalf, and `read`
+        /// everywhere else. If a writer holds the latch, it waits in the queue like any reader.
+        ///
+    }
+
+    forms! {
+        upgradable_read / upgradable_read_blocking / try_upgradable_read / try_upgradable_read_for
+            / try_upgradable_read_until = Upgradable::NEW, Upgradable: "as the one reader that may become a writer",
+        [] [] [] of request,
+        new = "Latch::new()", subject = "the latch", key = "", more = "",
+        /// Other readers may hold it at the same time, but only this one can be [upgraded](LatchGuard::upgrade).
+        ///
     }
 
     forms! {
@@ -164,9 +221,10 @@ impl Default for Latch {
 
 impl fmt::Debug for Latch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Users { readers, writers, waiting } = self.0.users();
+        let Users { readers, upgradable, writers, waiting } = self.0.users();
         f.debug_struct("Latch")
             .field("readers", &readers)
+            .field("upgradable", &upgradable)
             .field("writers", &writers)
             .field("waiting", &waiting)
             .finish()

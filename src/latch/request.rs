@@ -35,8 +35,15 @@ impl<'a, M: Mode> Request<'a, M> {
         Request { word: Some(word), fairness, mode, is_claimed: false, ticket: Ticket::NONE }
     }
 
+    /// Makes the request pass all waiters: see [`Want::Recursive`].
+    #[inline]
+    pub(super) fn recursive(mut self) -> Self {
+        self.ticket = Ticket::RECURSIVE;
+        self
+    }
+
     fn want(&self) -> Want {
-        Want::Hold(self.mode.access())
+        self.ticket.asks(self.mode.access())
     }
 
     /// Acquires the latch if it is free for this request. The request must have no claim.
@@ -107,6 +114,32 @@ impl<'a, M: Mode> Request<'a, M> {
 
     pub(super) fn is_done(&self) -> bool {
         self.word.is_none()
+    }
+
+    /// Takes the request apart, without giving it up. It must not be done, and its policy must be `Adaptive`.
+    #[cfg(target_has_atomic = "ptr")] // for owned futures
+    pub(super) fn pause(self) -> Pending<M> {
+        let Request { mode, is_claimed, ticket, .. } = self;
+        core::mem::forget(self);
+        Pending { mode, is_claimed, ticket }
+    }
+}
+
+/// A request for a latch between two polls, without the reference to the latch. Dropping it gives up nothing.
+#[cfg(target_has_atomic = "ptr")]
+#[derive(Clone, Copy)]
+pub(super) struct Pending<M> {
+    mode: M,
+    is_claimed: bool,
+    ticket: Ticket,
+}
+
+#[cfg(target_has_atomic = "ptr")]
+impl<M: Mode> Pending<M> {
+    /// Makes it a request again. `word` must be that of the latch for which it was made.
+    pub(super) fn resume(self, word: &LatchWord) -> Request<'_, M> {
+        let Pending { mode, is_claimed, ticket } = self;
+        Request { word: Some(word), fairness: Fairness::Adaptive, mode, is_claimed, ticket }
     }
 }
 
@@ -186,6 +219,11 @@ impl<'a, M: Mode> LatchAcquire<'a, M> {
     #[inline]
     pub(super) fn new(request: Request<'a, M>) -> Self {
         LatchAcquire { request }
+    }
+
+    #[cfg(target_has_atomic = "ptr")] // for owned futures
+    pub(super) fn into_request(self) -> Request<'a, M> {
+        self.request
     }
 
     /// Waits for the latch until `limit` is ready. Any future may be the limit, such as a timer of any runtime or a

@@ -12,7 +12,8 @@ use super::request::Request;
 use crate::builder::DefaultHashBuilder;
 use crate::core::LatchWord;
 use crate::fairness::Fairness;
-use crate::mode::{Exclusive, Mode, ReadOrWrite, Shared};
+use crate::mode::{Exclusive, Mode, ReadOrWrite, Shared, Upgradable};
+use crate::status::Status;
 
 /// The largest number of stripes of a [`Striped`]: 2^28 on 64-bit targets, 2^20 on 32-bit ones.
 pub const MAX_STRIPES: usize = if usize::BITS < 64 { 1 << 20 } else { 1 << 28 };
@@ -263,6 +264,27 @@ impl<K: ?Sized, S: BuildHasher> Striped<K, S> {
         self.latches[self.stripe_of(key)].is_locked()
     }
 
+    /// Returns the numbers of holders and waiters of the key's stripe at one instant. It is for monitoring and tests:
+    /// they may change at any time.
+    ///
+    /// # Examples
+    /// ```
+    /// use keylatch::Striped;
+    ///
+    /// let locks = Striped::<str>::new(64);
+    /// let guard = locks.read_blocking("a");
+    /// assert_eq!(locks.status("a").readers(), 1);
+    /// # drop(guard);
+    /// ```
+    #[must_use]
+    pub fn status<Q>(&self, key: &Q) -> Status
+    where
+        K: Borrow<Q>,
+        Q: ?Sized + Hash,
+    {
+        Status::new(self.latches[self.stripe_of(key)].snapshot())
+    }
+
     #[inline]
     fn request<Q, M: Mode>(&self, mode: M, key: &Q) -> Request<'_, M>
     where
@@ -276,6 +298,30 @@ impl<K: ?Sized, S: BuildHasher> Striped<K, S> {
         read / read_blocking / try_read / try_read_for / try_read_until = Shared::NEW, Shared: "as a reader",
         [key: &Q] [Q] [where K: Borrow<Q>, Q: ?Sized + Hash] of request,
         new = "Striped::<str>::new(64)", subject = "the key's stripe", key = "\"a\"", more = ", ",
+    }
+
+    forms! {
+        read_recursive / read_recursive_blocking / try_read_recursive / try_read_recursive_for / try_read_recursive_until
+            = Shared::NEW, Shared: "as a reader, past all waiters",
+        [key: &Q] [Q] [where K: Borrow<Q>, Q: ?Sized + Hash] of request.recursive,
+        new = "Striped::<str>::new(64)", subject = "the key's stripe", key = "\"a\"", more = ", ",
+        /// Unlike [`read`](Self::read), it waits only for a writer that holds the stripe, not for writers that are waiting. So
+        /// it never waits if the stripe is held by readers, even by the caller itself: `read` could wait for a writer that
+        /// waits for the caller's first hold.
+        ///
+        /// This can starve writers. Any number of these readers pass a waiting writer, and while such readers overlap, it
+        /// never gets in. Use it only where the stripe may already be held for reading on the caller's behalf, and `read`
+        /// everywhere else. If a writer holds the stripe, it waits in the queue like any reader.
+        ///
+    }
+
+    forms! {
+        upgradable_read / upgradable_read_blocking / try_upgradable_read / try_upgradable_read_for
+            / try_upgradable_read_until = Upgradable::NEW, Upgradable: "as the one reader that may become a writer",
+        [key: &Q] [Q] [where K: Borrow<Q>, Q: ?Sized + Hash] of request,
+        new = "Striped::<str>::new(64)", subject = "the key's stripe", key = "\"a\"", more = ", ",
+        /// Other readers may hold it at the same time, but only this one can be [upgraded](crate::LatchGuard::upgrade).
+        ///
     }
 
     forms! {

@@ -5,6 +5,7 @@ mod map;
 mod mutex;
 mod rwlock;
 mod semaphore;
+mod several;
 
 use crate::core::MAX_UNITS;
 
@@ -12,7 +13,7 @@ use crate::core::MAX_UNITS;
 pub(crate) use self::map::guard::writer;
 pub use self::map::{
     AddOrUpdate, Batch, BatchConflict, Conflict, IntoIter, LockMap, MapKind, MapRead, MapReadGuard, MapUpgradableGuard,
-    MapUpgradableRead, MapWrite, MapWriteGuard, TryBatchError, Version,
+    MapUpgradableRead, MapWrite, MapWriteGuard, TryBatchError, ValueSlot, Version,
 };
 #[cfg(target_has_atomic = "ptr")]
 pub use self::map::{
@@ -27,6 +28,11 @@ pub use self::rwlock::{ReadArc, ReadGuardArc, UpgradableGuardArc, UpgradableRead
 pub use self::semaphore::{AcquirePermit, KeyedSemaphore, MAX_PERMITS, PermitGuard, SemaphoreKind};
 #[cfg(target_has_atomic = "ptr")]
 pub use self::semaphore::{AcquirePermitArc, PermitGuardArc};
+pub use self::several::{MapReadGuards, MapWriteGuards, MutexGuards, PermitGuards, ReadGuards, WriteGuards};
+#[cfg(target_has_atomic = "ptr")]
+pub use self::several::{
+    MapReadGuardsArc, MapWriteGuardsArc, MutexGuardsArc, PermitGuardsArc, ReadGuardsArc, WriteGuardsArc,
+};
 
 /// The largest number of users of a key: 2^30 − 1 on 64-bit targets, 16,383 on 32-bit ones.
 ///

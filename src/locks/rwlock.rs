@@ -24,7 +24,8 @@ use crate::plumbing::{ReaderWriter, TablePtr, TableRef};
 ///
 /// The rest is as for [`KeyedMutex`](crate::KeyedMutex): entries live only while they are used, the forms can be mixed,
 /// and the [same types](crate::KeyedMutex#keys) can be keys. The lock is not reentrant, not even for readers: a reader
-/// that requests the key again may wait behind a writer that waits for that reader. There is no poisoning.
+/// that requests the key again may wait behind a writer that waits for that reader (see
+/// [`read_recursive`](KeyedRwLock::read_recursive)). There is no poisoning.
 ///
 /// # The forms
 /// | form | call |
@@ -38,6 +39,7 @@ use crate::plumbing::{ReaderWriter, TablePtr, TableRef};
 /// | the others with an owned guard | `try_…_arc`, `…_arc_blocking`, `try_…_arc_for`, `try_…_arc_until` |
 /// | several keys at once, all or none | [`read_many`](KeyedRwLock::read_many), [`write_many`](KeyedRwLock::write_many), and [`read_write_many`](KeyedRwLock::read_write_many) for keys of both kinds; with a limit [`.until(limit)`](crate::futures::AcquireMany::until) |
 /// | the others with several keys | `…_many_blocking`, `try_…_many`, `try_…_many_for`, `try_…_many_until`; with owned guards `…_many_arc`, `…_many_arc_blocking`, `try_…_many_arc`, `try_…_many_arc_for`, `try_…_many_arc_until` |
+/// | as a reader that passes waiting writers | `read_recursive` in place of `read`, in each form but those for several keys: [`read_recursive`](KeyedRwLock::read_recursive), [`read_recursive_blocking`](KeyedRwLock::read_recursive_blocking), … |
 /// | repeatedly on one key | all but the owned forms, without the key argument, on [`handle`](KeyedRwLock::handle); with owned guards on [`handle_arc`](KeyedRwLock::handle_arc) |
 ///
 /// Blocking calls need the feature `std`. They all return a [`ReadGuard`], an [`UpgradableGuard`] or a [`WriteGuard`],
@@ -114,6 +116,28 @@ forms! {
     try try_read, for try_read_for, until try_read_until,
     arc read_arc, read_arc_blocking, try_read_arc, try_read_arc_for, try_read_arc_until,
     aliases ["blocking_read", "read_owned", "try_read_owned"],
+}
+
+forms! {
+    KeyedRwLock [], Shared, handles [P: TablePtr<Table: ReaderWriter>],
+    asked with [?Sized + Hash + Equivalent<K> + ToKey<K>],
+    new = "KeyedRwLock::<String>::new()", excludes = "try_write",
+    guards ReadGuard, ReadGuardArc, futures Read, ReadArc,
+    /// Acquires a key for reading, past all waiters
+    /// Unlike [`read`](Self::read), it waits only for a writer that holds the key, not for writers and upgrades that are
+    /// waiting. So it never waits if the key is held by readers, even by the caller itself: `read` could wait for a
+    /// writer that waits for the caller's first hold.
+    ///
+    /// This can starve writers. Under every [policy](crate::Fairness) any number of these readers pass a waiting writer,
+    /// and while such readers overlap, it never gets in. Use it only where the key may already be held for reading on
+    /// the caller's behalf, and `read` everywhere else. If a writer holds the key, it waits in the queue like any reader.
+    async read_recursive, blocking read_recursive_blocking,
+    /// Returns `None` if a writer holds the key or has been handed it.
+    try try_read_recursive, for try_read_recursive_for, until try_read_recursive_until,
+    arc read_recursive_arc, read_recursive_arc_blocking, try_read_recursive_arc, try_read_recursive_arc_for,
+    try_read_recursive_arc_until,
+    aliases ["blocking_read_recursive", "read_recursive_owned", "try_read_recursive_owned"],
+    passing recursive,
 }
 
 forms! {

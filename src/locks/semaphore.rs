@@ -29,6 +29,7 @@ use crate::plumbing::TablePtr;
 /// | the others with an owned guard | [`try_acquire_arc`](KeyedSemaphore::try_acquire_arc), [`acquire_arc_blocking`](KeyedSemaphore::acquire_arc_blocking), [`try_acquire_arc_for`](KeyedSemaphore::try_acquire_arc_for), [`try_acquire_arc_until`](KeyedSemaphore::try_acquire_arc_until) |
 /// | several permits at once | each of these with `_n` after `acquire`, and the number after the key: [`acquire_n`](KeyedSemaphore::acquire_n), [`try_acquire_n`](KeyedSemaphore::try_acquire_n), [`acquire_n_blocking`](KeyedSemaphore::acquire_n_blocking), [`try_acquire_n_for`](KeyedSemaphore::try_acquire_n_for), [`try_acquire_n_until`](KeyedSemaphore::try_acquire_n_until), [`acquire_n_arc`](KeyedSemaphore::acquire_n_arc), [`try_acquire_n_arc`](KeyedSemaphore::try_acquire_n_arc), [`acquire_n_arc_blocking`](KeyedSemaphore::acquire_n_arc_blocking), [`try_acquire_n_arc_for`](KeyedSemaphore::try_acquire_n_arc_for), [`try_acquire_n_arc_until`](KeyedSemaphore::try_acquire_n_arc_until) |
 /// | one permit of each of several keys, all or none | [`acquire_many`](KeyedSemaphore::acquire_many), [`acquire_many(..).until(limit)`](crate::futures::AcquireMany::until), [`try_acquire_many`](KeyedSemaphore::try_acquire_many), [`acquire_many_blocking`](KeyedSemaphore::acquire_many_blocking), [`try_acquire_many_for`](KeyedSemaphore::try_acquire_many_for), [`try_acquire_many_until`](KeyedSemaphore::try_acquire_many_until); with owned guards [`acquire_many_arc`](KeyedSemaphore::acquire_many_arc), [`acquire_many_arc_blocking`](KeyedSemaphore::acquire_many_arc_blocking), [`try_acquire_many_arc`](KeyedSemaphore::try_acquire_many_arc), [`try_acquire_many_arc_for`](KeyedSemaphore::try_acquire_many_arc_for), [`try_acquire_many_arc_until`](KeyedSemaphore::try_acquire_many_arc_until) |
+/// | several permits of each of several keys, all or none | each of these with `_n` after `acquire`, and with pairs of a key and a number: [`acquire_n_many`](KeyedSemaphore::acquire_n_many), [`acquire_n_many(..).until(limit)`](crate::futures::AcquireMany::until), [`try_acquire_n_many`](KeyedSemaphore::try_acquire_n_many), [`acquire_n_many_blocking`](KeyedSemaphore::acquire_n_many_blocking), [`try_acquire_n_many_for`](KeyedSemaphore::try_acquire_n_many_for), [`try_acquire_n_many_until`](KeyedSemaphore::try_acquire_n_many_until); with owned guards [`acquire_n_many_arc`](KeyedSemaphore::acquire_n_many_arc), [`acquire_n_many_arc_blocking`](KeyedSemaphore::acquire_n_many_arc_blocking), [`try_acquire_n_many_arc`](KeyedSemaphore::try_acquire_n_many_arc), [`try_acquire_n_many_arc_for`](KeyedSemaphore::try_acquire_n_many_arc_for), [`try_acquire_n_many_arc_until`](KeyedSemaphore::try_acquire_n_many_arc_until) |
 /// | repeatedly on one key | all but the owned forms, without the key argument, on [`handle`](KeyedSemaphore::handle); with owned guards on [`handle_arc`](KeyedSemaphore::handle_arc) |
 ///
 /// Blocking calls need the feature `std`. They all return a [`PermitGuard`], inside an `Option` or a `Result` where
@@ -204,6 +205,22 @@ many! {
     async acquire_many, blocking acquire_many_blocking,
     try try_acquire_many, for try_acquire_many_for, until try_acquire_many_until,
     arc acquire_many_arc, acquire_many_arc_blocking, try_acquire_many_arc, try_acquire_many_arc_for, try_acquire_many_arc_until,
+}
+
+many! {
+    KeyedSemaphore [], Permit, PermitGuards,
+    asked with [?Sized + Hash + Equivalent<K> + ToKey<K>],
+    new = "KeyedSemaphore::<String>::new(2)", excludes = "try_acquire",
+    lists [keys [n]: Permit::checked], given = "[(\"a\", 2), (\"b\", 1)]",
+    /// Acquires a number of permits of each of several keys
+    /// The list has pairs of a key and a number of permits: `[("a", 2), (name.as_str(), 1)]`. As with
+    /// [`acquire_n`](Self::acquire_n), a key's permits are acquired at once, and one guard holds them. A key that is named
+    /// more than once gets the largest of its numbers, not their sum. A number that is 0, or more than
+    /// [`permits`](Self::permits), panics at the call, in every form, and then nothing is held.
+    async acquire_n_many, blocking acquire_n_many_blocking,
+    try try_acquire_n_many, for try_acquire_n_many_for, until try_acquire_n_many_until,
+    arc acquire_n_many_arc, acquire_n_many_arc_blocking, try_acquire_n_many_arc, try_acquire_n_many_arc_for,
+    try_acquire_n_many_arc_until,
 }
 
 table! {

@@ -11,6 +11,8 @@ use keylatch::{Fairness, Status};
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Want {
     Read,
+    /// A read that passes all waiters. Its hold, and its place in the queue, are a reader's.
+    Recursive,
     Upgradable,
     Write,
     /// This many permits.
@@ -19,7 +21,7 @@ pub enum Want {
     Upgrade,
 }
 
-use Want::{Permits, Read, Upgradable, Upgrade, Write};
+use Want::{Permits, Read, Recursive, Upgradable, Upgrade, Write};
 
 impl Want {
     /// Returns the number of holders, or of permits, that a hold of this kind counts for.
@@ -55,7 +57,7 @@ pub struct Holds {
 impl Holds {
     pub fn of(&mut self, held: Want) -> &mut usize {
         match held {
-            Read => &mut self.readers,
+            Read | Recursive => &mut self.readers,
             Upgradable => &mut self.upgradable,
             Write | Upgrade => &mut self.writers,
             Permits(_) => &mut self.permits,
@@ -64,7 +66,7 @@ impl Holds {
 
     fn admit(&self, want: Want, permits: usize) -> bool {
         match want {
-            Read => self.writers == 0,
+            Read | Recursive => self.writers == 0,
             Upgradable => self.writers + self.upgradable == 0,
             Write => self.writers + self.upgradable + self.readers == 0,
             Upgrade => self.upgradable == 1 && self.readers == 0,
@@ -232,7 +234,7 @@ impl Key {
     /// Returns whether the policy lets in a request that is not at the head and that the holds admit. If so, counts the
     /// bypass.
     fn pass(&mut self, want: Want) -> bool {
-        if self.queue.is_empty() || want == Upgrade {
+        if self.queue.is_empty() || matches!(want, Upgrade | Recursive) {
             return true;
         }
         if !self.hands_over() {
@@ -276,6 +278,7 @@ impl Key {
             return true;
         }
         let place = self.queue.iter().position(|waiter| waiter.id == id);
+        let want = if place.is_some() && want == Recursive { Read } else { want };
         if self.admits(want) && (place == Some(0) || self.pass(want)) {
             self.holds.enter(want);
             if place.is_some() {
@@ -287,6 +290,7 @@ impl Key {
         match place {
             None => {
                 let at = if want == Upgrade { 0 } else { self.queue.len() };
+                let want = if want == Recursive { Read } else { want };
                 let passed_in_phase = false;
                 let (passed_woken, passed_asleep) = (0, 0);
                 let (is_thread, woken, failed_wakeups) = (false, false, 0);

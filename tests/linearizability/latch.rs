@@ -51,9 +51,14 @@ fn step<'a>(
 ) {
     let any = random.below(64) as usize;
     let nth = |pending: &BTreeMap<Id, (Request<'a>, Want, bool)>| pending.keys().nth(any % pending.len()).copied();
-    match random.below(12) {
+    match random.below(13) {
         0 => {
             let got = log.call(0, || each!(lock, try_read), |got| Op::Try { want: Want::Read, got: got.is_some() });
+            held.extend(got.map(Hold::Read));
+        }
+        12 => {
+            let try_read = || each!(lock, try_read_recursive);
+            let got = log.call(0, try_read, |got| Op::Try { want: Want::Recursive, got: got.is_some() });
             held.extend(got.map(Hold::Read));
         }
         1 => {
@@ -61,8 +66,9 @@ fn step<'a>(
             held.extend(got.map(Hold::Write));
         }
         2..=3 => {
-            let request = match random.below(2) {
-                0 => (Request::Read(each!(lock, read)), Want::Read, false),
+            let request = match random.below(5) {
+                0..=1 => (Request::Read(each!(lock, read)), Want::Read, false),
+                2 => (Request::Read(each!(lock, read_recursive)), Want::Recursive, false),
                 _ => (Request::Write(each!(lock, write)), Want::Write, false),
             };
             pending.insert(log.id(), request);

@@ -215,7 +215,23 @@ impl Caller {
                 }
             }
             Table::Semaphore(table) => self.permit(&table, key),
-            Table::RwLock(table) => match self.random.below(4) {
+            Table::RwLock(table) => match self.random.below(5) {
+                4 => {
+                    let guard = acquire!(
+                        self,
+                        table,
+                        key,
+                        Want::Recursive,
+                        read_recursive,
+                        read_recursive_blocking,
+                        try_read_recursive_for,
+                        try_read_recursive
+                    );
+                    if let Some(guard) = guard {
+                        self.look(key);
+                        self.release(key, Want::Read, false, || drop(guard));
+                    }
+                }
                 0..2 => {
                     let guard = acquire!(self, table, key, Want::Read, read, read_blocking, try_read_for, try_read);
                     if let Some(guard) = guard {

@@ -76,6 +76,7 @@ impl Table {
         match (self, want) {
             (Table::Mutex(table), _) => Request::Lock(table.lock_arc(&key)),
             (Table::RwLock(table), Want::Read) => Request::Read(table.read_arc(&key)),
+            (Table::RwLock(table), Want::Recursive) => Request::Read(table.read_recursive_arc(&key)),
             (Table::RwLock(table), Want::Upgradable) => Request::Upgradable(table.upgradable_read_arc(&key)),
             (Table::RwLock(table), _) => Request::Write(table.write_arc(&key)),
             (Table::Semaphore(table), want) => Request::Permit(table.acquire_n_arc(&key, want.weight())),
@@ -86,6 +87,7 @@ impl Table {
         match (self, want) {
             (Table::Mutex(table), _) => table.try_lock_arc(&key).map(Hold::Mutex),
             (Table::RwLock(table), Want::Read) => table.try_read_arc(&key).map(Hold::Read),
+            (Table::RwLock(table), Want::Recursive) => table.try_read_recursive_arc(&key).map(Hold::Read),
             (Table::RwLock(table), Want::Upgradable) => table.try_upgradable_read_arc(&key).map(Hold::Upgradable),
             (Table::RwLock(table), _) => table.try_write_arc(&key).map(Hold::Write),
             (Table::Semaphore(table), want) => table.try_acquire_n_arc(&key, want.weight()).map(Hold::Permit),
@@ -96,7 +98,7 @@ impl Table {
     fn wants(&self) -> &'static [Want] {
         match self {
             Table::Mutex(_) => &[Want::Write],
-            Table::RwLock(_) => &[Want::Read, Want::Read, Want::Write, Want::Upgradable],
+            Table::RwLock(_) => &[Want::Read, Want::Read, Want::Recursive, Want::Write, Want::Upgradable],
             Table::Semaphore(table) => match table.permits() {
                 1 => &[Want::Permits(1)],
                 2 => &[Want::Permits(1), Want::Permits(1), Want::Permits(2)],
@@ -138,6 +140,7 @@ impl Handle {
         match (self, want) {
             (Handle::Mutex(handle), _) => Request::Lock(handle.lock()),
             (Handle::RwLock(handle), Want::Read) => Request::Read(handle.read()),
+            (Handle::RwLock(handle), Want::Recursive) => Request::Read(handle.read_recursive()),
             (Handle::RwLock(handle), Want::Upgradable) => Request::Upgradable(handle.upgradable_read()),
             (Handle::RwLock(handle), _) => Request::Write(handle.write()),
             (Handle::Semaphore(handle), want) => Request::Permit(handle.acquire_n(want.weight())),
@@ -148,6 +151,7 @@ impl Handle {
         match (self, want) {
             (Handle::Mutex(handle), _) => handle.try_lock().map(Hold::Mutex),
             (Handle::RwLock(handle), Want::Read) => handle.try_read().map(Hold::Read),
+            (Handle::RwLock(handle), Want::Recursive) => handle.try_read_recursive().map(Hold::Read),
             (Handle::RwLock(handle), Want::Upgradable) => handle.try_upgradable_read().map(Hold::Upgradable),
             (Handle::RwLock(handle), _) => handle.try_write().map(Hold::Write),
             (Handle::Semaphore(handle), want) => handle.try_acquire_n(want.weight()).map(Hold::Permit),

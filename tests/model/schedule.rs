@@ -104,7 +104,7 @@ impl Waits {
 
 fn mode_of(want: Want) -> WaitMode {
     match want {
-        Want::Read => WaitMode::Read,
+        Want::Read | Want::Recursive => WaitMode::Read,
         Want::Upgradable => WaitMode::UpgradableRead,
         Want::Write => WaitMode::Write,
         Want::Upgrade => WaitMode::Upgrade,
@@ -348,6 +348,9 @@ locks! {
             try_upgradable_read_arc_for try_upgradable_read_arc_until;
         Write: write write_blocking try_write try_write_for try_write_until,
             write_arc write_arc_blocking try_write_arc try_write_arc_for try_write_arc_until;
+        Recursive: read_recursive read_recursive_blocking try_read_recursive try_read_recursive_for
+            try_read_recursive_until, read_recursive_arc read_recursive_arc_blocking try_read_recursive_arc
+            try_read_recursive_arc_for try_read_recursive_arc_until;
     }
     Semaphore {
         several [reads writes] {
@@ -782,7 +785,7 @@ impl<'t, T: Locks<Key = u8>> World<'t, T> {
         let model = &self.models[usize::from(key)];
         let Some(head) = model.queue.first() else { return };
         let later = id.is_none_or(|id| id > head.id && !model.granted.contains(&id));
-        if want != Want::Upgrade && later && model.keeps_out_the_head(want) {
+        if !matches!(want, Want::Upgrade | Want::Recursive) && later && model.keeps_out_the_head(want) {
             let (whom, passed) = &mut self.bypass[usize::from(key)];
             if *whom != head.id {
                 (*whom, *passed) = (head.id, 0);

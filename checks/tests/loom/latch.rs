@@ -179,3 +179,97 @@ fn a_future_of_two_stripes_is_dropped() {
         assert!(!striped.is_locked(&one) && !striped.is_locked(&two));
     });
 }
+
+/// The last reader leaves while the upgradable reader begins to wait for it; a writer waits behind both.
+#[test]
+fn an_upgrade_sees_the_last_reader_leave_and_no_writer_in_between() {
+    for fairness in POLICIES {
+        model(move || {
+            let (striped, shared) = (striped(1, fairness), Shared::new());
+            let upgradable = striped.try_upgradable_read(&7).unwrap();
+            let reader = striped.try_read(&7).unwrap();
+            let mut writer = striped.write(&7);
+            assert!(poll(&mut writer).is_pending());
+            let leaver = {
+                let shared = Arc::clone(&shared);
+                thread::spawn(move || {
+                    assert_eq!(shared.count(), 0);
+                    drop(reader);
+                })
+            };
+            let guard = block_on(upgradable.upgrade());
+            assert!(poll(&mut writer).is_pending());
+            shared.bump();
+            drop(guard);
+            leaver.join().unwrap();
+            drop(block_on(writer));
+            assert_eq!(shared.count(), 1);
+            assert!(!striped.is_locked(&7));
+        });
+    }
+}
+
+/// The last reader leaves while the upgrade gives up: by a limit, which returns the upgradable hold, or by a drop.
+#[test]
+fn an_upgrade_that_gives_up_while_the_last_reader_leaves_loses_nothing() {
+    for (fairness, is_dropped) in POLICIES.map(|fairness| [(fairness, false), (fairness, true)]).concat() {
+        model(move || {
+            let striped = striped(1, fairness);
+            let upgradable = striped.try_upgradable_read(&7).unwrap();
+            let reader = striped.try_read(&7).unwrap();
+            let leaver = thread::spawn(move || drop(reader));
+            let mut upgrade = upgradable.upgrade();
+            if is_dropped {
+                drop(poll(&mut upgrade));
+                drop(upgrade);
+            } else {
+                match block_on(upgrade.until(async {})) {
+                    Ok(writer) => assert!(striped.try_read(&7).is_none(), "{writer:?}"),
+                    Err(((), reader)) => {
+                        assert!(striped.try_upgradable_read(&7).is_none(), "{reader:?}");
+                        assert!(striped.try_write(&7).is_none());
+                        assert_eq!(striped.status(&7).writers(), 0, "it holds the latch as a reader");
+                    }
+                }
+            }
+            leaver.join().unwrap();
+            assert!(!striped.is_locked(&7));
+            assert!(striped.try_write(&7).is_some());
+        });
+    }
+}
+
+/// A reader reads again while a writer begins to wait.
+#[test]
+fn a_recursive_reader_never_waits_for_a_waiting_writer() {
+    for fairness in POLICIES {
+        model(move || {
+            let striped = striped(1, fairness);
+            let held = striped.try_read(&7).unwrap();
+            let writer = thread::spawn(move || drop(block_on(striped.write(&7))));
+            assert!(striped.try_read_recursive(&7).is_some());
+            assert!(poll(&mut striped.read_recursive(&7)).is_ready());
+            drop(held);
+            writer.join().unwrap();
+            assert!(!striped.is_locked(&7));
+        });
+    }
+}
+
+/// An owned future gives up while the holder, whose guard is the last owner but one, releases.
+#[test]
+fn an_owned_future_gives_up_while_the_holder_leaves() {
+    model(|| {
+        let latch = Arc::new(Latch::new());
+        let held = latch.try_write_arc().unwrap();
+        let (mut first, mut next) = (latch.write_arc(), latch.write_arc());
+        assert!(poll(&mut first).is_pending());
+        assert!(poll(&mut next).is_pending());
+        let releaser = thread::spawn(move || drop(held));
+        drop(first);
+        drop(block_on(next));
+        releaser.join().unwrap();
+        assert!(!latch.is_locked());
+        assert_eq!(Arc::strong_count(&latch), 1);
+    });
+}

@@ -43,7 +43,7 @@ struct Inside {
 impl Inside {
     fn count(&mut self, want: Want) -> &mut usize {
         match want {
-            Want::Read => &mut self.readers,
+            Want::Read | Want::Recursive => &mut self.readers,
             Want::Upgradable => &mut self.upgradable,
             Want::Write | Want::Upgrade => &mut self.writers,
             Want::Permits(_) => &mut self.permits,

@@ -13,7 +13,7 @@ use shuttle::thread;
 
 use crate::book::{after, impatient};
 use crate::walk::{Hasher, RwLock, Semaphore};
-use crate::{any_policy, crowd, explore, join, quit_and_stay, random};
+use crate::{any_policy, explore, join, quit_and_stay, random, run_tasks_and_threads};
 
 const KEYS: u64 = 4;
 
@@ -92,7 +92,7 @@ impl World {
         let list = || (0..random(4)).map(|_| random(KEYS)).collect::<Vec<_>>();
         let (list, more, one) = (list(), list(), random(KEYS));
         let none = || std::iter::empty();
-        match random(14) {
+        match random(16) {
             0 => {
                 let guards = pages.read_many(&list).await;
                 let _at = self.at(guards.iter().map(|guard| guard.key()), none());
@@ -134,6 +134,23 @@ impl World {
                         guard.unlock_fair();
                     }
                 }
+            }
+            // Several permits of each key.
+            14 | 15 => {
+                let limit = self.hosts.permits() as u64;
+                let wanted: Vec<_> = list.iter().map(|key| (key, 1 + random(limit) as usize)).collect();
+                let guards = match random(3) {
+                    0 => hosts.try_acquire_n_many(wanted.iter().copied()),
+                    1 => impatient(random(5), hosts.acquire_n_many(wanted.iter().copied())).await,
+                    _ => Some(hosts.acquire_n_many(wanted.iter().copied()).await),
+                };
+                for guard in guards.iter().flatten() {
+                    let named = wanted.iter().filter(|(key, _)| *key == guard.key());
+                    assert_eq!(Some(guard.permits()), named.map(|(_, n)| *n).max());
+                }
+                let held = guards.iter().flatten();
+                let _at = self.permits(held.flat_map(|guard| std::iter::repeat_n(guard.key(), guard.permits())));
+                yield_now().await;
             }
             // This caller holds nothing else.
             11 => {
@@ -228,6 +245,28 @@ fn no_reader_sees_half_of_a_joint_change() {
                         }
                     }
                 });
+            })
+        });
+        join(threads);
+        world.close();
+    });
+}
+
+/// Calls for several permits of several keys, in every order, all acquire them.
+#[test]
+fn calls_for_several_permits_of_several_keys_never_deadlock() {
+    explore(|| {
+        let world = World::new(3, any_policy());
+        let threads = [[(0, 2), (1, 3)], [(1, 2), (0, 3)], [(1, 1), (0, 1)]].map(|wanted| {
+            let world = Arc::clone(&world);
+            thread::spawn(move || {
+                for _ in 0..2 {
+                    let wanted = wanted.iter().map(|(key, n)| (key, *n));
+                    let guards = block_on(world.hosts.acquire_n_many(wanted));
+                    let held = guards.iter().flat_map(|guard| std::iter::repeat_n(guard.key(), guard.permits()));
+                    let _at = world.permits(held);
+                    thread::yield_now();
+                }
             })
         });
         join(threads);

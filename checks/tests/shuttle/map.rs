@@ -11,7 +11,7 @@ use shuttle::future::{block_on, yield_now};
 use shuttle::thread;
 
 use crate::walk::Hasher;
-use crate::{any_policy, crowd, explore, join, random};
+use crate::{any_policy, explore, join, random, run_tasks_and_threads};
 
 const KEYS: u64 = 3;
 
@@ -90,7 +90,7 @@ impl World {
     async fn step(&self) {
         let (map, key) = (&self.map, random(KEYS));
         let at = &self.beside[key as usize];
-        match random(14) {
+        match random(17) {
             0..=2 => {
                 let fails = random(4) == 0;
                 let load = async || {
@@ -149,6 +149,9 @@ impl World {
                 drop(future.await);
             }
             12 => drop(map.for_each_value(|_, value, _| assert!(value.count > 0))),
+            13 => drop(map.peek(&key).await),
+            14 => drop(map.pop()),
+            15 if self.most.is_some() => map.set_max_values(1 + random(KEYS) as usize),
             _ => drop(map.retain(|_, value| value.count % 2 == 1)),
         }
     }
@@ -163,7 +166,7 @@ impl World {
     fn close(&self) {
         let left = self.map.len();
         assert_eq!(self.map.entries(), left, "an entry remained");
-        assert!(self.most.is_none_or(|most| left <= most), "the bound was not restored");
+        assert!(self.map.max_values().is_none_or(|most| left <= most), "the bound was not restored");
         assert_eq!(Arc::strong_count(&self.token), 1 + left, "a value was leaked or dropped twice");
         assert_eq!(self.map.clear(), 0);
         assert_eq!((self.map.entries(), Arc::strong_count(&self.token)), (0, 1));
@@ -251,6 +254,77 @@ fn no_reader_sees_half_of_a_batch() {
             .collect();
         join(threads);
         assert_eq!(map.len(), map.entries());
+    });
+}
+
+/// Pops and changes of the bound, beside insertions, removals and readers: a value that is held stays, and when all users
+/// have left, every value that remains can be popped.
+#[test]
+fn a_pop_takes_no_value_in_use_and_every_unused_value_can_be_popped() {
+    explore(|| {
+        let (map, token) = (map::<Value>(Some(2)), Arc::<()>::default());
+        let value = |count| Value { count, token: Arc::clone(&token) };
+        block_on(map.insert(&0, value(1)));
+        block_on(map.insert(&1, value(1)));
+        let threads: Vec<_> = (0..4_u64)
+            .map(|by| {
+                let (map, token) = (Arc::clone(&map), Arc::clone(&token));
+                thread::spawn(move || {
+                    block_on(async {
+                        for _ in 0..2 {
+                            let key = random(KEYS);
+                            match by {
+                                0 => {
+                                    let guard = map.read(&key).await;
+                                    let (before, version) = (guard.value().cloned(), guard.version());
+                                    yield_now().await;
+                                    assert!(guard.value() == before.as_ref() && guard.version() == version);
+                                    assert_eq!(map.contains_key(&key), before.is_some(), "a value in use was removed");
+                                }
+                                1 => {
+                                    if let Some((key, value)) = map.pop() {
+                                        assert!(key < KEYS && value.count > 0);
+                                    }
+                                }
+                                2 if random(2) == 0 => drop(map.remove(&key).await),
+                                2 => drop(map.insert(&key, Value { count: 1, token: Arc::clone(&token) }).await),
+                                _ => map.set_max_values(1 + random(KEYS) as usize),
+                            }
+                        }
+                    });
+                })
+            })
+            .collect();
+        join(threads);
+        let left = map.len();
+        assert!(map.max_values().is_some_and(|most| left <= most), "the bound was not restored");
+        assert_eq!((map.entries(), Arc::strong_count(&token)), (left, 1 + left));
+        for left in (0..left).rev() {
+            assert!(map.pop().is_some(), "an unused value cannot be popped");
+            assert_eq!((map.len(), map.entries(), Arc::strong_count(&token)), (left, left, 1 + left));
+        }
+        assert!(map.pop().is_none());
+    });
+}
+
+/// If two bounds are set at once, all shards have parts of the same one.
+#[test]
+fn bounds_that_are_set_at_once_are_not_mixed() {
+    explore(|| {
+        let builder = LockMap::builder().shards(2).hasher(Hasher::default()).max_values(6);
+        let map: Arc<Map<u64>> = Arc::new(builder.build());
+        let setters: Vec<_> = [2, 4]
+            .map(|most| {
+                let map = Arc::clone(&map);
+                thread::spawn(move || map.set_max_values(most))
+            })
+            .into_iter()
+            .collect();
+        join(setters);
+        for key in 0..32 {
+            block_on(map.insert(&key, key));
+        }
+        assert_eq!(Some(map.len()), map.max_values());
     });
 }
 

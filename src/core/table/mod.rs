@@ -11,6 +11,7 @@
 //! payload  the contents of an entry besides its key: nothing, or
 //! value    a value, with its marks
 //! values   stores, takes out and evicts values            shard lock
+//! pop      removes the value that would be evicted next, and changes the bound
 //! sieve    the order in which values are evicted          called under the shard lock
 //! ```
 
@@ -30,6 +31,7 @@ mod number;
 mod observer;
 mod payload;
 mod pool;
+mod pop;
 mod retire;
 mod shard;
 mod sieve;
@@ -116,7 +118,7 @@ impl<K, V: Payload> Core<K, V> {
         let Config { shards, capacity, spares, recycle_keys, values, rules } = config;
         let each = share_of_capacity(capacity, shards);
         let shard = |index| {
-            let part_of = |all| all / shards + usize::from(index < all % shards);
+            let part_of = |all| part_of(all, index, shards);
             let spares = spares.map_or(each.max(SPARES_PER_SHARD), part_of);
             CachePadded::new(Lock::new(Shard::new(each, spares, values.map(part_of))))
         };
@@ -125,7 +127,7 @@ impl<K, V: Payload> Core<K, V> {
             waits: WaitQueues::new(shards, rules),
             shift: u32::BITS - shards.trailing_zeros(),
             recycle_keys,
-            excess: V::no_excess(shards, values.is_some()),
+            excess: V::no_excess(shards, values),
             observer,
             #[cfg(target_has_atomic = "ptr")]
             number: next_number(),
@@ -230,6 +232,11 @@ fn next_number() -> usize {
     use core::sync::atomic::{AtomicUsize, Ordering};
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+/// Returns the part of `all` that a shard has, if it is divided evenly.
+fn part_of(all: usize, shard: usize, shards: usize) -> usize {
+    all / shards + usize::from(shard < all % shards)
 }
 
 /// Returns the number of entries for which each shard reserves memory, so that `capacity` keys fit at once.

@@ -33,8 +33,8 @@ pub trait Payload: Sized {
     /// Makes the state of a shard with at most `most` values, and memory for `capacity` of them.
     fn kept(most: Option<usize>, capacity: usize) -> Self::Kept;
 
-    /// Makes the state of a table with `shards` shards.
-    fn no_excess(shards: usize, is_bounded: bool) -> Self::Excess;
+    /// Makes the state of a table with `shards` shards, which should have at most `most` values.
+    fn no_excess(shards: usize, most: Option<usize>) -> Self::Excess;
 
     fn marks(marks: &Self::Marks) -> Option<&Marks>;
 
@@ -117,7 +117,7 @@ impl Payload for () {
 
     fn kept(_: Option<usize>, _: usize) {}
 
-    fn no_excess(_: usize, _: bool) {}
+    fn no_excess(_: usize, _: Option<usize>) {}
 
     #[inline(always)]
     fn marks((): &()) -> Option<&Marks> {
@@ -151,8 +151,8 @@ impl<T> Payload for Valued<T> {
         Kept::new(most, capacity)
     }
 
-    fn no_excess(shards: usize, is_bounded: bool) -> Excess {
-        Excess::new(shards, is_bounded)
+    fn no_excess(shards: usize, most: Option<usize>) -> Excess {
+        Excess::new(shards, most)
     }
 
     #[inline(always)]

@@ -4,7 +4,7 @@ use alloc::boxed::Box;
 use core::marker::PhantomData;
 
 use super::sieve::Sieve;
-use crate::sync::{AtomicU32, Ordering};
+use crate::sync::{AtomicU32, AtomicUsize, Ordering};
 
 /// The payload of a map: an entry has a value of type `T`, or none.
 ///
@@ -63,7 +63,17 @@ pub(super) struct Bound {
 /// The shards of a table that have parked values, or too many values. A release in any other shard need not sweep.
 /// Empty if values are not bounded.
 #[allow(unreachable_pub, missing_debug_implementations)]
-pub struct Excess(Box<[AtomicU32]>);
+pub struct Excess(Box<[AtomicU32]>, Option<Box<Whole>>);
+
+/// The state of a table whose number of values is bounded.
+///
+/// It has its own allocation, because every pop writes to it, and the table's other fields are only read.
+pub(super) struct Whole {
+    /// The largest number of values in all shards. A shard reads it under its lock.
+    pub(super) most: AtomicUsize,
+    /// The shard with which the next pop begins.
+    pub(super) next: AtomicUsize,
+}
 
 impl Marks {
     /// Makes the marks of a slot that serves no key.
@@ -149,8 +159,15 @@ impl Marks {
 }
 
 impl Excess {
-    pub(super) fn new(shards: usize, is_bounded: bool) -> Excess {
-        Excess((0..if is_bounded { shards } else { 0 }).map(|_| AtomicU32::new(0)).collect())
+    pub(super) fn new(shards: usize, most: Option<usize>) -> Excess {
+        let flagged = if most.is_some() { shards } else { 0 };
+        let whole = |most| Box::new(Whole { most: AtomicUsize::new(most), next: AtomicUsize::new(0) });
+        Excess((0..flagged).map(|_| AtomicU32::new(0)).collect(), most.map(whole))
+    }
+
+    /// Returns the state of the whole table; `None` if values are not bounded.
+    pub(super) fn whole(&self) -> Option<&Whole> {
+        self.1.as_deref()
     }
 
     /// Returns whether the table's values are bounded.

@@ -258,7 +258,7 @@ fn write_over<K, T>(entry: &mut Unshared<'_, K, Valued<T>>, value: T) -> T {
 /// The bound.
 impl<K, V: Payload> Core<K, V> {
     /// Counts a removed value.
-    fn uncount(&self, shard: &mut Shard<K, V>, tag: Tag, address: usize) {
+    pub(super) fn uncount(&self, shard: &mut Shard<K, V>, tag: Tag, address: usize) {
         let is_bounded = V::keeps(&mut shard.kept).is_some_and(|kept| kept.bound.is_some());
         let number = if is_bounded { shard.find_at(tag, address).map(|(_, number)| number) } else { None };
         if let Some(kept) = V::keeps(&mut shard.kept) {
@@ -385,7 +385,7 @@ fn is_used<K, V: Payload>(entry: Live<'_, K, V>, word: Word) -> bool {
 }
 
 /// The number of values that one step of the search for a victim examines under the shard lock. The lock is released between two steps.
-const LOOKED_AT: usize = 128;
+pub(super) const LOOKED_AT: usize = 128;
 
 enum Eviction<K, V: Payload> {
     Done(Evicted<K, V>),
@@ -416,7 +416,7 @@ impl Kept {
     }
 
     /// Parks a value that is in use when the hand reaches it.
-    fn park(&mut self, number: u32) {
+    pub(super) fn park(&mut self, number: u32) {
         if let Some(bound) = &mut self.bound {
             bound.sieve.remove(number);
         }
@@ -434,7 +434,7 @@ impl Kept {
     }
 
     /// Moves on to the next value.
-    fn pass(&mut self) {
+    pub(super) fn pass(&mut self) {
         if let Some(bound) = &mut self.bound {
             bound.sieve.pass();
         }
@@ -494,6 +494,6 @@ impl<K, T> Core<K, Valued<T>> {
     }
 }
 
-fn tag_of<K, V: Payload>(entry: Live<'_, K, V>) -> Tag {
+pub(super) fn tag_of<K, V: Payload>(entry: Live<'_, K, V>) -> Tag {
     Tag::from_bits(entry.state().tag())
 }

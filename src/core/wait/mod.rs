@@ -295,14 +295,15 @@ impl<Q: Deref<Target = [CachePadded<Lock<H>>]>, H: QueueShard> WaitQueues<Q> {
         state.update(|word| Ok(word.admit(holds.after(want), state.spends(want.claims()), true))).map(drop)
     }
 
-    /// Returns whether the policy lets a newcomer pass the waiters. An upgrade is not a newcomer.
+    /// Returns whether the policy lets a newcomer pass the waiters. An upgrade is not a newcomer, and no policy applies to a
+    /// recursive reader: that it passes is not counted, so it leaves the bounds for others as they are.
     fn may_bypass(&self, queue_shard: &mut H, state: &impl Waited<QueueShard = H>, holds: Holds, want: Want) -> bool {
         match want {
             Want::Hold(access) => {
                 let queue = state.queue(queue_shard);
                 queue_shard.queues().bypass(queue, holds, access, &self.rules)
             }
-            Want::Upgrade => true,
+            Want::Recursive | Want::Upgrade => true,
         }
     }
 

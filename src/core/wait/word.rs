@@ -49,6 +49,9 @@ pub enum Access {
 pub(crate) enum Want {
     /// A hold, in exchange for the requester's claim.
     Hold(Access),
+    /// A shared hold, in exchange for the requester's claim, that passes all waiters. If a writer holds the key, it
+    /// queues as any reader, and wants a plain hold from then on.
+    Recursive,
     /// An exclusive hold, in exchange for the requester's upgradable one.
     Upgrade,
 }
@@ -58,7 +61,7 @@ impl Want {
     #[inline]
     pub(crate) const fn claims(self) -> usize {
         match self {
-            Want::Hold(_) => 1,
+            Want::Hold(_) | Want::Recursive => 1,
             Want::Upgrade => 0,
         }
     }
@@ -145,7 +148,9 @@ impl Holds {
     pub(crate) const fn allow(self, want: Want, limit: usize) -> bool {
         match want {
             Want::Hold(access) => self.fits(access, limit),
-            Want::Upgrade => self.count() == 0,
+            Want::Recursive => self.fits(Access::Shared, limit),
+            // Not only `count() == 0`: a latch may find an upgrade in a queue that another latch left behind.
+            Want::Upgrade => self.0 == UPGRADABLE,
         }
     }
 
@@ -154,6 +159,7 @@ impl Holds {
     pub(crate) const fn after(self, want: Want) -> Holds {
         match want {
             Want::Hold(access) => self.with(access),
+            Want::Recursive => self.with(Access::Shared),
             Want::Upgrade => self.without(Access::Upgradable).with(Access::Exclusive),
         }
     }

@@ -7,7 +7,7 @@ macro_rules! borrowed {
         does = $does:literal, more = [$($more:literal)*], fails = [$($fails:literal)+],
         $lock:ident, $lock_blocking:ident, $try_lock:ident, $try_lock_for:ident, $try_lock_until:ident,
         owned $lock_arc:ident, $lock_arc_blocking:ident, $try_lock_arc:ident,
-        aliases $lock_blocking_alias:literal, takes [$($n:ident: $Number:ty = $value:literal)?],
+        aliases $lock_blocking_alias:literal, takes [$($n:ident: $Number:ty = $value:literal)?], passing [$($passing:ident)?],
     ) => {
         impl<K: Eq + ::core::hash::Hash, $($V,)? S: ::core::hash::BuildHasher> $Table<K, $($V,)? S> {
             #[doc = concat!($does, ": a future whose output is the guard.")]
@@ -45,7 +45,7 @@ macro_rules! borrowed {
                 Q: $($asked)+,
             {
                 let mode = $crate::locks::forms::mode::mode!(self.permits(), [$($n)?]);
-                $crate::acquire::request::Call::new($crate::plumbing::TableRef::new(self), self.key(key), mode).future()
+                $crate::acquire::request::Call::new($crate::plumbing::TableRef::new(self), self.key(key), mode)$(.$passing())?.future()
             }
 
             #[doc = concat!($does, ", if that is possible without waiting.")]
@@ -80,7 +80,7 @@ macro_rules! borrowed {
                 Q: $($asked)+,
             {
                 let mode = $crate::locks::forms::mode::mode!(self.permits(), [$($n)?]);
-                $crate::acquire::request::Call::new($crate::plumbing::TableRef::new(self), self.key(key), mode).attempt()
+                $crate::acquire::request::Call::new($crate::plumbing::TableRef::new(self), self.key(key), mode)$(.$passing())?.attempt()
             }
         }
 
@@ -121,7 +121,7 @@ macro_rules! borrowed {
                 Q: $($asked)+,
             {
                 let mode = $crate::locks::forms::mode::mode!(self.permits(), [$($n)?]);
-                $crate::acquire::request::Call::new($crate::plumbing::TableRef::new(self), self.key(key), mode).blocking()
+                $crate::acquire::request::Call::new($crate::plumbing::TableRef::new(self), self.key(key), mode)$(.$passing())?.blocking()
             }
 
             #[doc = concat!($does, ", blocking the thread for at most `timeout`.")]
@@ -163,7 +163,7 @@ macro_rules! borrowed {
                 Q: $($asked)+,
             {
                 let mode = $crate::locks::forms::mode::mode!(self.permits(), [$($n)?]);
-                $crate::acquire::request::Call::new($crate::plumbing::TableRef::new(self), self.key(key), mode).timeout(timeout)
+                $crate::acquire::request::Call::new($crate::plumbing::TableRef::new(self), self.key(key), mode)$(.$passing())?.timeout(timeout)
             }
 
             #[doc = concat!($does, ", blocking the thread until `deadline` at the latest.")]
@@ -203,7 +203,7 @@ macro_rules! borrowed {
                 Q: $($asked)+,
             {
                 let mode = $crate::locks::forms::mode::mode!(self.permits(), [$($n)?]);
-                $crate::acquire::request::Call::new($crate::plumbing::TableRef::new(self), self.key(key), mode).deadline(deadline)
+                $crate::acquire::request::Call::new($crate::plumbing::TableRef::new(self), self.key(key), mode)$(.$passing())?.deadline(deadline)
             }
         }
     };

@@ -1,7 +1,14 @@
 //! The forms of an operation on several keys of a table: all of them or none.
 
-/// Collects the keys of the lists, each list with its own mode.
+/// Collects the keys of the lists, each list with its own mode; or the keys of one list of pairs, in which the number
+/// beside each key gives its mode.
 macro_rules! calls {
+    ($self:ident, $table:expr, $keys:ident [$n:ident]: $mode:expr) => {
+        $crate::acquire::many::Calls::new(
+            $table,
+            $keys.into_iter().map(|(key, $n)| ($self.key(key), ($mode)($n, $self.permits()))),
+        )
+    };
     ($self:ident, $table:expr, $keys:ident: $mode:expr $(, $more:ident: $its_mode:expr)*) => {
         $crate::acquire::many::Calls::new(
             $table,
@@ -9,6 +16,12 @@ macro_rules! calls {
                 $(.chain($more.into_iter().map(|key| ($self.key(key), $its_mode))))*,
         )
     };
+}
+
+/// The item type of a list: a key, or a pair of a key and a number.
+macro_rules! item {
+    ($q:lifetime $Q:ident) => { &$q $Q };
+    ($q:lifetime $Q:ident $n:ident) => { (&$q $Q, usize) };
 }
 
 /// The forms of one operation.
@@ -19,8 +32,9 @@ macro_rules! many {
         // For the examples: a table of strings, and a `try_` call that the operation on "a" excludes.
         new = $new:literal, excludes = $excludes:literal,
         // The key arguments of the call, each with the mode in which its keys are acquired; `given` is the arguments in
-        // the examples.
-        lists [$($keys:ident: $mode:expr),+], given = $given:literal,
+        // the examples. For a list of pairs, the name of the number stands in brackets, and the mode is a function of the
+        // number and the limit.
+        lists [$($keys:ident $([$n:ident])?: $mode:expr),+], given = $given:literal,
         // The operation's summary without a full stop, which the way that each form waits follows; and the rest of its
         // docs.
         #[doc = $does:literal]
@@ -41,9 +55,9 @@ macro_rules! many {
             /// acquired once. (A caller that already holds a key and requests more can still deadlock.) The
             /// [policy](crate::Fairness) applies to each key as in single calls.
             ///
-            /// A list has references to keys, all of one type: `&vec`, or `["a", name.as_str()]`. This call reads the
-            /// list and finds or makes the entries; nothing is acquired before the first poll. While the future waits
-            /// for one key, it holds the keys before it in the table's order: so it must be polled, or dropped.
+            /// Keys are references, all of one type: `&vec`, or `["a", name.as_str()]`. This call reads the list and
+            /// finds or makes the entries; nothing is acquired before the first poll. While the future waits for one
+            /// key, it holds the keys before it in the table's order: so it must be polled, or dropped.
             ///
             /// # Cancel safety
             /// The future can be dropped at any moment: see [`AcquireMany`](crate::futures::AcquireMany#cancel-safety).
@@ -62,12 +76,12 @@ macro_rules! many {
             /// ```
             pub fn $lock<'q, Q>(
                 &self,
-                $($keys: impl IntoIterator<Item = &'q Q>,)+
+                $($keys: impl IntoIterator<Item = $crate::locks::forms::many::item!('q Q $($n)?)>,)+
             ) -> $crate::acquire::many::AcquireMany<$crate::plumbing::TableRef<'_, Self>, $crate::mode::$Mode>
             where
                 Q: $($asked)+ + 'q,
             {
-                $crate::locks::forms::many::calls!(self, $crate::plumbing::TableRef::new(self), $($keys: $mode),+).future()
+                $crate::locks::forms::many::calls!(self, $crate::plumbing::TableRef::new(self), $($keys $([$n])?: $mode),+).future()
             }
 
             #[doc = concat!($does, ", all of them or none, if that is possible without waiting.")]
@@ -96,12 +110,12 @@ macro_rules! many {
             #[must_use = "bind it: `let _guards = …` (`let _ = …` releases them at once)"]
             pub fn $try_lock<'q, Q>(
                 &self,
-                $($keys: impl IntoIterator<Item = &'q Q>,)+
+                $($keys: impl IntoIterator<Item = $crate::locks::forms::many::item!('q Q $($n)?)>,)+
             ) -> Option<$crate::guards::$Guards<$crate::plumbing::TableRef<'_, Self>>>
             where
                 Q: $($asked)+ + 'q,
             {
-                $crate::locks::forms::many::calls!(self, $crate::plumbing::TableRef::new(self), $($keys: $mode),+).attempt()
+                $crate::locks::forms::many::calls!(self, $crate::plumbing::TableRef::new(self), $($keys $([$n])?: $mode),+).attempt()
             }
         }
 
@@ -129,12 +143,12 @@ macro_rules! many {
             #[must_use = "bind it: `let _guards = …` (`let _ = …` releases them at once)"]
             pub fn $lock_blocking<'q, Q>(
                 &self,
-                $($keys: impl IntoIterator<Item = &'q Q>,)+
+                $($keys: impl IntoIterator<Item = $crate::locks::forms::many::item!('q Q $($n)?)>,)+
             ) -> $crate::guards::$Guards<$crate::plumbing::TableRef<'_, Self>>
             where
                 Q: $($asked)+ + 'q,
             {
-                $crate::locks::forms::many::calls!(self, $crate::plumbing::TableRef::new(self), $($keys: $mode),+).blocking()
+                $crate::locks::forms::many::calls!(self, $crate::plumbing::TableRef::new(self), $($keys $([$n])?: $mode),+).blocking()
             }
 
             #[doc = concat!($does, ", all of them or none, blocking the thread for at most `timeout`.")]
@@ -159,13 +173,13 @@ macro_rules! many {
             #[must_use = "bind it: `let _guards = …` (`let _ = …` releases them at once)"]
             pub fn $try_lock_for<'q, Q>(
                 &self,
-                $($keys: impl IntoIterator<Item = &'q Q>,)+
+                $($keys: impl IntoIterator<Item = $crate::locks::forms::many::item!('q Q $($n)?)>,)+
                 timeout: ::core::time::Duration,
             ) -> Option<$crate::guards::$Guards<$crate::plumbing::TableRef<'_, Self>>>
             where
                 Q: $($asked)+ + 'q,
             {
-                $crate::locks::forms::many::calls!(self, $crate::plumbing::TableRef::new(self), $($keys: $mode),+).timeout(timeout)
+                $crate::locks::forms::many::calls!(self, $crate::plumbing::TableRef::new(self), $($keys $([$n])?: $mode),+).timeout(timeout)
             }
 
             #[doc = concat!($does, ", all of them or none, blocking the thread until `deadline` at the latest.")]
@@ -187,13 +201,13 @@ macro_rules! many {
             #[must_use = "bind it: `let _guards = …` (`let _ = …` releases them at once)"]
             pub fn $try_lock_until<'q, Q>(
                 &self,
-                $($keys: impl IntoIterator<Item = &'q Q>,)+
+                $($keys: impl IntoIterator<Item = $crate::locks::forms::many::item!('q Q $($n)?)>,)+
                 deadline: ::std::time::Instant,
             ) -> Option<$crate::guards::$Guards<$crate::plumbing::TableRef<'_, Self>>>
             where
                 Q: $($asked)+ + 'q,
             {
-                $crate::locks::forms::many::calls!(self, $crate::plumbing::TableRef::new(self), $($keys: $mode),+).deadline(deadline)
+                $crate::locks::forms::many::calls!(self, $crate::plumbing::TableRef::new(self), $($keys $([$n])?: $mode),+).deadline(deadline)
             }
         }
 
@@ -220,12 +234,12 @@ macro_rules! many {
             /// ```
             pub fn $lock_arc<'q, Q>(
                 self: &::alloc::sync::Arc<Self>,
-                $($keys: impl IntoIterator<Item = &'q Q>,)+
+                $($keys: impl IntoIterator<Item = $crate::locks::forms::many::item!('q Q $($n)?)>,)+
             ) -> $crate::acquire::many::AcquireMany<::alloc::sync::Arc<Self>, $crate::mode::$Mode>
             where
                 Q: $($asked)+ + 'q,
             {
-                $crate::locks::forms::many::calls!(self, ::alloc::sync::Arc::clone(self), $($keys: $mode),+).future()
+                $crate::locks::forms::many::calls!(self, ::alloc::sync::Arc::clone(self), $($keys $([$n])?: $mode),+).future()
             }
 
             #[doc = concat!($does, ", all of them or none, if that is possible without waiting, with owned guards.")]
@@ -245,12 +259,12 @@ macro_rules! many {
             #[must_use = "bind it: `let _guards = …` (`let _ = …` releases them at once)"]
             pub fn $try_lock_arc<'q, Q>(
                 self: &::alloc::sync::Arc<Self>,
-                $($keys: impl IntoIterator<Item = &'q Q>,)+
+                $($keys: impl IntoIterator<Item = $crate::locks::forms::many::item!('q Q $($n)?)>,)+
             ) -> Option<$crate::guards::$Guards<::alloc::sync::Arc<Self>>>
             where
                 Q: $($asked)+ + 'q,
             {
-                $crate::locks::forms::many::calls!(self, ::alloc::sync::Arc::clone(self), $($keys: $mode),+).attempt()
+                $crate::locks::forms::many::calls!(self, ::alloc::sync::Arc::clone(self), $($keys $([$n])?: $mode),+).attempt()
             }
         }
 
@@ -278,12 +292,12 @@ macro_rules! many {
             #[must_use = "bind it: `let _guards = …` (`let _ = …` releases them at once)"]
             pub fn $lock_arc_blocking<'q, Q>(
                 self: &::alloc::sync::Arc<Self>,
-                $($keys: impl IntoIterator<Item = &'q Q>,)+
+                $($keys: impl IntoIterator<Item = $crate::locks::forms::many::item!('q Q $($n)?)>,)+
             ) -> $crate::guards::$Guards<::alloc::sync::Arc<Self>>
             where
                 Q: $($asked)+ + 'q,
             {
-                $crate::locks::forms::many::calls!(self, ::alloc::sync::Arc::clone(self), $($keys: $mode),+).blocking()
+                $crate::locks::forms::many::calls!(self, ::alloc::sync::Arc::clone(self), $($keys $([$n])?: $mode),+).blocking()
             }
 
             #[doc = concat!($does, ", all of them or none, blocking the thread for at most `timeout`, with owned guards.")]
@@ -304,13 +318,13 @@ macro_rules! many {
             #[must_use = "bind it: `let _guards = …` (`let _ = …` releases them at once)"]
             pub fn $try_lock_arc_for<'q, Q>(
                 self: &::alloc::sync::Arc<Self>,
-                $($keys: impl IntoIterator<Item = &'q Q>,)+
+                $($keys: impl IntoIterator<Item = $crate::locks::forms::many::item!('q Q $($n)?)>,)+
                 timeout: ::core::time::Duration,
             ) -> Option<$crate::guards::$Guards<::alloc::sync::Arc<Self>>>
             where
                 Q: $($asked)+ + 'q,
             {
-                $crate::locks::forms::many::calls!(self, ::alloc::sync::Arc::clone(self), $($keys: $mode),+).timeout(timeout)
+                $crate::locks::forms::many::calls!(self, ::alloc::sync::Arc::clone(self), $($keys $([$n])?: $mode),+).timeout(timeout)
             }
 
             #[doc = concat!($does, ", all of them or none, blocking the thread until `deadline` at the latest, with owned guards.")]
@@ -331,16 +345,16 @@ macro_rules! many {
             #[must_use = "bind it: `let _guards = …` (`let _ = …` releases them at once)"]
             pub fn $try_lock_arc_until<'q, Q>(
                 self: &::alloc::sync::Arc<Self>,
-                $($keys: impl IntoIterator<Item = &'q Q>,)+
+                $($keys: impl IntoIterator<Item = $crate::locks::forms::many::item!('q Q $($n)?)>,)+
                 deadline: ::std::time::Instant,
             ) -> Option<$crate::guards::$Guards<::alloc::sync::Arc<Self>>>
             where
                 Q: $($asked)+ + 'q,
             {
-                $crate::locks::forms::many::calls!(self, ::alloc::sync::Arc::clone(self), $($keys: $mode),+).deadline(deadline)
+                $crate::locks::forms::many::calls!(self, ::alloc::sync::Arc::clone(self), $($keys $([$n])?: $mode),+).deadline(deadline)
             }
         }
     };
 }
 
-pub(crate) use {calls, many};
+pub(crate) use {calls, item, many};

@@ -44,6 +44,8 @@ macro_rules! forms {
         aliases [$lock_blocking_alias:literal, $lock_arc_alias:literal, $try_lock_arc_alias:literal] $(,)?
         // A number beside the key, with its value in the examples.
         $(takes $n:ident: $Number:ty = $value:literal $(,)?)?
+        // The method of `Call` that makes the operation pass waiters.
+        $(passing $passing:ident $(,)?)?
     ) => {
         $($crate::locks::forms::names::names! {
             $Table $V, $Mode, $lock, $lock_arc,
@@ -56,19 +58,19 @@ macro_rules! forms {
             does = $does, more = [$($more)*], fails = [$($fails)+],
             $lock, $lock_blocking, $try_lock, $try_lock_for, $try_lock_until,
             owned $lock_arc, $lock_arc_blocking, $try_lock_arc,
-            aliases $lock_blocking_alias, takes [$($n: $Number = $value)?],
+            aliases $lock_blocking_alias, takes [$($n: $Number = $value)?], passing [$($passing)?],
         }
         $crate::locks::forms::owned::owned! {
             $Table $V, $GuardArc, $FutureArc,
             asked with [$($asked)+], new = $new, excludes = $excludes, does = $does,
             $lock, $lock_blocking, $try_lock, $try_lock_for, $try_lock_until,
             $lock_arc, $lock_arc_blocking, $try_lock_arc, $try_lock_arc_for, $try_lock_arc_until,
-            aliases $lock_arc_alias, $try_lock_arc_alias, takes [$($n: $Number = $value)?],
+            aliases $lock_arc_alias, $try_lock_arc_alias, takes [$($n: $Number = $value)?], passing [$($passing)?],
         }
         $crate::locks::forms::handle::handle! {
             $Table, $Mode, handles $handles, new = $new, does = $does,
             $lock, $lock_blocking, $try_lock, $try_lock_for, $try_lock_until,
-            takes [$($n: $Number = $value)?],
+            takes [$($n: $Number = $value)?], passing [$($passing)?],
         }
     };
 }

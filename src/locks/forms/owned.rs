@@ -8,7 +8,7 @@ macro_rules! owned {
         $lock_arc:ident, $lock_arc_blocking:ident, $try_lock_arc:ident, $try_lock_arc_for:ident,
         $try_lock_arc_until:ident,
         aliases $lock_arc_alias:literal, $try_lock_arc_alias:literal,
-        takes [$($n:ident: $Number:ty = $value:literal)?],
+        takes [$($n:ident: $Number:ty = $value:literal)?], passing [$($passing:ident)?],
     ) => {
         /// Owned guards, which keep the table alive instead of borrowing it.
         #[cfg(target_has_atomic = "ptr")]
@@ -43,7 +43,7 @@ macro_rules! owned {
                 Q: $($asked)+,
             {
                 let mode = $crate::locks::forms::mode::mode!(self.permits(), [$($n)?]);
-                $crate::acquire::request::Call::new(::alloc::sync::Arc::clone(self), self.key(key), mode).future()
+                $crate::acquire::request::Call::new(::alloc::sync::Arc::clone(self), self.key(key), mode)$(.$passing())?.future()
             }
 
             #[doc = concat!($does, ", if that is possible without waiting, with an owned guard.")]
@@ -73,7 +73,7 @@ macro_rules! owned {
                 Q: $($asked)+,
             {
                 let mode = $crate::locks::forms::mode::mode!(self.permits(), [$($n)?]);
-                $crate::acquire::request::Call::new(::alloc::sync::Arc::clone(self), self.key(key), mode).attempt()
+                $crate::acquire::request::Call::new(::alloc::sync::Arc::clone(self), self.key(key), mode)$(.$passing())?.attempt()
             }
         }
 
@@ -109,7 +109,7 @@ macro_rules! owned {
                 Q: $($asked)+,
             {
                 let mode = $crate::locks::forms::mode::mode!(self.permits(), [$($n)?]);
-                $crate::acquire::request::Call::new(::alloc::sync::Arc::clone(self), self.key(key), mode).blocking()
+                $crate::acquire::request::Call::new(::alloc::sync::Arc::clone(self), self.key(key), mode)$(.$passing())?.blocking()
             }
 
             #[doc = concat!($does, ", blocking the thread for at most `timeout`, with an owned guard.")]
@@ -147,7 +147,7 @@ macro_rules! owned {
                 Q: $($asked)+,
             {
                 let mode = $crate::locks::forms::mode::mode!(self.permits(), [$($n)?]);
-                $crate::acquire::request::Call::new(::alloc::sync::Arc::clone(self), self.key(key), mode).timeout(timeout)
+                $crate::acquire::request::Call::new(::alloc::sync::Arc::clone(self), self.key(key), mode)$(.$passing())?.timeout(timeout)
             }
 
             #[doc = concat!($does, ", blocking the thread until `deadline` at the latest, with an owned guard.")]
@@ -185,7 +185,7 @@ macro_rules! owned {
                 Q: $($asked)+,
             {
                 let mode = $crate::locks::forms::mode::mode!(self.permits(), [$($n)?]);
-                $crate::acquire::request::Call::new(::alloc::sync::Arc::clone(self), self.key(key), mode).deadline(deadline)
+                $crate::acquire::request::Call::new(::alloc::sync::Arc::clone(self), self.key(key), mode)$(.$passing())?.deadline(deadline)
             }
         }
     };

@@ -74,6 +74,25 @@ macro_rules! table {
                 self.status(key).is_some_and(|status| status.holders() > 0)
             }
 
+            /// Returns the number of requests that wait for the key; 0 if the key has no entry. [`status`](Self::status)
+            /// returns more details.
+            ///
+            /// # Examples
+            /// ```
+            #[doc = concat!("let locks = keylatch::", $new, ";")]
+            /// assert_eq!(locks.waiters("a"), 0);
+            #[doc = concat!("let guard = locks.", $hold, "(\"a\");")]
+            /// assert_eq!(locks.waiters("a"), 0); // a holder is not a waiter
+            /// # drop(guard);
+            /// ```
+            #[must_use]
+            pub fn waiters<Q>(&self, key: &Q) -> usize
+            where
+                Q: ?Sized + ::core::hash::Hash + ::equivalent::Equivalent<K>,
+            {
+                self.status(key).map_or(0, |status| status.waiters())
+            }
+
             /// Returns the holders and waiters of the key: `None` if it has no entry.
             ///
             /// # Examples

@@ -1,4 +1,4 @@
-use super::MapKind;
+use super::{LockMap, MapKind};
 use crate::builder::Builder;
 
 impl<V, K, S> Builder<MapKind<V>, K, S> {
@@ -17,8 +17,8 @@ impl<V, K, S> Builder<MapKind<V>, K, S> {
     /// A value counts as recently used when its key is acquired, and when a call reads it, overwrites it, or finds it
     /// in conflict. Its first insertion does not count, nor do [`handle`](crate::LockMap::handle),
     /// [`contains_key`](crate::LockMap::contains_key), [`status`](crate::LockMap::status),
-    /// [`for_each_key`](crate::LockMap::for_each_key), [`for_each_value`](crate::LockMap::for_each_value) and
-    /// [`retain`](crate::LockMap::retain).
+    /// [`peek`](crate::LockMap::peek), [`for_each_key`](crate::LockMap::for_each_key),
+    /// [`for_each_value`](crate::LockMap::for_each_value) and [`retain`](crate::LockMap::retain).
     ///
     /// The bound is divided evenly among the shards, and each shard evicts by itself, so a shard that gets more than
     /// its share of the keys evicts before the map has `n` values. The map exceeds `n` only by the values in use, and,
@@ -29,6 +29,9 @@ impl<V, K, S> Builder<MapKind<V>, K, S> {
     /// The order is that of SIEVE (Y. Zhang and others, "SIEVE is Simpler than LRU", NSDI 2024), except that a value
     /// that is in use when its turn comes is taken out of the order, and returns to it as the newest when it is
     /// released.
+    ///
+    /// [`set_max_values`](crate::LockMap::set_max_values) changes the bound while the map is in use, and
+    /// [`pop`](crate::LockMap::pop) removes and returns the value that would be evicted next.
     ///
     /// Without this setting no value is ever evicted. Values that expire with time are the caller's task: use
     /// [`retain`](crate::LockMap::retain) with a time in `V`.
@@ -51,5 +54,101 @@ impl<V, K, S> Builder<MapKind<V>, K, S> {
     pub fn max_values(self, n: usize) -> Self {
         assert!(n > 0, "keylatch: max_values must be at least 1, but is 0");
         self.values(n)
+    }
+}
+
+/// A bound that can be changed, and explicit eviction.
+impl<K, V, S> LockMap<K, V, S> {
+    /// Returns the largest number of values that the map keeps; `None` if it was built without
+    /// [`max_values`](Builder::max_values).
+    ///
+    /// # Examples
+    /// See [`set_max_values`](Self::set_max_values).
+    #[must_use]
+    pub fn max_values(&self) -> Option<usize> {
+        self.core.max_values()
+    }
+
+    /// Changes the largest number of values that the map keeps.
+    ///
+    /// The new bound applies to every insertion after this call. If it is smaller, this call evicts the excess, starting
+    /// with values that were not used recently. Values in use stay, and the map returns to its bound as they are
+    /// released: see [`max_values`](Builder::max_values). If it is larger, nothing changes until it is reached. If
+    /// several calls run at once, one of their bounds applies to all shards in the end.
+    ///
+    /// The number of shards does not change. The bound is divided among them, and if `n` is less than their number, each
+    /// shard may keep one value.
+    ///
+    /// Only a map that was built with `max_values` keeps an order of eviction. To set a bound later, build the map with
+    /// `max_values(usize::MAX)`: it evicts nothing, and keeps the order, at 8 bytes for each value. To lift a bound, set
+    /// it to `usize::MAX`.
+    ///
+    /// This call waits for no holder; at most it waits for calls that hold an internal lock for a few dozen instructions.
+    /// It evicts values one by one, so that other calls can run in between, and drops them with no lock held. If such a
+    /// drop panics, the other values are still evicted, and then the first panic is resumed.
+    ///
+    /// # Panics
+    /// If `n` is 0, or if the map was built without `max_values`.
+    ///
+    /// # Examples
+    /// ```
+    /// use keylatch::LockMap;
+    ///
+    /// let pages: LockMap<u64, &str> = LockMap::builder().max_values(100).shards(1).build();
+    /// pages.insert_blocking(&1, "a");
+    /// pages.insert_blocking(&2, "b");
+    /// pages.get_blocking(&1); // marks it as used
+    /// pages.set_max_values(1); // memory is scarce
+    /// assert_eq!(pages.max_values(), Some(1));
+    /// assert!(pages.contains_key(&1) && !pages.contains_key(&2));
+    /// ```
+    #[track_caller]
+    pub fn set_max_values(&self, n: usize) {
+        assert!(n > 0, "keylatch: max_values must be at least 1, but is 0");
+        assert!(
+            self.core.set_max_values(n),
+            "keylatch: set_max_values needs a map that was built with max_values, which keeps the order of eviction; \
+            build it with max_values(usize::MAX) if the bound comes later"
+        );
+    }
+
+    /// Removes the value that would be evicted next, and returns it with its key; `None` if there is none. The map does not
+    /// have to be full.
+    ///
+    /// It never removes a value in use: one whose key is held, waited for, or kept by a handle. It also passes over a
+    /// value whose entry is kept by an unpolled future or a running [`for_each_value`](Self::for_each_value), because
+    /// these still need the key. As in an eviction, a value that was used recently loses its mark and is passed over
+    /// once. Values that are passed over keep their places in the order.
+    ///
+    /// Each shard has its own order. With one shard, the removed value is the one that an insertion beyond the bound
+    /// would evict. With several, successive calls begin at successive shards, and each call removes the next value of
+    /// the first shard that has one. So `None` means that no shard had a value to remove when the call looked at it.
+    ///
+    /// A map that was built without [`max_values`](Builder::max_values) has no order of eviction, so the result is always
+    /// `None`. A map that was built with `max_values(usize::MAX)` never evicts by itself, but can be popped.
+    ///
+    /// This call waits for no holder; at most it waits for calls that hold an internal lock for a few dozen instructions.
+    /// It examines each value at most twice. The returned key is the one in the map's entry, even if keys are
+    /// [recycled](Builder::recycle_keys). For versions it is a removal.
+    ///
+    /// # Examples
+    /// ```
+    /// use keylatch::LockMap;
+    ///
+    /// let pages: LockMap<u64, &str> = LockMap::builder().max_values(100).shards(1).build();
+    /// pages.insert_blocking(&1, "a");
+    /// pages.insert_blocking(&2, "b");
+    /// pages.insert_blocking(&3, "c");
+    /// pages.get_blocking(&1); // marks it as used
+    /// let reader = pages.read_blocking(&2);
+    /// assert_eq!(pages.pop(), Some((3, "c")));
+    /// drop(reader);
+    /// assert_eq!(pages.pop(), Some((1, "a")));
+    /// ```
+    #[doc(alias = "pop_lru")]
+    #[doc(alias = "remove_lru")]
+    #[doc(alias = "evict")]
+    pub fn pop(&self) -> Option<(K, V)> {
+        self.core.pop()
     }
 }

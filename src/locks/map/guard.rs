@@ -59,7 +59,8 @@ impl<P: TablePtr<Table: Map>, M: Mode> Guard<P, M> {
 macro_rules! writer {
     (
         $(#[doc = $doc:literal])+
-        $Type:ty,
+        // The type of the writer, and the mode of the guard that it holds or borrows.
+        $Type:ty, $Mode:ident,
         // For the examples: lines that define a writer `a` of a map from strings to numbers.
         example = [$($example:literal),+]
     ) => {
@@ -115,6 +116,25 @@ macro_rules! writer {
                 core.remove(hold)
             }
 
+            /// Returns the value as an `Option` that the caller can change, fill or empty, for wrappers that need a
+            /// `&mut Option<V>`.
+            ///
+            /// When the returned [`ValueSlot`](crate::ValueSlot) is dropped, its contents become the key's value, with a
+            /// new version: also if they are unchanged, and also if the caller panics. `value` and `value_mut` are
+            /// cheaper if the value is only read, or changed in place.
+            ///
+            /// # Examples
+            /// ```
+            $(#[doc = $example])+
+            /// *a.value_slot() = Some(7);
+            /// assert_eq!(a.value_slot().take(), Some(7));
+            /// assert_eq!(a.value_slot().get_or_insert(8), &8);
+            /// assert_eq!(a.value(), Some(&8));
+            /// ```
+            pub fn value_slot(&mut self) -> $crate::locks::ValueSlot<'_, P, $crate::mode::$Mode> {
+                $crate::locks::ValueSlot::new(self.guard_mut())
+            }
+
             /// Returns the value by mutable reference, after storing the result of `init` if there is none. The value
             /// gets a new version, because the caller can change it.
             ///
@@ -143,7 +163,7 @@ pub(crate) use writer;
 
 writer! {
     /// Write access to the value of a [`LockMap`](crate::LockMap)'s key.
-    Guard<P, Exclusive>,
+    Guard<P, Exclusive>, Exclusive,
     example = [
         "let map = keylatch::LockMap::<String, u32>::new();",
         "let mut a = map.try_write(\"a\").unwrap();"
@@ -183,7 +203,7 @@ impl<P: TablePtr<Table: Map>> Upgraded<'_, P> {
 
 writer! {
     /// Write access to the value of a [`LockMap`](crate::LockMap)'s key.
-    Upgraded<'_, P>,
+    Upgraded<'_, P>, Upgradable,
     example = [
         "let map = keylatch::LockMap::<String, u32>::new();",
         "let mut reader = map.try_upgradable_read(\"a\").unwrap();",

@@ -18,10 +18,13 @@ mod calls;
 mod find;
 pub(crate) mod guard;
 mod looking;
+mod peek;
+mod value_slot;
 mod version;
 
 pub use self::batch::{Batch, BatchConflict, TryBatchError};
 pub use self::looking::IntoIter;
+pub use self::value_slot::ValueSlot;
 pub use self::version::{AddOrUpdate, Conflict, Version};
 
 /// A map whose values are protected by keyed locks: each key has a reader-writer lock that contains a value or none.
@@ -57,7 +60,7 @@ pub use self::version::{AddOrUpdate, Conflict, Version};
 /// | without waiting | [`try_read`](LockMap::try_read), [`try_upgradable_read`](LockMap::try_upgradable_read), [`try_write`](LockMap::try_write) |
 /// | blocking | [`read_blocking`](LockMap::read_blocking), [`upgradable_read_blocking`](LockMap::upgradable_read_blocking), [`write_blocking`](LockMap::write_blocking); with a limit `try_…_for`, `try_…_until` |
 /// | with owned guards, several keys, handles | as [there](crate::KeyedRwLock#the-forms) |
-/// | in a single call | [`get`](LockMap::get), [`insert`](LockMap::insert), [`remove`](LockMap::remove), [`get_or_insert_with`](LockMap::get_or_insert_with), [`get_or_try_insert_with`](LockMap::get_or_try_insert_with), [`add_or_update`](LockMap::add_or_update), [`update_if`](LockMap::update_if), [`remove_if`](LockMap::remove_if); `…_blocking` |
+/// | in a single call | [`get`](LockMap::get), [`peek`](LockMap::peek), [`insert`](LockMap::insert), [`remove`](LockMap::remove), [`get_or_insert_with`](LockMap::get_or_insert_with), [`get_or_try_insert_with`](LockMap::get_or_try_insert_with), [`add_or_update`](LockMap::add_or_update), [`update_if`](LockMap::update_if), [`remove_if`](LockMap::remove_if); `…_blocking` |
 /// | several changes, all or none | [`batch`](LockMap::batch) |
 /// | all values | [`for_each_value`](LockMap::for_each_value), [`retain`](LockMap::retain), [`clear`](LockMap::clear), [`len`](LockMap::len) |
 ///
@@ -70,6 +73,7 @@ pub use self::version::{AddOrUpdate, Conflict, Version};
 /// | writer | [`value_mut`](crate::Guard::value_mut) | the value, for a change; makes a new version |
 /// | writer | [`insert`](crate::Guard::insert), [`remove`](crate::Guard::remove) | the old value |
 /// | writer | [`get_or_insert_with`](crate::Guard::get_or_insert_with) | the value, for a change; makes a new version |
+/// | writer | [`value_slot`](crate::Guard::value_slot) | the value as an `Option` that can be changed; makes a new version |
 ///
 /// The output of [`upgrade_mut`](crate::Guard::upgrade_mut) has all of these methods. A guard cannot be dereferenced,
 /// because a key may have no value: use `guard.value()`, not `*guard`.
@@ -101,6 +105,8 @@ pub use self::version::{AddOrUpdate, Conflict, Version};
 ///
 /// # Bounds
 /// A map keeps all values, unless its builder sets [`max_values`](crate::Builder::max_values).
+/// [`set_max_values`](LockMap::set_max_values) changes the bound later, [`pop`](LockMap::pop) removes the value that would
+/// be evicted next, and [`peek`](LockMap::peek) reads a value without marking it as used.
 ///
 /// # User code
 /// `V`'s `Drop` runs with no lock held for every value that the map itself drops: values that were evicted, overwritten
@@ -187,6 +193,28 @@ forms! {
     try try_read, for try_read_for, until try_read_until,
     arc read_arc, read_arc_blocking, try_read_arc, try_read_arc_for, try_read_arc_until,
     aliases ["blocking_read", "read_owned", "try_read_owned"],
+}
+
+forms! {
+    LockMap [V], Shared, handles [],
+    asked with [?Sized + Hash + Equivalent<K> + ToKey<K>],
+    new = "LockMap::<String, u32>::new()", excludes = "try_write",
+    guards MapReadGuard, MapReadGuardArc, futures MapRead, MapReadArc,
+    /// Acquires a key for reading, past all waiters
+    /// Unlike [`read`](Self::read), it waits only for a writer that holds the key, not for writers and upgrades that are
+    /// waiting. So it never waits if the key is held by readers, even by the caller itself: `read` could wait for a
+    /// writer that waits for the caller's first hold.
+    ///
+    /// This can starve writers. Under every [policy](crate::Fairness) any number of these readers pass a waiting writer,
+    /// and while such readers overlap, it never gets in. Use it only where the key may already be held for reading on
+    /// the caller's behalf, and `read` everywhere else. If a writer holds the key, it waits in the queue like any reader.
+    async read_recursive, blocking read_recursive_blocking,
+    /// Returns `None` if a writer holds the key or has been handed it.
+    try try_read_recursive, for try_read_recursive_for, until try_read_recursive_until,
+    arc read_recursive_arc, read_recursive_arc_blocking, try_read_recursive_arc, try_read_recursive_arc_for,
+    try_read_recursive_arc_until,
+    aliases ["blocking_read_recursive", "read_recursive_owned", "try_read_recursive_owned"],
+    passing recursive,
 }
 
 forms! {

@@ -64,8 +64,19 @@ pub struct Ticket(u32);
 impl Ticket {
     pub(crate) const NONE: Ticket = Ticket(NONE);
 
+    /// No position, of a request that passes all waiters: see [`Want::Recursive`]. It is a mark in the ticket, so that
+    /// requests need no room for it.
+    pub(crate) const RECURSIVE: Ticket = Ticket(NONE - 1);
+
+    #[inline]
     pub(crate) fn is_some(self) -> bool {
-        self.0 != NONE
+        self.0 < NONE - 1
+    }
+
+    /// Returns what a request with this ticket asks of the queue, if it wants this hold.
+    #[inline]
+    pub(crate) fn asks(self, access: Access) -> Want {
+        if self == Ticket::RECURSIVE { Want::Recursive } else { Want::Hold(access) }
     }
 }
 
@@ -169,7 +180,7 @@ impl Kind {
     fn of(want: Want) -> (Kind, u32) {
         match want {
             Want::Hold(Access::Exclusive) => (Kind::Exclusive, 1),
-            Want::Hold(Access::Shared) => (Kind::Shared, 1),
+            Want::Hold(Access::Shared) | Want::Recursive => (Kind::Shared, 1),
             Want::Hold(Access::Upgradable) => (Kind::Upgradable, 1),
             Want::Hold(Access::Permits(amount)) => (Kind::Permits, amount),
             Want::Upgrade => (Kind::Upgrade, 1),

@@ -39,6 +39,7 @@ impl Machine {
     fn enter(&mut self, want: Want) {
         match want {
             Want::Hold(access) => self.held.push(access),
+            Want::Recursive => self.held.push(Access::Shared),
             Want::Upgrade => {
                 let upgradable = self.held.iter_mut().find(|held| **held == Access::Upgradable);
                 *upgradable.expect("it is what waits") = Access::Exclusive;
@@ -65,6 +66,7 @@ impl Machine {
             CountKind::Readers if which % 4 == 3 && self.held.contains(&Access::Upgradable) && !upgrades => {
                 Want::Upgrade
             }
+            CountKind::Readers if which % 8 == 7 => Want::Recursive,
             CountKind::Readers => {
                 Want::Hold([Access::Exclusive, Access::Shared, Access::Upgradable][usize::from(which) % 3])
             }

@@ -1,0 +1,103 @@
+//! Reading a value without marking it as used.
+
+use core::future::Future;
+use core::hash::{BuildHasher, Hash};
+#[cfg(all(feature = "std", not(target_family = "wasm")))]
+use core::mem::needs_drop;
+
+use equivalent::Equivalent;
+
+use super::LockMap;
+use crate::acquire::manner::{Awaiting, Manner};
+#[cfg(all(feature = "std", not(target_family = "wasm")))]
+use crate::acquire::manner::{Blocking, run};
+use crate::acquire::request::Request;
+use crate::guard::Guard;
+use crate::mode::Peek;
+use crate::plumbing::TableRef;
+
+/// Reads that do not count as a use.
+impl<K: Eq + Hash, V, S: BuildHasher> LockMap<K, V, S> {
+    /// Returns a copy of a key's value, and does not mark the value as used; `None` if the key has none.
+    ///
+    /// It is [`get`](Self::get) for callers that must not affect the order of eviction, such as a monitor or a scan. In all
+    /// other respects it is a reader: it waits for a writer, and a value is not evicted while it is being read. Without
+    /// [`max_values`](crate::Builder::max_values) it is the same as `get`.
+    ///
+    /// This call looks the key up, and never copies it. If the key has no entry now, the future returns `None`, even if a
+    /// value is inserted before the first poll. Otherwise the value is read at the poll.
+    ///
+    /// # Cancel safety
+    /// The future can be dropped at any moment; nothing is changed.
+    ///
+    /// # Panics
+    /// As [`LockMap`](LockMap#panics).
+    ///
+    /// # Examples
+    /// ```
+    /// # futures_lite::future::block_on(async {
+    /// let pages = keylatch::LockMap::<u64, &str>::builder().max_values(2).shards(1).build();
+    /// pages.insert(&1, "a").await;
+    /// pages.insert(&2, "b").await;
+    /// assert_eq!(pages.peek(&1).await, Some("a")); // does not count as a use
+    /// pages.insert(&3, "c").await;
+    /// assert!(!pages.contains_key(&1));
+    /// # });
+    /// ```
+    pub fn peek<'a, Q>(&'a self, key: &Q) -> impl Future<Output = Option<V>> + use<'a, Q, K, V, S>
+    where
+        Q: ?Sized + Hash + Equivalent<K>,
+        V: Clone,
+    {
+        let claim = self.core.find_claim(&self.key(key));
+        let request = claim.map(|claim| Request::new(TableRef::new(self), claim, Peek));
+        async move { copy(Awaiting.acquire(request?).await) }
+    }
+
+    /// Returns a copy of a key's value, and does not mark the value as used; `None` if the key has none. Blocks the thread
+    /// while it waits.
+    ///
+    /// See [`peek`](Self::peek). A `V` that owns nothing (for which [`needs_drop`] is false) is usually copied under an
+    /// internal lock, so its `clone` must not use the map.
+    ///
+    /// # Blocking
+    /// As [`read_blocking`](Self::read_blocking). Not for use inside a task: there, use [`peek`](Self::peek).
+    ///
+    /// # Panics
+    /// As [`LockMap`](LockMap#panics).
+    ///
+    /// # Examples
+    /// ```
+    /// let pages = keylatch::LockMap::<u64, &str>::builder().max_values(2).shards(1).build();
+    /// pages.insert_blocking(&1, "a");
+    /// pages.insert_blocking(&2, "b");
+    /// assert_eq!(pages.peek_blocking(&1), Some("a")); // does not count as a use
+    /// pages.insert_blocking(&3, "c");
+    /// assert!(!pages.contains_key(&1));
+    /// ```
+    #[cfg(all(feature = "std", not(target_family = "wasm")))]
+    #[cfg_attr(docsrs, doc(cfg(feature = "std")))]
+    pub fn peek_blocking<Q>(&self, key: &Q) -> Option<V>
+    where
+        Q: ?Sized + Hash + Equivalent<K>,
+        V: Clone,
+    {
+        let key = self.key(key);
+        if !needs_drop::<V>() {
+            if let Ok(seen) = self.core.glance(&key, V::clone) {
+                return seen;
+            }
+        }
+        copy(match self.core.find_hold(&key, Peek)? {
+            Ok(hold) => Guard::new(TableRef::new(self), hold),
+            Err(claim) => run(Blocking.acquire(Request::new(TableRef::new(self), claim, Peek))),
+        })
+    }
+}
+
+/// Copies the value, and releases the key before it returns the copy: if the release panics, the unwinding drops the copy.
+fn copy<K, V: Clone, S>(guard: Guard<TableRef<'_, LockMap<K, V, S>>, Peek>) -> Option<V> {
+    let value = guard.value().cloned();
+    drop(guard);
+    value
+}
