@@ -113,7 +113,8 @@ const HELD: &str = "a guard has its hold until it is dropped";
 ///     "keylatch::Guard::upgrade_blocking", "keylatch::Guard::upgrade_mut_blocking",
 ///     "keylatch::Guard::try_upgrade_for", "keylatch::Guard::try_upgrade_until",
 ///     "keylatch::deadlock::Party::acquire_blocking", "keylatch::deadlock::Party::try_acquire_for",
-///     "keylatch::deadlock::Tracked::upgrade_blocking",
+///     "keylatch::deadlock::Party::try_acquire_until", "keylatch::deadlock::Tracked::upgrade_blocking",
+///     "keylatch::deadlock::Tracked::try_upgrade_for", "keylatch::deadlock::Tracked::try_upgrade_until",
 /// ]
 /// ```
 ///
@@ -221,6 +222,12 @@ impl<P: TablePtr, M: Mode> Guard<P, M> {
         self.held.as_ref().expect(HELD).1.live()
     }
 
+    /// Returns whether the guard is a placeholder without a hold.
+    #[cfg(target_has_atomic = "ptr")] // for tracked guards
+    pub(crate) fn is_vacant(&self) -> bool {
+        self.held.is_none()
+    }
+
     #[cfg(target_has_atomic = "ptr")] // for tracked guards
     pub(crate) fn table(&self) -> &P {
         &self.held.as_ref().expect(HELD).0
@@ -270,7 +277,7 @@ impl<P: TablePtr, M: HandOver> Guard<P, M> {
     /// A plain drop frees the key, and under most [policies](crate::Fairness) the quickest request acquires it next.
     /// This call hands it over under every policy: the waiter holds the key from now on, even before it runs. If there
     /// are no waiters, it is a plain release. A guard of several permits hands over all of them, to as many waiters as
-    /// find enough, in the order of the queue.
+    /// find enough, in the order of the queue. The last of several readers hands over the key; the others only leave.
     ///
     /// # Examples
     /// ```
@@ -287,7 +294,7 @@ impl<P: TablePtr, M: HandOver> Guard<P, M> {
     /// ```
     pub fn unlock_fair(mut self) {
         if let Some((table, hold)) = self.held.take() {
-            table.core().release_for(ReleaseFor::Waiter, hold);
+            M::hand_over(table.core(), hold);
         }
     }
 }

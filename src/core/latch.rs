@@ -16,7 +16,11 @@
 use crossbeam_utils::CachePadded;
 use hashbrown::HashTable;
 
+#[cfg(target_has_atomic = "ptr")]
+use super::table::Identity;
 use super::table::Tag;
+#[cfg(target_has_atomic = "ptr")]
+use super::wait::Place;
 use super::wait::state::{QueueShard, Waited};
 use super::wait::word::{Refusal, Unit, Word};
 use super::wait::{
@@ -245,6 +249,28 @@ impl LatchWord {
             self.release(access, ReleaseFor::NextWaiter, fairness, Some(batch));
         }
         self.leave_claim();
+    }
+
+    /// Gives up the place in the queue. Returns the receipt of a hold that was granted already.
+    #[cfg(target_has_atomic = "ptr")] // for tracked requests
+    pub(crate) fn leave_queue(&self, ticket: Ticket, fairness: Fairness, batch: &mut WakeBatch) -> Option<Entered> {
+        waits(fairness).leave_queue(self, ticket, batch)
+    }
+
+    /// Returns the identity of the latch among all latches and entries, which is valid while the latch is borrowed.
+    #[cfg(target_has_atomic = "ptr")]
+    pub(crate) fn identity(&self) -> Identity {
+        Identity::of_latch(self.address())
+    }
+
+    /// Returns the place of the waiter with this ticket.
+    #[cfg(target_has_atomic = "ptr")]
+    pub(crate) fn place(&self, ticket: Ticket, fairness: Fairness) -> Place {
+        let waits = waits(fairness);
+        let (lock, queue) = waits.find_queue(self);
+        let with: fn(u32, &mut dyn FnMut(&Queues)) =
+            |lock, look| queue_shards()[lock as usize].with(|shard| look(&shard.queues));
+        Place::elsewhere(with, lock, queue, ticket, *waits.rules())
     }
 
     /// Acquires a hold for a claim, if that is possible without waiting.

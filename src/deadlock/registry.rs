@@ -77,8 +77,18 @@ pub(super) struct Record {
 }
 
 pub(super) enum What {
-    Holds(Access),
+    Holds(Held),
     Waits(Box<Wait>),
+}
+
+/// A hold.
+#[derive(Clone)]
+pub(super) struct Held {
+    pub(super) access: Access,
+    /// The key's `Debug` output, if it is known.
+    pub(super) key: Option<String>,
+    /// The type of the table.
+    pub(super) table: &'static str,
 }
 
 /// A request that waits.
@@ -110,8 +120,18 @@ impl Registry {
 
     /// Records a hold of the party.
     #[inline]
-    pub(super) fn add_hold(&mut self, party: u32, entry: Identity, access: Access) -> u32 {
-        self.add(party, entry, What::Holds(access))
+    pub(super) fn add_hold(&mut self, party: u32, entry: Identity, held: Held) -> u32 {
+        self.add(party, entry, What::Holds(held))
+    }
+
+    /// Records a part of a recorded hold.
+    pub(super) fn add_part(&mut self, of: u32, access: Access) -> u32 {
+        let Record { party, entry, ref what, .. } = self.records[of];
+        let held = match what {
+            What::Holds(held) => Held { access, ..held.clone() },
+            What::Waits(_) => unreachable!("only a hold has parts"),
+        };
+        self.add_hold(party, entry, held)
     }
 
     /// Records a request of the party that begins to wait.
@@ -137,9 +157,9 @@ impl Registry {
     }
 
     /// Removes the record of a hold that is about to be released or is no longer tracked, or of a wait that has ended.
-    /// Returns the wait, to be dropped outside the lock.
+    /// Returns its content, to be dropped outside the lock.
     #[inline]
-    pub(super) fn remove(&mut self, record: u32) -> Option<Box<Wait>> {
+    pub(super) fn remove(&mut self, record: u32) -> What {
         let Record { party, entry, what, indexed, met, links } = self.records.remove(record);
         self.parties[party].met -= u32::from(met);
         for (list, [before, after]) in links.into_iter().enumerate() {
@@ -156,16 +176,13 @@ impl Registry {
                 _ => self.unindexed = after,
             }
         }
-        match what {
-            What::Holds(_) => None,
-            What::Waits(wait) => {
-                self.parties[party].waits -= 1;
-                if indexed {
-                    self.count_wait(entry, false);
-                }
-                Some(wait)
+        if let What::Waits(_) = what {
+            self.parties[party].waits -= 1;
+            if indexed {
+                self.count_wait(entry, false);
             }
         }
+        what
     }
 
     /// Counts a request that begins or ends its wait for the entry, and updates which records are met.
@@ -254,7 +271,9 @@ impl Registry {
 
     /// Changes the access of a recorded hold.
     pub(super) fn set_access(&mut self, record: u32, access: Access) {
-        self.records[record].what = What::Holds(access);
+        if let What::Holds(held) = &mut self.records[record].what {
+            held.access = access;
+        }
     }
 
     pub(super) fn wait_mut(&mut self, record: u32) -> &mut Wait {
@@ -287,6 +306,16 @@ impl Registry {
         let Party { waits, met, .. } = self.parties[party];
         let own = request != NONE && self.records[request].met;
         met > u32::from(own) || own && waits > 1
+    }
+
+    /// Puts each record into the list of its entry, and calls `f` with each party that has records.
+    pub(super) fn each_party(&mut self, mut f: impl FnMut(&Self, u32, &str)) {
+        self.index();
+        for index in 0..self.parties.places() as u32 {
+            if let Some(Party { name, .. }) = self.parties.get(index).filter(|party| party.first != NONE) {
+                f(self, index, name);
+            }
+        }
     }
 
     pub(super) fn of_party(&self, party: u32) -> impl Iterator<Item = (u32, &Record)> {

@@ -242,7 +242,7 @@ impl Scene {
         for (index, record) in registry.of_entry(entry) {
             meet(record.party);
             match &record.what {
-                What::Holds(access) => holders.push((record.party, *access)),
+                What::Holds(held) => holders.push((record.party, held.access)),
                 What::Waits(wait) if wait.place.state() == PlaceState::Granted => {
                     if wait.failed.is_none() {
                         holders.push((record.party, access_of(wait.want)));

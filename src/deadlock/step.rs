@@ -6,15 +6,18 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::task::Waker;
 
-use super::registry::Wait;
+use super::record::{Record, wake};
+use super::registry::{Held, Wait, What};
 use super::report::Deadlock;
-use super::{Record, wake};
 use crate::core::slab::NONE;
 use crate::core::{Access, Identity, Place, Waiter, WakeBatch, Want};
 use crate::panics::Panics;
 
 /// A request that can be tracked: for a hold, or for an upgrade.
-pub(super) trait Request {
+///
+/// `pub` because a sealed trait names it; other crates cannot.
+#[allow(unreachable_pub, private_interfaces)]
+pub trait Request {
     /// The result of the request.
     type Got;
 
@@ -27,6 +30,9 @@ pub(super) trait Request {
 
     /// Returns the record of the hold that an upgrade continues.
     fn continues(&self) -> Option<u32>;
+
+    /// Prepares a request that has not waited yet for [`poll_into`](Self::poll_into), outside the detector's lock.
+    fn prepare(&mut self) {}
 
     /// Acquires or queues. Runs no user code if the batch contains a fresh waker.
     fn poll_into(&mut self, waiter: Waiter<'_>, batch: &mut WakeBatch) -> Option<Self::Got>;
@@ -62,6 +68,9 @@ impl Record {
     pub(super) fn step<R: Request>(&mut self, request: &mut R, waiter: Waiter<'_>) -> Step<R::Got> {
         // User code runs before the lock is taken, and its results are dropped after it is released.
         let mut description = if self.is_some() { None } else { Some(request.describe()) };
+        if description.is_some() {
+            request.prepare();
+        }
         let mut waker = Some(waiter.waker.clone());
         let mut batch = WakeBatch::with_fresh(waiter.waker.clone());
         let mut wakers = Vec::new();
@@ -72,7 +81,7 @@ impl Record {
             let waited = *index != NONE;
             if waited {
                 if let Some(deadlock) = registry.wait_mut(*index).failed.take() {
-                    ended = registry.remove(core::mem::replace(index, NONE));
+                    ended = Some(registry.remove(core::mem::replace(index, NONE)));
                     return Step::Failed(deadlock, request.leave_queue(&mut batch));
                 }
             }
@@ -87,7 +96,7 @@ impl Record {
                 let wait = Wait { want, place, key, table, waker: waker.take(), failed: None };
                 *index = registry.add_wait(party, entry, Box::new(wait));
                 let Some(deadlock) = registry.closes(*index, &mut wakers) else { return Step::Waits };
-                ended = registry.remove(core::mem::replace(index, NONE));
+                ended = Some(registry.remove(core::mem::replace(index, NONE)));
                 got = request.leave_queue(&mut batch);
                 if got.is_none() {
                     return Step::Failed(deadlock, None);
@@ -96,11 +105,18 @@ impl Record {
             }
             let Some(got) = got else { unreachable!("a request that does not wait has acquired its hold") };
             if waited {
-                ended = registry.remove(core::mem::replace(index, NONE));
+                ended = Some(registry.remove(core::mem::replace(index, NONE)));
             }
             match (request.continues(), request.want()) {
                 (Some(hold), _) => registry.set_access(hold, Access::Exclusive),
-                (None, Want::Hold(access)) => *index = registry.add_hold(party, entry, access),
+                (None, Want::Hold(access)) => {
+                    // The wait, if there was one, has taken the description.
+                    let (key, table) = match &mut ended {
+                        Some(What::Waits(wait)) => (core::mem::take(&mut wait.key), wait.table),
+                        _ => description.take().unwrap_or_default(),
+                    };
+                    *index = registry.add_hold(party, entry, Held { access, key: Some(key), table });
+                }
                 (None, Want::Upgrade) => unreachable!("an upgrade continues a hold"),
             }
             registry.got_in(party, &mut wakers);

@@ -1,8 +1,12 @@
+#[cfg(target_has_atomic = "ptr")]
+use alloc::{format, string::String};
 use core::fmt;
 
-use crate::core::{LatchWord, ReleaseFor, TypedAccess, WakeBatch};
+#[cfg(target_has_atomic = "ptr")]
+use crate::core::{Access, Identity};
+use crate::core::{LatchWord, ReleaseFor, WakeBatch};
 use crate::fairness::Fairness;
-use crate::mode::{Exclusive, Mode, ReadOrWrite, Shared};
+use crate::mode::{Exclusive, HandOver, Mode, ReadOrWrite, Shared};
 
 /// A hold on a [`Latch`](crate::Latch), or on a stripe of a [`Striped`](crate::Striped), released when the guard is
 /// dropped. `M` is its [mode](crate::mode): use the aliases [`LatchReadGuard`] and [`LatchWriteGuard`].
@@ -60,12 +64,12 @@ impl<'a, M: Mode> LatchGuard<'a, M> {
 }
 
 impl<'a> LatchGuard<'a, ReadOrWrite> {
-    pub(super) fn writes(&self) -> bool {
+    pub(crate) fn writes(&self) -> bool {
         self.mode.writes
     }
 
     /// Retypes the guard by its real mode: `Ok` for a reader, `Err` for a writer.
-    pub(super) fn sort(self) -> Result<LatchReadGuard<'a>, LatchWriteGuard<'a>> {
+    pub(crate) fn sort(self) -> Result<LatchReadGuard<'a>, LatchWriteGuard<'a>> {
         if self.mode.writes { Err(self.rename(Exclusive::NEW)) } else { Ok(self.rename(Shared::NEW)) }
     }
 }
@@ -91,8 +95,11 @@ impl<'a> LatchWriteGuard<'a> {
         drop(batch); // if a waker panics, the reader is released while unwinding
         reader
     }
+}
 
+impl<M: HandOver> LatchGuard<'_, M> {
     /// Hands the latch over to the waiters that the policy admits next, with no newcomer in between. See [`Fairness`].
+    /// The last of several readers hands it over; the others only leave.
     ///
     /// # Examples
     /// ```
@@ -100,14 +107,49 @@ impl<'a> LatchWriteGuard<'a> {
     ///
     /// let latch = Latch::new();
     /// latch.write_blocking().unlock_fair();
+    /// latch.read_blocking().unlock_fair();
     /// assert!(!latch.is_locked());
     /// ```
     pub fn unlock_fair(self) {
+        self.release_for(ReleaseFor::Waiter);
+    }
+}
+
+impl<M: Mode> LatchGuard<'_, M> {
+    fn release_for(self, whom: ReleaseFor) {
         let LatchGuard { word, fairness, .. } = self;
         let access = self.mode.access();
         core::mem::forget(self);
-        word.release(access, ReleaseFor::Waiter, fairness, None);
+        word.release(access, whom, fairness, None);
     }
+}
+
+/// For guards that are [tracked](crate::deadlock).
+#[cfg(target_has_atomic = "ptr")]
+impl<M: Mode> LatchGuard<'_, M> {
+    /// Releases the hold to the next waiter.
+    pub(crate) fn pass_on(self) {
+        self.release_for(ReleaseFor::NextWaiter);
+    }
+
+    pub(crate) fn identity(&self) -> Identity {
+        self.word.identity()
+    }
+
+    pub(crate) fn access(&self) -> Access {
+        self.mode.access()
+    }
+
+    /// Returns the description of the latch in reports.
+    pub(crate) fn describe(&self) -> String {
+        describe(self.word)
+    }
+}
+
+/// Returns the description of a latch in reports: its address, because it has no key.
+#[cfg(target_has_atomic = "ptr")]
+pub(super) fn describe(word: &LatchWord) -> String {
+    format!("the latch at {:#x}", core::ptr::from_ref(word).addr())
 }
 
 impl<M: Mode> Drop for LatchGuard<'_, M> {

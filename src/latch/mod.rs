@@ -22,9 +22,13 @@ mod striped;
 
 use self::forms::forms;
 pub use self::guard::{LatchGuard, LatchReadGuard, LatchWriteGuard};
+#[cfg(target_has_atomic = "ptr")]
+pub(crate) use self::many::Requests as LatchRequests;
 pub use self::many::{LatchAcquireMany, LatchGuards, LatchGuardsIter, LatchManyMode};
 pub use self::request::LatchAcquire;
 use self::request::Request;
+#[cfg(target_has_atomic = "ptr")]
+pub(crate) use self::request::Request as LatchRequest;
 pub use self::striped::{MAX_STRIPES, Striped, StripedBuilder};
 
 /// A reader-writer lock of one word, without a key and without data: any number of readers, or one writer.
@@ -40,8 +44,8 @@ pub use self::striped::{MAX_STRIPES, Striped, StripedBuilder};
 ///
 /// The policy is [`Fairness::Adaptive`], the tables' default, with phases of readers and writers as in
 /// [`KeyedRwLock`](crate::KeyedRwLock). It is not reentrant: a reader that requests it again may wait for a writer that
-/// waits for that reader. It has no upgradable readers and no owned guards, and no [deadlock detector](crate::deadlock)
-/// watches it. There is no poisoning.
+/// waits for that reader. It has no upgradable readers and no owned guards. A [deadlock detector](crate::deadlock) can
+/// watch it. There is no poisoning.
 ///
 /// # Moving, dropping, forgetting
 /// Guards and futures borrow the latch; without them it can be moved and dropped. A forgotten guard keeps its latch

@@ -1,0 +1,698 @@
+//! Tracked requests for holds.
+
+use alloc::format;
+use alloc::string::String;
+use alloc::sync::Arc;
+use core::fmt;
+use core::future::Future;
+use core::pin::{Pin, pin};
+use core::task::{Context, Poll, Waker};
+#[cfg(all(feature = "std", not(target_family = "wasm")))]
+use std::time::{Duration, Instant};
+
+use super::Party;
+use super::record::{HoldGuard, Member, Record};
+use super::report::{Deadlock, Refused};
+use super::step::{self, Step};
+use super::tracked::Tracked;
+#[cfg(all(feature = "std", not(target_family = "wasm")))]
+use crate::acquire::blocking::{Wait, block, deadline_after};
+use crate::acquire::future::{Acquire, race};
+use crate::acquire::request::Request;
+#[cfg(all(feature = "std", not(target_family = "wasm")))]
+use crate::core::Contention;
+use crate::core::{Identity, Place, Presence, Waiter, WakeBatch, Want};
+use crate::guard::Guard;
+use crate::latch::{LatchAcquire, LatchGuard, LatchRequest};
+use crate::mode::Mode;
+use crate::plumbing::TablePtr;
+
+const FINISHED: &str = "keylatch: a lock future was polled after it had finished";
+
+/// A lock future that a party can [acquire](Party::acquire). Sealed.
+///
+/// | future | made by | output |
+/// |---|---|---|
+/// | [`Acquire`] | `lock`, `read`, `upgradable_read`, `write`, `acquire`, `acquire_n` of a table or a handle, and their owned forms | [`Tracked`] guard |
+/// | [`AcquireMany`](crate::futures::AcquireMany) | `lock_many` and the other `_many` calls of a table | [`TrackedMany`](super::TrackedMany) guards; for `read_write_many` a pair of them |
+/// | [`LatchAcquire`] | `read` and `write` of a [`Latch`](crate::Latch) or a [`Striped`](crate::Striped) | [`Tracked`] guard |
+/// | [`LatchAcquireMany`](crate::futures::LatchAcquireMany) | the `_many` calls of a [`Striped`](crate::Striped) | [`TrackedMany`](super::TrackedMany) guards; for `read_write_many` a pair of them |
+///
+/// The keys must be `Debug`. A latch has no key: reports show its address.
+///
+/// A request for several keys acquires them one after another, and what it holds counts as its party's hold. If it
+/// would close a circle, it fails, and keeps none of its keys.
+///
+/// # Examples
+/// ```
+/// use keylatch::{KeyedMutex, Latch, deadlock::Detector};
+///
+/// # futures_lite::future::block_on(async {
+/// let (accounts, config, detector) = (KeyedMutex::<String>::new(), Latch::new(), Detector::new());
+/// let transfer = detector.party("transfer");
+/// let reader = transfer.acquire(config.read()).await.unwrap();
+/// let both = transfer.acquire(accounts.lock_many(["savings", "cash"])).await.unwrap();
+/// assert!(transfer.acquire(accounts.lock("cash")).await.unwrap_err().is_reentry());
+/// # drop((reader, both));
+/// # });
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "a party cannot acquire by `{Self}`",
+    note = "pass a lock future of this crate, as in `party.acquire(locks.lock(key))`; its keys must be `Debug`"
+)]
+pub trait Trackable: sealed::Track<Output = <Self as Trackable>::Tracked> {
+    /// The output of the tracked request.
+    type Tracked;
+}
+
+/// The methods of the sealed trait. Other crates can neither name nor implement it.
+pub(crate) mod sealed {
+    use super::{Arc, Member, Waits};
+
+    #[allow(unreachable_pub)] // the supertrait of a public trait
+    pub trait Track: Sized {
+        type Output;
+        type Waiting: Waits<Tracked = Self::Output>;
+
+        /// Makes a request of the party that can be tracked: `None` if the future has finished.
+        fn track(self, member: Arc<Member>) -> Option<Self::Waiting>;
+    }
+}
+
+/// A request of a party, for one key or for several. `None` when it has finished.
+///
+/// `pub` because a sealed trait names it; other crates cannot.
+#[allow(unreachable_pub, private_interfaces)]
+pub trait Waits: Sized + Unpin {
+    type Tracked;
+
+    /// Acquires if everything is free for this request.
+    fn enter(waits: &mut Option<Self>) -> Option<Self::Tracked>;
+
+    /// Tries without beginning to wait.
+    fn try_once(waits: &mut Option<Self>) -> Option<Self::Tracked>;
+
+    /// Acquires or queues.
+    fn poll(waits: &mut Option<Self>, waiter: Waiter<'_>) -> Poll<Result<Self::Tracked, Deadlock>>;
+
+    #[cfg(all(feature = "std", not(target_family = "wasm")))]
+    fn contention(&mut self) -> Contention;
+
+    fn party(&self) -> &Member;
+}
+
+/// A request for one hold that can be tracked.
+///
+/// `pub` because a sealed trait names it; other crates cannot.
+#[allow(unreachable_pub, private_interfaces)]
+pub trait HoldRequest: step::Request<Got: HoldGuard> + Unpin {
+    /// Returns whether the request is in the queue, or has been granted its hold there.
+    fn is_queued(&self) -> bool;
+
+    /// Acquires the key if it is free for this request and has no queue. The request must not be in the queue.
+    fn enter(&mut self) -> Option<Self::Got>;
+
+    /// Tries once, without joining the queue.
+    fn attempt(&mut self) -> Option<Self::Got>;
+
+    /// Acquires or queues, untracked.
+    fn poll(&mut self, waiter: Waiter<'_>) -> Poll<Self::Got>;
+
+    #[cfg(all(feature = "std", not(target_family = "wasm")))]
+    fn contention(&self) -> Contention;
+
+    #[inline]
+    fn enter_unless_queued(&mut self) -> Option<Self::Got> {
+        if self.is_queued() { None } else { self.enter() }
+    }
+
+    /// Tries once, without joining the queue; or takes the hold that it has been granted there.
+    fn try_once(&mut self) -> Option<Self::Got> {
+        if !self.is_queued() {
+            return self.attempt();
+        }
+        // A future that had queued before it was tracked may have been granted its hold. A later poll brings a waker.
+        match self.poll(Waiter { presence: Presence::Task, waker: Waker::noop() }) {
+            Poll::Ready(guard) => Some(guard),
+            Poll::Pending => None,
+        }
+    }
+
+    #[cfg(all(feature = "std", not(target_family = "wasm")))]
+    fn contention_if_queued(&self) -> Contention {
+        if self.is_queued() { Contention::MustQueue } else { self.contention() }
+    }
+}
+
+impl Party {
+    /// Acquires a key by a lock future of any table, unless that would close a circle of waits. Returns a future that
+    /// does not borrow the party.
+    ///
+    /// The futures of several keys (`lock_many`) and those of a [`Latch`](crate::Latch) and a
+    /// [`Striped`](crate::Striped) work, too: see [`Trackable`]. [`until`](TrackedAcquire::until) limits the wait.
+    ///
+    /// # Errors
+    /// The future's output is a [`Deadlock`] if the request would wait for its own party, directly or through others,
+    /// or if another request of the party acquired a key and so closed a circle. The party keeps its holds.
+    ///
+    /// # Panics
+    /// If `future` has already finished. The returned future panics if the key's `Debug` does, which runs when it
+    /// begins to wait; then the request has been given up.
+    ///
+    /// # Cancel safety
+    /// The returned future can be dropped at any moment, as `future` itself.
+    ///
+    /// # Examples
+    /// ```
+    /// use keylatch::{KeyedMutex, deadlock::Detector};
+    ///
+    /// # futures_lite::future::block_on(async {
+    /// let (locks, detector) = (KeyedMutex::<String>::new(), Detector::new());
+    /// let import = detector.party("import");
+    /// let a = import.acquire(locks.lock("a")).await.unwrap();
+    /// let b = import.acquire(locks.lock("b")).await.unwrap();
+    /// assert!(import.acquire(locks.lock("a")).await.unwrap_err().is_reentry());
+    /// # drop((a, b));
+    /// # });
+    /// ```
+    #[track_caller]
+    #[inline]
+    pub fn acquire<F: Trackable>(&self, future: F) -> TrackedAcquire<F> {
+        let waiting = future.track(Arc::clone(&self.member));
+        assert!(waiting.is_some(), "keylatch: a lock future that has already finished cannot be tracked");
+        TrackedAcquire { waiting }
+    }
+
+    /// Acquires a key by a lock future of any table, if that is possible without waiting. Returns `None` otherwise.
+    ///
+    /// Pass the async form, which this call polls at most once: `party.try_acquire(locks.lock("a"))`. A request that
+    /// does not wait cannot close a circle, so this call does not fail with a [`Deadlock`]. But another request of the
+    /// party, which waits, may fail if this one acquires a key and so closes a circle.
+    ///
+    /// # Panics
+    /// If `future` has already finished.
+    ///
+    /// # Examples
+    /// ```
+    /// use keylatch::{KeyedMutex, deadlock::Detector};
+    ///
+    /// let (locks, detector) = (KeyedMutex::<u64>::new(), Detector::new());
+    /// let party = detector.party("import");
+    /// let guard = party.try_acquire(locks.lock(&7)).unwrap();
+    /// assert!(party.try_acquire(locks.lock(&7)).is_none());
+    /// # drop(guard);
+    /// ```
+    #[must_use = "bind it: `let _guard = …` (`let _ = …` releases it at once)"]
+    #[track_caller]
+    pub fn try_acquire<F: Trackable>(&self, future: F) -> Option<F::Tracked> {
+        self.acquire(future).try_once()
+    }
+}
+
+/// Blocking and timed calls.
+#[cfg(all(feature = "std", not(target_family = "wasm")))]
+#[cfg_attr(docsrs, doc(cfg(feature = "std")))]
+impl Party {
+    /// Acquires a key by a lock future of any table, unless that would close a circle of waits, and blocks the thread
+    /// while it waits.
+    ///
+    /// Pass the async form, which this call polls: `party.acquire_blocking(locks.lock("a"))`.
+    ///
+    /// # Errors
+    /// As [`acquire`](Party::acquire).
+    ///
+    /// # Panics
+    /// As [`acquire`](Party::acquire).
+    ///
+    /// # Blocking
+    /// As the blocking form of the operation.
+    ///
+    /// # Examples
+    /// ```
+    /// use keylatch::{KeyedSemaphore, deadlock::Detector};
+    ///
+    /// let (hosts, detector) = (KeyedSemaphore::<String>::new(1), Detector::new());
+    /// let crawler = detector.party("crawler");
+    /// let permit = crawler.acquire_blocking(hosts.acquire("example.org")).unwrap();
+    /// assert!(crawler.acquire_blocking(hosts.acquire("example.org")).is_err());
+    /// # drop(permit);
+    /// ```
+    #[track_caller]
+    #[inline]
+    pub fn acquire_blocking<F: Trackable>(&self, future: F) -> Result<F::Tracked, Deadlock> {
+        let mut acquire = self.acquire(future);
+        match acquire.enter() {
+            Some(tracked) => Ok(tracked),
+            None => block(&mut acquire, None).expect("a wait without a deadline ends"),
+        }
+    }
+
+    /// Acquires a key by a lock future of any table, unless that would close a circle of waits, and blocks the thread
+    /// for at most `timeout`. Returns `Ok(None)` after the timeout.
+    ///
+    /// It tries at least once. If no time is left after that, it does not begin to wait, and so cannot close a circle.
+    /// Otherwise it counts as a waiting request, and may fail, or make another request fail, even if its timeout was
+    /// about to end.
+    ///
+    /// # Errors
+    /// As [`acquire`](Party::acquire).
+    ///
+    /// # Panics
+    /// As [`acquire`](Party::acquire).
+    ///
+    /// # Blocking
+    /// As the blocking form of the operation, for at most `timeout`.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use keylatch::{KeyedMutex, deadlock::Detector};
+    ///
+    /// let (locks, detector) = (KeyedMutex::<u64>::new(), Detector::new());
+    /// let held = locks.lock_blocking(&7);
+    /// let party = detector.party("import");
+    /// assert!(party.try_acquire_for(locks.lock(&7), Duration::from_millis(1)).unwrap().is_none());
+    /// # drop(held);
+    /// ```
+    #[track_caller]
+    pub fn try_acquire_for<F: Trackable>(&self, future: F, timeout: Duration) -> Result<Option<F::Tracked>, Deadlock> {
+        block(&mut self.acquire(future), deadline_after(timeout)).transpose()
+    }
+
+    /// Acquires a key by a lock future of any table, unless that would close a circle of waits, and blocks the thread
+    /// until `deadline` at the latest. Returns `Ok(None)` after the deadline.
+    ///
+    /// It tries at least once, even with a deadline in the past, and counts as a waiting request as
+    /// [`try_acquire_for`](Party::try_acquire_for) does.
+    ///
+    /// # Errors
+    /// As [`acquire`](Party::acquire).
+    ///
+    /// # Panics
+    /// As [`acquire`](Party::acquire).
+    ///
+    /// # Blocking
+    /// As the blocking form of the operation, until `deadline` at the latest.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::{Duration, Instant};
+    ///
+    /// use keylatch::{KeyedMutex, deadlock::Detector};
+    ///
+    /// let (locks, detector) = (KeyedMutex::<u64>::new(), Detector::new());
+    /// let held = locks.lock_blocking(&7);
+    /// let party = detector.party("import");
+    /// let deadline = Instant::now() + Duration::from_millis(1);
+    /// assert!(party.try_acquire_until(locks.lock(&7), deadline).unwrap().is_none());
+    /// # drop(held);
+    /// ```
+    #[track_caller]
+    pub fn try_acquire_until<F: Trackable>(
+        &self,
+        future: F,
+        deadline: Instant,
+    ) -> Result<Option<F::Tracked>, Deadlock> {
+        block(&mut self.acquire(future), Some(deadline)).transpose()
+    }
+}
+
+/// The future of [`Party::acquire`].
+///
+/// # Cancel safety
+/// The future can be dropped at any moment, as the future that it was made of.
+///
+/// # Panics
+/// The future panics if it is polled after it has finished.
+///
+/// # Examples
+/// See [`Party::acquire`].
+#[must_use = "futures do nothing unless they are polled or awaited"]
+pub struct TrackedAcquire<F: Trackable> {
+    /// `None` when it has finished.
+    waiting: Option<F::Waiting>,
+}
+
+impl<F: Trackable> TrackedAcquire<F> {
+    #[inline]
+    fn enter(&mut self) -> Option<F::Tracked> {
+        F::Waiting::enter(&mut self.waiting)
+    }
+
+    fn try_once(&mut self) -> Option<F::Tracked> {
+        F::Waiting::try_once(&mut self.waiting)
+    }
+
+    #[inline]
+    fn poll_as(&mut self, waiter: Waiter<'_>) -> Poll<Result<F::Tracked, Deadlock>> {
+        match self.enter() {
+            Some(tracked) => Poll::Ready(Ok(tracked)),
+            None => F::Waiting::poll(&mut self.waiting, waiter),
+        }
+    }
+
+    /// Waits for the key until `limit` is ready. Any future may be the limit, such as a timer of any runtime or a
+    /// cancellation token.
+    ///
+    /// The key is tried first. If that fails and the limit has already been reached, the request does not begin to
+    /// wait. Otherwise it counts as a waiting request until the limit is reached.
+    ///
+    /// # Errors
+    /// Returns [`Refused::Deadlock`] where the future itself fails, and [`Refused::Limit`] with the output of `limit`.
+    ///
+    /// # Cancel safety
+    /// The future can be dropped at any moment, as [`TrackedAcquire`] itself.
+    ///
+    /// # Examples
+    /// ```
+    /// use keylatch::{KeyedMutex, deadlock::{Detector, Refused}};
+    ///
+    /// # futures_lite::future::block_on(async {
+    /// let (locks, detector) = (KeyedMutex::<u64>::new(), Detector::new());
+    /// let party = detector.party("import");
+    /// let held = party.acquire(locks.lock(&7)).await.unwrap();
+    /// let never = std::future::pending::<()>();
+    /// let refused = party.acquire(locks.lock(&7)).until(never).await.unwrap_err();
+    /// assert!(matches!(refused, Refused::Deadlock(deadlock) if deadlock.is_reentry()));
+    /// # drop(held);
+    /// # });
+    /// ```
+    #[doc(alias = "timeout")]
+    #[must_use = "bind it: `let result = …`; the guard may be in it (`let _ = …` releases it at once)"]
+    pub async fn until<L: Future>(mut self, limit: L) -> Result<F::Tracked, Refused<L::Output>> {
+        let outcome;
+        {
+            let mut limit = pin!(limit);
+            if let Some(tracked) = self.try_once() {
+                outcome = Ok(tracked);
+            } else if let Poll::Ready(expired) = poll_once(limit.as_mut()).await {
+                // The limit's poll may have been slow, or may have released this lock.
+                outcome = self.try_once().ok_or(Refused::Limit(expired));
+            } else {
+                outcome = match race(&mut self, limit).await {
+                    Ok(result) => result.map_err(Refused::Deadlock),
+                    Err(expired) => Err(Refused::Limit(expired)),
+                };
+            }
+        }
+        // Dropped before the outcome is returned: see `race`.
+        drop(self);
+        outcome
+    }
+}
+
+/// The result of one poll of a future.
+pub(super) async fn poll_once<F: Future>(mut future: Pin<&mut F>) -> Poll<F::Output> {
+    core::future::poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx))).await
+}
+
+impl<F: Trackable> Future for TrackedAcquire<F> {
+    type Output = Result<F::Tracked, Deadlock>;
+
+    #[inline]
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.poll_as(Waiter { presence: Presence::Task, waker: cx.waker() })
+    }
+}
+
+#[cfg(all(feature = "std", not(target_family = "wasm")))]
+impl<F: Trackable> Wait for &mut TrackedAcquire<F> {
+    type Output = Result<F::Tracked, Deadlock>;
+
+    fn contention(&mut self) -> Contention {
+        self.waiting.as_mut().expect(FINISHED).contention()
+    }
+
+    fn attempt(&mut self) -> Option<Self::Output> {
+        TrackedAcquire::try_once(self).map(Ok)
+    }
+
+    /// Polls always as a sleeping thread: a spinning thread may be handed a key past other waiters, and then no search
+    /// could be sure of a circle.
+    fn poll(&mut self, waiter: Waiter<'_>) -> Poll<Self::Output> {
+        let presence = Presence::SleepingThread;
+        self.poll_as(Waiter { presence, ..waiter })
+    }
+}
+
+impl<F: Trackable> fmt::Debug for TrackedAcquire<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TrackedAcquire")
+            .field("party", &self.waiting.as_ref().map(|waiting| &waiting.party().name))
+            .field("done", &self.waiting.is_none())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A request of a party for one hold.
+///
+/// `pub` because a sealed trait names it; other crates cannot.
+#[allow(unreachable_pub, missing_debug_implementations)]
+pub struct One<R: HoldRequest> {
+    // Dropped first, because dropping the request may leave the queue.
+    record: Record,
+    request: R,
+}
+
+impl<R: HoldRequest> One<R> {
+    fn new(member: Arc<Member>, request: R) -> Self {
+        One { record: Record::none(member), request }
+    }
+
+    /// Tries once, without beginning to wait.
+    #[inline]
+    fn attempt(one: &mut Option<Self>, enter: impl FnOnce(&mut R) -> Option<R::Got>) -> Option<Tracked<R::Got>> {
+        let One { request, .. } = one.as_mut().expect(FINISHED);
+        let guard = enter(request)?;
+        let One { mut record, .. } = one.take()?;
+        record.holds(&guard);
+        Some(Tracked { record, guard })
+    }
+}
+
+#[allow(private_interfaces)]
+impl<R: HoldRequest> Waits for One<R> {
+    type Tracked = Tracked<R::Got>;
+
+    #[inline]
+    fn enter(one: &mut Option<Self>) -> Option<Tracked<R::Got>> {
+        One::attempt(one, R::enter_unless_queued)
+    }
+
+    fn try_once(one: &mut Option<Self>) -> Option<Tracked<R::Got>> {
+        if one.as_ref().expect(FINISHED).record.is_some() {
+            return None;
+        }
+        One::attempt(one, R::try_once)
+    }
+
+    #[inline(never)]
+    fn poll(one: &mut Option<Self>, waiter: Waiter<'_>) -> Poll<Result<Tracked<R::Got>, Deadlock>> {
+        let One { record, request } = one.as_mut().expect(FINISHED);
+        let step = record.step(request, waiter);
+        if let Step::Waits = step {
+            return Poll::Pending;
+        }
+        let One { record, .. } = one.take().expect(FINISHED);
+        Poll::Ready(match step {
+            Step::Got(guard) => Ok(Tracked { record, guard }),
+            Step::Failed(deadlock, granted) => {
+                granted.into_iter().for_each(R::Got::pass_on);
+                Err(deadlock)
+            }
+            Step::Waits => return Poll::Pending,
+        })
+    }
+
+    #[cfg(all(feature = "std", not(target_family = "wasm")))]
+    fn contention(&mut self) -> Contention {
+        self.request.contention_if_queued()
+    }
+
+    fn party(&self) -> &Member {
+        &self.record.member
+    }
+}
+
+// Keys.
+
+impl<P: TablePtr, M: Mode> Trackable for Acquire<P, M>
+where
+    P::Key: fmt::Debug,
+{
+    type Tracked = Tracked<Guard<P, M>>;
+}
+
+impl<P: TablePtr, M: Mode> sealed::Track for Acquire<P, M>
+where
+    P::Key: fmt::Debug,
+{
+    type Output = Tracked<Guard<P, M>>;
+    type Waiting = One<Request<P, M>>;
+
+    #[inline]
+    fn track(self, member: Arc<Member>) -> Option<One<Request<P, M>>> {
+        let request = self.into_request();
+        (!request.is_done()).then(|| One::new(member, request))
+    }
+}
+
+#[allow(private_interfaces)]
+impl<P: TablePtr, M: Mode> step::Request for Request<P, M>
+where
+    P::Key: fmt::Debug,
+{
+    type Got = Guard<P, M>;
+
+    fn want(&self) -> Want {
+        Request::want(self)
+    }
+
+    fn identity(&self) -> Identity {
+        Request::identity(self)
+    }
+
+    fn describe(&self) -> (String, &'static str) {
+        (format!("{:?}", self.key()), core::any::type_name::<P::Table>())
+    }
+
+    fn continues(&self) -> Option<u32> {
+        None
+    }
+
+    fn poll_into(&mut self, waiter: Waiter<'_>, batch: &mut WakeBatch) -> Option<Guard<P, M>> {
+        Request::poll_into(self, waiter, batch)
+    }
+
+    fn observe(&mut self, step: &mut Step<Guard<P, M>>) {
+        match step {
+            Step::Waits => self.news(false).map_or((), |phase| self.tell(None, phase)),
+            Step::Got(guard) => self.news(true).map_or((), |phase| self.tell(Some(guard), phase)),
+            Step::Failed(_, granted) => self.tell_of_failure(granted),
+        }
+    }
+
+    fn place(&mut self) -> Place {
+        Request::place(self)
+    }
+
+    fn leave_queue(&mut self, batch: &mut WakeBatch) -> Option<Guard<P, M>> {
+        Request::leave_queue(self, batch)
+    }
+}
+
+#[allow(private_interfaces)]
+impl<P: TablePtr, M: Mode> HoldRequest for Request<P, M>
+where
+    P::Key: fmt::Debug,
+{
+    #[inline]
+    fn is_queued(&self) -> bool {
+        Request::is_queued(self)
+    }
+
+    #[inline]
+    fn enter(&mut self) -> Option<Guard<P, M>> {
+        Request::enter(self)
+    }
+
+    fn attempt(&mut self) -> Option<Guard<P, M>> {
+        Request::attempt(self)
+    }
+
+    fn poll(&mut self, waiter: Waiter<'_>) -> Poll<Guard<P, M>> {
+        Request::poll(self, waiter)
+    }
+
+    #[cfg(all(feature = "std", not(target_family = "wasm")))]
+    fn contention(&self) -> Contention {
+        Request::contention(self)
+    }
+}
+
+// Latches.
+
+impl<'a, M: Mode> Trackable for LatchAcquire<'a, M> {
+    type Tracked = Tracked<LatchGuard<'a, M>>;
+}
+
+impl<'a, M: Mode> sealed::Track for LatchAcquire<'a, M> {
+    type Output = Tracked<LatchGuard<'a, M>>;
+    type Waiting = One<LatchRequest<'a, M>>;
+
+    #[inline]
+    fn track(self, member: Arc<Member>) -> Option<One<LatchRequest<'a, M>>> {
+        let request = self.into_request();
+        (!request.is_done()).then(|| One::new(member, request))
+    }
+}
+
+#[allow(private_interfaces)]
+impl<'a, M: Mode> step::Request for LatchRequest<'a, M> {
+    type Got = LatchGuard<'a, M>;
+
+    fn want(&self) -> Want {
+        LatchRequest::want(self)
+    }
+
+    fn identity(&self) -> Identity {
+        LatchRequest::identity(self)
+    }
+
+    fn describe(&self) -> (String, &'static str) {
+        (LatchRequest::describe(self), LATCH)
+    }
+
+    fn continues(&self) -> Option<u32> {
+        None
+    }
+
+    /// Makes the word count a claim, which may panic.
+    fn prepare(&mut self) {
+        self.claim();
+    }
+
+    fn poll_into(&mut self, waiter: Waiter<'_>, batch: &mut WakeBatch) -> Option<LatchGuard<'a, M>> {
+        LatchRequest::poll_into(self, waiter, batch)
+    }
+
+    fn observe(&mut self, _: &mut Step<LatchGuard<'a, M>>) {}
+
+    fn place(&mut self) -> Place {
+        LatchRequest::place(self)
+    }
+
+    fn leave_queue(&mut self, batch: &mut WakeBatch) -> Option<LatchGuard<'a, M>> {
+        LatchRequest::leave_queue(self, batch)
+    }
+}
+
+/// The type of a latch in reports.
+pub(super) const LATCH: &str = "keylatch::Latch";
+
+#[allow(private_interfaces)]
+impl<'a, M: Mode> HoldRequest for LatchRequest<'a, M> {
+    #[inline]
+    fn is_queued(&self) -> bool {
+        LatchRequest::is_queued(self)
+    }
+
+    #[inline]
+    fn enter(&mut self) -> Option<LatchGuard<'a, M>> {
+        LatchRequest::enter_fresh(self)
+    }
+
+    fn attempt(&mut self) -> Option<LatchGuard<'a, M>> {
+        LatchRequest::attempt(self)
+    }
+
+    fn poll(&mut self, waiter: Waiter<'_>) -> Poll<LatchGuard<'a, M>> {
+        LatchRequest::poll(self, waiter)
+    }
+
+    #[cfg(all(feature = "std", not(target_family = "wasm")))]
+    fn contention(&self) -> Contention {
+        LatchRequest::contention(self)
+    }
+}
