@@ -11,7 +11,7 @@ use core::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use super::Party;
-use super::record::{HoldGuard, Member, Record};
+use super::record::{HoldGuard, LATCH, Member, Record};
 use super::report::{Deadlock, Refused};
 use super::step::{self, Step};
 use super::tracked::Tracked;
@@ -667,9 +667,6 @@ impl<'a, M: Mode> step::Request for LatchRequest<'a, M> {
         LatchRequest::leave_queue(self, batch)
     }
 }
-
-/// The type of a latch in reports.
-pub(super) const LATCH: &str = "keylatch::Latch";
 
 #[allow(private_interfaces)]
 impl<'a, M: Mode> HoldRequest for LatchRequest<'a, M> {

@@ -36,6 +36,9 @@ impl Drop for Member {
     }
 }
 
+/// The type of a latch in reports.
+pub(super) const LATCH: &str = "keylatch::Latch";
+
 /// A guard whose hold can be recorded.
 ///
 /// `pub` because a sealed trait names it; other crates cannot.

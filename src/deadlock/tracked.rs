@@ -5,8 +5,7 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use core::fmt;
 
-use super::acquire::LATCH;
-use super::record::{HoldGuard, Record, Records};
+use super::record::{HoldGuard, LATCH, Record, Records};
 use crate::core::{Access, Identity, TypedAccess};
 use crate::guard::Guard;
 use crate::latch::{LatchGuard, LatchReadGuard, LatchWriteGuard};
