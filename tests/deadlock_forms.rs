@@ -244,6 +244,38 @@ fn several_keys_that_are_free_are_tracked_in_order() {
 }
 
 #[test]
+fn several_keys_are_tracked_after_a_wait() {
+    let (locks, detector) = (KeyedMutex::<u64>::new(), Detector::new());
+    let party = detector.party("x");
+    for held in [1, 2] {
+        let other = locks.try_lock(&held).unwrap();
+        let mut many = pin!(party.acquire(locks.lock_many([&1, &2])));
+        assert!(poll(many.as_mut()).is_pending());
+        drop(other);
+        let Poll::Ready(Ok(both)) = poll(many.as_mut()) else { panic!("both keys are free") };
+        assert_eq!(detector.dump().parties()[0].holds().len(), 2);
+        drop(both);
+    }
+    assert!(detector.dump().parties().is_empty());
+}
+
+#[test]
+fn several_keys_that_close_a_circle_fail_the_waiting_request_of_their_party() {
+    let (locks, detector) = (KeyedMutex::<u64>::new(), Detector::new());
+    let (a, b) = (detector.party("a"), detector.party("b"));
+    let _one = b.try_acquire(locks.lock(&1)).unwrap();
+    let other = locks.try_lock(&2).unwrap();
+    let mut first = pin!(a.acquire(locks.lock(&1)));
+    let mut of_b = pin!(b.acquire(locks.lock(&2)));
+    assert!(poll(first.as_mut()).is_pending() && poll(of_b.as_mut()).is_pending());
+    drop(other);
+    let both = a.try_acquire(locks.lock_many([&3, &2])).unwrap();
+    assert!(matches!(poll(first.as_mut()), Poll::Ready(Err(_))));
+    drop(both);
+    assert!(poll(of_b.as_mut()).is_ready());
+}
+
+#[test]
 fn reads_and_writes_of_several_keys_are_tracked_by_mode() {
     let (map, detector) = (LockMap::<u64, u64>::new(), Detector::new());
     let (x, y) = (detector.party("x"), detector.party("y"));
