@@ -133,7 +133,7 @@
 //! | repeatedly on one key | [`handle`](KeyedMutex::handle) | as above |
 //! | several keys, all or none | [`lock_many`](KeyedMutex::lock_many) and its forms | as above |
 //!
-//! ([`Latch`] and [`Striped`] have no owned guards and no handles, and no detector watches them. If such a lock is in
+//! ([`Latch`] and [`Striped`] have no owned guards and no handles. If such a lock is in
 //! an `Arc`, move the `Arc` into the task and acquire the lock there.)
 //!
 //! [`try_lock_for`]: KeyedMutex::try_lock_for
