@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
@@ -523,15 +523,15 @@ fn a_dump_of_a_granted_wait_says_so() {
 
 #[test]
 fn a_detector_that_notes_keys_names_all_holds() {
-    let (locks, detector) = (KeyedSemaphore::<u64>::new(3), Detector::with_key_names());
+    let (locks, detector) = (KeyedSemaphore::<u64>::new(3), Detector::builder().name_holders(true).build());
     let party = detector.party("x");
     let mut one = party.try_acquire(locks.acquire_n(&1, 3)).unwrap();
     let part = one.split(1).unwrap();
     let two = party.adopt(locks.try_acquire_many([&2]).unwrap());
-    assert_eq!(
-        detector.dump().to_string(),
-        "x\n  holds 1 (acquire 2 permits)\n  holds 1 (acquire a permit)\n  holds 2 (acquire a permit)\n"
-    );
+    let dump = detector.dump();
+    let holds = dump.parties()[0].holds().iter().map(|hold| (hold.key(), hold.mode().to_string()));
+    let expected = [("1", "acquire 2 permits"), ("1", "acquire a permit"), ("2", "acquire a permit")];
+    assert!(holds.eq(expected.map(|(key, mode)| (Some(key), mode.to_string()))), "{dump}");
     drop((one, part, two));
     assert!(detector.dump().parties().is_empty());
 }
@@ -548,7 +548,7 @@ impl std::fmt::Debug for Mute {
 
 #[test]
 fn a_key_that_panics_where_it_is_named_leaves_nothing() {
-    let (locks, detector) = (KeyedMutex::<Mute>::new(), Detector::with_key_names());
+    let (locks, detector) = (KeyedMutex::<Mute>::new(), Detector::builder().name_holders(true).build());
     let party = detector.party("x");
     let panics = |call: &dyn Fn()| {
         assert!(catch_unwind(AssertUnwindSafe(call)).is_err());
@@ -558,4 +558,119 @@ fn a_key_that_panics_where_it_is_named_leaves_nothing() {
     panics(&|| drop(party.adopt(locks.try_lock(&Mute).unwrap())));
     panics(&|| drop(party.try_acquire(locks.lock_many([&Mute, &Mute]))));
     panics(&|| drop(party.adopt(locks.try_lock_many([&Mute, &Mute]).unwrap())));
+}
+
+#[test]
+fn a_detector_that_names_holders_says_since_when_and_from_where_a_key_is_held() {
+    let (locks, detector) = (KeyedMutex::<u64>::new(), Detector::builder().name_holders(true).build());
+    let (x, y) = (detector.party("x"), detector.party("y"));
+    let future = x.acquire(locks.lock(&1));
+    let line = line!() - 1;
+    let one = block_on(future.label("rows")).unwrap();
+    std::thread::sleep(Duration::from_millis(2));
+    let two = y.try_acquire(locks.lock(&2)).unwrap();
+    two.label("columns");
+    two.label("cells");
+    let mut waiting = pin!(y.acquire(locks.lock(&1)));
+    assert!(poll(waiting.as_mut()).is_pending());
+    let deadlock = block_on(x.acquire(locks.lock(&2))).unwrap_err();
+    let [of_x, of_y] = deadlock.cycle() else { panic!("{deadlock}") };
+    assert_eq!(of_x.holder().unwrap().label(), Some("cells"));
+    let holder = of_y.holder().unwrap();
+    assert_eq!((holder.location().file(), holder.location().line(), holder.label()), (file!(), line, Some("rows")));
+    assert!(holder.held_for().unwrap() >= Duration::from_millis(2));
+    let text = deadlock.to_string();
+    assert!(text.ends_with(&format!("ms, at {}:{line}, \"rows\")", file!())), "{text}");
+    assert!(detector.dump().to_string().contains(&format!("at {}:{line}, \"rows\"\n", file!())));
+    drop(one);
+    let Poll::Ready(Ok(one)) = poll(waiting.as_mut()) else { panic!("it is free") };
+    one.label("after a wait");
+    assert_eq!(detector.dump().parties()[0].holds()[1].holder().unwrap().label(), Some("after a wait"));
+    drop((one, two));
+}
+
+#[test]
+fn a_detector_that_does_not_name_holders_reports_none_and_ignores_labels() {
+    let (locks, detector) = (KeyedMutex::<u64>::new(), Detector::new());
+    let party = detector.party("x");
+    let one = block_on(party.acquire(locks.lock(&1)).label("rows")).unwrap();
+    one.label("cells");
+    let deadlock = block_on(party.acquire(locks.lock(&1))).unwrap_err();
+    assert_eq!(deadlock.to_string(), "x waits for 1, which x holds");
+    assert!(deadlock.cycle()[0].holder().is_none() && detector.dump().parties()[0].holds()[0].holder().is_none());
+    drop(one);
+}
+
+#[test]
+fn every_key_of_several_and_adopted_guards_have_the_line_of_the_call() {
+    let (locks, detector) = (KeyedMutex::<u64>::new(), Detector::builder().name_holders(true).build());
+    let party = detector.party("x");
+    let both = block_on(party.acquire(locks.lock_many([&1, &2])).label("both")).unwrap();
+    let first = line!() - 1;
+    let three = party.adopt(locks.try_lock(&3).unwrap());
+    let second = line!() - 1;
+    let dump = detector.dump();
+    let mut lines = dump.parties()[0].holds().iter().map(|hold| hold.holder().unwrap()).collect::<Vec<_>>();
+    lines.sort_by_key(|holder| holder.location().line());
+    let lines = lines.into_iter().map(|holder| (holder.location().line(), holder.label()));
+    assert!(lines.eq([(first, Some("both")), (first, Some("both")), (second, None)]), "{dump}");
+    drop((both, three));
+}
+
+#[test]
+fn a_long_hold_is_reported_to_each_request_that_begins_to_wait() {
+    let (sender, reported) = std::sync::mpsc::channel();
+    let limit = Duration::from_millis(20);
+    let detector =
+        Detector::builder().on_long_hold(limit, move |event| sender.send(event.to_string()).unwrap()).build();
+    let (pages, x, y) = (KeyedRwLock::<u64>::new(), detector.party("x"), detector.party("y"));
+    let old = x.try_acquire(pages.read(&1)).unwrap();
+    std::thread::sleep(limit);
+    let since = Instant::now();
+    let young = x.try_acquire(pages.read(&1)).unwrap();
+    assert!(y.try_acquire(pages.write(&1)).is_none(), "it does not wait");
+    assert!(reported.try_recv().is_err());
+    for _ in 0..2 {
+        let mut waiting = pin!(y.acquire(pages.write(&1)));
+        assert!(poll(waiting.as_mut()).is_pending() && poll(waiting.as_mut()).is_pending());
+        let events = reported.try_iter().collect::<Vec<_>>();
+        assert!(events.iter().all(|event| event.starts_with("y waits for 1, which x holds (for ")), "{events:?}");
+        // On a busy machine the young hold may be old by now.
+        let is_young = since.elapsed() < limit;
+        assert!(events.len() == 1 || !is_young && events.len() == 2, "{events:?}");
+    }
+    drop((old, young));
+}
+
+#[test]
+fn a_watchdog_may_use_the_locks_and_panic() {
+    let locks = Arc::new(KeyedMutex::<u64>::new());
+    static DETECTOR: OnceLock<Detector> = OnceLock::new();
+    let weak = Arc::downgrade(&locks);
+    let detector = Detector::builder()
+        .on_long_hold(Duration::ZERO, move |event| {
+            let (locks, detector) = (weak.upgrade().unwrap(), DETECTOR.get().unwrap());
+            let party = detector.party("watchdog");
+            assert!(party.try_acquire(locks.lock(&1)).is_none());
+            drop(party.try_acquire(locks.lock(&2)).unwrap());
+            assert_eq!(detector.dump().parties().len(), 2);
+            panic!("{event}");
+        })
+        .build();
+    DETECTOR.set(detector.clone()).unwrap();
+    let (x, y) = (detector.party("x"), detector.party("y"));
+    let one = x.try_acquire(locks.lock(&1)).unwrap();
+    // A future keeps its place.
+    let mut waiting = Box::pin(y.acquire(locks.lock(&1)));
+    assert!(catch_unwind(AssertUnwindSafe(|| poll(waiting.as_mut()).is_ready())).is_err());
+    assert_eq!(locks.status(&1).unwrap().waiters(), 1);
+    assert!(poll(waiting.as_mut()).is_pending());
+    drop(waiting);
+    // A request for several keys, and a blocking call, give up.
+    let mut waiting = Box::pin(y.acquire(locks.lock_many([&1, &3])));
+    assert!(catch_unwind(AssertUnwindSafe(|| poll(waiting.as_mut()).is_ready())).is_err());
+    assert!(catch_unwind(AssertUnwindSafe(|| drop(y.acquire_blocking(locks.lock(&1))))).is_err());
+    assert_eq!((locks.len(), locks.status(&1).unwrap().waiters()), (1, 0));
+    drop((waiting, one));
+    assert!(locks.is_empty() && detector.dump().parties().is_empty());
 }

@@ -1044,7 +1044,8 @@ fn a_request_for_two_keys_closes_a_cycle_with_a_party_that_holds_one() {
             };
             let failed = tracked(&b, &locks, 3 - held).is_err();
             drop(own);
-            assert!(!(failed && other.join().unwrap()), "one circle failed two requests");
+            let other_failed = other.join().unwrap();
+            assert!(!(failed && other_failed), "two requests of one circle failed");
             assert!(locks.is_empty());
         });
     }

@@ -19,14 +19,14 @@ use hashbrown::HashTable;
 #[cfg(target_has_atomic = "ptr")]
 use super::table::Identity;
 use super::table::Tag;
-#[cfg(target_has_atomic = "ptr")]
-use super::wait::Place;
 use super::wait::state::{QueueShard, Waited};
 use super::wait::word::{Refusal, Unit, Word};
 use super::wait::{
     Access, Contention, CountKind, Entered, Holds, Queues, ReleaseFor, Rules, Ticket, WaitQueues, Waiter, WakeBatch,
     Want,
 };
+#[cfg(target_has_atomic = "ptr")]
+use super::wait::{Place, WithQueues};
 use crate::fairness::Fairness;
 use crate::sync::{AtomicUsize, Lock, Ordering};
 
@@ -268,8 +268,7 @@ impl LatchWord {
     pub(crate) fn place(&self, ticket: Ticket, fairness: Fairness) -> Place {
         let waits = waits(fairness);
         let (lock, queue) = waits.find_queue(self);
-        let with: fn(u32, &mut dyn FnMut(&Queues)) =
-            |lock, look| queue_shards()[lock as usize].with(|shard| look(&shard.queues));
+        let with: WithQueues = |lock, look| queue_shards()[lock as usize].with(|shard| look(&shard.queues));
         Place::elsewhere(with, lock, queue, ticket, *waits.rules())
     }
 

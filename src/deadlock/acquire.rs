@@ -1,7 +1,6 @@
 //! Tracked requests for holds.
 
-use alloc::format;
-use alloc::string::String;
+use alloc::borrow::Cow;
 use alloc::sync::Arc;
 use core::fmt;
 use core::future::Future;
@@ -11,31 +10,26 @@ use core::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use super::Party;
-use super::record::{HoldGuard, LATCH, Member, Record};
+use super::holder::Origin;
+use super::record::{HoldGuard, Member};
 use super::report::{Deadlock, Refused};
-use super::step::{self, Step};
-use super::tracked::Tracked;
+use super::step;
 #[cfg(all(feature = "std", not(target_family = "wasm")))]
 use crate::acquire::blocking::{Wait, block, deadline_after};
-use crate::acquire::future::{Acquire, race};
-use crate::acquire::request::Request;
+use crate::acquire::future::race;
 #[cfg(all(feature = "std", not(target_family = "wasm")))]
 use crate::core::Contention;
-use crate::core::{Identity, Place, Presence, Waiter, WakeBatch, Want};
-use crate::guard::Guard;
-use crate::latch::{LatchAcquire, LatchGuard, LatchRequest};
-use crate::mode::Mode;
-use crate::plumbing::TablePtr;
+use crate::core::{Presence, Waiter};
 
-const FINISHED: &str = "keylatch: a lock future was polled after it had finished";
+pub(super) const FINISHED: &str = "keylatch: a lock future was polled after it had finished";
 
 /// A lock future that a party can [acquire](Party::acquire). Sealed.
 ///
 /// | future | made by | output |
 /// |---|---|---|
-/// | [`Acquire`] | `lock`, `read`, `upgradable_read`, `write`, `acquire`, `acquire_n` of a table or a handle, and their owned forms | [`Tracked`] guard |
+/// | [`Acquire`](crate::futures::Acquire) | `lock`, `read`, `upgradable_read`, `write`, `acquire`, `acquire_n` of a table or a handle, and their owned forms | [`Tracked`](super::Tracked) guard |
 /// | [`AcquireMany`](crate::futures::AcquireMany) | `lock_many` and the other `_many` calls of a table | [`TrackedMany`](super::TrackedMany) guards; for `read_write_many` a pair of them |
-/// | [`LatchAcquire`] | `read` and `write` of a [`Latch`](crate::Latch) or a [`Striped`](crate::Striped) | [`Tracked`] guard |
+/// | [`LatchAcquire`](crate::futures::LatchAcquire) | `read` and `write` of a [`Latch`](crate::Latch) or a [`Striped`](crate::Striped) | [`Tracked`](super::Tracked) guard |
 /// | [`LatchAcquireMany`](crate::futures::LatchAcquireMany) | the `_many` calls of a [`Striped`](crate::Striped) | [`TrackedMany`](super::TrackedMany) guards; for `read_write_many` a pair of them |
 ///
 /// The keys must be `Debug`. A latch has no key: reports show its address.
@@ -67,7 +61,7 @@ pub trait Trackable: sealed::Track<Output = <Self as Trackable>::Tracked> {
 
 /// The methods of the sealed trait. Other crates can neither name nor implement it.
 pub(crate) mod sealed {
-    use super::{Arc, Member, Waits};
+    use super::{Arc, Member, Origin, Waits};
 
     #[allow(unreachable_pub)] // the supertrait of a public trait
     pub trait Track: Sized {
@@ -75,7 +69,7 @@ pub(crate) mod sealed {
         type Waiting: Waits<Tracked = Self::Output>;
 
         /// Makes a request of the party that can be tracked: `None` if the future has finished.
-        fn track(self, member: Arc<Member>) -> Option<Self::Waiting>;
+        fn track(self, member: Arc<Member>, origin: Origin) -> Option<Self::Waiting>;
     }
 }
 
@@ -99,6 +93,8 @@ pub trait Waits: Sized + Unpin {
     fn contention(&mut self) -> Contention;
 
     fn party(&self) -> &Member;
+
+    fn origin(&mut self) -> &mut Origin;
 }
 
 /// A request for one hold that can be tracked.
@@ -178,7 +174,7 @@ impl Party {
     #[track_caller]
     #[inline]
     pub fn acquire<F: Trackable>(&self, future: F) -> TrackedAcquire<F> {
-        let waiting = future.track(Arc::clone(&self.member));
+        let waiting = future.track(Arc::clone(&self.member), Origin::here());
         assert!(waiting.is_some(), "keylatch: a lock future that has already finished cannot be tracked");
         TrackedAcquire { waiting }
     }
@@ -352,6 +348,20 @@ impl<F: Trackable> TrackedAcquire<F> {
         }
     }
 
+    /// Labels the hold, for a detector that [names its holders](super::DetectorBuilder::name_holders): the label is in
+    /// its reports, beside the party's name. Other detectors ignore it.
+    ///
+    /// # Panics
+    /// If the future has finished.
+    ///
+    /// # Examples
+    /// See [`Holder`](super::Holder).
+    #[must_use = "futures do nothing unless they are polled or awaited"]
+    pub fn label(mut self, label: impl Into<Cow<'static, str>>) -> Self {
+        self.waiting.as_mut().expect(FINISHED).origin().label = Some(label.into());
+        self
+    }
+
     /// Waits for the key until `limit` is ready. Any future may be the limit, such as a timer of any runtime or a
     /// cancellation token.
     ///
@@ -442,254 +452,5 @@ impl<F: Trackable> fmt::Debug for TrackedAcquire<F> {
             .field("party", &self.waiting.as_ref().map(|waiting| &waiting.party().name))
             .field("done", &self.waiting.is_none())
             .finish_non_exhaustive()
-    }
-}
-
-/// A request of a party for one hold.
-///
-/// `pub` because a sealed trait names it; other crates cannot.
-#[allow(unreachable_pub, missing_debug_implementations)]
-pub struct One<R: HoldRequest> {
-    // Dropped first, because dropping the request may leave the queue.
-    record: Record,
-    request: R,
-}
-
-impl<R: HoldRequest> One<R> {
-    fn new(member: Arc<Member>, request: R) -> Self {
-        One { record: Record::none(member), request }
-    }
-
-    /// Tries once, without beginning to wait.
-    #[inline]
-    fn attempt(one: &mut Option<Self>, enter: impl FnOnce(&mut R) -> Option<R::Got>) -> Option<Tracked<R::Got>> {
-        let One { request, .. } = one.as_mut().expect(FINISHED);
-        let guard = enter(request)?;
-        let One { mut record, .. } = one.take()?;
-        record.holds(&guard);
-        Some(Tracked { record, guard })
-    }
-}
-
-#[allow(private_interfaces)]
-impl<R: HoldRequest> Waits for One<R> {
-    type Tracked = Tracked<R::Got>;
-
-    #[inline]
-    fn enter(one: &mut Option<Self>) -> Option<Tracked<R::Got>> {
-        One::attempt(one, R::enter_unless_queued)
-    }
-
-    fn try_once(one: &mut Option<Self>) -> Option<Tracked<R::Got>> {
-        if one.as_ref().expect(FINISHED).record.is_some() {
-            return None;
-        }
-        One::attempt(one, R::try_once)
-    }
-
-    #[inline(never)]
-    fn poll(one: &mut Option<Self>, waiter: Waiter<'_>) -> Poll<Result<Tracked<R::Got>, Deadlock>> {
-        let One { record, request } = one.as_mut().expect(FINISHED);
-        let step = record.step(request, waiter);
-        if let Step::Waits = step {
-            return Poll::Pending;
-        }
-        let One { record, .. } = one.take().expect(FINISHED);
-        Poll::Ready(match step {
-            Step::Got(guard) => Ok(Tracked { record, guard }),
-            Step::Failed(deadlock, granted) => {
-                granted.into_iter().for_each(R::Got::pass_on);
-                Err(deadlock)
-            }
-            Step::Waits => return Poll::Pending,
-        })
-    }
-
-    #[cfg(all(feature = "std", not(target_family = "wasm")))]
-    fn contention(&mut self) -> Contention {
-        self.request.contention_if_queued()
-    }
-
-    fn party(&self) -> &Member {
-        &self.record.member
-    }
-}
-
-// Keys.
-
-impl<P: TablePtr, M: Mode> Trackable for Acquire<P, M>
-where
-    P::Key: fmt::Debug,
-{
-    type Tracked = Tracked<Guard<P, M>>;
-}
-
-impl<P: TablePtr, M: Mode> sealed::Track for Acquire<P, M>
-where
-    P::Key: fmt::Debug,
-{
-    type Output = Tracked<Guard<P, M>>;
-    type Waiting = One<Request<P, M>>;
-
-    #[inline]
-    fn track(self, member: Arc<Member>) -> Option<One<Request<P, M>>> {
-        let request = self.into_request();
-        (!request.is_done()).then(|| One::new(member, request))
-    }
-}
-
-#[allow(private_interfaces)]
-impl<P: TablePtr, M: Mode> step::Request for Request<P, M>
-where
-    P::Key: fmt::Debug,
-{
-    type Got = Guard<P, M>;
-
-    fn want(&self) -> Want {
-        Request::want(self)
-    }
-
-    fn identity(&self) -> Identity {
-        Request::identity(self)
-    }
-
-    fn describe(&self) -> (String, &'static str) {
-        (format!("{:?}", self.key()), core::any::type_name::<P::Table>())
-    }
-
-    fn continues(&self) -> Option<u32> {
-        None
-    }
-
-    fn poll_into(&mut self, waiter: Waiter<'_>, batch: &mut WakeBatch) -> Option<Guard<P, M>> {
-        Request::poll_into(self, waiter, batch)
-    }
-
-    fn observe(&mut self, step: &mut Step<Guard<P, M>>) {
-        match step {
-            Step::Waits => self.news(false).map_or((), |phase| self.tell(None, phase)),
-            Step::Got(guard) => self.news(true).map_or((), |phase| self.tell(Some(guard), phase)),
-            Step::Failed(_, granted) => self.tell_of_failure(granted),
-        }
-    }
-
-    fn place(&mut self) -> Place {
-        Request::place(self)
-    }
-
-    fn leave_queue(&mut self, batch: &mut WakeBatch) -> Option<Guard<P, M>> {
-        Request::leave_queue(self, batch)
-    }
-}
-
-#[allow(private_interfaces)]
-impl<P: TablePtr, M: Mode> HoldRequest for Request<P, M>
-where
-    P::Key: fmt::Debug,
-{
-    #[inline]
-    fn is_queued(&self) -> bool {
-        Request::is_queued(self)
-    }
-
-    #[inline]
-    fn enter(&mut self) -> Option<Guard<P, M>> {
-        Request::enter(self)
-    }
-
-    fn attempt(&mut self) -> Option<Guard<P, M>> {
-        Request::attempt(self)
-    }
-
-    fn poll(&mut self, waiter: Waiter<'_>) -> Poll<Guard<P, M>> {
-        Request::poll(self, waiter)
-    }
-
-    #[cfg(all(feature = "std", not(target_family = "wasm")))]
-    fn contention(&self) -> Contention {
-        Request::contention(self)
-    }
-}
-
-// Latches.
-
-impl<'a, M: Mode> Trackable for LatchAcquire<'a, M> {
-    type Tracked = Tracked<LatchGuard<'a, M>>;
-}
-
-impl<'a, M: Mode> sealed::Track for LatchAcquire<'a, M> {
-    type Output = Tracked<LatchGuard<'a, M>>;
-    type Waiting = One<LatchRequest<'a, M>>;
-
-    #[inline]
-    fn track(self, member: Arc<Member>) -> Option<One<LatchRequest<'a, M>>> {
-        let request = self.into_request();
-        (!request.is_done()).then(|| One::new(member, request))
-    }
-}
-
-#[allow(private_interfaces)]
-impl<'a, M: Mode> step::Request for LatchRequest<'a, M> {
-    type Got = LatchGuard<'a, M>;
-
-    fn want(&self) -> Want {
-        LatchRequest::want(self)
-    }
-
-    fn identity(&self) -> Identity {
-        LatchRequest::identity(self)
-    }
-
-    fn describe(&self) -> (String, &'static str) {
-        (LatchRequest::describe(self), LATCH)
-    }
-
-    fn continues(&self) -> Option<u32> {
-        None
-    }
-
-    /// Makes the word count a claim, which may panic.
-    fn prepare(&mut self) {
-        self.claim();
-    }
-
-    fn poll_into(&mut self, waiter: Waiter<'_>, batch: &mut WakeBatch) -> Option<LatchGuard<'a, M>> {
-        LatchRequest::poll_into(self, waiter, batch)
-    }
-
-    fn observe(&mut self, _: &mut Step<LatchGuard<'a, M>>) {}
-
-    fn place(&mut self) -> Place {
-        LatchRequest::place(self)
-    }
-
-    fn leave_queue(&mut self, batch: &mut WakeBatch) -> Option<LatchGuard<'a, M>> {
-        LatchRequest::leave_queue(self, batch)
-    }
-}
-
-#[allow(private_interfaces)]
-impl<'a, M: Mode> HoldRequest for LatchRequest<'a, M> {
-    #[inline]
-    fn is_queued(&self) -> bool {
-        LatchRequest::is_queued(self)
-    }
-
-    #[inline]
-    fn enter(&mut self) -> Option<LatchGuard<'a, M>> {
-        LatchRequest::enter_fresh(self)
-    }
-
-    fn attempt(&mut self) -> Option<LatchGuard<'a, M>> {
-        LatchRequest::attempt(self)
-    }
-
-    fn poll(&mut self, waiter: Waiter<'_>) -> Poll<LatchGuard<'a, M>> {
-        LatchRequest::poll(self, waiter)
-    }
-
-    #[cfg(all(feature = "std", not(target_family = "wasm")))]
-    fn contention(&self) -> Contention {
-        LatchRequest::contention(self)
     }
 }

@@ -4,6 +4,7 @@ use alloc::sync::Arc;
 use core::fmt;
 
 use super::Party;
+use super::holder::Origin;
 use super::record::{Member, Record, Records};
 use super::tracked::{Tracked, TrackedMany};
 use crate::guard::Guard;
@@ -30,13 +31,13 @@ pub trait Adoptable: sealed::Adopt<Output = <Self as Adoptable>::Tracked> {
 
 /// The methods of the sealed trait. Other crates can neither name nor implement it.
 pub(crate) mod sealed {
-    use super::{Arc, Member};
+    use super::{Arc, Member, Origin};
 
     #[allow(unreachable_pub)] // the supertrait of a public trait
     pub trait Adopt: Sized {
         type Output;
 
-        fn adopt(self, member: Arc<Member>) -> Self::Output;
+        fn adopt(self, member: Arc<Member>, origin: &Origin) -> Self::Output;
     }
 }
 
@@ -58,8 +59,9 @@ impl Party {
     /// # drop(guard);
     /// ```
     #[must_use = "bind it: `let _guard = …` (`let _ = …` releases it at once)"]
+    #[track_caller]
     pub fn adopt<G: Adoptable>(&self, guard: G) -> G::Tracked {
-        guard.adopt(Arc::clone(&self.member))
+        guard.adopt(Arc::clone(&self.member), &Origin::here())
     }
 }
 
@@ -76,8 +78,8 @@ where
 {
     type Output = Tracked<Self>;
 
-    fn adopt(self, member: Arc<Member>) -> Tracked<Self> {
-        Tracked { record: Record::of_hold(member, &self), guard: self }
+    fn adopt(self, member: Arc<Member>, origin: &Origin) -> Tracked<Self> {
+        Tracked { record: Record::of_hold(member, &self, origin), guard: self }
     }
 }
 
@@ -88,8 +90,8 @@ impl<M: Mode> Adoptable for LatchGuard<'_, M> {
 impl<M: Mode> sealed::Adopt for LatchGuard<'_, M> {
     type Output = Tracked<Self>;
 
-    fn adopt(self, member: Arc<Member>) -> Tracked<Self> {
-        Tracked { record: Record::of_hold(member, &self), guard: self }
+    fn adopt(self, member: Arc<Member>, origin: &Origin) -> Tracked<Self> {
+        Tracked { record: Record::of_hold(member, &self, origin), guard: self }
     }
 }
 
@@ -106,8 +108,8 @@ where
 {
     type Output = TrackedMany<Self>;
 
-    fn adopt(self, member: Arc<Member>) -> TrackedMany<Self> {
-        TrackedMany { records: Records::of_holds(member, self.as_slice()), guards: self }
+    fn adopt(self, member: Arc<Member>, origin: &Origin) -> TrackedMany<Self> {
+        TrackedMany { records: Records::of_holds(member, self.as_slice(), origin), guards: self }
     }
 }
 
@@ -118,7 +120,7 @@ impl<M: Mode> Adoptable for LatchGuards<'_, M> {
 impl<M: Mode> sealed::Adopt for LatchGuards<'_, M> {
     type Output = TrackedMany<Self>;
 
-    fn adopt(self, member: Arc<Member>) -> TrackedMany<Self> {
-        TrackedMany { records: Records::of_holds(member, self.as_slice()), guards: self }
+    fn adopt(self, member: Arc<Member>, origin: &Origin) -> TrackedMany<Self> {
+        TrackedMany { records: Records::of_holds(member, self.as_slice(), origin), guards: self }
     }
 }

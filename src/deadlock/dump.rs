@@ -5,6 +5,7 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::fmt;
 
+use super::holder::Holder;
 use super::registry::{Registry, What};
 use crate::core::{PlaceState, Want, wait_mode};
 use crate::wait_event::WaitMode;
@@ -58,6 +59,7 @@ pub struct HoldDump {
     key: Option<String>,
     table: &'static str,
     mode: WaitMode,
+    holder: Option<Holder>,
 }
 
 /// A request of a party that waits, in a [`DetectorDump`].
@@ -85,7 +87,7 @@ impl DetectorDump {
                         let others = || registry.of_entry(record.entry).map(|(_, other)| &other.what);
                         let key = held.key.as_ref().or_else(|| others().find_map(key_of)).cloned();
                         let mode = wait_mode(Want::Hold(held.access));
-                        dump.holds.push(HoldDump { key, table: held.table, mode });
+                        dump.holds.push(HoldDump { key, table: held.table, mode, holder: held.holder() });
                     }
                     What::Waits(wait) => {
                         let holders = registry.of_entry(record.entry);
@@ -160,7 +162,7 @@ impl PartyDump {
 
 impl HoldDump {
     /// Returns the held key, as its `Debug` shows it. It is known if a party waits for it, if this hold had to wait for
-    /// it, and always if the detector was made by [`with_key_names`](super::Detector::with_key_names).
+    /// it, and always if the detector [names its holders](super::DetectorBuilder::name_holders).
     ///
     /// # Examples
     /// See [`DetectorDump`].
@@ -185,6 +187,18 @@ impl HoldDump {
     #[must_use]
     pub fn mode(&self) -> WaitMode {
         self.mode
+    }
+}
+
+impl HoldDump {
+    /// Returns since when, from where and with which label the party holds the key, if the detector [names its
+    /// holders](super::DetectorBuilder::name_holders).
+    ///
+    /// # Examples
+    /// See [`Holder`].
+    #[must_use]
+    pub fn holder(&self) -> Option<&Holder> {
+        self.holder.as_ref()
     }
 }
 
@@ -240,10 +254,14 @@ impl fmt::Display for DetectorDump {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for party in &self.parties {
             writeln!(f, "{}", party.name)?;
-            for HoldDump { key, table, mode } in &party.holds {
+            for HoldDump { key, table, mode, holder } in &party.holds {
                 match key {
-                    Some(key) => writeln!(f, "  holds {key} ({mode})")?,
-                    None => writeln!(f, "  holds a key of {table} ({mode})")?,
+                    Some(key) => write!(f, "  holds {key} ({mode})")?,
+                    None => write!(f, "  holds a key of {table} ({mode})")?,
+                }
+                match holder {
+                    Some(holder) => writeln!(f, " {holder}")?,
+                    None => writeln!(f)?,
                 }
             }
             for WaitDump { key, mode, is_granted, held_by, .. } in &party.waits {

@@ -5,7 +5,8 @@ use alloc::sync::Arc;
 use core::fmt;
 use core::task::Poll;
 
-use super::acquire::{HoldRequest, Trackable, Waits, sealed};
+use super::acquire::{FINISHED, HoldRequest, Trackable, Waits, sealed};
+use super::holder::Origin;
 use super::record::{HoldGuard, Member, Record, Records};
 use super::report::Deadlock;
 use super::step::{self, Step};
@@ -21,8 +22,6 @@ use crate::latch::{LatchAcquireMany, LatchGuard, LatchGuards, LatchRequest, Latc
 use crate::list::List;
 use crate::mode::{Exclusive, Permit, ReadOrWrite, Shared};
 use crate::plumbing::TablePtr;
-
-const FINISHED: &str = "keylatch: a lock future was polled after it had finished";
 
 /// Requests for several keys, which are acquired in an order that is the same for all calls.
 ///
@@ -58,12 +57,13 @@ pub struct Several<R: SeveralRequests> {
     record: Record,
     records: Records,
     requests: R,
+    origin: Origin,
 }
 
 impl<R: SeveralRequests> Several<R> {
-    fn new(member: Arc<Member>, requests: R) -> Self {
-        let mut several =
-            Several { record: Record::none(Arc::clone(&member)), records: Records::none(member), requests };
+    fn new(member: Arc<Member>, requests: R, origin: Origin) -> Self {
+        let (record, records) = (Record::none(Arc::clone(&member)), Records::none(member));
+        let mut several = Several { record, records, requests, origin };
         // A future that was polled before it was tracked may hold some keys.
         several.note();
         several
@@ -71,7 +71,7 @@ impl<R: SeveralRequests> Several<R> {
 
     /// Records the holds that have no record yet.
     fn note(&mut self) {
-        self.records.note(self.requests.held(), R::is_held);
+        self.records.note(self.requests.held(), R::is_held, &self.origin);
     }
 
     /// Acquires keys by `step`, in order, without beginning to wait.
@@ -93,7 +93,7 @@ impl<R: SeveralRequests> Several<R> {
     }
 
     fn gather(self) -> R::Tracked {
-        let Several { record: _, records, requests } = self;
+        let Several { records, requests, .. } = self;
         requests.gather(records)
     }
 }
@@ -116,7 +116,7 @@ impl<R: SeveralRequests> Waits for Several<R> {
         let mut this = several.take().expect(FINISHED);
         loop {
             let Some(request) = this.requests.current() else { return Poll::Ready(Ok(this.gather())) };
-            match this.record.step(request, waiter) {
+            match this.record.step(request, waiter, Some(&this.origin)) {
                 Step::Waits => {
                     *several = Some(this);
                     return Poll::Pending;
@@ -142,6 +142,10 @@ impl<R: SeveralRequests> Waits for Several<R> {
     fn party(&self) -> &Member {
         &self.record.member
     }
+
+    fn origin(&mut self) -> &mut Origin {
+        &mut self.origin
+    }
 }
 
 /// Tracks the calls for several keys of a table in this mode. `gather` makes the output of the guards and the records.
@@ -161,8 +165,8 @@ macro_rules! several {
             type Output = $Keys;
             type Waiting = Several<Requests<P, $Mode>>;
 
-            fn track(self, member: Arc<Member>) -> Option<Self::Waiting> {
-                self.into_requests().map(|requests| Several::new(member, requests))
+            fn track(self, member: Arc<Member>, origin: Origin) -> Option<Self::Waiting> {
+                self.into_requests().map(|requests| Several::new(member, requests, origin))
             }
         }
 
@@ -207,9 +211,9 @@ macro_rules! several_stripes {
             type Output = $Stripes;
             type Waiting = Several<LatchRequests<'a, $Mode>>;
 
-            fn track(self, member: Arc<Member>) -> Option<Self::Waiting> {
+            fn track(self, member: Arc<Member>, origin: Origin) -> Option<Self::Waiting> {
                 let requests = self.into_requests();
-                (!requests.is_done()).then(|| Several::new(member, requests))
+                (!requests.is_done()).then(|| Several::new(member, requests, origin))
             }
         }
 

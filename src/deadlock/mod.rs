@@ -85,7 +85,9 @@
 //!
 //! # Looking
 //! If a program hangs and no request has failed, [`Detector::dump`] shows who holds what, and who waits for what: perhaps
-//! a holder waits for something that is no lock.
+//! a holder waits for something that is no lock. A detector that [names its
+//! holders](DetectorBuilder::name_holders) also knows since when, from which source line and with which label each key
+//! is held, says so in its reports, and can [report long holds](DetectorBuilder::on_long_hold).
 //!
 //! # Cost
 //! Each tracked acquire takes the detector's lock when it ends, and at each step if it has to wait; so does each release.
@@ -102,8 +104,11 @@
 
 mod acquire;
 mod adopt;
+mod builder;
 mod dump;
+mod holder;
 mod many;
+mod one;
 mod record;
 mod registry;
 mod report;
@@ -121,14 +126,14 @@ use core::fmt;
 
 pub use self::acquire::{Trackable, TrackedAcquire};
 pub use self::adopt::Adoptable;
+pub use self::builder::DetectorBuilder;
 pub use self::dump::{DetectorDump, HoldDump, PartyDump, WaitDump};
+pub use self::holder::{HoldEvent, Holder};
 pub use self::report::{Deadlock, Link, Refused};
 pub use self::tracked::{Tracked, TrackedIntoIter, TrackedMany};
 pub use self::upgrade::TrackedUpgrade;
 
 use self::record::{Member, Shared};
-use self::registry::Registry;
-use crate::sync::Lock;
 
 /// Finds circles of waits between its parties. See the [module](self).
 ///
@@ -150,12 +155,6 @@ pub struct Detector {
     shared: Arc<Shared>,
 }
 
-impl Default for Detector {
-    fn default() -> Self {
-        Detector::with(false)
-    }
-}
-
 impl Detector {
     /// Makes a detector without parties.
     ///
@@ -167,29 +166,6 @@ impl Detector {
     #[must_use]
     pub fn new() -> Self {
         Self::default()
-    }
-
-    /// Makes a detector that notes the key of every hold, so that [`dump`](Self::dump) can name them all.
-    ///
-    /// Each tracked acquire then runs the key's `Debug`, and allocates. Without it, `dump` names the keys that a party
-    /// waits for or has waited for.
-    ///
-    /// # Examples
-    /// ```
-    /// use keylatch::{KeyedMutex, deadlock::Detector};
-    ///
-    /// let (locks, detector) = (KeyedMutex::<String>::new(), Detector::with_key_names());
-    /// let held = detector.party("import").try_acquire(locks.lock("a")).unwrap();
-    /// assert_eq!(detector.dump().parties()[0].holds()[0].key(), Some("\"a\""));
-    /// # drop(held);
-    /// ```
-    #[must_use]
-    pub fn with_key_names() -> Self {
-        Detector::with(true)
-    }
-
-    fn with(names_keys: bool) -> Self {
-        Detector { shared: Arc::new(Shared { registry: Lock::new(Registry::default()), names_keys }) }
     }
 
     /// Returns who holds what, and who waits for what, as a text and as data: for a program that hangs although no

@@ -6,6 +6,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::task::Waker;
 
+use super::holder::{Moment, Origin, Watchdog};
 use super::registry::{Held, Registry, What};
 use crate::core::slab::NONE;
 use crate::core::{Access, Identity};
@@ -15,8 +16,9 @@ use crate::sync::Lock;
 /// A detector.
 pub(super) struct Shared {
     pub(super) registry: Lock<Registry>,
-    /// Whether the key of every hold is noted.
-    pub(super) names_keys: bool,
+    /// Whether the key and the origin of every hold are noted.
+    pub(super) names_holders: bool,
+    pub(super) watchdog: Option<Watchdog>,
 }
 
 /// A party's registration, which lives as long as the party or any of its requests or holds.
@@ -58,11 +60,19 @@ pub trait HoldGuard {
     fn pass_on(self);
 }
 
-/// Describes the hold of a guard for its record. The key's `Debug` runs only if the detector notes all keys.
+/// Describes the hold of a guard for its record. The key's `Debug` runs only if the detector names holders.
 #[inline]
-fn held(member: &Member, guard: &impl HoldGuard) -> Held {
-    let key = member.shared.names_keys.then(|| guard.key());
-    Held { access: guard.access(), key, table: guard.table() }
+fn held(member: &Member, guard: &impl HoldGuard, origin: &Origin) -> Held {
+    let key = member.shared.names_holders.then(|| guard.key());
+    Held { access: guard.access(), key, table: guard.table(), origin: member.shared.origin(origin) }
+}
+
+impl Shared {
+    /// Returns the origin and the present moment, if the detector names holders.
+    #[inline]
+    pub(super) fn origin(&self, origin: &Origin) -> Option<(Origin, Moment)> {
+        self.names_holders.then(|| (origin.clone(), Moment::now()))
+    }
 }
 
 /// The detector's record of a hold or a wait of a party. Dropping this removes the record.
@@ -89,10 +99,16 @@ impl Record {
 
     /// Makes the record of a hold of the party.
     #[inline]
-    pub(super) fn of_hold(member: Arc<Member>, guard: &impl HoldGuard) -> Self {
+    pub(super) fn of_hold(member: Arc<Member>, guard: &impl HoldGuard, origin: &Origin) -> Self {
         let mut record = Record::none(member);
-        record.holds(guard);
+        record.holds(guard, origin);
         record
+    }
+
+    /// Sets the label of the hold.
+    pub(super) fn set_label(&self, label: Cow<'static, str>) {
+        // The old label is dropped outside the lock.
+        let _old = self.with(|registry| registry.set_label(self.index, label));
     }
 
     /// Makes the record of a part of this hold.
@@ -103,8 +119,8 @@ impl Record {
 
     /// Records the hold, whose request no longer waits. If the hold closes circles, the requests that fail are woken.
     #[inline]
-    pub(super) fn holds(&mut self, guard: &impl HoldGuard) {
-        let held = held(&self.member, guard);
+    pub(super) fn holds(&mut self, guard: &impl HoldGuard, origin: &Origin) {
+        let held = held(&self.member, guard, origin);
         let mut wakers = Vec::new();
         let party = self.member.index;
         let index = self.member.shared.registry.with(|registry| {
@@ -165,20 +181,20 @@ impl Records {
     }
 
     /// Makes the records of these holds.
-    pub(super) fn of_holds<G: HoldGuard>(member: Arc<Member>, guards: &[G]) -> Self {
+    pub(super) fn of_holds<G: HoldGuard>(member: Arc<Member>, guards: &[G], origin: &Origin) -> Self {
         let mut records = Records::none(member);
-        records.note(guards, |_| true);
+        records.note(guards, |_| true, origin);
         records
     }
 
     /// Records those of the holds that are held, and have no record yet. If they close circles, the requests that fail
     /// are woken.
-    pub(super) fn note<G: HoldGuard>(&mut self, guards: &[G], is_held: impl Fn(&G) -> bool) {
+    pub(super) fn note<G: HoldGuard>(&mut self, guards: &[G], is_held: impl Fn(&G) -> bool, origin: &Origin) {
         self.list.resize(guards.len().max(self.list.len()), NONE);
         let is_new = |(index, guard): &(&mut u32, &G)| **index == NONE && is_held(guard);
         let new = self.list.iter_mut().zip(guards).filter(is_new);
         // User code runs before the lock is taken.
-        let new = new.map(|(index, guard)| (index, guard.identity(), held(&self.member, guard)));
+        let new = new.map(|(index, guard)| (index, guard.identity(), held(&self.member, guard, origin)));
         let new = new.collect::<Vec<_>>();
         if new.is_empty() {
             return;

@@ -8,11 +8,14 @@
 use alloc::borrow::Cow;
 use alloc::boxed::Box;
 use alloc::string::String;
+use alloc::vec::Vec;
 use core::hash::BuildHasher;
 use core::task::Waker;
+use core::time::Duration;
 
 use hashbrown::{HashTable, hash_table::Entry};
 
+use super::holder::{HoldEvent, Holder, Moment, Origin};
 use super::report::Deadlock;
 use crate::builder::DefaultHashBuilder;
 use crate::core::slab::{NONE, Slab};
@@ -89,6 +92,16 @@ pub(super) struct Held {
     pub(super) key: Option<String>,
     /// The type of the table.
     pub(super) table: &'static str,
+    /// The request's origin, and the moment at which it acquired the hold, if the detector names holders.
+    pub(super) origin: Option<(Origin, Moment)>,
+}
+
+impl Held {
+    /// Returns the public form of what is known of the holder.
+    pub(super) fn holder(&self) -> Option<Holder> {
+        let (Origin { location, label }, since) = self.origin.as_ref()?;
+        Some(Holder { location, held_for: since.elapsed(), label: label.clone() })
+    }
 }
 
 /// A request that waits.
@@ -306,6 +319,33 @@ impl Registry {
         let Party { waits, met, .. } = self.parties[party];
         let own = request != NONE && self.records[request].met;
         met > u32::from(own) || own && waits > 1
+    }
+
+    /// Sets the label of a recorded hold. Returns the old one, to be dropped outside the lock.
+    pub(super) fn set_label(&mut self, record: u32, label: Cow<'static, str>) -> Option<Cow<'static, str>> {
+        match &mut self.records[record].what {
+            What::Holds(Held { origin: Some((origin, _)), .. }) => origin.label.replace(label),
+            _ => Some(label),
+        }
+    }
+
+    /// Returns the holds of the key for which this request begins to wait that have lasted for `limit` or longer.
+    pub(super) fn long_holds(&mut self, request: u32, limit: Duration) -> Vec<HoldEvent> {
+        self.index();
+        let Record { party: waiter, entry, .. } = self.records[request];
+        let holds = self.of_entry(entry).filter_map(|(_, record)| match &record.what {
+            What::Holds(held) => Some((record.party, held, held.holder()?)),
+            What::Waits(_) => None,
+        });
+        let long = holds.filter(|(.., holder)| holder.held_for.is_some_and(|held_for| held_for >= limit));
+        let events = long.map(|(party, held, holder)| HoldEvent {
+            party: self.parties[party].name.clone(),
+            key: held.key.clone().unwrap_or_default(),
+            table: held.table,
+            holder,
+            waiter: self.parties[waiter].name.clone(),
+        });
+        events.collect()
     }
 
     /// Puts each record into the list of its entry, and calls `f` with each party that has records.

@@ -5,6 +5,8 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 
+use super::holder::Holder;
+
 /// A circle of parties that wait for each other: the error of the request that would have closed it.
 ///
 /// Only this request has failed: its party keeps its holds, and the other parties continue to wait. The party should
@@ -40,6 +42,7 @@ pub struct Link {
     pub(super) key: String,
     pub(super) table: &'static str,
     pub(super) reason: Reason,
+    pub(super) holder: Option<Holder>,
 }
 
 /// The reason why a party waits for the next one.
@@ -115,6 +118,16 @@ impl Link {
         &self.key
     }
 
+    /// Returns since when, from where and with which label the next party holds the key, if it holds it, and if the
+    /// detector [names its holders](super::DetectorBuilder::name_holders).
+    ///
+    /// # Examples
+    /// See [`Holder`].
+    #[must_use]
+    pub fn holder(&self) -> Option<&Holder> {
+        self.holder.as_ref()
+    }
+
     /// Returns the type of the key's table, as [`core::any::type_name`] names it.
     ///
     /// # Examples
@@ -135,6 +148,9 @@ impl fmt::Display for Deadlock {
                 Reason::Holds => "holds",
                 Reason::WaitsBefore => "waits for before it",
             })?;
+            if let Some(holder) = &link.holder {
+                write!(f, " ({holder})")?;
+            }
         }
         Ok(())
     }

@@ -368,7 +368,13 @@ impl Scene {
             let (from, request, reason) = came_from[&at];
             if let What::Waits(wait) = &registry.records[request].what {
                 let party = registry.parties[from].name.clone();
-                cycle.push(Link { party, key: wait.key.clone(), table: wait.table, reason });
+                let entry = registry.records[request].entry;
+                let holds = registry.of_entry(entry).filter(|(_, record)| record.party == at);
+                let holder = holds.filter(|_| reason == Reason::Holds).find_map(|(_, record)| match &record.what {
+                    What::Holds(held) => held.holder(),
+                    What::Waits(_) => None,
+                });
+                cycle.push(Link { party, key: wait.key.clone(), table: wait.table, reason, holder });
             }
             at = from;
             if at == party {

@@ -6,6 +6,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::task::Waker;
 
+use super::holder::Origin;
 use super::record::{Record, wake};
 use super::registry::{Held, Wait, What};
 use super::report::Deadlock;
@@ -65,7 +66,12 @@ impl Record {
     /// # Panics
     /// If user code of the key or the waker panics. Then nothing has changed, or the acquired hold is released.
     #[inline(never)]
-    pub(super) fn step<R: Request>(&mut self, request: &mut R, waiter: Waiter<'_>) -> Step<R::Got> {
+    pub(super) fn step<R: Request>(
+        &mut self,
+        request: &mut R,
+        waiter: Waiter<'_>,
+        origin: Option<&Origin>,
+    ) -> Step<R::Got> {
         // User code runs before the lock is taken, and its results are dropped after it is released.
         let mut description = if self.is_some() { None } else { Some(request.describe()) };
         if description.is_some() {
@@ -74,10 +80,12 @@ impl Record {
         let mut waker = Some(waiter.waker.clone());
         let mut batch = WakeBatch::with_fresh(waiter.waker.clone());
         let mut wakers = Vec::new();
-        let mut ended = None;
+        let (mut ended, mut long_holds) = (None, Vec::new());
+        let shared = &self.member.shared;
+        let mut origin = origin.and_then(|origin| shared.origin(origin));
         let (party, entry) = (self.member.index, request.identity());
         let index = &mut self.index;
-        let mut step = self.member.shared.registry.with(|registry| {
+        let mut step = shared.registry.with(|registry| {
             let waited = *index != NONE;
             if waited {
                 if let Some(deadlock) = registry.wait_mut(*index).failed.take() {
@@ -95,7 +103,12 @@ impl Record {
                 let (want, place) = (request.want(), request.place());
                 let wait = Wait { want, place, key, table, waker: waker.take(), failed: None };
                 *index = registry.add_wait(party, entry, Box::new(wait));
-                let Some(deadlock) = registry.closes(*index, &mut wakers) else { return Step::Waits };
+                let Some(deadlock) = registry.closes(*index, &mut wakers) else {
+                    if let Some(watchdog) = &shared.watchdog {
+                        long_holds = registry.long_holds(*index, watchdog.limit);
+                    }
+                    return Step::Waits;
+                };
                 ended = Some(registry.remove(core::mem::replace(index, NONE)));
                 got = request.leave_queue(&mut batch);
                 if got.is_none() {
@@ -115,7 +128,8 @@ impl Record {
                         Some(What::Waits(wait)) => (core::mem::take(&mut wait.key), wait.table),
                         _ => description.take().unwrap_or_default(),
                     };
-                    *index = registry.add_hold(party, entry, Held { access, key: Some(key), table });
+                    *index =
+                        registry.add_hold(party, entry, Held { access, key: Some(key), table, origin: origin.take() });
                 }
                 (None, Want::Upgrade) => unreachable!("an upgrade continues a hold"),
             }
@@ -129,6 +143,9 @@ impl Record {
         panics.run(|| drop((batch, ended, waker, description)));
         panics.run(|| wake(wakers));
         panics.run(|| request.observe(&mut step));
+        if let Some(watchdog) = &self.member.shared.watchdog {
+            long_holds.iter().for_each(|event| panics.run(|| (watchdog.call)(event)));
+        }
         panics.resume();
         if record.is_some() {
             *self = record;

@@ -1,5 +1,6 @@
 //! Tracked guards.
 
+use alloc::borrow::Cow;
 use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
@@ -49,6 +50,25 @@ impl<G> Tracked<G> {
     #[must_use = "bind it: `let _guard = …` (`let _ = …` releases it at once)"]
     pub fn into_inner(self) -> G {
         self.guard
+    }
+}
+
+impl<G> Tracked<G> {
+    /// Labels the hold anew, as [`TrackedAcquire::label`](super::TrackedAcquire::label) does: for a guard of a blocking
+    /// call or an attempt, or because the work has reached another stage.
+    ///
+    /// # Examples
+    /// ```
+    /// use keylatch::{KeyedMutex, deadlock::Detector};
+    ///
+    /// let (locks, detector) = (KeyedMutex::<u64>::new(), Detector::builder().name_holders(true).build());
+    /// let guard = detector.party("import").acquire_blocking(locks.lock(&7)).unwrap();
+    /// guard.label("rows");
+    /// assert_eq!(detector.dump().parties()[0].holds()[0].holder().unwrap().label(), Some("rows"));
+    /// # drop(guard);
+    /// ```
+    pub fn label(&self, label: impl Into<Cow<'static, str>>) {
+        self.record.set_label(label.into());
     }
 }
 

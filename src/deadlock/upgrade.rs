@@ -119,6 +119,7 @@ where
     /// ```
     #[cfg(all(feature = "std", not(target_family = "wasm")))]
     #[cfg_attr(docsrs, doc(cfg(feature = "std")))]
+    #[allow(clippy::type_complexity)] // an alias would hide more than it tells
     pub fn try_upgrade_for(self, timeout: Duration) -> Result<Tracked<Guard<P, Exclusive>>, (Refused<()>, Self)> {
         self.upgrade().block(deadline_after(timeout))
     }
@@ -148,6 +149,7 @@ where
     /// ```
     #[cfg(all(feature = "std", not(target_family = "wasm")))]
     #[cfg_attr(docsrs, doc(cfg(feature = "std")))]
+    #[allow(clippy::type_complexity)] // an alias would hide more than it tells
     pub fn try_upgrade_until(self, deadline: Instant) -> Result<Tracked<Guard<P, Exclusive>>, (Refused<()>, Self)> {
         self.upgrade().block(Some(deadline))
     }
@@ -411,7 +413,7 @@ where
             }
         }
         let tracked = self.tracked.as_mut().expect(FINISHED);
-        let step = self.record.step(tracked, waiter);
+        let step = self.record.step(tracked, waiter, None);
         if let Step::Waits = step {
             return Poll::Pending;
         }

@@ -34,6 +34,8 @@ pub(super) mod word;
 mod tests;
 
 #[cfg(target_has_atomic = "ptr")]
+pub(super) use self::place::WithQueues;
+#[cfg(target_has_atomic = "ptr")]
 pub(crate) use self::place::{Place, PlaceState};
 pub(crate) use self::policy::{CountKind, Presence, ReleaseFor, Rules};
 #[cfg(target_has_atomic = "ptr")]

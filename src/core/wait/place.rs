@@ -14,12 +14,13 @@ pub(crate) struct Place {
     rules: Rules,
 }
 
+/// Gives access to queues in a `static`: it calls its second argument under the queue lock of this number.
+pub(in crate::core) type WithQueues = fn(u32, &mut dyn FnMut(&Queues));
+
 /// Where the queues are.
 enum Kept {
     InTable(SharedQueues),
-    /// In a `static`, to which this function gives access: it calls its second argument under the queue lock of this
-    /// number.
-    Elsewhere(fn(u32, &mut dyn FnMut(&Queues))),
+    Elsewhere(WithQueues),
 }
 
 /// The state of a waiter.
@@ -36,13 +37,7 @@ impl Place {
     }
 
     /// Makes a place in a queue that is not a table's.
-    pub(in crate::core) fn elsewhere(
-        queues: fn(u32, &mut dyn FnMut(&Queues)),
-        lock: u32,
-        queue: u32,
-        ticket: Ticket,
-        rules: Rules,
-    ) -> Self {
+    pub(in crate::core) fn elsewhere(queues: WithQueues, lock: u32, queue: u32, ticket: Ticket, rules: Rules) -> Self {
         Place { queues: Kept::Elsewhere(queues), lock, queue, ticket, rules }
     }
 
