@@ -1,12 +1,16 @@
 //! The settings of a detector.
 
+#[cfg(all(feature = "std", not(target_family = "wasm")))]
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::fmt;
+#[cfg(all(feature = "std", not(target_family = "wasm")))]
 use core::time::Duration;
 
 use super::Detector;
-use super::holder::{HoldEvent, Watchdog};
+#[cfg(all(feature = "std", not(target_family = "wasm")))]
+use super::holder::HoldEvent;
+use super::holder::Watchdog;
 use super::record::Shared;
 use super::registry::Registry;
 use crate::sync::Lock;
