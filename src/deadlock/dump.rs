@@ -85,7 +85,7 @@ impl DetectorDump {
                     What::Holds(held) => {
                         // Another record of the same key may know its name.
                         let others = || registry.of_entry(record.entry).map(|(_, other)| &other.what);
-                        let key = held.key.as_ref().or_else(|| others().find_map(key_of)).cloned();
+                        let key = held.key().cloned().or_else(|| others().find_map(key_of));
                         let mode = wait_mode(Want::Hold(held.access));
                         dump.holds.push(HoldDump { key, table: held.table, mode, holder: held.holder() });
                     }
@@ -97,7 +97,7 @@ impl DetectorDump {
                         holders.dedup();
                         let name_of = |party: u32| registry.parties[party].name.to_string();
                         dump.waits.push(WaitDump {
-                            key: wait.key.clone(),
+                            key: wait.key(),
                             table: wait.table,
                             mode: wait_mode(wait.want),
                             is_granted: wait.place.state() == PlaceState::Granted,
@@ -124,10 +124,10 @@ impl DetectorDump {
     }
 }
 
-fn key_of(what: &What) -> Option<&String> {
+fn key_of(what: &What) -> Option<String> {
     match what {
-        What::Holds(held) => held.key.as_ref(),
-        What::Waits(wait) => Some(&wait.key),
+        What::Holds(held) => held.key().cloned(),
+        What::Waits(wait) => Some(wait.key()),
     }
 }
 

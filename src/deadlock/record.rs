@@ -1,13 +1,14 @@
 //! The detector's records of holds and waits, as their owners have them.
 
 use alloc::borrow::Cow;
+use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::task::Waker;
 
 use super::holder::{Moment, Origin, Watchdog};
-use super::registry::{Held, Registry, What};
+use super::registry::{Held, Note, Registry, What};
 use crate::core::slab::NONE;
 use crate::core::{Access, Identity};
 use crate::panics::run_all;
@@ -63,16 +64,9 @@ pub trait HoldGuard {
 /// Describes the hold of a guard for its record. The key's `Debug` runs only if the detector names holders.
 #[inline]
 fn held(member: &Member, guard: &impl HoldGuard, origin: &Origin) -> Held {
-    let key = member.shared.names_holders.then(|| guard.key());
-    Held { access: guard.access(), key, table: guard.table(), origin: member.shared.origin(origin) }
-}
-
-impl Shared {
-    /// Returns the origin and the present moment, if the detector names holders.
-    #[inline]
-    pub(super) fn origin(&self, origin: &Origin) -> Option<(Origin, Moment)> {
-        self.names_holders.then(|| (origin.clone(), Moment::now()))
-    }
+    let named = || Box::new(Note { key: guard.key(), origin: Some(origin.clone()), since: Some(Moment::now()) });
+    let note = member.shared.names_holders.then(named);
+    Held { access: guard.access(), table: guard.table(), note }
 }
 
 /// The detector's record of a hold or a wait of a party. Dropping this removes the record.

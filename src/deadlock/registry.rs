@@ -88,19 +88,33 @@ pub(super) enum What {
 #[derive(Clone)]
 pub(super) struct Held {
     pub(super) access: Access,
-    /// The key's `Debug` output, if it is known.
-    pub(super) key: Option<String>,
     /// The type of the table.
     pub(super) table: &'static str,
-    /// The request's origin, and the moment at which it acquired the hold, if the detector names holders.
-    pub(super) origin: Option<(Origin, Moment)>,
+    pub(super) note: Option<Box<Note>>,
+}
+
+/// What is known of a hold or a wait besides.
+#[derive(Clone, Default)]
+pub(super) struct Note {
+    /// The key's `Debug` output.
+    pub(super) key: String,
+    /// The request's origin, if the detector names holders.
+    pub(super) origin: Option<Origin>,
+    /// The moment at which the hold was acquired, likewise.
+    pub(super) since: Option<Moment>,
 }
 
 impl Held {
+    /// Returns the key's `Debug` output, if it is known.
+    pub(super) fn key(&self) -> Option<&String> {
+        self.note.as_ref().map(|note| &note.key)
+    }
+
     /// Returns the public form of what is known of the holder.
     pub(super) fn holder(&self) -> Option<Holder> {
-        let (Origin { location, label }, since) = self.origin.as_ref()?;
-        Some(Holder { location, held_for: since.elapsed(), label: label.clone() })
+        let Note { origin, since, .. } = &**self.note.as_ref()?;
+        let Origin { location, label } = origin.as_ref()?;
+        Some(Holder { location, held_for: since.and_then(Moment::elapsed), label: label.clone() })
     }
 }
 
@@ -108,7 +122,8 @@ impl Held {
 pub(super) struct Wait {
     pub(super) want: Want,
     pub(super) place: Place,
-    pub(super) key: String,
+    /// `None` when the request has its hold.
+    pub(super) note: Option<Box<Note>>,
     pub(super) table: &'static str,
     /// To wake it when it has failed.
     pub(super) waker: Option<Waker>,
@@ -121,6 +136,13 @@ const BUCKETS_KEPT: usize = 64;
 
 const OF_PARTY: usize = 0;
 const OF_ENTRY: usize = 1;
+
+impl Wait {
+    /// Returns the key's `Debug` output.
+    pub(super) fn key(&self) -> String {
+        self.note.as_ref().map(|note| note.key.clone()).unwrap_or_default()
+    }
+}
 
 impl Registry {
     pub(super) fn add_party(&mut self, name: Cow<'static, str>) -> u32 {
@@ -324,7 +346,10 @@ impl Registry {
     /// Sets the label of a recorded hold. Returns the old one, to be dropped outside the lock.
     pub(super) fn set_label(&mut self, record: u32, label: Cow<'static, str>) -> Option<Cow<'static, str>> {
         match &mut self.records[record].what {
-            What::Holds(Held { origin: Some((origin, _)), .. }) => origin.label.replace(label),
+            What::Holds(Held { note: Some(note), .. }) => match &mut note.origin {
+                Some(origin) => origin.label.replace(label),
+                None => Some(label),
+            },
             _ => Some(label),
         }
     }
@@ -340,7 +365,7 @@ impl Registry {
         let long = holds.filter(|(.., holder)| holder.held_for.is_some_and(|held_for| held_for >= limit));
         let events = long.map(|(party, held, holder)| HoldEvent {
             party: self.parties[party].name.clone(),
-            key: held.key.clone().unwrap_or_default(),
+            key: held.key().cloned().unwrap_or_default(),
             table: held.table,
             holder,
             waiter: self.parties[waiter].name.clone(),

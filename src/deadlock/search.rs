@@ -374,7 +374,7 @@ impl Scene {
                     What::Holds(held) => held.holder(),
                     What::Waits(_) => None,
                 });
-                cycle.push(Link { party, key: wait.key.clone(), table: wait.table, reason, holder });
+                cycle.push(Link { party, key: wait.key(), table: wait.table, reason, holder });
             }
             at = from;
             if at == party {

@@ -6,9 +6,9 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::task::Waker;
 
-use super::holder::Origin;
+use super::holder::{Moment, Origin};
 use super::record::{Record, wake};
-use super::registry::{Held, Wait, What};
+use super::registry::{Held, Note, Wait, What};
 use super::report::Deadlock;
 use crate::core::slab::NONE;
 use crate::core::{Access, Identity, Place, Waiter, WakeBatch, Want};
@@ -73,16 +73,18 @@ impl Record {
         origin: Option<&Origin>,
     ) -> Step<R::Got> {
         // User code runs before the lock is taken, and its results are dropped after it is released.
-        let mut description = if self.is_some() { None } else { Some(request.describe()) };
-        if description.is_some() {
+        let shared = &self.member.shared;
+        let (mut note, mut table) = (None, "");
+        if !self.is_some() {
+            let (key, of) = request.describe();
+            let origin = origin.filter(|_| shared.names_holders).cloned();
+            (note, table) = (Some(Box::new(Note { key, origin, since: None })), of);
             request.prepare();
         }
         let mut waker = Some(waiter.waker.clone());
         let mut batch = WakeBatch::with_fresh(waiter.waker.clone());
         let mut wakers = Vec::new();
         let (mut ended, mut long_holds) = (None, Vec::new());
-        let shared = &self.member.shared;
-        let mut origin = origin.and_then(|origin| shared.origin(origin));
         let (party, entry) = (self.member.index, request.identity());
         let index = &mut self.index;
         let mut step = shared.registry.with(|registry| {
@@ -99,9 +101,8 @@ impl Record {
                 return Step::Waits;
             }
             if got.is_none() {
-                let (key, table) = description.take().unwrap_or_default();
                 let (want, place) = (request.want(), request.place());
-                let wait = Wait { want, place, key, table, waker: waker.take(), failed: None };
+                let wait = Wait { want, place, note: note.take(), table, waker: waker.take(), failed: None };
                 *index = registry.add_wait(party, entry, Box::new(wait));
                 let Some(deadlock) = registry.closes(*index, &mut wakers) else {
                     if let Some(watchdog) = &shared.watchdog {
@@ -123,13 +124,15 @@ impl Record {
             match (request.continues(), request.want()) {
                 (Some(hold), _) => registry.set_access(hold, Access::Exclusive),
                 (None, Want::Hold(access)) => {
-                    // The wait, if there was one, has taken the description.
-                    let (key, table) = match &mut ended {
-                        Some(What::Waits(wait)) => (core::mem::take(&mut wait.key), wait.table),
-                        _ => description.take().unwrap_or_default(),
-                    };
-                    *index =
-                        registry.add_hold(party, entry, Held { access, key: Some(key), table, origin: origin.take() });
+                    // The wait, if there was one, has the note.
+                    if let Some(What::Waits(wait)) = &mut ended {
+                        (note, table) = (wait.note.take(), wait.table);
+                    }
+                    let mut note = note.take();
+                    if let Some(named) = note.as_mut().filter(|note| note.origin.is_some()) {
+                        named.since = Some(Moment::now());
+                    }
+                    *index = registry.add_hold(party, entry, Held { access, table, note });
                 }
                 (None, Want::Upgrade) => unreachable!("an upgrade continues a hold"),
             }
@@ -140,7 +143,7 @@ impl Record {
         // If one of these panics, the acquired hold is dropped while unwinding, and its record before it.
         let record = Record { member: Arc::clone(&self.member), index: own };
         let mut panics = Panics::default();
-        panics.run(|| drop((batch, ended, waker, description)));
+        panics.run(|| drop((batch, ended, waker, note)));
         panics.run(|| wake(wakers));
         panics.run(|| request.observe(&mut step));
         if let Some(watchdog) = &self.member.shared.watchdog {
