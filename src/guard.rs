@@ -143,7 +143,8 @@ const HELD: &str = "a guard has its hold until it is dropped";
 ///     "keylatch::LatchGuard::upgrade_blocking", "keylatch::LatchGuard::try_upgrade_for",
 ///     "keylatch::LatchGuard::try_upgrade_until",
 ///     "keylatch::deadlock::Party::acquire_blocking", "keylatch::deadlock::Party::try_acquire_for",
-///     "keylatch::deadlock::Tracked::upgrade_blocking",
+///     "keylatch::deadlock::Party::try_acquire_until", "keylatch::deadlock::Tracked::upgrade_blocking",
+///     "keylatch::deadlock::Tracked::try_upgrade_for", "keylatch::deadlock::Tracked::try_upgrade_until",
 /// ]
 /// ```
 ///
@@ -259,6 +260,12 @@ impl<P: TablePtr, M: Mode> Guard<P, M> {
         self.hold().live()
     }
 
+    /// Returns whether the guard is a placeholder without a hold.
+    #[cfg(target_has_atomic = "ptr")] // for tracked guards
+    pub(crate) fn is_vacant(&self) -> bool {
+        self.held.is_none()
+    }
+
     #[cfg(target_has_atomic = "ptr")] // for tracked guards
     pub(crate) fn table(&self) -> &P {
         &self.held.as_ref().expect(HELD).0
@@ -314,7 +321,7 @@ impl<P: TablePtr, M: HandOver> Guard<P, M> {
     /// A plain drop frees the key, and under most [policies](crate::Fairness) the quickest request acquires it next.
     /// This call hands it over under every policy: the waiter holds the key from now on, even before it runs. If there
     /// are no waiters, it is a plain release. A guard of several permits hands over all of them, to as many waiters as
-    /// find enough, in the order of the queue.
+    /// find enough, in the order of the queue. The last of several readers hands over the key; the others only leave.
     ///
     /// # Examples
     /// ```
@@ -331,7 +338,7 @@ impl<P: TablePtr, M: HandOver> Guard<P, M> {
     /// ```
     pub fn unlock_fair(mut self) {
         if let Some((table, hold)) = self.take_held() {
-            table.core().release_for(ReleaseFor::Waiter, hold);
+            M::hand_over(table.core(), hold);
         }
     }
 }

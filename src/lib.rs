@@ -133,8 +133,8 @@
 //! | repeatedly on one key | [`handle`](KeyedMutex::handle) | the blocking ones |
 //! | several keys, all or none | [`lock_many`](KeyedMutex::lock_many) and its forms | the blocking ones |
 //!
-//! ([`Latch`] and [`Striped`] have no handles, and no detector or observer watches them. A [`Striped`] has no owned
-//! guards: if it is in an `Arc`, move the `Arc` into the task and acquire the lock there.)
+//! ([`Latch`] and [`Striped`] have no handles, and no observer watches them. A [`Striped`] has no owned guards: if it is
+//! in an `Arc`, move the `Arc` into the task and acquire the lock there.)
 //!
 //! [`try_lock_for`]: KeyedMutex::try_lock_for
 //! [`try_lock_until`]: KeyedMutex::try_lock_until

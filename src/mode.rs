@@ -8,7 +8,7 @@ use crate::wait_event::WaitId;
 
 /// The methods of the sealed trait. Other crates can neither name nor implement it.
 pub(crate) mod sealed {
-    use super::{Core, Hold, Payload, TypedAccess};
+    use super::{Core, Hold, Payload, ReleaseFor, TypedAccess};
 
     #[allow(unreachable_pub)] // the supertrait of a public trait
     pub trait ModeInside: TypedAccess {
@@ -30,14 +30,20 @@ pub(crate) mod sealed {
         fn release<K, V: Payload>(core: &Core<K, V>, hold: Hold<K, V, Self>) {
             core.release(hold, None);
         }
+
+        /// Hands a hold of this mode over to the next waiter.
+        #[inline]
+        fn hand_over<K, V: Payload>(core: &Core<K, V>, hold: Hold<K, V, Self>) {
+            core.release_for(ReleaseFor::Waiter, hold);
+        }
     }
 }
 
 /// The access that a guard gives. Sealed: see the types of this [module](self).
 pub trait Mode: sealed::ModeInside + Debug {}
 
-/// A mode whose hold can be handed over to a waiter, as [`unlock_fair`](crate::Guard::unlock_fair) does: [`Exclusive`]
-/// or [`Permit`]. Sealed.
+/// A mode whose hold can be handed over to a waiter, as [`unlock_fair`](crate::Guard::unlock_fair) does: that of every
+/// guard. Sealed.
 pub trait HandOver: Mode {}
 
 /// Exclusive access: the lock of a mutex, or a writer's.
@@ -232,6 +238,16 @@ impl sealed::ModeInside for Upgradable {
         panics.run(|| ending.map_or((), Ending::tell));
         panics.resume();
     }
+
+    fn hand_over<K, V: Payload>(core: &Core<K, V>, hold: Hold<K, V, Self>) {
+        match hold.mode() {
+            // Its upgrade was forgotten while it waited: that is given up first.
+            Upgradable { upgrading: Upgrading::Waiting(_), .. } | Upgradable { told: Some(_), .. } => {
+                Self::release(core, hold);
+            }
+            _ => core.release_for(ReleaseFor::Waiter, hold),
+        }
+    }
 }
 
 impl sealed::ModeInside for Permit {
@@ -256,4 +272,6 @@ impl Mode for Permit {}
 impl Mode for ReadOrWrite {}
 
 impl HandOver for Exclusive {}
+impl HandOver for Shared {}
+impl HandOver for Upgradable {}
 impl HandOver for Permit {}

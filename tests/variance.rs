@@ -75,7 +75,7 @@ shortens_its_table! {
     future_of_many: AcquireMany<Mutexes<'t>, Exclusive>;
     future_of_an_upgrade: Upgrade<RwLocks<'t>>;
     tracked_guard: Tracked<MutexGuard<'t, String>>;
-    tracked_future: keylatch::deadlock::TrackedAcquire<Mutexes<'t>, Exclusive>;
+    tracked_future: keylatch::deadlock::TrackedAcquire<Acquire<Mutexes<'t>, Exclusive>>;
     tracked_upgrade: keylatch::deadlock::TrackedUpgrade<RwLocks<'t>>;
     dump: keylatch::Dump<'t, KeyedMutex<String>>;
     batch: keylatch::Batch<'t, String, u8>;

@@ -985,7 +985,7 @@ fn two_parties(fairness: Fairness) -> (Arc<Locks>, [(Party, TrackedGuard); 2]) {
 /// Each party requests the other's key. One request fails, and the other acquires its key when the failed party
 /// releases.
 #[test]
-fn two_requests_that_close_a_cycle_at_once_deadlock() {
+fn two_requests_that_complete_a_cycle_at_once_deadlock() {
     for (fairness, blocking) in [(Fairness::Adaptive, false), (Fairness::Fifo, false), (Fairness::Adaptive, true)] {
         model(move || {
             let (locks, [(a, one), (b, two)]) = two_parties(fairness);
@@ -1032,7 +1032,7 @@ fn a_request_gives_up_while_another_closes_the_cycle() {
 /// A party that waits elsewhere requests an untracked key that is released at this moment, and may pass another waiter
 /// of that key. If it does, there is a cycle, and its request elsewhere fails.
 #[test]
-fn an_acquisition_beside_an_untracked_release_may_close_a_cycle() {
+fn an_acquisition_beside_an_untracked_release_may_complete_a_cycle() {
     model(|| {
         let (locks, detector) = (locks(Fairness::Adaptive), Detector::new());
         let (a, b) = (detector.party("a"), detector.party("b"));
@@ -1056,4 +1056,52 @@ fn an_acquisition_beside_an_untracked_release_may_close_a_cycle() {
         other.join().unwrap();
         assert!(locks.is_empty());
     });
+}
+
+/// A party adopts a guard while another begins to wait for its key, and so completes a cycle. One of the two requests
+/// that wait fails.
+#[test]
+fn a_guard_is_adopted_while_another_party_begins_to_wait_for_it() {
+    model(|| {
+        let (locks, detector) = (locks(Fairness::Adaptive), Detector::new());
+        let (a, b) = (detector.party("a"), detector.party("b"));
+        let two = tracked(&b, &locks, 2).unwrap();
+        let plain = locks.try_lock_arc(&1).unwrap();
+        let mut of_a = a.acquire(locks.lock_arc(&2));
+        assert!(poll(&mut of_a).is_pending());
+        let other = {
+            let locks = Arc::clone(&locks);
+            thread::spawn(move || {
+                let failed = tracked(&b, &locks, 1).is_err();
+                drop(two);
+                failed
+            })
+        };
+        let one = a.adopt(plain);
+        let failed = block_on(of_a).is_err();
+        drop(one);
+        assert!(failed ^ other.join().unwrap(), "not exactly one request failed");
+        assert!(locks.is_empty());
+    });
+}
+
+/// A party that takes two keys in one call, beside one that holds a key and wants the other.
+#[test]
+fn a_request_for_two_keys_completes_a_cycle_with_a_party_that_holds_one() {
+    for held in [1, 2] {
+        model(move || {
+            let (locks, detector) = (Arc::new(one_chunk(KeyedMutex::builder()).build()), Detector::new());
+            let (a, b) = (detector.party("a"), detector.party("b"));
+            let own = tracked(&b, &locks, held).unwrap();
+            let other = {
+                let locks = Arc::clone(&locks);
+                thread::spawn(move || block_on(a.acquire(locks.lock_many_arc([&1, &2]))).is_err())
+            };
+            let failed = tracked(&b, &locks, 3 - held).is_err();
+            drop(own);
+            let other_failed = other.join().unwrap();
+            assert!(!(failed && other_failed), "two requests of one cycle failed");
+            assert!(locks.is_empty());
+        });
+    }
 }

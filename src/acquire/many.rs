@@ -45,7 +45,10 @@ struct Claims<P: TablePtr, M: Mode> {
 }
 
 /// Requests for several keys, all or none. Dropping this gives up its holds and its waiting request.
-struct Requests<P: TablePtr, M: Mode> {
+///
+/// `pub` because a sealed trait names it; other crates cannot.
+#[allow(unreachable_pub, missing_debug_implementations)] // not visible outside the crate
+pub struct Requests<P: TablePtr, M: Mode> {
     table: P,
     /// The guards, in the order in which the keys were named; those of keys that are not held yet are vacant. `None`
     /// when they have been returned.
@@ -307,7 +310,7 @@ impl<P: TablePtr, M: Mode> Requests<P, M> {
 
     /// Returns the current request.
     #[inline]
-    fn current(&mut self) -> Option<&mut Request<P, M>> {
+    pub(crate) fn current(&mut self) -> Option<&mut Request<P, M>> {
         if self.current.is_none() {
             let Wanted { claim, mode, place } = self.wanted.pop()?;
             self.current = Some((Request::new(self.table.clone(), claim.into_claim(), mode), place));
@@ -321,11 +324,17 @@ impl<P: TablePtr, M: Mode> Requests<P, M> {
     fn proceed(&mut self, mut step: impl FnMut(&mut Request<P, M>) -> Option<Guard<P, M>>) -> Option<Guards<P, M>> {
         while let Some(request) = self.current() {
             let guard = step(request)?;
-            if let (Some((_, place)), Some(guards)) = (self.current.take(), &mut self.guards) {
-                guards.as_mut_slice()[place] = guard;
-            }
+            self.accept(guard);
         }
         self.guards.take()
+    }
+
+    /// Keeps the guard that the current request has acquired. Returns its index among the guards.
+    #[inline]
+    pub(crate) fn accept(&mut self, guard: Guard<P, M>) -> usize {
+        let (Some((_, place)), Some(guards)) = (self.current.take(), &mut self.guards) else { return 0 };
+        guards.as_mut_slice()[place] = guard;
+        place
     }
 
     #[inline]
@@ -574,5 +583,37 @@ impl<P: TablePtr, M: ManyMode> fmt::Debug for AcquireMany<P, M> {
             State::Done => (0, true),
         };
         f.debug_struct("AcquireMany").field("to_come", &to_come).field("done", &done).finish_non_exhaustive()
+    }
+}
+
+/// For requests that are [tracked](crate::deadlock).
+#[cfg(target_has_atomic = "ptr")]
+impl<P: TablePtr, M: ManyMode> AcquireMany<P, M> {
+    /// Returns the requests for the single keys; `None` if all keys have been acquired.
+    pub(crate) fn into_requests(self) -> Option<Requests<P, M>> {
+        match self.state {
+            State::One(request) => {
+                let table = request.table()?.clone();
+                let guards = Some(Guards::new(List::Few(Some(Guard::vacant()))));
+                Some(Requests { table, guards, wanted: List::default(), current: Some((request, 0)) })
+            }
+            State::ManyMode(claims) => Some(claims.line_up()),
+            State::Waiting(requests) => Some(*requests),
+            State::Done => None,
+        }
+    }
+}
+
+/// For requests that are [tracked](crate::deadlock).
+#[cfg(target_has_atomic = "ptr")]
+impl<P: TablePtr, M: Mode> Requests<P, M> {
+    /// Returns the guards, of which those that are still to come are vacant.
+    pub(crate) fn held(&self) -> &[Guard<P, M>] {
+        self.guards.as_ref().map_or(&[], Guards::as_slice)
+    }
+
+    /// Takes the guards out, which are `None` if that has been done.
+    pub(crate) fn take_guards(&mut self) -> Option<Guards<P, M>> {
+        self.guards.take()
     }
 }

@@ -74,7 +74,10 @@ impl<P: TablePtr, S: Source<P::Key, PayloadOf<P>>, M: Mode> Call<P, S, M> {
 }
 
 /// A request for a hold: a claim, and while it waits a position in the queue. Dropping the request gives up both.
-pub(crate) struct Request<P: TablePtr, M: Mode> {
+///
+/// `pub` because a sealed trait names it; other crates cannot.
+#[allow(unreachable_pub, missing_debug_implementations)] // not visible outside the crate
+pub struct Request<P: TablePtr, M: Mode> {
     /// `None` after the hold has been acquired.
     claim: Option<(P, ClaimIn<P>)>,
     ticket: Ticket,
@@ -298,6 +301,11 @@ impl<P: TablePtr, M: Mode> Request<P, M> {
 
     pub(crate) fn key(&self) -> &P::Key {
         self.live().key()
+    }
+
+    /// Returns the table; `None` if the hold has been acquired.
+    pub(crate) fn table(&self) -> Option<&P> {
+        self.claim.as_ref().map(|(table, _)| table)
     }
 
     pub(crate) fn identity(&self) -> Identity {

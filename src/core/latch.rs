@@ -16,6 +16,8 @@
 use crossbeam_utils::CachePadded;
 use hashbrown::HashTable;
 
+#[cfg(target_has_atomic = "ptr")]
+use super::table::Identity;
 use super::table::Tag;
 use super::wait::state::{QueueShard, Waited};
 use super::wait::word::{Refusal, Unit, Word};
@@ -23,6 +25,8 @@ use super::wait::{
     Access, Contention, CountKind, Entered, Holds, Queues, ReleaseFor, Rules, Snapshot, Ticket, WaitQueues, Waiter,
     WakeBatch, Want,
 };
+#[cfg(target_has_atomic = "ptr")]
+use super::wait::{Place, WithQueues};
 use crate::fairness::Fairness;
 use crate::sync::{AtomicUsize, Lock, Ordering};
 
@@ -253,6 +257,27 @@ impl LatchWord {
         self.leave_claim();
     }
 
+    /// Gives up the place in the queue. Returns the receipt of a hold, or of an upgrade, that was granted already. Leaves
+    /// the waiters to wake in `batch`.
+    pub(crate) fn leave_queue(&self, ticket: Ticket, fairness: Fairness, batch: &mut WakeBatch) -> Option<Entered> {
+        waits(fairness).leave_queue(self, ticket, batch)
+    }
+
+    /// Returns the identity of the latch among all latches and entries, which is valid while the latch is borrowed.
+    #[cfg(target_has_atomic = "ptr")]
+    pub(crate) fn identity(&self) -> Identity {
+        Identity::of_latch(self.address())
+    }
+
+    /// Returns the place of the waiter with this ticket.
+    #[cfg(target_has_atomic = "ptr")]
+    pub(crate) fn place(&self, ticket: Ticket, fairness: Fairness) -> Place {
+        let waits = waits(fairness);
+        let (lock, queue) = waits.find_queue(self);
+        let with: WithQueues = |lock, look| queue_shards()[lock as usize].with(|shard| look(&shard.queues));
+        Place::elsewhere(with, lock, queue, ticket, *waits.rules())
+    }
+
     /// Acquires a hold for a claim, if that is possible without waiting.
     pub(crate) fn try_enter(&self, want: Want, fairness: Fairness) -> Option<Entered> {
         waits(fairness).try_enter(self, want)
@@ -305,12 +330,6 @@ impl LatchWord {
     /// Replaces a hold by a weaker one. Leaves the waiters to wake in `batch`.
     pub(crate) fn downgrade(&self, from: Access, to: Access, fairness: Fairness, batch: &mut WakeBatch) {
         waits(fairness).downgrade(self, from, to, batch);
-    }
-
-    /// Gives up an upgrade's place in the queue. Returns whether the upgrade had already been granted. Leaves the
-    /// waiters to wake in `batch`.
-    pub(crate) fn leave_queue(&self, ticket: Ticket, fairness: Fairness, batch: &mut WakeBatch) -> bool {
-        waits(fairness).leave_queue(self, ticket, batch).is_some()
     }
 
     /// Returns the holders and waiters at one instant.

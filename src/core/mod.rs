@@ -119,6 +119,6 @@ pub(crate) use self::{
 };
 #[cfg(target_has_atomic = "ptr")]
 pub(crate) use self::{
-    table::Identity,
+    table::{Identity, wait_mode},
     wait::{Holds, Place, PlaceState, Queued},
 };

@@ -1,9 +1,9 @@
-//! Detection of deadlocks: a request that would close a circle of waits fails with a report.
+//! Detection of deadlocks: a request that would complete a cycle of waits fails with a report.
 //!
 //! A caller that holds one key while it acquires another may wait for ever for a caller that acquires them in the
 //! opposite order. The best remedy is to acquire both in one call: see [`lock_many`](crate::KeyedMutex::lock_many) and
 //! the other `_many` calls. If that is impossible, because the second key becomes known only while the first is held, a
-//! [`Detector`] finds the request that would close a circle of waits. That request fails with a [`Deadlock`], which
+//! [`Detector`] finds the request that would complete a cycle of waits. That request fails with a [`Deadlock`], which
 //! names each party and the key it waits for, and the program can release a key and try again.
 //!
 //! It is opt-in. A [`Party`] is a line of work that takes several keys, such as a request or a task. Its requests through
@@ -55,7 +55,7 @@
 //!
 //! [`unlock_fair`](Tracked::unlock_fair) matters: if the guard is merely dropped, as by `?`, the key is free for the
 //! first request, which is most likely the one of this loop, before a waiting task has run; so the loop would fail
-//! again and again. If the guard has no `unlock_fair`, as for readers, or if `?` leaves the function, yield before the
+//! again and again. If `?` leaves the function, yield before the
 //! next attempt (`yield_now` of your runtime). A request of a party that holds nothing and has no other waiting request
 //! never fails.
 //!
@@ -65,25 +65,35 @@
 //! covers readers and writers, upgrades, permits, and queues: a reader behind a writer that waits for that reader's own hold. In particular:
 //! - A party waits if any of its requests does. (If it needs only one of several, as with `select!`, the report may be
 //!   premature.)
-//! - An untracked holder is assumed to release its key eventually. It causes no report, and a circle through it is not
+//! - An untracked holder is assumed to release its key eventually. It causes no report, and a cycle through it is not
 //!   found. An untracked *waiter* is followed to the key that it waits for, but has no link of its own in the report.
-//!   Calls for several keys at once (`lock_many`) cannot be tracked: a party and such a call that wait for each other's
-//!   keys wait for ever. Use one or the other on a table.
+//!   (An untracked call for several keys that waits for one of them counts as an untracked holder of those before it.)
+//!   A guard that was acquired without the detector can be [adopted](Party::adopt).
 //! - A request with a limit counts like any other until the limit is reached, even if it would have given up in time.
 //! - Parties of another detector are not tracked by this one. Use one detector for all tables whose keys are held
 //!   together.
 //!
 //! # The request that fails
-//! A request that would close a circle fails when it would begin to wait. It leaves the queue, and nothing else
-//! changes: its party keeps its holds, and the other parties continue to wait. If a party closes a circle by acquiring
+//! A request that would complete a cycle fails when it would begin to wait. It leaves the queue, and nothing else
+//! changes: its party keeps its holds, and the other parties continue to wait. If a party completes a cycle by acquiring
 //! a key, or by being granted one, while another of its requests waits, then that other request fails and is woken. One
-//! request fails for each circle; without a circle no request fails.
+//! request fails for each cycle; without a cycle no request fails.
+//!
+//! A request for several keys (`lock_many`) acquires them one after another. When it fails, it releases those that it
+//! has acquired. Such requests never complete a cycle with each other, but they do with holds that their parties had
+//! before.
+//!
+//! # Looking
+//! If a program hangs and no request has failed, [`Detector::dump`] shows who holds what, and who waits for what: perhaps
+//! a holder waits for something that is no lock. A detector that [names its
+//! holders](DetectorBuilder::name_holders) also knows since when, from which source line and with which label each key
+//! is held, says so in its reports, and can [report long holds](DetectorBuilder::on_long_hold).
 //!
 //! # Cost
 //! Each tracked acquire takes the detector's lock when it ends, and at each step if it has to wait; so does each release.
 //! Untracked requests do none of this.
 //!
-//! A request that begins to wait looks for a circle only if another request may wait for its party. The search follows
+//! A request that begins to wait looks for a cycle only if another request may wait for its party. The search follows
 //! the party's dependencies and ends as soon as the party turns out to be able to proceed. Its time is proportional to
 //! the number of waiters and holders that it visits, and it holds the detector's lock: on the machine of
 //! `docs/performance.md` about 30 ns for each untracked waiter and 150 ns for each tracked one. So a party that others
@@ -92,6 +102,14 @@
 //!
 //! The module needs [`Arc`], so it exists only on targets with pointer-sized compare-and-swap.
 
+mod acquire;
+mod adopt;
+mod builder;
+mod dump;
+mod holder;
+mod many;
+mod one;
+mod record;
 mod registry;
 mod report;
 mod search;
@@ -103,23 +121,21 @@ mod upgrade;
 mod value;
 
 use alloc::borrow::Cow;
-use alloc::boxed::Box;
 use alloc::sync::Arc;
-use alloc::vec::Vec;
 use core::fmt;
-use core::task::Waker;
 
+pub use self::acquire::{Trackable, TrackedAcquire, TrackedRequest};
+pub use self::adopt::Adoptable;
+pub use self::builder::DetectorBuilder;
+pub use self::dump::{DetectorDump, HoldDump, PartyDump, WaitDump};
+pub use self::holder::{HoldEvent, Holder};
 pub use self::report::{Deadlock, Link, Refused};
-pub use self::tracked::{Tracked, TrackedAcquire};
+pub use self::tracked::{Tracked, TrackedIntoIter, TrackedMany};
 pub use self::upgrade::TrackedUpgrade;
 
-use self::registry::{Registry, Wait};
-use crate::core::slab::NONE;
-use crate::core::{Access, Identity};
-use crate::panics::run_all;
-use crate::sync::Lock;
+use self::record::{Member, Shared};
 
-/// Finds circles of waits between its parties. See the [module](self).
+/// Finds cycles of waits between its parties. See the [module](self).
 ///
 /// One detector serves tables of any types. Clones share the same detector.
 ///
@@ -134,19 +150,9 @@ use crate::sync::Lock;
 /// let page = party.acquire_blocking(pages.read("home")).unwrap();
 /// assert_eq!((user.key(), page.key()), (&7, &"home".to_string()));
 /// ```
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct Detector {
     shared: Arc<Shared>,
-}
-
-struct Shared {
-    registry: Lock<Registry>,
-}
-
-impl Default for Shared {
-    fn default() -> Self {
-        Shared { registry: Lock::new(Registry::default()) }
-    }
 }
 
 impl Detector {
@@ -160,6 +166,37 @@ impl Detector {
     #[must_use]
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Returns who holds what, and who waits for what, as a text and as data: for a program that hangs although no
+    /// deadlock was reported.
+    ///
+    /// It shows the parties that hold or wait for anything, those that were registered first come first. It is a
+    /// snapshot of all tracked holds and waits at one instant, for which it takes the detector's lock.
+    ///
+    /// # Examples
+    /// ```
+    /// use keylatch::{KeyedMutex, deadlock::Detector};
+    ///
+    /// # futures_lite::future::block_on(async {
+    /// let (files, detector) = (KeyedMutex::<String>::new(), Detector::new());
+    /// let (import, export) = (detector.party("import"), detector.party("export"));
+    /// let a = import.acquire(files.lock("a")).await.unwrap();
+    /// let mut waiting = export.acquire(files.lock("a"));
+    /// assert!(futures_lite::future::poll_once(&mut waiting).await.is_none());
+    ///
+    /// assert_eq!(detector.dump().to_string(), "\
+    /// import
+    ///   holds \"a\" (write)
+    /// export
+    ///   waits for \"a\" (write), which import holds
+    /// ");
+    /// # drop((a, waiting));
+    /// # });
+    /// ```
+    #[must_use]
+    pub fn dump(&self) -> DetectorDump {
+        self.shared.registry.with(DetectorDump::of)
     }
 
     /// Makes a party: a line of work that takes several keys, such as a request, a task or a thread. Its name appears
@@ -205,13 +242,6 @@ pub struct Party {
     member: Arc<Member>,
 }
 
-/// The party's registration, which lives as long as the party or any of its requests or holds.
-struct Member {
-    shared: Arc<Shared>,
-    name: Cow<'static, str>,
-    index: u32,
-}
-
 impl Party {
     /// Returns the party's name in reports.
     ///
@@ -228,87 +258,5 @@ impl Party {
 impl fmt::Debug for Party {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Party").field("name", &self.name()).finish_non_exhaustive()
-    }
-}
-
-impl Drop for Member {
-    fn drop(&mut self) {
-        // The name is dropped outside the lock.
-        let _name = self.shared.registry.with(|registry| registry.remove_party(self.index));
-    }
-}
-
-/// The detector's record of a hold or a wait of a party. Dropping this removes the record.
-struct Record {
-    member: Arc<Member>,
-    /// `NONE` if there is no record.
-    index: u32,
-}
-
-impl Record {
-    fn none(member: Arc<Member>) -> Self {
-        Record { member, index: NONE }
-    }
-
-    #[inline]
-    fn is_some(&self) -> bool {
-        self.index != NONE
-    }
-
-    #[inline]
-    fn with<R>(&self, f: impl FnOnce(&mut Registry) -> R) -> R {
-        self.member.shared.registry.with(f)
-    }
-
-    /// Makes the record of a hold that the party has acquired.
-    #[inline]
-    fn of_hold(member: Arc<Member>, entry: Identity, access: Access) -> Self {
-        let mut record = Record::none(member);
-        record.holds(entry, access);
-        record
-    }
-
-    /// Records the hold, whose request no longer waits. If the hold closes circles, the requests that fail are woken.
-    #[inline]
-    fn holds(&mut self, entry: Identity, access: Access) {
-        let mut wakers = Vec::new();
-        let party = self.member.index;
-        let index = self.member.shared.registry.with(|registry| {
-            let index = registry.add_hold(party, entry, access);
-            if registry.waits(party) {
-                registry.got_in(party, &mut wakers);
-            }
-            index
-        });
-        self.index = index;
-        if !wakers.is_empty() {
-            wake(wakers);
-        }
-    }
-
-    /// Records a new number of held permits.
-    fn set_access(&self, access: Access) {
-        let mut wakers = Vec::new();
-        self.with(|registry| {
-            registry.set_access(self.index, access);
-            registry.got_in(self.member.index, &mut wakers);
-        });
-        wake(wakers);
-    }
-}
-
-fn wake(wakers: Vec<Waker>) {
-    if !wakers.is_empty() {
-        run_all(wakers.into_iter().map(|waker| || waker.wake()));
-    }
-}
-
-impl Drop for Record {
-    #[inline]
-    fn drop(&mut self) {
-        if self.is_some() {
-            // It contains a waker, which is dropped outside the lock.
-            let _wait: Option<Box<Wait>> = self.with(|registry| registry.remove(self.index));
-        }
     }
 }

@@ -8,11 +8,14 @@
 use alloc::borrow::Cow;
 use alloc::boxed::Box;
 use alloc::string::String;
+use alloc::vec::Vec;
 use core::hash::BuildHasher;
 use core::task::Waker;
+use core::time::Duration;
 
 use hashbrown::{HashTable, hash_table::Entry};
 
+use super::holder::{HoldEvent, Holder, Moment, Origin};
 use super::report::Deadlock;
 use crate::builder::DefaultHashBuilder;
 use crate::core::slab::{NONE, Slab};
@@ -77,15 +80,50 @@ pub(super) struct Record {
 }
 
 pub(super) enum What {
-    Holds(Access),
+    Holds(Held),
     Waits(Box<Wait>),
+}
+
+/// A hold.
+#[derive(Clone)]
+pub(super) struct Held {
+    pub(super) access: Access,
+    /// The type of the table.
+    pub(super) table: &'static str,
+    pub(super) note: Option<Box<Note>>,
+}
+
+/// What is known of a hold or a wait besides.
+#[derive(Clone, Default)]
+pub(super) struct Note {
+    /// The key's `Debug` output.
+    pub(super) key: String,
+    /// The request's origin, if the detector names holders.
+    pub(super) origin: Option<Origin>,
+    /// The moment at which the hold was acquired, likewise.
+    pub(super) since: Option<Moment>,
+}
+
+impl Held {
+    /// Returns the key's `Debug` output, if it is known.
+    pub(super) fn key(&self) -> Option<&String> {
+        self.note.as_ref().map(|note| &note.key)
+    }
+
+    /// Returns the public form of what is known of the holder.
+    pub(super) fn holder(&self) -> Option<Holder> {
+        let Note { origin, since, .. } = &**self.note.as_ref()?;
+        let Origin { location, label } = origin.as_ref()?;
+        Some(Holder { location, held_for: since.and_then(Moment::elapsed), label: label.clone() })
+    }
 }
 
 /// A request that waits.
 pub(super) struct Wait {
     pub(super) want: Want,
     pub(super) place: Place,
-    pub(super) key: String,
+    /// `None` when the request has its hold.
+    pub(super) note: Option<Box<Note>>,
     pub(super) table: &'static str,
     /// To wake it when it has failed.
     pub(super) waker: Option<Waker>,
@@ -99,6 +137,13 @@ const BUCKETS_KEPT: usize = 64;
 const OF_PARTY: usize = 0;
 const OF_ENTRY: usize = 1;
 
+impl Wait {
+    /// Returns the key's `Debug` output.
+    pub(super) fn key(&self) -> String {
+        self.note.as_ref().map(|note| note.key.clone()).unwrap_or_default()
+    }
+}
+
 impl Registry {
     pub(super) fn add_party(&mut self, name: Cow<'static, str>) -> u32 {
         self.parties.insert(Party { name, first: NONE, waits: 0, met: 0 })
@@ -110,8 +155,18 @@ impl Registry {
 
     /// Records a hold of the party.
     #[inline]
-    pub(super) fn add_hold(&mut self, party: u32, entry: Identity, access: Access) -> u32 {
-        self.add(party, entry, What::Holds(access))
+    pub(super) fn add_hold(&mut self, party: u32, entry: Identity, held: Held) -> u32 {
+        self.add(party, entry, What::Holds(held))
+    }
+
+    /// Records a part of a recorded hold.
+    pub(super) fn add_part(&mut self, of: u32, access: Access) -> u32 {
+        let Record { party, entry, ref what, .. } = self.records[of];
+        let held = match what {
+            What::Holds(held) => Held { access, ..held.clone() },
+            What::Waits(_) => unreachable!("only a hold has parts"),
+        };
+        self.add_hold(party, entry, held)
     }
 
     /// Records a request of the party that begins to wait.
@@ -137,9 +192,9 @@ impl Registry {
     }
 
     /// Removes the record of a hold that is about to be released or is no longer tracked, or of a wait that has ended.
-    /// Returns the wait, to be dropped outside the lock.
+    /// Returns its content, to be dropped outside the lock.
     #[inline]
-    pub(super) fn remove(&mut self, record: u32) -> Option<Box<Wait>> {
+    pub(super) fn remove(&mut self, record: u32) -> What {
         let Record { party, entry, what, indexed, met, links } = self.records.remove(record);
         self.parties[party].met -= u32::from(met);
         for (list, [before, after]) in links.into_iter().enumerate() {
@@ -156,16 +211,13 @@ impl Registry {
                 _ => self.unindexed = after,
             }
         }
-        match what {
-            What::Holds(_) => None,
-            What::Waits(wait) => {
-                self.parties[party].waits -= 1;
-                if indexed {
-                    self.count_wait(entry, false);
-                }
-                Some(wait)
+        if let What::Waits(_) = what {
+            self.parties[party].waits -= 1;
+            if indexed {
+                self.count_wait(entry, false);
             }
         }
+        what
     }
 
     /// Counts a request that begins or ends its wait for the entry, and updates which records are met.
@@ -254,7 +306,9 @@ impl Registry {
 
     /// Changes the access of a recorded hold.
     pub(super) fn set_access(&mut self, record: u32, access: Access) {
-        self.records[record].what = What::Holds(access);
+        if let What::Holds(held) = &mut self.records[record].what {
+            held.access = access;
+        }
     }
 
     pub(super) fn wait_mut(&mut self, record: u32) -> &mut Wait {
@@ -277,7 +331,7 @@ impl Registry {
     }
 
     /// Returns whether a tracked request may wait for the party, which has begun to wait with `request`. If none does,
-    /// no circle goes through the party, so no search is needed, however many parties it waits for.
+    /// no cycle goes through the party, so no search is needed, however many parties it waits for.
     ///
     /// No tracked request waits behind a request that has just queued, because queueing and this check are one step
     /// under the detector's lock. But requests before it may have to wait for the hold that it gets, if its party then
@@ -287,6 +341,46 @@ impl Registry {
         let Party { waits, met, .. } = self.parties[party];
         let own = request != NONE && self.records[request].met;
         met > u32::from(own) || own && waits > 1
+    }
+
+    /// Sets the label of a recorded hold. Returns the old one, to be dropped outside the lock.
+    pub(super) fn set_label(&mut self, record: u32, label: Cow<'static, str>) -> Option<Cow<'static, str>> {
+        match &mut self.records[record].what {
+            What::Holds(Held { note: Some(note), .. }) => match &mut note.origin {
+                Some(origin) => origin.label.replace(label),
+                None => Some(label),
+            },
+            _ => Some(label),
+        }
+    }
+
+    /// Returns the holds of the key for which this request begins to wait that have lasted for `limit` or longer.
+    pub(super) fn long_holds(&mut self, request: u32, limit: Duration) -> Vec<HoldEvent> {
+        self.index();
+        let Record { party: waiter, entry, .. } = self.records[request];
+        let holds = self.of_entry(entry).filter_map(|(_, record)| match &record.what {
+            What::Holds(held) => Some((record.party, held, held.holder()?)),
+            What::Waits(_) => None,
+        });
+        let long = holds.filter(|(.., holder)| holder.held_for.is_some_and(|held_for| held_for >= limit));
+        let events = long.map(|(party, held, holder)| HoldEvent {
+            party: self.parties[party].name.clone(),
+            key: held.key().cloned().unwrap_or_default(),
+            table: held.table,
+            holder,
+            waiter: self.parties[waiter].name.clone(),
+        });
+        events.collect()
+    }
+
+    /// Puts each record into the list of its entry, and calls `f` with each party that has records.
+    pub(super) fn each_party(&mut self, mut f: impl FnMut(&Self, u32, &str)) {
+        self.index();
+        for index in 0..self.parties.places() as u32 {
+            if let Some(Party { name, .. }) = self.parties.get(index).filter(|party| party.first != NONE) {
+                f(self, index, name);
+            }
+        }
     }
 
     pub(super) fn of_party(&self, party: u32) -> impl Iterator<Item = (u32, &Record)> {

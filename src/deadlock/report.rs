@@ -5,7 +5,9 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 
-/// A circle of parties that wait for each other: the error of the request that would have closed it.
+use super::holder::Holder;
+
+/// A cycle of parties that wait for each other: the error of the request that would have completed it.
 ///
 /// Only this request has failed: its party keeps its holds, and the other parties continue to wait. The party should
 /// release a key that they wait for, and may then try again: see [trying again](super#trying-again).
@@ -30,7 +32,7 @@ pub struct Deadlock {
     pub(super) reentry: bool,
 }
 
-/// One wait of a circle: a party, and the key that it waits for.
+/// One wait of a cycle: a party, and the key that it waits for.
 ///
 /// # Examples
 /// See [`Deadlock::cycle`].
@@ -40,6 +42,7 @@ pub struct Link {
     pub(super) key: String,
     pub(super) table: &'static str,
     pub(super) reason: Reason,
+    pub(super) holder: Option<Holder>,
 }
 
 /// The reason why a party waits for the next one.
@@ -52,7 +55,7 @@ pub(super) enum Reason {
 }
 
 impl Deadlock {
-    /// Returns the waits that make up the circle, beginning with the request that failed. If there are several circles,
+    /// Returns the waits that make up the cycle, beginning with the request that failed. If there are several cycles,
     /// it is a shortest one.
     ///
     /// # Examples
@@ -115,6 +118,16 @@ impl Link {
         &self.key
     }
 
+    /// Returns since when, from where and with which label the next party holds the key, if it holds it, and if the
+    /// detector [names its holders](super::DetectorBuilder::name_holders).
+    ///
+    /// # Examples
+    /// See [`Holder`].
+    #[must_use]
+    pub fn holder(&self) -> Option<&Holder> {
+        self.holder.as_ref()
+    }
+
     /// Returns the type of the key's table, as [`core::any::type_name`] names it.
     ///
     /// # Examples
@@ -134,6 +147,9 @@ impl fmt::Display for Deadlock {
             match link.reason {
                 Reason::Holds => write!(f, "which {next} holds")?,
                 Reason::WaitsBefore => write!(f, "for which {next} is ahead of it in the queue")?,
+            }
+            if let Some(holder) = &link.holder {
+                write!(f, " ({holder})")?;
             }
         }
         Ok(())
@@ -171,7 +187,7 @@ impl core::error::Error for Deadlock {}
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Refused<L> {
-    /// The request would have closed a circle of waits.
+    /// The request would have completed a cycle of waits.
     Deadlock(Deadlock),
     /// The limit was reached. The variant contains its output.
     Limit(L),

@@ -1,10 +1,10 @@
-//! The search for a circle.
+//! The search for a cycle.
 //!
 //! # When a party is stuck
 //! By the contract, all parties that do not wait, and all untracked holders, release their holds; the queues admit the
 //! waiters that they can; and this repeats until nothing changes. A party that still waits is stuck. The search does
 //! this only for the parties that the party in question depends on, directly or through others. Before it began to
-//! wait, none of them was stuck, because that would have been found earlier. So if it is stuck now, it is on a circle
+//! wait, none of them was stuck, because that would have been found earlier. So if it is stuck now, it is on a cycle
 //! of stuck parties, and when its request is removed no party is stuck.
 //!
 //! The queues are read one after another, while untracked requests come and go. If the pictures show that the party can
@@ -29,14 +29,14 @@ use crate::core::{Access, Holds, Identity, PlaceState, Queued, Rules, Ticket, Wa
 use crate::fairness::Fairness;
 
 impl Registry {
-    /// Returns the circle that a request closes by beginning to wait, if there is one. If instead it will get in, and
-    /// so closes circles with other requests of its party, those fail.
+    /// Returns the cycle that a request completes by beginning to wait, if there is one. If instead it will get in, and
+    /// so completes cycles with other requests of its party, those fail.
     pub(super) fn closes(&mut self, record: u32, wakers: &mut Vec<Waker>) -> Option<Deadlock> {
         let party = self.records[record].party;
         while self.can_be_waited_for(party) && self.is_waited_for(party, record) {
             let (deadlock, request) = self
-                .circle(party, Some(record))
-                .or_else(|| self.others_wait(party).then(|| self.circle(party, None))?)?;
+                .cycle(party, Some(record))
+                .or_else(|| self.others_wait(party).then(|| self.cycle(party, None))?)?;
             if request == record {
                 return Some(deadlock);
             }
@@ -50,11 +50,11 @@ impl Registry {
         self.parties[party].waits > 1
     }
 
-    /// Handles a hold that the party has acquired while other requests of it wait: each circle that this closes makes
+    /// Handles a hold that the party has acquired while other requests of it wait: each cycle that this completes makes
     /// one of them fail. Adds their wakers to `wakers`.
     pub(super) fn got_in(&mut self, party: u32, wakers: &mut Vec<Waker>) {
         while self.parties[party].waits > 0 && self.is_waited_for(party, NONE) {
-            let Some((deadlock, request)) = self.circle(party, None) else { return };
+            let Some((deadlock, request)) = self.cycle(party, None) else { return };
             self.fail(request, deadlock, wakers);
         }
     }
@@ -65,8 +65,8 @@ impl Registry {
         wakers.extend(wait.waker.take());
     }
 
-    /// Returns a circle through the party, if it is stuck, and the request of the party with which the circle begins.
-    fn circle(&mut self, party: u32, request: Option<u32>) -> Option<(Deadlock, u32)> {
+    /// Returns a cycle through the party, if it is stuck, and the request of the party with which the cycle begins.
+    fn cycle(&mut self, party: u32, request: Option<u32>) -> Option<(Deadlock, u32)> {
         #[cfg(test)]
         {
             self.searches += 1;
@@ -81,7 +81,7 @@ impl Registry {
             }
             let seen = Some(scene.of_stuck(&after.stuck));
             if seen == before {
-                return after.shortest_circle(self, party, request);
+                return after.shortest_cycle(self, party, request);
             }
             before = seen;
         }
@@ -243,7 +243,7 @@ impl Scene {
         for (index, record) in registry.of_entry(entry) {
             meet(record.party);
             match &record.what {
-                What::Holds(access) => holders.push((record.party, *access)),
+                What::Holds(held) => holders.push((record.party, held.access)),
                 What::Waits(wait) if wait.place.state() == PlaceState::Granted => {
                     if wait.failed.is_none() {
                         holders.push((record.party, access_of(wait.want)));
@@ -316,7 +316,7 @@ impl Scene {
     }
 
     /// Searches from stuck parties to the parties that they wait for, breadth first.
-    fn shortest_circle(&self, registry: &Registry, party: u32, request: Option<u32>) -> Option<(Deadlock, u32)> {
+    fn shortest_cycle(&self, registry: &Registry, party: u32, request: Option<u32>) -> Option<(Deadlock, u32)> {
         let mut waits = HashMap::<u32, Vec<(usize, usize, u32)>>::new();
         for (entry, seen) in self.entries.iter().enumerate() {
             for (at, waiter) in seen.queue.iter().enumerate().filter(|(_, waiter)| !waiter.gets_in) {
@@ -369,7 +369,13 @@ impl Scene {
             let (from, request, reason) = came_from[&at];
             if let What::Waits(wait) = &registry.records[request].what {
                 let party = registry.parties[from].name.clone();
-                cycle.push(Link { party, key: wait.key.clone(), table: wait.table, reason });
+                let entry = registry.records[request].entry;
+                let holds = registry.of_entry(entry).filter(|(_, record)| record.party == at);
+                let holder = holds.filter(|_| reason == Reason::Holds).find_map(|(_, record)| match &record.what {
+                    What::Holds(held) => held.holder(),
+                    What::Waits(_) => None,
+                });
+                cycle.push(Link { party, key: wait.key(), table: wait.table, reason, holder });
             }
             at = from;
             if at == party {

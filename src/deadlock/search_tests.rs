@@ -39,7 +39,7 @@ fn parties(detector: &Detector, count: u64) -> Vec<Party> {
 }
 
 #[test]
-fn a_crowd_at_one_key_starts_no_search_and_a_circle_through_it_is_found() {
+fn a_crowd_at_one_key_starts_no_search_and_a_cycle_through_it_is_found() {
     for fairness in [Fairness::Adaptive, Fairness::Fifo, Fairness::Barging] {
         let (detector, locks) = (Detector::new(), KeyedMutex::<u64>::builder().fairness(fairness).build());
         let holder = detector.party("holder");
@@ -74,7 +74,7 @@ fn a_chain_built_from_either_end_searches_at_most_once_for_each_party() {
         let waits: Vec<_> = links.iter().map(|&n| waiting(chain[n as usize].acquire(locks.lock(&(n + 1))))).collect();
         // From the near end each party is waited for by the one before it, and finds that the next one does not wait.
         assert_eq!(searches(&detector), if from_far_end { 0 } else { CROWD as usize - 2 });
-        // The circle is closed.
+        // The cycle is complete.
         let last = &chain[CROWD as usize - 1];
         assert!(matches!(poll(&mut Box::pin(last.acquire(locks.lock(&0)))), Poll::Ready(Err(_))));
         drop((waits, own));

@@ -6,15 +6,19 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::task::Waker;
 
-use super::registry::Wait;
+use super::holder::{Moment, Origin};
+use super::record::{Record, wake};
+use super::registry::{Held, Note, Wait, What};
 use super::report::Deadlock;
-use super::{Record, wake};
 use crate::core::slab::NONE;
 use crate::core::{Access, Identity, Place, Waiter, WakeBatch, Want};
 use crate::panics::Panics;
 
 /// A request that can be tracked: for a hold, or for an upgrade.
-pub(super) trait Request {
+///
+/// `pub` because a sealed trait names it; other crates cannot.
+#[allow(unreachable_pub, private_interfaces)]
+pub trait Request {
     /// The result of the request.
     type Got;
 
@@ -27,6 +31,9 @@ pub(super) trait Request {
 
     /// Returns the record of the hold that an upgrade continues.
     fn continues(&self) -> Option<u32>;
+
+    /// Prepares a request that has not waited yet for [`poll_into`](Self::poll_into), outside the detector's lock.
+    fn prepare(&mut self) {}
 
     /// Acquires or queues. Runs no user code if the batch contains a fresh waker.
     fn poll_into(&mut self, waiter: Waiter<'_>, batch: &mut WakeBatch) -> Option<Self::Got>;
@@ -59,20 +66,32 @@ impl Record {
     /// # Panics
     /// If user code of the key or the waker panics. Then nothing has changed, or the acquired hold is released.
     #[inline(never)]
-    pub(super) fn step<R: Request>(&mut self, request: &mut R, waiter: Waiter<'_>) -> Step<R::Got> {
+    pub(super) fn step<R: Request>(
+        &mut self,
+        request: &mut R,
+        waiter: Waiter<'_>,
+        origin: Option<&Origin>,
+    ) -> Step<R::Got> {
         // User code runs before the lock is taken, and its results are dropped after it is released.
-        let mut description = if self.is_some() { None } else { Some(request.describe()) };
+        let shared = &self.member.shared;
+        let (mut note, mut table) = (None, "");
+        if !self.is_some() {
+            let (key, of) = request.describe();
+            let origin = origin.filter(|_| shared.names_holders).cloned();
+            (note, table) = (Some(Box::new(Note { key, origin, since: None })), of);
+            request.prepare();
+        }
         let mut waker = Some(waiter.waker.clone());
         let mut batch = WakeBatch::with_fresh(waiter.waker.clone());
         let mut wakers = Vec::new();
-        let mut ended = None;
+        let (mut ended, mut long_holds) = (None, Vec::new());
         let (party, entry) = (self.member.index, request.identity());
         let index = &mut self.index;
-        let mut step = self.member.shared.registry.with(|registry| {
+        let mut step = shared.registry.with(|registry| {
             let waited = *index != NONE;
             if waited {
                 if let Some(deadlock) = registry.wait_mut(*index).failed.take() {
-                    ended = registry.remove(core::mem::replace(index, NONE));
+                    ended = Some(registry.remove(core::mem::replace(index, NONE)));
                     return Step::Failed(deadlock, request.leave_queue(&mut batch));
                 }
             }
@@ -82,12 +101,16 @@ impl Record {
                 return Step::Waits;
             }
             if got.is_none() {
-                let (key, table) = description.take().unwrap_or_default();
                 let (want, place) = (request.want(), request.place());
-                let wait = Wait { want, place, key, table, waker: waker.take(), failed: None };
+                let wait = Wait { want, place, note: note.take(), table, waker: waker.take(), failed: None };
                 *index = registry.add_wait(party, entry, Box::new(wait));
-                let Some(deadlock) = registry.closes(*index, &mut wakers) else { return Step::Waits };
-                ended = registry.remove(core::mem::replace(index, NONE));
+                let Some(deadlock) = registry.closes(*index, &mut wakers) else {
+                    if let Some(watchdog) = &shared.watchdog {
+                        long_holds = registry.long_holds(*index, watchdog.limit);
+                    }
+                    return Step::Waits;
+                };
+                ended = Some(registry.remove(core::mem::replace(index, NONE)));
                 got = request.leave_queue(&mut batch);
                 if got.is_none() {
                     return Step::Failed(deadlock, None);
@@ -96,12 +119,22 @@ impl Record {
             }
             let Some(got) = got else { unreachable!("a request that does not wait has acquired its hold") };
             if waited {
-                ended = registry.remove(core::mem::replace(index, NONE));
+                ended = Some(registry.remove(core::mem::replace(index, NONE)));
             }
             match (request.continues(), request.want()) {
                 (Some(hold), _) => registry.set_access(hold, Access::Exclusive),
-                (None, Want::Hold(access)) => *index = registry.add_hold(party, entry, access),
-                (None, Want::Recursive) => *index = registry.add_hold(party, entry, Access::Shared),
+                (None, want @ (Want::Hold(_) | Want::Recursive)) => {
+                    let access = if let Want::Hold(access) = want { access } else { Access::Shared };
+                    // The wait, if there was one, has the note.
+                    if let Some(What::Waits(wait)) = &mut ended {
+                        (note, table) = (wait.note.take(), wait.table);
+                    }
+                    let mut note = note.take();
+                    if let Some(named) = note.as_mut().filter(|note| note.origin.is_some()) {
+                        named.since = Some(Moment::now());
+                    }
+                    *index = registry.add_hold(party, entry, Held { access, table, note });
+                }
                 (None, Want::Upgrade) => unreachable!("an upgrade continues a hold"),
             }
             registry.got_in(party, &mut wakers);
@@ -111,9 +144,12 @@ impl Record {
         // If one of these panics, the acquired hold is dropped while unwinding, and its record before it.
         let record = Record { member: Arc::clone(&self.member), index: own };
         let mut panics = Panics::default();
-        panics.run(|| drop((batch, ended, waker, description)));
+        panics.run(|| drop((batch, ended, waker, note)));
         panics.run(|| wake(wakers));
         panics.run(|| request.observe(&mut step));
+        if let Some(watchdog) = &self.member.shared.watchdog {
+            long_holds.iter().for_each(|event| panics.run(|| (watchdog.call)(event)));
+        }
         panics.resume();
         if record.is_some() {
             *self = record;

@@ -1,158 +1,17 @@
-//! Tracked requests for holds, and tracked guards.
+//! Tracked guards.
 
+use alloc::borrow::Cow;
 use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
 use core::fmt;
-use core::future::Future;
-use core::pin::{Pin, pin};
-use core::task::{Context, Poll, Waker};
-#[cfg(all(feature = "std", not(target_family = "wasm")))]
-use std::time::Duration;
 
-use super::report::{Deadlock, Refused};
-use super::step::{self, Step};
-use super::{Party, Record};
-#[cfg(all(feature = "std", not(target_family = "wasm")))]
-use crate::acquire::blocking::{Wait, block, deadline_after};
-use crate::acquire::future::{Acquire, race};
-use crate::acquire::request::Request;
-#[cfg(all(feature = "std", not(target_family = "wasm")))]
-use crate::core::Contention;
-use crate::core::{Identity, Place, Presence, TypedAccess, Waiter, WakeBatch, Want};
+use super::record::{HoldGuard, LATCH, Record, Records};
+use crate::core::{Access, Identity, TypedAccess};
 use crate::guard::Guard;
+use crate::latch::{LatchGuard, LatchReadGuard, LatchWriteGuard};
 use crate::mode::{HandOver, Mode, Permit};
 use crate::plumbing::TablePtr;
-
-const FINISHED: &str = "keylatch: a lock future was polled after it had finished";
-
-impl Party {
-    /// Acquires a key by a lock future of any table, unless that would close a circle of waits. Returns a future that
-    /// does not borrow the party.
-    ///
-    /// [`until`](TrackedAcquire::until) limits the wait.
-    ///
-    /// # Errors
-    /// The future's output is a [`Deadlock`] if the request would wait for its own party, directly or through others,
-    /// or if another request of the party acquired a key and so closed a circle. The party keeps its holds.
-    ///
-    /// # Panics
-    /// If `future` has already finished. The returned future panics if the key's `Debug` does, which runs when it
-    /// begins to wait; then the request has been given up.
-    ///
-    /// # Cancel safety
-    /// The returned future can be dropped at any moment, as `future` itself.
-    ///
-    /// # Examples
-    /// ```
-    /// use keylatch::{KeyedMutex, deadlock::Detector};
-    ///
-    /// # futures_lite::future::block_on(async {
-    /// let (locks, detector) = (KeyedMutex::<String>::new(), Detector::new());
-    /// let import = detector.party("import");
-    /// let a = import.acquire(locks.lock("a")).await.unwrap();
-    /// let b = import.acquire(locks.lock("b")).await.unwrap();
-    /// assert!(import.acquire(locks.lock("a")).await.unwrap_err().is_reentry());
-    /// # drop((a, b));
-    /// # });
-    /// ```
-    #[track_caller]
-    #[inline]
-    pub fn acquire<P: TablePtr, M: Mode>(&self, future: Acquire<P, M>) -> TrackedAcquire<P, M>
-    where
-        P::Key: fmt::Debug,
-    {
-        let request = future.into_request();
-        assert!(!request.is_done(), "keylatch: a lock future that has already finished cannot be tracked");
-        let record = Record::none(Arc::clone(&self.member));
-        TrackedAcquire { waiting: Some(Waiting { record, request }) }
-    }
-}
-
-/// Blocking and timed calls.
-#[cfg(all(feature = "std", not(target_family = "wasm")))]
-#[cfg_attr(docsrs, doc(cfg(feature = "std")))]
-impl Party {
-    /// Acquires a key by a lock future of any table, unless that would close a circle of waits, and blocks the thread
-    /// while it waits.
-    ///
-    /// Pass the async form, which this call polls: `party.acquire_blocking(locks.lock("a"))`.
-    ///
-    /// # Errors
-    /// As [`acquire`](Party::acquire).
-    ///
-    /// # Panics
-    /// As [`acquire`](Party::acquire).
-    ///
-    /// # Blocking
-    /// As the blocking form of the operation.
-    ///
-    /// # Examples
-    /// ```
-    /// use keylatch::{KeyedSemaphore, deadlock::Detector};
-    ///
-    /// let (hosts, detector) = (KeyedSemaphore::<String>::new(1), Detector::new());
-    /// let crawler = detector.party("crawler");
-    /// let permit = crawler.acquire_blocking(hosts.acquire("example.org")).unwrap();
-    /// assert!(crawler.acquire_blocking(hosts.acquire("example.org")).is_err());
-    /// # drop(permit);
-    /// ```
-    #[track_caller]
-    #[inline]
-    pub fn acquire_blocking<P: TablePtr, M: Mode>(
-        &self,
-        future: Acquire<P, M>,
-    ) -> Result<Tracked<Guard<P, M>>, Deadlock>
-    where
-        P::Key: fmt::Debug,
-    {
-        let mut acquire = self.acquire(future);
-        match acquire.enter() {
-            Some(tracked) => Ok(tracked),
-            None => block(&mut acquire, None).expect("a wait without a deadline ends"),
-        }
-    }
-
-    /// Acquires a key by a lock future of any table, unless that would close a circle of waits, and blocks the thread
-    /// for at most `timeout`. Returns `Ok(None)` after the timeout.
-    ///
-    /// It tries at least once. If no time is left after that, it does not begin to wait, and so cannot close a circle.
-    /// Otherwise it counts as a waiting request, and may fail, or make another request fail, even if its timeout was
-    /// about to end.
-    ///
-    /// # Errors
-    /// As [`acquire`](Party::acquire).
-    ///
-    /// # Panics
-    /// As [`acquire`](Party::acquire).
-    ///
-    /// # Blocking
-    /// As the blocking form of the operation, for at most `timeout`.
-    ///
-    /// # Examples
-    /// ```
-    /// use std::time::Duration;
-    ///
-    /// use keylatch::{KeyedMutex, deadlock::Detector};
-    ///
-    /// let (locks, detector) = (KeyedMutex::<u64>::new(), Detector::new());
-    /// let held = locks.lock_blocking(&7);
-    /// let party = detector.party("import");
-    /// assert!(party.try_acquire_for(locks.lock(&7), Duration::from_millis(1)).unwrap().is_none());
-    /// # drop(held);
-    /// ```
-    #[track_caller]
-    pub fn try_acquire_for<P: TablePtr, M: Mode>(
-        &self,
-        future: Acquire<P, M>,
-        timeout: Duration,
-    ) -> Result<Option<Tracked<Guard<P, M>>>, Deadlock>
-    where
-        P::Key: fmt::Debug,
-    {
-        block(&mut self.acquire(future), deadline_after(timeout)).transpose()
-    }
-}
 
 /// A guard whose hold a [detector](super::Detector) tracks.
 ///
@@ -177,7 +36,7 @@ pub struct Tracked<G> {
 }
 
 impl<G> Tracked<G> {
-    /// Returns the guard, which is no longer tracked: the detector does not find a circle through its hold.
+    /// Returns the guard, which is no longer tracked: the detector does not find a cycle through its hold.
     ///
     /// # Examples
     /// ```
@@ -191,6 +50,25 @@ impl<G> Tracked<G> {
     #[must_use = "bind it: `let _guard = …` (`let _ = …` releases it at once)"]
     pub fn into_inner(self) -> G {
         self.guard
+    }
+}
+
+impl<G> Tracked<G> {
+    /// Labels the hold anew, as [`TrackedRequest::label`](super::TrackedRequest::label) does: for a guard of a blocking
+    /// call or an attempt, or because the work has reached another stage.
+    ///
+    /// # Examples
+    /// ```
+    /// use keylatch::{KeyedMutex, deadlock::Detector};
+    ///
+    /// let (locks, detector) = (KeyedMutex::<u64>::new(), Detector::builder().name_holders(true).build());
+    /// let guard = detector.party("import").acquire_blocking(locks.lock(&7)).unwrap();
+    /// guard.label("rows");
+    /// assert_eq!(detector.dump().parties()[0].holds()[0].holder().unwrap().label(), Some("rows"));
+    /// # drop(guard);
+    /// ```
+    pub fn label(&self, label: impl Into<Cow<'static, str>>) {
+        self.record.set_label(label.into());
     }
 }
 
@@ -208,233 +86,176 @@ impl<G: fmt::Debug> fmt::Debug for Tracked<G> {
     }
 }
 
-/// The future of [`Party::acquire`].
+/// The guards of several keys, whose holds a [detector](super::Detector) tracks: the output of a tracked `_many` call.
 ///
-/// # Cancel safety
-/// The future can be dropped at any moment, as the future that it was made of.
-///
-/// # Panics
-/// The future panics if it is polled after it has finished.
+/// It dereferences to the guards. Dropping it releases all of them. [`IntoIterator`] takes it apart into [`Tracked`]
+/// guards.
 ///
 /// # Examples
-/// See [`Party::acquire`].
-#[must_use = "futures do nothing unless they are polled or awaited"]
-pub struct TrackedAcquire<P: TablePtr, M: Mode> {
-    /// `None` when it has finished.
-    waiting: Option<Waiting<P, M>>,
+/// ```
+/// use keylatch::{KeyedMutex, deadlock::Detector};
+///
+/// let (locks, detector) = (KeyedMutex::<String>::new(), Detector::new());
+/// let party = detector.party("transfer");
+/// let both = party.acquire_blocking(locks.lock_many(["savings", "cash"])).unwrap();
+/// assert_eq!(both.get("cash").unwrap().key(), "cash");
+///
+/// let [savings, cash] = both.into_iter().collect::<Vec<_>>().try_into().unwrap();
+/// savings.unlock_fair();
+/// assert!(party.acquire_blocking(locks.lock("cash")).unwrap_err().is_reentry());
+/// # drop(cash);
+/// ```
+#[must_use = "the keys are released when the guards are dropped"]
+#[clippy::has_significant_drop]
+pub struct TrackedMany<G> {
+    // Dropped first, as that of a single guard.
+    pub(super) records: Records,
+    pub(super) guards: G,
 }
 
-struct Waiting<P: TablePtr, M: Mode> {
-    // Dropped first, because dropping the request may leave the queue.
-    record: Record,
-    request: Request<P, M>,
-}
-
-impl<P: TablePtr, M: Mode> step::Request for Request<P, M>
-where
-    P::Key: fmt::Debug,
-{
-    type Got = Guard<P, M>;
-
-    fn want(&self) -> Want {
-        Request::want(self)
-    }
-
-    fn identity(&self) -> Identity {
-        Request::identity(self)
-    }
-
-    fn describe(&self) -> (String, &'static str) {
-        (format!("{:?}", self.key()), core::any::type_name::<P::Table>())
-    }
-
-    fn continues(&self) -> Option<u32> {
-        None
-    }
-
-    fn poll_into(&mut self, waiter: Waiter<'_>, batch: &mut WakeBatch) -> Option<Guard<P, M>> {
-        Request::poll_into(self, waiter, batch)
-    }
-
-    fn observe(&mut self, step: &mut Step<Guard<P, M>>) {
-        match step {
-            Step::Waits => self.news(false).map_or((), |phase| self.tell(None, phase)),
-            Step::Got(guard) => self.news(true).map_or((), |phase| self.tell(Some(guard), phase)),
-            Step::Failed(_, granted) => self.tell_of_failure(granted),
-        }
-    }
-
-    fn place(&mut self) -> Place {
-        Request::place(self)
-    }
-
-    fn leave_queue(&mut self, batch: &mut WakeBatch) -> Option<Guard<P, M>> {
-        Request::leave_queue(self, batch)
-    }
-}
-
-impl<P: TablePtr, M: Mode> TrackedAcquire<P, M>
-where
-    P::Key: fmt::Debug,
-{
-    /// Tries once, without beginning to wait.
-    #[inline]
-    fn attempt(
-        &mut self,
-        enter: impl FnOnce(&mut Request<P, M>) -> Option<Guard<P, M>>,
-    ) -> Option<Tracked<Guard<P, M>>> {
-        let Waiting { request, .. } = self.waiting.as_mut().expect(FINISHED);
-        let guard = enter(request)?;
-        let Waiting { mut record, .. } = self.waiting.take()?;
-        record.holds(guard.identity(), guard.mode().access());
-        Some(Tracked { record, guard })
-    }
-
-    /// Acquires the key if it is free for this request.
-    #[inline]
-    fn enter(&mut self) -> Option<Tracked<Guard<P, M>>> {
-        self.attempt(|request| if request.is_queued() { None } else { request.enter() })
-    }
-
-    /// Tries without beginning to wait.
-    fn try_once(&mut self) -> Option<Tracked<Guard<P, M>>> {
-        if self.waiting.as_ref().expect(FINISHED).record.is_some() {
-            return None;
-        }
-        // A future that had queued before it was tracked may have been granted its hold. A later poll brings a waker.
-        let waiter = Waiter { presence: Presence::Task, waker: Waker::noop() };
-        self.attempt(|request| match request.is_queued() {
-            true => match request.poll(waiter) {
-                Poll::Ready(guard) => Some(guard),
-                Poll::Pending => None,
-            },
-            false => request.attempt(),
-        })
-    }
-
-    #[inline]
-    fn poll_as(&mut self, waiter: Waiter<'_>) -> Poll<Result<Tracked<Guard<P, M>>, Deadlock>> {
-        match self.enter() {
-            Some(tracked) => Poll::Ready(Ok(tracked)),
-            None => self.poll_slowly(waiter),
-        }
-    }
-
-    #[inline(never)]
-    fn poll_slowly(&mut self, waiter: Waiter<'_>) -> Poll<Result<Tracked<Guard<P, M>>, Deadlock>> {
-        let Waiting { record, request } = self.waiting.as_mut().expect(FINISHED);
-        let step = record.step(request, waiter);
-        if let Step::Waits = step {
-            return Poll::Pending;
-        }
-        let Waiting { record, .. } = self.waiting.take().expect(FINISHED);
-        Poll::Ready(match step {
-            Step::Got(guard) => Ok(Tracked { record, guard }),
-            Step::Failed(deadlock, granted) => {
-                granted.into_iter().for_each(Guard::pass_on);
-                Err(deadlock)
-            }
-            Step::Waits => return Poll::Pending,
-        })
-    }
-
-    /// Waits for the key until `limit` is ready. Any future may be the limit, such as a timer of any runtime or a
-    /// cancellation token.
-    ///
-    /// The key is tried first. If that fails and the limit has already been reached, the request does not begin to
-    /// wait. Otherwise it counts as a waiting request until the limit is reached.
-    ///
-    /// # Errors
-    /// Returns [`Refused::Deadlock`] where the future itself fails, and [`Refused::Limit`] with the output of `limit`.
-    ///
-    /// # Cancel safety
-    /// The future can be dropped at any moment, as [`TrackedAcquire`] itself.
+impl<G> TrackedMany<G> {
+    /// Returns the guards, which are no longer tracked: the detector does not find a cycle through their holds.
     ///
     /// # Examples
     /// ```
-    /// use keylatch::{KeyedMutex, deadlock::{Detector, Refused}};
+    /// use keylatch::{KeyedMutex, deadlock::Detector};
     ///
-    /// # futures_lite::future::block_on(async {
     /// let (locks, detector) = (KeyedMutex::<u64>::new(), Detector::new());
-    /// let party = detector.party("import");
-    /// let held = party.acquire(locks.lock(&7)).await.unwrap();
-    /// let never = std::future::pending::<()>();
-    /// let refused = party.acquire(locks.lock(&7)).until(never).await.unwrap_err();
-    /// assert!(matches!(refused, Refused::Deadlock(deadlock) if deadlock.is_reentry()));
-    /// # drop(held);
-    /// # });
+    /// let guards = detector.party("import").acquire_blocking(locks.lock_many([&7, &8])).unwrap();
+    /// assert_eq!(guards.into_inner().len(), 2);
     /// ```
-    #[doc(alias = "timeout")]
-    #[must_use = "bind it: `let result = …`; the guard may be in it (`let _ = …` releases it at once)"]
-    pub async fn until<F: Future>(mut self, limit: F) -> Result<Tracked<Guard<P, M>>, Refused<F::Output>> {
-        let outcome;
-        {
-            let mut limit = pin!(limit);
-            if let Some(tracked) = self.try_once() {
-                outcome = Ok(tracked);
-            } else if let Poll::Ready(expired) = poll_once(limit.as_mut()).await {
-                // The limit's poll may have been slow, or may have released this lock.
-                outcome = self.try_once().ok_or(Refused::Limit(expired));
-            } else {
-                outcome = match race(&mut self, limit).await {
-                    Ok(result) => result.map_err(Refused::Deadlock),
-                    Err(expired) => Err(Refused::Limit(expired)),
-                };
-            }
-        }
-        // Dropped before the outcome is returned: see `race`.
-        drop(self);
-        outcome
+    #[must_use = "bind it: `let _guards = …` (`let _ = …` releases them at once)"]
+    pub fn into_inner(self) -> G {
+        self.guards
     }
 }
 
-/// The result of one poll of a future.
-async fn poll_once<F: Future>(mut future: Pin<&mut F>) -> Poll<F::Output> {
-    core::future::poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx))).await
+impl<G> core::ops::Deref for TrackedMany<G> {
+    type Target = G;
+
+    fn deref(&self) -> &G {
+        &self.guards
+    }
 }
 
-impl<P: TablePtr, M: Mode> Future for TrackedAcquire<P, M>
+impl<G: fmt::Debug> fmt::Debug for TrackedMany<G> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TrackedMany").field("party", &self.records.member.name).field("guards", &self.guards).finish()
+    }
+}
+
+impl<G: IntoIterator> IntoIterator for TrackedMany<G> {
+    type Item = Tracked<G::Item>;
+    type IntoIter = TrackedIntoIter<G::IntoIter>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        TrackedIntoIter { records: self.records, guards: self.guards.into_iter() }
+    }
+}
+
+/// The iterator that takes [`TrackedMany`] apart. Dropping it releases the guards that are left.
+///
+/// # Examples
+/// ```
+/// use keylatch::{KeyedMutex, deadlock::Detector};
+///
+/// let (locks, detector) = (KeyedMutex::<u64>::new(), Detector::new());
+/// let mut guards = detector.party("import").acquire_blocking(locks.lock_many([&7, &8])).unwrap().into_iter();
+/// let seven = guards.next().unwrap();
+/// drop(guards);
+/// assert!(locks.is_locked(&7) && !locks.is_locked(&8));
+/// # drop(seven);
+/// ```
+pub struct TrackedIntoIter<I> {
+    // Dropped first, as that of a single guard.
+    records: Records,
+    guards: I,
+}
+
+impl<I: Iterator> Iterator for TrackedIntoIter<I> {
+    type Item = Tracked<I::Item>;
+
+    fn next(&mut self) -> Option<Tracked<I::Item>> {
+        let guard = self.guards.next()?;
+        Some(Tracked { record: self.records.next(), guard })
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.guards.size_hint()
+    }
+}
+
+impl<I: DoubleEndedIterator> DoubleEndedIterator for TrackedIntoIter<I> {
+    fn next_back(&mut self) -> Option<Tracked<I::Item>> {
+        let guard = self.guards.next_back()?;
+        Some(Tracked { record: self.records.next_back(), guard })
+    }
+}
+
+impl<I: ExactSizeIterator> ExactSizeIterator for TrackedIntoIter<I> {}
+impl<I: core::iter::FusedIterator> core::iter::FusedIterator for TrackedIntoIter<I> {}
+
+impl<I: fmt::Debug> fmt::Debug for TrackedIntoIter<I> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TrackedIntoIter")
+            .field("party", &self.records.member.name)
+            .field("guards", &self.guards)
+            .finish()
+    }
+}
+
+#[allow(private_interfaces)]
+impl<P: TablePtr, M: Mode> HoldGuard for Guard<P, M>
 where
     P::Key: fmt::Debug,
 {
-    type Output = Result<Tracked<Guard<P, M>>, Deadlock>;
+    #[inline]
+    fn identity(&self) -> Identity {
+        Guard::identity(self)
+    }
 
     #[inline]
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.poll_as(Waiter { presence: Presence::Task, waker: cx.waker() })
+    fn access(&self) -> Access {
+        self.mode().access()
+    }
+
+    fn key(&self) -> String {
+        format!("{:?}", Guard::key(self))
+    }
+
+    #[inline]
+    fn table(&self) -> &'static str {
+        core::any::type_name::<P::Table>()
+    }
+
+    fn pass_on(self) {
+        Guard::pass_on(self);
     }
 }
 
-#[cfg(all(feature = "std", not(target_family = "wasm")))]
-impl<P: TablePtr, M: Mode> Wait for &mut TrackedAcquire<P, M>
-where
-    P::Key: fmt::Debug,
-{
-    type Output = Result<Tracked<Guard<P, M>>, Deadlock>;
-
-    fn contention(&mut self) -> Contention {
-        let Waiting { request, .. } = self.waiting.as_ref().expect(FINISHED);
-        if request.is_queued() { Contention::MustQueue } else { request.contention() }
+#[allow(private_interfaces)]
+impl<M: Mode> HoldGuard for LatchGuard<'_, M> {
+    #[inline]
+    fn identity(&self) -> Identity {
+        LatchGuard::identity(self)
     }
 
-    fn attempt(&mut self) -> Option<Self::Output> {
-        TrackedAcquire::try_once(self).map(Ok)
+    #[inline]
+    fn access(&self) -> Access {
+        LatchGuard::access(self)
     }
 
-    /// Polls always as a sleeping thread: a spinning thread may be handed a key past other waiters, and then no search
-    /// could be sure of a circle.
-    fn poll(&mut self, waiter: Waiter<'_>) -> Poll<Self::Output> {
-        let presence = Presence::SleepingThread;
-        self.poll_as(Waiter { presence, ..waiter })
+    fn key(&self) -> String {
+        self.describe()
     }
-}
 
-impl<P: TablePtr, M: Mode> fmt::Debug for TrackedAcquire<P, M> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TrackedAcquire")
-            .field("party", &self.waiting.as_ref().map(|waiting| &waiting.record.member.name))
-            .field("done", &self.waiting.is_none())
-            .finish_non_exhaustive()
+    #[inline]
+    fn table(&self) -> &'static str {
+        LATCH
+    }
+
+    fn pass_on(self) {
+        LatchGuard::pass_on(self);
     }
 }
 
@@ -451,6 +272,43 @@ impl<P: TablePtr, M: HandOver> Tracked<Guard<P, M>> {
     /// ```
     pub fn unlock_fair(self) {
         self.into_inner().unlock_fair();
+    }
+}
+
+impl<M: HandOver> Tracked<LatchGuard<'_, M>> {
+    /// Hands the latch over to the waiters that the policy admits next, as [`LatchGuard::unlock_fair`] does.
+    ///
+    /// # Examples
+    /// ```
+    /// use keylatch::{Latch, deadlock::Detector};
+    ///
+    /// let (latch, detector) = (Latch::new(), Detector::new());
+    /// detector.party("import").acquire_blocking(latch.write()).unwrap().unlock_fair();
+    /// assert!(!latch.is_locked());
+    /// ```
+    pub fn unlock_fair(self) {
+        self.into_inner().unlock_fair();
+    }
+}
+
+impl<'a> Tracked<LatchWriteGuard<'a>> {
+    /// Downgrades to a reader, as [`LatchGuard::downgrade`] does.
+    ///
+    /// # Examples
+    /// ```
+    /// use keylatch::{Latch, deadlock::Detector};
+    ///
+    /// let (latch, detector) = (Latch::new(), Detector::new());
+    /// let reader = detector.party("import").acquire_blocking(latch.write()).unwrap().downgrade();
+    /// assert!(latch.try_read().is_some());
+    /// # drop(reader);
+    /// ```
+    #[must_use = "bind it: `let _guard = …` (`let _ = …` releases it at once)"]
+    pub fn downgrade(self) -> Tracked<LatchReadGuard<'a>> {
+        let Tracked { record, guard } = self;
+        // The record may understate the hold for a moment, but never overstates it.
+        record.set_access(Access::Shared);
+        Tracked { record, guard: guard.downgrade() }
     }
 }
 
@@ -471,8 +329,7 @@ impl<P: TablePtr> Tracked<Guard<P, Permit>> {
     pub fn split(&mut self, n: usize) -> Option<Self> {
         let part = self.guard.split(n)?;
         self.record.set_access(self.guard.mode().access());
-        let record = Record::of_hold(Arc::clone(&self.record.member), part.identity(), part.mode().access());
-        Some(Tracked { record, guard: part })
+        Some(Tracked { record: self.record.part(part.mode().access()), guard: part })
     }
 
     /// Adds the permits of `other` to this guard, as [`Guard::merge`] does.

@@ -5,14 +5,19 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use core::fmt;
 use core::future::Future;
-use core::pin::Pin;
+use core::pin::{Pin, pin};
 use core::task::{Context, Poll};
-
-use super::report::Deadlock;
-use super::step::{self, Step};
-use super::{Record, Tracked};
 #[cfg(all(feature = "std", not(target_family = "wasm")))]
-use crate::acquire::blocking::{Wait, block};
+use std::time::{Duration, Instant};
+
+use super::acquire::poll_once;
+use super::record::Record;
+use super::report::{Deadlock, Refused};
+use super::step::{self, Step};
+use super::tracked::Tracked;
+#[cfg(all(feature = "std", not(target_family = "wasm")))]
+use crate::acquire::blocking::{Wait, block, deadline_after};
+use crate::acquire::future::race;
 #[cfg(all(feature = "std", not(target_family = "wasm")))]
 use crate::core::Contention;
 use crate::core::{Access, Identity, Place, Presence, Waiter, WakeBatch, Want};
@@ -25,10 +30,10 @@ impl<P: TablePtr> Tracked<Guard<P, Upgradable>>
 where
     P::Key: fmt::Debug,
 {
-    /// Upgrades to a writer, unless that would close a circle of waits: a future that waits until the other readers
+    /// Upgrades to a writer, unless that would complete a cycle of waits: a future that waits until the other readers
     /// have left.
     ///
-    /// It works as [`Guard::upgrade`].
+    /// It works as [`Guard::upgrade`]. [`until`](TrackedUpgrade::until) limits the wait.
     ///
     /// # Errors
     /// The future's output is a [`Deadlock`] and this guard, which is still an upgradable reader.
@@ -54,11 +59,15 @@ where
     /// # });
     /// ```
     pub fn upgrade(mut self) -> TrackedUpgrade<P> {
-        self.guard.fall_back();
+        if !self.guard.mode().upgrading.is_no() {
+            // An adopted guard with an upgrade that was forgotten.
+            self.guard.fall_back();
+            self.record.set_access(Access::Upgradable);
+        }
         TrackedUpgrade { record: Record::none(Arc::clone(&self.record.member)), tracked: Some(self) }
     }
 
-    /// Upgrades to a writer, unless that would close a circle of waits, and blocks the thread until the other readers
+    /// Upgrades to a writer, unless that would complete a cycle of waits, and blocks the thread until the other readers
     /// have left.
     ///
     /// # Errors
@@ -80,6 +89,69 @@ where
     #[cfg_attr(docsrs, doc(cfg(feature = "std")))]
     pub fn upgrade_blocking(self) -> Result<Tracked<Guard<P, Exclusive>>, (Deadlock, Self)> {
         block(&mut self.upgrade(), None).expect("a wait without a deadline ends")
+    }
+
+    /// Upgrades to a writer, unless that would complete a cycle of waits, and blocks the thread for at most `timeout`.
+    ///
+    /// It tries at least once. If no time is left after that, it does not begin to wait, and so cannot complete a cycle.
+    ///
+    /// # Errors
+    /// Returns this guard, which is still an upgradable reader, with [`Refused::Deadlock`], or with [`Refused::Limit`]
+    /// after the timeout.
+    ///
+    /// # Blocking
+    /// As [`Guard::upgrade_blocking`], for at most `timeout`.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use keylatch::{KeyedRwLock, deadlock::{Detector, Refused}};
+    ///
+    /// let (pages, detector) = (KeyedRwLock::<String>::new(), Detector::new());
+    /// let reader = pages.read_blocking("home");
+    /// let editor = detector.party("editor").acquire_blocking(pages.upgradable_read("home")).unwrap();
+    /// let (refused, editor) = editor.try_upgrade_for(Duration::from_millis(1)).unwrap_err();
+    /// assert_eq!(refused, Refused::Limit(()));
+    /// drop(reader);
+    /// let editor = editor.try_upgrade_for(Duration::from_millis(1)).unwrap();
+    /// # drop(editor);
+    /// ```
+    #[cfg(all(feature = "std", not(target_family = "wasm")))]
+    #[cfg_attr(docsrs, doc(cfg(feature = "std")))]
+    #[allow(clippy::type_complexity)] // an alias would hide more than it tells
+    pub fn try_upgrade_for(self, timeout: Duration) -> Result<Tracked<Guard<P, Exclusive>>, (Refused<()>, Self)> {
+        self.upgrade().block(deadline_after(timeout))
+    }
+
+    /// Upgrades to a writer, unless that would complete a cycle of waits, and blocks the thread until `deadline` at the
+    /// latest.
+    ///
+    /// It tries at least once, even with a deadline in the past.
+    ///
+    /// # Errors
+    /// As [`try_upgrade_for`](Self::try_upgrade_for).
+    ///
+    /// # Blocking
+    /// As [`Guard::upgrade_blocking`], until `deadline` at the latest.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Instant;
+    ///
+    /// use keylatch::{KeyedRwLock, deadlock::Detector};
+    ///
+    /// let (pages, detector) = (KeyedRwLock::<String>::new(), Detector::new());
+    /// let reader = pages.read_blocking("home");
+    /// let editor = detector.party("editor").acquire_blocking(pages.upgradable_read("home")).unwrap();
+    /// let (_, editor) = editor.try_upgrade_until(Instant::now()).unwrap_err();
+    /// # drop((reader, editor));
+    /// ```
+    #[cfg(all(feature = "std", not(target_family = "wasm")))]
+    #[cfg_attr(docsrs, doc(cfg(feature = "std")))]
+    #[allow(clippy::type_complexity)] // an alias would hide more than it tells
+    pub fn try_upgrade_until(self, deadline: Instant) -> Result<Tracked<Guard<P, Exclusive>>, (Refused<()>, Self)> {
+        self.upgrade().block(Some(deadline))
     }
 
     /// Upgrades to a writer, if there are no other readers.
@@ -200,6 +272,7 @@ pub struct TrackedUpgrade<P: TablePtr> {
 
 const FINISHED: &str = "keylatch: a lock future was polled after it had finished";
 
+#[allow(private_interfaces)]
 impl<P: TablePtr> step::Request for Tracked<Guard<P, Upgradable>>
 where
     P::Key: fmt::Debug,
@@ -259,6 +332,80 @@ where
         }
     }
 
+    /// Waits for the other readers until `limit` is ready, and returns the guard if it is.
+    ///
+    /// The upgrade is tried first. If that fails and the limit has already been reached, the upgrade does not begin to
+    /// wait. Otherwise it counts as a waiting request until the limit is reached.
+    ///
+    /// # Errors
+    /// Returns [`Refused::Deadlock`] where the future itself fails, and [`Refused::Limit`] with the output of `limit`;
+    /// and the guard, which is still an upgradable reader.
+    ///
+    /// # Cancel safety
+    /// **Dropping the future before it has finished releases the hold**, as for [`TrackedUpgrade`] itself.
+    ///
+    /// # Examples
+    /// ```
+    /// use keylatch::{KeyedRwLock, deadlock::{Detector, Refused}};
+    ///
+    /// # futures_lite::future::block_on(async {
+    /// let (pages, detector) = (KeyedRwLock::<String>::new(), Detector::new());
+    /// let reader = pages.read("home").await;
+    /// let editor = detector.party("editor").acquire(pages.upgradable_read("home")).await.unwrap();
+    /// let (refused, editor) = editor.upgrade().until(async { "too late" }).await.unwrap_err();
+    /// assert_eq!(refused, Refused::Limit("too late"));
+    /// # drop((reader, editor));
+    /// # });
+    /// ```
+    #[doc(alias = "timeout")]
+    #[must_use = "bind it: `let result = …`; the guard is in it (`let _ = …` releases it at once)"]
+    #[allow(clippy::type_complexity)] // an alias would hide more than it tells
+    pub async fn until<F: Future>(
+        mut self,
+        limit: F,
+    ) -> Result<Tracked<Guard<P, Exclusive>>, (Refused<F::Output>, Tracked<Guard<P, Upgradable>>)> {
+        let outcome;
+        {
+            let mut limit = pin!(limit);
+            if let Some(upgraded) = self.attempt() {
+                outcome = Ok(upgraded);
+            } else if let Poll::Ready(expired) = poll_once(limit.as_mut()).await {
+                // The limit's poll may have been slow, or may have released the other readers.
+                outcome = self.attempt().ok_or(expired);
+            } else {
+                outcome = race(&mut self, limit).await;
+            }
+        }
+        match outcome {
+            Ok(Ok(tracked)) => Ok(tracked),
+            Ok(Err((deadlock, tracked))) => Err((Refused::Deadlock(deadlock), tracked)),
+            Err(expired) => Err((Refused::Limit(expired), self.give_up())),
+        }
+    }
+
+    #[cfg(all(feature = "std", not(target_family = "wasm")))]
+    #[allow(clippy::type_complexity)]
+    fn block(
+        mut self,
+        deadline: Option<Instant>,
+    ) -> Result<Tracked<Guard<P, Exclusive>>, (Refused<()>, Tracked<Guard<P, Upgradable>>)> {
+        match block(&mut self, deadline) {
+            Some(Ok(tracked)) => Ok(tracked),
+            Some(Err((deadlock, tracked))) => Err((Refused::Deadlock(deadlock), tracked)),
+            None => Err((Refused::Limit(()), self.give_up())),
+        }
+    }
+
+    /// Gives up the upgrade at its limit, and returns the guard.
+    fn give_up(self) -> Tracked<Guard<P, Upgradable>> {
+        let TrackedUpgrade { record, tracked } = self;
+        // The record of the wait goes first, as where the future is dropped.
+        drop(record);
+        let mut tracked = tracked.expect(FINISHED);
+        tracked.guard.fall_back();
+        tracked
+    }
+
     fn poll_as(&mut self, waiter: Waiter<'_>) -> Poll<Upgraded<P>> {
         if !self.record.is_some() {
             if let Some(upgraded) = self.attempt() {
@@ -266,7 +413,7 @@ where
             }
         }
         let tracked = self.tracked.as_mut().expect(FINISHED);
-        let step = self.record.step(tracked, waiter);
+        let step = self.record.step(tracked, waiter, None);
         if let Step::Waits = step {
             return Poll::Pending;
         }

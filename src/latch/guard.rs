@@ -1,8 +1,12 @@
+#[cfg(target_has_atomic = "ptr")]
+use alloc::{format, string::String};
 use core::fmt;
 
-use crate::core::{LatchWord, ReleaseFor, TypedAccess, WakeBatch};
+#[cfg(target_has_atomic = "ptr")]
+use crate::core::{Access, Identity};
+use crate::core::{LatchWord, ReleaseFor, WakeBatch};
 use crate::fairness::Fairness;
-use crate::mode::{Exclusive, Mode, ReadOrWrite, Shared, Upgradable};
+use crate::mode::{Exclusive, HandOver, Mode, ReadOrWrite, Shared, Upgradable};
 
 /// A hold on a [`Latch`](crate::Latch), or on a stripe of a [`Striped`](crate::Striped), released when the guard is
 /// dropped. `M` is its [mode](crate::mode): use the aliases [`LatchReadGuard`], [`LatchUpgradableGuard`] and
@@ -74,15 +78,15 @@ impl<'a, M: Mode> LatchGuard<'a, M> {
 
     /// Releases the hold, and leaves the waiters to wake in `batch`.
     pub(super) fn release_into(self, batch: &mut WakeBatch) {
-        self.release_for(ReleaseFor::Anybody, batch);
+        self.release_for(ReleaseFor::Anybody, Some(batch));
     }
 
-    /// Releases the hold for `whom`, and leaves the waiters to wake in `batch`.
-    pub(super) fn release_for(self, whom: ReleaseFor, batch: &mut WakeBatch) {
+    /// Releases the hold for `whom`, and leaves the waiters to wake in `batch`, if there is one.
+    pub(super) fn release_for(self, whom: ReleaseFor, batch: Option<&mut WakeBatch>) {
         let LatchGuard { word, fairness, .. } = self;
         let access = self.mode.access();
         core::mem::forget(self);
-        word.release(access, whom, fairness, Some(batch));
+        word.release(access, whom, fairness, batch);
     }
 
     /// Replaces the hold by a weaker one.
@@ -96,12 +100,12 @@ impl<'a, M: Mode> LatchGuard<'a, M> {
 }
 
 impl<'a> LatchGuard<'a, ReadOrWrite> {
-    pub(super) fn writes(&self) -> bool {
+    pub(crate) fn writes(&self) -> bool {
         self.mode.writes
     }
 
     /// Retypes the guard by its real mode: `Ok` for a reader, `Err` for a writer.
-    pub(super) fn sort(self) -> Result<LatchReadGuard<'a>, LatchWriteGuard<'a>> {
+    pub(crate) fn sort(self) -> Result<LatchReadGuard<'a>, LatchWriteGuard<'a>> {
         if self.mode.writes { Err(self.rename(Exclusive::NEW)) } else { Ok(self.rename(Shared::NEW)) }
     }
 }
@@ -139,8 +143,11 @@ impl<'a> LatchWriteGuard<'a> {
     pub fn downgrade_to_upgradable(self) -> LatchUpgradableGuard<'a> {
         self.downgraded(Upgradable::NEW)
     }
+}
 
+impl<M: HandOver> LatchGuard<'_, M> {
     /// Hands the latch over to the waiters that the policy admits next, with no newcomer in between. See [`Fairness`].
+    /// The last of several readers hands it over; the others only leave.
     ///
     /// # Examples
     /// ```
@@ -148,14 +155,40 @@ impl<'a> LatchWriteGuard<'a> {
     ///
     /// let latch = Latch::new();
     /// latch.write_blocking().unlock_fair();
+    /// latch.read_blocking().unlock_fair();
     /// assert!(!latch.is_locked());
     /// ```
     pub fn unlock_fair(self) {
-        let LatchGuard { word, fairness, .. } = self;
-        let access = self.mode.access();
-        core::mem::forget(self);
-        word.release(access, ReleaseFor::Waiter, fairness, None);
+        self.release_for(ReleaseFor::Waiter, None);
     }
+}
+
+/// For guards that are [tracked](crate::deadlock).
+#[cfg(target_has_atomic = "ptr")]
+impl<M: Mode> LatchGuard<'_, M> {
+    /// Releases the hold to the next waiter.
+    pub(crate) fn pass_on(self) {
+        self.release_for(ReleaseFor::NextWaiter, None);
+    }
+
+    pub(crate) fn identity(&self) -> Identity {
+        self.word.identity()
+    }
+
+    pub(crate) fn access(&self) -> Access {
+        self.mode.access()
+    }
+
+    /// Returns the description of the latch in reports.
+    pub(crate) fn describe(&self) -> String {
+        describe(self.word)
+    }
+}
+
+/// Returns the description of a latch in reports: its address, because it has no key.
+#[cfg(target_has_atomic = "ptr")]
+pub(super) fn describe(word: &LatchWord) -> String {
+    format!("the latch at {:#x}", core::ptr::from_ref(word).addr())
 }
 
 impl<M: Mode> Drop for LatchGuard<'_, M> {

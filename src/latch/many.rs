@@ -40,6 +40,18 @@ pub struct LatchGuards<'a, M: Mode> {
     guards: List<LatchGuard<'a, M>>,
 }
 
+impl<'a, M: Mode> LatchGuards<'a, M> {
+    #[cfg(target_has_atomic = "ptr")] // for tracked requests
+    pub(crate) fn of(guards: List<LatchGuard<'a, M>>) -> Self {
+        LatchGuards { guards }
+    }
+
+    #[cfg(target_has_atomic = "ptr")] // for tracked guards
+    pub(crate) fn as_slice(&self) -> &[LatchGuard<'a, M>] {
+        self.guards.as_slice()
+    }
+}
+
 impl<M: Mode> LatchGuards<'_, M> {
     /// Returns the number of stripes that are held: at most the number of keys.
     ///
@@ -200,7 +212,10 @@ impl LatchManyMode for ReadOrWrite {
 
 /// Requests for several stripes, acquired one after the other. A call that waits for one stripe holds those before it
 /// in an order that is the same for all calls, so such calls never wait for each other in a cycle.
-pub(super) struct Requests<'a, M: Mode> {
+///
+/// `pub` because a sealed trait names it; other crates cannot.
+#[allow(unreachable_pub, missing_debug_implementations)] // not visible outside the crate
+pub struct Requests<'a, M: Mode> {
     latches: &'a [LatchWord],
     fairness: Fairness,
     /// The stripes still to acquire, in reverse order.
@@ -228,7 +243,7 @@ impl<'a, M: Mode> Requests<'a, M> {
         Requests { latches, fairness, wanted, current: None, guards: Some(guards) }
     }
 
-    fn current(&mut self) -> Option<&mut Request<'a, M>> {
+    pub(crate) fn current(&mut self) -> Option<&mut Request<'a, M>> {
         if self.current.is_none() {
             let (stripe, mode) = self.wanted.pop()?;
             self.current = Some(Request::new(&self.latches[stripe], self.fairness, mode));
@@ -243,9 +258,34 @@ impl<'a, M: Mode> Requests<'a, M> {
     ) -> Option<List<LatchGuard<'a, M>>> {
         while let Some(request) = self.current() {
             let guard = step(request)?;
-            self.current = None;
-            self.guards.as_mut()?.push(guard);
+            self.accept(guard);
         }
+        self.guards.take()
+    }
+
+    /// Keeps the guard that the current request has acquired. Returns its index among the guards.
+    pub(crate) fn accept(&mut self, guard: LatchGuard<'a, M>) -> usize {
+        self.current = None;
+        let Some(guards) = &mut self.guards else { return 0 };
+        guards.push(guard);
+        guards.as_slice().len() - 1
+    }
+
+    /// Returns whether the guards have been taken out.
+    #[cfg(target_has_atomic = "ptr")] // for tracked requests
+    pub(crate) fn is_done(&self) -> bool {
+        self.guards.is_none()
+    }
+
+    /// Returns the guards that have been acquired.
+    #[cfg(target_has_atomic = "ptr")] // for tracked requests
+    pub(crate) fn held(&self) -> &[LatchGuard<'a, M>] {
+        self.guards.as_ref().map_or(&[], List::as_slice)
+    }
+
+    /// Takes the guards out, which are `None` if that has been done.
+    #[cfg(target_has_atomic = "ptr")] // for tracked requests
+    pub(crate) fn take_guards(&mut self) -> Option<List<LatchGuard<'a, M>>> {
         self.guards.take()
     }
 
@@ -371,6 +411,11 @@ pub struct LatchAcquireMany<'a, M: LatchManyMode> {
 impl<'a, M: LatchManyMode> LatchAcquireMany<'a, M> {
     pub(super) fn new(requests: Requests<'a, M>) -> Self {
         LatchAcquireMany { requests }
+    }
+
+    #[cfg(target_has_atomic = "ptr")] // for tracked requests
+    pub(crate) fn into_requests(self) -> Requests<'a, M> {
+        self.requests
     }
 
     /// Waits for the stripes until `limit` is ready. Any future may be the limit, such as a timer of any runtime or a

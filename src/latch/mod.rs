@@ -31,6 +31,8 @@ mod upgrade;
 use self::forms::forms;
 pub(crate) use self::gate::Gate;
 pub use self::guard::{LatchGuard, LatchReadGuard, LatchUpgradableGuard, LatchWriteGuard};
+#[cfg(target_has_atomic = "ptr")]
+pub(crate) use self::many::Requests as LatchRequests;
 pub use self::many::{LatchAcquireMany, LatchGuards, LatchGuardsIter, LatchManyMode};
 #[cfg(target_has_atomic = "ptr")]
 pub use self::owned::{
@@ -38,6 +40,8 @@ pub use self::owned::{
 };
 pub use self::request::LatchAcquire;
 use self::request::Request;
+#[cfg(target_has_atomic = "ptr")]
+pub(crate) use self::request::Request as LatchRequest;
 pub use self::striped::{MAX_STRIPES, Striped, StripedBuilder};
 pub use self::upgrade::LatchUpgrade;
 
@@ -55,8 +59,8 @@ pub use self::upgrade::LatchUpgrade;
 ///
 /// The policy is [`Fairness::Adaptive`], the tables' default, with phases of readers and writers as in
 /// [`KeyedRwLock`](crate::KeyedRwLock). It is not reentrant: a reader that requests it again may wait for a writer that
-/// waits for that reader (see [`read_recursive`](Latch::read_recursive)). No observer and no [deadlock detector](crate::deadlock)
-/// watches it. There is no poisoning.
+/// waits for that reader (see [`read_recursive`](Latch::read_recursive)). A [deadlock detector](crate::deadlock) can watch
+/// it; no observer does. There is no poisoning.
 ///
 /// # Moving, dropping, forgetting
 /// Guards and futures borrow the latch; without them it can be moved and dropped. A forgotten guard keeps its latch

@@ -1,6 +1,8 @@
 //! A request for a latch, which all forms share: a future polls it, a blocking call polls it with its own waker, and a
 //! timed call drops it at its limit.
 
+#[cfg(target_has_atomic = "ptr")]
+use alloc::string::String;
 use core::fmt;
 use core::future::Future;
 use core::pin::Pin;
@@ -9,17 +11,24 @@ use core::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use super::guard::LatchGuard;
+#[cfg(target_has_atomic = "ptr")]
+use super::guard::describe;
 #[cfg(all(feature = "std", not(target_family = "wasm")))]
 use crate::acquire::blocking::{Wait, block, deadline_after};
 use crate::acquire::future::race;
 #[cfg(all(feature = "std", not(target_family = "wasm")))]
 use crate::core::Contention;
 use crate::core::{Access, Blocked, Entered, LatchWord, Presence, Ticket, Waiter, WakeBatch, Want};
+#[cfg(target_has_atomic = "ptr")]
+use crate::core::{Identity, Place};
 use crate::fairness::Fairness;
 use crate::mode::Mode;
 
 /// A request for a latch. Dropping it gives up its claim, its place in the queue, and a hold that it was granted.
-pub(super) struct Request<'a, M: Mode> {
+///
+/// `pub` because a sealed trait names it; other crates cannot.
+#[allow(unreachable_pub, missing_debug_implementations)] // not visible outside the crate
+pub struct Request<'a, M: Mode> {
     /// The latch; `None` after the hold has been acquired.
     word: Option<&'a LatchWord>,
     fairness: Fairness,
@@ -42,13 +51,13 @@ impl<'a, M: Mode> Request<'a, M> {
         self
     }
 
-    fn want(&self) -> Want {
+    pub(crate) fn want(&self) -> Want {
         self.ticket.asks(self.mode.access())
     }
 
     /// Acquires the latch if it is free for this request. The request must have no claim.
     #[inline]
-    pub(super) fn enter(&mut self) -> Result<LatchGuard<'a, M>, Blocked> {
+    pub(crate) fn enter(&mut self) -> Result<LatchGuard<'a, M>, Blocked> {
         let word = self.word.ok_or(Blocked::Held)?;
         word.hold(self.mode.access())?;
         self.word = None;
@@ -56,7 +65,7 @@ impl<'a, M: Mode> Request<'a, M> {
     }
 
     /// Tries once, without joining the queue.
-    pub(super) fn attempt(&mut self) -> Option<LatchGuard<'a, M>> {
+    pub(crate) fn attempt(&mut self) -> Option<LatchGuard<'a, M>> {
         if !self.is_claimed {
             match self.enter() {
                 Ok(guard) => return Some(guard),
@@ -92,7 +101,7 @@ impl<'a, M: Mode> Request<'a, M> {
     /// # Panics
     /// If the hold has been acquired already.
     #[inline]
-    pub(super) fn poll(&mut self, waiter: Waiter<'_>) -> Poll<LatchGuard<'a, M>> {
+    pub(crate) fn poll(&mut self, waiter: Waiter<'_>) -> Poll<LatchGuard<'a, M>> {
         if !self.is_claimed {
             if let Ok(guard) = self.enter() {
                 return Poll::Ready(guard);
@@ -104,15 +113,27 @@ impl<'a, M: Mode> Request<'a, M> {
     #[inline(never)]
     fn poll_slowly(&mut self, waiter: Waiter<'_>) -> Poll<LatchGuard<'a, M>> {
         let mut batch = WakeBatch::default();
-        let word = self.claimed().expect("keylatch: a lock future was polled after it had finished");
-        let entered = word.poll(self.want(), self.fairness, &mut self.ticket, waiter, &mut batch);
-        let guard = entered.and_then(|entered| self.acquired(entered));
+        assert!(self.claimed().is_some(), "keylatch: a lock future was polled after it had finished");
+        let guard = self.poll_into(waiter, &mut batch);
         // If the wakers in the batch panic, the guard exists, and is dropped while unwinding.
         drop(batch);
         guard.map_or(Poll::Pending, Poll::Ready)
     }
 
-    pub(super) fn is_done(&self) -> bool {
+    /// Acquires or queues, and leaves the waiters to wake in `batch`. The request must have a claim.
+    #[inline(always)]
+    pub(crate) fn poll_into(&mut self, waiter: Waiter<'_>, batch: &mut WakeBatch) -> Option<LatchGuard<'a, M>> {
+        let entered = self.word?.poll(self.want(), self.fairness, &mut self.ticket, waiter, batch)?;
+        self.acquired(entered)
+    }
+
+    /// Returns whether the request might acquire without queueing.
+    #[cfg(all(feature = "std", not(target_family = "wasm")))]
+    pub(crate) fn contention(&self) -> Contention {
+        self.word.map_or(Contention::MustQueue, |word| word.contention(self.want(), self.fairness))
+    }
+
+    pub(crate) fn is_done(&self) -> bool {
         self.word.is_none()
     }
 
@@ -143,12 +164,58 @@ impl<M: Mode> Pending<M> {
     }
 }
 
+/// For requests that are [tracked](crate::deadlock).
+#[cfg(target_has_atomic = "ptr")]
+impl<'a, M: Mode> Request<'a, M> {
+    fn word(&self) -> &'a LatchWord {
+        self.word.expect("a request has its latch until it has finished")
+    }
+
+    /// Makes the word count a claim of this request.
+    ///
+    /// # Panics
+    /// If the latch has [`MAX_USERS`](crate::MAX_USERS) holders and waiters already.
+    pub(crate) fn claim(&mut self) {
+        self.claimed();
+    }
+
+    pub(crate) fn identity(&self) -> Identity {
+        self.word().identity()
+    }
+
+    pub(crate) fn describe(&self) -> String {
+        describe(self.word())
+    }
+
+    /// Acquires the latch if it is free for this request and has no queue. The request must not be in the queue.
+    #[inline]
+    pub(crate) fn enter_fresh(&mut self) -> Option<LatchGuard<'a, M>> {
+        if self.is_claimed { None } else { self.enter().ok() }
+    }
+
+    /// Returns whether the request is in the queue, or has been granted its hold there.
+    pub(crate) fn is_queued(&self) -> bool {
+        self.ticket.is_some()
+    }
+
+    pub(crate) fn place(&self) -> Place {
+        self.word().place(self.ticket, self.fairness)
+    }
+
+    /// Gives up only the position in the queue. Returns the guard if the hold had already been granted.
+    pub(crate) fn leave_queue(&mut self, batch: &mut WakeBatch) -> Option<LatchGuard<'a, M>> {
+        let ticket = core::mem::replace(&mut self.ticket, Ticket::NONE);
+        let entered = self.word().leave_queue(ticket, self.fairness, batch)?;
+        self.acquired(entered)
+    }
+}
+
 #[cfg(all(feature = "std", not(target_family = "wasm")))]
 impl<'a, M: Mode> Wait for Request<'a, M> {
     type Output = LatchGuard<'a, M>;
 
     fn contention(&mut self) -> Contention {
-        self.word.map_or(Contention::MustQueue, |word| word.contention(self.want(), self.fairness))
+        Request::contention(self)
     }
 
     fn attempt(&mut self) -> Option<LatchGuard<'a, M>> {
@@ -221,8 +288,8 @@ impl<'a, M: Mode> LatchAcquire<'a, M> {
         LatchAcquire { request }
     }
 
-    #[cfg(target_has_atomic = "ptr")] // for owned futures
-    pub(super) fn into_request(self) -> Request<'a, M> {
+    #[cfg(target_has_atomic = "ptr")] // for tracked requests and owned futures
+    pub(crate) fn into_request(self) -> Request<'a, M> {
         self.request
     }
 

@@ -87,7 +87,7 @@ impl<'a> LatchUpgrade<'a> {
     pub(super) fn give_back(mut self) -> LatchUpgradableGuard<'a> {
         let mut batch = WakeBatch::default();
         let guard = self.guard.take().expect(HELD);
-        if guard.word().leave_queue(self.ticket, guard.fairness(), &mut batch) {
+        if guard.word().leave_queue(self.ticket, guard.fairness(), &mut batch).is_some() {
             // The hold was granted since the last poll.
             guard.word().downgrade(Access::Exclusive, Access::Upgradable, guard.fairness(), &mut batch);
         }
@@ -143,9 +143,9 @@ impl Drop for LatchUpgrade<'_> {
     fn drop(&mut self) {
         let Some(guard) = self.guard.take() else { return };
         let mut batch = WakeBatch::default();
-        if guard.word().leave_queue(self.ticket, guard.fairness(), &mut batch) {
+        if guard.word().leave_queue(self.ticket, guard.fairness(), &mut batch).is_some() {
             // The reservation passes to the next waiter, not to the first newcomer.
-            guard.rename(Exclusive::NEW).release_for(ReleaseFor::NextWaiter, &mut batch);
+            guard.rename(Exclusive::NEW).release_for(ReleaseFor::NextWaiter, Some(&mut batch));
         } else {
             guard.release_into(&mut batch);
         }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use keylatch::deadlock::Detector;
 use keylatch::{Fairness, Latch, Striped};
 use loom::future::block_on;
 use loom::thread;
@@ -271,5 +272,25 @@ fn an_owned_future_gives_up_while_the_holder_leaves() {
         releaser.join().unwrap();
         assert!(!latch.is_locked());
         assert_eq!(Arc::strong_count(&latch), 1);
+    });
+}
+
+/// Two parties hold a latch each and want the other's: one request fails.
+#[test]
+fn two_parties_that_close_a_cycle_of_latches_at_once() {
+    model(|| {
+        let (first, second, detector) = (latch(), latch(), Detector::new());
+        let (a, b) = (detector.party("a"), detector.party("b"));
+        let one = a.try_acquire(first.write()).unwrap();
+        let two = b.try_acquire(second.read()).unwrap();
+        let other = thread::spawn(move || {
+            let failed = block_on(b.acquire(first.read())).is_err();
+            drop(two);
+            failed
+        });
+        let failed = block_on(a.acquire(second.write())).is_err();
+        drop(one);
+        assert!(failed ^ other.join().unwrap(), "not exactly one request failed");
+        assert!(!first.is_locked() && !second.is_locked());
     });
 }

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use keylatch::deadlock::{Detector, Party};
-use keylatch::{Fairness, KeyedMutex, KeyedRwLock, KeyedSemaphore};
+use keylatch::deadlock::{Detector, Party, Tracked};
+use keylatch::{Fairness, KeyedMutex, KeyedRwLock, KeyedSemaphore, Striped};
 use shuttle::future::{block_on, spawn, yield_now};
 use shuttle::thread;
 
@@ -17,6 +17,7 @@ struct World {
     locks: KeyedMutex<u64, Hasher>,
     pages: KeyedRwLock<u64, Hasher>,
     hosts: KeyedSemaphore<u64, Hasher>,
+    stripes: Striped<u64, Hasher>,
     failures: AtomicUsize,
 }
 
@@ -26,12 +27,14 @@ impl World {
             locks: KeyedMutex::builder().shards(1).fairness(fairness).hasher(Hasher::default()).build(),
             pages: KeyedRwLock::builder().shards(1).fairness(fairness).hasher(Hasher::default()).build(),
             hosts: KeyedSemaphore::builder(2).shards(1).fairness(fairness).hasher(Hasher::default()).build(),
+            stripes: Striped::builder(2).fairness(fairness).hasher(Hasher::default()).build(),
             failures: AtomicUsize::new(0),
         })
     }
 
     fn close(&self) -> usize {
         assert!(self.locks.is_empty() && self.pages.is_empty() && self.hosts.is_empty());
+        assert!((0..KEYS).all(|key| !self.stripes.is_locked(&key)));
         self.failures.load(Relaxed)
     }
 
@@ -60,13 +63,27 @@ impl World {
         let mut pages = Vec::new();
         let mut permits = Vec::new();
         let mut locks = Vec::new();
+        let mut stripes = Vec::new();
         for _ in 0..3 {
             let key = &random(2);
-            match random(5) {
+            match random(11) {
                 0 => pages.push(party.acquire(self.pages.read(key)).await.ok()?),
                 1 => drop(party.acquire(self.pages.write(key)).await.ok()?),
                 2 => permits.push(party.acquire(self.hosts.acquire_n(key, 1 + random(2) as usize)).await.ok()?),
                 3 => locks.push(party.acquire(self.locks.lock(key)).await.ok()?),
+                4 => locks.extend(party.acquire(self.locks.lock_many(&some_keys())).await.ok()?),
+                5 => {
+                    let (reads, writes) = party.acquire(self.pages.read_write_many([key], &some_keys())).await.ok()?;
+                    pages.extend(reads);
+                    pages.extend(writes.into_iter().map(Tracked::<keylatch::WriteGuard<'_, _, _>>::downgrade));
+                }
+                6 => stripes.push(party.acquire(self.stripes.read(key)).await.ok()?),
+                7 => stripes.push(party.acquire(self.stripes.write(key)).await.ok()?.downgrade()),
+                8 => stripes.extend(party.acquire(self.stripes.read_many(&some_keys())).await.ok()?),
+                9 => {
+                    locks.extend(self.locks.try_lock(key).map(|guard| party.adopt(guard)));
+                    pages.extend(party.try_acquire(self.pages.read(key)));
+                }
                 _ => {
                     let reader = party.acquire(self.pages.upgradable_read(key)).await.ok()?;
                     match reader.upgrade().await {

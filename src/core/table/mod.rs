@@ -47,6 +47,8 @@ mod tests;
 pub(super) use self::lookup::full;
 pub(crate) use self::lookup::{Ask, Key, OwnedKey, Source};
 pub(crate) use self::observer::Observer;
+#[cfg(target_has_atomic = "ptr")]
+pub(crate) use self::observer::wait_mode;
 pub(crate) use self::payload::Payload;
 pub(crate) use self::slot::{Claim, ClaimIn, CoreRef, EntryTypes, Hold, HoldIn, Live, TypedAccess};
 pub(crate) use self::tag::Tag;
@@ -90,7 +92,7 @@ pub struct Core<K, V: Payload> {
 #[cfg(target_has_atomic = "ptr")]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Identity {
-    /// The number of the table, which is unique. (On 32 bits it repeats after four billion tables.)
+    /// The number of the table, which is unique; 0 for a latch. (On 32 bits it repeats after four billion tables.)
     table: usize,
     /// The address of the entry. The address of a forgotten hold may be reused after its table is dropped.
     address: usize,
@@ -230,8 +232,16 @@ impl<K, V: Payload> Core<K, V> {
 fn next_number() -> usize {
     // The counter is not part of a protocol, so the model checkers need not see it.
     use core::sync::atomic::{AtomicUsize, Ordering};
-    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    static NEXT: AtomicUsize = AtomicUsize::new(1);
     NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+#[cfg(target_has_atomic = "ptr")]
+impl Identity {
+    /// Returns the identity of the latch at this address, which is valid while the latch is borrowed.
+    pub(in crate::core) fn of_latch(address: usize) -> Self {
+        Identity { table: 0, address }
+    }
 }
 
 /// Returns the part of `all` that a shard has, if it is divided evenly.

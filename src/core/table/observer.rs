@@ -28,7 +28,7 @@ impl<K> Observer<K> {
     #[cold]
     #[inline(never)]
     pub(super) fn tell(&self, key: &K, want: Want, phase: WaitPhase, id: WaitId) {
-        (self.call)(&WaitEvent::new(key, mode(want), phase, id));
+        (self.call)(&WaitEvent::new(key, wait_mode(want), phase, id));
     }
 
     /// Returns the id of a wait that begins.
@@ -47,7 +47,8 @@ impl<K> fmt::Debug for Observer<K> {
     }
 }
 
-fn mode(want: Want) -> WaitMode {
+/// Returns the public form of a want.
+pub(crate) fn wait_mode(want: Want) -> WaitMode {
     match want {
         Want::Upgrade => WaitMode::Upgrade,
         Want::Hold(Access::Exclusive) => WaitMode::Write,

@@ -34,6 +34,8 @@ pub(super) mod word;
 mod tests;
 
 #[cfg(target_has_atomic = "ptr")]
+pub(super) use self::place::WithQueues;
+#[cfg(target_has_atomic = "ptr")]
 pub(crate) use self::place::{Place, PlaceState};
 pub(crate) use self::policy::{CountKind, Presence, ReleaseFor, Rules};
 #[cfg(target_has_atomic = "ptr")]
@@ -136,6 +138,12 @@ impl<Q: Deref<Target = [CachePadded<Lock<H>>]>, H: QueueShard> WaitQueues<Q> {
 
     fn lock(&self, state: &impl Waited<QueueShard = H>) -> &Lock<H> {
         &self.queue_shards[self.number(state) as usize]
+    }
+
+    /// Returns the number of the queue lock of a latch with waiters, and the index of its queue.
+    #[cfg(target_has_atomic = "ptr")]
+    pub(super) fn find_queue(&self, state: &impl Waited<QueueShard = H>) -> (u32, u32) {
+        (self.number(state), self.lock(state).with(|queue_shard| state.queue(queue_shard)))
     }
 
     /// Takes a step under the queue lock, and repeats it once it has what it needs.

@@ -7,11 +7,20 @@ use super::queue::{Queued, Queues, SharedQueues, Ticket};
 ///
 /// The place is valid until its waiter takes a granted hold or gives up.
 pub(crate) struct Place {
-    queues: SharedQueues,
+    queues: Kept,
     lock: u32,
     queue: u32,
     ticket: Ticket,
     rules: Rules,
+}
+
+/// Gives access to queues in a `static`: it calls its second argument under the queue lock of this number.
+pub(in crate::core) type WithQueues = fn(u32, &mut dyn FnMut(&Queues));
+
+/// Where the queues are.
+enum Kept {
+    InTable(SharedQueues),
+    Elsewhere(WithQueues),
 }
 
 /// The state of a waiter.
@@ -24,7 +33,23 @@ pub(crate) enum PlaceState {
 
 impl Place {
     pub(super) fn new(queues: &SharedQueues, lock: u32, queue: u32, ticket: Ticket, rules: Rules) -> Self {
-        Place { queues: SharedQueues::clone(queues), lock, queue, ticket, rules }
+        Place { queues: Kept::InTable(SharedQueues::clone(queues)), lock, queue, ticket, rules }
+    }
+
+    /// Makes a place in a queue that is not a table's.
+    pub(in crate::core) fn elsewhere(queues: WithQueues, lock: u32, queue: u32, ticket: Ticket, rules: Rules) -> Self {
+        Place { queues: Kept::Elsewhere(queues), lock, queue, ticket, rules }
+    }
+
+    fn with<R>(&self, look: impl FnOnce(&Queues) -> R) -> R {
+        match &self.queues {
+            Kept::InTable(queues) => queues[self.lock as usize].with(|queues| look(queues)),
+            Kept::Elsewhere(with) => {
+                let (mut look, mut seen) = (Some(look), None);
+                with(self.lock, &mut |queues| seen = look.take().map(|look| look(queues)));
+                seen.unwrap_or_else(|| unreachable!("the function is called once"))
+            }
+        }
     }
 
     pub(crate) fn ticket(&self) -> Ticket {
@@ -36,7 +61,7 @@ impl Place {
     }
 
     pub(crate) fn state(&self) -> PlaceState {
-        self.queues[self.lock as usize].with(|queues| self.state_in(queues))
+        self.with(|queues| self.state_in(queues))
     }
 
     fn state_in(&self, queues: &Queues) -> PlaceState {
@@ -46,7 +71,6 @@ impl Place {
     /// Calls `see` with all waiters, in the order of the queue, an upgrade first. Calls it with no waiters if the
     /// waiter of this place no longer waits. Returns whether a writer holds the key.
     pub(crate) fn look(&self, see: impl FnMut(Queued)) -> bool {
-        self.queues[self.lock as usize]
-            .with(|queues| self.state_in(queues) == PlaceState::Waits && queues.show(self.queue, &self.rules, see))
+        self.with(|queues| self.state_in(queues) == PlaceState::Waits && queues.show(self.queue, &self.rules, see))
     }
 }

@@ -1,0 +1,137 @@
+//! The settings of a detector.
+
+#[cfg(all(feature = "std", not(target_family = "wasm")))]
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use core::fmt;
+#[cfg(all(feature = "std", not(target_family = "wasm")))]
+use core::time::Duration;
+
+use super::Detector;
+#[cfg(all(feature = "std", not(target_family = "wasm")))]
+use super::holder::HoldEvent;
+use super::holder::Watchdog;
+use super::record::Shared;
+use super::registry::Registry;
+use crate::sync::Lock;
+
+/// Builds a [`Detector`] with settings other than the defaults.
+///
+/// # Examples
+/// ```
+/// use keylatch::deadlock::Detector;
+///
+/// let detector = Detector::builder().name_holders(true).build();
+/// # drop(detector);
+/// ```
+#[must_use = "a builder does nothing until `build` is called"]
+#[derive(Default)]
+pub struct DetectorBuilder {
+    names_holders: bool,
+    watchdog: Option<Watchdog>,
+}
+
+impl DetectorBuilder {
+    /// Sets whether reports and dumps say of each hold which key it is of, since when it lasts, from which source line
+    /// it was requested, and with which [label](super::TrackedRequest::label).
+    ///
+    /// Each tracked acquire then runs the key's `Debug`, allocates, and reads the clock. The default is `false`: then a
+    /// [dump](Detector::dump) names those held keys for which a party waits or has waited. Without `std`, and on
+    /// WebAssembly, there is no clock, and no "since when".
+    ///
+    /// # Examples
+    /// ```
+    /// use keylatch::{KeyedMutex, deadlock::Detector};
+    ///
+    /// let (locks, detector) = (KeyedMutex::<String>::new(), Detector::builder().name_holders(true).build());
+    /// let party = detector.party("import");
+    /// let held = party.try_acquire(locks.lock("a")).unwrap();
+    /// assert_eq!(detector.dump().parties()[0].holds()[0].key(), Some("\"a\""));
+    ///
+    /// let deadlock = party.acquire_blocking(locks.lock("a")).unwrap_err().to_string();
+    /// assert!(deadlock.starts_with("import waits for \"a\", which import holds (for "));
+    /// # drop(held);
+    /// ```
+    pub fn name_holders(mut self, name: bool) -> Self {
+        self.names_holders = name;
+        self
+    }
+
+    /// Calls `f` when a request of a party begins to wait for a key that another request has held for `limit` or longer,
+    /// once for each such holder; and [names the holders](Self::name_holders).
+    ///
+    /// It looks only when somebody begins to wait: a key for which nobody waits may be held for any time, and a holder
+    /// is not reported when it passes the limit after the last waiter has come.
+    ///
+    /// `f` is called by the thread or task that begins to wait, with no internal lock held. It may use the detector and
+    /// the tables, but should not wait for keys, because the caller is in a queue. If it panics, the panic reaches the
+    /// caller of the request: a blocking call gives up; a future keeps its place until it is dropped, or, for several
+    /// keys, gives up.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::sync::mpsc::channel;
+    /// use std::time::Duration;
+    ///
+    /// use keylatch::{KeyedMutex, deadlock::Detector};
+    ///
+    /// let (reports, reported) = channel();
+    /// let detector = Detector::builder()
+    ///     .on_long_hold(Duration::from_millis(1), move |event| reports.send(event.clone()).unwrap())
+    ///     .build();
+    /// let (locks, import, export) = (KeyedMutex::<u64>::new(), detector.party("import"), detector.party("export"));
+    /// let held = import.try_acquire(locks.lock(&7)).unwrap();
+    /// std::thread::sleep(Duration::from_millis(2));
+    /// assert!(export.try_acquire_for(locks.lock(&7), Duration::from_millis(1)).unwrap().is_none());
+    ///
+    /// let event = reported.recv().unwrap();
+    /// assert_eq!((event.party(), event.waiter(), event.key()), ("import", "export", "7"));
+    /// assert!(event.to_string().starts_with("export waits for 7, which import holds (for "));
+    /// # drop(held);
+    /// ```
+    #[cfg(all(feature = "std", not(target_family = "wasm")))]
+    #[cfg_attr(docsrs, doc(cfg(feature = "std")))]
+    pub fn on_long_hold(mut self, limit: Duration, f: impl Fn(&HoldEvent) + Send + Sync + 'static) -> Self {
+        self.names_holders = true;
+        self.watchdog = Some(Watchdog { limit, call: Box::new(f) });
+        self
+    }
+
+    /// Makes the detector, without parties.
+    ///
+    /// # Examples
+    /// ```
+    /// let detector = keylatch::deadlock::Detector::builder().build();
+    /// let party = detector.party("import");
+    /// ```
+    #[must_use]
+    pub fn build(self) -> Detector {
+        let DetectorBuilder { names_holders, watchdog } = self;
+        Detector { shared: Arc::new(Shared { registry: Lock::new(Registry::default()), names_holders, watchdog }) }
+    }
+}
+
+impl fmt::Debug for DetectorBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DetectorBuilder")
+            .field("name_holders", &self.names_holders)
+            .field("on_long_hold", &self.watchdog.as_ref().map(|watchdog| watchdog.limit))
+            .finish()
+    }
+}
+
+impl Detector {
+    /// Returns a builder for a detector with other settings: one that names holders, or reports long holds.
+    ///
+    /// # Examples
+    /// See [`DetectorBuilder`].
+    pub fn builder() -> DetectorBuilder {
+        DetectorBuilder::default()
+    }
+}
+
+impl Default for Detector {
+    fn default() -> Self {
+        DetectorBuilder::default().build()
+    }
+}
