@@ -20,6 +20,12 @@ pub trait EntryTypes {
 #[must_use = "a claim that is forgotten keeps its entry for ever"]
 pub(crate) struct ClaimIn<P>(Claim<Infallible, ()>, PhantomData<P>);
 
+/// A [`Hold`] without the types of its entry, on which its layout does not depend.
+pub(super) struct ErasedHold<M> {
+    pub(super) unit: UnitOf<Infallible, ()>,
+    pub(super) mode: M,
+}
+
 /// A [`Hold`] that is kept beside a `P`, which refers to its table (10). It is covariant in `P`, like a [`ClaimIn`].
 #[must_use = "a hold that is forgotten keeps its key locked for ever"]
 pub(crate) struct HoldIn<P, M>(Hold<Infallible, (), M>, PhantomData<P>);
@@ -44,18 +50,17 @@ impl<P: EntryTypes> ClaimIn<P> {
 impl<P: EntryTypes, M: TypedAccess> HoldIn<P, M> {
     #[inline]
     pub(crate) fn new(hold: Hold<P::EntryKey, P::Payload, M>) -> Self {
-        HoldIn(Hold { unit: UnitOf(hold.unit.0.cast()), mode: hold.mode }, PhantomData)
+        HoldIn(Hold { erased: hold.erased, types: PhantomData }, PhantomData)
     }
 
     #[inline]
     pub(crate) fn into_hold(self) -> Hold<P::EntryKey, P::Payload, M> {
-        Hold { unit: UnitOf(self.0.unit.0.cast()), mode: self.0.mode }
+        Hold { erased: self.0.erased, types: PhantomData }
     }
 
     #[inline]
     pub(crate) fn as_hold(&self) -> &Hold<P::EntryKey, P::Payload, M> {
-        // SAFETY: both types have the same layout, which is C's for a pointer and a mode, and the pointer is to a slot
-        // that can be used as one of these types (10).
+        // SAFETY: both types are transparent wrappers of the same `ErasedHold`, whose slot has the entry's types (10).
         unsafe { NonNull::from(&self.0).cast().as_ref() }
     }
 

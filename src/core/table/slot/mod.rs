@@ -54,6 +54,7 @@ use crate::sync::UnsafeCell;
 
 mod covariant;
 
+use self::covariant::ErasedHold;
 pub(crate) use self::covariant::{ClaimIn, CoreRef, EntryTypes, HoldIn, IsCore};
 
 struct Slot<K, V: Payload> {
@@ -95,7 +96,6 @@ pub(crate) struct Live<'a, K, V: Payload>(Ptr<K, V>, PhantomData<&'a (K, V)>);
 
 /// One unit of a live slot, a claim or a hold: the code that owns it knows which.
 #[must_use = "a unit that is forgotten keeps its entry for ever"]
-#[repr(transparent)]
 pub(crate) struct UnitOf<K, V: Payload>(Ptr<K, V>);
 
 /// A unit of a live slot that is not a hold: that of a handle, a future, a waiter or a visit.
@@ -110,10 +110,10 @@ pub struct Claim<K, V: Payload>(UnitOf<K, V>);
 /// `pub` because sealed traits name it; other crates cannot.
 #[must_use = "a hold that is forgotten keeps its key locked for ever"]
 #[allow(unreachable_pub, missing_debug_implementations)] // not visible outside the crate
-#[repr(C)] // for `HoldIn`
+#[repr(transparent)] // for `HoldIn`
 pub struct Hold<K, V: Payload, M> {
-    unit: UnitOf<K, V>,
-    mode: M,
+    erased: ErasedHold<M>,
+    types: PhantomData<UnitOf<K, V>>,
 }
 
 /// The access as which a hold is counted, where the type determines it. `pub` because sealed traits name it; other
@@ -497,7 +497,7 @@ impl<K, V: Payload> UnitOf<K, V> {
     /// Makes the token of a hold of this mode, as which the word counts the unit.
     #[inline]
     pub(super) fn into_hold<M: TypedAccess>(self, mode: M) -> Hold<K, V, M> {
-        Hold { unit: self, mode }
+        Hold { erased: ErasedHold { unit: UnitOf(self.0.cast()), mode }, types: PhantomData }
     }
 }
 
@@ -564,44 +564,45 @@ fn add_up(one: Access, other: Access, sum: Access) -> bool {
 impl<K, V: Payload, M: TypedAccess> Hold<K, V, M> {
     #[inline]
     pub(crate) fn live(&self) -> Live<'_, K, V> {
-        self.unit.live()
+        Live(self.erased.unit.0.cast(), PhantomData)
     }
 
     #[inline]
     pub(crate) fn mode(&self) -> M {
-        self.mode
+        self.erased.mode
     }
 
     /// Sets the mode, which is the access that the word counts, or the progress of an upgrade.
     #[inline]
     pub(crate) fn set_mode(&mut self, mode: M) {
-        self.mode = mode;
+        self.erased.mode = mode;
     }
 
     /// Splits one hold into two: `rest`, which this one is from now on, and `part`. The word counts the two as it
     /// counted the one.
     pub(crate) fn split(&mut self, rest: M, part: M) -> Hold<K, V, M> {
-        assert!(add_up(rest.access(), part.access(), self.mode.access()), "a split keeps the sum of the permits");
-        self.mode = rest;
-        Hold { unit: UnitOf(self.unit.0), mode: part }
+        assert!(add_up(rest.access(), part.access(), self.mode().access()), "a split keeps the sum of the permits");
+        self.erased.mode = rest;
+        UnitOf(self.live().0).into_hold(part)
     }
 
     /// Merges two holds of the same entry into one. The word counts the one as it counted the two.
     pub(crate) fn merge(&mut self, other: Hold<K, V, M>, sum: M) {
         assert!(self.live().is(other.live()), "merged holds belong to one entry");
-        assert!(add_up(self.mode.access(), other.mode.access(), sum.access()), "a merge keeps the sum of the permits");
-        self.mode = sum;
+        let keeps_sum = add_up(self.mode().access(), other.mode().access(), sum.access());
+        assert!(keeps_sum, "a merge keeps the sum of the permits");
+        self.erased.mode = sum;
     }
 
     /// Retypes the hold by its new mode, as which the word already counts it.
     #[inline]
     pub(crate) fn into_mode<N: TypedAccess>(self, mode: N) -> Hold<K, V, N> {
-        self.unit.into_hold(mode)
+        self.into_unit().into_hold(mode)
     }
 
     #[inline]
     pub(super) fn into_unit(self) -> UnitOf<K, V> {
-        self.unit
+        UnitOf(self.erased.unit.0.cast())
     }
 
     /// Returns the entry's value, if there is one.
@@ -617,7 +618,7 @@ impl<K, V: Payload, M: TypedAccess> Hold<K, V, M> {
     #[inline]
     #[track_caller]
     fn assert_alone(&self) {
-        assert!(self.mode.access() == Access::Exclusive, "a value is changed by an exclusive hold");
+        assert!(self.mode().access() == Access::Exclusive, "a value is changed by an exclusive hold");
     }
 
     /// Returns the entry's value by mutable reference, if it has one. The caller must renew its version.
