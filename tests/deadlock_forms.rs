@@ -446,14 +446,21 @@ fn several_stripes_are_tracked_and_released_when_they_fail() {
 #[test]
 fn the_last_reader_hands_over_to_the_writer_that_waits() {
     let pages = KeyedRwLock::<u64>::builder().fairness(Fairness::Barging).build();
-    let (first, last) = (pages.try_read(&1).unwrap(), pages.try_upgradable_read(&1).unwrap());
-    let mut writer = pin!(pages.write(&1));
-    assert!(poll(writer.as_mut()).is_pending());
-    first.unlock_fair();
-    assert!(poll(writer.as_mut()).is_pending());
-    last.unlock_fair();
-    assert!(pages.try_write(&1).is_none() && pages.try_read(&1).is_none(), "the writer has been granted the key");
-    assert!(poll(writer.as_mut()).is_ready());
+    for upgradable_first in [true, false] {
+        let (reader, upgradable) = (pages.try_read(&1).unwrap(), pages.try_upgradable_read(&1).unwrap());
+        let mut writer = pin!(pages.write(&1));
+        assert!(poll(writer.as_mut()).is_pending());
+        if upgradable_first {
+            upgradable.unlock_fair();
+            assert!(poll(writer.as_mut()).is_pending());
+            reader.unlock_fair();
+        } else {
+            reader.unlock_fair();
+            upgradable.unlock_fair();
+        }
+        assert!(pages.try_write(&1).is_none() && pages.try_read(&1).is_none(), "the writer has been granted the key");
+        assert!(poll(writer.as_mut()).is_ready());
+    }
 
     let latch = Latch::new();
     let (first, last) = (latch.try_read().unwrap(), latch.try_read().unwrap());

@@ -171,8 +171,9 @@ impl Detector {
     /// Returns who holds what, and who waits for what, as a text and as data: for a program that hangs although no
     /// deadlock was reported.
     ///
-    /// It shows the parties that hold or wait for anything, those that were registered first come first. It is a
-    /// snapshot of all tracked holds and waits at one instant, for which it takes the detector's lock.
+    /// It shows the parties that hold or wait for anything, in the order of their registration, except that a party may
+    /// take the place of one that is gone. It is a snapshot of all tracked holds and waits at one instant, for which it
+    /// takes the detector's lock.
     ///
     /// # Examples
     /// ```
