@@ -57,6 +57,14 @@ pub(super) enum Step<G> {
 }
 
 impl Record {
+    /// Prepares a request for its first poll, and returns what is noted of it, and the name of its table.
+    fn describe<R: Request>(&self, request: &mut R, origin: Option<&Origin>) -> (Option<Box<Note>>, &'static str) {
+        let (key, table) = request.describe();
+        let origin = origin.filter(|_| self.member.shared.names_holders).cloned();
+        request.prepare();
+        (Some(Box::new(Note { key, origin, since: None })), table)
+    }
+
     /// Polls a request, which is not in the queue unless this is the record of its wait. If it gets in, this becomes
     /// the record of its new hold.
     ///
@@ -74,13 +82,7 @@ impl Record {
     ) -> Step<R::Got> {
         // User code runs before the lock is taken, and its results are dropped after it is released.
         let shared = &self.member.shared;
-        let (mut note, mut table) = (None, "");
-        if !self.is_some() {
-            let (key, of) = request.describe();
-            let origin = origin.filter(|_| shared.names_holders).cloned();
-            (note, table) = (Some(Box::new(Note { key, origin, since: None })), of);
-            request.prepare();
-        }
+        let (mut note, table) = if self.is_some() { (None, "") } else { self.describe(request, origin) };
         let mut waker = Some(waiter.waker.clone());
         let mut batch = WakeBatch::with_fresh(waiter.waker.clone());
         let mut wakers = Vec::new();
@@ -125,15 +127,7 @@ impl Record {
                 (Some(hold), _) => registry.set_access(hold, Access::Exclusive),
                 (None, want @ (Want::Hold(_) | Want::Recursive)) => {
                     let access = if let Want::Hold(access) = want { access } else { Access::Shared };
-                    // The wait, if there was one, has the note.
-                    if let Some(What::Waits(wait)) = &mut ended {
-                        (note, table) = (wait.note.take(), wait.table);
-                    }
-                    let mut note = note.take();
-                    if let Some(named) = note.as_mut().filter(|note| note.origin.is_some()) {
-                        named.since = Some(Moment::now());
-                    }
-                    *index = registry.add_hold(party, entry, Held { access, table, note });
+                    *index = registry.add_hold(party, entry, held(access, &mut ended, note.take(), table));
                 }
                 (None, Want::Upgrade) => unreachable!("an upgrade continues a hold"),
             }
@@ -156,6 +150,19 @@ impl Record {
         }
         step
     }
+}
+
+/// Makes the record of a hold that begins now. Its note and its table are those of the wait that has ended, if there was
+/// one, which has taken them over.
+fn held(access: Access, ended: &mut Option<What>, note: Option<Box<Note>>, table: &'static str) -> Held {
+    let (mut note, table) = match ended {
+        Some(What::Waits(wait)) => (wait.note.take(), wait.table),
+        _ => (note, table),
+    };
+    if let Some(named) = note.as_mut().filter(|note| note.origin.is_some()) {
+        named.since = Some(Moment::now());
+    }
+    Held { access, table, note }
 }
 
 impl Wait {
