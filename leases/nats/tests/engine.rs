@@ -56,6 +56,8 @@ fn at_desk_of_its_own<F: Future<Output = ()>>(test: impl FnOnce(Arc<Desk>) -> F)
 
 engine_tests! { at_desk;
     all_operations_agree_with_each_other
+    each_renewal_of_a_batch_has_its_own_term
+    a_new_namespace_grants_nothing_until_it_is_opened_or_its_quarantine_has_ended
     any_text_can_name_a_resource_or_an_owner
     owned_by_lists_the_policies
     competing_owners_hold_the_resource_one_at_a_time
@@ -216,27 +218,6 @@ fn tokens_grow_across_a_purge_of_the_stream() {
         assert!(new.token() > old.token());
         let released = here.release(&old).await;
         assert!(matches!(&released, Err(ReleaseError::NotOwner { owner, .. }) if owner == joe), "{released:?}");
-    });
-}
-
-#[test]
-fn a_new_namespace_grants_nothing_until_it_is_opened_or_its_quarantine_has_ended() {
-    at_desk(|desk| async move {
-        let new = |name| desk.server.leases(options(name).quarantine(SECOND));
-        let (one, other) = (new("new-1"), new("new-1"));
-        assert!(is_quarantined(&one.try_acquire("report", &desk.jane, MINUTE).await));
-        assert!(is_quarantined(&other.try_acquire("report", &desk.joe, MINUTE).await));
-        assert!(one.status("report").await.unwrap().is_none());
-        one.engine().init().await.unwrap();
-        // Engines that were connected before notice it too.
-        other.try_acquire("report", &desk.joe, MINUTE).await.unwrap();
-        let two = new("new-2");
-        assert!(is_quarantined(&two.try_acquire("report", &desk.jane, MINUTE).await));
-        sleep(SECOND + millis(200)).await;
-        two.try_acquire("report", &desk.jane, MINUTE).await.unwrap();
-        // Opening a namespace that is in use changes nothing.
-        one.engine().init().await.unwrap();
-        assert!(matches!(one.try_acquire("report", &desk.jane, MINUTE).await, Err(AcquireError::Busy { .. })));
     });
 }
 

@@ -204,44 +204,6 @@ fn only_the_owner_releases_and_only_the_named_tenure() {
     });
 }
 
-#[test]
-fn a_batch_is_renewed_in_one_statement() {
-    at_desk(|desk| async move {
-        let engine = desk.here.engine();
-        let Desk { jane, joe, .. } = &*desk;
-        let names: Vec<_> = (0..200).map(|i| Resource::new("page", i.to_string())).collect();
-        let mut tokens = Vec::new();
-        for name in &names {
-            tokens.push(desk.here.try_acquire(name, jane, MINUTE).await.unwrap().token());
-        }
-        desk.here.try_acquire("free", jane, Expiry::Never).await.unwrap();
-        let free = Resource::from("free");
-        let hour = sliding(60 * MINUTE).1;
-        let forever = engine.look(&free, Duration::ZERO).await.unwrap().unwrap().token;
-        let mut batch: Vec<_> = names
-            .iter()
-            .zip(&tokens)
-            .rev()
-            .map(|(resource, token)| Renewal { resource, owner: jane, token: *token, term: hour, left: Left::Forever })
-            .collect();
-        batch[3].owner = joe;
-        batch[4].token = Token::new(17).unwrap();
-        batch[5].term = None;
-        batch[6].resource = &free;
-        batch.push(Renewal { resource: &free, owner: jane, token: forever, term: hour, left: Left::Nothing });
-        engine.renew(&mut batch, Duration::ZERO).await.unwrap();
-        for (i, renewal) in batch.iter().enumerate() {
-            match (i, renewal.left) {
-                (3 | 4 | 6, left) => assert_eq!(left, Left::Nothing, "{i}"),
-                (5, Left::For(left)) => assert!(is_about(Some(left), MINUTE)),
-                (200, left) => assert_eq!(left, Left::Forever),
-                (_, left) => assert_eq!(left, Left::For(60 * MINUTE), "{i}"),
-            }
-        }
-        engine.renew(&mut [], Duration::ZERO).await.unwrap();
-    });
-}
-
 /// Rows are locked in the same order, whatever the order of the batch is.
 #[test]
 fn overlapping_batches_do_not_deadlock() {
