@@ -88,7 +88,6 @@ pub(super) async fn many_waiters_in_one_process_are_served<F: Fixture>(trial: &T
             Ok::<_, Failure>(grant.token())
         })
     };
-    let patience = 3 * trial.patience();
     let (tokens, requests, most) = executor
         .run(async {
             let mut crowd = Vec::with_capacity(WAITERS);
@@ -106,14 +105,11 @@ pub(super) async fn many_waiters_in_one_process_are_served<F: Fixture>(trial: &T
             there.engine().most_asking(form);
             let (before, start) = (there.engine().requests(), Instant::now());
             here.release(&first).await?;
-            let served = async {
-                let mut tokens = Vec::new();
-                for waiter in crowd {
-                    tokens.push(waiter.await?);
-                }
-                Ok::<_, Failure>(tokens)
-            };
-            let tokens = trial.within(patience, "all waiters", served).await??;
+            // The limit is for each hand-off, not for all of them: a slow machine takes long for a thousand.
+            let mut tokens = Vec::with_capacity(WAITERS);
+            for waiter in crowd {
+                tokens.push(trial.soon("the next waiter", waiter).await??);
+            }
             let polls = there.engine().fallback().map_or(0, |pause| {
                 u64::try_from(start.elapsed().as_millis() / pause.as_millis().max(1)).unwrap_or(u64::MAX)
             });
