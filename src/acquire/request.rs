@@ -71,6 +71,22 @@ impl<P: TablePtr, M: Mode> Request<P, M> {
         Request { claim: Some((table, ClaimIn::new(claim))), ticket: Ticket::NONE, told: None, mode }
     }
 
+    /// Sets the priority with which the request will queue.
+    ///
+    /// # Panics
+    /// If the request has been polled.
+    #[inline]
+    #[track_caller]
+    pub(super) fn set_priority(&mut self, priority: u8) {
+        // The first poll either finishes or queues.
+        assert!(
+            self.claim.is_some() && !self.is_queued(),
+            "keylatch: `priority` was called on a lock future that has been polled; call it right after the call that \
+             made the future, because the first poll takes the place in the queue"
+        );
+        self.ticket = Ticket::with_priority(priority);
+    }
+
     #[inline]
     pub(crate) fn want(&self) -> Want {
         Want::Hold(self.mode.access())
@@ -255,6 +271,12 @@ impl<P: TablePtr, M: Mode> Request<P, M> {
         self.mode.access()
     }
 
+    /// Returns whether the request is in the queue, or has been granted its hold there.
+    #[cfg_attr(any(not(feature = "std"), target_family = "wasm"), allow(dead_code))] // for threads that block
+    pub(crate) fn is_queued(&self) -> bool {
+        self.ticket.is_some()
+    }
+
     /// Returns whether the hold has been acquired.
     pub(crate) fn is_done(&self) -> bool {
         self.claim.is_none()
@@ -278,11 +300,6 @@ impl<P: TablePtr, M: Mode> Request<P, M> {
 
     pub(crate) fn identity(&self) -> Identity {
         self.core().identity(self.live())
-    }
-
-    /// Returns whether the request is in the queue, or has been granted its hold there.
-    pub(crate) fn is_queued(&self) -> bool {
-        self.ticket.is_some()
     }
 
     pub(crate) fn place(&self) -> Place {

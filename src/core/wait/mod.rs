@@ -169,7 +169,7 @@ impl<Q: Deref<Target = [CachePadded<Lock<H>>]>, H: QueueShard> WaitQueues<Q> {
         let enter = || state.update(|word| word.enter(want, state.spends(want.claims()), self.rules.limit()));
         let entered = match enter() {
             Err(Refusal::Queued) => self.lock(state).with(|queue_shard| {
-                if state.word().is_queued() { self.bypass(queue_shard, state, want) } else { enter().map(drop) }
+                if state.word().is_queued() { self.bypass(queue_shard, state, want, 0) } else { enter().map(drop) }
             }),
             entered => entered.map(drop),
         };
@@ -235,13 +235,13 @@ impl<Q: Deref<Target = [CachePadded<Lock<H>>]>, H: QueueShard> WaitQueues<Q> {
                 queue
             }
             Ok(_) => return Some(Entered(())),
-            Err(_) => match self.bypass(queue_shard, state, want) {
+            Err(_) => match self.bypass(queue_shard, state, want, ticket.priority()) {
                 Ok(()) => return Some(Entered(())),
                 Err(_) => state.queue(queue_shard),
             },
         };
         let Some(waker) = batch.fresh.take() else { unreachable!("the waker was cloned before the lock was taken") };
-        *ticket = queue_shard.queues().push(queue, want, presence, &self.rules, waker);
+        *ticket = queue_shard.queues().push(queue, want, ticket.priority(), presence, &self.rules, waker);
         None
     }
 
@@ -264,7 +264,7 @@ impl<Q: Deref<Target = [CachePadded<Lock<H>>]>, H: QueueShard> WaitQueues<Q> {
         if holds.allow(want, self.rules.limit()) {
             self.room_for_wakers(queue_shard, state, *ticket, holds.after(want), Cause::QueueChanged, batch)?;
             // The head takes a free hold. A waiter behind the head counts as a newcomer.
-            if queue_shard.queues().is_head(queue, *ticket) || self.may_bypass(queue_shard, state, holds, want) {
+            if queue_shard.queues().is_head(queue, *ticket) || self.may_bypass(queue_shard, state, holds, want, 0) {
                 batch.old = queue_shard.queues().remove(queue, core::mem::replace(ticket, Ticket::NONE));
                 self.admit(
                     queue_shard,
@@ -282,12 +282,18 @@ impl<Q: Deref<Target = [CachePadded<Lock<H>>]>, H: QueueShard> WaitQueues<Q> {
     }
 
     /// Lets a newcomer pass the waiters, if holds and policy allow.
-    fn bypass(&self, queue_shard: &mut H, state: &impl Waited<QueueShard = H>, want: Want) -> Result<(), Refusal> {
+    fn bypass(
+        &self,
+        queue_shard: &mut H,
+        state: &impl Waited<QueueShard = H>,
+        want: Want,
+        priority: u8,
+    ) -> Result<(), Refusal> {
         let holds = state.word().holds();
         if !holds.allow(want, self.rules.limit()) {
             return Err(Refusal::Held);
         }
-        if !self.may_bypass(queue_shard, state, holds, want) {
+        if !self.may_bypass(queue_shard, state, holds, want, priority) {
             return Err(Refusal::Queued);
         }
         let queue = state.queue(queue_shard);
@@ -295,12 +301,21 @@ impl<Q: Deref<Target = [CachePadded<Lock<H>>]>, H: QueueShard> WaitQueues<Q> {
         state.update(|word| Ok(word.admit(holds.after(want), state.spends(want.claims()), true))).map(drop)
     }
 
-    /// Returns whether the policy lets a newcomer pass the waiters. An upgrade is not a newcomer.
-    fn may_bypass(&self, queue_shard: &mut H, state: &impl Waited<QueueShard = H>, holds: Holds, want: Want) -> bool {
+    /// Returns whether priority or policy lets a newcomer pass the waiters. An upgrade is not a newcomer.
+    fn may_bypass(
+        &self,
+        queue_shard: &mut H,
+        state: &impl Waited<QueueShard = H>,
+        holds: Holds,
+        want: Want,
+        priority: u8,
+    ) -> bool {
         match want {
             Want::Hold(access) => {
                 let queue = state.queue(queue_shard);
-                queue_shard.queues().bypass(queue, holds, access, &self.rules)
+                let queues = queue_shard.queues();
+                priority > 0 && queues.goes_first(queue, priority, holds, access, &self.rules)
+                    || queues.bypass(queue, holds, access, &self.rules)
             }
             Want::Upgrade => true,
         }
