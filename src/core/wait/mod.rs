@@ -27,6 +27,7 @@ mod place;
 mod policy;
 mod queue;
 pub(super) mod state;
+mod turn;
 mod wakers;
 pub(super) mod word;
 

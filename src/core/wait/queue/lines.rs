@@ -1,9 +1,9 @@
 //! The lines of a queue: its waiters by kind, and the lists of those that sleep.
 
-use super::{FIRST, Kind, LAST, Line, List, Node, Queue, Turn};
+use super::{FIRST, Kind, LAST, Line, List, Node, Queue};
 use crate::core::{
     slab::NONE,
-    wait::{paged::Paged, policy::Rules},
+    wait::{paged::Paged, policy::Rules, turn::Turn},
 };
 
 impl Line {

@@ -43,16 +43,14 @@ mod admission;
 mod checks;
 mod lines;
 mod priority;
-mod turn;
 
 use core::task::Waker;
 
 use crossbeam_utils::CachePadded;
 
-pub(crate) use self::turn::Turn;
-use self::turn::Turns;
 use super::paged::Paged;
 use super::policy::{Cause, CountKind, Presence, Rules, Standing, WaitState};
+use super::turn::{Turn, Turns};
 use super::wakers::WakeBatch;
 use super::word::{Access, Holds, Want};
 use crate::core::slab::NONE;

@@ -22,14 +22,15 @@ struct Machine {
     rules: Rules,
     /// The number of spinning threads among four newcomers.
     spinners: u8,
+    has_priorities: bool,
     held: Vec<Access>,
     waiting: Vec<(Ticket, Want)>,
 }
 
 impl Machine {
-    fn new(fairness: Fairness, counted: CountKind, spinners: u8) -> Self {
+    fn new(fairness: Fairness, counted: CountKind, spinners: u8, has_priorities: bool) -> Self {
         let (queues, rules) = (Queues::new(), Rules { fairness, counted });
-        Machine { queues, queue: None, rules, spinners, held: Vec::new(), waiting: Vec::new() }
+        Machine { queues, queue: None, rules, spinners, has_priorities, held: Vec::new(), waiting: Vec::new() }
     }
 
     fn holds(&self) -> Holds {
@@ -54,6 +55,17 @@ impl Machine {
                 (Want::Hold(access), Some(queue)) => self.queues.bypass(queue, holds, access, &self.rules),
                 _ => true,
             }
+    }
+
+    /// Returns whether the holds and the priority admit a newcomer.
+    fn goes_first(&mut self, want: Want, priority: u8) -> bool {
+        let holds = self.holds();
+        match (want, self.queue) {
+            (Want::Hold(access), Some(queue)) if priority > 0 && holds.allow(want, self.rules.limit()) => {
+                self.queues.goes_first(queue, priority, holds, access, &self.rules)
+            }
+            _ => false,
+        }
     }
 
     fn wanted(&self, which: u8) -> Want {
@@ -84,12 +96,15 @@ impl Machine {
 
     /// Adds a newcomer, which gets in, waits, or fails.
     fn arrive(&mut self, want: Want, how: u8) {
-        if self.passes(want) {
+        let priority =
+            if self.has_priorities && want != Want::Upgrade { [0, 1, 9, 255][usize::from(how / 8) % 4] } else { 0 };
+        if self.goes_first(want, priority) || self.passes(want) {
             self.enter(want);
         } else if how % 2 == 0 && self.waiting.len() < 12 {
             let queue = *self.queue.get_or_insert_with(|| self.queues.open_queue());
             let presence = if how / 2 % 4 >= self.spinners { Presence::Task } else { Presence::SpinningThread };
-            self.waiting.push((self.queues.push(queue, want, presence, &self.rules, Waker::noop().clone()), want));
+            let waker = Waker::noop().clone();
+            self.waiting.push((self.queues.push(queue, want, priority, presence, &self.rules, waker), want));
         }
     }
 
@@ -193,12 +208,13 @@ proptest! {
         policy in 0..6_usize,
         permits in 0..9_usize,
         spinners in 1..5_u8,
+        has_priorities in any::<bool>(),
         steps in proptest::collection::vec(any::<Step>(), 1..300),
     ) {
         use Fairness::{Adaptive, Barging, Bounded, Fifo};
         let fairness = [Adaptive, Adaptive, Bounded(0), Bounded(3), Fifo, Barging][policy];
         let counted = if permits == 0 { CountKind::Readers } else { CountKind::Permits(permits) };
-        let mut machine = Machine::new(fairness, counted, spinners);
+        let mut machine = Machine::new(fairness, counted, spinners, has_priorities);
         for step in steps {
             machine.step(step);
             machine.check();

@@ -16,7 +16,7 @@
 
 /// The number of later requests with a priority after which a waiter has risen by one level. So at most
 /// `RISE * (q - p)` requests of priority `q` pass a waiter of priority `p` by their priority.
-pub(in crate::core::wait) const RISE: u64 = 16;
+pub(super) const RISE: u64 = 16;
 
 const PLAIN: u64 = 1 << 8;
 const URGENT: u64 = 1 << 32;
