@@ -25,6 +25,18 @@
 //! | `unlock_fair`: the first that the holds allow; with permits, in order, while some of the released ones are left | grant | grant | grant | grant |
 //! | a waiting upgrade, when the last reader has left | grant | grant | as any head | open |
 //!
+//! "The head" is the waiter whose [turn](super::turn) comes first: the first to arrive among those with the highest
+//! priority, except that waiters rise. Two rows depend on priorities:
+//!
+//! | | in a queue with priorities |
+//! |---|---|
+//! | a spinning thread behind the head | grant only if its priority is not lower than the head's |
+//! | when a writer has left | a reader whose priority is lower than that of the first waiting writer, and whose turn comes later, stays |
+//!
+//! When a request with a priority comes to the head, the former head stays as it is: it keeps its counts, and if it was
+//! woken, it polls as any waiter behind the head does, or stays idle. The key is not free for the new head then, or the
+//! newcomer would have entered ([`Queues::goes_first`]). So the new head is woken by the next release, as after a cancel.
+//!
 //! [`Queues::bypass`] decides whether a newcomer that finds the key free may pass the waiters. It also decides for
 //! hand-offs behind the head, where the waiter counts as a newcomer. The numbers are in [`policy`](super::policy).
 //!
