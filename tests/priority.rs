@@ -148,6 +148,7 @@ fn a_request_is_passed_by_at_most_16_requests_for_each_level() {
                 }
                 held = ready(high);
                 passed += 1;
+                assert!(passed <= 16 * usize::from(levels), "{fairness:?}");
             }
             assert_eq!(passed, 16 * usize::from(levels), "{fairness:?}");
         }
