@@ -178,7 +178,7 @@ fn a_get_beside_a_call_that_inserts_a_missing_value() {
         assert!(poll(&mut inserting).is_pending());
         beside(&map, get, |_| {
             drop(reader);
-            let guard = block_on(asks);
+            let guard = block_on(inserting);
             assert_eq!(guard.value().unwrap().get(), 10);
         });
     });
