@@ -206,7 +206,7 @@ pub struct Key {
     /// The number of requests with a priority that have come while there were waiters.
     urgent: u64,
     /// Whether one has come to this queue.
-    has_priorities: bool,
+    pub has_priorities: bool,
     /// The requests that have been granted a hold and have not taken it yet, ordered by id.
     pub granted: Vec<Id>,
 }

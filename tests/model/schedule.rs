@@ -861,7 +861,7 @@ impl<'t, T: Locks<Key = u8>> World<'t, T> {
 
     /// Checks that the readers that waited when a writer left have acquired the key, if no priority keeps them out.
     fn check_phase(&mut self, key: u8, left: Want) {
-        let ranks = self.model(key).queue.iter().any(|waiter| waiter.priority > 0);
+        let ranks = self.model(key).has_priorities;
         if left == Want::Write && !ranks && matches!(self.rules.fairness, Fairness::Adaptive | Fairness::Bounded(_)) {
             let waiting = self.table.status_at(key).map_or(0, |status| status.waiting_readers());
             assert_eq!(waiting, 0, "a writer has left and readers still wait");
