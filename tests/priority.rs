@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use common::{pending, poll, ready};
+use keylatch::deadlock::Detector;
 use keylatch::{Fairness, KeyedMutex, KeyedRwLock, KeyedSemaphore};
 
 const POLICIES: [Fairness; 4] = [Fairness::Adaptive, Fairness::Bounded(2), Fairness::Fifo, Fairness::Barging];
@@ -257,4 +258,38 @@ fn a_limit_may_follow_a_priority() {
     let limited = std::pin::pin!(locks.lock(&7).priority(1).until(std::future::ready(())));
     assert!(ready(limited).is_err());
     drop(held);
+}
+
+/// A reader whose priority is lower than a waiting writer's is not let in by a readers' phase. So it can be stuck behind
+/// a writer whose party needs one more key.
+#[test]
+fn a_deadlock_detector_knows_which_readers_a_phase_lets_in() {
+    for priority in [0, 1] {
+        let (locks, detector) = (KeyedRwLock::<u64>::new(), Detector::new());
+        let _held = locks.write_blocking(&7);
+        let (writer, reader) = (detector.party("writer"), detector.party("reader"));
+        let _other = reader.acquire_blocking(locks.write(&9)).unwrap();
+        let mut writes = writer.acquire(locks.write(&7).priority(priority));
+        let mut needs_too = writer.acquire(locks.write(&9));
+        assert!(poll(&mut writes).is_pending());
+        assert!(poll(&mut needs_too).is_pending());
+        let mut reads = reader.acquire(locks.read(&7));
+        let is_stuck = matches!(poll(&mut reads), std::task::Poll::Ready(Err(_)));
+        assert_eq!(is_stuck, priority == 1);
+    }
+}
+
+/// The place in the queue that a priority gives is one for which others wait.
+#[test]
+fn a_deadlock_detector_sees_a_request_that_has_passed_another() {
+    let (locks, detector) = (KeyedMutex::<u64>::new(), Detector::new());
+    let _held = locks.lock_blocking(&7);
+    let (low, high) = (detector.party("low"), detector.party("high"));
+    let _needed = low.acquire_blocking(locks.lock(&9)).unwrap();
+    let mut waits = low.acquire(locks.lock(&7));
+    assert!(poll(&mut waits).is_pending());
+    let mut passes = high.acquire(locks.lock(&7).priority(1));
+    assert!(poll(&mut passes).is_pending());
+    // `high` waits for `low`, which waits behind `high`.
+    assert!(matches!(poll(&mut high.acquire(locks.lock(&9))), std::task::Poll::Ready(Err(_))));
 }
