@@ -1,4 +1,5 @@
-//! Draws which task holds a key at which time, under each policy: the picture in `docs/guide.md`.
+//! Draws which task holds a key at which time, under each policy, and under one with a priority: the picture in
+//! `docs/guide.md`.
 //!
 //! ```text
 //! cargo run --example queue_picture > docs/charts/queue.svg
@@ -38,12 +39,17 @@ const TASKS: [Task; 5] = [
     Task { name: "reader 2", writes: false, asks_at: 13, holds_for: 2, rounds: 1 },
 ];
 
-const POLICIES: [(&str, Fairness); 4] = [
-    ("Adaptive, the default", Fairness::Adaptive),
-    ("Bounded(2)", Fairness::Bounded(2)),
-    ("Fifo", Fairness::Fifo),
-    ("Barging", Fairness::Barging),
+/// The policies, each with the priority of the task [`FAVOURED`]; the others have none.
+const POLICIES: [(&str, Fairness, u8); 5] = [
+    ("Adaptive, the default", Fairness::Adaptive, 0),
+    ("Bounded(2)", Fairness::Bounded(2), 0),
+    ("Fifo", Fairness::Fifo, 0),
+    ("Barging", Fairness::Barging, 0),
+    ("Adaptive, writer 2 with a priority", Fairness::Adaptive, 1),
 ];
+
+/// Writer 2.
+const FAVOURED: usize = 2;
 
 const KEY: u64 = 7;
 
@@ -86,6 +92,8 @@ impl Wake for Bell {
 
 struct Scene {
     table: Arc<KeyedRwLock<u64>>,
+    /// The priority of the task [`FAVOURED`].
+    priority: u8,
     states: [State; TASKS.len()],
     bells: [Arc<Bell>; TASKS.len()],
     seen: [Seen; TASKS.len()],
@@ -95,11 +103,11 @@ struct Scene {
     idle: usize,
 }
 
-fn watch(fairness: Fairness) -> Scene {
+fn watch(fairness: Fairness, priority: u8) -> Scene {
     let table = Arc::new(KeyedRwLock::builder().fairness(fairness).build());
     let states = TASKS.each_ref().map(|task| State::Away { asks_at: task.asks_at });
     let (bells, seen) = Default::default();
-    let mut scene = Scene { table, states, bells, seen, arrivals: 0, step: 0, idle: 0 };
+    let mut scene = Scene { table, priority, states, bells, seen, arrivals: 0, step: 0, idle: 0 };
     while !scene.states.iter().all(|state| matches!(state, State::Done)) {
         for who in 0..TASKS.len() {
             if matches!(scene.states[who], State::Waits { woken: true, .. }) {
@@ -129,9 +137,13 @@ impl Scene {
     fn ask(&mut self, who: usize) {
         if matches!(self.states[who], State::Away { asks_at } if asks_at == self.step) {
             let (table, writes) = (self.table.clone(), TASKS[who].writes);
+            let priority = if who == FAVOURED { self.priority } else { 0 };
             let request = Box::pin(async move {
-                let guard: Box<dyn Any> =
-                    if writes { Box::new(table.write_arc(&KEY).await) } else { Box::new(table.read_arc(&KEY).await) };
+                let guard: Box<dyn Any> = if writes {
+                    Box::new(table.write_arc(&KEY).priority(priority).await)
+                } else {
+                    Box::new(table.read_arc(&KEY).priority(priority).await)
+                };
                 guard
             });
             let (arrival, since) = (self.arrivals, self.step);
@@ -182,7 +194,7 @@ const GREY: &str = "#9aa3ad";
 const END: &str = r#"text-anchor="end""#;
 
 pub(crate) fn svg() -> String {
-    let scenes = POLICIES.map(|(_, fairness)| watch(fairness));
+    let scenes = POLICIES.map(|(_, fairness, priority)| watch(fairness, priority));
     let steps = scenes.iter().map(|scene| scene.step).max().unwrap_or(0);
     let mut body = format!("<title>{TITLE}</title>\n");
     text(&mut body, 16, 26, r#"font-size="16" font-weight="bold""#, TITLE);
@@ -197,7 +209,7 @@ pub(crate) fn svg() -> String {
         text(&mut body, x + 26, 50, "", means);
     }
     let mut y = 66;
-    for ((name, _), Scene { seen, step: end, idle, .. }) in POLICIES.iter().zip(&scenes) {
+    for ((name, ..), Scene { seen, step: end, idle, .. }) in POLICIES.iter().zip(&scenes) {
         let note = format!("done after {end} steps; in {idle} of them nobody holds the key");
         text(&mut body, 16, y + 18, r#"font-weight="bold""#, name);
         text(&mut body, x(steps), y + 18, END, &note);

@@ -69,6 +69,10 @@
 /// A thread in a blocking call retries for a short while before it queues (not under `Fifo`). Until it queues it is not
 /// a waiter: it has no place in the queue, and [`Status`](crate::Status) does not count it.
 ///
+/// # Priorities
+/// A request with a [priority](crate::futures::Acquire::priority) takes its place before those that wait with a lower
+/// one. Its documentation says how each policy treats priorities, and how many requests pass one that waits.
+///
 /// # Examples
 /// ```
 /// use keylatch::{Fairness, KeyedMutex};

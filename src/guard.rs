@@ -38,6 +38,8 @@ const HELD: &str = "a guard has its hold until it is dropped";
 ///
 /// ```toml
 /// disallowed-methods = [
+///     "keylatch::futures::Acquire::wait", "keylatch::futures::Acquire::wait_for",
+///     "keylatch::futures::Acquire::wait_until",
 ///     "keylatch::KeyedMutex::lock_blocking", "keylatch::KeyedMutex::try_lock_for",
 ///     "keylatch::KeyedMutex::try_lock_until", "keylatch::KeyedMutex::lock_arc_blocking",
 ///     "keylatch::KeyedMutex::try_lock_arc_for", "keylatch::KeyedMutex::try_lock_arc_until",

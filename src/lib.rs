@@ -126,6 +126,7 @@
 //! |---|---|---|
 //! | async | [`lock`](KeyedMutex::lock) | |
 //! | async with a limit: a timer, a cancellation token | [`lock(..).until(limit)`](futures::Acquire::until) | |
+//! | with a priority | [`lock(..).priority(9)`](futures::Acquire::priority), then any other form of a future; to block, [`wait`](futures::Acquire::wait) and its forms | the blocking ones |
 //! | without waiting | [`try_lock`](KeyedMutex::try_lock) | |
 //! | blocking | [`lock_blocking`](KeyedMutex::lock_blocking) | yes |
 //! | blocking with a limit | [`try_lock_for`], [`try_lock_until`] | yes |

@@ -96,7 +96,7 @@ impl<P: TablePtr> Guard<P, Upgradable> {
 
     pub(crate) fn attempt_upgrade(&mut self) -> bool {
         let (core, hold) = self.parts();
-        let entered = core.try_enter(hold.live(), Want::Upgrade).is_some();
+        let entered = core.try_enter(hold.live(), Want::Upgrade, Ticket::NONE).is_some();
         if entered {
             hold.set_mode(Upgradable { upgrading: Upgrading::Done, ..hold.mode() });
         }

@@ -361,6 +361,42 @@ fn a_cancelled_waiter_passes_the_key_on_to_one_of_two() {
     }
 }
 
+/// A request with a priority takes the first place while the key is released, perhaps to the waiter that was the first
+/// until then. It acquires the key or gives up, and the other waiter gets in.
+#[test]
+fn a_request_with_a_priority_comes_before_a_waiter_during_a_release() {
+    for fairness in [Fairness::Adaptive, Fairness::Fifo, Fairness::Bounded(1), Fairness::Barging] {
+        for gives_up in [false, true] {
+            model(move || {
+                let (locks, shared) = (locks(fairness), Shared::new());
+                let guard = locks.try_lock_arc(&7).unwrap();
+                let mut low = locks.lock(&7);
+                assert!(poll(&mut low).is_pending());
+                let high = {
+                    let (locks, shared) = (Arc::clone(&locks), Arc::clone(&shared));
+                    thread::spawn(move || {
+                        let mut high = locks.lock(&7).priority(1);
+                        if gives_up {
+                            if let Poll::Ready(_guard) = poll(&mut high) {
+                                shared.bump();
+                            }
+                        } else {
+                            let _guard = block_on(high);
+                            shared.bump();
+                        }
+                    })
+                };
+                drop(guard);
+                let guard = block_on(low);
+                shared.bump();
+                drop(guard);
+                high.join().unwrap();
+                assert!(locks.is_empty());
+            });
+        }
+    }
+}
+
 /// The holder releases while the limit of the first waiter is reached: either that waiter acquires the key, or the one
 /// behind it does.
 #[test]

@@ -63,7 +63,7 @@ impl Plain {
     fn admits(self, want: Want, permits: usize) -> bool {
         match want {
             Want::Hold(Access::Exclusive) => !self.held(),
-            Want::Hold(Access::Shared) | Want::Recursive => !self.writer,
+            Want::Hold(Access::Shared) => !self.writer,
             Want::Hold(Access::Upgradable) => !self.writer && !self.upgradable,
             Want::Hold(Access::Permits(amount)) => self.count + amount as usize <= permits,
             Want::Upgrade => self.count == 0,
@@ -73,7 +73,6 @@ impl Plain {
     fn grant(&mut self, want: Want) {
         match want {
             Want::Hold(access) => self.add(Unit::Hold(access)),
-            Want::Recursive => self.add(Unit::Hold(Access::Shared)),
             Want::Upgrade => (self.upgradable, self.writer) = (false, true),
         }
     }
@@ -154,7 +153,6 @@ const WANTS: [Want; 7] = [
     Want::Hold(Access::Upgradable),
     Want::Hold(Access::Permits(1)),
     Want::Hold(Access::Permits(3)),
-    Want::Recursive,
     Want::Upgrade,
 ];
 

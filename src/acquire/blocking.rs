@@ -1,6 +1,6 @@
 //! The forms that block a thread: the same requests as the async ones, polled with a waker that unparks the thread.
 
-use std::task::Poll;
+use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
 use super::park::CachedParker;
@@ -59,11 +59,18 @@ impl<P: TablePtr, M: Mode> Wait for Request<P, M> {
     type Output = Guard<P, M>;
 
     fn contention(&mut self) -> Contention {
-        Request::contention(self)
+        if self.is_queued() { Contention::MustQueue } else { Request::contention(self) }
     }
 
     fn attempt(&mut self) -> Option<Guard<P, M>> {
-        Request::attempt(self)
+        if !self.is_queued() {
+            return Request::attempt(self);
+        }
+        // A future that was polled before it was waited for.
+        match self.poll(Waiter { presence: Presence::SleepingThread, waker: Waker::noop() }) {
+            Poll::Ready(guard) => Some(guard),
+            Poll::Pending => None,
+        }
     }
 
     fn poll(&mut self, waiter: Waiter<'_>) -> Poll<Guard<P, M>> {

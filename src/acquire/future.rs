@@ -4,7 +4,11 @@ use core::fmt;
 use core::future::Future;
 use core::pin::{Pin, pin};
 use core::task::{Context, Poll};
+#[cfg(all(feature = "std", not(target_family = "wasm")))]
+use std::time::{Duration, Instant};
 
+#[cfg(all(feature = "std", not(target_family = "wasm")))]
+use super::blocking::{block, deadline_after};
 use super::request::{Call, Request};
 use crate::core::{Presence, Source, Waiter};
 use crate::guard::Guard;
@@ -61,6 +65,77 @@ impl<P: TablePtr, M: Mode> Acquire<P, M> {
         self.request
     }
 
+    /// Sets the priority of the request, 0 for the lowest and the default. Among the requests that wait for a key, the one
+    /// with the highest priority goes first; those with the same priority go in order of arrival. Holders are not
+    /// interrupted.
+    ///
+    /// Nothing changes for a table in which no request has a priority. A priority makes no future larger, and allocates
+    /// nothing. The call that queues searches its place under the queue's lock: that takes a time proportional to the
+    /// number of waiters before that place, or behind it, whichever is smaller.
+    ///
+    /// # No starvation
+    /// A waiting request rises: each time 16 requests with a priority have come after it, it ranks one level higher
+    /// than before, compared with all that come later. So at most 16 × (*q* − *p*) requests of priority *q* pass a
+    /// waiting request of priority *p*, and of all requests at most 16 × (255 − *p*). Choose near numbers to mix two
+    /// kinds of requests, and distant ones if the lower is rarely to have a turn while there are others. The numbers
+    /// count requests; no clock is involved.
+    ///
+    /// # What a priority changes, and what not
+    /// A priority is a place in the queue. The policy decides as before what the first in the queue gets:
+    ///
+    /// | | with priorities |
+    /// |---|---|
+    /// | [`Fifo`](crate::Fairness::Fifo) | strictly in the order of the queue: nothing passes the first |
+    /// | [`Bounded(n)`](crate::Fairness::Bounded) | at most `n` later requests pass the first, as long as it is the first; those that pass it by their priority are counted as above, and each has its own `n` |
+    /// | [`Adaptive`](crate::Fairness::Adaptive) | the first is woken, and newcomers may pass it until it comes, whatever their priority; its bounds are the same |
+    /// | [`Barging`](crate::Fairness::Barging) | the first is woken; nothing else is promised |
+    /// | a newcomer that finds the key free | gets in if its priority makes it the first, under each policy; else as the policy says |
+    /// | spinning threads | are handed the key past the first only if their priority is not lower than its own |
+    /// | waiters that were woken four times in vain | are handed the key past the first, whatever their priority |
+    /// | readers and writers | a writer keeps out the readers behind it in the queue; a reader whose place is before the first writer gets in beside other readers |
+    /// | a readers' phase, when a writer leaves | lets in the readers whose priority is not lower than that of the first waiting writer, and those before it in the queue |
+    /// | several permits | the first in the queue keeps out those behind it while there are too few permits for it, as without priorities |
+    /// | [`upgrade`](crate::Guard::upgrade) | goes before all waiting requests, and has no priority |
+    /// | [`unlock_fair`](crate::Guard::unlock_fair) | hands over to the first |
+    /// | a holder, a request that was already handed the key | keeps it: a later request of higher priority waits |
+    ///
+    /// To block a thread, use [`wait`](Self::wait), [`wait_for`](Self::wait_for) or [`wait_until`](Self::wait_until) in
+    /// place of `lock_blocking`, `try_lock_for` and `try_lock_until`. The calls for several keys have no priority: they
+    /// wait for one key after another and hold the others meanwhile, so a place in one queue would say little about the
+    /// whole call. [Latches](crate::Latch) have none either.
+    ///
+    /// A [deadlock detector](crate::deadlock) takes the order into account. But it searches when a tracked request
+    /// begins to wait: a cycle that is completed later, by an *untracked* request that passes a tracked one, is found
+    /// only by the next search.
+    ///
+    /// # Panics
+    /// If the future has been polled: the first poll takes the place in the queue.
+    ///
+    /// # Examples
+    /// ```
+    /// use futures_lite::future::{block_on, poll_once};
+    /// use keylatch::KeyedMutex;
+    ///
+    /// let locks = KeyedMutex::<u64>::new();
+    /// let held = locks.try_lock(&7).unwrap();
+    /// let (mut nightly, mut user) = (locks.lock(&7), locks.lock(&7).priority(9));
+    /// block_on(async {
+    ///     assert!(poll_once(&mut nightly).await.is_none()); // waits
+    ///     assert!(poll_once(&mut user).await.is_none()); // waits, before the nightly job
+    ///     held.unlock_fair();
+    ///     let user = user.await;
+    ///     assert!(poll_once(&mut nightly).await.is_none());
+    ///     drop(user);
+    ///     nightly.await;
+    /// });
+    /// ```
+    #[inline]
+    #[track_caller]
+    pub fn priority(mut self, priority: u8) -> Self {
+        self.request.set_priority(priority);
+        self
+    }
+
     /// Waits for the key until `limit` is ready. Any future may be the limit, such as a timer of any runtime or a
     /// cancellation token.
     ///
@@ -94,6 +169,72 @@ impl<P: TablePtr, M: Mode> Acquire<P, M> {
         // The request is dropped before the outcome is returned: see `race`.
         drop(self);
         outcome
+    }
+}
+
+/// The blocking forms of a request that was made as a future, such as one with a [priority](Acquire::priority).
+#[cfg(all(feature = "std", not(target_family = "wasm")))]
+impl<P: TablePtr, M: Mode> Acquire<P, M> {
+    /// Waits for the key, as `lock_blocking` does.
+    ///
+    /// # Blocking
+    /// Blocks the thread until the key is acquired. A task awaits the future instead.
+    ///
+    /// # Panics
+    /// If the future has finished.
+    ///
+    /// # Examples
+    /// ```
+    /// let locks = keylatch::KeyedRwLock::<String>::new();
+    /// let reader = locks.read("a").priority(3).wait();
+    /// assert_eq!(reader.key(), "a");
+    /// ```
+    pub fn wait(self) -> Guard<P, M> {
+        block(self.request, None).expect("a wait without a deadline ends with the hold")
+    }
+
+    /// Waits for the key for at most `timeout`, as `try_lock_for` does. Returns `None` if the key could not be acquired
+    /// in time. Tries at least once.
+    ///
+    /// # Blocking
+    /// Blocks the thread until the key is acquired or the time is over. A task uses [`until`](Self::until) with a timer.
+    ///
+    /// # Panics
+    /// If the future has finished.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// let jobs = keylatch::KeyedSemaphore::<u64>::new(2);
+    /// let two = jobs.acquire_n(&7, 2).priority(1).wait_for(Duration::from_millis(1));
+    /// assert!(two.is_some());
+    /// assert!(jobs.acquire(&7).priority(9).wait_for(Duration::from_millis(1)).is_none());
+    /// ```
+    pub fn wait_for(self, timeout: Duration) -> Option<Guard<P, M>> {
+        block(self.request, deadline_after(timeout))
+    }
+
+    /// Waits for the key until `deadline`, as `try_lock_until` does. Returns `None` if the key could not be acquired in
+    /// time. Tries at least once.
+    ///
+    /// # Blocking
+    /// Blocks the thread until the key is acquired or the deadline is reached. A task uses [`until`](Self::until) with a
+    /// timer.
+    ///
+    /// # Panics
+    /// If the future has finished.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Instant;
+    ///
+    /// let locks = keylatch::KeyedMutex::<u64>::new();
+    /// let guard = locks.lock(&7).priority(9).wait_until(Instant::now());
+    /// assert!(guard.is_some());
+    /// ```
+    pub fn wait_until(self, deadline: Instant) -> Option<Guard<P, M>> {
+        block(self.request, Some(deadline))
     }
 }
 

@@ -92,15 +92,28 @@ impl<P: TablePtr, M: Mode> Request<P, M> {
         Request { claim: Some((table, ClaimIn::new(claim))), ticket: Ticket::NONE, told: None, mode }
     }
 
+    /// Sets the priority with which the request will queue.
+    ///
+    /// # Panics
+    /// If the request has been polled.
+    #[inline]
+    #[track_caller]
+    pub(super) fn set_priority(&mut self, priority: u8) {
+        // The first poll either finishes or queues.
+        assert!(
+            self.claim.is_some() && !self.is_queued(),
+            "keylatch: `priority` was called on a lock future that has been polled; call it right after the call that \
+             made the future, because the first poll takes the place in the queue"
+        );
+        // A recursive reader passes all waiters anyway.
+        if self.ticket != Ticket::RECURSIVE {
+            self.ticket = Ticket::with_priority(priority);
+        }
+    }
+
     #[inline]
     pub(crate) fn want(&self) -> Want {
         Want::Hold(self.mode.access())
-    }
-
-    /// Returns what the request asks of the queue.
-    #[inline]
-    fn asks(&self) -> Want {
-        self.ticket.asks(self.mode.access())
     }
 
     /// # Panics
@@ -184,7 +197,7 @@ impl<P: TablePtr, M: Mode> Request<P, M> {
     /// Acquires or queues, and leaves the waiters to wake in `batch`.
     #[inline(always)]
     pub(crate) fn poll_into(&mut self, waiter: Waiter<'_>, batch: &mut WakeBatch) -> Option<Guard<P, M>> {
-        let want = self.asks();
+        let want = self.want();
         let (table, claim) = self.claim.as_ref()?;
         let entered = table.core().poll(claim.live(), want, &mut self.ticket, waiter, batch)?;
         Some(self.acquired(entered))
@@ -193,7 +206,7 @@ impl<P: TablePtr, M: Mode> Request<P, M> {
     /// Tries once, without joining the queue.
     pub(crate) fn attempt(&mut self) -> Option<Guard<P, M>> {
         let (table, claim) = self.claim.as_ref()?;
-        let entered = table.core().try_enter(claim.live(), self.asks())?;
+        let entered = table.core().try_enter(claim.live(), self.want(), self.ticket)?;
         Some(self.acquired(entered))
     }
 
@@ -282,6 +295,12 @@ impl<P: TablePtr, M: Mode> Request<P, M> {
         self.mode.access()
     }
 
+    /// Returns whether the request is in the queue, or has been granted its hold there.
+    #[cfg_attr(any(not(feature = "std"), target_family = "wasm"), allow(dead_code))] // for threads that block
+    pub(crate) fn is_queued(&self) -> bool {
+        self.ticket.is_some()
+    }
+
     /// Returns whether the hold has been acquired.
     pub(crate) fn is_done(&self) -> bool {
         self.claim.is_none()
@@ -310,11 +329,6 @@ impl<P: TablePtr, M: Mode> Request<P, M> {
 
     pub(crate) fn identity(&self) -> Identity {
         self.core().identity(self.live())
-    }
-
-    /// Returns whether the request is in the queue, or has been granted its hold there.
-    pub(crate) fn is_queued(&self) -> bool {
-        self.ticket.is_some()
     }
 
     pub(crate) fn place(&self) -> Place {

@@ -279,8 +279,8 @@ impl LatchWord {
     }
 
     /// Acquires a hold for a claim, if that is possible without waiting.
-    pub(crate) fn try_enter(&self, want: Want, fairness: Fairness) -> Option<Entered> {
-        waits(fairness).try_enter(self, want)
+    pub(crate) fn try_enter(&self, want: Want, ticket: Ticket, fairness: Fairness) -> Option<Entered> {
+        waits(fairness).try_enter(self, want, ticket)
     }
 
     #[cfg_attr(any(not(feature = "std"), target_family = "wasm"), allow(dead_code))] // for threads that spin

@@ -4,13 +4,13 @@
 //! table   keys: finds, makes and retires entries          generic over key and payload
 //!   lookup · retire · visit · observer · shard · pool · slot · tag · payload · value · values (pop) · sieve
 //! wait    no keys: the state of an entry, and its queue   compiled once
-//!   mod (the acquire machine) · state · word · policy · queue · paged · wakers · place
+//!   mod (the acquire machine) · state · word · policy · turn · queue · paged · wakers · place
 //! latch   no keys and no entries: a word, whose waiters stand in queues that all latches share
 //! slab    values at stable indices                        used by all
 //! ```
 //!
 //! Read the files bottom up: [`word`](wait::word), the moves as pure functions; [`state`](wait::state), the same moves as
-//! compare-exchanges; [`policy`](wait::policy), what a waiter is entitled to; [`queue`](wait::queue), which waiter gets in;
+//! compare-exchanges; [`policy`](wait::policy), what a waiter is entitled to; `turn`, the order of the waiters; [`queue`](wait::queue), which waiter gets in;
 //! [`wait`], the machine that puts these together. Then [`slot`](table::slot), the memory of entries and the tokens for it, the
 //! only file with unsafe code; [`shard`](table::shard), and the rest of [`table`]. The reasons for the design, and what else was
 //! tried, are in `docs/design.md`.
@@ -25,6 +25,7 @@
 //! | hold | a unit that keeps others out: exclusive, shared, upgradable, or a number of permits |
 //! | tag | the part of a key's hash that is stored |
 //! | ticket | a waiter's position in its queue |
+//! | turn | the number that orders the waiters of a queue: by arrival, and by priority |
 //! | grant, open | to give a waiter its hold; to wake a waiter and leave the key free for the first request |
 //! | bypass | to acquire past the queue |
 //! | hand-off | to grant a freed hold to a waiter that takes it at once, at any position in the queue: a spinning thread, or a waiter that was woken four times without getting in |

@@ -191,7 +191,6 @@ impl Held {
 fn access_of(want: Want) -> Access {
     match want {
         Want::Hold(access) => access,
-        Want::Recursive => Access::Shared,
         Want::Upgrade => Access::Exclusive,
     }
 }
@@ -268,7 +267,8 @@ impl Scene {
         });
         let end = queue.iter().rposition(|waiter| waiter.tracked.is_some()).map_or(0, |last| last + 1);
         // For the waiters behind it may matter that there is a reader, with which an upgradable reader gets in, too.
-        let reader = queue[end..].iter().find(|waiter| waiter.queued.want == READ).cloned();
+        let readers = queue[end..].iter().filter(|waiter| waiter.queued.want == READ);
+        let reader = readers.max_by_key(|waiter| waiter.queued.turn.priority()).cloned();
         queue.truncate(end);
         queue.extend(reader);
         self.entries.push(Seen { entry, rules, writer, holders, queue, foreseen: Foreseen::default() });
@@ -494,14 +494,19 @@ impl Seen {
         }
         *phases = *left;
         let is_free = held.upgradable == 0;
+        let is_writer = |waiter: &Waiter| waiter.queued.want == Want::Hold(Access::Exclusive);
+        let blocks = self.next(Class::Blocks).unwrap_or(self.queue.len());
+        let rival = self.queue[blocks..].iter().find(|waiter| !waiter.gets_in && is_writer(waiter));
+        let rival = rival.map(|writer| writer.queued.turn);
+        let joins = |waiter: &Waiter| rival.is_none_or(|rival| waiter.queued.turn.joins_phase_before(rival));
         if let Some(first) = self.next(Class::Reader) {
-            let readers = self.queue[first..].iter().zip(first..);
-            phase.extend(readers.filter(|(waiter, _)| !waiter.gets_in && waiter.queued.want == READ).map(|(_, at)| at));
+            let reads = |waiter: &Waiter| !waiter.gets_in && waiter.queued.want == READ && joins(waiter);
+            phase.extend((first..self.queue.len()).filter(|&at| reads(&self.queue[at])));
         }
         let none = self.rules.keeps_nothing_for_the_idle() && phase.is_empty();
-        if let Some(at) = self.next(Class::Upgradable).filter(|_| is_free && !none) {
-            let is_writer = |waiter: &Waiter| waiter.queued.want == Want::Hold(Access::Exclusive);
-            let first = self.next(Class::Blocks).unwrap_or(at).min(at);
+        let upgradable = self.next(Class::Upgradable).filter(|&at| is_free && !none && joins(&self.queue[at]));
+        if let Some(at) = upgradable {
+            let first = blocks.min(at);
             let writer = self.queue[first..at].iter_mut().find(|waiter| !waiter.gets_in && is_writer(waiter));
             let mark = writer.map(|writer| &mut writer.queued.passed_in_phase);
             if !mark.is_some_and(|mark| core::mem::replace(mark, true)) {
@@ -568,7 +573,7 @@ enum Kind {
 impl Kind {
     fn of(want: Want) -> Self {
         match want {
-            READ | Want::Recursive => Kind::Reads,
+            READ => Kind::Reads,
             Want::Hold(Access::Upgradable) => Kind::Upgradable,
             Want::Hold(Access::Exclusive | Access::Permits(_)) => Kind::Excludes,
             Want::Upgrade => Kind::Upgrade,

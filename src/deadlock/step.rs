@@ -125,8 +125,7 @@ impl Record {
             }
             match (request.continues(), request.want()) {
                 (Some(hold), _) => registry.set_access(hold, Access::Exclusive),
-                (None, want @ (Want::Hold(_) | Want::Recursive)) => {
-                    let access = if let Want::Hold(access) = want { access } else { Access::Shared };
+                (None, Want::Hold(access)) => {
                     *index = registry.add_hold(party, entry, held(access, &mut ended, note.take(), table));
                 }
                 (None, Want::Upgrade) => unreachable!("an upgrade continues a hold"),

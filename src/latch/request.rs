@@ -44,7 +44,7 @@ impl<'a, M: Mode> Request<'a, M> {
         Request { word: Some(word), fairness, mode, is_claimed: false, ticket: Ticket::NONE }
     }
 
-    /// Makes the request pass all waiters: see [`Want::Recursive`].
+    /// Makes the request pass all waiters: see [`Ticket::RECURSIVE`].
     #[inline]
     pub(super) fn recursive(mut self) -> Self {
         self.ticket = Ticket::RECURSIVE;
@@ -52,7 +52,7 @@ impl<'a, M: Mode> Request<'a, M> {
     }
 
     pub(crate) fn want(&self) -> Want {
-        self.ticket.asks(self.mode.access())
+        Want::Hold(self.mode.access())
     }
 
     /// Acquires the latch if it is free for this request. The request must have no claim.
@@ -74,7 +74,7 @@ impl<'a, M: Mode> Request<'a, M> {
             }
         }
         let word = self.claimed()?;
-        let entered = word.try_enter(self.want(), self.fairness)?;
+        let entered = word.try_enter(self.want(), self.ticket, self.fairness)?;
         self.acquired(entered)
     }
 

@@ -69,7 +69,7 @@ impl<'a> LatchUpgrade<'a> {
     /// Tries once, without joining the queue.
     fn attempt(&mut self) -> Option<LatchWriteGuard<'a>> {
         let guard = self.guard.as_ref()?;
-        let _entered = guard.word().try_enter(Want::Upgrade, guard.fairness())?;
+        let _entered = guard.word().try_enter(Want::Upgrade, Ticket::NONE, guard.fairness())?;
         Some(self.upgraded())
     }
 

@@ -117,6 +117,9 @@ impl From<Status> for Seen {
 pub struct Waiter {
     pub id: Id,
     pub want: Want,
+    pub priority: u8,
+    /// The number of requests with a priority that had come before.
+    came: u64,
     /// A woken thread always runs again. A woken task may never be polled.
     is_thread: bool,
     /// Whether the waiter has been woken since its last attempt.
@@ -131,6 +134,23 @@ pub struct Waiter {
 }
 
 impl Waiter {
+    fn new(id: Id, want: Want, priority: u8, came: u64) -> Self {
+        let (is_thread, woken, failed_wakeups) = (false, false, 0);
+        let (passed_woken, passed_asleep, passed_in_phase) = (0, 0, false);
+        Waiter {
+            id,
+            want,
+            priority,
+            came,
+            is_thread,
+            woken,
+            failed_wakeups,
+            passed_woken,
+            passed_asleep,
+            passed_in_phase,
+        }
+    }
+
     /// Returns whether the waiter has been woken and may never run.
     fn is_idle(&self) -> bool {
         self.woken && !self.is_thread
@@ -142,6 +162,9 @@ const MAX_FAILED_WAKEUPS: u32 = 4;
 
 /// Under the default policy, this many requests pass a head that the current holders keep out.
 const PASSES_OF_A_SLEEPING_HEAD: u32 = 16;
+
+/// A waiter has risen by one level after this many requests with a priority.
+const RISE: u64 = 16;
 
 /// The request that a released hold is meant for.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -174,19 +197,26 @@ impl Cause {
 pub struct Key {
     pub rules: Rules,
     pub holds: Holds,
-    /// In order of arrival, except that an upgrade comes first.
+    /// In order of priority and arrival, except that an upgrade comes first.
     pub queue: Vec<Waiter>,
-    /// The sleeping waiters. A waiter whose attempt failed goes to the front.
+    /// The sleeping waiters. A waiter whose attempt failed goes to the front; in a queue with priorities, to its place
+    /// among those whose attempts failed.
     asleep: Vec<Id>,
-    /// The waiters that are handed their hold as soon as it is free, at any position in the queue.
+    /// The waiters that are handed their hold as soon as it is free, at any position in the queue. In a queue with
+    /// priorities they are put in order.
     handed: Vec<Id>,
+    /// The number of requests with a priority that have come while there were waiters.
+    urgent: u64,
+    /// Whether one has come to this queue.
+    pub has_priorities: bool,
     /// The requests that have been granted a hold and have not taken it yet, ordered by id.
     pub granted: Vec<Id>,
 }
 
 impl Key {
     pub fn new(rules: Rules) -> Self {
-        Key { rules, holds: Holds::default(), queue: vec![], asleep: vec![], handed: vec![], granted: vec![] }
+        let (asleep, handed, granted) = Default::default();
+        Key { rules, holds: Holds::default(), queue: vec![], asleep, handed, granted, urgent: 0, has_priorities: false }
     }
 
     /// Returns whether the current holders admit this request, regardless of waiters.
@@ -201,6 +231,42 @@ impl Key {
             (Permits(n), Permits(head)) => self.holds.permits + (n + head) as usize > self.rules.permits,
             _ => true,
         }
+    }
+
+    /// Returns the place in the queue of a request that arrives now: before the waiters of a lower priority, except
+    /// those that have waited for too many requests with a priority.
+    fn place_of_newcomer(&self, priority: u8) -> usize {
+        let passes = |waiter: &Waiter| {
+            let levels = u64::from(priority.saturating_sub(waiter.priority));
+            waiter.want != Upgrade && self.urgent - waiter.came < RISE * levels
+        };
+        self.queue.iter().position(passes).unwrap_or(self.queue.len())
+    }
+
+    /// Returns whether the priority of a request that the holds admit lets it in past the waiters: none of those before
+    /// its place keeps it out.
+    pub fn goes_first(&self, want: Want, priority: u8) -> bool {
+        let place = self.place_of_newcomer(priority);
+        if priority == 0 || self.queue.is_empty() || self.queue[0].want == Upgrade || !self.admits(want) {
+            return false;
+        }
+        let mut holds = self.holds;
+        let mut lets_a_reader_pass = |waiter: &Waiter| match waiter.want {
+            Read => true,
+            Upgradable if self.rules.fairness == Fairness::Fifo => {
+                let fits = holds.admit(Upgradable, 0);
+                holds.enter(Upgradable);
+                fits
+            }
+            Upgradable => true,
+            _ => false,
+        };
+        place == 0 || want == Read && self.queue[..place].iter().all(&mut lets_a_reader_pass)
+    }
+
+    fn count_arrival(&mut self, priority: u8) {
+        self.urgent += u64::from(priority > 0);
+        self.has_priorities |= priority > 0;
     }
 
     /// Returns whether the policy hands the key over to waiters whose attempts have failed too often.
@@ -274,12 +340,23 @@ impl Key {
 
     /// Polls a request: it either acquires the key or has a place in the queue. Returns whether it acquired the key.
     pub fn poll(&mut self, id: Id, want: Want) -> bool {
+        self.poll_with_priority(id, want, 0)
+    }
+
+    /// Polls a request that has a priority.
+    pub fn poll_with_priority(&mut self, id: Id, want: Want, priority: u8) -> bool {
         if take(&mut self.granted, |&granted| granted == id).is_some() {
             return true;
         }
         let place = self.queue.iter().position(|waiter| waiter.id == id);
+        // A recursive reader has no priority. Once it waits, it is a reader like any other.
+        let priority = if want == Recursive { 0 } else { priority };
         let want = if place.is_some() && want == Recursive { Read } else { want };
-        if self.admits(want) && (place == Some(0) || self.pass(want)) {
+        let goes_first = place.is_none() && self.goes_first(want, priority);
+        if goes_first {
+            self.count_arrival(priority);
+        }
+        if self.admits(want) && (place == Some(0) || goes_first || self.pass(want)) {
             self.holds.enter(want);
             if place.is_some() {
                 self.take_out(id);
@@ -289,14 +366,11 @@ impl Key {
         }
         match place {
             None => {
-                let at = if want == Upgrade { 0 } else { self.queue.len() };
+                self.has_priorities &= !self.queue.is_empty();
+                let at = if want == Upgrade { 0 } else { self.place_of_newcomer(priority) };
                 let want = if want == Recursive { Read } else { want };
-                let passed_in_phase = false;
-                let (passed_woken, passed_asleep) = (0, 0);
-                let (is_thread, woken, failed_wakeups) = (false, false, 0);
-                let waiter =
-                    Waiter { id, want, is_thread, woken, failed_wakeups, passed_woken, passed_asleep, passed_in_phase };
-                self.queue.insert(at, waiter);
+                self.queue.insert(at, Waiter::new(id, want, priority, self.urgent));
+                self.count_arrival(priority);
                 self.asleep.push(id);
             }
             Some(place) if self.queue[place].woken => {
@@ -307,9 +381,16 @@ impl Key {
                     && matches!(want, Write | Upgradable | Permits(_))
                     && self.hands_over()
                 {
-                    self.handed.push(id);
+                    let at = self.handed.iter().rposition(|&other| !self.has_priorities || self.place(other) < place);
+                    self.handed.insert(at.map_or(0, |at| at + 1), id);
                 } else {
-                    self.asleep.insert(0, id);
+                    let stays_behind = |&other: &Id| {
+                        let at = self.place(other);
+                        let waiter = &self.queue[at];
+                        waiter.want.is_like(want) && !(self.has_priorities && waiter.failed_wakeups > 0 && at < place)
+                    };
+                    let at = self.asleep.iter().position(stays_behind).unwrap_or(self.asleep.len());
+                    self.asleep.insert(at, id);
                 }
             }
             Some(_) => {}
@@ -344,9 +425,15 @@ impl Key {
         self.queue.iter().position(|waiter| waiter.id == id).expect("the request waits")
     }
 
-    /// Returns the place of the first sleeping waiter of this kind, for any number of permits.
+    /// Returns the place of the first sleeping waiter of this kind, for any number of permits: the first of those whose
+    /// attempts failed, or of those that have never been woken.
     fn first_asleep(&self, want: Want) -> Option<usize> {
-        self.asleep.iter().map(|&id| self.place(id)).find(|&place| self.queue[place].want.is_like(want))
+        let places = self.asleep.iter().map(|&id| self.place(id));
+        let mut like = places.filter(|&place| self.queue[place].want.is_like(want));
+        let retries = |place: &usize| self.queue[*place].failed_wakeups > 0;
+        let failed = like.clone().find(retries);
+        let fresh = like.by_ref().filter(|place| !retries(place)).min();
+        failed.into_iter().chain(fresh).min()
     }
 
     /// Grants holds to waiters, or wakes them, after `cause`.
@@ -362,18 +449,23 @@ impl Key {
         if cause == Cause::WriterLeft && self.hands_over() {
             // The readers' phase. It includes at most one upgradable reader, the first one, and lets it pass a writer
             // that arrived earlier only once. Under the default policy it needs at least one plain reader.
-            let alone = self.waiting(Read) == 0 && self.rules.fairness == Fairness::Adaptive;
+            // A reader does not pass a writer of a higher priority, unless its place is before the writer's.
+            let rival = self.queue.iter().position(|waiter| waiter.want == Write);
+            let joins =
+                |at: usize| rival.is_none_or(|to| at < to || self.queue[at].priority >= self.queue[to].priority);
+            let places = 0..self.queue.len();
+            let readers = places.filter(|&at| self.queue[at].want == Read && joins(at)).map(|at| self.queue[at].id);
+            let readers = readers.collect::<Vec<_>>();
+            let alone = readers.is_empty() && self.rules.fairness == Fairness::Adaptive;
             if let Some(at) = self.queue.iter().position(|waiter| waiter.want == Upgradable) {
-                if self.admits(Upgradable) && !alone {
+                if self.admits(Upgradable) && !alone && joins(at) {
                     let writer = self.queue[..at].iter_mut().find(|waiter| waiter.want == Write);
                     if writer.is_none_or(|writer| !std::mem::replace(&mut writer.passed_in_phase, true)) {
                         self.grant(self.queue[at].id);
                     }
                 }
             }
-            while let Some(reader) = self.queue.iter().find(|waiter| waiter.want == Read) {
-                self.grant(reader.id);
-            }
+            readers.into_iter().for_each(|reader| self.grant(reader));
         }
         // The first grant of a fair release is the only exception to the policy.
         let mut others_come = false;

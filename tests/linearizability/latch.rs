@@ -82,7 +82,8 @@ fn step<'a>(
                 Request::Read(request) => poll(request).map(Hold::Read),
                 Request::Write(request) => poll(request).map(Hold::Write),
             };
-            if let Poll::Ready(hold) = log.call(0, poll, |hold| Op::Poll { id, want, ready: ready(hold) }) {
+            if let Poll::Ready(hold) = log.call(0, poll, |hold| Op::Poll { id, want, priority: 0, ready: ready(hold) })
+            {
                 pending.remove(&id);
                 held.push(hold);
             }

@@ -401,7 +401,7 @@ fn tasks_and_threads_are_linearizable() {
                         let poll = log.call(
                             key,
                             || std::pin::Pin::new(&mut future).poll(cx),
-                            |poll| Op::Poll { id, want, ready: poll.is_ready() },
+                            |poll| Op::Poll { id, want, priority: 0, ready: poll.is_ready() },
                         );
                         patience = patience.wrapping_sub(1);
                         match poll {
@@ -512,7 +512,7 @@ fn tried(want: Want, got: bool) -> Op {
 }
 
 fn polled(id: Id, want: Want, ready: bool) -> Op {
-    Op::Poll { id, want, ready }
+    Op::Poll { id, want, priority: 0, ready }
 }
 
 fn released(held: Want) -> Op {

@@ -37,6 +37,7 @@ pub enum Op {
     Poll {
         id: Id,
         want: Want,
+        priority: u8,
         ready: bool,
     },
     /// The request takes its place in the queue, unless it has already acquired the key.
@@ -96,7 +97,9 @@ impl State {
         match op {
             Op::Make(rules) => *self = State::new(rules),
             Op::Try { want, got } => return self.key.attempt(want) == got,
-            Op::Poll { id, want, ready } => return self.key.poll(id, want) == ready,
+            Op::Poll { id, want, priority, ready } => {
+                return self.key.poll_with_priority(id, want, priority) == ready;
+            }
             Op::Queue { id, want, thread } => {
                 if take(&mut self.early, |&early| early == id).is_some() {
                     return true;

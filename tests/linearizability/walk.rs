@@ -168,6 +168,19 @@ enum Request {
     Upgrade(Upgrade<Arc<RwLock>>),
 }
 
+impl Request {
+    fn priority(self, priority: u8) -> Self {
+        match self {
+            Request::Lock(future) => Request::Lock(future.priority(priority)),
+            Request::Read(future) => Request::Read(future.priority(priority)),
+            Request::Upgradable(future) => Request::Upgradable(future.priority(priority)),
+            Request::Write(future) => Request::Write(future.priority(priority)),
+            Request::Permit(future) => Request::Permit(future.priority(priority)),
+            Request::Upgrade(future) => Request::Upgrade(future),
+        }
+    }
+}
+
 enum Hold {
     Mutex(MutexGuardArc<u64, Hasher>),
     Read(ReadGuardArc<u64, Hasher>),
@@ -205,6 +218,7 @@ struct Pending {
     id: Id,
     key: u64,
     want: Want,
+    priority: u8,
     request: Request,
     bell: Arc<Bell>,
     polled: bool,
@@ -271,10 +285,11 @@ impl Walk {
         let at = random(64) as usize;
         match random(20) {
             0..5 => {
-                let request = self.request(key, want);
+                let priority = [0, 0, 0, 1, 9][random(5) as usize];
+                let request = self.request(key, want).priority(priority);
                 let id = self.log.id();
                 let bell = Bell::new().0;
-                self.pending.push(Pending { id, key, want, request, bell, polled: false, woken: false });
+                self.pending.push(Pending { id, key, want, priority, request, bell, polled: false, woken: false });
                 if at > 0 {
                     self.poll(self.pending.len() - 1);
                 }
@@ -326,10 +341,11 @@ impl Walk {
 
     fn poll(&mut self, at: usize) {
         let pending = &mut self.pending[at];
-        let Pending { id, key, want, .. } = *pending;
+        let Pending { id, key, want, priority, .. } = *pending;
         pending.bell.take();
         pending.polled = true;
-        let poll = self.log.call(key, || pending.poll(), |poll| Op::Poll { id, want, ready: poll.is_ready() });
+        let poll =
+            self.log.call(key, || pending.poll(), |poll| Op::Poll { id, want, priority, ready: poll.is_ready() });
         self.met.polls[usize::from(poll.is_ready())] += 1;
         self.met.upgrades[usize::from(poll.is_ready())] += usize::from(want == Want::Upgrade);
         if let Poll::Ready(hold) = poll {
@@ -406,7 +422,8 @@ impl Walk {
                 let id = self.log.id();
                 let request = Request::Upgrade(guard.upgrade());
                 let bell = Bell::new().0;
-                self.pending.push(Pending { id, key, want: Want::Upgrade, request, bell, polled: false, woken: false });
+                let want = Want::Upgrade;
+                self.pending.push(Pending { id, key, want, priority: 0, request, bell, polled: false, woken: false });
                 return self.poll(self.pending.len() - 1);
             }
             (hold, _) => hold,
@@ -421,7 +438,7 @@ impl Walk {
         let poll = self.log.call(
             key,
             || poll_with(&mut future, std::task::Waker::noop()),
-            |poll| Op::Poll { id, want, ready: poll.is_ready() },
+            |poll| Op::Poll { id, want, priority: 0, ready: poll.is_ready() },
         );
         self.met.upgrades[usize::from(poll.is_ready())] += 1;
         match poll {

@@ -142,7 +142,7 @@ trait Locks: Table + Sized {
     /// The kinds of holds it offers. A request for one permit stands for any number of permits.
     const WANTS: &'static [Want];
 
-    fn start<'t>(self: &'t Arc<Self>, source: Source<'_, 't, Self>, want: Want) -> Asked<'t>;
+    fn start<'t>(self: &'t Arc<Self>, source: Source<'_, 't, Self>, want: Want, priority: u8) -> Asked<'t>;
     fn call<'t>(self: &'t Arc<Self>, source: Source<'_, 't, Self>, want: Want, form: Form) -> Option<Held<'t>>;
     /// Requests several keys: those in `reads` for reading and those in `writes` for writing. A key in both lists is
     /// written.
@@ -231,13 +231,21 @@ macro_rules! locks {
         impl Locks for $Table {
             const WANTS: &'static [Want] = &[$(Want::$want $(($one))?),+];
 
-            fn start<'t>(self: &'t Arc<Self>, source: Source<'_, 't, Self>, want: Want) -> Asked<'t> {
+            fn start<'t>(self: &'t Arc<Self>, source: Source<'_, 't, Self>, want: Want, priority: u8) -> Asked<'t> {
                 match (want, source) {
                     $(
-                        (Want::$want $(($n))?, Source::Table(key)) => Box::new(self.$lock(&key $(, $n as usize)?)),
-                        (Want::$want $(($n))?, Source::TableArc(key)) => Box::new(self.$lock_arc(&key $(, $n as usize)?)),
-                        (Want::$want $(($n))?, Source::Handle(handle)) => Box::new(handle.$lock($($n as usize)?)),
-                        (Want::$want $(($n))?, Source::HandleArc(handle)) => Box::new(handle.$lock($($n as usize)?)),
+                        (Want::$want $(($n))?, Source::Table(key)) => {
+                            Box::new(self.$lock(&key $(, $n as usize)?).priority(priority))
+                        }
+                        (Want::$want $(($n))?, Source::TableArc(key)) => {
+                            Box::new(self.$lock_arc(&key $(, $n as usize)?).priority(priority))
+                        }
+                        (Want::$want $(($n))?, Source::Handle(handle)) => {
+                            Box::new(handle.$lock($($n as usize)?).priority(priority))
+                        }
+                        (Want::$want $(($n))?, Source::HandleArc(handle)) => {
+                            Box::new(handle.$lock($($n as usize)?).priority(priority))
+                        }
                     )+
                     _ => unreachable!(),
                 }
@@ -593,6 +601,7 @@ struct Sleeper {
 struct Request<'t> {
     key: u8,
     want: Want,
+    priority: u8,
     /// Whether the request owns an `Arc` of the table.
     owns: bool,
     future: Asked<'t>,
@@ -734,7 +743,7 @@ impl<'t, T: Locks<Key = u8>> World<'t, T> {
             want => want,
         };
         match what % 16 {
-            0 | 1 => self.start(whom, want),
+            0 | 1 => self.start(whom, want, PRIORITIES[usize::from(form)]),
             2..=6 if !(self.requests.is_empty() && self.many.is_empty()) => {
                 let at = at % (self.requests.len() + self.many.len());
                 match at.checked_sub(self.requests.len()) {
@@ -770,13 +779,13 @@ impl<'t, T: Locks<Key = u8>> World<'t, T> {
         }
     }
 
-    fn start(&mut self, whom: u8, want: Want) {
+    fn start(&mut self, whom: u8, want: Want, priority: u8) {
         if self.requests.len() >= self.crowd {
             return;
         }
         let (key, owns, source) = Self::source(self.keys, &self.handles, whom);
-        let future = self.table.start(source, want);
-        self.requests.push(Request { key, want, owns, future, sleeper: Sleeper::default() });
+        let future = self.table.start(source, want, priority);
+        self.requests.push(Request { key, want, priority, owns, future, sleeper: Sleeper::default() });
     }
 
     /// Called before a request acquires the key that is not at the head, or that was granted. Counts the waiter it
@@ -807,7 +816,7 @@ impl<'t, T: Locks<Key = u8>> World<'t, T> {
         if self.requests[at].sleeper.id == 0 {
             self.requests[at].sleeper.id = self.id();
         }
-        let Request { key, want, ref mut future, ref mut sleeper, .. } = self.requests[at];
+        let Request { key, want, priority, ref mut future, ref mut sleeper, .. } = self.requests[at];
         if moves {
             sleeper.bell = Arc::default();
         }
@@ -815,10 +824,12 @@ impl<'t, T: Locks<Key = u8>> World<'t, T> {
         sleeper.woken = false;
         let id = sleeper.id;
         let outcome = future.poll(&Waker::from(Arc::clone(&sleeper.bell)));
-        if outcome.is_ready() {
+        let model = self.model(key);
+        let waits = model.granted.contains(&id) || model.queue.iter().any(|waiter| waiter.id == id);
+        if outcome.is_ready() && (waits || !model.goes_first(want, priority)) {
             self.pass(key, want, Some(id));
         }
-        let expected = self.model(key).poll(id, want);
+        let expected = self.model(key).poll_with_priority(id, want, priority);
         assert_eq!(outcome.is_ready(), expected, "whether {want:?} gets in: {:?}", self.model(key));
         if let Poll::Ready(held) = outcome {
             let Request { owns, sleeper, .. } = self.requests.swap_remove(at);
@@ -851,9 +862,10 @@ impl<'t, T: Locks<Key = u8>> World<'t, T> {
         self.check_phase(key, held);
     }
 
-    /// Checks that the readers that waited when a writer left have acquired the key.
+    /// Checks that the readers that waited when a writer left have acquired the key, if no priority keeps them out.
     fn check_phase(&mut self, key: u8, left: Want) {
-        if left == Want::Write && matches!(self.rules.fairness, Fairness::Adaptive | Fairness::Bounded(_)) {
+        let ranks = self.model(key).has_priorities;
+        if left == Want::Write && !ranks && matches!(self.rules.fairness, Fairness::Adaptive | Fairness::Bounded(_)) {
             let waiting = self.table.status_at(key).map_or(0, |status| status.waiting_readers());
             assert_eq!(waiting, 0, "a writer has left and readers still wait");
         }
@@ -1103,7 +1115,7 @@ impl<'t, T: Locks<Key = u8>> World<'t, T> {
         let Holder { key, owns, held, .. } = self.holders.swap_remove(at);
         if form % 2 == 0 {
             let (future, sleeper) = (held.upgrade(), Sleeper::default());
-            return self.requests.push(Request { key, want: Want::Upgrade, owns, future, sleeper });
+            return self.requests.push(Request { key, want: Want::Upgrade, priority: 0, owns, future, sleeper });
         }
         let expected = self.model(key).attempt(Want::Upgrade);
         let form = match FORMS[usize::from(form / 2) % FORMS.len()] {
@@ -1346,5 +1358,8 @@ impl<'t, T: Locks<Key = u8>> World<'t, T> {
         self.forgotten.into_iter().filter_map(|forgotten| Some(forgotten.sleeper?.bell)).collect()
     }
 }
+
+/// The priorities of new requests: half of them have none.
+const PRIORITIES: [u8; 16] = [0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 9, 255, 1, 1, 2, 9];
 
 const FORMS: [Form; 5] = [Form::Try, Form::For, Form::Until, Form::Limited, Form::Blocking];

@@ -41,6 +41,7 @@ mod map;
 #[path = "../../../tests/linearizability/map.rs"]
 mod map_calls;
 mod mutex;
+mod priority;
 mod rwlock;
 mod semaphore;
 #[path = "../../../tests/linearizability/spec.rs"]

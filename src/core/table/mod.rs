@@ -178,8 +178,8 @@ impl<K, V: Payload> Core<K, V> {
         self.waits.enter(entry.state(), want)
     }
 
-    pub(crate) fn try_enter(&self, entry: Live<'_, K, V>, want: Want) -> Option<Entered> {
-        self.waits.try_enter(entry.state(), want)
+    pub(crate) fn try_enter(&self, entry: Live<'_, K, V>, want: Want, ticket: Ticket) -> Option<Entered> {
+        self.waits.try_enter(entry.state(), want, ticket)
     }
 
     #[cfg_attr(any(not(feature = "std"), target_family = "wasm"), allow(dead_code))] // for threads that spin

@@ -53,7 +53,7 @@ pub(crate) fn wait_mode(want: Want) -> WaitMode {
         Want::Upgrade => WaitMode::Upgrade,
         Want::Hold(Access::Exclusive) => WaitMode::Write,
         Want::Hold(Access::Upgradable) => WaitMode::UpgradableRead,
-        Want::Hold(Access::Shared) | Want::Recursive => WaitMode::Read,
+        Want::Hold(Access::Shared) => WaitMode::Read,
         Want::Hold(Access::Permits(amount)) => WaitMode::Permits(amount as usize),
     }
 }

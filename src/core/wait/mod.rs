@@ -27,6 +27,7 @@ mod place;
 mod policy;
 mod queue;
 pub(super) mod state;
+mod turn;
 mod wakers;
 pub(super) mod word;
 
@@ -172,12 +173,12 @@ impl<Q: Deref<Target = [CachePadded<Lock<H>>]>, H: QueueShard> WaitQueues<Q> {
         state.update(|word| word.enter(want, state.spends(want.claims()), self.rules.limit())).ok().map(|_| Entered(()))
     }
 
-    /// Enters without waiting, or fails.
-    pub(super) fn try_enter(&self, state: &impl Waited<QueueShard = H>, want: Want) -> Option<Entered> {
+    /// Enters without waiting, or fails. The ticket says whether the request passes waiters: it must not be in the queue.
+    pub(super) fn try_enter(&self, state: &impl Waited<QueueShard = H>, want: Want, ticket: Ticket) -> Option<Entered> {
         let enter = || state.update(|word| word.enter(want, state.spends(want.claims()), self.rules.limit()));
         let entered = match enter() {
             Err(Refusal::Queued) => self.lock(state).with(|queue_shard| {
-                if state.word().is_queued() { self.bypass(queue_shard, state, want) } else { enter().map(drop) }
+                if state.word().is_queued() { self.bypass(queue_shard, state, want, ticket) } else { enter().map(drop) }
             }),
             entered => entered.map(drop),
         };
@@ -243,13 +244,13 @@ impl<Q: Deref<Target = [CachePadded<Lock<H>>]>, H: QueueShard> WaitQueues<Q> {
                 queue
             }
             Ok(_) => return Some(Entered(())),
-            Err(_) => match self.bypass(queue_shard, state, want) {
+            Err(_) => match self.bypass(queue_shard, state, want, *ticket) {
                 Ok(()) => return Some(Entered(())),
                 Err(_) => state.queue(queue_shard),
             },
         };
         let Some(waker) = batch.fresh.take() else { unreachable!("the waker was cloned before the lock was taken") };
-        *ticket = queue_shard.queues().push(queue, want, presence, &self.rules, waker);
+        *ticket = queue_shard.queues().push(queue, want, ticket.priority(), presence, &self.rules, waker);
         None
     }
 
@@ -272,7 +273,9 @@ impl<Q: Deref<Target = [CachePadded<Lock<H>>]>, H: QueueShard> WaitQueues<Q> {
         if holds.allow(want, self.rules.limit()) {
             self.room_for_wakers(queue_shard, state, *ticket, holds.after(want), Cause::QueueChanged, batch)?;
             // The head takes a free hold. A waiter behind the head counts as a newcomer.
-            if queue_shard.queues().is_head(queue, *ticket) || self.may_bypass(queue_shard, state, holds, want) {
+            if queue_shard.queues().is_head(queue, *ticket)
+                || self.may_bypass(queue_shard, state, holds, want, Ticket::NONE)
+            {
                 batch.old = queue_shard.queues().remove(queue, core::mem::replace(ticket, Ticket::NONE));
                 self.admit(
                     queue_shard,
@@ -290,12 +293,18 @@ impl<Q: Deref<Target = [CachePadded<Lock<H>>]>, H: QueueShard> WaitQueues<Q> {
     }
 
     /// Lets a newcomer pass the waiters, if holds and policy allow.
-    fn bypass(&self, queue_shard: &mut H, state: &impl Waited<QueueShard = H>, want: Want) -> Result<(), Refusal> {
+    fn bypass(
+        &self,
+        queue_shard: &mut H,
+        state: &impl Waited<QueueShard = H>,
+        want: Want,
+        ticket: Ticket,
+    ) -> Result<(), Refusal> {
         let holds = state.word().holds();
         if !holds.allow(want, self.rules.limit()) {
             return Err(Refusal::Held);
         }
-        if !self.may_bypass(queue_shard, state, holds, want) {
+        if !self.may_bypass(queue_shard, state, holds, want, ticket) {
             return Err(Refusal::Queued);
         }
         let queue = state.queue(queue_shard);
@@ -303,15 +312,26 @@ impl<Q: Deref<Target = [CachePadded<Lock<H>>]>, H: QueueShard> WaitQueues<Q> {
         state.update(|word| Ok(word.admit(holds.after(want), state.spends(want.claims()), true))).map(drop)
     }
 
-    /// Returns whether the policy lets a newcomer pass the waiters. An upgrade is not a newcomer, and no policy applies to a
-    /// recursive reader: that it passes is not counted, so it leaves the bounds for others as they are.
-    fn may_bypass(&self, queue_shard: &mut H, state: &impl Waited<QueueShard = H>, holds: Holds, want: Want) -> bool {
+    /// Returns whether priority or policy lets a newcomer pass the waiters. An upgrade is not a newcomer, and neither applies
+    /// to a recursive reader: that it passes is not counted, so it leaves the bounds for others as they are.
+    fn may_bypass(
+        &self,
+        queue_shard: &mut H,
+        state: &impl Waited<QueueShard = H>,
+        holds: Holds,
+        want: Want,
+        ticket: Ticket,
+    ) -> bool {
         match want {
+            Want::Hold(_) if ticket == Ticket::RECURSIVE => true,
             Want::Hold(access) => {
                 let queue = state.queue(queue_shard);
-                queue_shard.queues().bypass(queue, holds, access, &self.rules)
+                let queues = queue_shard.queues();
+                let priority = ticket.priority();
+                priority > 0 && queues.goes_first(queue, priority, holds, access, &self.rules)
+                    || queues.bypass(queue, holds, access, &self.rules)
             }
-            Want::Recursive | Want::Upgrade => true,
+            Want::Upgrade => true,
         }
     }
 

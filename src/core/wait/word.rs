@@ -49,9 +49,6 @@ pub enum Access {
 pub(crate) enum Want {
     /// A hold, in exchange for the requester's claim.
     Hold(Access),
-    /// A shared hold, in exchange for the requester's claim, that passes all waiters. If a writer holds the key, it
-    /// queues as any reader, and wants a plain hold from then on.
-    Recursive,
     /// An exclusive hold, in exchange for the requester's upgradable one.
     Upgrade,
 }
@@ -61,7 +58,7 @@ impl Want {
     #[inline]
     pub(crate) const fn claims(self) -> usize {
         match self {
-            Want::Hold(_) | Want::Recursive => 1,
+            Want::Hold(_) => 1,
             Want::Upgrade => 0,
         }
     }
@@ -148,7 +145,6 @@ impl Holds {
     pub(crate) const fn allow(self, want: Want, limit: usize) -> bool {
         match want {
             Want::Hold(access) => self.fits(access, limit),
-            Want::Recursive => self.fits(Access::Shared, limit),
             // Not only `count() == 0`: a latch may find an upgrade in a queue that another latch left behind.
             Want::Upgrade => self.0 == UPGRADABLE,
         }
@@ -159,7 +155,6 @@ impl Holds {
     pub(crate) const fn after(self, want: Want) -> Holds {
         match want {
             Want::Hold(access) => self.with(access),
-            Want::Recursive => self.with(Access::Shared),
             Want::Upgrade => self.without(Access::Upgradable).with(Access::Exclusive),
         }
     }

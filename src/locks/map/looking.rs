@@ -8,7 +8,7 @@ use equivalent::Equivalent;
 
 use super::LockMap;
 use super::version::Version;
-use crate::core::{Key, OwnedKey, Want};
+use crate::core::{Key, OwnedKey, Ticket, Want};
 use crate::guard::Guard;
 use crate::mode::{Exclusive, Mode, Shared};
 use crate::panics::{Panics, run_all};
@@ -171,7 +171,7 @@ impl<K, V, S> LockMap<K, V, S> {
             |entry| entry.has_value().then_some(()),
             |mut visited, ()| {
                 let Some(claim) = visited.claim().take() else { return };
-                match self.core.try_enter(claim.live(), Want::Hold(mode.access())) {
+                match self.core.try_enter(claim.live(), Want::Hold(mode.access()), Ticket::NONE) {
                     Some(entered) => visit(Guard::of(TableRef::new(self), claim.into_hold(entered, mode)), &mut panics),
                     None => {
                         passed_over += usize::from(claim.live().has_value());

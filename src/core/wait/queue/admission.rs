@@ -92,6 +92,12 @@ impl Queues {
         self.queues[queue].hand_offs[FIRST] != NONE && self.hand_off_slowly(queue, rules, admitted, batch)
     }
 
+    /// Returns whether the priority of a waiter, and that of the head, allow a hand-off to the waiter.
+    fn may_be_handed(&self, queue: u32, index: u32) -> bool {
+        let queue = &self.queues[queue];
+        !queue.turns.has_priorities() || self.nodes[index].may_pass(&self.nodes[self.head(queue)])
+    }
+
     #[inline(never)]
     pub(super) fn hand_off_slowly(
         &mut self,
@@ -105,7 +111,8 @@ impl Queues {
         while next != NONE {
             let [_, after] = self.nodes[next].links;
             let Want::Hold(access) = self.nodes[next].want() else { break };
-            if admitted.holds.fits(access, limit) && self.bypass(queue, admitted.holds, access, rules) {
+            let fits = admitted.holds.fits(access, limit) && self.may_be_handed(queue, next);
+            if fits && self.bypass(queue, admitted.holds, access, rules) {
                 let waker = self.grant(queue, next, admitted);
                 // This waiter is woken before the head, whose wakeup may take a system call.
                 batch.wake_first(waker);
@@ -153,27 +160,36 @@ impl Queues {
     /// Begins a readers' phase: admits all waiting readers, and one upgradable reader if no other holds the key. An
     /// upgradable reader passes a writer that arrived earlier only once.
     pub(super) fn begin_phase(&mut self, queue: u32, rules: &Rules, admitted: &mut Admitted, batch: &mut WakeBatch) {
-        let holds = admitted.holds;
-        loop {
-            let reader = self.queues[queue].lines[READERS].head;
-            if reader == NONE {
-                break;
+        let Queue { lines, turns, .. } = &self.queues[queue];
+        let (holds, writer, mut reader) = (admitted.holds, lines[WRITERS].head, lines[READERS].head);
+        // The writer whose priority may keep readers out of the phase.
+        let rival = if turns.has_priorities() { writer } else { NONE };
+        while reader != NONE {
+            let next = self.nodes[reader].next;
+            if self.joins_phase(reader, rival) {
+                self.let_in(queue, reader, true, admitted, batch);
             }
-            self.let_in(queue, reader, true, admitted, batch);
+            reader = next;
         }
         if rules.keeps_nothing_for_the_idle() && admitted.holds == holds {
             return; // there is no reader that an upgradable reader could enter with
         }
-        let Queue { lines, .. } = &self.queues[queue];
-        let (writer, upgradable) = (lines[WRITERS].head, lines[UPGRADABLE].head);
+        let upgradable = self.queues[queue].lines[UPGRADABLE].head;
         if upgradable == NONE || !admitted.holds.fits(Access::Upgradable, rules.limit()) {
             return;
         }
+        if !self.joins_phase(upgradable, rival) {
+            return;
+        }
         // The mark is set only if the upgradable reader gets in.
-        let passes = writer != NONE && self.nodes[writer].arrival.is_before(self.nodes[upgradable].arrival);
+        let passes = writer != NONE && self.nodes[writer].turn.is_before(self.nodes[upgradable].turn);
         if !passes || !core::mem::replace(&mut self.nodes[writer].passed_in_phase, true) {
             self.let_in(queue, upgradable, true, admitted, batch);
         }
+    }
+
+    fn joins_phase(&self, reader: u32, rival: u32) -> bool {
+        rival == NONE || self.nodes[reader].turn.joins_phase_before(self.nodes[rival].turn)
     }
 
     /// Admits waiters of a semaphore, in order, while there are enough permits. A waiter that does not find enough
@@ -255,11 +271,10 @@ impl Queues {
         }
         let heads = self.heads(queue, Ticket::NONE);
         let front = self.front(&heads, admitted.holds, rules);
-        // The upgradable reader's turn comes before that of readers that arrived later.
+        // The upgradable reader's turn comes before those of later readers.
         let turn = self.upgradable_gets_in(&heads, admitted.holds);
         let first = self.queues[queue].lines[READERS].head;
-        let reads_first =
-            first != NONE && (!turn || self.nodes[first].arrival.is_before(self.nodes[upgradable].arrival));
+        let reads_first = first != NONE && (!turn || self.nodes[first].turn.is_before(self.nodes[upgradable].turn));
         if turn && !reads_first {
             let grant = core::mem::take(&mut fair) || rules.grants(&self.nodes[upgradable].standing);
             self.let_in(queue, upgradable, grant, admitted, batch);
@@ -272,7 +287,7 @@ impl Queues {
             } else {
                 self.first_asleep(&self.queues[queue].lines[READERS])
             };
-            if reader == NONE || !front.is_some_and(|front| front.has(self.nodes[reader].arrival)) {
+            if reader == NONE || !front.is_some_and(|front| front.has(self.nodes[reader].turn)) {
                 break;
             }
             let grant = core::mem::take(&mut fair) || !open;
@@ -298,7 +313,7 @@ impl Queues {
             first => first,
         };
         let end = self.earlier(heads[WRITERS], blocked);
-        Some(Front { end: if end == NONE { None } else { Some(self.nodes[end].arrival) } })
+        Some(Front { end: if end == NONE { None } else { Some(self.nodes[end].turn) } })
     }
 
     /// Grants a waiter its hold, or wakes it so that it can acquire the hold.

@@ -29,9 +29,10 @@ impl Queues {
             while at != NONE {
                 let node = &self.nodes[at];
                 assert!(node.prev == before && node.kind.line() == kind);
-                assert!(before == NONE || self.nodes[before].arrival.is_before(node.arrival));
+                assert!(before == NONE || self.nodes[before].turn.is_before(node.turn));
                 assert_eq!(node.waker.is_some(), node.standing.is_asleep(), "a waker is kept until it is used");
-                assert!(fresh == NONE || !node.standing.has_retried(), "only waiters that slept in order are woken");
+                let in_order = fresh == NONE || !node.standing.has_retried() || queue.turns.has_priorities();
+                assert!(in_order, "only waiters that slept in order are woken");
                 match node.list {
                     List::Fresh if fresh == NONE => fresh = at,
                     List::Fresh => {}

@@ -1,10 +1,27 @@
 //! The lines of a queue: its waiters by kind, and the lists of those that sleep.
 
-use super::{FIRST, Kind, LAST, List, Node, Queue};
+use super::{FIRST, Kind, LAST, Line, List, Node, Queue};
 use crate::core::{
     slab::NONE,
-    wait::{paged::Paged, policy::Rules},
+    wait::{paged::Paged, policy::Rules, turn::Turn},
 };
+
+impl Line {
+    /// Returns the two neighbours of a waiter with this turn, which is not in the line yet. Searches from both ends at
+    /// once, because most priorities lead to one of them.
+    pub(super) fn place(&self, nodes: &Paged<Node>, turn: Turn) -> [u32; 2] {
+        let (mut before, mut after) = (self.tail, self.head);
+        loop {
+            if before == NONE || nodes[before].turn.is_before(turn) {
+                return [before, if before == NONE { self.head } else { nodes[before].next }];
+            }
+            if turn.is_before(nodes[after].turn) {
+                return [nodes[after].prev, after];
+            }
+            (before, after) = (nodes[before].prev, nodes[after].next);
+        }
+    }
+}
 
 impl Queue {
     /// Moves a waiter that has not been woken to its present list.
@@ -21,17 +38,25 @@ impl Queue {
             return;
         }
         self.strike(nodes, index);
+        let sorts = self.turns.has_priorities();
         let Some(ends) = self.ends(belongs, kind) else { return };
-        let neighbour = core::mem::replace(&mut ends[end], index);
-        if neighbour == NONE {
-            ends[1 - end] = index;
-        } else {
-            nodes[neighbour].links[end] = index;
+        // The neighbours: towards the end at which the waiter is put, and away from it.
+        let (mut outer, mut inner) = (NONE, ends[end]);
+        while sorts && inner != NONE && nodes[inner].turn.is_before(nodes[index].turn) == (end == FIRST) {
+            (outer, inner) = (inner, nodes[inner].links[1 - end]);
+        }
+        match outer {
+            NONE => ends[end] = index,
+            outer => nodes[outer].links[1 - end] = index,
+        }
+        match inner {
+            NONE => ends[1 - end] = index,
+            inner => nodes[inner].links[end] = index,
         }
         let node = &mut nodes[index];
         node.list = belongs;
-        node.links[end] = NONE;
-        node.links[1 - end] = neighbour;
+        node.links[end] = outer;
+        node.links[1 - end] = inner;
     }
 
     /// Takes a waiter out of its list.

@@ -25,6 +25,18 @@
 //! | `unlock_fair`: the first that the holds allow; with permits, in order, while some of the released ones are left | grant | grant | grant | grant |
 //! | a waiting upgrade, when the last reader has left | grant | grant | as any head | open |
 //!
+//! "The head" is the waiter whose [turn](super::turn) comes first: the first to arrive among those with the highest
+//! priority, except that waiters rise. Two rows depend on priorities:
+//!
+//! | | in a queue with priorities |
+//! |---|---|
+//! | a spinning thread behind the head | grant only if its priority is not lower than the head's |
+//! | when a writer has left | a reader whose priority is lower than that of the first waiting writer, and whose turn comes later, stays |
+//!
+//! When a request with a priority comes to the head, the former head stays as it is: it keeps its counts, and if it was
+//! woken, it polls as any waiter behind the head does, or stays idle. The key is not free for the new head then, or the
+//! newcomer would have entered ([`Queues::goes_first`]). So the new head is woken by the next release, as after a cancel.
+//!
 //! [`Queues::bypass`] decides whether a newcomer that finds the key free may pass the waiters. It also decides for
 //! hand-offs behind the head, where the waiter counts as a newcomer. The numbers are in [`policy`](super::policy).
 //!
@@ -50,33 +62,43 @@ use crossbeam_utils::CachePadded;
 
 use super::paged::Paged;
 use super::policy::{Cause, CountKind, Presence, Rules, Standing, WaitState};
+use super::turn::{Turn, Turns};
 use super::wakers::WakeBatch;
 use super::word::{Access, Holds, Want};
 use crate::core::slab::NONE;
 use crate::fairness::Fairness;
 use crate::sync::Lock;
 
-/// A waiter's position: the index of its node, or no index while it does not wait.
+/// A waiter's position: the index of its node. While a request does not wait, its priority takes the place of the index
+/// (in the highest numbers, which are never indices), so that a priority makes no request larger.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[allow(unreachable_pub)] // a sealed trait names it
 pub struct Ticket(u32);
 
 impl Ticket {
+    /// The ticket of a request that does not wait, with priority 0.
     pub(crate) const NONE: Ticket = Ticket(NONE);
 
-    /// No position, of a request that passes all waiters: see [`Want::Recursive`]. It is a mark in the ticket, so that
-    /// requests need no room for it.
-    pub(crate) const RECURSIVE: Ticket = Ticket(NONE - 1);
+    /// The ticket of a reader that passes all waiters. If a writer holds the key, it queues as any reader. It is a mark in
+    /// the ticket, so that requests need no room for it.
+    pub(crate) const RECURSIVE: Ticket = Ticket(NONE - 1 - u8::MAX as u32);
+
+    /// Makes the ticket of a request that does not wait.
+    #[inline]
+    pub(crate) fn with_priority(priority: u8) -> Ticket {
+        Ticket(NONE - u32::from(priority))
+    }
 
     #[inline]
     pub(crate) fn is_some(self) -> bool {
-        self.0 < NONE - 1
+        self.0 < Ticket::RECURSIVE.0
     }
 
-    /// Returns what a request with this ticket asks of the queue, if it wants this hold.
+    /// Returns the priority of a request that does not wait. A recursive reader has none.
     #[inline]
-    pub(crate) fn asks(self, access: Access) -> Want {
-        if self == Ticket::RECURSIVE { Want::Recursive } else { Want::Hold(access) }
+    pub(crate) fn priority(self) -> u8 {
+        debug_assert!(!self.is_some(), "the priority of a waiter is in its turn");
+        (NONE - self.0) as u8
     }
 }
 
@@ -87,25 +109,13 @@ pub(crate) struct Waiter<'a> {
     pub(crate) waker: &'a Waker,
 }
 
-/// The arrival number of a request. It may wrap: two waiters are compared correctly if fewer than half of all numbers
-/// were assigned between them (on 32 bits two billion; beyond that a later reader may be taken for the earlier one).
-#[derive(Clone, Copy)]
-struct Arrival(usize);
-
-impl Arrival {
-    #[inline]
-    fn is_before(self, other: Arrival) -> bool {
-        (self.0.wrapping_sub(other.0) as isize) < 0
-    }
-}
-
 /// A waiter, as a search for deadlocks sees it.
 #[cfg(target_has_atomic = "ptr")]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Queued {
     pub(crate) ticket: Ticket,
-    /// A number that distinguishes the waiter from earlier ones with the same ticket.
-    pub(crate) arrival: usize,
+    /// Distinguishes the waiter from earlier ones with the same ticket.
+    pub(crate) turn: Turn,
     pub(crate) want: Want,
     /// Whether the waiter takes hand-offs although others before it cannot get in.
     pub(crate) passes: bool,
@@ -119,7 +129,7 @@ struct Node {
     next: u32,
     /// The neighbours in its list: towards the first, and towards the last.
     links: [u32; 2],
-    arrival: Arrival,
+    turn: Turn,
     /// The number of permits that it wants.
     amount: u32,
     kind: Kind,
@@ -148,7 +158,7 @@ enum Kind {
 enum List {
     /// The waiter is in no list: it has been woken, or spins without taking hand-offs behind the head.
     None,
-    /// The waiter has slept since it arrived: it is found by its line, in order of arrival.
+    /// The waiter has slept since it arrived: it is found by its line, in order of the turns.
     Fresh,
     /// The waiter sleeps again after a wakeup: it is in a list of its line.
     Asleep,
@@ -173,6 +183,12 @@ impl Node {
     fn awake(&self) -> usize {
         if self.kind == Kind::Permits { self.amount as usize } else { 0 }
     }
+
+    /// Returns whether a hold may be handed to this waiter past the head. A spinning thread does not pass a head of a
+    /// higher priority: it tries the key anyway before it sleeps.
+    fn may_pass(&self, head: &Node) -> bool {
+        !self.standing.is_spinning() || self.turn.priority() >= head.turn.priority()
+    }
 }
 
 impl Kind {
@@ -180,7 +196,7 @@ impl Kind {
     fn of(want: Want) -> (Kind, u32) {
         match want {
             Want::Hold(Access::Exclusive) => (Kind::Exclusive, 1),
-            Want::Hold(Access::Shared) | Want::Recursive => (Kind::Shared, 1),
+            Want::Hold(Access::Shared) => (Kind::Shared, 1),
             Want::Hold(Access::Upgradable) => (Kind::Upgradable, 1),
             Want::Hold(Access::Permits(amount)) => (Kind::Permits, amount),
             Want::Upgrade => (Kind::Upgrade, 1),
@@ -200,30 +216,31 @@ impl Kind {
     }
 }
 
-/// Waiters of one kind, in order of arrival.
+/// Waiters of one kind, in order of their turns.
 #[derive(Clone, Copy)]
 struct Line {
     head: u32,
     tail: u32,
     len: u32,
     /// The first and the last of the waiters that sleep again. Those that were woken without getting in come before the
-    /// others.
+    /// others; in a queue with priorities, all are in order of their turns.
     asleep: [u32; 2],
     /// The first of the waiters that have slept since they arrived.
     fresh: u32,
 }
 
-/// The waiters of one entry. Each kind has its own line, so that a search never passes waiters of another kind; arrival
-/// numbers order waiters of different lines. There is at most one upgrade, which stands before all.
+/// The waiters of one entry. Each kind has its own line, so that a search never passes waiters of another kind; their
+/// [turns](Turn) order waiters of different lines. There is at most one upgrade, which stands before all.
 struct Queue {
     lines: [Line; LINES],
     /// The number of all waiters.
     len: u32,
     /// The number of permits that the woken waiters want.
     awake: usize,
-    /// The first and the last of the waiters that take hand-offs, in the order in which they began to do so.
+    /// The first and the last of the waiters that take hand-offs, in the order in which they began to do so; in a queue
+    /// with priorities, in order of their turns.
     hand_offs: [u32; 2],
-    next_arrival: usize,
+    turns: Turns,
     /// Whether a writer holds the key, for searches for deadlocks.
     #[cfg(target_has_atomic = "ptr")]
     writer: bool,
@@ -289,7 +306,7 @@ impl Queues {
             len: 0,
             awake: 0,
             hand_offs: [NONE; 2],
-            next_arrival: 0,
+            turns: Turns::new(),
             #[cfg(target_has_atomic = "ptr")]
             writer: false,
         };
@@ -307,24 +324,32 @@ impl Queues {
         let _ = (queue, holds);
     }
 
-    /// Puts a waiter at the end of the queue. A waiting upgrade continues a hold: it stands at the head.
-    pub(crate) fn push(&mut self, queue: u32, want: Want, presence: Presence, rules: &Rules, waker: Waker) -> Ticket {
+    /// Puts a waiter at its place in the queue: at the end, or before the waiters that its priority lets it pass. A
+    /// waiting upgrade continues a hold: it stands at the head.
+    pub(crate) fn push(
+        &mut self,
+        queue: u32,
+        want: Want,
+        priority: u8,
+        presence: Presence,
+        rules: &Rules,
+        waker: Waker,
+    ) -> Ticket {
         let queue = &mut self.queues[queue];
         let (kind, amount) = Kind::of(want);
-        let arrival = Arrival(queue.next_arrival);
-        queue.next_arrival = queue.next_arrival.wrapping_add(1);
+        let turn = queue.turns.take(priority);
         queue.len += 1;
         let line = &mut queue.lines[kind.line()];
         line.len += 1;
-        let prev = line.tail;
+        let [prev, next] = if priority == 0 { [line.tail, NONE] } else { line.place(&self.nodes, turn) };
         let standing = Standing::new(presence);
         let looks = standing.is_spinning() && rules.hands_over();
         let list = if looks { List::None } else { List::Fresh };
         let index = self.nodes.insert(Node {
             prev,
-            next: NONE,
+            next,
             links: [NONE; 2],
-            arrival,
+            turn,
             amount,
             kind,
             list,
@@ -332,14 +357,17 @@ impl Queues {
             passed_in_phase: false,
             waker: Some(waker),
         });
-        line.tail = index;
+        match next {
+            NONE => line.tail = index,
+            next => self.nodes[next].prev = index,
+        }
         match prev {
             NONE => line.head = index,
             prev => self.nodes[prev].next = index,
         }
         if looks {
             queue.enlist(&mut self.nodes, index, rules);
-        } else if line.fresh == NONE {
+        } else if line.fresh == NONE || priority > 0 && turn.is_before(self.nodes[line.fresh].turn) {
             line.fresh = index;
         }
         Ticket(index)
@@ -365,7 +393,7 @@ impl Queues {
         }
     }
 
-    /// Returns the waiter that arrived first, upgrades aside.
+    /// Returns the waiter whose turn comes first, upgrades aside.
     #[inline]
     fn first(&self, queue: &Queue) -> u32 {
         let Queue { lines, len, .. } = queue;
@@ -375,20 +403,21 @@ impl Queues {
         self.earlier(self.earlier(lines[WRITERS].head, lines[READERS].head), lines[UPGRADABLE].head)
     }
 
-    /// Returns the sleeping waiter of a line to wake first: one that was woken without getting in, or else the first to
-    /// arrive. The former arrived before all waiters that have never been woken, because those are woken in order.
+    /// Returns the sleeping waiter of a line to wake first: one that was woken without getting in, or else the first.
+    /// (Without priorities the former's turn comes before those of all waiters that have never been woken, because those
+    /// are woken in order.)
     #[inline]
     fn first_asleep(&self, line: &Line) -> u32 {
         self.earlier(line.asleep[FIRST], line.fresh)
     }
 
-    /// Returns the waiter that arrived first of two, either of which may be absent.
+    /// Returns the waiter whose turn comes first of two, either of which may be absent.
     #[inline]
     fn earlier(&self, left: u32, right: u32) -> u32 {
         match (left, right) {
             (left, NONE) => left,
             (NONE, right) => right,
-            (left, right) if self.nodes[left].arrival.is_before(self.nodes[right].arrival) => left,
+            (left, right) if self.nodes[left].turn.is_before(self.nodes[right].turn) => left,
             (_, right) => right,
         }
     }
@@ -450,6 +479,27 @@ impl Queues {
         let waker = self.nodes[ticket.0].waker.take();
         self.nodes.delete(ticket.0);
         waker
+    }
+
+    /// Returns whether a newcomer with a priority, which the holds allow, passes the waiters by its turn: it would stand
+    /// at the head, or is a reader that no waiter before it would keep out. If so, its turn is taken: what passes the
+    /// waiters by priority makes them rise, whether it queues or not.
+    pub(crate) fn goes_first(&mut self, queue: u32, priority: u8, holds: Holds, access: Access, rules: &Rules) -> bool {
+        let Queue { lines, len, turns, .. } = &self.queues[queue];
+        if *len == 0 || lines[UPGRADE].head != NONE {
+            return false;
+        }
+        let turn = turns.next(priority);
+        let reads_first = || {
+            let front = self.front(&self.heads(queue, Ticket::NONE), holds, rules);
+            front.is_some_and(|front| front.has(turn))
+        };
+        let first = turn.is_before(self.nodes[self.first(&self.queues[queue])].turn)
+            || access == Access::Shared && reads_first();
+        if first {
+            self.queues[queue].turns.take(priority);
+        }
+        first
     }
 
     /// Decides whether a newcomer, which the holds allow, may pass the waiters. If so, counts the bypass.
@@ -519,9 +569,12 @@ impl Queues {
         let head = self.head(queue);
         let mut show = |index: u32| {
             let node = &self.nodes[index];
-            let passes = node.list == List::HandOff && index != head && rules.lets_pass(&self.nodes[head].standing);
-            let Node { arrival, passed_in_phase, .. } = *node;
-            see(Queued { ticket: Ticket(index), arrival: arrival.0, want: node.want(), passes, passed_in_phase });
+            let passes = node.list == List::HandOff
+                && index != head
+                && node.may_pass(&self.nodes[head])
+                && rules.lets_pass(&self.nodes[head].standing);
+            let Node { turn, passed_in_phase, .. } = *node;
+            see(Queued { ticket: Ticket(index), turn, want: node.want(), passes, passed_in_phase });
             node.next
         };
         let mut upgrade = queue.lines[UPGRADE].head;
@@ -548,12 +601,12 @@ impl Queues {
 /// The front part of a queue, up to the first waiter that readers do not pass.
 #[derive(Clone, Copy)]
 struct Front {
-    end: Option<Arrival>,
+    end: Option<Turn>,
 }
 
 impl Front {
     #[inline]
-    fn has(self, arrival: Arrival) -> bool {
-        self.end.is_none_or(|end| arrival.is_before(end))
+    fn has(self, turn: Turn) -> bool {
+        self.end.is_none_or(|end| turn.is_before(end))
     }
 }

@@ -38,7 +38,7 @@ impl Queues {
         let mut most = next + handed + usize::from(self.upgradable_gets_in(&heads, holds));
         let Some(front) = self.front(&heads, holds, rules) else { return most };
         let mut count = |mut at: u32, next: fn(&Node) -> u32| {
-            while at != NONE && front.has(self.nodes[at].arrival) {
+            while at != NONE && front.has(self.nodes[at].turn) {
                 most += 1;
                 at = next(&self.nodes[at]);
             }
@@ -110,6 +110,6 @@ impl Queues {
         let (writer, upgradable) = (heads[WRITERS], heads[UPGRADABLE]);
         upgradable != NONE
             && holds.fits(Access::Upgradable, 0)
-            && (writer == NONE || self.nodes[upgradable].arrival.is_before(self.nodes[writer].arrival))
+            && (writer == NONE || self.nodes[upgradable].turn.is_before(self.nodes[writer].turn))
     }
 }

@@ -22,14 +22,15 @@ struct Machine {
     rules: Rules,
     /// The number of spinning threads among four newcomers.
     spinners: u8,
+    has_priorities: bool,
     held: Vec<Access>,
     waiting: Vec<(Ticket, Want)>,
 }
 
 impl Machine {
-    fn new(fairness: Fairness, counted: CountKind, spinners: u8) -> Self {
+    fn new(fairness: Fairness, counted: CountKind, spinners: u8, has_priorities: bool) -> Self {
         let (queues, rules) = (Queues::new(), Rules { fairness, counted });
-        Machine { queues, queue: None, rules, spinners, held: Vec::new(), waiting: Vec::new() }
+        Machine { queues, queue: None, rules, spinners, has_priorities, held: Vec::new(), waiting: Vec::new() }
     }
 
     fn holds(&self) -> Holds {
@@ -39,7 +40,6 @@ impl Machine {
     fn enter(&mut self, want: Want) {
         match want {
             Want::Hold(access) => self.held.push(access),
-            Want::Recursive => self.held.push(Access::Shared),
             Want::Upgrade => {
                 let upgradable = self.held.iter_mut().find(|held| **held == Access::Upgradable);
                 *upgradable.expect("it is what waits") = Access::Exclusive;
@@ -57,6 +57,17 @@ impl Machine {
             }
     }
 
+    /// Returns whether the holds and the priority admit a newcomer.
+    fn goes_first(&mut self, want: Want, priority: u8) -> bool {
+        let holds = self.holds();
+        match (want, self.queue) {
+            (Want::Hold(access), Some(queue)) if priority > 0 && holds.allow(want, self.rules.limit()) => {
+                self.queues.goes_first(queue, priority, holds, access, &self.rules)
+            }
+            _ => false,
+        }
+    }
+
     fn wanted(&self, which: u8) -> Want {
         let upgrades = self.waiting.iter().any(|&(_, want)| want == Want::Upgrade);
         match self.rules.counted {
@@ -66,7 +77,6 @@ impl Machine {
             CountKind::Readers if which % 4 == 3 && self.held.contains(&Access::Upgradable) && !upgrades => {
                 Want::Upgrade
             }
-            CountKind::Readers if which % 8 == 7 => Want::Recursive,
             CountKind::Readers => {
                 Want::Hold([Access::Exclusive, Access::Shared, Access::Upgradable][usize::from(which) % 3])
             }
@@ -75,7 +85,7 @@ impl Machine {
 
     fn step(&mut self, (what, whom, how): Step) {
         match what % 9 {
-            0..3 => self.arrive(self.wanted(whom), how),
+            0..3 => self.arrive(self.wanted(whom), whom >= 224, how),
             3..5 if !self.waiting.is_empty() => self.retry(usize::from(whom) % self.waiting.len(), how),
             5..7 if !self.held.is_empty() => self.release(usize::from(whom) % self.held.len(), how),
             7 if !self.waiting.is_empty() => self.give_up(usize::from(whom) % self.waiting.len()),
@@ -84,14 +94,21 @@ impl Machine {
         }
     }
 
-    /// Adds a newcomer, which gets in, waits, or fails.
-    fn arrive(&mut self, want: Want, how: u8) {
-        if self.passes(want) {
+    /// Adds a newcomer, which gets in, waits, or fails. A reader may be recursive.
+    fn arrive(&mut self, want: Want, is_recursive: bool, how: u8) {
+        let is_recursive = is_recursive && want == Want::Hold(Access::Shared);
+        let priority =
+            if self.has_priorities && want != Want::Upgrade { [0, 1, 9, 255][usize::from(how / 8) % 4] } else { 0 };
+        if is_recursive && self.holds().allow(want, self.rules.limit())
+            || self.goes_first(want, priority)
+            || self.passes(want)
+        {
             self.enter(want);
         } else if how % 2 == 0 && self.waiting.len() < 12 {
             let queue = *self.queue.get_or_insert_with(|| self.queues.open_queue());
             let presence = if how / 2 % 4 >= self.spinners { Presence::Task } else { Presence::SpinningThread };
-            self.waiting.push((self.queues.push(queue, want, presence, &self.rules, Waker::noop().clone()), want));
+            let waker = Waker::noop().clone();
+            self.waiting.push((self.queues.push(queue, want, priority, presence, &self.rules, waker), want));
         }
     }
 
@@ -195,12 +212,13 @@ proptest! {
         policy in 0..6_usize,
         permits in 0..9_usize,
         spinners in 1..5_u8,
+        has_priorities in any::<bool>(),
         steps in proptest::collection::vec(any::<Step>(), 1..300),
     ) {
         use Fairness::{Adaptive, Barging, Bounded, Fifo};
         let fairness = [Adaptive, Adaptive, Bounded(0), Bounded(3), Fifo, Barging][policy];
         let counted = if permits == 0 { CountKind::Readers } else { CountKind::Permits(permits) };
-        let mut machine = Machine::new(fairness, counted, spinners);
+        let mut machine = Machine::new(fairness, counted, spinners, has_priorities);
         for step in steps {
             machine.step(step);
             machine.check();

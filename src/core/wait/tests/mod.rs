@@ -5,4 +5,5 @@ mod machine;
 mod paged;
 mod policy;
 mod queue;
+mod turn;
 mod word;

@@ -29,7 +29,7 @@ impl Hot {
     fn new(fairness: Fairness, counted: CountKind, wanted: Access, waiting: &[Presence]) -> Hot {
         let (mut queues, rules) = (Queues::new(), Rules { fairness, counted });
         let queue = queues.open_queue();
-        let push = |&presence| queues.push(queue, Want::Hold(wanted), presence, &rules, Waker::noop().clone());
+        let push = |&presence| queues.push(queue, Want::Hold(wanted), 0, presence, &rules, Waker::noop().clone());
         let tickets = waiting.iter().map(push).collect();
         Hot { queues, queue, rules, tickets }
     }
@@ -95,7 +95,7 @@ fn a_thread_that_was_handed_the_key_is_woken_before_the_head() {
     let rung = Arc::new(Mutex::new(Vec::new()));
     for (bell, presence) in [(0, Sleeps), (1, Looks)] {
         let waker = Waker::from(Arc::new(Bell(bell, Arc::clone(&rung))));
-        hot.tickets.push(hot.queues.push(hot.queue, Want::Hold(W), presence, &hot.rules, waker));
+        hot.tickets.push(hot.queues.push(hot.queue, Want::Hold(W), 0, presence, &hot.rules, waker));
     }
     assert_eq!(hot.release(), [1]);
     assert_eq!(*rung.lock().unwrap(), [1, 0]);
@@ -240,7 +240,7 @@ fn several(fairness: Fairness, waiting: &[(Presence, u32)]) -> Hot {
     let mut hot = Hot::new(fairness, CountKind::Permits(4), W, &[]);
     for &(presence, n) in waiting {
         let want = Want::Hold(Access::Permits(n));
-        hot.tickets.push(hot.queues.push(hot.queue, want, presence, &hot.rules, Waker::noop().clone()));
+        hot.tickets.push(hot.queues.push(hot.queue, want, 0, presence, &hot.rules, Waker::noop().clone()));
     }
     hot
 }

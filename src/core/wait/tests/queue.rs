@@ -31,7 +31,7 @@ fn queue(modes: &[Access]) -> (Queues, u32, Vec<Ticket>) {
 }
 
 fn push(queues: &mut Queues, queue: u32, mode: Access, presence: Presence, rules: &Rules, waker: &Waker) -> Ticket {
-    queues.push(queue, Want::Hold(mode), presence, rules, waker.clone())
+    queues.push(queue, Want::Hold(mode), 0, presence, rules, waker.clone())
 }
 
 /// Polls a waiter that cannot get in.
