@@ -10,7 +10,7 @@ use shuttle::thread;
 use crate::book::{Book, Held, after, impatient};
 use crate::spec::Want::{Read, Write};
 use crate::walk::Hasher;
-use crate::{any_policy, crowd, explore, join, random, reaches};
+use crate::{any_policy, explore, join, random, reaches, run_tasks_and_threads};
 
 struct World {
     locks: Striped<u64, Hasher>,

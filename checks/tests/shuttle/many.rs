@@ -13,7 +13,7 @@ use shuttle::thread;
 
 use crate::book::{after, impatient};
 use crate::walk::{Hasher, RwLock, Semaphore};
-use crate::{any_policy, crowd, explore, join, quit_and_stay, random};
+use crate::{any_policy, explore, join, quit_and_stay, random, run_tasks_and_threads};
 
 const KEYS: u64 = 4;
 

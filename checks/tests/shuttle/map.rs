@@ -11,7 +11,7 @@ use shuttle::future::{block_on, yield_now};
 use shuttle::thread;
 
 use crate::walk::Hasher;
-use crate::{any_policy, crowd, explore, join, random};
+use crate::{any_policy, explore, join, random, run_tasks_and_threads};
 
 const KEYS: u64 = 3;
 

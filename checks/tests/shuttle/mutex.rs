@@ -11,7 +11,7 @@ use shuttle::thread::{self, JoinHandle};
 use crate::book::{Book, after, impatient};
 use crate::spec::Want::Write;
 use crate::walk::Hasher;
-use crate::{any_policy, crowd, explore, join, most, quit_and_stay, random, reaches};
+use crate::{any_policy, explore, join, most, quit_and_stay, random, reaches, run_tasks_and_threads};
 
 type Table = KeyedMutex<String, Hasher>;
 

@@ -11,7 +11,7 @@ use shuttle::thread;
 use crate::book::{Asked, Book, Held, after, impatient};
 use crate::spec::Want::{Read, Upgradable, Write};
 use crate::walk::{Hasher, RwLock};
-use crate::{any_policy, crowd, explore, join, random, reaches};
+use crate::{any_policy, explore, join, random, reaches, run_tasks_and_threads};
 
 struct World {
     locks: Arc<RwLock>,

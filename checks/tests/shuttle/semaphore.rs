@@ -9,7 +9,7 @@ use shuttle::thread;
 use crate::book::{Book, after, impatient};
 use crate::spec::Want::{self, Permits};
 use crate::walk::{Hasher, Semaphore};
-use crate::{any_policy, crowd, explore, join, quit_and_stay, random, reaches};
+use crate::{any_policy, explore, join, quit_and_stay, random, reaches, run_tasks_and_threads};
 
 const ONE: Want = Permits(1);
 
