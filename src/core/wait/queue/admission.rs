@@ -188,6 +188,7 @@ impl Queues {
         }
     }
 
+    /// Returns whether a reader takes part in a phase, beside the writer that may keep it out, if there is one.
     fn joins_phase(&self, reader: u32, rival: u32) -> bool {
         rival == NONE || self.nodes[reader].turn.joins_phase_before(self.nodes[rival].turn)
     }
