@@ -71,9 +71,20 @@ impl Turns {
     /// Counts an arrival, and returns its turn.
     #[inline]
     pub(super) fn take(&mut self, priority: u8) -> Turn {
+        if priority > 0 {
+            return self.take_urgent(priority);
+        }
+        let turn = Turn(self.count);
+        self.count = self.count.wrapping_add(PLAIN);
+        turn
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn take_urgent(&mut self, priority: u8) -> Turn {
         let turn = self.next(priority);
-        self.has_priorities |= priority > 0;
-        self.count = self.count.wrapping_add(if priority > 0 { URGENT } else { PLAIN });
+        self.has_priorities = true;
+        self.count = self.count.wrapping_add(URGENT);
         turn
     }
 }

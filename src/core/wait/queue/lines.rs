@@ -9,6 +9,8 @@ use crate::core::{
 impl Line {
     /// Returns the two neighbours of a waiter with this turn, which is not in the line yet. Searches from both ends at
     /// once, because most priorities lead to one of them.
+    #[cold]
+    #[inline(never)]
     pub(super) fn place(&self, nodes: &Paged<Node>, turn: Turn) -> [u32; 2] {
         let (mut before, mut after) = (self.tail, self.head);
         loop {

@@ -484,6 +484,8 @@ impl Queues {
     /// Returns whether a newcomer with a priority, which the holds allow, passes the waiters by its turn: it would stand
     /// at the head, or is a reader that no waiter before it would keep out. If so, its turn is taken: what passes the
     /// waiters by priority makes them rise, whether it queues or not.
+    #[cold]
+    #[inline(never)]
     pub(crate) fn goes_first(&mut self, queue: u32, priority: u8, holds: Holds, access: Access, rules: &Rules) -> bool {
         let Queue { lines, len, turns, .. } = &self.queues[queue];
         if *len == 0 || lines[UPGRADE].head != NONE {
