@@ -44,6 +44,18 @@ pub enum Access {
     Permits(u32),
 }
 
+impl Access {
+    /// Returns whether the word counts one hold with this access in the same way as two holds, `one` and `other`.
+    pub(crate) fn is_sum(self, one: Access, other: Access) -> bool {
+        match (one, other, self) {
+            (Access::Permits(one), Access::Permits(other), Access::Permits(sum)) => {
+                one > 0 && other > 0 && one.checked_add(other) == Some(sum)
+            }
+            _ => false,
+        }
+    }
+}
+
 /// The access that a request wants.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Want {

@@ -20,12 +20,6 @@ pub trait EntryTypes {
 #[must_use = "a claim that is forgotten keeps its entry for ever"]
 pub(crate) struct ClaimIn<P>(Claim<Infallible, ()>, PhantomData<P>);
 
-/// A [`Hold`] without the types of its entry, on which its layout does not depend.
-pub(super) struct ErasedHold<M> {
-    pub(super) unit: UnitOf<Infallible, ()>,
-    pub(super) mode: M,
-}
-
 /// A [`Hold`] that is kept beside a `P`, which refers to its table (10). It is covariant in `P`, like a [`ClaimIn`].
 #[must_use = "a hold that is forgotten keeps its key locked for ever"]
 pub(crate) struct HoldIn<P, M>(Hold<Infallible, (), M>, PhantomData<P>);

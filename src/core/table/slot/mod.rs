@@ -43,7 +43,7 @@
 #![allow(unsafe_code)]
 
 use alloc::boxed::Box;
-use core::{marker::PhantomData, mem::MaybeUninit, ptr::NonNull};
+use core::{convert::Infallible, marker::PhantomData, mem::MaybeUninit, ptr::NonNull};
 
 use super::number::{INDEX_BITS, Number, SLOTS};
 use super::payload::Payload;
@@ -54,7 +54,6 @@ use crate::sync::UnsafeCell;
 
 mod covariant;
 
-use self::covariant::ErasedHold;
 pub(crate) use self::covariant::{ClaimIn, CoreRef, EntryTypes, HoldIn, IsCore};
 
 struct Slot<K, V: Payload> {
@@ -114,6 +113,12 @@ pub struct Claim<K, V: Payload>(UnitOf<K, V>);
 pub struct Hold<K, V: Payload, M> {
     erased: ErasedHold<M>,
     types: PhantomData<UnitOf<K, V>>,
+}
+
+/// A [`Hold`] without the types of its entry, on which its layout does not depend.
+struct ErasedHold<M> {
+    unit: UnitOf<Infallible, ()>,
+    mode: M,
 }
 
 /// The access as which a hold is counted, where the type determines it. `pub` because sealed traits name it; other
@@ -551,16 +556,6 @@ impl<K, V: Payload> Claim<K, V> {
     }
 }
 
-/// Returns whether the word counts one hold as `sum` in the same way as two holds as `one` and `other`.
-fn add_up(one: Access, other: Access, sum: Access) -> bool {
-    match (one, other, sum) {
-        (Access::Permits(one), Access::Permits(other), Access::Permits(sum)) => {
-            one > 0 && other > 0 && one.checked_add(other) == Some(sum)
-        }
-        _ => false,
-    }
-}
-
 impl<K, V: Payload, M: TypedAccess> Hold<K, V, M> {
     #[inline]
     pub(crate) fn live(&self) -> Live<'_, K, V> {
@@ -581,7 +576,7 @@ impl<K, V: Payload, M: TypedAccess> Hold<K, V, M> {
     /// Splits one hold into two: `rest`, which this one is from now on, and `part`. The word counts the two as it
     /// counted the one.
     pub(crate) fn split(&mut self, rest: M, part: M) -> Hold<K, V, M> {
-        assert!(add_up(rest.access(), part.access(), self.mode().access()), "a split keeps the sum of the permits");
+        assert!(self.mode().access().is_sum(rest.access(), part.access()), "a split keeps the sum of the permits");
         self.erased.mode = rest;
         UnitOf(self.live().0).into_hold(part)
     }
@@ -589,7 +584,7 @@ impl<K, V: Payload, M: TypedAccess> Hold<K, V, M> {
     /// Merges two holds of the same entry into one. The word counts the one as it counted the two.
     pub(crate) fn merge(&mut self, other: Hold<K, V, M>, sum: M) {
         assert!(self.live().is(other.live()), "merged holds belong to one entry");
-        let keeps_sum = add_up(self.mode().access(), other.mode().access(), sum.access());
+        let keeps_sum = sum.access().is_sum(self.mode().access(), other.mode().access());
         assert!(keeps_sum, "a merge keeps the sum of the permits");
         self.erased.mode = sum;
     }
