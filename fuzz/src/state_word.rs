@@ -147,7 +147,7 @@ const UNITS: [Unit; 6] = [
     Unit::Hold(Access::Permits(1)),
     Unit::Hold(Access::Permits(3)),
 ];
-const WANTS: [Want; 7] = [
+const WANTS: [Want; 6] = [
     Want::Hold(Access::Exclusive),
     Want::Hold(Access::Shared),
     Want::Hold(Access::Upgradable),
