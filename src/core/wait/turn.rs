@@ -48,18 +48,19 @@ impl Turn {
 /// The turns of a queue: the count of arrivals.
 pub(super) struct Turns {
     count: u64,
-    /// Whether a request with a priority has arrived.
-    has_priorities: bool,
 }
 
 impl Turns {
     pub(super) const fn new() -> Self {
-        Turns { count: 0, has_priorities: false }
+        Turns { count: 0 }
     }
 
+    /// Returns whether a request with a priority has arrived. (After 16 million requests without, the answer is yes,
+    /// too: then lists are sorted that need not be. A flag of its own would make each queue larger than 128 bytes, which
+    /// are moved without a call.)
     #[inline]
     pub(super) fn has_priorities(&self) -> bool {
-        self.has_priorities
+        self.count >= URGENT
     }
 
     /// Returns the turn of a request that arrives now.
@@ -72,7 +73,6 @@ impl Turns {
     #[inline]
     pub(super) fn take(&mut self, priority: u8) -> Turn {
         let turn = self.next(priority);
-        self.has_priorities |= priority > 0;
         self.count = self.count.wrapping_add(if priority > 0 { URGENT } else { PLAIN });
         turn
     }

@@ -337,13 +337,13 @@ impl Queues {
         queue.len += 1;
         let line = &mut queue.lines[kind.line()];
         line.len += 1;
-        let [prev, next] = if priority == 0 { [line.tail, NONE] } else { line.place(&self.nodes, turn) };
+        let prev = line.tail;
         let standing = Standing::new(presence);
         let looks = standing.is_spinning() && rules.hands_over();
         let list = if looks { List::None } else { List::Fresh };
         let index = self.nodes.insert(Node {
             prev,
-            next,
+            next: NONE,
             links: [NONE; 2],
             turn,
             amount,
@@ -353,18 +353,18 @@ impl Queues {
             passed_in_phase: false,
             waker: Some(waker),
         });
-        match next {
-            NONE => line.tail = index,
-            next => self.nodes[next].prev = index,
-        }
+        line.tail = index;
         match prev {
             NONE => line.head = index,
             prev => self.nodes[prev].next = index,
         }
         if looks {
             queue.enlist(&mut self.nodes, index, rules);
-        } else if line.fresh == NONE || priority > 0 && turn.is_before(self.nodes[line.fresh].turn) {
+        } else if line.fresh == NONE {
             line.fresh = index;
+        }
+        if priority > 0 {
+            queue.lines[kind.line()].move_last_forward(&mut self.nodes);
         }
         Ticket(index)
     }
@@ -480,6 +480,8 @@ impl Queues {
     /// Returns whether a newcomer with a priority, which the holds allow, passes the waiters by its turn: it would stand
     /// at the head, or is a reader that no waiter before it would keep out. If so, its turn is taken: what passes the
     /// waiters by priority makes them rise, whether it queues or not.
+    #[cold]
+    #[inline(never)]
     pub(crate) fn goes_first(&mut self, queue: u32, priority: u8, holds: Holds, access: Access, rules: &Rules) -> bool {
         let Queue { lines, len, turns, .. } = &self.queues[queue];
         if *len == 0 || lines[UPGRADE].head != NONE {
