@@ -48,18 +48,19 @@ impl Turn {
 /// The turns of a queue: the count of arrivals.
 pub(super) struct Turns {
     count: u64,
-    /// Whether a request with a priority has arrived.
-    has_priorities: bool,
 }
 
 impl Turns {
     pub(super) const fn new() -> Self {
-        Turns { count: 0, has_priorities: false }
+        Turns { count: 0 }
     }
 
+    /// Returns whether a request with a priority has arrived. (After 16 million requests without, the answer is yes,
+    /// too: then lists are sorted that need not be. A flag of its own would make each queue larger than 128 bytes, which
+    /// are moved without a call.)
     #[inline]
     pub(super) fn has_priorities(&self) -> bool {
-        self.has_priorities
+        self.count >= URGENT
     }
 
     /// Returns the turn of a request that arrives now.
@@ -71,20 +72,8 @@ impl Turns {
     /// Counts an arrival, and returns its turn.
     #[inline]
     pub(super) fn take(&mut self, priority: u8) -> Turn {
-        if priority > 0 {
-            return self.take_urgent(priority);
-        }
-        let turn = Turn(self.count);
-        self.count = self.count.wrapping_add(PLAIN);
-        turn
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn take_urgent(&mut self, priority: u8) -> Turn {
         let turn = self.next(priority);
-        self.has_priorities = true;
-        self.count = self.count.wrapping_add(URGENT);
+        self.count = self.count.wrapping_add(if priority > 0 { URGENT } else { PLAIN });
         turn
     }
 }

@@ -3,24 +3,40 @@
 use super::{FIRST, Kind, LAST, Line, List, Node, Queue};
 use crate::core::{
     slab::NONE,
-    wait::{paged::Paged, policy::Rules, turn::Turn},
+    wait::{paged::Paged, policy::Rules},
 };
 
 impl Line {
-    /// Returns the two neighbours of a waiter with this turn, which is not in the line yet. Searches from both ends at
-    /// once, because most priorities lead to one of them.
+    /// Moves the last waiter, which has just come, to the place of its turn. Searches from both ends at once, because
+    /// most priorities lead to one of them.
     #[cold]
     #[inline(never)]
-    pub(super) fn place(&self, nodes: &Paged<Node>, turn: Turn) -> [u32; 2] {
-        let (mut before, mut after) = (self.tail, self.head);
-        loop {
+    pub(super) fn move_last_forward(&mut self, nodes: &mut Paged<Node>) {
+        let moved = self.tail;
+        let Node { prev: last, turn, list, .. } = nodes[moved];
+        let (mut before, mut after) = (last, self.head);
+        let next = loop {
             if before == NONE || nodes[before].turn.is_before(turn) {
-                return [before, if before == NONE { self.head } else { nodes[before].next }];
+                break if before == NONE { self.head } else { nodes[before].next };
             }
             if turn.is_before(nodes[after].turn) {
-                return [nodes[after].prev, after];
+                break after;
             }
             (before, after) = (nodes[before].prev, nodes[after].next);
+        };
+        if next == moved {
+            return; // all others come before it
+        }
+        self.tail = last;
+        nodes[last].next = NONE;
+        let prev = core::mem::replace(&mut nodes[next].prev, moved);
+        match prev {
+            NONE => self.head = moved,
+            prev => nodes[prev].next = moved,
+        }
+        (nodes[moved].prev, nodes[moved].next) = (prev, next);
+        if list == List::Fresh && (self.fresh == NONE || turn.is_before(nodes[self.fresh].turn)) {
+            self.fresh = moved;
         }
     }
 }

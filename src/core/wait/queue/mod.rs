@@ -341,13 +341,13 @@ impl Queues {
         queue.len += 1;
         let line = &mut queue.lines[kind.line()];
         line.len += 1;
-        let [prev, next] = if priority == 0 { [line.tail, NONE] } else { line.place(&self.nodes, turn) };
+        let prev = line.tail;
         let standing = Standing::new(presence);
         let looks = standing.is_spinning() && rules.hands_over();
         let list = if looks { List::None } else { List::Fresh };
         let index = self.nodes.insert(Node {
             prev,
-            next,
+            next: NONE,
             links: [NONE; 2],
             turn,
             amount,
@@ -357,18 +357,18 @@ impl Queues {
             passed_in_phase: false,
             waker: Some(waker),
         });
-        match next {
-            NONE => line.tail = index,
-            next => self.nodes[next].prev = index,
-        }
+        line.tail = index;
         match prev {
             NONE => line.head = index,
             prev => self.nodes[prev].next = index,
         }
         if looks {
             queue.enlist(&mut self.nodes, index, rules);
-        } else if line.fresh == NONE || priority > 0 && turn.is_before(self.nodes[line.fresh].turn) {
+        } else if line.fresh == NONE {
             line.fresh = index;
+        }
+        if priority > 0 {
+            queue.lines[kind.line()].move_last_forward(&mut self.nodes);
         }
         Ticket(index)
     }
