@@ -269,12 +269,22 @@ pub struct Walk {
     pending: Vec<Pending>,
     held: Vec<Hold>,
     handle: Option<(u64, Handle)>,
+    pub has_priorities: bool,
     pub met: Met,
 }
 
 impl Walk {
     pub fn new(table: Table, keys: u64, log: Log) -> Self {
-        Walk { table, keys, log, pending: vec![], held: vec![], handle: None, met: Met::default() }
+        Walk {
+            table,
+            keys,
+            log,
+            pending: vec![],
+            held: vec![],
+            handle: None,
+            has_priorities: false,
+            met: Met::default(),
+        }
     }
 
     /// Makes one call, or a few that belong together. `random(n)` returns a number below `n`.
@@ -285,7 +295,7 @@ impl Walk {
         let at = random(64) as usize;
         match random(20) {
             0..5 => {
-                let priority = [0, 0, 0, 1, 9][random(5) as usize];
+                let priority = if self.has_priorities { [0, 0, 1, 9][random(4) as usize] } else { 0 };
                 let request = self.request(key, want).priority(priority);
                 let id = self.log.id();
                 let bell = Bell::new().0;

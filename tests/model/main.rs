@@ -7,7 +7,7 @@ mod schedule;
 use proptest::prelude::*;
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 8000, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 11000, ..ProptestConfig::default() })]
     #[test]
     fn a_random_schedule_follows_the_contract(bytes in proptest::collection::vec(any::<u8>(), 3..400)) {
         schedule::run(&bytes);

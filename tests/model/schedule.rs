@@ -1,6 +1,7 @@
 //! Schedules: every operation of every table, in every form, in an order that the input bytes determine. Most
 //! schedules use few keys. One in eight uses many, so that groups of entries are allocated, kept and freed. Half of
-//! them also lock several keys at once. Futures are polled by hand, so one thread plays all parts.
+//! them also lock several keys at once, and in a quarter of them requests have priorities. Futures are polled by hand,
+//! so one thread plays all parts.
 //!
 //! In the contract, a call for several keys is one call for each of them, in the order of their entries in memory,
 //! until one has to wait. The schedule derives that order from the addresses of the keys.
@@ -55,19 +56,27 @@ pub fn run(bytes: &[u8]) {
     };
     let keys = if size / 32 == 7 { MANY } else { 1 + size / 32 % FEW };
     let permits = 1 + usize::from(size % 4);
-    let (permits, several) = (if table % 3 == 2 { permits } else { 0 }, table >= 128);
+    let permits = if table % 3 == 2 { permits } else { 0 };
+    let kinds = [table >= 128, policy / 8 % 4 == 3];
     let rules = Rules { fairness, permits };
     match table % 3 {
-        0 => play::<MutexTable>(build(KeyedMutex::builder(), fairness, size), rules, keys, several, bytes),
-        1 => play::<RwLock>(build(KeyedRwLock::builder(), fairness, size), rules, keys, several, bytes),
-        _ => play::<Semaphore>(build(KeyedSemaphore::builder(permits), fairness, size), rules, keys, several, bytes),
+        0 => play::<MutexTable>(build(KeyedMutex::builder(), fairness, size), rules, keys, kinds, bytes),
+        1 => play::<RwLock>(build(KeyedRwLock::builder(), fairness, size), rules, keys, kinds, bytes),
+        _ => play::<Semaphore>(build(KeyedSemaphore::builder(permits), fairness, size), rules, keys, kinds, bytes),
     }
 }
 
-fn play<T: Locks<Key = u8>>((table, waits): (T, Arc<Waits>), rules: Rules, keys: u8, several: bool, bytes: Bytes<'_>) {
+fn play<T: Locks<Key = u8>>(
+    (table, waits): (T, Arc<Waits>),
+    rules: Rules,
+    keys: u8,
+    [several, has_priorities]: [bool; 2],
+    bytes: Bytes<'_>,
+) {
     let table = Arc::new(table);
     let mut world = World::new(&table, waits, rules, keys);
     world.locks_several = several;
+    world.has_priorities = has_priorities;
     let forgotten = world.run(bytes);
     drop(table);
     assert!(forgotten.iter().all(|bell| Arc::strong_count(bell) == 1), "a waker outlived its table");
@@ -667,6 +676,7 @@ struct World<'t, T: Locks> {
     crowd: usize,
     requests: Vec<Request<'t>>,
     locks_several: bool,
+    has_priorities: bool,
     many: Vec<Many<'t>>,
     holders: Vec<Holder<'t>>,
     handles: Vec<Handle<'t, T>>,
@@ -688,6 +698,7 @@ impl<'t, T: Locks<Key = u8>> World<'t, T> {
             crowd: usize::from(keys).max(10),
             requests: vec![],
             locks_several: false,
+            has_priorities: false,
             many: vec![],
             holders: vec![],
             handles: vec![],
@@ -743,7 +754,10 @@ impl<'t, T: Locks<Key = u8>> World<'t, T> {
             want => want,
         };
         match what % 16 {
-            0 | 1 => self.start(whom, want, PRIORITIES[usize::from(form)]),
+            0 | 1 => {
+                let priority = if self.has_priorities { PRIORITIES[usize::from(form)] } else { 0 };
+                self.start(whom, want, priority);
+            }
             2..=6 if !(self.requests.is_empty() && self.many.is_empty()) => {
                 let at = at % (self.requests.len() + self.many.len());
                 match at.checked_sub(self.requests.len()) {
@@ -1359,7 +1373,7 @@ impl<'t, T: Locks<Key = u8>> World<'t, T> {
     }
 }
 
-/// The priorities of new requests: half of them have none.
+/// The priorities of new requests, in schedules that have some.
 const PRIORITIES: [u8; 16] = [0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 9, 255, 1, 1, 2, 9];
 
 const FORMS: [Form; 5] = [Form::Try, Form::For, Form::Until, Form::Limited, Form::Blocking];

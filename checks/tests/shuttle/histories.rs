@@ -16,9 +16,11 @@ fn histories(kind: Kind, keys: u64) {
     let fairness = any_policy();
     let (table, rules) = Table::new(kind, fairness);
     let clock = Arc::new(Clock::default());
+    let has_priorities = random(4) == 0;
     let walks: Vec<_> = (0..3)
         .map(|by| {
             let mut walk = Walk::new(table.clone(), keys, Log::new(&clock, by));
+            walk.has_priorities = has_priorities;
             thread::spawn(move || {
                 (0..8).for_each(|_| walk.step(&mut random));
                 walk
