@@ -172,9 +172,11 @@ mod guard;
 mod leftovers;
 mod lock;
 mod mark;
+mod names;
 mod options;
 mod place;
 mod recall;
+mod revoker;
 mod session;
 
 pub use client::{Client, Compare, ConnectOptions};

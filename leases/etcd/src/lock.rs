@@ -7,7 +7,7 @@ use keylatch_lease_remote::Policy;
 
 use crate::{
     client::KeyValue,
-    place::{Place, escape, unescape},
+    names::{escape, resource_of, unescape},
 };
 
 /// The version of the values' format.
@@ -73,7 +73,7 @@ pub(crate) struct Lock {
 impl Lock {
     /// Reads a tenure from a key below this prefix. Returns `None` if the key was not written by this engine.
     pub(crate) fn new(prefix: &str, kv: &KeyValue) -> Option<Self> {
-        let (resource, slot) = Place::resource(prefix, kv.key())?;
+        let (resource, slot) = resource_of(prefix, kv.key())?;
         let value = Value::parse(kv.value())?;
         let created = kv.create_revision();
         let token = token(value.base.checked_add(created)?)?;

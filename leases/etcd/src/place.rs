@@ -12,7 +12,7 @@
 //! together. Their create revision plus the mark's base is the token. A fresh tenure begins as the old one ends, in the
 //! other of two slots, because etcd refuses to delete and put the same key in one transaction.
 
-use std::{fmt::Write, sync::Mutex};
+use std::sync::Mutex;
 
 use keylatch_lease::{Owner, Resource};
 use keylatch_lease_remote::Settings;
@@ -21,6 +21,7 @@ use crate::{
     leftovers::Leftovers,
     lock::{LONGEST, whole},
     mark::Before,
+    names::{escape, path},
 };
 
 const ROOT: &str = "keylatch-lease";
@@ -84,54 +85,12 @@ impl Place {
     pub(crate) fn revoked(&self, lease: i64) -> String {
         format!("{}/x/{lease:x}", self.root)
     }
-
-    /// Returns the resource and the slot of a key below `prefix`, which is that of all tenures or of an owner's.
-    pub(crate) fn resource(prefix: &str, key: &[u8]) -> Option<(Resource, u8)> {
-        let mut parts = std::str::from_utf8(key).ok()?.strip_prefix(prefix)?.split('/');
-        let (entity, key, slot) = (parts.next()?, parts.next()?, parts.next()?);
-        let slot = [0, 1].into_iter().find(|number| slot == number.to_string())?;
-        if parts.next().is_some() {
-            return None;
-        }
-        Some((Resource::new(unescape(entity)?, unescape(key)?), slot))
-    }
-}
-
-fn path(resource: &Resource) -> String {
-    format!("{}/{}", escape(resource.entity()), escape(resource.key()))
-}
-
-/// Escapes a text as in URLs, so that it is readable but contains no slash and no space.
-pub(crate) fn escape(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-_.~:@+=,".contains(&byte) {
-            escaped.push(char::from(byte));
-        } else {
-            let _ = write!(escaped, "%{byte:02X}");
-        }
-    }
-    escaped
-}
-
-pub(crate) fn unescape(escaped: &str) -> Option<String> {
-    let mut bytes = Vec::with_capacity(escaped.len());
-    let mut rest = escaped.bytes();
-    while let Some(byte) = rest.next() {
-        bytes.push(match byte {
-            b'%' => {
-                let digits = [rest.next()?, rest.next()?];
-                u8::from_str_radix(std::str::from_utf8(&digits).ok()?, 16).ok()?
-            }
-            byte => byte,
-        });
-    }
-    String::from_utf8(bytes).ok()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Place, escape, unescape};
+    use super::Place;
+    use crate::names::{escape, resource_of, unescape};
     use keylatch_lease::{Owner, Resource};
     use keylatch_lease_remote::Settings;
 
@@ -158,9 +117,9 @@ mod tests {
         for resource in [("", ""), ("a", "b/c"), ("a/b", "c"), ("l", "o"), ("a", "0")].map(Resource::from) {
             for slot in [0, 1] {
                 let key = format!("{}{slot}", place.lock(&resource));
-                assert_eq!(Place::resource(&place.locks(), key.as_bytes()), Some((resource.clone(), slot)));
+                assert_eq!(resource_of(&place.locks(), key.as_bytes()), Some((resource.clone(), slot)));
                 let key = format!("{}{slot}", place.owned_lock(&owner, &resource));
-                assert_eq!(Place::resource(&place.owned(&owner), key.as_bytes()), Some((resource.clone(), slot)));
+                assert_eq!(resource_of(&place.owned(&owner), key.as_bytes()), Some((resource.clone(), slot)));
             }
         }
     }
@@ -170,10 +129,10 @@ mod tests {
         let place = place("shop");
         let prefix = place.locks();
         for rest in ["", "mark", "quarantine", "a", "a/b", "a/b/", "a/b/2", "a/b/00", "a/b/0/", "a/b/c/0", "%zz/b/0"] {
-            assert_eq!(Place::resource(&prefix, format!("{prefix}{rest}").as_bytes()), None, "{rest}");
+            assert_eq!(resource_of(&prefix, format!("{prefix}{rest}").as_bytes()), None, "{rest}");
         }
-        assert_eq!(Place::resource(&prefix, b"elsewhere/a/b/0"), None);
-        assert_eq!(Place::resource(&prefix, &[prefix.as_bytes(), b"a/\xff/0"].concat()), None);
+        assert_eq!(resource_of(&prefix, b"elsewhere/a/b/0"), None);
+        assert_eq!(resource_of(&prefix, &[prefix.as_bytes(), b"a/\xff/0"].concat()), None);
     }
 
     #[test]

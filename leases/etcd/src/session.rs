@@ -23,10 +23,12 @@ use crate::{
         },
     },
     error::{self, Error, Trouble},
-    leftovers::{Granted, Revoker},
+    leftovers::Granted,
     lock::{Changed, Lock, Value, revision},
     mark::{Mark, Seen},
+    names::resource_of,
     place::Place,
+    revoker::Revoker,
 };
 
 /// The number of operations that etcd accepts in one transaction.
@@ -506,7 +508,7 @@ impl keylatch_lease_remote::Session for Session {
 
 /// Notifies the watchers of the end of the tenure whose key was deleted, whoever deleted it.
 fn tell_end(watchers: &Watchers, prefix: &str, deleted: &Event) {
-    let Some((resource, _)) = deleted.kv.as_ref().and_then(|kv| Place::resource(prefix, kv.key())) else { return };
+    let Some((resource, _)) = deleted.kv.as_ref().and_then(|kv| resource_of(prefix, kv.key())) else { return };
     match deleted.prev_kv.as_ref().and_then(|kv| Lock::new(prefix, kv)) {
         Some(lock) => watchers.tell_end(&resource, lock.token, Lost::Released),
         // The deleted value has been compacted away.
