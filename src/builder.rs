@@ -1,7 +1,7 @@
 use core::fmt;
 use core::marker::PhantomData;
 
-use crate::core::{Config, Core, CountKind, Observer, Rules};
+use crate::core::{Config, Core, CountKind, LimitOf, Observer, Rules};
 use crate::fairness::Fairness;
 use crate::plumbing::{Kind, sealed::Assembled};
 use crate::wait_event::WaitEvent;
@@ -36,6 +36,7 @@ pub struct Builder<T, K, S = DefaultHashBuilder> {
     values: Option<usize>,
     rules: Rules,
     observer: Option<Observer<K>>,
+    limit_of: Option<LimitOf<K>>,
     hasher: S,
     makes: PhantomData<fn() -> (T, K)>,
 }
@@ -56,6 +57,7 @@ impl<T: Kind, K> Builder<T, K> {
             values: None,
             rules: Rules { fairness: Fairness::default(), counted },
             observer: None,
+            limit_of: None,
             hasher: DefaultHashBuilder::default(),
             makes: PhantomData,
         }
@@ -169,8 +171,8 @@ impl<T: Kind, K, S> Builder<T, K, S> {
     /// assert!(locks.is_empty());
     /// ```
     pub fn hasher<S2>(self, hasher: S2) -> Builder<T, K, S2> {
-        let Builder { shards, capacity, spares, recycle_keys, values, rules, observer, hasher: _, makes } = self;
-        Builder { shards, capacity, spares, recycle_keys, values, rules, observer, hasher, makes }
+        let Builder { shards, capacity, spares, recycle_keys, values, rules, observer, limit_of, hasher: _, makes } = self;
+        Builder { shards, capacity, spares, recycle_keys, values, rules, observer, limit_of, hasher, makes }
     }
 
     /// Calls `f` whenever a request begins to wait, and when its wait ends. Use it to count, log or trace contention.
@@ -224,6 +226,12 @@ impl<T: Kind, K, S> Builder<T, K, S> {
         self
     }
 
+    /// Sets the function that returns the number of permits of a key.
+    pub(crate) fn limit_of(mut self, f: impl Fn(&K) -> u32 + Send + Sync + 'static) -> Self {
+        self.limit_of = Some(LimitOf::new(f));
+        self
+    }
+
     /// Sets the largest number of values.
     pub(crate) fn values(mut self, n: usize) -> Self {
         self.values = Some(n);
@@ -265,7 +273,7 @@ impl<T: Kind, K, S> Builder<T, K, S> {
             values: self.values,
             rules: self.rules,
         };
-        let core = Core::new(config, self.observer);
+        let core = Core::new(config, self.observer, self.limit_of);
         T::Table::assemble(core, self.hasher)
     }
 }
@@ -280,6 +288,7 @@ impl<T, K, S> fmt::Debug for Builder<T, K, S> {
             .field("fairness", &self.rules.fairness)
             .field("max_values", &self.values)
             .field("on_wait", &self.observer.is_some())
+            .field("permits_for", &self.limit_of.is_some())
             .finish_non_exhaustive()
     }
 }

@@ -65,10 +65,10 @@ impl<P: TablePtr> Handle<P> {
         Call::new(self.table.clone(), self.claim().live(), mode)
     }
 
-    /// Returns the number of permits of the key.
+    /// Returns the greatest number of permits that a request can ask for.
     #[inline]
-    pub(crate) fn permits(&self) -> usize {
-        self.table.core().rules().limit()
+    pub(crate) fn most_permits(&self) -> usize {
+        self.table.core().greatest_limit()
     }
 }
 

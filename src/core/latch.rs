@@ -145,7 +145,7 @@ impl Waited for LatchWord {
             return found.queue;
         }
         // `QUEUED` was set by forgotten requests of another address.
-        let queue = queue_shard.queues.open_queue();
+        let queue = queue_shard.queues.open_queue(0);
         self.set_queue(queue_shard, queue);
         queue
     }
@@ -236,7 +236,7 @@ impl LatchWord {
     /// # Panics
     /// If the latch has [`MAX_USERS`](crate::MAX_USERS) holders and waiters already.
     pub(crate) fn claim(&self) {
-        if self.update(Word::claim).is_err() {
+        if self.update(|word| word.claim(CountKind::Readers)).is_err() {
             super::table::full();
         }
     }
@@ -280,12 +280,12 @@ impl LatchWord {
 
     /// Acquires a hold for a claim, if that is possible without waiting.
     pub(crate) fn try_enter(&self, want: Want, ticket: Ticket, fairness: Fairness) -> Option<Entered> {
-        waits(fairness).try_enter(self, want, ticket)
+        waits(fairness).try_enter(self, want, ticket, None)
     }
 
     #[cfg_attr(any(not(feature = "std"), target_family = "wasm"), allow(dead_code))] // for threads that spin
     pub(crate) fn contention(&self, want: Want, fairness: Fairness) -> Contention {
-        waits(fairness).contention(self, want)
+        waits(fairness).contention(self, want, None)
     }
 
     /// Acquires a hold for a claim, or queues.
@@ -297,7 +297,7 @@ impl LatchWord {
         waiter: Waiter<'_>,
         batch: &mut WakeBatch,
     ) -> Option<Entered> {
-        waits(fairness).poll(self, want, ticket, waiter, batch)
+        waits(fairness).poll(self, want, ticket, waiter, None, batch)
     }
 
     /// Releases a hold. Leaves the waiters to wake in `batch`, if there is one.

@@ -181,8 +181,11 @@ impl Held {
             (self.readers, Access::Shared),
             (self.upgradable, Access::Upgradable),
             (self.writers, Access::Exclusive),
-            (self.permits, Access::Permits(self.permits.min(limit) as u32)),
+            (self.permits, Access::Permits(self.permits as u32)),
         ];
+        if matches!(want, Want::Hold(Access::Permits(_))) && limit == 0 {
+            return true; // it waits for a call that raises the limit, and for no holder
+        }
         kinds.into_iter().filter(|(count, _)| *count > 0).all(|(_, access)| Holds::NONE.with(access).allow(want, limit))
     }
 }
@@ -232,9 +235,8 @@ impl Scene {
     }
 
     fn see(&mut self, registry: &Registry, entry: Identity, wait: &Wait, mut meet: impl FnMut(u32)) {
-        let rules = *wait.place.rules();
         let mut queue = Vec::new();
-        let writer = wait.place.look(|queued| queue.push(Waiter { queued, tracked: None, gets_in: false }));
+        let (rules, writer) = wait.place.look(|queued| queue.push(Waiter { queued, tracked: None, gets_in: false }));
         let places = queue.iter().enumerate().map(|(at, waiter)| (waiter.queued.ticket, at));
         let places = places.collect::<HashMap<Ticket, usize>>();
         let mut holders = Vec::new();

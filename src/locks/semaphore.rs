@@ -1,16 +1,16 @@
-use core::hash::Hash;
+use core::hash::{BuildHasher, Hash};
 
 use equivalent::Equivalent;
 
 use super::forms::{forms, lock_table, many, table};
 use crate::builder::{Builder, DefaultHashBuilder};
-use crate::core::{Core, CountKind, MAX_UNITS};
+use crate::core::{Core, CountKind, Key, MAX_UNITS};
 use crate::key::ToKey;
 use crate::mode::Permit;
 use crate::plumbing::TablePtr;
 
-/// A semaphore for each key. Every key has the same number of permits, and each call takes one of them, or a given
-/// number.
+/// A semaphore for each key. Every key has the same number of permits, unless it is given another, and each call takes
+/// one of them, or a given number.
 ///
 /// Use it for limits such as "at most four requests to one host at a time". The rest is as for
 /// [`KeyedMutex`](crate::KeyedMutex), which behaves as a semaphore with one permit: entries live only while they are
@@ -68,9 +68,28 @@ use crate::plumbing::TablePtr;
 /// assert_eq!(copy.permits(), 2);
 /// ```
 ///
+/// # Changing the limit
+/// The number of permits can be changed while the table is in use, up or down:
+///
+/// | for | by |
+/// |---|---|
+/// | a key | [`set_permits`](KeyedSemaphore::set_permits), until [`reset_permits`](KeyedSemaphore::reset_permits) |
+/// | keys, by a rule | [`permits_for`](crate::Builder::permits_for), when the table is built |
+/// | all other keys | [`set_default_permits`](KeyedSemaphore::set_default_permits) |
+///
+/// If it rises, waiters get in before the call returns, as many as the new number allows. If it falls, holders are not
+/// interrupted: nobody gets in until enough permits have come back. A request that is being made at the same moment as
+/// `set_default_permits` is called may still get in by the former number.
+///
+/// A request for more permits than the key has *now*, but not more than a key of this table ever had, does not panic:
+/// it may have been on its way when the number was lowered. It waits until no permit of the key is out, and then gets
+/// in, alone. So a lower number never leaves a request waiting for ever, except for 0, which keeps out all.
+///
 /// # Panics
 /// As [`KeyedMutex`](crate::KeyedMutex#panics). In addition, every form of a call for `n` permits panics if `n` is 0 or
-/// more than [`permits`](KeyedSemaphore::permits); the async forms panic at the call, not at the poll.
+/// more than [`permits`](KeyedSemaphore::permits), or than the greatest number that has been [set](#changing-the-limit)
+/// for a key of the table ([`MAX_PERMITS`], if it has a function of the key); the async forms panic at the call, not at
+/// the poll.
 ///
 /// # Examples
 /// ```
@@ -92,7 +111,8 @@ pub struct KeyedSemaphore<K, S = DefaultHashBuilder> {
     hasher: S,
 }
 
-/// The largest number of permits that a key of a [`KeyedSemaphore`] can have: [`MAX_USERS`](crate::MAX_USERS).
+/// The largest number of permits that a key of a [`KeyedSemaphore`] can have: 2^30 − 1 on 64-bit targets, 16,383 on
+/// 32-bit ones. Waiters do not take room from permits.
 pub const MAX_PERMITS: usize = MAX_UNITS;
 
 impl<K> KeyedSemaphore<K> {
@@ -151,7 +171,8 @@ impl<K, S> KeyedSemaphore<K, S> {
         KeyedSemaphore::builder(permits).hasher(hasher).build()
     }
 
-    /// Returns the number of permits of each key, which was set when the table was made.
+    /// Returns the default number of permits of a key, which was set when the table was made, or by the last
+    /// [`set_default_permits`](KeyedSemaphore::set_default_permits).
     ///
     /// # Examples
     /// ```
@@ -159,7 +180,129 @@ impl<K, S> KeyedSemaphore<K, S> {
     /// ```
     #[must_use]
     pub fn permits(&self) -> usize {
-        self.core.rules().limit()
+        self.core.default_limit()
+    }
+
+    /// Sets the number of permits of a key, in place of the default: see [changing the
+    /// limit](KeyedSemaphore#changing-the-limit). With 0 nobody gets in until it is changed again.
+    ///
+    /// From then on the key has an entry, whether or not it is in use, until
+    /// [`reset_permits`](KeyedSemaphore::reset_permits) is called for it. This entry's limit counts as one of the key's
+    /// users (see [`MAX_USERS`](crate::MAX_USERS)). While a key has a limit of its own, each request for it and each
+    /// release passes through the lock of its queue, so it takes about twice as long as without.
+    ///
+    /// # Panics
+    /// If `n` is more than [`MAX_PERMITS`], or if the key has [`MAX_USERS`](crate::MAX_USERS) users already.
+    ///
+    /// # Examples
+    /// ```
+    /// let hosts = keylatch::KeyedSemaphore::<String>::new(2);
+    /// hosts.set_permits("a", 3);
+    /// let three = hosts.try_acquire_n("a", 3).unwrap();
+    /// hosts.set_permits("a", 1); // applies as permits come back
+    /// drop(three);
+    /// let one = hosts.try_acquire("a").unwrap();
+    /// assert!(hosts.try_acquire("a").is_none());
+    /// # drop(one);
+    /// ```
+    #[track_caller]
+    pub fn set_permits<Q>(&self, key: &Q, n: usize)
+    where
+        Q: ?Sized + Hash + Equivalent<K> + ToKey<K>,
+        S: BuildHasher,
+    {
+        check(n);
+        self.core.set_limit(&mut Key::new(key, &self.hasher), n);
+    }
+
+    /// Gives a key the default number of permits again, or what the table's
+    /// [function](crate::Builder::permits_for) returns for it. Returns whether the key had a number of its own.
+    ///
+    /// # Panics
+    /// If the key has [`MAX_USERS`](crate::MAX_USERS) users already.
+    ///
+    /// # Examples
+    /// ```
+    /// let hosts = keylatch::KeyedSemaphore::<String>::new(2);
+    /// hosts.set_permits("a", 0);
+    /// assert!(hosts.try_acquire("a").is_none());
+    /// assert!(hosts.reset_permits("a"));
+    /// assert!(hosts.try_acquire("a").is_some());
+    /// assert!(hosts.is_empty()); // the limit kept an entry
+    /// ```
+    pub fn reset_permits<Q>(&self, key: &Q) -> bool
+    where
+        Q: ?Sized + Hash + Equivalent<K>,
+        S: BuildHasher,
+    {
+        self.core.reset_limit(&Key::new(key, &self.hasher))
+    }
+
+    /// Sets the number of permits of all keys that have none of their own: see [changing the
+    /// limit](KeyedSemaphore#changing-the-limit). With 0 nobody gets in until it is changed again.
+    ///
+    /// This visits all entries of the table, so it takes a time proportional to their number. In a table with
+    /// [`permits_for`](crate::Builder::permits_for) no key uses the default.
+    ///
+    /// # Panics
+    /// If `n` is more than [`MAX_PERMITS`], or if a key has [`MAX_USERS`](crate::MAX_USERS) users already. (In the
+    /// latter case, the waiters of some keys have not been told of the new number yet; the call can be repeated.)
+    ///
+    /// # Examples
+    /// ```
+    /// let hosts = keylatch::KeyedSemaphore::<u64>::new(1);
+    /// let first = hosts.try_acquire(&7).unwrap();
+    /// assert!(hosts.try_acquire(&7).is_none());
+    /// hosts.set_default_permits(2);
+    /// assert!(hosts.try_acquire(&7).is_some());
+    /// # drop(first);
+    /// ```
+    #[track_caller]
+    pub fn set_default_permits(&self, n: usize) {
+        check(n);
+        self.core.set_default_limit(n);
+    }
+
+    /// Returns the greatest number of permits that a request can ask for.
+    #[inline]
+    pub(crate) fn most_permits(&self) -> usize {
+        self.core.greatest_limit()
+    }
+}
+
+/// Checks a number of permits to which a limit is set.
+///
+/// # Panics
+/// If it cannot be counted.
+#[track_caller]
+fn check(n: usize) {
+    assert!(n <= MAX_PERMITS, "keylatch: the number of permits must be between 0 and {MAX_PERMITS}, but is {n}");
+}
+
+impl<K, S> Builder<SemaphoreKind, K, S> {
+    /// Sets the number of permits of each key by a function of the key, in place of the number that was given to
+    /// [`KeyedSemaphore::builder`]. For a key that it returns 0 for, nobody gets in.
+    ///
+    /// `f` is called by the requests, once or a few times each, with no internal lock held. It should be quick, and
+    /// return the same number for a key each time: while requests wait for a key, the number that the first of them got
+    /// applies. [`set_permits`](KeyedSemaphore::set_permits) overrides it for a key.
+    ///
+    /// # Panics
+    /// A request for a key panics, and leaves nothing behind, if `f` panics, or returns more than [`MAX_PERMITS`].
+    ///
+    /// # Examples
+    /// ```
+    /// use keylatch::KeyedSemaphore;
+    ///
+    /// let hosts: KeyedSemaphore<String> =
+    ///     KeyedSemaphore::builder(2).permits_for(|host: &String| if host.ends_with(".local") { 8 } else { 2 }).build();
+    /// assert!(hosts.try_acquire_n("db.local", 8).is_some());
+    /// let two = hosts.try_acquire_n("example.org", 2).unwrap();
+    /// assert!(hosts.try_acquire("example.org").is_none());
+    /// # drop(two);
+    /// ```
+    pub fn permits_for(self, f: impl Fn(&K) -> u32 + Send + Sync + 'static) -> Self {
+        self.limit_of(f)
     }
 }
 

@@ -70,7 +70,8 @@ impl Holds {
             Upgradable => self.writers + self.upgradable == 0,
             Write => self.writers + self.upgradable + self.readers == 0,
             Upgrade => self.upgradable == 1 && self.readers == 0,
-            Permits(n) => self.permits + n as usize <= permits,
+            // A request for more than the limit gets in when it is alone.
+            Permits(n) => self.permits + n as usize <= permits || self.permits == 0 && permits > 0,
         }
     }
 
@@ -209,6 +210,8 @@ pub struct Key {
     urgent: u64,
     /// Whether one has come to this queue.
     pub has_priorities: bool,
+    /// Whether the key has a number of permits of its own.
+    pub is_limited: bool,
     /// The requests that have been granted a hold and have not taken it yet, ordered by id.
     pub granted: Vec<Id>,
 }
@@ -216,7 +219,17 @@ pub struct Key {
 impl Key {
     pub fn new(rules: Rules) -> Self {
         let (asleep, handed, granted) = Default::default();
-        Key { rules, holds: Holds::default(), queue: vec![], asleep, handed, granted, urgent: 0, has_priorities: false }
+        let (holds, queue, urgent, has_priorities, is_limited) = Default::default();
+        Key { rules, holds, queue, asleep, handed, granted, urgent, has_priorities, is_limited }
+    }
+
+    /// Sets the number of permits, which is the key's own, or the default one.
+    pub fn set_permits(&mut self, permits: usize, own: bool) {
+        // Without waiters the queue begins or ends here.
+        self.has_priorities &= !self.queue.is_empty() || self.is_limited && own;
+        self.is_limited = own;
+        self.rules.permits = permits;
+        self.settle(Cause::Released, For::Anyone);
     }
 
     /// Returns whether the current holders admit this request, regardless of waiters.
@@ -366,7 +379,7 @@ impl Key {
         }
         match place {
             None => {
-                self.has_priorities &= !self.queue.is_empty();
+                self.has_priorities &= !self.queue.is_empty() || self.is_limited;
                 let at = if want == Upgrade { 0 } else { self.place_of_newcomer(priority) };
                 let want = if want == Recursive { Read } else { want };
                 self.queue.insert(at, Waiter::new(id, want, priority, self.urgent));
@@ -519,7 +532,7 @@ impl Key {
             let want = self.queue[self.place(next)].want;
             if self.admits(want) && self.pass(want) {
                 self.grant(next);
-            } else if !matches!(want, Permits(_)) || self.holds.permits == self.rules.permits {
+            } else if !matches!(want, Permits(_)) || self.holds.permits >= self.rules.permits {
                 // No more holds are free. (If permits are left, they may be enough for the next waiter.)
                 break;
             }

@@ -116,6 +116,7 @@ fn walks(kind: Kind, keys: u64) {
             let walk = |by: usize| {
                 let mut walk = Walk::new(table.clone(), keys, Log::new(&clock, by));
                 walk.has_priorities = seed / 16 % 4 == 3;
+                walk.changes_permits = seed / 64 % 2 == 1;
                 let mut random = Random::new(seed * 64 + by as u64);
                 let start = &start;
                 scope.spawn(move || {

@@ -73,6 +73,11 @@ pub enum Op {
         from: Want,
         to: Want,
     },
+    /// The key gets a number of permits of its own, or the default one.
+    SetPermits {
+        permits: usize,
+        own: bool,
+    },
     Look(Option<Seen>),
     IsLocked(bool),
 }
@@ -141,6 +146,7 @@ impl State {
             }
             Op::Release { held, fair } => self.key.release(held, if fair { For::Waiter } else { For::Anyone }),
             Op::Change { from, to } => self.key.change(from, to),
+            Op::SetPermits { permits, own } => self.key.set_permits(permits, own),
             // A key without an entry and a key whose entry a handle keeps have the same status here.
             Op::Look(seen) => return seen.unwrap_or_default() == self.key.seen(),
             Op::IsLocked(locked) => return (self.key.holds != Holds::default()) == locked,
@@ -207,6 +213,11 @@ impl Log {
     /// Records a call that is one operation.
     pub fn call<T>(&mut self, key: u64, call: impl FnOnce() -> T, op: impl FnOnce(&T) -> Op) -> T {
         self.call_all(call, |outcome| [(key, op(outcome))])
+    }
+
+    /// Records a call that is one operation, or none.
+    pub fn call_maybe<T>(&mut self, key: u64, call: impl FnOnce() -> T, op: impl FnOnce(&T) -> Option<Op>) -> T {
+        self.call_all(call, |outcome| op(outcome).map(|op| (key, op)))
     }
 
     /// Records a call that is several operations.

@@ -248,6 +248,7 @@ pub struct Met {
     pub cancels: usize,
     pub upgrades: [usize; 2],
     pub changes: usize,
+    pub limits: usize,
 }
 
 impl std::ops::AddAssign for Met {
@@ -259,6 +260,7 @@ impl std::ops::AddAssign for Met {
         }
         self.cancels += other.cancels;
         self.changes += other.changes;
+        self.limits += other.limits;
     }
 }
 
@@ -270,6 +272,8 @@ pub struct Walk {
     held: Vec<Hold>,
     handle: Option<(u64, Handle)>,
     pub has_priorities: bool,
+    /// Whether the walk changes the number of permits.
+    pub changes_permits: bool,
     pub met: Met,
 }
 
@@ -283,6 +287,7 @@ impl Walk {
             held: vec![],
             handle: None,
             has_priorities: false,
+            changes_permits: false,
             met: Met::default(),
         }
     }
@@ -293,6 +298,9 @@ impl Walk {
         let wants = self.table.wants();
         let want = wants[random(wants.len() as u64) as usize];
         let at = random(64) as usize;
+        if self.changes_permits && random(8) == 0 {
+            return self.set_permits(key, random(6) as usize);
+        }
         match random(20) {
             0..5 => {
                 let priority = if self.has_priorities { [0, 0, 1, 9][random(4) as usize] } else { 0 };
@@ -340,6 +348,19 @@ impl Walk {
             }
             _ => self.handle = if self.handle.is_some() { None } else { Some((key, self.table.handle(key))) },
         }
+    }
+
+    /// Gives a key of a semaphore a number of permits, or the default number from 4 on.
+    fn set_permits(&mut self, key: u64, permits: usize) {
+        let Table::Semaphore(table) = self.table.clone() else { return };
+        let default = table.permits();
+        self.met.limits += 1;
+        if permits >= 4 {
+            let reset = Op::SetPermits { permits: default, own: false };
+            self.log.call_maybe(key, || table.reset_permits(&key), |had| had.then_some(reset));
+            return;
+        }
+        self.log.call(key, || table.set_permits(&key, permits), |()| Op::SetPermits { permits, own: true });
     }
 
     fn request(&self, key: u64, want: Want) -> Request {
@@ -483,6 +504,9 @@ pub fn finish(mut walks: Vec<Walk>, fairness: Fairness) -> (Vec<Record>, Met) {
         all.met += walk.met;
     }
     all.handle = None;
+    if all.changes_permits {
+        (0..all.keys).for_each(|key| all.set_permits(key, 4));
+    }
     // Walks polled with different wakers: wake-ups before the last poll do not count, later ones do.
     loop {
         all.run();

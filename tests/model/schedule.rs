@@ -147,7 +147,7 @@ type Asked<'t> = Box<dyn Ask<'t> + 't>;
 type AskedMany<'t> = Box<dyn AskMany<'t> + 't>;
 
 /// A table, with its operations in all forms.
-trait Locks: Table + Sized {
+trait Locks: Table + Limits {
     /// The kinds of holds it offers. A request for one permit stands for any number of permits.
     const WANTS: &'static [Want];
 
@@ -164,6 +164,36 @@ trait Locks: Table + Sized {
     fn status_at(&self, key: u8) -> Option<Status>;
     fn len_now(&self) -> usize;
     fn visit(&self, visit: impl FnMut(&u8, Status));
+}
+
+/// Changes the number of permits of a key, or that of all others. Only a semaphore has permits.
+trait Limits: Sized {
+    /// Returns whether the key has got a number of permits of its own (`Some`), or has lost it.
+    fn set_permits_of(&self, _key: u8, _permits: Option<usize>) -> bool {
+        unreachable!()
+    }
+
+    fn set_permits_of_others(&self, _permits: usize) {
+        unreachable!()
+    }
+}
+
+impl Limits for MutexTable {}
+impl Limits for RwLock {}
+
+impl Limits for Semaphore {
+    fn set_permits_of(&self, key: u8, permits: Option<usize>) -> bool {
+        match permits {
+            Some(permits) => self.set_permits(&key, permits),
+            None => return self.reset_permits(&key),
+        }
+        true
+    }
+
+    fn set_permits_of_others(&self, permits: usize) {
+        self.set_default_permits(permits);
+        assert_eq!(self.permits(), permits);
+    }
 }
 
 /// Performs one operation in one form, on a table with its key or on a handle.
@@ -668,7 +698,9 @@ impl<T: Locks<Key = u8>> Handle<'_, T> {
 struct World<'t, T: Locks> {
     table: &'t Arc<T>,
     waits: Arc<Waits>,
+    /// The rules at the beginning.
     rules: Rules,
+    default_permits: usize,
     /// The number of keys in use.
     keys: u8,
     models: Vec<Key>,
@@ -693,6 +725,7 @@ impl<'t, T: Locks<Key = u8>> World<'t, T> {
             table,
             waits,
             rules,
+            default_permits: rules.permits,
             keys,
             models: (0..keys).map(|_| Key::new(rules)).collect(),
             crowd: usize::from(keys).max(10),
@@ -772,6 +805,8 @@ impl<'t, T: Locks<Key = u8>> World<'t, T> {
             9 | 10 if !self.holders.is_empty() => self.release(at % self.holders.len(), false),
             11 if !self.holders.is_empty() => self.release(at % self.holders.len(), true),
             12 if !self.holders.is_empty() => self.downgrade(at % self.holders.len(), form),
+            // A semaphore has no upgrades.
+            13 | 14 if T::WANTS.contains(&Want::Permits(1)) => self.set_permits(whom, form),
             13 if !self.holders.is_empty() => self.upgrade(at % self.holders.len(), form),
             14 if !self.holders.is_empty() => self.upgrade_mut(at % self.holders.len(), form),
             15 if form == 14 && !self.holders.is_empty() => self.forget_holder(at % self.holders.len()),
@@ -1215,6 +1250,32 @@ impl<'t, T: Locks<Key = u8>> World<'t, T> {
         self.requests.iter_mut().map(|request| &mut request.sleeper).chain(many).chain(upgrades).chain(forgotten)
     }
 
+    /// Changes the number of permits of a key, or that of all keys without a number of their own.
+    fn set_permits(&mut self, whom: u8, form: u8) {
+        let (key, permits) = (whom % self.keys, usize::from(form % 5));
+        match whom / self.keys.max(FEW) % 4 {
+            0 => {
+                self.table.set_permits_of_others(permits);
+                self.default_permits = permits;
+                for model in self.models.iter_mut().filter(|model| !model.is_limited) {
+                    model.set_permits(permits, false);
+                }
+            }
+            1 => {
+                let had = self.table.set_permits_of(key, None);
+                assert_eq!(had, self.model(key).is_limited);
+                if had {
+                    let permits = self.default_permits;
+                    self.model(key).set_permits(permits, false);
+                }
+            }
+            _ => {
+                assert!(self.table.set_permits_of(key, Some(permits)));
+                self.model(key).set_permits(permits, true);
+            }
+        }
+    }
+
     fn other(&mut self, what: u8, whom: u8) {
         match what % 4 {
             0 if self.handles.len() < self.crowd => self.handles.push(match whom / self.keys.max(FEW) % 2 {
@@ -1257,7 +1318,8 @@ impl<'t, T: Locks<Key = u8>> World<'t, T> {
                 || self.requests.iter().any(|request| request.key == key)
                 || self.many.iter().any(|many| many.keys.iter().any(|&(used, _)| used == key))
                 || self.handles.iter().any(|handle| handle.key() == key)
-                || self.is_spoilt(key);
+                || self.is_spoilt(key)
+                || model.is_limited;
             live += usize::from(used);
             assert_eq!(status.is_some(), used, "an entry without a user, or a user without an entry");
             assert_eq!(is_locked, model.holds != Holds::default());
@@ -1300,7 +1362,8 @@ impl<'t, T: Locks<Key = u8>> World<'t, T> {
         });
         let mut holds = Holds::default();
         held.chain(forgotten).for_each(|held| *holds.of(held) += held.weight());
-        assert!(holds.are_compatible(self.rules.permits), "{holds:?}");
+        // If the number of permits was lowered, more may be out; the contract counts how many.
+        assert!(holds.are_compatible(self.rules.permits.max(model.holds.permits)), "{holds:?}");
         let counted = model.holds;
         assert!(holds.readers <= counted.readers && holds.writers <= counted.writers, "{holds:?}, {counted:?}");
         assert!(holds.upgradable <= counted.upgradable && holds.permits <= counted.permits, "{holds:?}, {counted:?}");
@@ -1327,6 +1390,12 @@ impl<'t, T: Locks<Key = u8>> World<'t, T> {
     /// for keys of which a guard or request was forgotten.
     fn finish(mut self) -> Vec<Arc<Bell>> {
         self.handles.clear();
+        if T::WANTS.contains(&Want::Permits(1)) {
+            self.table.set_permits_of_others(self.rules.permits);
+            for key in 0..self.keys {
+                self.table.set_permits_of(key, None);
+            }
+        }
         // Requests that were never polled are not waiters, and an upgrade that was never polled is a hold.
         self.requests.retain(|request| request.sleeper.id > 0);
         while let Some(Holder { held, .. }) = self.holders.pop() {

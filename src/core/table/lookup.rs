@@ -9,8 +9,8 @@ use super::payload::Payload;
 use super::retire::Dead;
 use super::slot::{Chunk, Claim, Hold, Live, Spare, TypedAccess, UnitOf};
 use super::tag::Tag;
-use crate::core::wait::word::{MAX_UNITS, Refusal, Unit, Word};
-use crate::core::wait::{Access, Rules};
+use crate::core::wait::Access;
+use crate::core::wait::word::{MAX_UNITS, Refusal, Unit};
 use crate::key::ToKey;
 
 /// The unit with which a caller joins an entry.
@@ -41,15 +41,16 @@ pub(crate) enum Joined<K, V: Payload> {
 impl Join {
     /// Joins an existing entry. Callers pass a constant `self`, so that unused branches cost nothing.
     #[inline]
-    fn entry<K, V: Payload>(self, access: Access, entry: Live<'_, K, V>, rules: &Rules) -> Joined<K, V> {
+    fn entry<K, V: Payload>(self, access: Access, entry: Live<'_, K, V>, core: &Core<K, V>) -> Joined<K, V> {
         if self != Join::Claim && self != Join::Make {
-            match entry.join(|word| word.hold(access, rules.limit())) {
+            let limit = core.default_limit_of(access);
+            match entry.join(|word| word.hold(access, limit)) {
                 Ok(hold) => return Joined::Hold(hold),
                 Err(Refusal::Held) if self == Join::Try => return Joined::Refused,
                 Err(_) => {}
             }
         }
-        entry.join(Word::claim).map_or(Joined::Full, Joined::Claim)
+        core.join_as_claim(entry).map_or(Joined::Full, Joined::Claim)
     }
 
     /// The unit that a new entry begins with.
@@ -182,11 +183,18 @@ impl<K: Eq, V: Payload> Source<K, V> for OwnedKey<K> {
 impl<K, V: Payload> Source<K, V> for Live<'_, K, V> {
     #[inline]
     fn join(&mut self, core: &Core<K, V>, join: Join, access: Access) -> Joined<K, V> {
-        join.entry(access, *self, core.rules())
+        join.entry(access, *self, core)
     }
 }
 
 impl<K, V: Payload> Core<K, V> {
+    /// Adds a claim to an entry, which has a unit.
+    #[inline]
+    pub(super) fn join_as_claim(&self, entry: Live<'_, K, V>) -> Result<UnitOf<K, V>, Refusal> {
+        let counted = self.rules().counted;
+        entry.join(|word| word.claim(counted))
+    }
+
     /// Claims the entry.
     ///
     /// # Panics
@@ -209,7 +217,7 @@ impl<K, V: Payload> Core<K, V> {
     where
         M: TypedAccess,
     {
-        match source.join(self, Join::Enter, mode.access()) {
+        match source.join(self, self.limited(Join::Enter, mode.access()), mode.access()) {
             Joined::Hold(unit) => Ok(unit.into_hold(mode)),
             Joined::Claim(unit) => Err(unit.into_claim()),
             Joined::Refused | Joined::Full => full(),
@@ -225,7 +233,7 @@ impl<K, V: Payload> Core<K, V> {
     where
         M: TypedAccess,
     {
-        match source.join(self, Join::Make, mode.access()) {
+        match source.join(self, self.limited(Join::Make, mode.access()), mode.access()) {
             Joined::Hold(unit) => Ok(unit.into_hold(mode)),
             Joined::Claim(unit) => Err(unit.into_claim()),
             Joined::Refused | Joined::Full => full(),
@@ -245,7 +253,7 @@ impl<K, V: Payload> Core<K, V> {
     where
         M: TypedAccess,
     {
-        match source.join(self, Join::Try, mode.access()) {
+        match source.join(self, self.limited(Join::Try, mode.access()), mode.access()) {
             Joined::Hold(unit) => Ok(unit.into_hold(mode)),
             Joined::Claim(unit) => Err(Some(unit.into_claim())),
             Joined::Refused => Err(None),
@@ -261,7 +269,7 @@ impl<K, V: Payload> Core<K, V> {
     {
         let joined = self.shard(tag).with(|shard| {
             if let Some(entry) = shard.find(tag, |other| key.equivalent(other)) {
-                return Ok(join.entry(access, entry, self.rules()));
+                return Ok(join.entry(access, entry, self));
             }
             // A key that owns nothing is copied under the lock, and an old key is overwritten there, which saves a
             // second look-up.
@@ -320,7 +328,7 @@ impl<K, V: Payload> Core<K, V> {
     {
         loop {
             let joined = self.shard(tag).with(|shard| match shard.find(tag, |other| key.equivalent(other)) {
-                Some(entry) => Ok(join.entry(access, entry, self.rules())),
+                Some(entry) => Ok(join.entry(access, entry, self)),
                 None => Err(shard.take_spare()),
             });
             match joined {
@@ -344,7 +352,7 @@ impl<K, V: Payload> Core<K, V> {
         loop {
             let joined = self.shard(tag).with(|shard| {
                 if let Some(entry) = shard.find(tag, |other| key.is(other)) {
-                    return Some(join.entry(access, entry, self.rules()));
+                    return Some(join.entry(access, entry, self));
                 }
                 lent.spare = lent.spare.take().or_else(|| shard.take_spare());
                 // An old key is dropped outside the lock first.
@@ -375,7 +383,7 @@ impl<K, V: Payload> Core<K, V> {
     {
         let joined = self.shard(key.tag()).with(|shard| {
             let entry = shard.find(key.tag(), |other| key.is(other))?;
-            Some(Join::Enter.entry(mode.access(), entry, self.rules()))
+            Some(Join::Enter.entry(mode.access(), entry, self))
         });
         Some(match joined? {
             Joined::Hold(unit) => Ok(unit.into_hold(mode)),
@@ -392,7 +400,7 @@ impl<K, V: Payload> Core<K, V> {
     pub(crate) fn find_claim(&self, key: &impl Ask<K>) -> Option<Claim<K, V>> {
         let joined = self.shard(key.tag()).with(|shard| {
             let entry = shard.find(key.tag(), |other| key.is(other))?;
-            Some(Join::Claim.entry(Access::Exclusive, entry, self.rules()))
+            Some(Join::Claim.entry(Access::Exclusive, entry, self))
         });
         match joined? {
             Joined::Hold(unit) | Joined::Claim(unit) => Some(unit.into_claim()),

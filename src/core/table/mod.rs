@@ -4,6 +4,7 @@
 //! lookup   finds the entry of a key, or makes it         shard lock; between two looks a key that owns memory is made
 //! retire   gives up units; the last one with its entry   shard lock for the last one
 //! visit    visits entries                                shard lock, then queue lock
+//! limits   the number of permits of each key             queue locks; to visit entries, as above
 //! observer the callback that a table reports waits to    none
 //! shard    one lock's worth of entries                   called under the shard lock
 //! pool     a shard's slots, by chunks                    called under the shard lock
@@ -25,6 +26,7 @@ use crate::core::wait::{Access, Contention, Entered, Holds, Rules, Ticket, WaitQ
 use crate::sync::Lock;
 use crate::wait_event::{WaitId, WaitPhase};
 
+mod limits;
 mod lookup;
 mod lowest;
 mod number;
@@ -44,6 +46,7 @@ mod visit;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use self::limits::LimitOf;
 pub(super) use self::lookup::full;
 pub(crate) use self::lookup::{Ask, Key, OwnedKey, Source};
 pub(crate) use self::observer::Observer;
@@ -56,6 +59,7 @@ pub(crate) use self::value::Valued;
 pub(crate) use self::values::Busy;
 pub(crate) use self::visit::Ending;
 
+use self::limits::Limits;
 use self::shard::Shard;
 use self::slot::IsCore;
 
@@ -84,6 +88,7 @@ pub struct Core<K, V: Payload> {
     recycle_keys: bool,
     excess: V::Excess,
     observer: Option<Observer<K>>,
+    limits: Limits<K>,
     #[cfg(target_has_atomic = "ptr")]
     number: usize,
 }
@@ -116,7 +121,7 @@ impl<R> core::panic::RefUnwindSafe for CoreRef<'_, R> {}
 const SPARES_PER_SHARD: usize = 64;
 
 impl<K, V: Payload> Core<K, V> {
-    pub(crate) fn new(config: Config, observer: Option<Observer<K>>) -> Self {
+    pub(crate) fn new(config: Config, observer: Option<Observer<K>>, limit_of: Option<LimitOf<K>>) -> Self {
         let Config { shards, capacity, spares, recycle_keys, values, rules } = config;
         let each = share_of_capacity(capacity, shards);
         let shard = |index| {
@@ -131,6 +136,7 @@ impl<K, V: Payload> Core<K, V> {
             recycle_keys,
             excess: V::no_excess(shards, values),
             observer,
+            limits: Limits::new(limit_of, rules.limit()),
             #[cfg(target_has_atomic = "ptr")]
             number: next_number(),
         }
@@ -175,16 +181,16 @@ impl<K, V: Payload> Core<K, V> {
 
     #[inline]
     pub(crate) fn enter(&self, entry: Live<'_, K, V>, want: Want) -> Option<Entered> {
-        self.waits.enter(entry.state(), want)
+        self.waits.enter(entry.state(), want, self.limit_of(entry, want))
     }
 
     pub(crate) fn try_enter(&self, entry: Live<'_, K, V>, want: Want, ticket: Ticket) -> Option<Entered> {
-        self.waits.try_enter(entry.state(), want, ticket)
+        self.waits.try_enter(entry.state(), want, ticket, self.limit_of(entry, want))
     }
 
     #[cfg_attr(any(not(feature = "std"), target_family = "wasm"), allow(dead_code))] // for threads that spin
     pub(crate) fn contention(&self, entry: Live<'_, K, V>, want: Want) -> Contention {
-        self.waits.contention(entry.state(), want)
+        self.waits.contention(entry.state(), want, self.limit_of(entry, want))
     }
 
     /// Returns the place of the waiter with this ticket.
@@ -214,7 +220,8 @@ impl<K, V: Payload> Core<K, V> {
         waiter: Waiter<'_>,
         batch: &mut WakeBatch,
     ) -> Option<Entered> {
-        self.waits.poll(entry.state(), want, ticket, waiter, batch)
+        let limit = if ticket.is_some() { None } else { self.limit_of(entry, want) };
+        self.waits.poll(entry.state(), want, ticket, waiter, limit, batch)
     }
 
     pub(crate) fn leave_queue(&self, entry: Live<'_, K, V>, ticket: Ticket, batch: &mut WakeBatch) -> Option<Entered> {

@@ -53,10 +53,11 @@ impl<K, V: Payload> Core<K, V> {
             return None;
         }
         let (access, unit) = (hold.mode().access(), hold.into_unit());
-        if unit.live().state().update(|word| word.unlock(access)).is_ok() {
+        let counted = self.rules().counted;
+        if unit.live().state().update(|word| word.unlock(access, counted)).is_ok() {
             return Some(unit.into_claim());
         }
-        let claim = unit.live().join(Word::claim);
+        let claim = self.join_as_claim(unit.live());
         self.leave_into(unit, access, whom, batch);
         claim.ok().map(UnitOf::into_claim)
     }
@@ -73,7 +74,6 @@ impl<K, V: Payload> Core<K, V> {
         V::excess(&self.excess).is_some_and(Excess::is_bounded)
     }
 
-    /// Returns the address that a leaving user needs if it sweeps by itself: after it has left it asks what is [to
     /// Returns the address that a leaving user needs if it sweeps by itself: after it has left, it asks what is [to
     /// sweep](Core::to_sweep), and it [sweeps](Core::sweep_now) last of all.
     #[inline]

@@ -8,7 +8,7 @@ use super::Core;
 use super::lookup::{Key, full};
 use super::payload::Payload;
 use super::slot::{Claim, Live};
-use crate::core::wait::word::{Refusal, Word};
+use crate::core::wait::word::Refusal;
 use crate::core::wait::{Snapshot, Want};
 use crate::sync::give_way;
 use crate::wait_event::{WaitId, WaitPhase};
@@ -70,7 +70,7 @@ impl<K, V: Payload> Core<K, V> {
                             if visits.len() == visits.capacity() {
                                 break; // nothing is allocated under the lock
                             }
-                            let claim = entry.join(Word::claim)?.into_claim();
+                            let claim = self.join_as_claim(entry)?.into_claim();
                             visits.push((Visit { core: self, claim: Some(claim) }, picked));
                         }
                         next += 1;
@@ -96,7 +96,7 @@ impl<K, V: Payload> Core<K, V> {
     /// Returns a claim with which a request that gives up reports the end of its wait, after everything else. Returns
     /// `None` if the entry has no room for a claim: then the end is reported now, early.
     pub(crate) fn ending(&self, entry: Live<'_, K, V>, want: Want, id: WaitId) -> Option<Ending<'_, K, V>> {
-        match entry.join(Word::claim) {
+        match self.join_as_claim(entry) {
             Ok(unit) => Some(Ending { visit: Visit { core: self, claim: Some(unit.into_claim()) }, want, id }),
             Err(_) => {
                 self.tell(entry, want, WaitPhase::GivenUp, id);
@@ -128,7 +128,11 @@ pub(crate) struct Visit<'a, K, V: Payload> {
     claim: Option<Claim<K, V>>,
 }
 
-impl<K, V: Payload> Visit<'_, K, V> {
+impl<'a, K, V: Payload> Visit<'a, K, V> {
+    pub(super) fn new(core: &'a Core<K, V>, claim: Claim<K, V>) -> Self {
+        Visit { core, claim: Some(claim) }
+    }
+
     pub(crate) fn claim(&mut self) -> &mut Option<Claim<K, V>> {
         &mut self.claim
     }

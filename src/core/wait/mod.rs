@@ -11,6 +11,7 @@
 //! | [`leave_queue`](WaitQueues::leave_queue) | a request that gives up | the hold it had been granted, or no ticket |
 //! | [`downgrade`](WaitQueues::downgrade) | a holder | a weaker hold |
 //! | [`leave`](WaitQueues::leave) | a holder | no hold, unless it is the last unit of its entry |
+//! | [`set_own_limit`](WaitQueues::set_own_limit) and others in `limits` | a call that changes the number of permits | |
 //!
 //! The proof of an acquire is a receipt, [`Entered`]: without it a claim cannot be turned into a hold.
 
@@ -19,8 +20,9 @@ use core::{ops::Deref, task::Waker};
 use crossbeam_utils::CachePadded;
 
 use crate::fairness::Fairness;
-use crate::sync::Lock;
+use crate::sync::{AtomicUsize, Lock};
 
+mod limits;
 mod paged;
 #[cfg(target_has_atomic = "ptr")]
 mod place;
@@ -38,12 +40,12 @@ mod tests;
 pub(super) use self::place::WithQueues;
 #[cfg(target_has_atomic = "ptr")]
 pub(crate) use self::place::{Place, PlaceState};
-pub(crate) use self::policy::{CountKind, Presence, ReleaseFor, Rules};
+pub(crate) use self::policy::{Presence, ReleaseFor, Rules};
 #[cfg(target_has_atomic = "ptr")]
 pub(crate) use self::queue::Queued;
 pub(crate) use self::queue::{Ticket, Waiter, Waiting};
 pub(crate) use self::wakers::WakeBatch;
-pub(crate) use self::word::{Access, Holds, Want};
+pub(crate) use self::word::{Access, CountKind, Holds, Want};
 
 use self::policy::{Cause, WaitState};
 pub(super) use self::queue::Queues;
@@ -57,7 +59,10 @@ use self::word::{Refusal, Unit};
 pub(super) struct WaitQueues<Q = SharedQueues> {
     /// A power of two of them, each behind its own lock.
     queue_shards: Q,
+    /// The rules of all queues. The limit of permits in them is not used: it may change.
     rules: Rules,
+    /// The default limit of permits, if there are permits.
+    default_limit: Option<AtomicUsize>,
 }
 
 /// A receipt: the word now counts the requester's claim as the wanted hold, or its upgradable hold as an exclusive one.
@@ -110,7 +115,11 @@ impl WaitQueues {
     pub(super) fn new(shards: usize, rules: Rules) -> Self {
         let locks = shards.min(MAX_QUEUE_LOCKS);
         let queue_shards = (0..locks).map(|_| CachePadded::new(Lock::new(Queues::new()))).collect();
-        WaitQueues { queue_shards, rules }
+        let default_limit = match rules.counted {
+            CountKind::Readers => None,
+            CountKind::Permits(limit) => Some(AtomicUsize::new(limit)),
+        };
+        WaitQueues { queue_shards, rules, default_limit }
     }
 
     /// Returns the place of the waiter with this ticket.
@@ -123,9 +132,10 @@ impl WaitQueues {
 
 impl<Q: Deref<Target = [CachePadded<Lock<H>>]>, H: QueueShard> WaitQueues<Q> {
     pub(super) fn of(queue_shards: Q, rules: Rules) -> Self {
-        WaitQueues { queue_shards, rules }
+        WaitQueues { queue_shards, rules, default_limit: None }
     }
 
+    /// Returns the rules, without the limits of permits.
     #[inline]
     pub(super) fn rules(&self) -> &Rules {
         &self.rules
@@ -168,14 +178,30 @@ impl<Q: Deref<Target = [CachePadded<Lock<H>>]>, H: QueueShard> WaitQueues<Q> {
 
     /// The first step, and the only one that most requests need: enters if nothing is in the way. A request that has a ticket enters by
     /// its position instead.
+    ///
+    /// `limit` is the limit of permits that applies to an entry without a queue: the default limit if it is `None`. (A queue has the
+    /// limit of its entry.)
     #[inline]
-    pub(super) fn enter(&self, state: &impl Waited<QueueShard = H>, want: Want) -> Option<Entered> {
-        state.update(|word| word.enter(want, state.spends(want.claims()), self.rules.limit())).ok().map(|_| Entered(()))
+    pub(super) fn enter(
+        &self,
+        state: &impl Waited<QueueShard = H>,
+        want: Want,
+        limit: Option<usize>,
+    ) -> Option<Entered> {
+        let limit = self.limit(want, limit);
+        state.update(|word| word.enter(want, state.spends(want.claims()), limit)).ok().map(|_| Entered(()))
     }
 
     /// Enters without waiting, or fails. The ticket says whether the request passes waiters: it must not be in the queue.
-    pub(super) fn try_enter(&self, state: &impl Waited<QueueShard = H>, want: Want, ticket: Ticket) -> Option<Entered> {
-        let enter = || state.update(|word| word.enter(want, state.spends(want.claims()), self.rules.limit()));
+    pub(super) fn try_enter(
+        &self,
+        state: &impl Waited<QueueShard = H>,
+        want: Want,
+        ticket: Ticket,
+        limit: Option<usize>,
+    ) -> Option<Entered> {
+        let enter =
+            || state.update(|word| word.enter(want, state.spends(want.claims()), self.limit(want, limit)));
         let entered = match enter() {
             Err(Refusal::Queued) => self.lock(state).with(|queue_shard| {
                 if state.word().is_queued() { self.bypass(queue_shard, state, want, ticket) } else { enter().map(drop) }
@@ -186,10 +212,15 @@ impl<Q: Deref<Target = [CachePadded<Lock<H>>]>, H: QueueShard> WaitQueues<Q> {
     }
 
     #[cfg_attr(any(not(feature = "std"), target_family = "wasm"), allow(dead_code))] // for threads that spin
-    pub(super) fn contention(&self, state: &impl Waited<QueueShard = H>, want: Want) -> Contention {
+    pub(super) fn contention(
+        &self,
+        state: &impl Waited<QueueShard = H>,
+        want: Want,
+        limit: Option<usize>,
+    ) -> Contention {
         if self.rules.fairness == Fairness::Fifo {
             Contention::MustQueue
-        } else if state.word().holds().allow(want, self.rules.limit()) {
+        } else if state.word().holds().allow(want, self.limit(want, limit)) {
             Contention::Free
         } else {
             Contention::Held
@@ -206,10 +237,11 @@ impl<Q: Deref<Target = [CachePadded<Lock<H>>]>, H: QueueShard> WaitQueues<Q> {
         want: Want,
         ticket: &mut Ticket,
         waiter: Waiter<'_>,
+        limit: Option<usize>,
         batch: &mut WakeBatch,
     ) -> Option<Entered> {
         if !ticket.is_some() {
-            if let Some(entered) = self.enter(state, want) {
+            if let Some(entered) = self.enter(state, want, limit) {
                 return Some(entered);
             }
             if batch.fresh.is_none() {
@@ -220,12 +252,13 @@ impl<Q: Deref<Target = [CachePadded<Lock<H>>]>, H: QueueShard> WaitQueues<Q> {
             if ticket.is_some() {
                 self.poll_in_queue(queue_shard, state, want, ticket, waiter, batch)
             } else {
-                Ok(self.enqueue(queue_shard, state, want, ticket, waiter.presence, batch))
+                Ok(self.enqueue(queue_shard, state, want, ticket, waiter.presence, limit, batch))
             }
         })
     }
 
     /// Handles the first poll of a request that found the key held, or waiters in the queue.
+    #[allow(clippy::too_many_arguments)]
     fn enqueue(
         &self,
         queue_shard: &mut H,
@@ -233,12 +266,15 @@ impl<Q: Deref<Target = [CachePadded<Lock<H>>]>, H: QueueShard> WaitQueues<Q> {
         want: Want,
         ticket: &mut Ticket,
         presence: Presence,
+        limit: Option<usize>,
         batch: &mut WakeBatch,
     ) -> Option<Entered> {
-        let queue = match state.update(|word| word.enqueue(want, state.spends(want.claims()), self.rules.limit())) {
+        // The default limit is read under the queue lock: see `set_default_limit`.
+        let limit = self.limit(want, limit);
+        let queue = match state.update(|word| word.enqueue(want, state.spends(want.claims()), limit)) {
             Ok(word) if word.is_queued() => {
                 let queues = queue_shard.queues();
-                let queue = queues.open_queue();
+                let queue = queues.open_queue(limit);
                 queues.note(queue, word.holds());
                 state.set_queue(queue_shard, queue);
                 queue
@@ -269,12 +305,13 @@ impl<Q: Deref<Target = [CachePadded<Lock<H>>]>, H: QueueShard> WaitQueues<Q> {
             return Ok(Some(Entered(())));
         }
         let queue = state.queue(queue_shard);
+        let rules = self.rules_of(queue_shard, state);
         let holds = state.word().holds();
-        if holds.allow(want, self.rules.limit()) {
+        if holds.allow(want, rules.limit()) {
             self.room_for_wakers(queue_shard, state, *ticket, holds.after(want), Cause::QueueChanged, batch)?;
             // The head takes a free hold. A waiter behind the head counts as a newcomer.
             if queue_shard.queues().is_head(queue, *ticket)
-                || self.may_bypass(queue_shard, state, holds, want, Ticket::NONE)
+                || self.may_bypass(queue_shard, state, holds, want, Ticket::NONE, &rules)
             {
                 batch.old = queue_shard.queues().remove(queue, core::mem::replace(ticket, Ticket::NONE));
                 self.admit(
@@ -288,7 +325,7 @@ impl<Q: Deref<Target = [CachePadded<Lock<H>>]>, H: QueueShard> WaitQueues<Q> {
                 return Ok(Some(Entered(())));
             }
         }
-        let stays = queue_shard.queues().stay(queue, *ticket, waiter, &self.rules, batch);
+        let stays = queue_shard.queues().stay(queue, *ticket, waiter, &rules, batch);
         if stays { Ok(None) } else { Err(Needs::Waker) }
     }
 
@@ -300,11 +337,12 @@ impl<Q: Deref<Target = [CachePadded<Lock<H>>]>, H: QueueShard> WaitQueues<Q> {
         want: Want,
         ticket: Ticket,
     ) -> Result<(), Refusal> {
+        let rules = self.rules_of(queue_shard, state);
         let holds = state.word().holds();
-        if !holds.allow(want, self.rules.limit()) {
+        if !holds.allow(want, rules.limit()) {
             return Err(Refusal::Held);
         }
-        if !self.may_bypass(queue_shard, state, holds, want, ticket) {
+        if !self.may_bypass(queue_shard, state, holds, want, ticket, &rules) {
             return Err(Refusal::Queued);
         }
         let queue = state.queue(queue_shard);
@@ -321,6 +359,7 @@ impl<Q: Deref<Target = [CachePadded<Lock<H>>]>, H: QueueShard> WaitQueues<Q> {
         holds: Holds,
         want: Want,
         ticket: Ticket,
+        rules: &Rules,
     ) -> bool {
         match want {
             Want::Hold(_) if ticket == Ticket::RECURSIVE => true,
@@ -328,8 +367,8 @@ impl<Q: Deref<Target = [CachePadded<Lock<H>>]>, H: QueueShard> WaitQueues<Q> {
                 let queue = state.queue(queue_shard);
                 let queues = queue_shard.queues();
                 let priority = ticket.priority();
-                priority > 0 && queues.goes_first(queue, priority, holds, access, &self.rules)
-                    || queues.bypass(queue, holds, access, &self.rules)
+                priority > 0 && queues.goes_first(queue, priority, holds, access, rules)
+                    || queues.bypass(queue, holds, access, rules)
             }
             Want::Upgrade => true,
         }
@@ -458,7 +497,8 @@ impl<Q: Deref<Target = [CachePadded<Lock<H>>]>, H: QueueShard> WaitQueues<Q> {
         batch: &mut WakeBatch,
     ) {
         let queue = state.queue(queue_shard);
-        let admitted = queue_shard.queues().admit(queue, holds, &self.rules, cause, batch);
+        let rules = self.rules_of(queue_shard, state);
+        let admitted = queue_shard.queues().admit(queue, holds, &rules, cause, batch);
         if !admitted.queued {
             state.forget_queue(queue_shard);
         }
@@ -482,7 +522,8 @@ impl<Q: Deref<Target = [CachePadded<Lock<H>>]>, H: QueueShard> WaitQueues<Q> {
         if batch.fits(queues.len(queue)) {
             return Ok(());
         }
-        let most = queues.most_wakers(queue, gone, holds, &self.rules, cause);
+        let rules = self.rules_of(queue_shard, state);
+        let most = queue_shard.queues().most_wakers(queue, gone, holds, &rules, cause);
         if batch.fits(most) { Ok(()) } else { Err(Needs::Room(most)) }
     }
 

@@ -56,10 +56,6 @@ impl Place {
         self.ticket
     }
 
-    pub(crate) fn rules(&self) -> &Rules {
-        &self.rules
-    }
-
     pub(crate) fn state(&self) -> PlaceState {
         self.with(|queues| self.state_in(queues))
     }
@@ -69,8 +65,14 @@ impl Place {
     }
 
     /// Calls `see` with all waiters, in the order of the queue, an upgrade first. Calls it with no waiters if the
-    /// waiter of this place no longer waits. Returns whether a writer holds the key.
-    pub(crate) fn look(&self, see: impl FnMut(Queued)) -> bool {
-        self.with(|queues| self.state_in(queues) == PlaceState::Waits && queues.show(self.queue, &self.rules, see))
+    /// waiter of this place no longer waits. Returns the rules of the queue, and whether a writer holds the key.
+    pub(crate) fn look(&self, see: impl FnMut(Queued)) -> (Rules, bool) {
+        self.with(|queues| {
+            if self.state_in(queues) != PlaceState::Waits {
+                return (self.rules, false);
+            }
+            let rules = queues.rules_of(self.queue, &self.rules);
+            (rules, queues.show(self.queue, &rules, see))
+        })
     }
 }

@@ -3,22 +3,15 @@
 //!
 //! Nothing here knows of queues: a [`Standing`] is the history of one waiter. No clock is involved.
 
-use super::word::Access;
+use super::word::{Access, CountKind};
 use crate::fairness::Fairness;
 
-/// The rules of the queues, the same for all keys of a table.
+/// The rules of a queue. They are the same for all keys of a table, except that a key can have a limit of permits of its
+/// own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Rules {
     pub(crate) fairness: Fairness,
     pub(crate) counted: CountKind,
-}
-
-/// The kind of holds that a word counts: those of readers, or permits.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum CountKind {
-    Readers,
-    /// At most this many permits for each key.
-    Permits(usize),
 }
 
 /// The kind of a waiter, and what it does while it waits.
@@ -143,7 +136,7 @@ impl Standing {
 }
 
 impl Rules {
-    /// Returns the number of permits of a key.
+    /// Returns the number of permits.
     #[inline]
     pub(crate) fn limit(&self) -> usize {
         match self.counted {

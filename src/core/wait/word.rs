@@ -14,7 +14,8 @@
 //!
 //! `FIELD` is 14 on 32-bit targets and 30 on 64-bit ones. Each claim and each hold is one *unit*, except that a hold of
 //! several permits is as many units. A unit keeps the entry alive, and is counted in exactly one field. An entry with
-//! [`MAX_UNITS`] units accepts no more. The combinations that can occur:
+//! [`MAX_UNITS`] units accepts no more; permits do not count for that, because their number has a limit of its own. The
+//! combinations that can occur:
 //!
 //! | dead | writer | upgradable | count | claims | state |
 //! |---|---|---|---|---|---|
@@ -24,8 +25,8 @@
 //! | 0 | 0 | 1 | any | any | held by an upgradable reader, perhaps beside readers |
 //! | 1 | 0 | 0 | 0 | 0 | dead |
 //!
-//! `QUEUED` needs at least one unit: a waiter's claim, or the hold that waits for an upgrade. A live word without a unit does not
-//! exist.
+//! `QUEUED` needs at least one unit: a waiter's claim, the hold that waits for an upgrade, or the claim of the key's own limit of
+//! permits. A live word without a unit does not exist.
 
 use core::fmt;
 
@@ -76,6 +77,14 @@ impl Want {
     }
 }
 
+/// The kind of holds that a word counts: those of readers, or permits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum CountKind {
+    Readers,
+    /// At most this many permits.
+    Permits(usize),
+}
+
 /// The unit as which the word counts a user.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Unit {
@@ -115,8 +124,8 @@ const CROWDED: usize = (COUNT | CLAIMS) & !((COUNT_ONE | CLAIM_ONE) * ((1 << (FI
 const HOLDS: usize = WRITER | UPGRADABLE | COUNT;
 
 /// The largest number of units of an entry. The limit is on the sum of both fields, so that a claim can always become a
-/// hold, and a hold can change its access: no field overflows when the queue admits waiters. (Permits have a limit of
-/// their own, which is not larger.)
+/// hold, and a hold can change its access: no field overflows when the queue admits waiters. Permits have a limit of
+/// their own, which is not larger; so beside them only the claims are limited.
 pub(crate) const MAX_UNITS: usize = FIELD_MAX;
 
 impl Unit {
@@ -141,14 +150,16 @@ impl Holds {
     /// No holds.
     pub(crate) const NONE: Holds = Holds(0);
 
-    /// Returns whether a hold with this access is compatible with these. A semaphore has `limit` permits.
+    /// Returns whether a hold with this access is compatible with these. A semaphore has `limit` permits; a request for
+    /// more than that is compatible with no other hold.
     #[inline]
     pub(crate) const fn fits(self, access: Access, limit: usize) -> bool {
         match access {
             Access::Exclusive => self.0 == 0,
             Access::Shared => self.0 & WRITER == 0,
             Access::Upgradable => self.0 & (WRITER | UPGRADABLE) == 0,
-            Access::Permits(amount) => self.count() + amount as usize <= limit,
+            // A limit that was lowered must not keep a larger request out for ever: it gets in when it is alone.
+            Access::Permits(amount) => self.count() + amount as usize <= limit || self.count() == 0 && limit > 0,
         }
     }
 
@@ -245,8 +256,8 @@ impl Word {
 
     /// Adds a claim.
     #[inline]
-    pub(crate) const fn claim(self) -> Result<Word, Refusal> {
-        if self.is_full() { Err(Refusal::Full) } else { Ok(Word(self.0 + CLAIM_ONE)) }
+    pub(crate) const fn claim(self, counted: CountKind) -> Result<Word, Refusal> {
+        if self.is_full(counted) { Err(Refusal::Full) } else { Ok(Word(self.0 + CLAIM_ONE)) }
     }
 
     /// Adds a claim for a value that is stored under an exclusive hold, even beyond [`MAX_UNITS`]. No field overflows:
@@ -259,21 +270,32 @@ impl Word {
     /// Adds a hold for a request that has no unit yet. Refused if there are waiters.
     #[inline]
     pub(crate) const fn hold(self, access: Access, limit: usize) -> Result<Word, Refusal> {
-        match self.enter(Want::Hold(access), 0, limit) {
-            Ok(_) if self.is_full() => Err(Refusal::Full),
-            taken => taken,
+        match (self.enter(Want::Hold(access), 0, limit), access) {
+            // The limit of permits bounds their number, whatever the number of claims.
+            (taken, Access::Permits(_)) => taken,
+            (Ok(_), _) if self.is_full(CountKind::Readers) => Err(Refusal::Full),
+            (taken, _) => taken,
         }
     }
 
+    /// Returns whether there is no room for another claim. Permits take no room from claims, because they have a limit
+    /// of their own.
     #[inline]
-    const fn is_full(self) -> bool {
-        self.0 & CROWDED != 0 && self.units() >= MAX_UNITS
+    const fn is_full(self, counted: CountKind) -> bool {
+        self.0 & CROWDED != 0
+            && match counted {
+                CountKind::Readers => self.units(),
+                CountKind::Permits(_) => self.claims(),
+            } >= MAX_UNITS
     }
 
     /// Turns `claims` claims into a hold, or an upgradable hold into an exclusive one. Refused if there are waiters.
     #[inline]
     pub(crate) const fn enter(self, want: Want, claims: usize, limit: usize) -> Result<Word, Refusal> {
         let holds = self.holds();
+        if let (Want::Hold(Access::Permits(_)), true) = (want, self.is_queued()) {
+            return Err(Refusal::Queued); // the queue has the key's limit
+        }
         if !holds.allow(want, limit) {
             return Err(Refusal::Held);
         }
@@ -294,11 +316,11 @@ impl Word {
 
     /// Turns a hold into a claim. Refused if there are waiters, because they may get in.
     #[inline]
-    pub(crate) const fn unlock(self, access: Access) -> Result<Word, Refusal> {
+    pub(crate) const fn unlock(self, access: Access, counted: CountKind) -> Result<Word, Refusal> {
         if self.is_queued() {
             return Err(Refusal::Queued);
         }
-        self.leave(Unit::Hold(access)).claim()
+        self.leave(Unit::Hold(access)).claim(counted)
     }
 
     /// Sets `QUEUED` for the first waiter, unless the hold is possible after all.

@@ -44,7 +44,7 @@ macro_rules! borrowed {
             where
                 Q: $($asked)+,
             {
-                let mode = $crate::locks::forms::mode::mode!(self.permits(), [$($n)?]);
+                let mode = $crate::locks::forms::mode::mode!(self.most_permits(), [$($n)?]);
                 $crate::acquire::request::Call::new($crate::plumbing::TableRef::new(self), self.key(key), mode)$(.$passing())?.future()
             }
 
@@ -79,7 +79,7 @@ macro_rules! borrowed {
             where
                 Q: $($asked)+,
             {
-                let mode = $crate::locks::forms::mode::mode!(self.permits(), [$($n)?]);
+                let mode = $crate::locks::forms::mode::mode!(self.most_permits(), [$($n)?]);
                 $crate::acquire::request::Call::new($crate::plumbing::TableRef::new(self), self.key(key), mode)$(.$passing())?.attempt()
             }
         }
@@ -120,7 +120,7 @@ macro_rules! borrowed {
             where
                 Q: $($asked)+,
             {
-                let mode = $crate::locks::forms::mode::mode!(self.permits(), [$($n)?]);
+                let mode = $crate::locks::forms::mode::mode!(self.most_permits(), [$($n)?]);
                 $crate::acquire::request::Call::new($crate::plumbing::TableRef::new(self), self.key(key), mode)$(.$passing())?.blocking()
             }
 
@@ -162,7 +162,7 @@ macro_rules! borrowed {
             where
                 Q: $($asked)+,
             {
-                let mode = $crate::locks::forms::mode::mode!(self.permits(), [$($n)?]);
+                let mode = $crate::locks::forms::mode::mode!(self.most_permits(), [$($n)?]);
                 $crate::acquire::request::Call::new($crate::plumbing::TableRef::new(self), self.key(key), mode)$(.$passing())?.timeout(timeout)
             }
 
@@ -202,7 +202,7 @@ macro_rules! borrowed {
             where
                 Q: $($asked)+,
             {
-                let mode = $crate::locks::forms::mode::mode!(self.permits(), [$($n)?]);
+                let mode = $crate::locks::forms::mode::mode!(self.most_permits(), [$($n)?]);
                 $crate::acquire::request::Call::new($crate::plumbing::TableRef::new(self), self.key(key), mode)$(.$passing())?.deadline(deadline)
             }
         }

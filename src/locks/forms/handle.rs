@@ -31,7 +31,7 @@ macro_rules! handle {
             /// ```
             #[inline]
             pub fn $lock(&self $(, $n: $Number)?) -> $crate::acquire::future::Acquire<P, $crate::mode::$Mode> {
-                self.call($crate::locks::forms::mode::mode!(self.permits(), [$($n)?]))$(.$passing())?.future()
+                self.call($crate::locks::forms::mode::mode!(self.most_permits(), [$($n)?]))$(.$passing())?.future()
             }
 
             #[doc = concat!($does, ", if that is possible without waiting.")]
@@ -52,7 +52,7 @@ macro_rules! handle {
             #[must_use = "bind it: `let _guard = …` (`let _ = …` releases it at once)"]
             #[inline]
             pub fn $try_lock(&self $(, $n: $Number)?) -> Option<$crate::guard::Guard<P, $crate::mode::$Mode>> {
-                self.call($crate::locks::forms::mode::mode!(self.permits(), [$($n)?]))$(.$passing())?.attempt()
+                self.call($crate::locks::forms::mode::mode!(self.most_permits(), [$($n)?]))$(.$passing())?.attempt()
             }
 
             #[doc = concat!($does, ", blocking the thread while it waits.")]
@@ -79,7 +79,7 @@ macro_rules! handle {
             #[cfg(all(feature = "std", not(target_family = "wasm")))]
             #[cfg_attr(docsrs, doc(cfg(feature = "std")))]
             pub fn $lock_blocking(&self $(, $n: $Number)?) -> $crate::guard::Guard<P, $crate::mode::$Mode> {
-                self.call($crate::locks::forms::mode::mode!(self.permits(), [$($n)?]))$(.$passing())?.blocking()
+                self.call($crate::locks::forms::mode::mode!(self.most_permits(), [$($n)?]))$(.$passing())?.blocking()
             }
 
             #[doc = concat!($does, ", blocking the thread for at most `timeout`.")]
@@ -112,7 +112,7 @@ macro_rules! handle {
                 $($n: $Number,)?
                 timeout: ::core::time::Duration,
             ) -> Option<$crate::guard::Guard<P, $crate::mode::$Mode>> {
-                self.call($crate::locks::forms::mode::mode!(self.permits(), [$($n)?]))$(.$passing())?.timeout(timeout)
+                self.call($crate::locks::forms::mode::mode!(self.most_permits(), [$($n)?]))$(.$passing())?.timeout(timeout)
             }
 
             #[doc = concat!($does, ", blocking the thread until `deadline` at the latest.")]
@@ -146,7 +146,7 @@ macro_rules! handle {
                 $($n: $Number,)?
                 deadline: ::std::time::Instant,
             ) -> Option<$crate::guard::Guard<P, $crate::mode::$Mode>> {
-                self.call($crate::locks::forms::mode::mode!(self.permits(), [$($n)?]))$(.$passing())?.deadline(deadline)
+                self.call($crate::locks::forms::mode::mode!(self.most_permits(), [$($n)?]))$(.$passing())?.deadline(deadline)
             }
         }
     };

@@ -6,7 +6,7 @@ macro_rules! calls {
     ($self:ident, $table:expr, $keys:ident [$n:ident]: $mode:expr) => {
         $crate::acquire::many::Calls::new(
             $table,
-            $keys.into_iter().map(|(key, $n)| ($self.key(key), ($mode)($n, $self.permits()))),
+            $keys.into_iter().map(|(key, $n)| ($self.key(key), ($mode)($n, $self.most_permits()))),
         )
     };
     ($self:ident, $table:expr, $keys:ident: $mode:expr $(, $more:ident: $its_mode:expr)*) => {

@@ -42,7 +42,7 @@ macro_rules! owned {
             where
                 Q: $($asked)+,
             {
-                let mode = $crate::locks::forms::mode::mode!(self.permits(), [$($n)?]);
+                let mode = $crate::locks::forms::mode::mode!(self.most_permits(), [$($n)?]);
                 $crate::acquire::request::Call::new(::alloc::sync::Arc::clone(self), self.key(key), mode)$(.$passing())?.future()
             }
 
@@ -72,7 +72,7 @@ macro_rules! owned {
             where
                 Q: $($asked)+,
             {
-                let mode = $crate::locks::forms::mode::mode!(self.permits(), [$($n)?]);
+                let mode = $crate::locks::forms::mode::mode!(self.most_permits(), [$($n)?]);
                 $crate::acquire::request::Call::new(::alloc::sync::Arc::clone(self), self.key(key), mode)$(.$passing())?.attempt()
             }
         }
@@ -108,7 +108,7 @@ macro_rules! owned {
             where
                 Q: $($asked)+,
             {
-                let mode = $crate::locks::forms::mode::mode!(self.permits(), [$($n)?]);
+                let mode = $crate::locks::forms::mode::mode!(self.most_permits(), [$($n)?]);
                 $crate::acquire::request::Call::new(::alloc::sync::Arc::clone(self), self.key(key), mode)$(.$passing())?.blocking()
             }
 
@@ -146,7 +146,7 @@ macro_rules! owned {
             where
                 Q: $($asked)+,
             {
-                let mode = $crate::locks::forms::mode::mode!(self.permits(), [$($n)?]);
+                let mode = $crate::locks::forms::mode::mode!(self.most_permits(), [$($n)?]);
                 $crate::acquire::request::Call::new(::alloc::sync::Arc::clone(self), self.key(key), mode)$(.$passing())?.timeout(timeout)
             }
 
@@ -184,7 +184,7 @@ macro_rules! owned {
             where
                 Q: $($asked)+,
             {
-                let mode = $crate::locks::forms::mode::mode!(self.permits(), [$($n)?]);
+                let mode = $crate::locks::forms::mode::mode!(self.most_permits(), [$($n)?]);
                 $crate::acquire::request::Call::new(::alloc::sync::Arc::clone(self), self.key(key), mode)$(.$passing())?.deadline(deadline)
             }
         }

@@ -40,6 +40,10 @@
 //!     token, whose entry has its key already, or are public calls, which make a new `CoreRef` from the table itself,
 //!     so that `R` is exact. Values always have the table's own type, because `R` is invariant in it.
 
+//! 12. A key's own limit of permits comes with a claim of its own, for which there is no token. The call that sets the limit has
+//!     two claims, and one of them becomes the limit's; the call that takes the limit away gets it back. Which calls these are is
+//!     decided under the queue lock.
+
 #![allow(unsafe_code)]
 
 use alloc::boxed::Box;
@@ -462,6 +466,11 @@ impl<'a, K, V: Payload> Live<'a, K, V> {
         claimed.unwrap_or_else(|_| unreachable!("there is room for the claim of a value")).into_claim()
     }
 
+    /// Returns the claim of the key's own limit of permits, which the caller has taken away (12).
+    pub(super) fn claim_of_limit(self) -> Claim<K, V> {
+        UnitOf(self.0).into_claim()
+    }
+
     /// Returns exclusive use of the entry, for the owner of the table: all units have been forgotten (5).
     pub(super) fn owned(self) -> Option<Unshared<'a, K, V>> {
         V::is_present(self.marks()).then_some(Unshared(self))
@@ -517,6 +526,11 @@ impl<K, V: Payload> Claim<K, V> {
     #[inline]
     pub(crate) fn live(&self) -> Live<'_, K, V> {
         self.0.live()
+    }
+
+    /// Leaves the claim to the key's own limit of permits, which the caller has set (12).
+    pub(super) fn leave_to_limit(self) {
+        let Claim(UnitOf(_)) = self;
     }
 
     /// Makes the token of the hold that the claim has become.

@@ -7,9 +7,9 @@ use crate::{
     core::{
         slab::NONE,
         wait::{
-            policy::{Cause, CountKind, Rules, WaitState},
+            policy::{Cause, Rules, WaitState},
             wakers::WakeBatch,
-            word::{Access, Holds, Want},
+            word::{Access, CountKind, Holds, Want},
         },
     },
     fairness::Fairness,
@@ -151,8 +151,11 @@ impl Queues {
         }
     }
 
-    /// Removes the queue, whose last waiter is gone.
+    /// Removes the queue, whose last waiter is gone, unless it has the key's own limit.
     pub(super) fn close(&mut self, queue: u32, admitted: Admitted) -> Admitted {
+        if self.has_own_limit(queue) {
+            return admitted;
+        }
         self.queues.delete(queue);
         Admitted { queued: false, ..admitted }
     }

@@ -49,6 +49,8 @@
 //! - A hand-off skips a waiter for which too few permits are free, and goes to the waiters behind it. They count as
 //!   passing the skipped waiter if it is the next one in the sense above.
 //! - Sleeping waiters are woken in order. One for which too few permits are free keeps those asleep that would be woken after it.
+//! - The limit can be lowered while requests wait. A request for more permits than the limit gets in when no permit is
+//!   out. So a limit strands no waiter, unless it is 0.
 
 mod admission;
 #[cfg(test)]
@@ -61,10 +63,10 @@ use core::task::Waker;
 use crossbeam_utils::CachePadded;
 
 use super::paged::Paged;
-use super::policy::{Cause, CountKind, Presence, Rules, Standing, WaitState};
+use super::policy::{Cause, Presence, Rules, Standing, WaitState};
 use super::turn::{Turn, Turns};
 use super::wakers::WakeBatch;
-use super::word::{Access, Holds, Want};
+use super::word::{Access, CountKind, Holds, Want};
 use crate::core::slab::NONE;
 use crate::fairness::Fairness;
 use crate::sync::Lock;
@@ -241,9 +243,41 @@ struct Queue {
     /// with priorities, in order of their turns.
     hand_offs: [u32; 2],
     turns: Turns,
+    notes: Notes,
+}
+
+/// What is noted of a queue's entry, in one number: a queue of more than 128 bytes would not be moved without a call.
+#[derive(Clone, Copy)]
+struct Notes(u32);
+
+impl Notes {
     /// Whether a writer holds the key, for searches for deadlocks.
-    #[cfg(target_has_atomic = "ptr")]
-    writer: bool,
+    const WRITER: u32 = 1 << 31;
+    /// Whether the limit is the key's own: then the queue stays while it has no waiters.
+    const OWN: u32 = 1 << 30;
+    /// The limit of permits.
+    const LIMIT: u32 = Self::OWN - 1;
+
+    #[inline]
+    fn has(self, flag: u32) -> bool {
+        self.0 & flag != 0
+    }
+
+    #[inline]
+    fn set(&mut self, flag: u32, value: bool) {
+        self.0 = if value { self.0 | flag } else { self.0 & !flag };
+    }
+
+    #[inline]
+    fn limit(self) -> usize {
+        (self.0 & Self::LIMIT) as usize
+    }
+
+    #[inline]
+    fn set_limit(&mut self, limit: usize) {
+        debug_assert!(limit <= Self::LIMIT as usize);
+        self.0 = self.0 & !Self::LIMIT | limit as u32;
+    }
 }
 
 const WRITERS: usize = Kind::Exclusive as usize;
@@ -299,29 +333,49 @@ impl Queues {
         self.nodes.is_empty() && self.queues.is_empty()
     }
 
-    /// Makes an empty queue, for the first waiter of an entry.
-    pub(crate) fn open_queue(&mut self) -> u32 {
+    /// Makes an empty queue, for the first waiter of an entry. `limit` is the number of permits, if there are permits.
+    pub(crate) fn open_queue(&mut self, limit: usize) -> u32 {
         const EMPTY: Queue = Queue {
             lines: [Line { head: NONE, tail: NONE, len: 0, asleep: [NONE; 2], fresh: NONE }; LINES],
             len: 0,
             awake: 0,
             hand_offs: [NONE; 2],
             turns: Turns::new(),
-            #[cfg(target_has_atomic = "ptr")]
-            writer: false,
+            notes: Notes(0),
         };
-        self.queues.insert(EMPTY)
+        let queue = self.queues.insert(EMPTY);
+        if limit > 0 {
+            self.queues[queue].notes.set_limit(limit);
+        }
+        queue
+    }
+
+    /// Returns the rules of a queue: those of the table, with the queue's limit of permits.
+    #[inline]
+    pub(crate) fn rules_of(&self, queue: u32, rules: &Rules) -> Rules {
+        let counted = match rules.counted {
+            CountKind::Readers => CountKind::Readers,
+            CountKind::Permits(_) => CountKind::Permits(self.queues[queue].notes.limit()),
+        };
+        Rules { counted, ..*rules }
+    }
+
+    /// Returns whether the limit of permits is the key's own.
+    pub(crate) fn has_own_limit(&self, queue: u32) -> bool {
+        self.queues[queue].notes.has(Notes::OWN)
+    }
+
+    /// Sets the limit of permits, and whether it is the key's own. The caller admits the waiters then.
+    pub(crate) fn set_limit(&mut self, queue: u32, limit: usize, own: bool) {
+        let notes = &mut self.queues[queue].notes;
+        notes.set_limit(limit);
+        notes.set(Notes::OWN, own);
     }
 
     /// Notes the holds of the entry while there are waiters.
     #[inline]
     pub(crate) fn note(&mut self, queue: u32, holds: Holds) {
-        #[cfg(target_has_atomic = "ptr")]
-        {
-            self.queues[queue].writer = holds.writer();
-        }
-        #[cfg(not(target_has_atomic = "ptr"))]
-        let _ = (queue, holds);
+        self.queues[queue].notes.set(Notes::WRITER, holds.writer());
     }
 
     /// Puts a waiter at its place in the queue: at the end, or before the waiters that its priority lets it pass. A
@@ -510,7 +564,8 @@ impl Queues {
     /// request out.
     pub(crate) fn bypass(&mut self, queue: u32, holds: Holds, access: Access, rules: &Rules) -> bool {
         if self.queues[queue].len == 0 {
-            return true; // the queue of a moved latch, whose waiting futures were forgotten
+            // The queue of a key with a limit of its own; or that of a moved latch, whose waiting futures were forgotten.
+            return true;
         }
         match rules.fairness {
             Fairness::Fifo => return false,
@@ -587,7 +642,7 @@ impl Queues {
         loop {
             let first = next.into_iter().fold(NONE, |first, node| self.earlier(first, node));
             if first == NONE {
-                return queue.writer;
+                return queue.notes.has(Notes::WRITER);
             }
             next = next.map(|node| if node == first { show(node) } else { node });
         }

@@ -5,8 +5,8 @@ use crate::{
     core::{
         slab::NONE,
         wait::{
-            policy::{Cause, CountKind, Rules, WaitState},
-            word::{Access, Holds},
+            policy::{Cause, Rules, WaitState},
+            word::{Access, CountKind, Holds},
         },
     },
     fairness::Fairness,
@@ -91,7 +91,7 @@ impl Queues {
         let (mut handed, mut next) = (0, hand_offs[FIRST]);
         while next != NONE && handed < free {
             let node = &self.nodes[next];
-            handed += usize::from(node.amount as usize <= free);
+            handed += usize::from(holds.allow(node.want(), limit));
             next = node.links[LAST];
         }
         woken.max(in_order + handed)

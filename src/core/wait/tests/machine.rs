@@ -13,6 +13,9 @@ use crate::core::wait::queue::Queues;
 use crate::core::wait::word::{Access, Holds, Want};
 use crate::core::wait::{CountKind, Presence, Rules, Ticket, Waiter, WakeBatch};
 
+/// The most permits that a request wants, and a limit allows.
+const MOST: u8 = 9;
+
 /// An operation, with its target and a detail.
 type Step = (u8, u8, u8);
 
@@ -23,6 +26,8 @@ struct Machine {
     /// The number of spinning threads among four newcomers.
     spinners: u8,
     has_priorities: bool,
+    /// Whether the queue has a limit of its own, so that it stays without waiters.
+    is_limited: bool,
     held: Vec<Access>,
     waiting: Vec<(Ticket, Want)>,
 }
@@ -30,7 +35,16 @@ struct Machine {
 impl Machine {
     fn new(fairness: Fairness, counted: CountKind, spinners: u8, has_priorities: bool) -> Self {
         let (queues, rules) = (Queues::new(), Rules { fairness, counted });
-        Machine { queues, queue: None, rules, spinners, has_priorities, held: Vec::new(), waiting: Vec::new() }
+        Machine {
+            queues,
+            queue: None,
+            rules,
+            spinners,
+            has_priorities,
+            is_limited: false,
+            held: Vec::new(),
+            waiting: Vec::new(),
+        }
     }
 
     fn holds(&self) -> Holds {
@@ -38,6 +52,7 @@ impl Machine {
     }
 
     fn enter(&mut self, want: Want) {
+        assert!(matches!(want, Want::Upgrade) || self.holds().allow(want, self.rules.limit()), "{want:?} is kept out");
         match want {
             Want::Hold(access) => self.held.push(access),
             Want::Upgrade => {
@@ -73,7 +88,7 @@ impl Machine {
         match self.rules.counted {
             // Half of the requests are for one permit, the others for any number up to all.
             CountKind::Permits(_) if which >= 128 => Want::Hold(Access::Permits(1)),
-            CountKind::Permits(limit) => Want::Hold(Access::Permits(1 + u32::from(which) % limit as u32)),
+            CountKind::Permits(_) => Want::Hold(Access::Permits(1 + u32::from(which % MOST))),
             CountKind::Readers if which % 4 == 3 && self.held.contains(&Access::Upgradable) && !upgrades => {
                 Want::Upgrade
             }
@@ -84,12 +99,13 @@ impl Machine {
     }
 
     fn step(&mut self, (what, whom, how): Step) {
-        match what % 9 {
+        match what % 10 {
             0..3 => self.arrive(self.wanted(whom), whom >= 224, how),
             3..5 if !self.waiting.is_empty() => self.retry(usize::from(whom) % self.waiting.len(), how),
             5..7 if !self.held.is_empty() => self.release(usize::from(whom) % self.held.len(), how),
             7 if !self.waiting.is_empty() => self.give_up(usize::from(whom) % self.waiting.len()),
             8 => self.merge(),
+            9 => self.set_limit(usize::from(whom % (MOST + 1)), how % 2 == 0),
             _ => {}
         }
     }
@@ -105,7 +121,7 @@ impl Machine {
         {
             self.enter(want);
         } else if how % 2 == 0 && self.waiting.len() < 12 {
-            let queue = *self.queue.get_or_insert_with(|| self.queues.open_queue());
+            let queue = *self.queue.get_or_insert_with(|| self.queues.open_queue(self.rules.limit()));
             let presence = if how / 2 % 4 >= self.spinners { Presence::Task } else { Presence::SpinningThread };
             let waker = Waker::noop().clone();
             self.waiting.push((self.queues.push(queue, want, priority, presence, &self.rules, waker), want));
@@ -138,6 +154,20 @@ impl Machine {
         let sum = amounts.sum();
         self.held.extend((sum > 0).then_some(Access::Permits(sum)));
         self.held.push(one);
+    }
+
+    /// Sets the limit of permits, which is the key's own, or the default one.
+    fn set_limit(&mut self, limit: usize, own: bool) {
+        let CountKind::Permits(_) = self.rules.counted else { return };
+        self.rules.counted = CountKind::Permits(limit);
+        if own {
+            self.queue.get_or_insert_with(|| self.queues.open_queue(limit));
+        }
+        let Some(queue) = self.queue else { return };
+        self.queues.set_limit(queue, limit, own);
+        self.is_limited = own;
+        assert_eq!(self.queues.rules_of(queue, &self.rules), self.rules);
+        self.admit(Ticket::NONE, self.holds(), Cause::Released);
     }
 
     /// Releases a hold, or turns it into a weaker one.
@@ -185,7 +215,8 @@ impl Machine {
             waits
         });
         granted.into_iter().for_each(|want| self.enter(want));
-        assert_eq!((admitted.holds, admitted.queued), (self.holds(), !self.waiting.is_empty()));
+        let stays = self.is_limited || !self.waiting.is_empty();
+        assert_eq!((admitted.holds, admitted.queued), (self.holds(), stays));
         if !admitted.queued {
             self.queue = None;
         }
@@ -194,7 +225,6 @@ impl Machine {
     fn check(&self) {
         let (holds, limit) = (self.holds(), self.rules.limit());
         assert!(holds.writer() <= (holds.count() == 0 && !holds.upgradable()));
-        assert!(self.rules.counted == CountKind::Readers || holds.count() <= limit);
         let Some(queue) = self.queue else { return };
         self.queues.check(queue);
         for &(ticket, want) in &self.waiting {

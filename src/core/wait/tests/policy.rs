@@ -28,7 +28,7 @@ struct Hot {
 impl Hot {
     fn new(fairness: Fairness, counted: CountKind, wanted: Access, waiting: &[Presence]) -> Hot {
         let (mut queues, rules) = (Queues::new(), Rules { fairness, counted });
-        let queue = queues.open_queue();
+        let queue = queues.open_queue(rules.limit());
         let push = |&presence| queues.push(queue, Want::Hold(wanted), 0, presence, &rules, Waker::noop().clone());
         let tickets = waiting.iter().map(push).collect();
         Hot { queues, queue, rules, tickets }

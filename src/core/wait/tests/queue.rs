@@ -23,8 +23,8 @@ fn rules(fairness: Fairness, accesses: &[Access]) -> Rules {
 /// Creates a queue of waiters for these accesses, in this order.
 fn queue(modes: &[Access]) -> (Queues, u32, Vec<Ticket>) {
     let mut queues = Queues::new();
-    let queue = queues.open_queue();
     let rules = rules(Fairness::default(), modes);
+    let queue = queues.open_queue(rules.limit());
     let tickets = modes.iter().map(|&mode| push(&mut queues, queue, mode, Presence::Task, &rules, Waker::noop()));
     let tickets = tickets.collect();
     (queues, queue, tickets)
@@ -117,7 +117,7 @@ fn hand_offs_pass_the_head_within_the_bound() {
     for (fairness, bound) in [(Fairness::Bounded(0), 0), (Fairness::Bounded(2), 2), (Fairness::Adaptive, 16)] {
         let rules = Rules { fairness, counted: CountKind::Permits(3) };
         let mut queues = Queues::new();
-        let queue = queues.open_queue();
+        let queue = queues.open_queue(rules.limit());
         let head = push(&mut queues, queue, Access::Permits(3), Presence::Task, &rules, Waker::noop());
         let waiters: Vec<Ticket> =
             (0..20).map(|_| push(&mut queues, queue, P, Presence::SpinningThread, &rules, Waker::noop())).collect();
@@ -173,8 +173,8 @@ fn unlock_fair_grants_the_next_one_under_every_policy() {
 fn wakes(fairness: Fairness, left: &[Access], waiting: &[Access], expected: usize) {
     let (bell, waker) = bell();
     let mut queues = Queues::new();
-    let queue = queues.open_queue();
     let rules = rules(fairness, waiting);
+    let queue = queues.open_queue(rules.limit());
     for &mode in waiting {
         push(&mut queues, queue, mode, Presence::Task, &rules, &waker);
     }

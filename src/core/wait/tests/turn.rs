@@ -26,8 +26,9 @@ struct Line {
 impl Line {
     fn new(fairness: Fairness, counted: CountKind) -> Line {
         let mut queues = Queues::new();
-        let queue = queues.open_queue();
-        Line { queues, queue, rules: Rules { fairness, counted }, tickets: Vec::new() }
+        let rules = Rules { fairness, counted };
+        let queue = queues.open_queue(rules.limit());
+        Line { queues, queue, rules, tickets: Vec::new() }
     }
 
     fn of(fairness: Fairness, waiting: &[(Access, u8)]) -> Line {

@@ -1,0 +1,140 @@
+//! The limits of permits: the default one, and those that keys have of their own.
+//!
+//! An entry has a limit of its own exactly as long as its queue says so. Such a queue stays while nobody waits, and so
+//! does `QUEUED`: all requests for the key and all releases pass through the queue lock then, and find the limit there.
+//! An entry without a queue has the limit that a request brings along: the default one, or what the table's function
+//! returns for the key. The first waiter notes it in the queue.
+
+use core::ops::Deref;
+
+use crossbeam_utils::CachePadded;
+
+use super::{
+    Needs, Ticket, WaitQueues, WakeBatch,
+    policy::{Cause, Rules},
+    state::{QueueShard, Waited},
+    word::{Access, CountKind, Refusal, Want},
+};
+use crate::sync::{Lock, Ordering};
+
+impl<Q: Deref<Target = [CachePadded<Lock<H>>]>, H: QueueShard> WaitQueues<Q> {
+    /// Returns the default limit of permits; 0 if there are no permits.
+    #[inline]
+    pub(in crate::core) fn default_limit(&self) -> usize {
+        self.default_limit.as_ref().map_or(0, |limit| limit.load(Ordering::Relaxed))
+    }
+
+    /// Returns the limit of permits for a request that meets no queue.
+    #[inline(always)]
+    pub(super) fn limit(&self, want: Want, limit: Option<usize>) -> usize {
+        match want {
+            Want::Hold(Access::Permits(_)) => limit.unwrap_or_else(|| self.default_limit()),
+            _ => 0, // not used: this saves the load
+        }
+    }
+
+    /// Returns the rules for an entry that has a queue.
+    #[inline(always)]
+    pub(super) fn rules_of(&self, queue_shard: &mut H, state: &impl Waited<QueueShard = H>) -> Rules {
+        if self.rules.counted == CountKind::Readers {
+            return self.rules;
+        }
+        let queue = state.queue(queue_shard);
+        queue_shard.queues().rules_of(queue, &self.rules)
+    }
+
+    /// Sets the default limit, for all requests that have not begun. The caller [adopts](Self::adopt_default_limit) it for
+    /// each entry with waiters then.
+    ///
+    /// A request reads the limit under the queue lock before it waits. Either it does so after this call had the lock, and
+    /// reads the new limit; or the caller finds it in the queue.
+    pub(in crate::core) fn set_default_limit(&self, limit: usize) {
+        if let Some(default) = &self.default_limit {
+            default.store(limit, Ordering::Relaxed);
+        }
+        for queue_shard in self.queue_shards.iter() {
+            queue_shard.with(|_| {});
+        }
+    }
+
+    /// Gives an entry with waiters the default limit, unless it has a limit of its own.
+    pub(in crate::core) fn adopt_default_limit(&self, state: &impl Waited<QueueShard = H>, batch: &mut WakeBatch) {
+        self.step(state, batch, None, |queue_shard, batch| {
+            if !state.word().is_queued() {
+                return Ok(());
+            }
+            let queue = state.queue(queue_shard);
+            if queue_shard.queues().has_own_limit(queue) {
+                return Ok(());
+            }
+            self.change_limit(queue_shard, state, self.default_limit(), false, batch)
+        });
+    }
+
+    /// Gives an entry a limit of its own. Returns whether it had none: then the limit has one of the caller's claims.
+    pub(in crate::core) fn set_own_limit(
+        &self,
+        state: &impl Waited<QueueShard = H>,
+        limit: usize,
+        batch: &mut WakeBatch,
+    ) -> bool {
+        self.step(state, batch, None, |queue_shard, batch| {
+            if !state.word().is_queued() {
+                let queue = queue_shard.queues().open_queue(limit);
+                state.set_queue(queue_shard, queue);
+                let updated = state.update(|word| Ok::<_, Refusal>(word.admit(word.holds(), 0, true)));
+                debug_assert!(updated.is_ok());
+            }
+            let queue = state.queue(queue_shard);
+            let had_none = !queue_shard.queues().has_own_limit(queue);
+            self.change_limit(queue_shard, state, limit, true, batch)?;
+            Ok(had_none)
+        })
+    }
+
+    /// Takes an entry's own limit away: from now on `limit` applies, or the default one if it is `None`. Returns whether
+    /// the entry had a limit: then the limit's claim is the caller's.
+    pub(in crate::core) fn reset_limit(
+        &self,
+        state: &impl Waited<QueueShard = H>,
+        limit: Option<usize>,
+        batch: &mut WakeBatch,
+    ) -> bool {
+        self.step(state, batch, None, |queue_shard, batch| {
+            if !state.word().is_queued() {
+                return Ok(false);
+            }
+            let queue = state.queue(queue_shard);
+            let had_one = queue_shard.queues().has_own_limit(queue);
+            if had_one {
+                let limit = limit.unwrap_or_else(|| self.default_limit());
+                self.change_limit(queue_shard, state, limit, false, batch)?;
+            }
+            Ok(had_one)
+        })
+    }
+
+    /// Changes the limit of an entry with a queue, and admits the waiters that it lets in.
+    fn change_limit(
+        &self,
+        queue_shard: &mut H,
+        state: &impl Waited<QueueShard = H>,
+        limit: usize,
+        own: bool,
+        batch: &mut WakeBatch,
+    ) -> Result<(), Needs> {
+        let queue = state.queue(queue_shard);
+        let (queues, holds) = (queue_shard.queues(), state.word().holds());
+        let rules = Rules { counted: CountKind::Permits(limit), ..self.rules };
+        // Nothing is changed before there is room, so that the step takes effect at one instant.
+        if !batch.fits(queues.len(queue)) {
+            let most = queues.most_wakers(queue, Ticket::NONE, holds, &rules, Cause::Released);
+            if !batch.fits(most) {
+                return Err(Needs::Room(most));
+            }
+        }
+        queues.set_limit(queue, limit, own);
+        self.admit(queue_shard, state, holds, 0, Cause::Released, batch);
+        Ok(())
+    }
+}
