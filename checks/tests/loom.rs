@@ -809,6 +809,72 @@ fn requests_for_both_permits_and_for_one_are_served_or_give_up() {
     }
 }
 
+fn semaphore(permits: usize, fairness: Fairness) -> Arc<KeyedSemaphore<u64, Hasher>> {
+    let builder = KeyedSemaphore::builder(permits).shards(1).pool_capacity(1).fairness(fairness);
+    Arc::new(builder.hasher(Hasher::default()).build())
+}
+
+/// A key gets a limit of its own, and loses it, while another thread acquires and releases its only permit.
+#[test]
+fn the_limit_of_a_key_comes_and_goes_while_it_is_acquired() {
+    model(|| {
+        let (hosts, shared) = (semaphore(1, Fairness::Adaptive), Shared::new());
+        let other = {
+            let (hosts, shared) = (Arc::clone(&hosts), Arc::clone(&shared));
+            thread::spawn(move || {
+                let _permit = block_on(hosts.acquire(&7));
+                shared.bump();
+            })
+        };
+        hosts.set_permits(&7, 1);
+        if let Some(_permit) = hosts.try_acquire(&7) {
+            shared.bump();
+        }
+        assert!(hosts.reset_permits(&7));
+        other.join().unwrap();
+        assert!(hosts.is_empty());
+    });
+}
+
+/// A request either begins after the new default limit, or is found by the call that sets it.
+#[test]
+fn a_higher_default_limit_reaches_a_request_that_begins_to_wait() {
+    for fairness in [Fairness::Adaptive, Fairness::Fifo] {
+        model(move || {
+            let hosts = semaphore(1, fairness);
+            let first = hosts.try_acquire_arc(&7).unwrap();
+            let waiter = {
+                let hosts = Arc::clone(&hosts);
+                thread::spawn(move || drop(block_on(hosts.acquire(&7))))
+            };
+            hosts.set_default_permits(2);
+            waiter.join().unwrap();
+            drop(first);
+            assert!(hosts.is_empty());
+        });
+    }
+}
+
+/// Two threads set and take away the limit of one key: its entry is left once.
+#[test]
+fn two_threads_set_and_take_away_the_limit_of_a_key() {
+    model(|| {
+        let hosts = semaphore(1, Fairness::Adaptive);
+        let other = {
+            let hosts = Arc::clone(&hosts);
+            thread::spawn(move || {
+                hosts.set_permits(&7, 2);
+                hosts.reset_permits(&7)
+            })
+        };
+        hosts.set_permits(&7, 3);
+        let had = hosts.reset_permits(&7);
+        assert!(other.join().unwrap() || had);
+        hosts.reset_permits(&7);
+        assert!(hosts.is_empty());
+    });
+}
+
 /// A split hold is released in two parts, while a request for both permits waits.
 #[test]
 fn split_permits_are_released_one_by_one() {

@@ -17,10 +17,12 @@ fn histories(kind: Kind, keys: u64) {
     let (table, rules) = Table::new(kind, fairness);
     let clock = Arc::new(Clock::default());
     let has_priorities = random(4) == 0;
+    let changes_permits = random(2) == 0;
     let walks: Vec<_> = (0..3)
         .map(|by| {
             let mut walk = Walk::new(table.clone(), keys, Log::new(&clock, by));
             walk.has_priorities = has_priorities;
+            walk.changes_permits = changes_permits;
             thread::spawn(move || {
                 (0..8).for_each(|_| walk.step(&mut random));
                 walk
