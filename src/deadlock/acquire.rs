@@ -426,7 +426,7 @@ impl<W: Waits> TrackedRequest<W> {
     }
 }
 
-/// The result of one poll of a future.
+/// Polls a future once, and returns the result.
 pub(super) async fn poll_once<F: Future>(mut future: Pin<&mut F>) -> Poll<F::Output> {
     core::future::poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx))).await
 }

@@ -476,7 +476,7 @@ impl Seen {
         }
     }
 
-    /// Returns the place of the first waiter of this class.
+    /// Returns the place of the first waiter of this class that is not known to get in.
     fn next(&mut self, class: Class) -> Option<usize> {
         let from = self.foreseen.passed[class as usize];
         let waits = |waiter: &Waiter| !waiter.gets_in && self.class(waiter.queued.want) == class;

@@ -204,7 +204,7 @@ impl State {
         }
     }
 
-    /// Renews, and returns whether that can be the answer.
+    /// Renews, and returns whether `said` can be the answer.
     fn renew(&mut self, owner: &Owner, token: Token, term: Option<Term>, said: &Said, times: &Times) -> bool {
         let known = self.tenure.as_mut().filter(|tenure| tenure.owner == *owner);
         let it = known.filter(|tenure| tenure.token.is_none_or(|known| known == token));

@@ -201,12 +201,12 @@ pub(crate) struct Process {
     child: Child,
     input: Option<ChildStdin>,
     lines: Receiver<String>,
-    /// Answers that have arrived before they were asked for.
+    /// Answers that arrived before they were asked for.
     early: HashMap<u64, String>,
     asked: u64,
 }
 
-/// A handle of an answer that is still to arrive.
+/// A handle for an answer that is still to arrive.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ticket(u64);
 

@@ -152,9 +152,9 @@ impl<K, V: Payload> Shard<K, V> {
         let found = self.rest.find_entry(tag_of(last).bucket_hash(), |slot_index| self.pool.look(slot_index).is(last));
         let (slot_index, _) = found.ok()?.remove();
         let slot_ref = self.pool.recall(slot_index);
-        // A table has up to 16/7 buckets for each entry of the requested capacity: if it shrank with fewer than 4, it
-        // would try again and again. The buckets are counted, because removed entries lower the capacity without
-        // freeing memory.
+        // Shrunk to a capacity of `n`, a table has up to 16/7 `n` buckets. The factor 4 is greater than that; otherwise
+        // the table would be shrunk in vain again and again. The buckets are what counts, because removed entries lower
+        // the capacity without freeing memory.
         let buckets = self.rest.num_buckets();
         if buckets > self.rest_kept().saturating_mul(4) && self.rest.len() < buckets / 8 {
             self.shrink_rest();
@@ -167,8 +167,8 @@ impl<K, V: Payload> Shard<K, V> {
         (self.spares_kept as usize).saturating_mul(2).clamp(REST_KEPT, usize::MAX / 2)
     }
 
-    /// Shrinks the hash table after a burst. Moving `n` entries is amortised over at least `2 n` releases since the
-    /// table was that full.
+    /// Shrinks the hash table after a burst. Moving `n` entries is amortised over at least `2 n` releases, which have
+    /// taken place since the table needed the room that it now gives up.
     #[cold]
     fn shrink_rest(&mut self) {
         let room = (self.rest.len() * 2).max(self.rest_kept());

@@ -210,7 +210,7 @@ async fn forgets<F: Fixture>(
     Ok(())
 }
 
-/// Records until when the holder could rely on its lease; never ready.
+/// Keeps recording the last time at which the holder could rely on its lease. Never ready.
 async fn watch<F: Fixture, T>(client: &Client<F>, held: &Hold<'_, F>, sure: &Cell<Duration>) -> T {
     let mut pulse = Timer::interval(Duration::from_millis(2));
     while pulse.next().await.is_some() {

@@ -480,7 +480,7 @@ fn counted(all: &[String]) -> String {
     format!("{}\t{}", all.len(), all.join("\t"))
 }
 
-/// The error of the engine in memory, which never occurs.
+/// Handles an error of the engine in memory, which never occurs.
 fn never<T>(fail: Fail<Infallible>) -> T {
     let (Fail::NotDone(never) | Fail::Unknown(never)) = fail;
     match never {}

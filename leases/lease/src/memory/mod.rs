@@ -99,7 +99,7 @@ impl<C: Clock> Memory<C> {
         &self.clock
     }
 
-    /// Removes a few expired leases, and then runs an operation at one instant.
+    /// Sets the book's time, removes a few expired leases, and then runs an operation.
     #[inline]
     fn at<R>(&self, at: Duration, operation: impl FnOnce(&mut Book) -> R) -> R {
         let mut gone = Vec::new(); // their memory is freed after the lock has been released

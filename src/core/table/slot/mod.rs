@@ -210,7 +210,7 @@ impl<K, V: Payload> Chunk<K, V> {
         self.keyed.count_ones()
     }
 
-    /// Takes an old key out of a chunk that is in no pool any more.
+    /// Takes an old key out of a chunk that is no longer in a pool.
     pub(super) fn take_key(&mut self) -> Option<K> {
         self.take(0)?.take_key()
     }
@@ -386,7 +386,7 @@ impl<K, V: Payload> SlotRef<K, V> {
 }
 
 impl<K, V: Payload> SlotRef<K, V> {
-    /// The entry dies with its table, which the caller owns, so that whatever units there are have been forgotten (5).
+    /// Ends the entry together with its table. The caller owns the table, so any units that remain have been forgotten (5).
     pub(super) fn abandon(self) -> (K, Option<V::Value>) {
         let mut spare = Spare(self.0, self.1);
         let value = V::is_present(&spare.slot().marks).then(|| self.live().take(false).0);
@@ -589,7 +589,7 @@ impl<K, V: Payload, M: TypedAccess> Hold<K, V, M> {
         self.erased.mode = sum;
     }
 
-    /// Retypes the hold by its new mode, as which the word already counts it.
+    /// Gives the hold the type of its new mode. The word already counts it in that mode.
     #[inline]
     pub(crate) fn into_mode<N: TypedAccess>(self, mode: N) -> Hold<K, V, N> {
         self.into_unit().into_hold(mode)
