@@ -3,7 +3,7 @@
 //! Each connection has two threads, one for each direction, so that the proxy depends on no runtime. A thread checks
 //! its instructions before it reads, and again before it forwards what it has read. A connection whose bytes were
 //! swallowed is useless afterwards: it is *spoilt*. The proxy closes it as soon as it forwards
-//! again, as a router does that has forgotten the connection.
+//! again, as a router that has forgotten the connection does.
 
 use std::{
     fmt, io,
