@@ -78,7 +78,7 @@ impl Owner {
     /// them.
     ///
     /// The bits come from [`RandomState`](std::hash::RandomState), and are as random as the system makes it. They keep owners
-    /// apart that share a name by accident or by design. They are no secret.
+    /// apart that share a name by accident or by design. They are not secret.
     ///
     /// # Examples
     ///

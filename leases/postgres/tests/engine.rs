@@ -399,7 +399,7 @@ fn a_token_is_made_after_the_wait_for_a_concurrent_insert() {
     });
 }
 
-/// The row is deleted by hand, without the engine.
+/// The row is deleted by hand, bypassing the engine.
 #[test]
 fn a_holder_is_notified_when_its_row_is_deleted() {
     let server = Arc::new(Server::start());

@@ -73,7 +73,6 @@ impl<K, V: Payload> Core<K, V> {
         V::excess(&self.excess).is_some_and(Excess::is_bounded)
     }
 
-    /// Returns the address that a leaving user needs if it sweeps by itself: after it has left it asks what is [to
     /// Returns the address that a leaving user needs if it sweeps by itself: after it has left, it asks what is [to
     /// sweep](Core::to_sweep), and it [sweeps](Core::sweep_now) last of all.
     #[inline]

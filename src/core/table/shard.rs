@@ -38,8 +38,8 @@ impl<K, V: Payload> Shard<K, V> {
             first: None,
             first_tag: Tag::from_bits(0),
             spares_kept: u32::try_from(spares_kept).unwrap_or(u32::MAX),
-            // Twice the capacity: a table that is more than half full when tombstones have used it up grows instead of
-            // rehashing in place.
+            // Twice the capacity: when tombstones have used up the room of a table that is more than half full, it grows
+            // instead of rehashing in place.
             rest: HashTable::with_capacity(2 * capacity.saturating_sub(1)),
             hot: None,
             keeps_hot: spares_kept > 0,
@@ -65,8 +65,8 @@ impl<K, V: Payload> Shard<K, V> {
     }
 
     // The hash table's code is kept out of line: the cycle of a key that is alone in its shard is a few dozen
-    // instructions, and would carry the table's registers and branches. But where there are values entries stay, so that most are
-    // in the hash table.
+    // instructions, and would carry the table's registers and branches. But where there are values, entries stay, so most of
+    // them are in the hash table.
 
     #[inline(never)]
     fn find_rest(&self, tag: Tag, eq: impl FnMut(&K) -> bool) -> Option<Live<'_, K, V>> {
@@ -82,7 +82,7 @@ impl<K, V: Payload> Shard<K, V> {
         self.rest.find(tag.bucket_hash(), is_it).map(|slot_index| self.pool.look(slot_index))
     }
 
-    /// Gives up a claim of an entry of this shard, if only the value's own claim keeps the entry besides.
+    /// Gives up a claim of an entry of this shard, if the only other unit is the value's own claim.
     #[inline]
     pub(super) fn unshared(&self, claim: Claim<K, V>) -> Result<Unshared<'_, K, V>, Claim<K, V>> {
         claim.into_unshared()

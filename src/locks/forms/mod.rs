@@ -22,7 +22,7 @@ macro_rules! forms {
         // The generic parameters, with `P`, of the handles that have the same operation. Empty if another table defines
         // it for them.
         handles $handles:tt,
-        // The bounds of `Q`. The compiler shows them for an argument that is no key of the table, so they are in the
+        // The bounds of `Q`. The compiler shows them for an argument that is not a key of the table, so they are in the
         // table's file, and not here.
         asked with [$($asked:tt)+],
         // For the examples: a table of strings, and a `try_` call that excludes this operation.
