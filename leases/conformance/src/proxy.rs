@@ -101,7 +101,7 @@ impl Proxy {
     /// Returns a proxy to this address, which forwards everything.
     ///
     /// # Errors
-    /// No port can be had.
+    /// No port is free.
     ///
     /// # Examples
     /// See [`Proxy`].

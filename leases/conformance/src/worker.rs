@@ -94,10 +94,10 @@ pub fn serve<E: Engine + 'static>(engine: E) -> io::Result<()> {
 /// Returns a command that runs one test of this test binary, alone and without capturing its output: for a worker that
 /// is one of the tests.
 ///
-/// That test must check the environment for whether it is to be a worker, and do nothing otherwise.
+/// That test must find out from the environment whether it is to be a worker, and do nothing otherwise.
 ///
 /// # Errors
-/// The path of this binary cannot be found out.
+/// The path of this binary cannot be determined.
 ///
 /// # Examples
 /// ```

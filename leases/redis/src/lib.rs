@@ -90,7 +90,7 @@
 //!   operation fails after 15 s at most.
 //!
 //! # What the server needs
-//! - Redis 7 or later; tested with 7.0. Version 6 does not report the reason of a script's error, so that a primary
+//! - Redis 7 or later; tested with 7.0. Version 6 does not report the reason for a script's error, so that a primary
 //!   that became a replica looks like a refusal. In a cluster, connect to the node that has the namespace's slot: the
 //!   keys of a namespace are in one slot, but this crate follows no redirections.
 //! - `maxmemory-policy noeviction`, or one of the `volatile` ones; otherwise calls fail with [`Error::Evicts`]. Each

@@ -125,7 +125,7 @@ impl Served {
     /// `quarantine`.
     ///
     /// # Errors
-    /// No port, or no thread, can be had.
+    /// No port is free, or no thread can be started.
     ///
     /// # Examples
     /// See the [module's page](self).
