@@ -51,7 +51,7 @@ pub(super) const FINISHED: &str = "keylatch: a lock future was polled after it h
 /// # });
 /// ```
 #[diagnostic::on_unimplemented(
-    message = "a party cannot acquire by `{Self}`",
+    message = "a party cannot acquire anything with a `{Self}`",
     note = "pass a lock future of this crate, as in `party.acquire(locks.lock(key))`; its keys must be `Debug`"
 )]
 pub trait Trackable: sealed::Track<Output = <Self as Trackable>::Tracked> {

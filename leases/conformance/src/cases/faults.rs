@@ -181,7 +181,7 @@ async fn forgets<F: Fixture>(
     let got = async { insist::<F>(there, form, &bob, trial.ttl()).await };
     let watch = watch::<F, _>(here, &held, &sure);
     let limit = trial.caps.quarantine + trial.ttl() + trial.patience();
-    let got = trial.within(limit, "a lease, of an engine that forgot", futures_lite::future::or(got, watch)).await;
+    let got = trial.within(limit, "a lease from an engine that forgot", futures_lite::future::or(got, watch)).await;
     let (grant, at) = got??;
     let now = here.engine().now();
     let is_sure = held.check().is_ok();
