@@ -28,7 +28,7 @@ const PATIENCE: Duration = Duration::from_micros(50);
 #[derive(Default)]
 struct Cache {
     pages: LockMap<String, String>,
-    /// For each outcome, its number of times and the bytes that it added to the cache.
+    /// For each outcome, the number of times that it occurred and the bytes that it added to the cache.
     tally: Mutex<BTreeMap<&'static str, (usize, isize)>>,
 }
 

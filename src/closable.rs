@@ -67,7 +67,7 @@ pub struct Closable<T> {
 }
 
 impl<T> Closable<T> {
-    /// Makes a table that is not closed from a table.
+    /// Wraps a table. It is not closed yet.
     ///
     /// # Examples
     /// ```
@@ -175,7 +175,7 @@ impl<T> Closable<T> {
     /// `request` is called at once, and makes a future of the table. It is not called if the table is closed.
     ///
     /// # Cancel safety
-    /// The future can be dropped at any moment, as the table's own.
+    /// The future can be dropped at any moment, like the table's own.
     ///
     /// # Errors
     /// The output is [`Closed`] if the table is closed before the key has been acquired.
@@ -361,8 +361,8 @@ impl core::error::Error for Closed {}
 impl Gate {
     /// Drops what was acquired if the table has been closed meanwhile.
     ///
-    /// Who closes the table may look next whether any key is in use. If that look missed the key, because it came
-    /// before the request took it, this check comes after the look, and sees that the table is closed.
+    /// The caller that closes the table may then look whether any key is in use. If that look misses this key, because
+    /// it comes before the request takes it, then this check comes after the look, and sees that the table is closed.
     #[inline]
     fn unless_open<G>(&self, acquired: G) -> Result<G, Closed> {
         if self.is_open() { Err(Closed) } else { Ok(acquired) }

@@ -150,8 +150,8 @@ const HELD: &str = "a guard has its hold until it is dropped";
 /// ]
 /// ```
 ///
-/// These are all calls that block. With `{ path = "keylatch::KeyedMutex::lock_blocking", reason = "lock(..).await" }`
-/// the warning names the call to use instead. Where blocking is right, allow it by
+/// These are all the calls that block. With `{ path = "keylatch::KeyedMutex::lock_blocking", reason = "lock(..).await" }`
+/// the warning names the call to use instead. Where blocking is right, allow it with
 /// `#[expect(clippy::disallowed_methods)]`.
 ///
 /// # Proof that a key is held

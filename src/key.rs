@@ -274,7 +274,7 @@ use std::path::{Path, PathBuf};
     message = "a key of type `{K}` cannot be made from a `&{Self}`",
     label = "no `{K}` can be made from this",
     note = "if `{Self}` is the key type itself, derive `Clone` for it",
-    note = "otherwise pass a `&{K}`, or what the table on the page of `keylatch::ToKey` has for this type of key, \
+    note = "otherwise pass a `&{K}`, or what the table on the page of `keylatch::ToKey` lists for this type of key, \
             such as `Path::new(\"a\")` for a `PathBuf`",
     note = "for a type of your own, implement `keylatch::ToKey<{K}>` (and `Hash` and `keylatch::Equivalent<{K}>`); for \
             a tuple, or a type of another crate, do that for a newtype of your own: see \"Pairs\" on the same page"

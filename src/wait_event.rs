@@ -209,7 +209,7 @@ impl fmt::Display for WaitPhase {
 pub struct WaitId(NonZeroU32);
 
 impl WaitId {
-    /// Makes the id of the wait with this number; `None` for 0, which is no id.
+    /// Makes the id of the wait with this number; `None` for 0, which is not an id.
     pub(crate) fn new(number: u32) -> Option<Self> {
         NonZeroU32::new(number).map(WaitId)
     }

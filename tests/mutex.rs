@@ -396,7 +396,7 @@ fn tables_guards_handles_and_futures_are_send_and_sync_when_the_key_is() {
     check(&locks.try_lock_arc("a"));
     fn send<T: Send>(_: &T) {}
     send(&locks.lock("a").until(future::pending::<()>()));
-    // A hasher that is neither `Send` nor `Sync` does not keep guards and futures from being so.
+    // A hasher that is neither `Send` nor `Sync` does not keep guards and futures from being `Send` and `Sync`.
     #[derive(Clone, Default)]
     struct Local(std::hash::RandomState, std::marker::PhantomData<*const ()>);
     impl std::hash::BuildHasher for Local {

@@ -43,11 +43,11 @@ pub const CANDIDATES: [&str; 12] = [
     "bare table",
 ];
 
-/// The candidates that take part under a [`Condition`]. The reason is in [`LEFT_OUT`].
+/// The candidates that take part under a [`Condition`].
 const UNDER_CONDITIONS: [&str; 5] = [SUBJECT, "keylatch handle", "lockmap", "keyed-lock", "lone parking_lot"];
 
-/// The explanation why the others do not.
-pub const LEFT_OUT: &str = "Under conditions, candidates are left out whose threads wait in locks for tasks (of tokio or \
+/// The reason why the other candidates do not take part under a [`Condition`].
+pub const LEFT_OUT: &str = "The conditions leave out candidates whose threads wait in locks for tasks (of tokio or \
     async-lock), because those are far slower with short sections; and 256 stripes, because with a single key they are \
     a lone parking_lot.";
 

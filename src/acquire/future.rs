@@ -70,24 +70,24 @@ impl<P: TablePtr, M: Mode> Acquire<P, M> {
     /// interrupted.
     ///
     /// Nothing changes for a table in which no request has a priority. A priority makes no future larger, and allocates
-    /// nothing. The call that queues searches its place under the queue's lock: that takes a time proportional to the
+    /// nothing. The call that queues searches for its place under the queue's lock: that takes a time proportional to the
     /// number of waiters before that place, or behind it, whichever is smaller.
     ///
     /// # No starvation
     /// A waiting request rises: each time 16 requests with a priority have come after it, it ranks one level higher
     /// than before, compared with all that come later. So at most 16 × (*q* − *p*) requests of priority *q* pass a
-    /// waiting request of priority *p*, and of all requests at most 16 × (255 − *p*). Choose near numbers to mix two
-    /// kinds of requests, and distant ones if the lower is rarely to have a turn while there are others. The numbers
-    /// count requests; no clock is involved.
+    /// waiting request of priority *p*, and of all requests at most 16 × (255 − *p*). Choose numbers close together to
+    /// mix two kinds of requests, and numbers far apart if those with the lower one should rarely get a turn while there
+    /// are others. The bounds count requests; no clock is involved.
     ///
-    /// # What a priority changes, and what not
+    /// # What a priority changes, and what it does not
     /// A priority is a place in the queue. The policy decides as before what the first in the queue gets:
     ///
     /// | | with priorities |
     /// |---|---|
     /// | [`Fifo`](crate::Fairness::Fifo) | strictly in the order of the queue: nothing passes the first |
     /// | [`Bounded(n)`](crate::Fairness::Bounded) | at most `n` later requests pass the first, as long as it is the first; those that pass it by their priority are counted as above, and each has its own `n` |
-    /// | [`Adaptive`](crate::Fairness::Adaptive) | the first is woken, and newcomers may pass it until it comes, whatever their priority; its bounds are the same |
+    /// | [`Adaptive`](crate::Fairness::Adaptive) | the first is woken, and newcomers may pass it until it comes, whatever their priority, within the same bounds as without priorities |
     /// | [`Barging`](crate::Fairness::Barging) | the first is woken; nothing else is promised |
     /// | a newcomer that finds the key free | gets in if its priority makes it the first, under each policy; else as the policy says |
     /// | spinning threads | are handed the key past the first only if their priority is not lower than its own |
@@ -147,7 +147,7 @@ impl<P: TablePtr, M: Mode> Acquire<P, M> {
     /// Returns the output of `limit` if it was ready and the key could not be acquired.
     ///
     /// # Cancel safety
-    /// The future can be dropped at any moment, as [`Acquire`] itself.
+    /// The future can be dropped at any moment, like [`Acquire`] itself.
     ///
     /// # Examples
     /// ```

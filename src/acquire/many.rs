@@ -520,7 +520,7 @@ impl<P: TablePtr, M: ManyMode> AcquireMany<P, M> {
     /// Returns the output of `limit` if it was ready and not all keys could be acquired. Then none is held.
     ///
     /// # Cancel safety
-    /// The future can be dropped at any moment, as [`AcquireMany`] itself.
+    /// The future can be dropped at any moment, like [`AcquireMany`] itself.
     ///
     /// # Examples
     /// ```

@@ -162,7 +162,8 @@ impl Waited for LatchWord {
         if let Ok(found) = queue_shard.of.find_entry(hash, |other| other.address == address) {
             found.remove();
         }
-        // Shrinks after a burst. Moving `n` entries is amortised over the `3 n` removals since the table was that full.
+        // Shrinks after a burst. Moving `n` entries is amortised over at least `3 n` removals, which have taken place since
+        // the table needed the room that it now gives up.
         if queue_shard.of.capacity() > 2 * ROOM_KEPT && queue_shard.of.len() < queue_shard.of.capacity() / 8 {
             let room = (2 * queue_shard.of.len()).max(ROOM_KEPT);
             queue_shard.of.shrink_to(room, Found::hash);

@@ -29,12 +29,12 @@ pub(super) const FINISHED: &str = "keylatch: a lock future was polled after it h
 /// |---|---|---|
 /// | [`Acquire`](crate::futures::Acquire) | `lock`, `read`, `upgradable_read`, `write`, `acquire`, `acquire_n` of a table or a handle, and their owned forms | [`Tracked`](super::Tracked) guard |
 /// | [`AcquireMany`](crate::futures::AcquireMany) | `lock_many` and the other `_many` calls of a table | [`TrackedMany`](super::TrackedMany) guards; for `read_write_many` a pair of them |
-/// | [`LatchAcquire`](crate::futures::LatchAcquire) | `read` and `write` of a [`Latch`](crate::Latch) or a [`Striped`](crate::Striped) | [`Tracked`](super::Tracked) guard |
+/// | [`LatchAcquire`](crate::futures::LatchAcquire) | `read`, `upgradable_read` and `write` of a [`Latch`](crate::Latch) or a [`Striped`](crate::Striped) | [`Tracked`](super::Tracked) guard |
 /// | [`LatchAcquireMany`](crate::futures::LatchAcquireMany) | the `_many` calls of a [`Striped`](crate::Striped) | [`TrackedMany`](super::TrackedMany) guards; for `read_write_many` a pair of them |
 ///
 /// The keys must be `Debug`. A latch has no key: reports show its address.
 ///
-/// A request for several keys acquires them one after another, and what it holds counts as its party's hold. If it
+/// A request for several keys acquires them one after another, and its holds count as those of its party. If it
 /// would complete a cycle, it fails, and keeps none of its keys.
 ///
 /// # Examples
@@ -51,7 +51,7 @@ pub(super) const FINISHED: &str = "keylatch: a lock future was polled after it h
 /// # });
 /// ```
 #[diagnostic::on_unimplemented(
-    message = "a party cannot acquire by `{Self}`",
+    message = "a party cannot acquire anything with a `{Self}`",
     note = "pass a lock future of this crate, as in `party.acquire(locks.lock(key))`; its keys must be `Debug`"
 )]
 pub trait Trackable: sealed::Track<Output = <Self as Trackable>::Tracked> {
@@ -156,7 +156,7 @@ impl Party {
     /// begins to wait; then the request has been given up.
     ///
     /// # Cancel safety
-    /// The returned future can be dropped at any moment, as `future` itself.
+    /// The returned future can be dropped at any moment, like `future` itself.
     ///
     /// # Examples
     /// ```
@@ -331,7 +331,7 @@ pub type TrackedAcquire<F> = TrackedRequest<<F as sealed::Track>::Waiting>;
 /// It names the request, and not the future from which that was made, so that it is covariant where the request is.
 ///
 /// # Cancel safety
-/// The future can be dropped at any moment, as the future that it was made of.
+/// The future can be dropped at any moment, like the future that it was made from.
 ///
 /// # Panics
 /// The future panics if it is polled after it has finished.
@@ -386,7 +386,7 @@ impl<W: Waits> TrackedRequest<W> {
     /// Returns [`Refused::Deadlock`] where the future itself fails, and [`Refused::Limit`] with the output of `limit`.
     ///
     /// # Cancel safety
-    /// The future can be dropped at any moment, as [`TrackedRequest`] itself.
+    /// The future can be dropped at any moment, like [`TrackedRequest`] itself.
     ///
     /// # Examples
     /// ```
@@ -426,7 +426,7 @@ impl<W: Waits> TrackedRequest<W> {
     }
 }
 
-/// The result of one poll of a future.
+/// Polls a future once, and returns the result.
 pub(super) async fn poll_once<F: Future>(mut future: Pin<&mut F>) -> Poll<F::Output> {
     core::future::poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx))).await
 }
@@ -452,7 +452,7 @@ impl<W: Waits> Wait for &mut TrackedRequest<W> {
         TrackedRequest::try_once(self).map(Ok)
     }
 
-    /// Polls always as a sleeping thread: a spinning thread may be handed a key past other waiters, and then no search
+    /// Always polls as a sleeping thread: a spinning thread may be handed a key past other waiters, and then no search
     /// could be sure of a cycle.
     fn poll(&mut self, waiter: Waiter<'_>) -> Poll<Self::Output> {
         let presence = Presence::SleepingThread;

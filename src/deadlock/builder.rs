@@ -32,12 +32,12 @@ pub struct DetectorBuilder {
 }
 
 impl DetectorBuilder {
-    /// Sets whether reports and dumps say of each hold which key it is of, since when it lasts, from which source line
-    /// it was requested, and with which [label](super::TrackedRequest::label).
+    /// Sets whether reports and dumps show, for each hold, its key, how long it has lasted, the source line that
+    /// requested it, and its [label](super::TrackedRequest::label).
     ///
     /// Each tracked acquire then runs the key's `Debug`, allocates, and reads the clock. The default is `false`: then a
-    /// [dump](Detector::dump) names those held keys for which a party waits or has waited. Without `std`, and on
-    /// WebAssembly, there is no clock, and no "since when".
+    /// [dump](Detector::dump) names only those held keys for which a party waits or has waited. Without `std`, and on
+    /// WebAssembly, there is no clock, so how long a hold has lasted is not shown.
     ///
     /// # Examples
     /// ```
@@ -58,10 +58,10 @@ impl DetectorBuilder {
     }
 
     /// Calls `f` when a request of a party begins to wait for a key that another request has held for `limit` or longer,
-    /// once for each such holder; and [names the holders](Self::name_holders).
+    /// once for each such holder. This also [names the holders](Self::name_holders).
     ///
-    /// It looks only when somebody begins to wait: a key for which nobody waits may be held for any time, and a holder
-    /// is not reported when it passes the limit after the last waiter has come.
+    /// The detector looks only when a party begins to wait: a key for which no party waits may be held for any length of
+    /// time, and a holder that passes the limit after the last waiter has come is not reported.
     ///
     /// `f` is called by the thread or task that begins to wait, with no internal lock held. It may use the detector and
     /// the tables, but should not wait for keys, because the caller is in a queue. If it panics, the panic reaches the

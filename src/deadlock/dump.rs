@@ -191,7 +191,7 @@ impl HoldDump {
 }
 
 impl HoldDump {
-    /// Returns since when, from where and with which label the party holds the key, if the detector [names its
+    /// Returns when, from which source line and with which label the party acquired the key, if the detector [names its
     /// holders](super::DetectorBuilder::name_holders).
     ///
     /// # Examples

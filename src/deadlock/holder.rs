@@ -1,4 +1,4 @@
-//! What is known of a holder besides its party: since when, from where, and as what it holds a key.
+//! The data about a holder besides its party: when and where it acquired its key, and under which label.
 
 use alloc::borrow::Cow;
 use alloc::boxed::Box;
@@ -9,10 +9,10 @@ use core::time::Duration;
 #[cfg(all(feature = "std", not(target_family = "wasm")))]
 use std::time::Instant;
 
-/// How a key was acquired: since when, from which source line, and with which label.
+/// How a key was acquired: when, from which source line, and with which label.
 ///
-/// A detector that was built with [`name_holders`](super::DetectorBuilder::name_holders) knows it of every hold. It is
-/// in its [reports](super::Link::holder), in its [dump](super::HoldDump::holder), and in a [`HoldEvent`].
+/// A detector that was built with [`name_holders`](super::DetectorBuilder::name_holders) knows this for every hold, and
+/// includes it in its [reports](super::Link::holder), in its [dump](super::HoldDump::holder), and in a [`HoldEvent`].
 ///
 /// `Display` writes it in one line: `for 3.2s, at src/import.rs:40, "rows"`.
 ///
@@ -131,7 +131,7 @@ impl HoldEvent {
         self.table
     }
 
-    /// Returns since when, from where, and as what the party holds the key.
+    /// Returns when, from which source line and with which label the party acquired the key.
     ///
     /// # Examples
     /// See [`on_long_hold`](super::DetectorBuilder::on_long_hold).

@@ -1,5 +1,5 @@
-//! Tracked requests for several keys: each key in turn is a tracked request, and what is held so far counts as the
-//! party's.
+//! Tracked requests for several keys: each key in turn is a tracked request, and the keys held so far count as the
+//! party's holds.
 
 use alloc::sync::Arc;
 use core::fmt;

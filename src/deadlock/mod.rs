@@ -53,11 +53,10 @@
 //! # });
 //! ```
 //!
-//! [`unlock_fair`](Tracked::unlock_fair) matters: if the guard is merely dropped, as by `?`, the key is free for the
-//! first request, which is most likely the one of this loop, before a waiting task has run; so the loop would fail
-//! again and again. If `?` leaves the function, yield before the
-//! next attempt (`yield_now` of your runtime). A request of a party that holds nothing and has no other waiting request
-//! never fails.
+//! [`unlock_fair`](Tracked::unlock_fair) matters: if the guard is merely dropped, by `?` for example, the key is free
+//! for the first request, which is most likely the next one of this loop, before a waiting task has run; so the loop
+//! would fail again and again. If `?` leaves the function, yield before the next attempt (`yield_now` of your runtime).
+//! A request of a party that holds nothing and has no other waiting request never fails.
 //!
 //! # Definition of a deadlock
 //! Suppose that all untracked holders, and all parties that do not wait, release everything, and that the queues then admit waiters as
@@ -85,9 +84,9 @@
 //!
 //! # Looking
 //! If a program hangs and no request has failed, [`Detector::dump`] shows who holds what, and who waits for what: perhaps
-//! a holder waits for something that is no lock. A detector that [names its
-//! holders](DetectorBuilder::name_holders) also knows since when, from which source line and with which label each key
-//! is held, says so in its reports, and can [report long holds](DetectorBuilder::on_long_hold).
+//! a holder waits for something that is not a lock. A detector that [names its
+//! holders](DetectorBuilder::name_holders) also knows when, from which source line and with which label each key was
+//! acquired, says so in its reports, and can [report long holds](DetectorBuilder::on_long_hold).
 //!
 //! # Cost
 //! Each tracked acquire takes the detector's lock when it ends, and at each step if it has to wait; so does each release.

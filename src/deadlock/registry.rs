@@ -93,14 +93,14 @@ pub(super) struct Held {
     pub(super) note: Option<Box<Note>>,
 }
 
-/// What is known of a hold or a wait besides.
+/// Further data of a hold or a wait, for reports.
 #[derive(Clone, Default)]
 pub(super) struct Note {
     /// The key's `Debug` output.
     pub(super) key: String,
     /// The request's origin, if the detector names holders.
     pub(super) origin: Option<Origin>,
-    /// The moment at which the hold was acquired, likewise.
+    /// The moment at which the hold was acquired, on the same condition.
     pub(super) since: Option<Moment>,
 }
 
@@ -110,7 +110,7 @@ impl Held {
         self.note.as_ref().map(|note| &note.key)
     }
 
-    /// Returns the public form of what is known of the holder.
+    /// Returns the origin and the age of the hold in their public form, if they are known.
     pub(super) fn holder(&self) -> Option<Holder> {
         let Note { origin, since, .. } = &**self.note.as_ref()?;
         let Origin { location, label } = origin.as_ref()?;
@@ -125,7 +125,7 @@ pub(super) struct Wait {
     /// `None` when the request has its hold.
     pub(super) note: Option<Box<Note>>,
     pub(super) table: &'static str,
-    /// To wake it when it has failed.
+    /// The waker, to wake the request when it has failed.
     pub(super) waker: Option<Waker>,
     /// The failure that the request has not taken yet.
     pub(super) failed: Option<Deadlock>,
@@ -252,7 +252,7 @@ impl Registry {
         *count += u32::from(*met);
     }
 
-    /// The entry's list begins with another record, or ends.
+    /// Sets the first record of the entry's list. If there is none, removes the entry.
     fn set_first(&mut self, entry: Identity, record: u32) {
         let hash = self.hasher.hash_one(entry);
         if let Ok(mut indexed) = self.entries.find_entry(hash, |other| other.entry == entry) {
@@ -263,8 +263,8 @@ impl Registry {
             indexed.remove();
         }
         let Registry { entries, hasher, .. } = self;
-        // After a burst. It moves at most an eighth of what the table had room for, once for at least as many removals. The buckets
-        // are counted, because removed entries lower the capacity without freeing memory.
+        // Shrinks after a burst. That moves entries for at most an eighth of the buckets, and at least as many removals have taken
+        // place since the last time. The buckets are what counts, because removed entries lower the capacity without freeing memory.
         if entries.num_buckets() > BUCKETS_KEPT && entries.len() < entries.num_buckets() / 8 {
             entries.shrink_to(2 * entries.len(), |indexed| hasher.hash_one(indexed.entry));
         }

@@ -118,8 +118,8 @@ impl Link {
         &self.key
     }
 
-    /// Returns since when, from where and with which label the next party holds the key, if it holds it, and if the
-    /// detector [names its holders](super::DetectorBuilder::name_holders).
+    /// Returns when, from which source line and with which label the next party acquired the key, if it holds the key
+    /// and the detector [names its holders](super::DetectorBuilder::name_holders).
     ///
     /// # Examples
     /// See [`Holder`].

@@ -125,7 +125,7 @@ struct Foreseen {
     passing: Vec<usize>,
 }
 
-/// Waiters that stand behind each other in one queue and get in together, or not at all.
+/// Waiters that stand one behind the other in a queue and get in together, or not at all.
 #[derive(Clone, Copy, PartialEq)]
 enum Class {
     Reader,
@@ -268,7 +268,7 @@ impl Scene {
             !gone.contains(&(at - 1)) && !untracked_upgrade(waiter)
         });
         let end = queue.iter().rposition(|waiter| waiter.tracked.is_some()).map_or(0, |last| last + 1);
-        // For the waiters behind it may matter that there is a reader, with which an upgradable reader gets in, too.
+        // It may matter to the waiters behind that there is a reader, with which an upgradable reader gets in, too.
         let readers = queue[end..].iter().filter(|waiter| waiter.queued.want == READ);
         let reader = readers.max_by_key(|waiter| waiter.queued.turn.priority()).cloned();
         queue.truncate(end);
@@ -478,7 +478,7 @@ impl Seen {
         }
     }
 
-    /// Returns the place of the first waiter of this class.
+    /// Returns the place of the first waiter of this class that is not known to get in.
     fn next(&mut self, class: Class) -> Option<usize> {
         let from = self.foreseen.passed[class as usize];
         let waits = |waiter: &Waiter| !waiter.gets_in && self.class(waiter.queued.want) == class;

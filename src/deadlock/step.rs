@@ -57,7 +57,7 @@ pub(super) enum Step<G> {
 }
 
 impl Record {
-    /// Prepares a request for its first poll, and returns what is noted of it, and the name of its table.
+    /// Prepares a request for its first poll, and returns the note for its record, and the name of its table.
     fn describe<R: Request>(&self, request: &mut R, origin: Option<&Origin>) -> (Option<Box<Note>>, &'static str) {
         let (key, table) = request.describe();
         let origin = origin.filter(|_| self.member.shared.names_holders).cloned();
@@ -151,8 +151,8 @@ impl Record {
     }
 }
 
-/// Makes the record of a hold that begins now. Its note and its table are those of the wait that has ended, if there was
-/// one, which has taken them over.
+/// Makes the record of a hold that begins now. If a wait has ended, that wait's record has the note and the table;
+/// otherwise the arguments do.
 fn held(access: Access, ended: &mut Option<What>, note: Option<Box<Note>>, table: &'static str) -> Held {
     let (mut note, table) = match ended {
         Some(What::Waits(wait)) => (wait.note.take(), wait.table),

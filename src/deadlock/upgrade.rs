@@ -399,7 +399,7 @@ where
     /// Gives up the upgrade at its limit, and returns the guard.
     fn give_up(self) -> Tracked<Guard<P, Upgradable>> {
         let TrackedUpgrade { record, tracked } = self;
-        // The record of the wait goes first, as where the future is dropped.
+        // The record of the wait is dropped first, as when the future is dropped.
         drop(record);
         let mut tracked = tracked.expect(FINISHED);
         tracked.guard.fall_back();
@@ -462,7 +462,7 @@ where
         TrackedUpgrade::attempt(self)
     }
 
-    /// Polls always as a sleeping thread, as every tracked request does.
+    /// Always polls as a sleeping thread, as every tracked request does.
     fn poll(&mut self, waiter: Waiter<'_>) -> Poll<Self::Output> {
         let presence = Presence::SleepingThread;
         self.poll_as(Waiter { presence, ..waiter })

@@ -7,7 +7,7 @@ use crate::sync::{AtomicUsize, Ordering};
 
 use super::request::{LatchAcquire, Request};
 
-/// A gate that is opened once. Those who wait for it are readers of a latch that a writer holds until then.
+/// A gate that is opened once. Its waiters are readers of a latch that a writer holds until then.
 pub(crate) struct Gate {
     latch: LatchWord,
     /// 1 once the gate is open, or about to be.

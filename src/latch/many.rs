@@ -425,7 +425,7 @@ impl<'a, M: LatchManyMode> LatchAcquireMany<'a, M> {
     /// Returns the output of `limit`. No stripe is held then.
     ///
     /// # Cancel safety
-    /// The future can be dropped at any moment, as [`LatchAcquireMany`] itself.
+    /// The future can be dropped at any moment, like [`LatchAcquireMany`] itself.
     ///
     /// # Examples
     /// ```

@@ -352,7 +352,7 @@ impl<M: Mode> LatchAcquireArc<M> {
     /// Returns the output of `limit`.
     ///
     /// # Cancel safety
-    /// The future can be dropped at any moment, as [`LatchAcquireArc`] itself.
+    /// The future can be dropped at any moment, like [`LatchAcquireArc`] itself.
     ///
     /// # Examples
     /// ```
@@ -484,7 +484,7 @@ impl Future for LatchUpgradeArc {
     type Output = LatchWriteGuardArc;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        // Taken out during the poll, as by `LatchAcquireArc`.
+        // Taken out during the poll, as in `LatchAcquireArc`.
         let latch = self.latch.take().expect("keylatch: an upgrade was polled after it had finished");
         let mut upgrade = LatchUpgrade::resume(borrowed(&latch, self.mode), self.ticket);
         let waiter = Waiter { presence: Presence::Task, waker: cx.waker() };

@@ -300,7 +300,7 @@ impl<'a, M: Mode> LatchAcquire<'a, M> {
     /// Returns the output of `limit`.
     ///
     /// # Cancel safety
-    /// The future can be dropped at any moment, as [`LatchAcquire`] itself.
+    /// The future can be dropped at any moment, like [`LatchAcquire`] itself.
     ///
     /// # Examples
     /// ```

@@ -58,8 +58,8 @@ fn pause(ticks: u32) {
     }
 }
 
-/// Returns the number of spin hints in a tick, from the quickest of a few timed runs, because an interrupted run is no
-/// measure. The runs take about ten microseconds, once per process, when a thread first finds a key held.
+/// Returns the number of spin hints in a tick, from the quickest of a few timed runs, because a run may be interrupted.
+/// The runs take about ten microseconds, once per process, when a thread first finds a key held.
 fn hints_per_tick() -> &'static u32 {
     static HINTS: OnceLock<u32> = OnceLock::new();
     HINTS.get_or_init(|| {

@@ -9,7 +9,7 @@ use std::rc::Rc;
 pub type Hook = Rc<dyn Fn(&'static str)>;
 
 thread_local! {
-    /// The operation that panics, and the number of its calls before that, which do not panic.
+    /// The operation that will panic, and the number of its calls that succeed before that.
     static PANIC_IN: Cell<(&'static str, usize)> = const { Cell::new(("", 0)) };
     /// The number of keys that exist.
     pub static LIVE: Cell<usize> = const { Cell::new(0) };

@@ -25,7 +25,7 @@ use todc_utils::specifications::Specification;
 use crate::common::contract::{For, Holds, Key, take};
 pub use crate::common::contract::{Id, Rules, Seen, Want};
 
-/// A call, or one of the two operations of a call, with its outcome.
+/// A call, or one of the operations of which a call consists, with its outcome.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Op {
     /// The first operation of every history.

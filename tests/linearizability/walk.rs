@@ -462,7 +462,7 @@ impl Walk {
         self.held.push(hold);
     }
 
-    /// Polls once an upgrade that borrows the guard, and drops it.
+    /// Starts an upgrade that borrows the guard, polls it once, and drops it.
     fn upgrade_mut(&mut self, key: u64, guard: &mut UpgradableGuardArc<u64, Hasher>) {
         let (id, want) = (self.log.id(), Want::Upgrade);
         let mut future = guard.upgrade_mut();

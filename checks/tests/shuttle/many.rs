@@ -25,7 +25,7 @@ struct Inside {
     permits: AtomicUsize,
 }
 
-/// A use of some keys, until it is dropped.
+/// Marks some keys as in use until it is dropped.
 struct At<'a>(Vec<&'a AtomicUsize>);
 
 impl Drop for At<'_> {

@@ -8,13 +8,13 @@ const TOLERANCE: f64 = 1.15;
 
 #[derive(Clone, Copy)]
 pub enum Goal {
-    /// The largest ratio of times.
+    /// The greatest ratio of times that meets the goal.
     Ratio(f64),
-    /// The largest value of our own figure, a time.
+    /// The longest time of our own that meets the goal.
     Time(f64),
-    /// The largest value of our own figure, which is the same in each run.
+    /// The greatest figure of our own that meets the goal. The figure is the same in each run.
     Exact(f64),
-    /// The largest value of our own figure, a time. A miss proves nothing, because the machine has other load.
+    /// As `Time`, but a miss proves nothing, because the machine has other load.
     TimeIfQuiet(f64),
     /// No goal: the figure is for information.
     None,

@@ -25,8 +25,8 @@ pub trait Fixture: Send + Sync + 'static {
     /// Returns what the suite expects of the engine.
     fn caps(&self) -> Caps;
 
-    /// Connects one more client to this namespace, as another process would have it. It must see the leases of all
-    /// others. With a proxy, it must reach the engine through it, at [`Proxy::address`].
+    /// Connects one more client to this namespace, as another process would. The client must see the leases of all
+    /// others. If there is a proxy, it must reach the engine through the proxy, at [`Proxy::address`].
     ///
     /// For an engine that is [`LOCAL`](Engine::LOCAL) this is called once for each namespace, and all parts of a case
     /// share the client.
@@ -60,7 +60,7 @@ pub trait Fixture: Send + Sync + 'static {
         None
     }
 
-    /// Returns the ways in which leases of a namespace can be taken away by hand, past the engine. The suite tries them
+    /// Returns the ways in which leases of a namespace can be taken away by hand, bypassing the engine. The suite tries them
     /// in this order, in one namespace: only the last may leave the namespace in quarantine.
     fn by_hand(&self) -> Vec<ByHand> {
         Vec::new()

@@ -162,7 +162,7 @@ impl State {
         self.tenure.as_ref().is_some_and(|tenure| tenure.owner == *owner)
     }
 
-    /// Acquires, and returns whether that can be the answer.
+    /// Acquires, and returns whether `said` can be the answer.
     fn acquire(&mut self, owner: &Owner, want: Want, term: Option<Term>, said: &Said, times: &Times) -> bool {
         let is_mine = self.is_of(owner);
         let resumes = is_mine && matches!(want, Want::Any | Want::Mine);
@@ -204,7 +204,7 @@ impl State {
         }
     }
 
-    /// Renews, and returns whether that can be the answer.
+    /// Renews, and returns whether `said` can be the answer.
     fn renew(&mut self, owner: &Owner, token: Token, term: Option<Term>, said: &Said, times: &Times) -> bool {
         let known = self.tenure.as_mut().filter(|tenure| tenure.owner == *owner);
         let it = known.filter(|tenure| tenure.token.is_none_or(|known| known == token));
@@ -225,7 +225,7 @@ impl State {
         }
     }
 
-    /// Releases, and returns whether that can be the answer.
+    /// Releases, and returns whether `said` can be the answer.
     fn release(&mut self, owner: &Owner, token: Option<Token>, said: &Said) -> bool {
         let is_it = |tenure: &Tenure| token.is_none_or(|token| tenure.token.is_none_or(|known| known == token));
         let ends = self.tenure.as_ref().is_some_and(|tenure| tenure.owner == *owner && is_it(tenure));
@@ -242,7 +242,7 @@ impl State {
         }
     }
 
-    /// Releases all leases of an owner, and returns whether that can be the answer.
+    /// Releases all leases of an owner, and returns whether `said` can be the answer.
     fn release_all(&mut self, resource: &Resource, owner: &Owner, said: &Said) -> bool {
         let is_mine = self.is_of(owner);
         self.tenure = self.tenure.take().filter(|_| !is_mine);

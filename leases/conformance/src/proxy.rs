@@ -2,8 +2,8 @@
 //!
 //! Each connection has two threads, one for each direction, so that the proxy depends on no runtime. A thread checks
 //! its instructions before it reads, and again before it forwards what it has read. A connection whose bytes were
-//! swallowed is useless afterwards: it is *spoilt*, and is closed as soon as the proxy forwards again, as by a router
-//! that has forgotten it.
+//! swallowed is useless afterwards: it is *spoilt*. The proxy closes it as soon as it forwards
+//! again, as a router that has forgotten the connection does.
 
 use std::{
     fmt, io,
@@ -101,7 +101,7 @@ impl Proxy {
     /// Returns a proxy to this address, which forwards everything.
     ///
     /// # Errors
-    /// No port can be had.
+    /// No port is free.
     ///
     /// # Examples
     /// See [`Proxy`].

@@ -291,7 +291,7 @@ pub fn test<F: Fixture>(kept: &'static Kept, fixture: fn() -> F, name: &str) {
     let outcome = suite.case(case.number);
     match &outcome {
         Outcome::Passed => {}
-        // Written past the test harness, which hides the output of passing tests.
+        // Written directly, because the test harness hides what passing tests print.
         Outcome::Weakened(_) | Outcome::DoesNotApply(_) => {
             let line = format!("{}, {}, {name}: {outcome}\n", suite.fixture.name(), case.number);
             let _ = std::io::stderr().write_all(line.as_bytes());

@@ -94,10 +94,10 @@ pub fn serve<E: Engine + 'static>(engine: E) -> io::Result<()> {
 /// Returns a command that runs one test of this test binary, alone and without capturing its output: for a worker that
 /// is one of the tests.
 ///
-/// That test must check the environment for whether it is to be a worker, and do nothing otherwise.
+/// That test must find out from the environment whether it is to be a worker, and do nothing otherwise.
 ///
 /// # Errors
-/// The path of this binary cannot be found out.
+/// The path of this binary cannot be determined.
 ///
 /// # Examples
 /// ```
@@ -201,12 +201,12 @@ pub(crate) struct Process {
     child: Child,
     input: Option<ChildStdin>,
     lines: Receiver<String>,
-    /// Answers that have arrived before they were asked for.
+    /// Answers that arrived before they were asked for.
     early: HashMap<u64, String>,
     asked: u64,
 }
 
-/// A handle of an answer that is still to arrive.
+/// A handle for an answer that is still to arrive.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ticket(u64);
 

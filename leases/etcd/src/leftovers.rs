@@ -125,7 +125,7 @@ impl<'a> Granted<'a> {
         match changed {
             Ok(Changed::Yes(_)) => return self.leftovers.add(left.doubt.map_or(0, |doubt| doubt.before)),
             Ok(Changed::No(_)) | Err(Trouble::NoLease | Trouble::Refused(Error::Unreadable)) => left.doubt = None,
-            // The doubt remains: it is cheap to resolve.
+            // The doubt remains, and is resolved later, which is cheap.
             Err(Trouble::Refused(_) | Trouble::Broken(_) | Trouble::Full(_)) => {}
         }
         self.leftovers.push(left);

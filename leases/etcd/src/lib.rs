@@ -79,7 +79,7 @@
 //!
 //! # How it works
 //! - **Clock**: the leader's monotonic clock, in whole seconds. Durations are rounded up there; the holder counts the
-//!   duration that it requested, starting before the request. Nobody's time of day matters, except for the base of
+//!   duration that it requested, starting before the request. The time of day does not matter, except for the base of
 //!   tokens. The shortest lease is one and a half election timeouts, 2 s with etcd's defaults: a shorter one is
 //!   `TtlTooShort`. A lease of more than 285 years (9·10⁹ s) never expires.
 //! - **Token**: the revision at which the tenure began, which is the create revision of its keys, plus the mark's base,
@@ -93,7 +93,7 @@
 //! - **Requests**: an acquire is a request for an etcd lease, and one transaction; a waiter reads the resource first. A
 //!   release is one transaction. A renewal reads the tenure, keeps its etcd lease alive, and writes the tenure again if
 //!   it is unchanged; the renewals of a batch run side by side. To learn the remaining time of another owner's lease
-//!   takes one request more. Unused etcd leases are revoked in the background; if they are not, they expire.
+//!   takes one more request. Unused etcd leases are revoked in the background; if they are not, they expire.
 //! - **Policies**: the etcd lease is as long as the policy's time, and a keep-alive cannot extend it further. If a
 //!   later end is due, under another policy or at each renewal of `SlidingUpTo`, the tenure moves to another etcd lease
 //!   and keeps its token. A tenure with `Never` is attached to none.

@@ -1057,7 +1057,8 @@ fn a_tenure_from_before_a_new_mark_can_be_released() {
     });
 }
 
-/// The test changes the mark: a restored cluster has a log that begins again, or another ID.
+/// The test changes the mark so that it no longer fits the cluster: after a restore, the log begins again, or the
+/// cluster has another ID.
 #[test]
 fn every_program_notices_a_cluster_restored_from_a_snapshot() {
     at_desk(|desk| async move {

@@ -423,7 +423,7 @@ pub(crate) enum Manner {
     Wait,
     /// Fails if another owner has the lease. Takes over a tenure of its own owner.
     Try,
-    /// Fails if any owner has the lease, even its own.
+    /// Fails if any owner has the lease, even the one that requests it.
     TryNew,
 }
 

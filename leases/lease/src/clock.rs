@@ -102,7 +102,7 @@ impl<C: Clock + ?Sized> Clock for Arc<C> {
 /// | Linux, Android | `CLOCK_BOOTTIME` | the boot | counts |
 /// | Windows | [`Instant`](std::time::Instant), there `QueryPerformanceCounter` | the first use in this process | counts |
 /// | macOS, iOS | `Instant`, there `CLOCK_UPTIME_RAW` | the first use in this process | does not count |
-/// | others | `Instant` | the first use in this process | as `Instant` has it |
+/// | others | `Instant` | the first use in this process | as for `Instant` |
 ///
 /// The standard library documents which system clock `Instant` currently reads; Microsoft and Apple document what those
 /// clocks count.

@@ -4,8 +4,8 @@
 //! the queue of waiters, deadlines, renewals, losses, and retries when an answer is lost. Five rules carry the guarantees:
 //!
 //! - (a) **Each operation is one atomic action** of the engine. The future of an operation may be dropped at any moment: the operation has
-//!   then been done or not, but never by half.
-//! - (b) **Only durations are exchanged**, never points in time. The engine reckons them by its own clock.
+//!   then been done or not, but is never half done.
+//! - (b) **Only durations are exchanged**, never points in time. The engine counts them by its own clock.
 //! - (c) **The token is made inside that action**, under the lock or transaction that protects the record. If it were made earlier, it
 //!   could be smaller than a token that is granted in between.
 //! - (d) **Watch, then try, then sleep**: a request that waits calls [`watch`](Engine::watch) before it asks. Otherwise a release between
@@ -111,7 +111,7 @@ pub trait Engine: Send + Sync {
     /// own, so they must not call the [`Leases`](crate::Leases) that they serve.
     const LOCAL: bool = false;
 
-    /// Returns the time of this process's clock, as [`Clock::now`](crate::Clock::now) does. Deadlines are reckoned by it. It need not agree
+    /// Returns the time of this process's clock, as [`Clock::now`](crate::Clock::now) does. Deadlines are counted by it. It need not agree
     /// with the engine's clock, unless the engine is [`LOCAL`](Self::LOCAL).
     fn now(&self) -> Duration;
 

@@ -187,7 +187,7 @@ pub enum LookError<X = Infallible> {
     Engine(X),
 }
 
-/// The way in which a tenure ended before its holder did.
+/// How a tenure ended before its holder ended it.
 ///
 /// # Examples
 ///

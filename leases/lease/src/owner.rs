@@ -22,7 +22,7 @@ const DIGITS: usize = 16;
 /// owners**: one for each worker of a pool, not one for the pool.
 ///
 /// Knowing the name is enough to release a lease, and errors and [`status`](crate::Leases::status) reveal the name to other
-/// callers. So choose a name that may be known, such as the server's number of a session, and never the secret in a cookie.
+/// callers. So choose a name that may be known, such as the number that the server gave a session, never the secret in a cookie.
 ///
 /// There are two kinds of owners. [`named`](Owner::named) is for an owner that outlives a restart of the process, such as a
 /// user's session. `incarnation` (with `std`) is for an owner that must not be confused with the one before a restart, such
@@ -78,7 +78,7 @@ impl Owner {
     /// them.
     ///
     /// The bits come from [`RandomState`](std::hash::RandomState), and are as random as the system makes it. They keep owners
-    /// apart that share a name by accident or by design. They are no secret.
+    /// apart that share a name by accident or by design. They are not secret.
     ///
     /// # Examples
     ///

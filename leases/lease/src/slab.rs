@@ -162,7 +162,7 @@ impl<T> Slab<T> {
         }
     }
 
-    /// Makes the spare chunk, or a new one if there is no spare, the only chunk with room.
+    /// Puts a chunk into the empty list of chunks with room: the spare chunk, or a new one if there is no spare.
     fn make_room(&mut self) {
         let spare = core::mem::replace(&mut self.spare, NONE);
         let at = if spare == NONE { self.add_chunk() } else { spare };

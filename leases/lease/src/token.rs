@@ -25,7 +25,7 @@ use core::num::NonZeroU64;
 pub struct Token(NonZeroU64);
 
 impl Token {
-    /// Returns the token with this number; `None` for zero, which is no token.
+    /// Returns the token with this number; `None` for zero, which is not a token.
     ///
     /// Use this for stored tokens that are read back. New tokens come from acquiring.
     ///

@@ -192,8 +192,9 @@ impl Wheel {
     /// Returns the earliest [`due`](Nodes::due) time of all nodes; `None` if there are none.
     ///
     /// The result is exact if the slot of the earliest node has at most 64 nodes. Otherwise it may be too early, down to
-    /// the start of the slot, and a [`pop_due`](Self::pop_due) at that time brings the next result closer. It is not
-    /// before the `now` of a thorough `pop_due` that had budget left, unless a node was inserted that was due by then.
+    /// the start of the slot, and a [`pop_due`](Self::pop_due) at that time brings the next result closer. After a
+    /// `thorough` `pop_due` that had budget left, the result is no earlier than the `now` of that call, unless a node has
+    /// been inserted since that was already due then.
     ///
     /// The call also moves the postponed nodes that it examines, at most 64 in a slot, to their right slots.
     pub(crate) fn next_due(&mut self, nodes: &mut impl Nodes) -> Option<Duration> {

@@ -399,7 +399,7 @@ fn a_token_is_made_after_the_wait_for_a_concurrent_insert() {
     });
 }
 
-/// The row is deleted by hand, past the engine.
+/// The row is deleted by hand, bypassing the engine.
 #[test]
 fn a_holder_is_notified_when_its_row_is_deleted() {
     let server = Arc::new(Server::start());
@@ -1059,7 +1059,7 @@ fn no_waker_is_dropped_under_a_lock() {
     let (done, is_done) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         let dial = || async { std::future::pending::<Result<_, keylatch_lease_postgres::BoxError>>().await };
-        // With this timeout no timer has the waker too.
+        // With this timeout there is no timer, which would also have the waker.
         let options = Postgres::in_namespace("n").timeout(Duration::MAX);
         let (engine, _driver) = options.connect_with::<_, _, tokio::net::TcpStream, tokio::net::TcpStream>(dial);
         let asks = || {

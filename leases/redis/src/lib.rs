@@ -90,7 +90,7 @@
 //!   operation fails after 15 s at most.
 //!
 //! # What the server needs
-//! - Redis 7 or later; tested with 7.0. Version 6 does not report the reason of a script's error, so that a primary
+//! - Redis 7 or later; tested with 7.0. Version 6 does not report the reason for a script's error, so that a primary
 //!   that became a replica looks like a refusal. In a cluster, connect to the node that has the namespace's slot: the
 //!   keys of a namespace are in one slot, but this crate follows no redirections.
 //! - `maxmemory-policy noeviction`, or one of the `volatile` ones; otherwise calls fail with [`Error::Evicts`]. Each
@@ -140,7 +140,7 @@
 //! | the server forgets, and its clock is set back past the last grant | 3: a token may be given out twice |
 //! | the server evicts a key of the namespace, because its policy was changed while connections were open | as when it forgets: a quarantine; 7, 12 if the key is an index: `release_all` misses leases |
 //! | the server is out of memory | renewals are [refused](Error::Refused), and so are grants, except those that replace an expired lease; releases still work |
-//! | another program has overwritten the value of a resource, so that it is no lease | calls for this resource fail with an [error](Error::Refused), until the value is deleted by hand: `HDEL` of its name from `{keylatch:NAMESPACE}:leases`. Other resources are not affected |
+//! | another program has overwritten the value of a resource, so that it is not a lease | calls for this resource fail with an [error](Error::Refused), until the value is deleted by hand: `HDEL` of its name from `{keylatch:NAMESPACE}:leases`. Other resources are not affected |
 //! | an answer is longer than `client-output-buffer-limit pubsub` | the connection is cut. `owned_by` is an error; `release_all` has been carried out, and counts no lease when it is sent again |
 //! | an operation is given up after its timeout, or its future is dropped | 11: a lease whose grant was not received stays until it expires or its owner asks again; with `Expiry::Never`, until its owner asks again or it is released by owner |
 //! | the server stands still for longer than the timeout, and resumes | 5, for one owner: a request of the connection that was given up may be carried out late. Without a token (`release_as`, `release_all`) it may end a tenure that the same owner has begun since |

@@ -2,7 +2,7 @@
 //! it.
 //!
 //! - [`Link`]: one connection for all tasks, which a driver makes, and makes again when it is lost. Operations wait for
-//!   it in bounded time, a silent server is given up, and dropped tenures are released.
+//!   it for a limited time, a silent server is given up, and dropped tenures are released.
 //! - [`Core`], [`Settings`] and the macros [`core_methods!`], [`setters!`] and [`failure!`]: the parts of an engine,
 //!   its options and its error that do not depend on the server.
 //! - [`Watchers`]: the waiters and holders to notify when a resource comes free or a tenure has ended; [`Told`]: a

@@ -38,8 +38,8 @@ impl<K, V: Payload> Shard<K, V> {
             first: None,
             first_tag: Tag::from_bits(0),
             spares_kept: u32::try_from(spares_kept).unwrap_or(u32::MAX),
-            // Twice the capacity: a table that is more than half full when tombstones have used it up grows instead of
-            // rehashing in place.
+            // Twice the capacity: when tombstones have used up the room of a table that is more than half full, it grows
+            // instead of rehashing in place.
             rest: HashTable::with_capacity(2 * capacity.saturating_sub(1)),
             hot: None,
             keeps_hot: spares_kept > 0,
@@ -65,8 +65,8 @@ impl<K, V: Payload> Shard<K, V> {
     }
 
     // The hash table's code is kept out of line: the cycle of a key that is alone in its shard is a few dozen
-    // instructions, and would carry the table's registers and branches. But where there are values entries stay, so that most are
-    // in the hash table.
+    // instructions, and would carry the table's registers and branches. But where there are values, entries stay, so most of
+    // them are in the hash table.
 
     #[inline(never)]
     fn find_rest(&self, tag: Tag, eq: impl FnMut(&K) -> bool) -> Option<Live<'_, K, V>> {
@@ -82,7 +82,7 @@ impl<K, V: Payload> Shard<K, V> {
         self.rest.find(tag.bucket_hash(), is_it).map(|slot_index| self.pool.look(slot_index))
     }
 
-    /// Gives up a claim of an entry of this shard, if only the value's own claim keeps the entry besides.
+    /// Gives up a claim of an entry of this shard, if the only other unit is the value's own claim.
     #[inline]
     pub(super) fn unshared(&self, claim: Claim<K, V>) -> Result<Unshared<'_, K, V>, Claim<K, V>> {
         claim.into_unshared()
@@ -152,9 +152,9 @@ impl<K, V: Payload> Shard<K, V> {
         let found = self.rest.find_entry(tag_of(last).bucket_hash(), |slot_index| self.pool.look(slot_index).is(last));
         let (slot_index, _) = found.ok()?.remove();
         let slot_ref = self.pool.recall(slot_index);
-        // A table has up to 16/7 buckets for each entry of the requested capacity: if it shrank with fewer than 4, it
-        // would try again and again. The buckets are counted, because removed entries lower the capacity without
-        // freeing memory.
+        // Shrunk to a capacity of `n`, a table has up to 16/7 `n` buckets. The factor 4 is greater than that; otherwise
+        // the table would be shrunk in vain again and again. The buckets are what counts, because removed entries lower
+        // the capacity without freeing memory.
         let buckets = self.rest.num_buckets();
         if buckets > self.rest_kept().saturating_mul(4) && self.rest.len() < buckets / 8 {
             self.shrink_rest();
@@ -167,8 +167,8 @@ impl<K, V: Payload> Shard<K, V> {
         (self.spares_kept as usize).saturating_mul(2).clamp(REST_KEPT, usize::MAX / 2)
     }
 
-    /// Shrinks the hash table after a burst. Moving `n` entries is amortised over at least `2 n` releases since the
-    /// table was that full.
+    /// Shrinks the hash table after a burst. Moving `n` entries is amortised over at least `2 n` releases, which have
+    /// taken place since the table needed the room that it now gives up.
     #[cold]
     fn shrink_rest(&mut self) {
         let room = (self.rest.len() * 2).max(self.rest_kept());

@@ -1,4 +1,4 @@
-//! The wait layer: how a request enters an entry, waits for it, and leaves it to the waiters. It knows no keys: it
+//! The wait layer: how a request enters an entry, waits for it, and leaves it to the waiters. It knows nothing of keys: it
 //! needs only the [`State`] of an entry.
 //!
 //! Every way in and every way out is a step of one machine:
@@ -351,7 +351,7 @@ impl<Q: Deref<Target = [CachePadded<Lock<H>>]>, H: QueueShard> WaitQueues<Q> {
     }
 
     /// Returns whether priority or policy lets a newcomer pass the waiters. An upgrade is not a newcomer, and neither applies
-    /// to a recursive reader: that it passes is not counted, so it leaves the bounds for others as they are.
+    /// to a recursive reader: its passing is not counted, so it leaves the bounds for others as they are.
     fn may_bypass(
         &self,
         queue_shard: &mut H,

@@ -200,8 +200,8 @@ pub(crate) enum ReleaseFor {
     Anybody,
     /// A waiter: no newcomer gets in before it.
     Waiter,
-    /// The next waiter, because a waiter that had been granted the hold gave it up. (Under `Adaptive` nothing is reserved
-    /// if the head is a task that was woken and has not polled since: then as `Anybody`.)
+    /// The next waiter, because a waiter that had been granted the hold gave it up. (One exception: under `Adaptive`, if
+    /// the head is a task that was woken and has not polled since, nothing is reserved, and this is like `Anybody`.)
     NextWaiter,
 }
 

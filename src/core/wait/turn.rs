@@ -12,7 +12,7 @@
 //! |---|---|
 //! | 32 to 63 | arrivals of requests with a priority |
 //! | 8 to 31 | arrivals of requests without. After 16 million of them this carries, and so counts as one with a priority |
-//! | 0 to 7 | in a turn: the priority. Two turns are never equal: the numbers above are, only if the priorities differ |
+//! | 0 to 7 | in a turn: the priority. Two turns are never equal: if the bits above are, the priorities differ |
 
 /// The number of later requests with a priority after which a waiter has risen by one level. So at most
 /// `RISE * (q - p)` requests of priority `q` pass a waiter of priority `p` by their priority.

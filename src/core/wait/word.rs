@@ -85,7 +85,7 @@ pub(crate) enum CountKind {
     Permits(usize),
 }
 
-/// The unit as which the word counts a user.
+/// The unit that the word counts for a user.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Unit {
     Claim,

@@ -35,8 +35,7 @@ macro_rules! many {
         // the examples. For a list of pairs, the name of the number stands in brackets, and the mode is a function of the
         // number and the limit.
         lists [$($keys:ident $([$n:ident])?: $mode:expr),+], given = $given:literal,
-        // The operation's summary without a full stop, which the way that each form waits follows; and the rest of its
-        // docs.
+        // The operation's summary, without a full stop: each form appends how it waits. Then the rest of the docs.
         #[doc = $does:literal]
         $(#[doc = $more:literal])*
         async $lock:ident, blocking $lock_blocking:ident,

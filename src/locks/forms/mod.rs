@@ -22,17 +22,16 @@ macro_rules! forms {
         // The generic parameters, with `P`, of the handles that have the same operation. Empty if another table defines
         // it for them.
         handles $handles:tt,
-        // The bounds of `Q`. The compiler shows them for an argument that is no key of the table, so they are in the
+        // The bounds of `Q`. The compiler shows them for an argument that is not a key of the table, so they are in the
         // table's file, and not here.
         asked with [$($asked:tt)+],
         // For the examples: a table of strings, and a `try_` call that excludes this operation.
         new = $new:literal, excludes = $excludes:literal,
-        // The summary of the guard without a full stop, which its reference to the table follows. Empty if another
-        // operation defines the guard.
+        // The summary of the guard, without a full stop: each type of guard appends how it refers to the table. Empty if
+        // another operation defines the guard.
         $(#[doc = $held:literal])?
         guards $Guard:ident, $GuardArc:ident, futures $Future:ident, $FutureArc:ident,
-        // The operation's summary without a full stop, which the way that each form waits follows; and the rest of its
-        // docs.
+        // The operation's summary, without a full stop: each form appends how it waits. Then the rest of the docs.
         #[doc = $does:literal]
         $(#[doc = $more:literal])*
         async $lock:ident, blocking $lock_blocking:ident,

@@ -27,8 +27,8 @@ use crate::plumbing::sealed::TablePtrInside as _;
 /// and guards explicitly before they return: if such a drop panics, the result is dropped while unwinding, and not
 /// leaked.
 ///
-/// They are methods of the reference, not of the map, because they do not need the hasher to be `Sync`. They use up the
-/// way to the entry before they wait, so that a waiting future does not keep a key.
+/// They are methods of the reference, not of the map, because they do not need the hasher to be `Sync`. They consume
+/// `entry`, the way to the entry, before they wait, so that a waiting future does not keep a key.
 impl<'a, K, V, S> Map<'a, K, V, S> {
     async fn get_as(self, entry: impl Find<'a, K, V, S>, manner: impl Manner) -> Option<V>
     where

@@ -17,7 +17,7 @@ use crate::plumbing::TableRef;
 impl<K: Eq + Hash, V, S: BuildHasher> LockMap<K, V, S> {
     /// Returns whether a key has a value, locked or not.
     ///
-    /// A value exists from the moment in which a writer inserts it, even before the writer releases the key, until a
+    /// A value exists from the moment at which a writer inserts it, even before the writer releases the key, until a
     /// writer removes it. This call does not count as a use of the value: see
     /// [`max_values`](crate::Builder::max_values).
     ///
@@ -41,7 +41,7 @@ impl<K: Eq + Hash, V, S: BuildHasher> LockMap<K, V, S> {
 impl<K, V, S> LockMap<K, V, S> {
     /// Returns the number of values.
     ///
-    /// A value exists from the moment in which a writer inserts it, even before the writer releases the key, until a
+    /// A value exists from the moment at which a writer inserts it, even before the writer releases the key, until a
     /// writer removes it. The shards are counted one after another, so the sum is exact only if nothing changes during
     /// the call.
     ///

@@ -466,7 +466,7 @@ async fn join(tasks: Vec<async_executor::Task<Result<(), Failure>>>) -> Result<(
     Ok(())
 }
 
-/// Sends requests to the engine itself, past the front end, and checks its answers.
+/// Sends requests to the engine itself, bypassing the front end, and checks its answers.
 pub(super) async fn each_want_gets_the_right_answer<F: Fixture>(trial: &Trial<'_, F>) -> Result<(), Failure> {
     let client = trial.client().await?;
     let engine = client.engine();

@@ -181,7 +181,7 @@ async fn forgets<F: Fixture>(
     let got = async { insist::<F>(there, form, &bob, trial.ttl()).await };
     let watch = watch::<F, _>(here, &held, &sure);
     let limit = trial.caps.quarantine + trial.ttl() + trial.patience();
-    let got = trial.within(limit, "a lease, of an engine that forgot", futures_lite::future::or(got, watch)).await;
+    let got = trial.within(limit, "a lease from an engine that forgot", futures_lite::future::or(got, watch)).await;
     let (grant, at) = got??;
     let now = here.engine().now();
     let is_sure = held.check().is_ok();
@@ -210,7 +210,7 @@ async fn forgets<F: Fixture>(
     Ok(())
 }
 
-/// Records until when the holder could rely on its lease; never ready.
+/// Keeps recording the last time at which the holder could rely on its lease. Never ready.
 async fn watch<F: Fixture, T>(client: &Client<F>, held: &Hold<'_, F>, sure: &Cell<Duration>) -> T {
     let mut pulse = Timer::interval(Duration::from_millis(2));
     while pulse.next().await.is_some() {

@@ -125,7 +125,7 @@ impl Served {
     /// `quarantine`.
     ///
     /// # Errors
-    /// No port, or no thread, can be had.
+    /// No port is free, or no thread can be started.
     ///
     /// # Examples
     /// See the [module's page](self).
@@ -480,7 +480,7 @@ fn counted(all: &[String]) -> String {
     format!("{}\t{}", all.len(), all.join("\t"))
 }
 
-/// The error of the engine in memory, which never occurs.
+/// Handles an error of the engine in memory, which never occurs.
 fn never<T>(fail: Fail<Infallible>) -> T {
     let (Fail::NotDone(never) | Fail::Unknown(never)) = fail;
     match never {}

@@ -267,8 +267,8 @@ impl<'a, E: Engine> Held<'a, E> {
         Waiting::new(async move { self.tenure.heeding(&self.table, self.tenure.lost(&self.table)).await })
     }
 
-    /// Runs `work`, and renews the lease for as long as the work takes. Each time before it polls `work`, it checks the lease. Once the
-    /// lease is lost, `work` is not polled again, and is dropped.
+    /// Runs `work`, and renews the lease for as long as the work takes. Checks the lease before each poll of `work`. Once the lease is
+    /// lost, `work` is not polled again, and is dropped.
     ///
     /// The task that works also renews; no other task or thread takes part. With a server, a renewal includes other leases of this process
     /// that are due soon, in one request; those leases do not depend on it. If one poll of `work` takes longer than two thirds of the lease's
@@ -353,10 +353,10 @@ impl<'a, E: Engine> Held<'a, E> {
     ///
     /// # Errors
     /// [`ReleaseError::NotHeld`] or [`ReleaseError::NotOwner`] if the lease was lost; [`ReleaseError::Engine`] if a server did not answer
-    /// within the time that the engine's crate documents. To avoid that wait for a lease that is known to be lost, drop the `Held` instead.
+    /// within the time that the engine's crate documents. If the lease is known to be lost, drop the `Held` instead, to avoid that wait.
     ///
     /// # Cancel safety
-    /// If the future is dropped before it is ready, the lease is released as by dropping the `Held`.
+    /// If the future is dropped before it is ready, the lease is released as if the `Held` had been dropped.
     ///
     /// # Examples
     /// ```

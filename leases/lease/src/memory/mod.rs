@@ -43,7 +43,7 @@ macro_rules! memory {
     ($($default:tt)*) => {
         /// Leases in the memory of this process.
         ///
-        /// Tokens grow over all resources. With the feature `std` the first token is the system's time in microseconds since 1970, and no token
+        /// Tokens grow across all resources. With the feature `std` the first token is the system's time in microseconds since 1970, and no token
         /// is granted before the time that it stands for. So tokens keep growing when the process restarts, however many leases it has
         /// granted, unless the system's clock was set back. (A table that has begun more than a million tenures per second since it was
         /// created waits for its clock, up to a microsecond for each.) Without `std` the first token is 1 in each process.
@@ -99,7 +99,7 @@ impl<C: Clock> Memory<C> {
         &self.clock
     }
 
-    /// Removes a few expired leases, and then runs an operation at one instant.
+    /// Sets the book's time, removes a few expired leases, and then runs an operation.
     #[inline]
     fn at<R>(&self, at: Duration, operation: impl FnOnce(&mut Book) -> R) -> R {
         let mut gone = Vec::new(); // their memory is freed after the lock has been released

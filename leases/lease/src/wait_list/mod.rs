@@ -452,7 +452,7 @@ impl WaitList {
         }
     }
 
-    /// Makes the first request of each line check, and wakes all watches.
+    /// Makes each line's first request check now, and wakes all watches.
     pub(crate) fn wake_all(&mut self, deferred: &mut Deferred) {
         let places: Vec<u32> = self.places.ids().collect();
         for place in places {

@@ -14,14 +14,14 @@
 //! 1. A slot is live from [`Spare::publish`] to [`SlotRef::vacate`]; while it is live its key is initialised.
 //! 2. The units in a live slot's word are those of the tokens in existence (forgotten ones included), a hold of permits being as
 //!    many units as its amount says: a token is made in the step that counts it, and used up by the step that takes its units
-//!    away; or it is split in two, or two are merged, whose amounts are the same in sum.
+//!    away; or one is split in two, or two are merged, and the sum of the amounts stays the same.
 //! 3. A slot dies only in `vacate`, which owns the `SlotRef` and the last unit ([`Last`]). New units come from a
 //!    `SlotRef`, under the shard lock, or from another unit, so none can appear in between.
-//! 4. Between `vacate` and the next `publish` one token or the chunk's mark speaks for the slot: that is unique ownership.
+//! 4. Between `vacate` and the next `publish` exactly one token, or the chunk's mark, stands for the slot: its unique owner.
 //! 5. A unit is kept only beside a reference or an `Arc` to its table, so it does not outlive the table, whose drop frees
 //!    the slots of forgotten units.
 //! 6. A chunk, and the spares and `SlotRef`s of its slots, stay in one shard. A chunk is dropped when all its slots are
-//!    marked free, or with its shard: then no token of its slots exists any more, or is used (5).
+//!    marked free, or with its shard: then no token of its slots exists any more, or none is used any more (5).
 //! 7. A hold's mode says what the word counts it as; and while the word counts an exclusive hold it counts no other.
 //! 8. A slot's value is initialised while its marks say that it is present, which they do of live slots only. A present
 //!    value comes with a claim of its own, for which there is no token: storing the value consumes a claim, and taking
@@ -32,11 +32,11 @@
 //!    hold (7), a caller that finds under the shard lock that the value's own claim is the only unit ([`Unshared`]; 3),
 //!    or the owner of the table (5). Only a caller with a hold, or with exclusive use, reads the value.
 //! 10. A [`ClaimIn`] or a [`HoldIn`] is made from a token of an entry whose types are those of its `P`, and is kept beside
-//!     a reference to the entry's table. Since then `P` may have become a supertype of what it was. A type and its
+//!     a reference to the entry's table. `P` may since have become a supertype of what it was. A type and its
 //!     supertype differ in lifetimes only, and a value of the type can be used as one of the supertype: so the slot's
 //!     key can be used, in place, as a key of the supertype. Values keep their type, in which `P` is invariant.
-//! 11. A [`CoreRef`] is made from a reference to a table, and since then its `R` may have become a supertype of what it
-//!     was. So no key of the type that `R` names by now may enter the table through it. Those who use it either have a
+//! 11. A [`CoreRef`] is made from a reference to a table, and its `R` may since have become a supertype of what it
+//!     was. So no key of the type that `R` now names may enter the table through it. Those who use it either have a
 //!     token, whose entry has its key already, or are public calls, which make a new `CoreRef` from the table itself,
 //!     so that `R` is exact. Values always have the table's own type, because `R` is invariant in it.
 
@@ -125,7 +125,7 @@ struct ErasedHold<M> {
     mode: M,
 }
 
-/// The access as which a hold is counted, where the type determines it. `pub` because sealed traits name it; other
+/// The access that the word counts for a hold, where the type determines it. `pub` because sealed traits name it; other
 /// crates cannot.
 #[allow(unreachable_pub)]
 pub trait TypedAccess: Copy + Unpin {
@@ -214,7 +214,7 @@ impl<K, V: Payload> Chunk<K, V> {
         self.keyed.count_ones()
     }
 
-    /// Takes an old key out of a chunk that is in no pool any more.
+    /// Takes an old key out of a chunk that is no longer in a pool.
     pub(super) fn take_key(&mut self) -> Option<K> {
         self.take(0)?.take_key()
     }
@@ -390,7 +390,7 @@ impl<K, V: Payload> SlotRef<K, V> {
 }
 
 impl<K, V: Payload> SlotRef<K, V> {
-    /// The entry dies with its table, which the caller owns, so that whatever units there are have been forgotten (5).
+    /// Ends the entry together with its table. The caller owns the table, so any units that remain have been forgotten (5).
     pub(super) fn abandon(self) -> (K, Option<V::Value>) {
         let mut spare = Spare(self.0, self.1);
         let value = V::is_present(&spare.slot().marks).then(|| self.live().take(false).0);
@@ -502,13 +502,13 @@ impl<K, V: Payload> UnitOf<K, V> {
         if self.live().state().is_sole(sole) { Ok(Last(self)) } else { Err(self) }
     }
 
-    /// Makes the token of a claim, as which the word counts the unit.
+    /// Makes the token of a claim. The word already counts the unit as one.
     #[inline]
     pub(super) fn into_claim(self) -> Claim<K, V> {
         Claim(self)
     }
 
-    /// Makes the token of a hold of this mode, as which the word counts the unit.
+    /// Makes the token of a hold of this mode. The word already counts the unit as one.
     #[inline]
     pub(super) fn into_hold<M: TypedAccess>(self, mode: M) -> Hold<K, V, M> {
         Hold { erased: ErasedHold { unit: UnitOf(self.0.cast()), mode }, types: PhantomData }
@@ -603,7 +603,7 @@ impl<K, V: Payload, M: TypedAccess> Hold<K, V, M> {
         self.erased.mode = sum;
     }
 
-    /// Retypes the hold by its new mode, as which the word already counts it.
+    /// Gives the hold the type of its new mode. The word already counts it in that mode.
     #[inline]
     pub(crate) fn into_mode<N: TypedAccess>(self, mode: N) -> Hold<K, V, N> {
         self.into_unit().into_hold(mode)

@@ -140,7 +140,7 @@ struct Node {
     /// Whether an upgradable reader has got in before this writer with a readers' phase. This is allowed once: a reader
     /// that upgrades and leaves begins another phase, so there would be no end.
     passed_in_phase: bool,
-    /// The waker. `None` from the time when it has been woken until the waiter is polled again.
+    /// The waker. `None` once the waiter has been woken, until it is polled again.
     waker: Option<Waker>,
 }
 
@@ -372,7 +372,7 @@ impl Queues {
         notes.set(Notes::OWN, own);
     }
 
-    /// Notes the holds of the entry while there are waiters.
+    /// Notes whether a writer holds the entry. Called whenever the holds change while there are waiters.
     #[inline]
     pub(crate) fn note(&mut self, queue: u32, holds: Holds) {
         self.queues[queue].notes.set(Notes::WRITER, holds.writer());

@@ -174,7 +174,7 @@ fn spinning_threads_are_handed_the_key_in_order_of_their_priorities() {
     assert_eq!((0..3).flat_map(|_| line.release()).collect::<Vec<_>>(), [2, 3, 1]);
 }
 
-/// Threads that go to sleep again must not be woken in the order in which they did that.
+/// Threads that go back to sleep must not be woken in the order in which they did so.
 #[test]
 fn sleepers_are_woken_in_order_of_their_priorities() {
     let mut line = Line::new(Fairness::Adaptive, CountKind::Permits(1));
