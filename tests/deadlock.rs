@@ -113,6 +113,39 @@ fn permits_held_only_by_waiting_parties_are_a_deadlock() {
 }
 
 #[test]
+fn a_search_uses_the_limit_of_the_key() {
+    let (hosts, detector) = (KeyedSemaphore::<String>::new(1), Detector::new());
+    let [x, y, z] = ["x", "y", "z"].map(|name| detector.party(name));
+    hosts.set_permits("host", 4);
+    let _x = block_on(x.acquire(hosts.acquire("host"))).unwrap();
+    let _z = block_on(z.acquire(hosts.acquire_n("host", 2))).unwrap();
+    let other = block_on(y.acquire(hosts.acquire("other"))).unwrap();
+    let mut first = pin!(x.acquire(hosts.acquire("other")));
+    let mut second = pin!(y.acquire(hosts.acquire_n("host", 2)));
+    assert!(poll(first.as_mut()).is_pending());
+    assert!(poll(second.as_mut()).is_pending(), "z releases two permits, and those are enough");
+    hosts.set_permits("host", 5);
+    assert!(poll(second.as_mut()).is_ready());
+    drop(other);
+}
+
+#[test]
+fn a_request_for_a_key_without_permits_waits_for_no_party() {
+    let (hosts, detector) = (KeyedSemaphore::<String>::new(1), Detector::new());
+    let (x, y) = (detector.party("x"), detector.party("y"));
+    let _x = block_on(x.acquire(hosts.acquire("host"))).unwrap();
+    let other = block_on(y.acquire(hosts.acquire("other"))).unwrap();
+    hosts.set_permits("host", 0);
+    let mut first = pin!(x.acquire(hosts.acquire("other")));
+    let mut second = pin!(y.acquire(hosts.acquire("host")));
+    assert!(poll(first.as_mut()).is_pending());
+    assert!(poll(second.as_mut()).is_pending(), "the limit may be raised");
+    hosts.set_permits("host", 2);
+    assert!(poll(second.as_mut()).is_ready());
+    drop(other);
+}
+
+#[test]
 fn an_untracked_caller_causes_no_report() {
     let (locks, detector) = (KeyedMutex::<u64>::new(), Detector::new());
     let (x, other) = (detector.party("x"), Detector::new().party("of another detector"));

@@ -184,7 +184,7 @@ impl Held {
             (self.permits, Access::Permits(self.permits as u32)),
         ];
         if matches!(want, Want::Hold(Access::Permits(_))) && limit == 0 {
-            return true; // it waits for a call that raises the limit, and for no holder
+            return true; // the request waits for a call that raises the limit, not for a holder
         }
         kinds.into_iter().filter(|(count, _)| *count > 0).all(|(_, access)| Holds::NONE.with(access).allow(want, limit))
     }

@@ -85,6 +85,9 @@ use crate::plumbing::TablePtr;
 /// it may have been on its way when the number was lowered. It waits until no permit of the key is out, and then gets
 /// in, alone. So a lower number never leaves a request waiting for ever, except for 0, which keeps out all.
 ///
+/// A [deadlock detector](crate::deadlock) searches by the limit at the time, and never takes a key without permits for a
+/// part of a deadlock. A change of a limit starts no search.
+///
 /// # Panics
 /// As [`KeyedMutex`](crate::KeyedMutex#panics). In addition, every form of a call for `n` permits panics if `n` is 0 or
 /// more than [`permits`](KeyedSemaphore::permits), or than the greatest number that has been [set](#changing-the-limit)
