@@ -102,6 +102,9 @@ fn a_limit_belongs_to_its_key_and_keeps_its_entry() {
     assert_eq!((hosts.len(), hosts.permits()), (1, 1));
     assert_eq!(hosts.status(&7).map(|status| (status.holders(), status.waiters())), Some((0, 0)));
     assert!(hosts.try_acquire_n(&7, 3).is_some());
+    let one_by_one = [(); 3].map(|()| hosts.try_acquire(&7).unwrap());
+    assert!(hosts.try_acquire(&7).is_none());
+    drop(one_by_one);
     let other = hosts.try_acquire(&8).unwrap();
     assert!(hosts.try_acquire(&8).is_none());
     drop(other);
