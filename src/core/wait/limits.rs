@@ -10,18 +10,73 @@ use core::ops::Deref;
 use crossbeam_utils::CachePadded;
 
 use super::{
-    Needs, Ticket, WaitQueues, WakeBatch,
+    Needs, Queues, Ticket, WaitQueues, WakeBatch,
     policy::{Cause, Rules},
+    queue::SharedQueues,
     state::{QueueShard, Waited},
     word::{Access, CountKind, Refusal, Want},
 };
-use crate::sync::{Lock, Ordering};
+use crate::sync::{AtomicUsize, Lock, Ordering};
 
-impl<Q: Deref<Target = [CachePadded<Lock<H>>]>, H: QueueShard> WaitQueues<Q> {
+/// Queues, each behind its lock, and the default limit of permits.
+pub(in crate::core) trait QueueShards {
+    /// The default limit; `None` if there are no permits.
+    fn default_limit(&self) -> Option<&AtomicUsize>;
+}
+
+/// The queues of a table.
+pub(in crate::core) struct TableQueues {
+    shared: SharedQueues,
+    default_limit: Option<AtomicUsize>,
+}
+
+impl TableQueues {
+    pub(super) fn new(shared: SharedQueues, rules: Rules) -> Self {
+        let default_limit = match rules.counted {
+            CountKind::Readers => None,
+            CountKind::Permits(limit) => Some(AtomicUsize::new(limit)),
+        };
+        TableQueues { shared, default_limit }
+    }
+
+    #[cfg(target_has_atomic = "ptr")]
+    pub(super) fn shared(&self) -> &SharedQueues {
+        &self.shared
+    }
+}
+
+impl Deref for TableQueues {
+    type Target = [CachePadded<Lock<Queues>>];
+
+    #[inline]
+    fn deref(&self) -> &Self::Target {
+        &self.shared
+    }
+}
+
+impl QueueShards for TableQueues {
+    #[inline]
+    fn default_limit(&self) -> Option<&AtomicUsize> {
+        self.default_limit.as_ref()
+    }
+}
+
+/// The queues of all latches.
+impl<H> QueueShards for &'static [CachePadded<Lock<H>>] {
+    #[inline]
+    fn default_limit(&self) -> Option<&AtomicUsize> {
+        None
+    }
+}
+
+impl<Q, H: QueueShard> WaitQueues<Q>
+where
+    Q: Deref<Target = [CachePadded<Lock<H>>]> + QueueShards,
+{
     /// Returns the default limit of permits; 0 if there are no permits.
     #[inline]
     pub(in crate::core) fn default_limit(&self) -> usize {
-        self.default_limit.as_ref().map_or(0, |limit| limit.load(Ordering::Relaxed))
+        self.queue_shards.default_limit().map_or(0, |limit| limit.load(Ordering::Relaxed))
     }
 
     /// Returns the limit of permits for a request that meets no queue.
@@ -33,14 +88,19 @@ impl<Q: Deref<Target = [CachePadded<Lock<H>>]>, H: QueueShard> WaitQueues<Q> {
         }
     }
 
-    /// Returns the rules for an entry that has a queue.
+    /// Returns the rules for an entry that has a queue. Those with the queue's limit of permits are put into `limited`.
     #[inline(always)]
-    pub(super) fn rules_of(&self, queue_shard: &mut H, state: &impl Waited<QueueShard = H>) -> Rules {
+    pub(super) fn rules_of<'a>(
+        &'a self,
+        queue_shard: &mut H,
+        state: &impl Waited<QueueShard = H>,
+        limited: &'a mut Option<Rules>,
+    ) -> &'a Rules {
         if self.rules.counted == CountKind::Readers {
-            return self.rules;
+            return &self.rules;
         }
         let queue = state.queue(queue_shard);
-        queue_shard.queues().rules_of(queue, &self.rules)
+        limited.insert(queue_shard.queues().rules_of(queue, &self.rules))
     }
 
     /// Sets the default limit, for all requests that have not begun. The caller [adopts](Self::adopt_default_limit) it for
@@ -49,7 +109,7 @@ impl<Q: Deref<Target = [CachePadded<Lock<H>>]>, H: QueueShard> WaitQueues<Q> {
     /// A request reads the limit under the queue lock before it waits. Either it does so after this call had the lock, and
     /// reads the new limit; or the caller finds it in the queue.
     pub(in crate::core) fn set_default_limit(&self, limit: usize) {
-        if let Some(default) = &self.default_limit {
+        if let Some(default) = self.queue_shards.default_limit() {
             default.store(limit, Ordering::Relaxed);
         }
         for queue_shard in self.queue_shards.iter() {

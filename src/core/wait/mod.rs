@@ -20,7 +20,7 @@ use core::{ops::Deref, task::Waker};
 use crossbeam_utils::CachePadded;
 
 use crate::fairness::Fairness;
-use crate::sync::{AtomicUsize, Lock};
+use crate::sync::Lock;
 
 mod limits;
 mod paged;
@@ -47,22 +47,20 @@ pub(crate) use self::queue::{Ticket, Waiter, Waiting};
 pub(crate) use self::wakers::WakeBatch;
 pub(crate) use self::word::{Access, CountKind, Holds, Want};
 
+use self::limits::{QueueShards, TableQueues};
 use self::policy::{Cause, WaitState};
 pub(super) use self::queue::Queues;
-use self::queue::SharedQueues;
 #[cfg(target_has_atomic = "ptr")]
 use self::state::State;
 use self::state::{QueueShard, Waited};
 use self::word::{Refusal, Unit};
 
 /// The wait queues of all entries of a table, or of all latches, and the rules by which they admit waiters.
-pub(super) struct WaitQueues<Q = SharedQueues> {
+pub(super) struct WaitQueues<Q = TableQueues> {
     /// A power of two of them, each behind its own lock.
     queue_shards: Q,
     /// The rules of all queues. The limit of permits in them is not used: it may change.
     rules: Rules,
-    /// The default limit of permits, if there are permits.
-    default_limit: Option<AtomicUsize>,
 }
 
 /// A receipt: the word now counts the requester's claim as the wanted hold, or its upgradable hold as an exclusive one.
@@ -115,24 +113,23 @@ impl WaitQueues {
     pub(super) fn new(shards: usize, rules: Rules) -> Self {
         let locks = shards.min(MAX_QUEUE_LOCKS);
         let queue_shards = (0..locks).map(|_| CachePadded::new(Lock::new(Queues::new()))).collect();
-        let default_limit = match rules.counted {
-            CountKind::Readers => None,
-            CountKind::Permits(limit) => Some(AtomicUsize::new(limit)),
-        };
-        WaitQueues { queue_shards, rules, default_limit }
+        WaitQueues { queue_shards: TableQueues::new(queue_shards, rules), rules }
     }
 
     /// Returns the place of the waiter with this ticket.
     #[cfg(target_has_atomic = "ptr")]
     pub(super) fn place(&self, state: &State, ticket: Ticket) -> Place {
         let queue = self.lock(state).with(|queues| state.queue(queues));
-        Place::new(&self.queue_shards, self.number(state), queue, ticket, self.rules)
+        Place::new(self.queue_shards.shared(), self.number(state), queue, ticket, self.rules)
     }
 }
 
-impl<Q: Deref<Target = [CachePadded<Lock<H>>]>, H: QueueShard> WaitQueues<Q> {
+impl<Q, H: QueueShard> WaitQueues<Q>
+where
+    Q: Deref<Target = [CachePadded<Lock<H>>]> + QueueShards,
+{
     pub(super) fn of(queue_shards: Q, rules: Rules) -> Self {
-        WaitQueues { queue_shards, rules, default_limit: None }
+        WaitQueues { queue_shards, rules }
     }
 
     /// Returns the rules, without the limits of permits.
@@ -305,13 +302,14 @@ impl<Q: Deref<Target = [CachePadded<Lock<H>>]>, H: QueueShard> WaitQueues<Q> {
             return Ok(Some(Entered(())));
         }
         let queue = state.queue(queue_shard);
-        let rules = self.rules_of(queue_shard, state);
+        let mut limited = None;
+        let rules = self.rules_of(queue_shard, state, &mut limited);
         let holds = state.word().holds();
         if holds.allow(want, rules.limit()) {
             self.room_for_wakers(queue_shard, state, *ticket, holds.after(want), Cause::QueueChanged, batch)?;
             // The head takes a free hold. A waiter behind the head counts as a newcomer.
             if queue_shard.queues().is_head(queue, *ticket)
-                || self.may_bypass(queue_shard, state, holds, want, Ticket::NONE, &rules)
+                || self.may_bypass(queue_shard, state, holds, want, Ticket::NONE, rules)
             {
                 batch.old = queue_shard.queues().remove(queue, core::mem::replace(ticket, Ticket::NONE));
                 self.admit(
@@ -325,7 +323,7 @@ impl<Q: Deref<Target = [CachePadded<Lock<H>>]>, H: QueueShard> WaitQueues<Q> {
                 return Ok(Some(Entered(())));
             }
         }
-        let stays = queue_shard.queues().stay(queue, *ticket, waiter, &rules, batch);
+        let stays = queue_shard.queues().stay(queue, *ticket, waiter, rules, batch);
         if stays { Ok(None) } else { Err(Needs::Waker) }
     }
 
@@ -337,12 +335,13 @@ impl<Q: Deref<Target = [CachePadded<Lock<H>>]>, H: QueueShard> WaitQueues<Q> {
         want: Want,
         ticket: Ticket,
     ) -> Result<(), Refusal> {
-        let rules = self.rules_of(queue_shard, state);
+        let mut limited = None;
+        let rules = self.rules_of(queue_shard, state, &mut limited);
         let holds = state.word().holds();
         if !holds.allow(want, rules.limit()) {
             return Err(Refusal::Held);
         }
-        if !self.may_bypass(queue_shard, state, holds, want, ticket, &rules) {
+        if !self.may_bypass(queue_shard, state, holds, want, ticket, rules) {
             return Err(Refusal::Queued);
         }
         let queue = state.queue(queue_shard);
@@ -497,8 +496,9 @@ impl<Q: Deref<Target = [CachePadded<Lock<H>>]>, H: QueueShard> WaitQueues<Q> {
         batch: &mut WakeBatch,
     ) {
         let queue = state.queue(queue_shard);
-        let rules = self.rules_of(queue_shard, state);
-        let admitted = queue_shard.queues().admit(queue, holds, &rules, cause, batch);
+        let mut limited = None;
+        let rules = self.rules_of(queue_shard, state, &mut limited);
+        let admitted = queue_shard.queues().admit(queue, holds, rules, cause, batch);
         if !admitted.queued {
             state.forget_queue(queue_shard);
         }
@@ -522,8 +522,9 @@ impl<Q: Deref<Target = [CachePadded<Lock<H>>]>, H: QueueShard> WaitQueues<Q> {
         if batch.fits(queues.len(queue)) {
             return Ok(());
         }
-        let rules = self.rules_of(queue_shard, state);
-        let most = queue_shard.queues().most_wakers(queue, gone, holds, &rules, cause);
+        let mut limited = None;
+        let rules = self.rules_of(queue_shard, state, &mut limited);
+        let most = queue_shard.queues().most_wakers(queue, gone, holds, rules, cause);
         if batch.fits(most) { Ok(()) } else { Err(Needs::Room(most)) }
     }
 

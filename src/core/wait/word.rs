@@ -270,11 +270,11 @@ impl Word {
     /// Adds a hold for a request that has no unit yet. Refused if there are waiters.
     #[inline]
     pub(crate) const fn hold(self, access: Access, limit: usize) -> Result<Word, Refusal> {
-        match (self.enter(Want::Hold(access), 0, limit), access) {
-            // The limit of permits bounds their number, whatever the number of claims.
-            (taken, Access::Permits(_)) => taken,
-            (Ok(_), _) if self.is_full(CountKind::Readers) => Err(Refusal::Full),
-            (taken, _) => taken,
+        // Permits have a limit of their own, whatever the number of claims.
+        let is_permits = matches!(access, Access::Permits(_));
+        match self.enter(Want::Hold(access), 0, limit) {
+            Ok(_) if !is_permits && self.is_full(CountKind::Readers) => Err(Refusal::Full),
+            taken => taken,
         }
     }
 
@@ -293,11 +293,10 @@ impl Word {
     #[inline]
     pub(crate) const fn enter(self, want: Want, claims: usize, limit: usize) -> Result<Word, Refusal> {
         let holds = self.holds();
-        if let (Want::Hold(Access::Permits(_)), true) = (want, self.is_queued()) {
-            return Err(Refusal::Queued); // the queue has the key's limit
-        }
         if !holds.allow(want, limit) {
-            return Err(Refusal::Held);
+            // If there is a queue, it has the key's limit of permits.
+            let is_unknown = matches!(want, Want::Hold(Access::Permits(_))) && self.is_queued();
+            return Err(if is_unknown { Refusal::Queued } else { Refusal::Held });
         }
         if self.is_queued() {
             return Err(Refusal::Queued);

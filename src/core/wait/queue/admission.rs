@@ -38,7 +38,7 @@ impl Queues {
         let mut admitted = Admitted { holds, granted: 0, queued: true };
         let Queue { lines, len, .. } = &self.queues[queue];
         if *len == 0 {
-            return self.close(queue, admitted);
+            return self.close(queue, rules, admitted);
         }
         let (upgrade, writer, others) = (lines[UPGRADE].head, lines[WRITERS].head, *len - lines[WRITERS].len);
         // The head, if it was woken earlier and has not run since. (A thread may be about to run.)
@@ -68,7 +68,7 @@ impl Queues {
             self.admit_modes(queue, rules, fair, &mut admitted, batch);
         }
         if admitted.holds != holds && self.queues[queue].len == 0 {
-            return self.close(queue, admitted);
+            return self.close(queue, rules, admitted);
         }
         let left = admitted.holds;
         others_come |= upgrade == NONE && self.hand_off(queue, rules, &mut admitted, batch);
@@ -152,8 +152,8 @@ impl Queues {
     }
 
     /// Removes the queue, whose last waiter is gone, unless it has the key's own limit.
-    pub(super) fn close(&mut self, queue: u32, admitted: Admitted) -> Admitted {
-        if self.has_own_limit(queue) {
+    pub(super) fn close(&mut self, queue: u32, rules: &Rules, admitted: Admitted) -> Admitted {
+        if rules.counted != CountKind::Readers && self.has_own_limit(queue) {
             return admitted;
         }
         self.queues.delete(queue);

@@ -58,6 +58,7 @@ mod checks;
 mod lines;
 mod priority;
 
+use core::num::NonZeroU32;
 use core::task::Waker;
 
 use crossbeam_utils::CachePadded;
@@ -246,37 +247,35 @@ struct Queue {
     notes: Notes,
 }
 
-/// What is noted of a queue's entry, in one number: a queue of more than 128 bytes would not be moved without a call.
+/// What is noted of a queue's entry, in one number that is never 0: a queue with its slab's mark takes 128 bytes, which
+/// are moved without a call.
+///
+/// The two low bits are one of the constants. The others are the limit of permits, if there are permits.
 #[derive(Clone, Copy)]
-struct Notes(u32);
+struct Notes(NonZeroU32);
 
 impl Notes {
-    /// Whether a writer holds the key, for searches for deadlocks.
-    const WRITER: u32 = 1 << 31;
-    /// Whether the limit is the key's own: then the queue stays while it has no waiters.
-    const OWN: u32 = 1 << 30;
-    /// The limit of permits.
-    const LIMIT: u32 = Self::OWN - 1;
+    const NONE: u32 = 1;
+    /// A writer holds the key. This is for searches for deadlocks.
+    const WRITER: u32 = 2;
+    /// The limit is the key's own, so the queue stays while it has no waiters.
+    const OWN: u32 = 3;
 
-    #[inline]
-    fn has(self, flag: u32) -> bool {
-        self.0 & flag != 0
+    const fn new(what: u32, limit: usize) -> Notes {
+        match NonZeroU32::new(what | (limit as u32) << 2) {
+            Some(notes) => Notes(notes),
+            None => unreachable!(),
+        }
     }
 
     #[inline]
-    fn set(&mut self, flag: u32, value: bool) {
-        self.0 = if value { self.0 | flag } else { self.0 & !flag };
+    fn says(self, what: u32) -> bool {
+        self.0.get() & 3 == what
     }
 
     #[inline]
     fn limit(self) -> usize {
-        (self.0 & Self::LIMIT) as usize
-    }
-
-    #[inline]
-    fn set_limit(&mut self, limit: usize) {
-        debug_assert!(limit <= Self::LIMIT as usize);
-        self.0 = self.0 & !Self::LIMIT | limit as u32;
+        (self.0.get() >> 2) as usize
     }
 }
 
@@ -341,13 +340,9 @@ impl Queues {
             awake: 0,
             hand_offs: [NONE; 2],
             turns: Turns::new(),
-            notes: Notes(0),
+            notes: Notes::new(Notes::NONE, 0),
         };
-        let queue = self.queues.insert(EMPTY);
-        if limit > 0 {
-            self.queues[queue].notes.set_limit(limit);
-        }
-        queue
+        self.queues.insert(Queue { notes: Notes::new(Notes::NONE, limit), ..EMPTY })
     }
 
     /// Returns the rules of a queue: those of the table, with the queue's limit of permits.
@@ -362,20 +357,22 @@ impl Queues {
 
     /// Returns whether the limit of permits is the key's own.
     pub(crate) fn has_own_limit(&self, queue: u32) -> bool {
-        self.queues[queue].notes.has(Notes::OWN)
+        self.queues[queue].notes.says(Notes::OWN)
     }
 
     /// Sets the limit of permits, and whether it is the key's own. The caller admits the waiters then.
     pub(crate) fn set_limit(&mut self, queue: u32, limit: usize, own: bool) {
-        let notes = &mut self.queues[queue].notes;
-        notes.set_limit(limit);
-        notes.set(Notes::OWN, own);
+        self.queues[queue].notes = Notes::new(if own { Notes::OWN } else { Notes::NONE }, limit);
     }
 
     /// Notes whether a writer holds the entry. Called whenever the holds change while there are waiters.
     #[inline]
     pub(crate) fn note(&mut self, queue: u32, holds: Holds) {
-        self.queues[queue].notes.set(Notes::WRITER, holds.writer());
+        let notes = &mut self.queues[queue].notes;
+        // Where there are writers, there are no permits.
+        if !notes.says(Notes::OWN) {
+            *notes = Notes::new(if holds.writer() { Notes::WRITER } else { Notes::NONE }, notes.limit());
+        }
     }
 
     /// Puts a waiter at its place in the queue: at the end, or before the waiters that its priority lets it pass. A
@@ -642,7 +639,7 @@ impl Queues {
         loop {
             let first = next.into_iter().fold(NONE, |first, node| self.earlier(first, node));
             if first == NONE {
-                return queue.notes.has(Notes::WRITER);
+                return queue.notes.says(Notes::WRITER);
             }
             next = next.map(|node| if node == first { show(node) } else { node });
         }
