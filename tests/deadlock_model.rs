@@ -1,8 +1,8 @@
 //! Random schedules of parties and of untracked callers, against a model of deadlocks.
 //!
 //! The model knows the holders, the waiters in the order in which they began to wait, and the policy, but not the
-//! detector's state. It predicts for each request that begins to wait whether it is deadlocked, and for each attempt
-//! that fails that it had to. At the end of a schedule, all parties that do not wait release their holds, again and
+//! detector's state. It predicts for each request that begins to wait whether it is deadlocked. An attempt may fail only
+//! if it would have had to wait. At the end of a schedule, all parties that do not wait release their holds, again and
 //! again: then no request may be left.
 //!
 //! A call for both keys of a table is a request for one key after the other, in the order of the table, which is found
@@ -14,7 +14,6 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::task::{Context, Poll, Wake, Waker};
-
 use std::time::Instant;
 
 use keylatch::deadlock::{
@@ -398,7 +397,11 @@ impl World {
     }
 
     fn waiters(&self, (table, key): Entry) -> usize {
-        let status = [self.locks.status(&key), self.pages.status(&key), self.hosts.status(&key)][table];
+        let status = match table {
+            MUTEX => self.locks.status(&key),
+            SEMAPHORE => self.hosts.status(&key),
+            _ => self.pages.status(&key),
+        };
         status.map_or(0, |status| status.waiters())
     }
 
@@ -638,6 +641,10 @@ impl World {
     fn settle(&mut self) {
         while let Some(id) = self.first_woken() {
             self.poll_woken(id);
+        }
+        for entry in (MUTEX..=SEMAPHORE).flat_map(|table| [(table, 0), (table, 1)]) {
+            let waits = self.model.waits.values().filter(|wait| wait.entry == entry).count();
+            assert_eq!(self.waiters(entry), waits, "waiters of {entry:?}: {:?}", self.model);
         }
         let stuck = self.model.deadlocked(self.fairness);
         self.ahead &= !stuck.is_empty();
