@@ -424,6 +424,30 @@ fn a_failed_request_for_a_latch_leaves_no_claim() {
 }
 
 #[test]
+fn a_request_for_several_keys_may_fail_although_its_party_held_nothing() {
+    let (locks, detector) = (KeyedMutex::<u64>::new(), Detector::new());
+    let (x, y) = (detector.party("x"), detector.party("y"));
+    let handles = [1, 2].map(|key| locks.handle(&key)); // keeps the order of the keys
+    let [one, two] = [1, 2].map(|key| locks.try_lock(&key).unwrap());
+    let mut probe = pin!(locks.lock_many([&1, &2]));
+    assert!(poll(probe.as_mut()).is_pending());
+    let ((first, of_first), (second, of_second)) =
+        if locks.status(&1).unwrap().waiters() == 1 { ((1, one), (2, two)) } else { ((2, two), (1, one)) };
+    probe.set(locks.lock_many([&1, &2]));
+
+    let of_y = y.adopt(of_second);
+    let mut both = pin!(x.acquire(locks.lock_many([&1, &2])));
+    let mut next = pin!(y.acquire(locks.lock(&first)));
+    assert!(poll(both.as_mut()).is_pending() && poll(next.as_mut()).is_pending());
+    drop(of_first);
+    let Poll::Ready(Err(deadlock)) = poll(both.as_mut()) else { panic!("x waits for y, which waits for x") };
+    let expected = format!("x waits for {second}, which y holds; y waits for {first}, which x holds");
+    assert_eq!(deadlock.to_string(), expected);
+    assert!(poll(next.as_mut()).is_ready());
+    drop((of_y, handles));
+}
+
+#[test]
 fn several_stripes_are_tracked_and_released_when_they_fail() {
     let (stripes, detector) = (Striped::<u64>::new(64), Detector::new());
     let (x, y) = (detector.party("x"), detector.party("y"));

@@ -53,10 +53,11 @@
 //! # });
 //! ```
 //!
-//! [`unlock_fair`](Tracked::unlock_fair) matters: if the guard is merely dropped, by `?` for example, the key is free
-//! for the first request, which is most likely the next one of this loop, before a waiting task has run; so the loop
-//! would fail again and again. If `?` leaves the function, yield before the next attempt (`yield_now` of your runtime).
-//! A request of a party that holds nothing and has no other waiting request never fails.
+//! [`unlock_fair`](Tracked::unlock_fair) matters: if the guard is merely dropped, as by `?`, the key is free for the
+//! first request, which is most likely the one of this loop, before a waiting task has run; so the loop would fail
+//! again and again. If `?` leaves the function, yield before the next attempt (`yield_now` of your runtime). A request
+//! for one key never fails if its party holds nothing and has no other waiting request. (A request for several keys may,
+//! because it waits for one while it holds another.)
 //!
 //! # Definition of a deadlock
 //! Suppose that all untracked holders, and all parties that do not wait, release everything, and that the queues then admit waiters as
@@ -79,8 +80,8 @@
 //! request fails for each cycle; without a cycle no request fails.
 //!
 //! A request for several keys (`lock_many`) acquires them one after another. When it fails, it releases those that it
-//! has acquired. Such requests never complete a cycle with each other, but they do with holds that their parties had
-//! before.
+//! has acquired. Such requests never complete a cycle with each other. They may complete one with a party that acquires
+//! keys one by one, or with holds that their own parties had before.
 //!
 //! # Looking
 //! If a program hangs and no request has failed, [`Detector::dump`] shows who holds what, and who waits for what: perhaps
