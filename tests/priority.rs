@@ -279,6 +279,27 @@ fn a_deadlock_detector_knows_which_readers_a_phase_lets_in() {
     }
 }
 
+/// A request that holds nothing, and that no request waits for when it comes, can complete a cycle: its priority puts it
+/// before a waiter that would have got in.
+#[test]
+fn a_deadlock_detector_finds_a_cycle_that_a_request_completes_by_passing_a_waiter() {
+    for priority in [0, 1] {
+        let (permits, locks, detector) = (KeyedSemaphore::<u64>::new(2), KeyedMutex::<u64>::new(), Detector::new());
+        let [holder, low, high] = ["holder", "low", "high"].map(|name| detector.party(name));
+        let _untracked = permits.acquire_blocking(&7);
+        let _permit = holder.acquire_blocking(permits.acquire(&7)).unwrap();
+        let _needed = low.acquire_blocking(locks.lock(&9)).unwrap();
+        // `low` gets the permit that the untracked holder will release.
+        let mut waits = low.acquire(permits.acquire(&7));
+        assert!(poll(&mut waits).is_pending());
+        let mut needs = holder.acquire(locks.lock(&9));
+        assert!(poll(&mut needs).is_pending());
+        // `high` waits for `holder`, `holder` for `low`, and `low` behind `high`.
+        let mut passes = high.acquire(permits.acquire_n(&7, 2).priority(priority));
+        assert_eq!(matches!(poll(&mut passes), std::task::Poll::Ready(Err(_))), priority == 1);
+    }
+}
+
 /// The place in the queue that a priority gives is one for which others wait.
 #[test]
 fn a_deadlock_detector_sees_a_request_that_has_passed_another() {

@@ -33,7 +33,7 @@ impl Registry {
     /// so completes cycles with other requests of its party, those fail.
     pub(super) fn closes(&mut self, record: u32, wakers: &mut Vec<Waker>) -> Option<Deadlock> {
         let party = self.records[record].party;
-        while self.can_be_waited_for(party) && self.is_waited_for(party, record) {
+        while self.can_be_waited_for(party, record) && self.is_waited_for(party, record) {
             let (deadlock, request) = self
                 .cycle(party, Some(record))
                 .or_else(|| self.others_wait(party).then(|| self.cycle(party, None))?)?;
