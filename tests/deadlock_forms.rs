@@ -650,6 +650,20 @@ fn a_long_hold_is_reported_to_each_request_that_begins_to_wait() {
 }
 
 #[test]
+fn an_upgrade_does_not_report_the_hold_that_it_continues() {
+    let (sender, reported) = std::sync::mpsc::channel();
+    let detector =
+        Detector::builder().on_long_hold(Duration::ZERO, move |event| sender.send(event.clone()).unwrap()).build();
+    let (pages, x, y) = (KeyedRwLock::<u64>::new(), detector.party("x"), detector.party("y"));
+    let reader = x.try_acquire(pages.read(&1)).unwrap();
+    let upgradable = y.try_acquire(pages.upgradable_read(&1)).unwrap();
+    let mut upgrade = pin!(upgradable.upgrade());
+    assert!(poll(upgrade.as_mut()).is_pending());
+    assert!(reported.try_iter().map(|event| event.party().to_string()).eq(["x"]));
+    drop(reader);
+}
+
+#[test]
 fn a_watchdog_may_use_the_locks_and_panic() {
     let locks = Arc::new(KeyedMutex::<u64>::new());
     static DETECTOR: OnceLock<Detector> = OnceLock::new();

@@ -359,11 +359,13 @@ impl Registry {
         }
     }
 
-    /// Returns the holds of the key for which this request begins to wait that have lasted for `limit` or longer.
-    pub(super) fn long_holds(&mut self, request: u32, limit: Duration) -> Vec<HoldEvent> {
+    /// Returns the holds of the key for which this request begins to wait that have lasted for `limit` or longer, except
+    /// for the hold that it continues, if it is an upgrade.
+    pub(super) fn long_holds(&mut self, request: u32, continues: Option<u32>, limit: Duration) -> Vec<HoldEvent> {
         self.index();
         let Record { party: waiter, entry, .. } = self.records[request];
-        let holds = self.of_entry(entry).filter_map(|(_, record)| match &record.what {
+        let others = self.of_entry(entry).filter(|(index, _)| Some(*index) != continues);
+        let holds = others.filter_map(|(_, record)| match &record.what {
             What::Holds(held) => Some((record.party, held, held.holder()?)),
             What::Waits(_) => None,
         });
