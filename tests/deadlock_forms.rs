@@ -597,6 +597,31 @@ fn a_detector_that_names_holders_says_since_when_and_from_where_a_key_is_held() 
 }
 
 #[test]
+fn a_label_counts_although_the_request_has_begun() {
+    let (locks, detector) = (KeyedMutex::<u64>::new(), Detector::builder().name_holders(true).build());
+    let party = detector.party("x");
+    let held = locks.try_lock(&1).unwrap();
+    let mut one = Box::pin(party.acquire(locks.lock(&1)));
+    let mut several = locks.lock_many([&1, &2]);
+    assert!(poll(one.as_mut()).is_pending() && poll(pin!(&mut several)).is_pending());
+    // The request for several keys may hold the second already.
+    let several = party.acquire(several).label("several");
+    let one = Pin::into_inner(one).label("one");
+    drop(held);
+    let one = block_on(one).unwrap();
+    let labels = || {
+        let dump = detector.dump();
+        let holds = dump.parties()[0].holds().iter();
+        holds.map(|hold| hold.holder().unwrap().label().unwrap().to_string()).collect::<Vec<_>>()
+    };
+    assert!(labels().contains(&"one".to_string()));
+    drop(one);
+    let several = block_on(several).unwrap();
+    assert_eq!(labels(), ["several", "several"]);
+    drop(several);
+}
+
+#[test]
 fn a_detector_that_does_not_name_holders_reports_none_and_ignores_labels() {
     let (locks, detector) = (KeyedMutex::<u64>::new(), Detector::new());
     let party = detector.party("x");

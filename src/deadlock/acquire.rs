@@ -94,7 +94,8 @@ pub trait Waits: Sized + Unpin {
 
     fn party(&self) -> &Member;
 
-    fn origin(&mut self) -> &mut Origin;
+    /// Labels the holds, those that have been acquired and those that are to come.
+    fn label(&mut self, label: Cow<'static, str>);
 }
 
 /// A request for one hold that can be tracked.
@@ -372,7 +373,7 @@ impl<W: Waits> TrackedRequest<W> {
     /// See [`Holder`](super::Holder).
     #[must_use = "futures do nothing unless they are polled or awaited"]
     pub fn label(mut self, label: impl Into<Cow<'static, str>>) -> Self {
-        self.waiting.as_mut().expect(FINISHED).origin().label = Some(label.into());
+        self.waiting.as_mut().expect(FINISHED).label(label.into());
         self
     }
 

@@ -1,6 +1,7 @@
 //! Tracked requests for several keys: each key in turn is a tracked request, and what is held so far counts as the
 //! party's.
 
+use alloc::borrow::Cow;
 use alloc::sync::Arc;
 use core::fmt;
 use core::task::Poll;
@@ -143,8 +144,10 @@ impl<R: SeveralRequests> Waits for Several<R> {
         &self.record.member
     }
 
-    fn origin(&mut self) -> &mut Origin {
-        &mut self.origin
+    fn label(&mut self, label: Cow<'static, str>) {
+        self.records.set_labels(&label);
+        self.record.set_label(label.clone());
+        self.origin.label = Some(label);
     }
 }
 

@@ -348,14 +348,16 @@ impl Registry {
         met > u32::from(own) || own && (waits > 1 || self.has_priority(request))
     }
 
-    /// Sets the label of a recorded hold. Returns the old one, to be dropped outside the lock.
+    /// Sets the label of a recorded hold, or of one that is waited for. Returns the old one, to be dropped outside the
+    /// lock.
     pub(super) fn set_label(&mut self, record: u32, label: Cow<'static, str>) -> Option<Cow<'static, str>> {
-        match &mut self.records[record].what {
-            What::Holds(Held { note: Some(note), .. }) => match &mut note.origin {
-                Some(origin) => origin.label.replace(label),
-                None => Some(label),
-            },
-            _ => Some(label),
+        let note = match &mut self.records[record].what {
+            What::Holds(held) => &mut held.note,
+            What::Waits(wait) => &mut wait.note,
+        };
+        match note.as_mut().and_then(|note| note.origin.as_mut()) {
+            Some(origin) => origin.label.replace(label),
+            None => Some(label),
         }
     }
 
