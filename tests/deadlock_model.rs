@@ -5,6 +5,7 @@
 //! schedule, all parties that do not wait release their holds, again and again: then no request may be left.
 
 use std::any::Any;
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::pin::Pin;
@@ -44,8 +45,21 @@ struct Wait {
     who: Option<usize>,
     entry: Entry,
     access: Access,
+    /// 0, or so high that a waiter without a priority does not rise above it in a short schedule.
+    priority: u8,
     /// The upgradable hold, if this wait is for an upgrade.
     of: Option<usize>,
+}
+
+impl Wait {
+    /// The place of the wait with this number among others: a lower one comes first.
+    fn place(&self, id: usize) -> (bool, Reverse<u8>, usize) {
+        (self.of.is_none(), Reverse(self.priority), id)
+    }
+
+    fn is_writer(&self) -> bool {
+        self.access == Write && self.of.is_none()
+    }
 }
 
 /// The holds, and the waits in the order in which they began.
@@ -77,31 +91,36 @@ impl Model {
     }
 
     fn grant(&mut self, id: usize) {
-        let Wait { who, entry, access, of } = self.waits.remove(&id).unwrap();
+        let Wait { who, entry, access, of, .. } = self.waits.remove(&id).unwrap();
         self.holds.insert(of.unwrap_or(id), Held { who, entry, access });
     }
 
     /// Records that an upgradable reader that has waited is admitted. Returns `false` if the writer that came before it
     /// was passed already.
     fn passes(&mut self, id: usize, entry: Entry) -> bool {
-        let is_writer = |wait: &Wait| wait.entry == entry && wait.access == Write && wait.of.is_none();
-        let writer = self.waits.range(..id).find(|(_, wait)| is_writer(wait)).map(|(id, _)| *id);
-        writer.is_none_or(|writer| self.passed.insert(writer))
+        let place = self.waits[&id].place(id);
+        let writers = self.waits.iter().filter(|(_, wait)| wait.entry == entry && wait.is_writer());
+        let first = writers.map(|(id, wait)| wait.place(*id)).min().filter(|writer| *writer < place);
+        first.is_none_or(|(.., writer)| self.passed.insert(writer))
     }
 
     /// Admits waiters of an entry. `phase` is set if a writer has just left.
     fn serve(&mut self, entry: Entry, fairness: Fairness, phase: bool) {
         let queue = || self.waits.iter().filter(|(_, wait)| wait.entry == entry).map(|(id, wait)| (*id, *wait));
         let mut queue = queue().collect::<Vec<_>>();
-        queue.sort_by_key(|(_, wait)| wait.of.is_none());
+        queue.sort_by_key(|(id, wait)| wait.place(*id));
         let phases = matches!(fairness, Fairness::Adaptive | Fairness::Bounded(_));
         let reads = |wait: &Wait| wait.access == Read;
         if phase && phases && queue.iter().any(|(_, wait)| matches!(wait.access, Read | Upgradable)) {
-            let any = queue.iter().any(|(_, wait)| reads(wait));
+            // A reader does not pass a writer of a higher priority.
+            let rival = queue.iter().position(|(_, wait)| wait.is_writer());
+            let joins =
+                |at: usize| rival.is_none_or(|rival| at < rival || queue[at].1.priority >= queue[rival].1.priority);
+            let any = (0..queue.len()).any(|at| reads(&queue[at].1) && joins(at));
             let upgradable = queue.iter().find(|(_, wait)| wait.access == Upgradable).map(|(id, _)| *id);
-            for (id, wait) in &queue {
+            for (at, (id, wait)) in queue.iter().enumerate() {
                 let enters = reads(wait) || (any || fairness != Fairness::Adaptive) && Some(*id) == upgradable;
-                if enters && self.allows(wait) && (reads(wait) || self.passes(*id, entry)) {
+                if enters && joins(at) && self.allows(wait) && (reads(wait) || self.passes(*id, entry)) {
                     self.grant(*id);
                 }
             }
@@ -170,7 +189,8 @@ struct World {
     requests: BTreeMap<usize, (Request, Arc<Woken>)>,
     next: usize,
     /// Whether there may be a cycle that only a later grant completes, so that it is found only then: an upgrade, a
-    /// cancellation, or a reader that enables an upgradable reader to be admitted has changed the order of service.
+    /// cancellation, a request that passes others by its priority, or a reader that enables an upgradable reader to be
+    /// admitted has changed the order of service.
     ahead: bool,
     failures: usize,
 }
@@ -218,17 +238,23 @@ impl World {
         format!("{locks:?} {pages:?} {hosts:?}")
     }
 
-    fn begin(&mut self, who: Option<usize>, entry: Entry, access: Access) {
+    fn begin(&mut self, who: Option<usize>, entry: Entry, access: Access, priority: u8) {
         let key = &entry.1;
         let request = match (entry.0, access) {
-            (MUTEX, _) => request!(self, who, self.locks.lock_arc(key), |guard| Guard::Other(Box::new(guard))),
-            (_, Read) => request!(self, who, self.pages.read_arc(key), |guard| Guard::Other(Box::new(guard))),
-            (_, Upgradable) => request!(self, who, self.pages.upgradable_read_arc(key), Guard::Upgradable),
-            (_, Write) => request!(self, who, self.pages.write_arc(key), Guard::Write),
-            (_, Permits(1)) => request!(self, who, self.hosts.acquire_arc(key), Guard::Permits),
-            (_, Permits(n)) => request!(self, who, self.hosts.acquire_n_arc(key, n), Guard::Permits),
+            (MUTEX, _) => {
+                request!(self, who, self.locks.lock_arc(key).priority(priority), |guard| Guard::Other(Box::new(guard)))
+            }
+            (_, Read) => {
+                request!(self, who, self.pages.read_arc(key).priority(priority), |guard| Guard::Other(Box::new(guard)))
+            }
+            (_, Upgradable) => {
+                request!(self, who, self.pages.upgradable_read_arc(key).priority(priority), Guard::Upgradable)
+            }
+            (_, Write) => request!(self, who, self.pages.write_arc(key).priority(priority), Guard::Write),
+            (_, Permits(1)) => request!(self, who, self.hosts.acquire_arc(key).priority(priority), Guard::Permits),
+            (_, Permits(n)) => request!(self, who, self.hosts.acquire_n_arc(key, n).priority(priority), Guard::Permits),
         };
-        self.begin_request(Wait { who, entry, access, of: None }, request);
+        self.begin_request(Wait { who, entry, access, priority, of: None }, request);
     }
 
     /// Polls a request for the first time. It must fail if it would be deadlocked, and only then.
@@ -243,6 +269,7 @@ impl World {
         match self.poll(id, false) {
             None => {
                 assert!(self.ahead || !stuck.contains(&id), "{id} is deadlocked: {:?}", self.model);
+                self.ahead |= wait.priority > 0;
             }
             Some(Err(deadlock)) => {
                 let was = |model: &Model| format!("{model:?}");
@@ -338,7 +365,7 @@ impl World {
                     let result = upgrade.await;
                     result.map(Guard::Write).map_err(|(deadlock, guard)| (deadlock, Some(Guard::Upgradable(guard))))
                 });
-                return self.begin_request(Wait { who, entry, access: Write, of: Some(id) }, request);
+                return self.begin_request(Wait { who, entry, access: Write, priority: 0, of: Some(id) }, request);
             }
             Guard::Upgradable(guard) => (Guard::Other(Box::new(guard.downgrade())), Read),
             Guard::Write(guard) if how > 0 => (Guard::Upgradable(guard.downgrade_to_upgradable()), Upgradable),
@@ -393,7 +420,7 @@ fn check_report(model: &Model, failed: Wait, deadlock: &Deadlock) {
 
 #[derive(Clone, Debug)]
 enum Op {
-    Begin(Option<usize>, Entry, Access),
+    Begin(Option<usize>, Entry, Access, u8),
     Release(usize),
     Cancel(usize),
     Come(usize),
@@ -409,7 +436,7 @@ fn run(fairness: Fairness, single: bool, ops: &[Op]) -> usize {
     for op in ops {
         match *op {
             Op::Begin(Some(who), ..) if single && world.model.waits_somewhere(who) => {}
-            Op::Begin(who, entry, access) => world.begin(who, entry, access),
+            Op::Begin(who, entry, access, priority) => world.begin(who, entry, access, priority),
             Op::Release(n) => {
                 let Some(id) = pick(&world.guards, n) else { continue };
                 world.release(id);
@@ -451,9 +478,13 @@ fn request(tables: std::ops::Range<usize>) -> impl Strategy<Value = (Entry, Acce
 }
 
 fn op(tables: std::ops::Range<usize>) -> impl Strategy<Value = Op> {
+    let priority = prop_oneof![2 => Just(0), 1 => Just(100)];
     let who = prop_oneof![8 => (0..PARTIES).prop_map(Some), 2 => Just(None)];
     prop_oneof![
-        10 => (who, request(tables)).prop_map(|(who, (entry, access))| Op::Begin(who, entry, access)),
+        10 => (who, request(tables), priority).prop_map(|(who, (entry, access), priority)| {
+            // A cycle that an untracked request completes by its priority is not found.
+            Op::Begin(who, entry, access, if who.is_some() { priority } else { 0 })
+        }),
         2 => any::<usize>().prop_map(Op::Release),
         1 => any::<usize>().prop_map(Op::Cancel),
         1 => any::<usize>().prop_map(Op::Come),
@@ -494,15 +525,15 @@ proptest! {
 #[test]
 fn a_writer_that_was_passed_once_is_not_passed_again() {
     let ops = [
-        Op::Begin(Some(1), (0, 0), Write),
-        Op::Begin(None, (1, 1), Write),
-        Op::Begin(Some(2), (1, 1), Read),
-        Op::Begin(Some(1), (1, 1), Write),
-        Op::Begin(Some(3), (1, 1), Upgradable),
+        Op::Begin(Some(1), (0, 0), Write, 0),
+        Op::Begin(None, (1, 1), Write, 0),
+        Op::Begin(Some(2), (1, 1), Read, 0),
+        Op::Begin(Some(1), (1, 1), Write, 0),
+        Op::Begin(Some(3), (1, 1), Upgradable, 0),
         Op::Release(1),
-        Op::Begin(Some(0), (1, 1), Upgradable),
+        Op::Begin(Some(0), (1, 1), Upgradable, 0),
         Op::Change(2, 1),
-        Op::Begin(Some(0), (0, 0), Write),
+        Op::Begin(Some(0), (0, 0), Write, 0),
     ];
     for fairness in [Fairness::Bounded(0), Fairness::Bounded(16), Fairness::Adaptive] {
         assert_eq!(run(fairness, false, &ops), 0);
@@ -514,13 +545,13 @@ fn a_writer_that_was_passed_once_is_not_passed_again() {
 #[test]
 fn an_upgradable_reader_behind_an_upgrade_is_admitted_in_its_phase() {
     let ops = [
-        Op::Begin(Some(1), (0, 0), Write),
-        Op::Begin(Some(2), (1, 0), Read),
-        Op::Begin(Some(1), (1, 0), Write),
-        Op::Begin(Some(3), (1, 0), Upgradable),
+        Op::Begin(Some(1), (0, 0), Write, 0),
+        Op::Begin(Some(2), (1, 0), Read, 0),
+        Op::Begin(Some(1), (1, 0), Write, 0),
+        Op::Begin(Some(3), (1, 0), Upgradable, 0),
         Op::Change(2, 1),
-        Op::Begin(Some(0), (1, 0), Upgradable),
-        Op::Begin(Some(0), (0, 0), Write),
+        Op::Begin(Some(0), (1, 0), Upgradable, 0),
+        Op::Begin(Some(0), (0, 0), Write, 0),
     ];
     for fairness in [Fairness::Bounded(2), Fairness::Bounded(16)] {
         assert_eq!(run(fairness, false, &ops), 1);
