@@ -154,7 +154,8 @@ impl Party {
     ///
     /// # Panics
     /// If `future` has already finished. The returned future panics if the key's `Debug` does, which runs when it
-    /// begins to wait; then the request has been given up.
+    /// begins to wait, and when it acquires a key for a detector that [names its
+    /// holders](super::DetectorBuilder::name_holders). Then it holds nothing, and has not begun to wait.
     ///
     /// # Cancel safety
     /// The returned future can be dropped at any moment, as `future` itself.

@@ -5,7 +5,9 @@
 //! waiters that they can; and this repeats until nothing changes. A party that still waits is stuck. The search does
 //! this only for the parties that the party in question depends on, directly or through others. Before it began to
 //! wait, none of them was stuck, because that would have been found earlier. So if it is stuck now, it is on a cycle
-//! of stuck parties, and when its request is removed no party is stuck.
+//! of stuck parties, and when its request is removed no party is stuck. (A request that passes others by its priority
+//! may change the order in which they will get in, so that one of them will complete a cycle. That is found when this
+//! one gets in.)
 //!
 //! The queues are read one after another, while untracked requests come and go. If the pictures show that the party can
 //! proceed, it can: a stuck request stays in its place, and every picture shows that nothing admits it. The party
