@@ -2,11 +2,13 @@
 
 mod common;
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use common::{pending, poll, ready};
 use keylatch::deadlock::Detector;
+use keylatch::futures::Lock;
 use keylatch::{Fairness, KeyedMutex, KeyedRwLock, KeyedSemaphore};
 
 const POLICIES: [Fairness; 4] = [Fairness::Adaptive, Fairness::Bounded(2), Fairness::Fifo, Fairness::Barging];
@@ -116,6 +118,23 @@ fn a_finished_request_cannot_be_given_a_priority() {
     let mut lock = locks.lock(&7);
     assert!(poll(&mut lock).is_ready());
     drop(lock.priority(1));
+}
+
+#[test]
+fn a_finished_request_cannot_be_waited_for_in_any_form() {
+    let locks = mutex(Fairness::Adaptive);
+    let waits: [fn(Lock<'_, u64>) -> bool; 4] = [
+        |lock| lock.wait().key() == &7,
+        |lock| lock.wait_for(Duration::from_secs(1)).is_some(),
+        |lock| lock.wait_for(Duration::ZERO).is_some(),
+        |lock| lock.wait_until(Instant::now()).is_some(),
+    ];
+    for wait in waits {
+        let mut lock = locks.lock(&7);
+        assert!(poll(&mut lock).is_ready());
+        assert!(catch_unwind(AssertUnwindSafe(|| wait(lock))).is_err());
+    }
+    assert!(locks.is_empty());
 }
 
 #[test]
