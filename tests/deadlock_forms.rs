@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use futures_lite::future::block_on;
-use keylatch::deadlock::{Detector, Refused, Tracked, TrackedMany};
+use keylatch::deadlock::{Detector, HoldEvent, Refused, Tracked, TrackedMany};
 use keylatch::{Fairness, KeyedMutex, KeyedRwLock, KeyedSemaphore, Latch, LockMap, Striped, WaitMode};
 
 fn poll<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
@@ -672,6 +672,18 @@ fn a_long_hold_is_reported_to_each_request_that_begins_to_wait() {
         assert!(events.len() == 1 || !is_young && events.len() == 2, "{events:?}");
     }
     drop((old, young));
+}
+
+#[test]
+fn the_order_of_the_settings_does_not_matter() {
+    let (sender, reported) = std::sync::mpsc::channel();
+    let watch = move |event: &HoldEvent| sender.send(event.clone()).unwrap();
+    let detector = Detector::builder().on_long_hold(Duration::ZERO, watch).name_holders(false).build();
+    let (locks, x, y) = (KeyedMutex::<u64>::new(), detector.party("x"), detector.party("y"));
+    let held = x.try_acquire(locks.lock(&1)).unwrap();
+    assert!(poll(pin!(y.acquire(locks.lock(&1)))).is_pending());
+    assert_eq!(reported.try_iter().count(), 1);
+    drop(held);
 }
 
 #[test]
