@@ -145,7 +145,7 @@ impl<R: SeveralRequests> Waits for Several<R> {
     }
 
     fn label(&mut self, label: Cow<'static, str>) {
-        self.records.set_labels(&label);
+        self.records.set_labels(label.clone());
         self.record.set_label(label.clone());
         self.origin.label = Some(label);
     }

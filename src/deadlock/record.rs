@@ -215,7 +215,7 @@ impl Records {
     }
 
     /// Sets the labels of the holds.
-    pub(super) fn set_labels(&self, label: &Cow<'static, str>) {
+    pub(super) fn set_labels(&self, label: Cow<'static, str>) {
         self.list.iter().for_each(|&index| self.member.set_label(index, label.clone()));
     }
 
