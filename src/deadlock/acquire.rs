@@ -94,7 +94,8 @@ pub trait Waits: Sized + Unpin {
 
     fn party(&self) -> &Member;
 
-    fn origin(&mut self) -> &mut Origin;
+    /// Labels the holds, those that have been acquired and those that are to come.
+    fn label(&mut self, label: Cow<'static, str>);
 }
 
 /// A request for one hold that can be tracked.
@@ -153,7 +154,8 @@ impl Party {
     ///
     /// # Panics
     /// If `future` has already finished. The returned future panics if the key's `Debug` does, which runs when it
-    /// begins to wait; then the request has been given up.
+    /// begins to wait, and when it acquires a key for a detector that [names its
+    /// holders](super::DetectorBuilder::name_holders). Then it holds nothing, and has not begun to wait.
     ///
     /// # Cancel safety
     /// The returned future can be dropped at any moment, like `future` itself.
@@ -372,7 +374,7 @@ impl<W: Waits> TrackedRequest<W> {
     /// See [`Holder`](super::Holder).
     #[must_use = "futures do nothing unless they are polled or awaited"]
     pub fn label(mut self, label: impl Into<Cow<'static, str>>) -> Self {
-        self.waiting.as_mut().expect(FINISHED).origin().label = Some(label.into());
+        self.waiting.as_mut().expect(FINISHED).label(label.into());
         self
     }
 

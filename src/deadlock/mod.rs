@@ -69,6 +69,9 @@
 //!   found. An untracked *waiter* is followed to the key that it waits for, but has no link of its own in the report.
 //!   (An untracked call for several keys that waits for one of them counts as an untracked holder of those before it.)
 //!   A guard that was acquired without the detector can be [adopted](Party::adopt).
+//! - Waiters that a request passes by its [priority](crate::futures::Acquire::priority) wait for it, too. But if an
+//!   untracked request passes a tracked one, and so completes a cycle, no request fails until a party of the cycle makes
+//!   another one.
 //! - A request with a limit counts like any other until the limit is reached, even if it would have given up in time.
 //! - Parties of another detector are not tracked by this one. Use one detector for all tables whose keys are held
 //!   together.

@@ -116,8 +116,8 @@ impl WaitQueues {
     /// Returns the place of the waiter with this ticket.
     #[cfg(target_has_atomic = "ptr")]
     pub(super) fn place(&self, state: &State, ticket: Ticket) -> Place {
-        let queue = self.lock(state).with(|queues| state.queue(queues));
-        Place::new(&self.queue_shards, self.number(state), queue, ticket, self.rules)
+        let (queue, has_priority) = self.lock(state).with(|queues| (state.queue(queues), queues.has_priority(ticket)));
+        Place::new(&self.queue_shards, self.number(state), queue, ticket, self.rules, has_priority)
     }
 }
 
