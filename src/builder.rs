@@ -171,7 +171,8 @@ impl<T: Kind, K, S> Builder<T, K, S> {
     /// assert!(locks.is_empty());
     /// ```
     pub fn hasher<S2>(self, hasher: S2) -> Builder<T, K, S2> {
-        let Builder { shards, capacity, spares, recycle_keys, values, rules, observer, limit_of, hasher: _, makes } = self;
+        let Builder { shards, capacity, spares, recycle_keys, values, rules, observer, limit_of, hasher: _, makes } =
+            self;
         Builder { shards, capacity, spares, recycle_keys, values, rules, observer, limit_of, hasher, makes }
     }
 

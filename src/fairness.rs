@@ -17,8 +17,9 @@
 /// - `Fifo` always hands over, to the first waiter.
 /// - `Barging` always wakes the first.
 /// - `Adaptive` and `Bounded(n)` wake the first, and hand over
-///   - to a thread that is spinning at that moment, at any position in the queue, because it takes the key at once. (A
-///     thread in a blocking call spins for some microseconds before it sleeps.)
+///   - to a thread that is spinning at that moment, at any position in the queue, because it takes the key at once,
+///     unless the first waiter has a higher priority. (A thread in a blocking call spins for some microseconds before it
+///     sleeps.)
 ///   - to a waiter that was woken four times and did not get the key. So no waiter that is polled starves. (A waiter that needs
 ///     more permits than are free is skipped, and the next such waiter is considered.)
 ///   - when the waiter at the head has been passed often enough: `n` times under `Bounded(n)`; under `Adaptive` 1,024
@@ -90,7 +91,7 @@ pub enum Fairness {
     Adaptive,
     /// Lets at most this many later requests pass the waiter at the head of the queue, whether it is polled or not.
     Bounded(u16),
-    /// Serves waiters strictly in order of arrival.
+    /// Serves waiters strictly in order of arrival, and of [priorities](crate::futures::Acquire::priority).
     Fifo,
     /// Gives the key to the first request that finds it free.
     Barging,

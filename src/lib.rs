@@ -134,8 +134,8 @@
 //! | repeatedly on one key | [`handle`](KeyedMutex::handle) | the blocking ones |
 //! | several keys, all or none | [`lock_many`](KeyedMutex::lock_many) and its forms | the blocking ones |
 //!
-//! ([`Latch`] and [`Striped`] have no handles, and no observer watches them. A [`Striped`] has no owned guards: if it is
-//! in an `Arc`, move the `Arc` into the task and acquire the lock there.)
+//! ([`Latch`] and [`Striped`] have no handles and no priorities, and no observer watches them. A [`Striped`] has no owned
+//! guards: if it is in an `Arc`, move the `Arc` into the task and acquire the lock there.)
 //!
 //! [`try_lock_for`]: KeyedMutex::try_lock_for
 //! [`try_lock_until`]: KeyedMutex::try_lock_until
@@ -150,11 +150,14 @@
 //! 3. *No starvation.* Under the default policy no waiter that is polled starves: if it was woken four times without
 //!    acquiring the key, the next suitable release hands it the key, before any newcomer. With the exceptions that
 //!    [`Fairness`] lists, no key is reserved for a task that is not polled: every other request passes a task that was
-//!    woken but is not polled. [`Fairness`] also has policies with a numeric bound. No clock is involved.
+//!    woken but is not polled. [`Fairness`] also has policies with a numeric bound. No clock is involved. (Requests with
+//!    a higher [priority](futures::Acquire::priority) pass a waiter in bounded numbers. Readers that call
+//!    [`read_recursive`](KeyedRwLock::read_recursive) pass it without a bound, and can starve it.)
 //! 4. *Phase fairness.* In a [`KeyedRwLock`], a waiting writer keeps later readers out (except a few: see
 //!    [`Fairness`]), and when a writer leaves, all readers that are waiting at that moment get in before the next
-//!    writer. When a writer gives up, the readers that it kept out get in. (Under `Fifo` only the order of arrival
-//!    counts, and `Barging` promises nothing.)
+//!    writer, except those that it precedes by a higher [priority](futures::Acquire::priority). When a writer gives up,
+//!    the readers that it kept out get in. (Under `Fifo` only the order of arrival and of priorities counts, and
+//!    `Barging` promises nothing.)
 //! 5. *User code runs outside the internal locks.* Hashing, cloning and dropping keys, calling an observer, and waking, cloning and
 //!    dropping wakers happen outside every internal lock, so all of them may use the table, and a waker may run its
 //!    task inside `wake`. The exceptions, which must not use the table, are the key's `Equivalent` (or `Eq`), the
@@ -171,8 +174,10 @@
 //!    in use keeps its chunk: while one key in forty of a burst is still held, up to a third of the memory may remain.
 //!    Waiters are allocated in pages of 64, and a long-lived waiter keeps its page.
 //! 9. *No allocation on the fast path.* In steady state, acquiring and releasing a key does not allocate if the key
-//!    owns nothing or is recycled ([`Builder::recycle_keys`]). Waiting does not allocate either, except when a release
-//!    wakes several waiters at once, and when more than 64 requests wait at once.
+//!    owns nothing or is recycled ([`Builder::recycle_keys`]). Waiting does not allocate either, with a priority or
+//!    without, except when more than two waiters may be woken at once, by a release or because another waiter gave up,
+//!    and when more than 64 requests wait at once. (A call for several keys allocates its lists, and a
+//!    [detector](deadlock) its records.)
 //!
 //! # Cancel safety
 //! Every future can be dropped at any moment: the table is then as if the request had never been made, and a key that
@@ -281,8 +286,8 @@
 //! - While a call waits for one key, it holds the keys before it in the table's order, and other callers wait for
 //!   those. So its future must be polled or dropped, under every policy. Lock a hot key by itself if you can.
 //! - A `try_` form that fails, a limit that is reached, a dropped future and a panic release the keys acquired so far.
-//! - A caller that already holds a key and requests several more can still deadlock, and a [detector](deadlock) does
-//!   not see it. Take all of them in one call.
+//! - A caller that already holds a key and requests several more can still deadlock. Take all of them in one call, or
+//!   make both requests through a [detector](deadlock), which tracks calls for several keys, too.
 //!
 //! # Seeing contention
 //! [`status`](KeyedMutex::status) returns the holders and waiters of one key,

@@ -63,6 +63,7 @@ fn main() {
     a_latch_and_its_stripes_allocate_nothing_but_lists();
     waiting_allocates_nothing_in_steady_state();
     a_release_that_wakes_one_waiter_allocates_nothing_on_any_table();
+    a_hand_over_to_at_most_two_waiters_allocates_nothing_with_priorities_or_without();
     an_owned_key_costs_only_its_own_allocation();
     as_many_keys_are_recycled_as_free_entries_are_kept();
     with_capacity_the_first_keys_allocate_nothing();
@@ -401,6 +402,23 @@ fn a_release_that_wakes_one_waiter_allocates_nothing_on_any_table() {
         drop(ready(&mut reader));
     });
     assert_eq!(reader, 0);
+}
+
+fn a_hand_over_to_at_most_two_waiters_allocates_nothing_with_priorities_or_without() {
+    let hosts = KeyedSemaphore::<u64>::new(3);
+    for priorities in [[0, 0, 0], [1, 0, 2]] {
+        for (waiters, expected) in [(1, 0), (2, 0), (3, 100)] {
+            let allocated = allocations(|_| {
+                let guard = hosts.try_acquire_n(&7, 3).unwrap();
+                let mut futures = priorities.map(|priority| hosts.acquire(&7).priority(priority));
+                futures[..waiters].iter_mut().for_each(pending);
+                guard.unlock_fair();
+                assert!(hosts.try_acquire_n(&7, 4 - waiters).is_none());
+                futures[..waiters].iter_mut().for_each(|future| drop(ready(future)));
+            });
+            assert_eq!(allocated, expected, "{waiters} of {priorities:?}");
+        }
+    }
 }
 
 fn a_release_or_a_cancellation_that_wakes_no_waiter_allocates_nothing() {

@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use futures_lite::future::block_on;
-use keylatch::deadlock::{Detector, Refused, Tracked, TrackedMany};
+use keylatch::deadlock::{Detector, HoldEvent, Refused, Tracked, TrackedMany};
 use keylatch::{Fairness, KeyedMutex, KeyedRwLock, KeyedSemaphore, Latch, LockMap, Striped, WaitMode};
 
 fn poll<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
@@ -424,6 +424,30 @@ fn a_failed_request_for_a_latch_leaves_no_claim() {
 }
 
 #[test]
+fn a_request_for_several_keys_may_fail_although_its_party_held_nothing() {
+    let (locks, detector) = (KeyedMutex::<u64>::new(), Detector::new());
+    let (x, y) = (detector.party("x"), detector.party("y"));
+    let handles = [1, 2].map(|key| locks.handle(&key)); // keeps the order of the keys
+    let [one, two] = [1, 2].map(|key| locks.try_lock(&key).unwrap());
+    let mut probe = pin!(locks.lock_many([&1, &2]));
+    assert!(poll(probe.as_mut()).is_pending());
+    let ((first, of_first), (second, of_second)) =
+        if locks.status(&1).unwrap().waiters() == 1 { ((1, one), (2, two)) } else { ((2, two), (1, one)) };
+    probe.set(locks.lock_many([&1, &2]));
+
+    let of_y = y.adopt(of_second);
+    let mut both = pin!(x.acquire(locks.lock_many([&1, &2])));
+    let mut next = pin!(y.acquire(locks.lock(&first)));
+    assert!(poll(both.as_mut()).is_pending() && poll(next.as_mut()).is_pending());
+    drop(of_first);
+    let Poll::Ready(Err(deadlock)) = poll(both.as_mut()) else { panic!("x waits for y, which waits for x") };
+    let expected = format!("x waits for {second}, which y holds; y waits for {first}, which x holds");
+    assert_eq!(deadlock.to_string(), expected);
+    assert!(poll(next.as_mut()).is_ready());
+    drop((of_y, handles));
+}
+
+#[test]
 fn several_stripes_are_tracked_and_released_when_they_fail() {
     let (stripes, detector) = (Striped::<u64>::new(64), Detector::new());
     let (x, y) = (detector.party("x"), detector.party("y"));
@@ -597,6 +621,31 @@ fn a_detector_that_names_holders_says_since_when_and_from_where_a_key_is_held() 
 }
 
 #[test]
+fn a_label_counts_although_the_request_has_begun() {
+    let (locks, detector) = (KeyedMutex::<u64>::new(), Detector::builder().name_holders(true).build());
+    let party = detector.party("x");
+    let held = locks.try_lock(&1).unwrap();
+    let mut one = Box::pin(party.acquire(locks.lock(&1)));
+    let mut several = locks.lock_many([&1, &2]);
+    assert!(poll(one.as_mut()).is_pending() && poll(pin!(&mut several)).is_pending());
+    // The request for several keys may hold the second already.
+    let several = party.acquire(several).label("several");
+    let one = Pin::into_inner(one).label("one");
+    drop(held);
+    let one = block_on(one).unwrap();
+    let labels = || {
+        let dump = detector.dump();
+        let holds = dump.parties()[0].holds().iter();
+        holds.map(|hold| hold.holder().unwrap().label().unwrap().to_string()).collect::<Vec<_>>()
+    };
+    assert!(labels().contains(&"one".to_string()));
+    drop(one);
+    let several = block_on(several).unwrap();
+    assert_eq!(labels(), ["several", "several"]);
+    drop(several);
+}
+
+#[test]
 fn a_detector_that_does_not_name_holders_reports_none_and_ignores_labels() {
     let (locks, detector) = (KeyedMutex::<u64>::new(), Detector::new());
     let party = detector.party("x");
@@ -647,6 +696,32 @@ fn a_long_hold_is_reported_to_each_request_that_begins_to_wait() {
         assert!(events.len() == 1 || !is_young && events.len() == 2, "{events:?}");
     }
     drop((old, young));
+}
+
+#[test]
+fn the_order_of_the_settings_does_not_matter() {
+    let (sender, reported) = std::sync::mpsc::channel();
+    let watch = move |event: &HoldEvent| sender.send(event.clone()).unwrap();
+    let detector = Detector::builder().on_long_hold(Duration::ZERO, watch).name_holders(false).build();
+    let (locks, x, y) = (KeyedMutex::<u64>::new(), detector.party("x"), detector.party("y"));
+    let held = x.try_acquire(locks.lock(&1)).unwrap();
+    assert!(poll(pin!(y.acquire(locks.lock(&1)))).is_pending());
+    assert_eq!(reported.try_iter().count(), 1);
+    drop(held);
+}
+
+#[test]
+fn an_upgrade_does_not_report_the_hold_that_it_continues() {
+    let (sender, reported) = std::sync::mpsc::channel();
+    let detector =
+        Detector::builder().on_long_hold(Duration::ZERO, move |event| sender.send(event.clone()).unwrap()).build();
+    let (pages, x, y) = (KeyedRwLock::<u64>::new(), detector.party("x"), detector.party("y"));
+    let reader = x.try_acquire(pages.read(&1)).unwrap();
+    let upgradable = y.try_acquire(pages.upgradable_read(&1)).unwrap();
+    let mut upgrade = pin!(upgradable.upgrade());
+    assert!(poll(upgrade.as_mut()).is_pending());
+    assert!(reported.try_iter().map(|event| event.party().to_string()).eq(["x"]));
+    drop(reader);
 }
 
 #[test]

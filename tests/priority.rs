@@ -2,11 +2,13 @@
 
 mod common;
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use common::{pending, poll, ready};
 use keylatch::deadlock::Detector;
+use keylatch::futures::Lock;
 use keylatch::{Fairness, KeyedMutex, KeyedRwLock, KeyedSemaphore};
 
 const POLICIES: [Fairness; 4] = [Fairness::Adaptive, Fairness::Bounded(2), Fairness::Fifo, Fairness::Barging];
@@ -116,6 +118,23 @@ fn a_finished_request_cannot_be_given_a_priority() {
     let mut lock = locks.lock(&7);
     assert!(poll(&mut lock).is_ready());
     drop(lock.priority(1));
+}
+
+#[test]
+fn a_finished_request_cannot_be_waited_for_in_any_form() {
+    let locks = mutex(Fairness::Adaptive);
+    let waits: [fn(Lock<'_, u64>) -> bool; 4] = [
+        |lock| lock.wait().key() == &7,
+        |lock| lock.wait_for(Duration::from_secs(1)).is_some(),
+        |lock| lock.wait_for(Duration::ZERO).is_some(),
+        |lock| lock.wait_until(Instant::now()).is_some(),
+    ];
+    for wait in waits {
+        let mut lock = locks.lock(&7);
+        assert!(poll(&mut lock).is_ready());
+        assert!(catch_unwind(AssertUnwindSafe(|| wait(lock))).is_err());
+    }
+    assert!(locks.is_empty());
 }
 
 #[test]
@@ -276,6 +295,27 @@ fn a_deadlock_detector_knows_which_readers_a_phase_lets_in() {
         let mut reads = reader.acquire(locks.read(&7));
         let is_stuck = matches!(poll(&mut reads), std::task::Poll::Ready(Err(_)));
         assert_eq!(is_stuck, priority == 1);
+    }
+}
+
+/// A request that holds nothing, and that no request waits for when it comes, can complete a cycle: its priority puts it
+/// before a waiter that would have got in.
+#[test]
+fn a_deadlock_detector_finds_a_cycle_that_a_request_completes_by_passing_a_waiter() {
+    for priority in [0, 1] {
+        let (permits, locks, detector) = (KeyedSemaphore::<u64>::new(2), KeyedMutex::<u64>::new(), Detector::new());
+        let [holder, low, high] = ["holder", "low", "high"].map(|name| detector.party(name));
+        let _untracked = permits.acquire_blocking(&7);
+        let _permit = holder.acquire_blocking(permits.acquire(&7)).unwrap();
+        let _needed = low.acquire_blocking(locks.lock(&9)).unwrap();
+        // `low` gets the permit that the untracked holder will release.
+        let mut waits = low.acquire(permits.acquire(&7));
+        assert!(poll(&mut waits).is_pending());
+        let mut needs = holder.acquire(locks.lock(&9));
+        assert!(poll(&mut needs).is_pending());
+        // `high` waits for `holder`, `holder` for `low`, and `low` behind `high`.
+        let mut passes = high.acquire(permits.acquire_n(&7, 2).priority(priority));
+        assert_eq!(matches!(poll(&mut passes), std::task::Poll::Ready(Err(_))), priority == 1);
     }
 }
 

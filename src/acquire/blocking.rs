@@ -63,10 +63,10 @@ impl<P: TablePtr, M: Mode> Wait for Request<P, M> {
     }
 
     fn attempt(&mut self) -> Option<Guard<P, M>> {
-        if !self.is_queued() {
+        if !self.is_queued() && !self.is_done() {
             return Request::attempt(self);
         }
-        // A future that was polled before it was waited for.
+        // A future that was polled before it was waited for. If it has finished, the poll panics.
         match self.poll(Waiter { presence: Presence::SleepingThread, waker: Waker::noop() }) {
             Poll::Ready(guard) => Some(guard),
             Poll::Pending => None,

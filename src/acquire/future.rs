@@ -106,7 +106,7 @@ impl<P: TablePtr, M: Mode> Acquire<P, M> {
     ///
     /// A [deadlock detector](crate::deadlock) takes the order into account. But it searches when a tracked request
     /// begins to wait: a cycle that is completed later, by an *untracked* request that passes a tracked one, is found
-    /// only by the next search.
+    /// only when a party of the cycle makes another request.
     ///
     /// # Panics
     /// If the future has been polled: the first poll takes the place in the queue.

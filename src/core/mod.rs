@@ -112,8 +112,8 @@ pub(crate) use self::wait::Contention;
 pub(crate) use self::{
     latch::{Blocked, LatchWord, Users},
     table::{
-        Ask, Busy, Claim, ClaimIn, Config, Core, CoreRef, Ending, EntryTypes, Hold, HoldIn, Key, LimitOf, Live, Observer,
-        OwnedKey, Payload, Source, Tag, TypedAccess, Valued,
+        Ask, Busy, Claim, ClaimIn, Config, Core, CoreRef, Ending, EntryTypes, Hold, HoldIn, Key, LimitOf, Live,
+        Observer, OwnedKey, Payload, Source, Tag, TypedAccess, Valued,
     },
     wait::word::MAX_UNITS,
     wait::{Access, CountKind, Entered, Presence, ReleaseFor, Rules, Snapshot, Ticket, Waiter, WakeBatch, Want},

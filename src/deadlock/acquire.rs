@@ -27,9 +27,9 @@ pub(super) const FINISHED: &str = "keylatch: a lock future was polled after it h
 ///
 /// | future | made by | output |
 /// |---|---|---|
-/// | [`Acquire`](crate::futures::Acquire) | `lock`, `read`, `upgradable_read`, `write`, `acquire`, `acquire_n` of a table or a handle, and their owned forms | [`Tracked`](super::Tracked) guard |
+/// | [`Acquire`](crate::futures::Acquire) | `lock`, `read`, `upgradable_read`, `write`, `acquire`, `acquire_n` and `read_recursive` of a table or a handle, and their owned forms, with a [priority](crate::futures::Acquire::priority) or without | [`Tracked`](super::Tracked) guard |
 /// | [`AcquireMany`](crate::futures::AcquireMany) | `lock_many` and the other `_many` calls of a table | [`TrackedMany`](super::TrackedMany) guards; for `read_write_many` a pair of them |
-/// | [`LatchAcquire`](crate::futures::LatchAcquire) | `read`, `upgradable_read` and `write` of a [`Latch`](crate::Latch) or a [`Striped`](crate::Striped) | [`Tracked`](super::Tracked) guard |
+/// | [`LatchAcquire`](crate::futures::LatchAcquire) | `read`, `write` and `read_recursive` of a [`Latch`](crate::Latch) or a [`Striped`](crate::Striped), and `upgradable_read` of a latch, but not their owned forms | [`Tracked`](super::Tracked) guard |
 /// | [`LatchAcquireMany`](crate::futures::LatchAcquireMany) | the `_many` calls of a [`Striped`](crate::Striped) | [`TrackedMany`](super::TrackedMany) guards; for `read_write_many` a pair of them |
 ///
 /// The keys must be `Debug`. A latch has no key: reports show its address.
@@ -94,7 +94,8 @@ pub trait Waits: Sized + Unpin {
 
     fn party(&self) -> &Member;
 
-    fn origin(&mut self) -> &mut Origin;
+    /// Labels the holds, those that have been acquired and those that are to come.
+    fn label(&mut self, label: Cow<'static, str>);
 }
 
 /// A request for one hold that can be tracked.
@@ -153,7 +154,8 @@ impl Party {
     ///
     /// # Panics
     /// If `future` has already finished. The returned future panics if the key's `Debug` does, which runs when it
-    /// begins to wait; then the request has been given up.
+    /// begins to wait, and when it acquires a key for a detector that [names its
+    /// holders](super::DetectorBuilder::name_holders). Then it holds nothing, and has not begun to wait.
     ///
     /// # Cancel safety
     /// The returned future can be dropped at any moment, like `future` itself.
@@ -372,7 +374,7 @@ impl<W: Waits> TrackedRequest<W> {
     /// See [`Holder`](super::Holder).
     #[must_use = "futures do nothing unless they are polled or awaited"]
     pub fn label(mut self, label: impl Into<Cow<'static, str>>) -> Self {
-        self.waiting.as_mut().expect(FINISHED).origin().label = Some(label.into());
+        self.waiting.as_mut().expect(FINISHED).label(label.into());
         self
     }
 

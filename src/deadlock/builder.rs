@@ -58,7 +58,7 @@ impl DetectorBuilder {
     }
 
     /// Calls `f` when a request of a party begins to wait for a key that another request has held for `limit` or longer,
-    /// once for each such holder. This also [names the holders](Self::name_holders).
+    /// once for each such holder. This also [names the holders](Self::name_holders), even if that is set to `false`.
     ///
     /// The detector looks only when a party begins to wait: a key for which no party waits may be held for any length of
     /// time, and a holder that passes the limit after the last waiter has come is not reported.
@@ -92,7 +92,6 @@ impl DetectorBuilder {
     #[cfg(all(feature = "std", not(target_family = "wasm")))]
     #[cfg_attr(docsrs, doc(cfg(feature = "std")))]
     pub fn on_long_hold(mut self, limit: Duration, f: impl Fn(&HoldEvent) + Send + Sync + 'static) -> Self {
-        self.names_holders = true;
         self.watchdog = Some(Watchdog { limit, call: Box::new(f) });
         self
     }
@@ -107,6 +106,8 @@ impl DetectorBuilder {
     #[must_use]
     pub fn build(self) -> Detector {
         let DetectorBuilder { names_holders, watchdog } = self;
+        // An event says of a hold what only a detector that names holders knows.
+        let names_holders = names_holders || watchdog.is_some();
         Detector { shared: Arc::new(Shared { registry: Lock::new(Registry::default()), names_holders, watchdog }) }
     }
 }

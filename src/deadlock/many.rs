@@ -1,6 +1,7 @@
 //! Tracked requests for several keys: each key in turn is a tracked request, and the keys held so far count as the
 //! party's holds.
 
+use alloc::borrow::Cow;
 use alloc::sync::Arc;
 use core::fmt;
 use core::task::Poll;
@@ -143,8 +144,10 @@ impl<R: SeveralRequests> Waits for Several<R> {
         &self.record.member
     }
 
-    fn origin(&mut self) -> &mut Origin {
-        &mut self.origin
+    fn label(&mut self, label: Cow<'static, str>) {
+        self.records.set_labels(label.clone());
+        self.record.set_label(label.clone());
+        self.origin.label = Some(label);
     }
 }
 

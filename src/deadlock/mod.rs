@@ -53,10 +53,11 @@
 //! # });
 //! ```
 //!
-//! [`unlock_fair`](Tracked::unlock_fair) matters: if the guard is merely dropped, by `?` for example, the key is free
-//! for the first request, which is most likely the next one of this loop, before a waiting task has run; so the loop
-//! would fail again and again. If `?` leaves the function, yield before the next attempt (`yield_now` of your runtime).
-//! A request of a party that holds nothing and has no other waiting request never fails.
+//! [`unlock_fair`](Tracked::unlock_fair) matters: if the guard is merely dropped, as by `?`, the key is free for the
+//! first request, which is most likely the one of this loop, before a waiting task has run; so the loop would fail
+//! again and again. If `?` leaves the function, yield before the next attempt (`yield_now` of your runtime). A request
+//! for one key never fails if its party holds nothing and has no other waiting request. (A request for several keys may,
+//! because it waits for one while it holds another.)
 //!
 //! # Definition of a deadlock
 //! Suppose that all untracked holders, and all parties that do not wait, release everything, and that the queues then admit waiters as
@@ -68,6 +69,9 @@
 //!   found. An untracked *waiter* is followed to the key that it waits for, but has no link of its own in the report.
 //!   (An untracked call for several keys that waits for one of them counts as an untracked holder of those before it.)
 //!   A guard that was acquired without the detector can be [adopted](Party::adopt).
+//! - Waiters that a request passes by its [priority](crate::futures::Acquire::priority) wait for it, too. But if an
+//!   untracked request passes a tracked one, and so completes a cycle, no request fails until a party of the cycle makes
+//!   another one.
 //! - A request with a limit counts like any other until the limit is reached, even if it would have given up in time.
 //! - Parties of another detector are not tracked by this one. Use one detector for all tables whose keys are held
 //!   together.
@@ -79,8 +83,8 @@
 //! request fails for each cycle; without a cycle no request fails.
 //!
 //! A request for several keys (`lock_many`) acquires them one after another. When it fails, it releases those that it
-//! has acquired. Such requests never complete a cycle with each other, but they do with holds that their parties had
-//! before.
+//! has acquired. Such requests never complete a cycle with each other. They may complete one with a party that acquires
+//! keys one by one, or with holds that their own parties had before.
 //!
 //! # Looking
 //! If a program hangs and no request has failed, [`Detector::dump`] shows who holds what, and who waits for what: perhaps

@@ -1,5 +1,6 @@
 //! Tracked requests for one hold: of a key, or of a latch.
 
+use alloc::borrow::Cow;
 use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
@@ -88,8 +89,9 @@ impl<R: HoldRequest> Waits for One<R> {
         &self.record.member
     }
 
-    fn origin(&mut self) -> &mut Origin {
-        &mut self.origin
+    fn label(&mut self, label: Cow<'static, str>) {
+        self.record.set_label(label.clone());
+        self.origin.label = Some(label);
     }
 }
 

@@ -32,6 +32,16 @@ pub struct Member {
     pub(super) index: u32,
 }
 
+impl Member {
+    /// Sets the label of a record, if there is one.
+    fn set_label(&self, record: u32, label: Cow<'static, str>) {
+        if record != NONE {
+            // The old label is dropped outside the lock.
+            let _old = self.shared.registry.with(|registry| registry.set_label(record, label));
+        }
+    }
+}
+
 impl Drop for Member {
     fn drop(&mut self) {
         // The name is dropped outside the lock.
@@ -99,10 +109,9 @@ impl Record {
         record
     }
 
-    /// Sets the label of the hold.
+    /// Sets the label of the hold, or of the one that the recorded wait is for. Does nothing if there is no record.
     pub(super) fn set_label(&self, label: Cow<'static, str>) {
-        // The old label is dropped outside the lock.
-        let _old = self.with(|registry| registry.set_label(self.index, label));
+        self.member.set_label(self.index, label);
     }
 
     /// Makes the record of a part of this hold.
@@ -203,6 +212,11 @@ impl Records {
             }
         });
         wake(wakers);
+    }
+
+    /// Sets the labels of the holds.
+    pub(super) fn set_labels(&self, label: Cow<'static, str>) {
+        self.list.iter().for_each(|&index| self.member.set_label(index, label.clone()));
     }
 
     /// Takes over the record of the hold of the guard at this place.

@@ -324,41 +324,50 @@ impl Registry {
         self.parties[party].waits > 0
     }
 
-    /// Returns whether the party has a record that others could wait for while it waits.
-    pub(super) fn can_be_waited_for(&self, party: u32) -> bool {
+    /// Returns whether the party, which has begun to wait with `request`, has a record that others could wait for: another
+    /// record, or that of a request which has passed them by its priority.
+    pub(super) fn can_be_waited_for(&self, party: u32, request: u32) -> bool {
         let first = self.parties[party].first;
-        first != NONE && self.records[first].links[OF_PARTY][1] != NONE
+        first != NONE && self.records[first].links[OF_PARTY][1] != NONE || self.has_priority(request)
+    }
+
+    fn has_priority(&self, request: u32) -> bool {
+        matches!(&self.records[request].what, What::Waits(wait) if wait.place.has_priority())
     }
 
     /// Returns whether a tracked request may wait for the party, which has begun to wait with `request`. If none does,
     /// no cycle goes through the party, so no search is needed, however many parties it waits for.
     ///
-    /// No tracked request waits behind a request that has just queued, because queueing and this check are one step
-    /// under the detector's lock. But requests before it may have to wait for the hold that it gets, if its party then
-    /// waits elsewhere: a readers' phase admits it before a writer.
+    /// No tracked request waits behind a request that has just queued, unless that has a priority, because queueing and
+    /// this check are one step under the detector's lock. But requests before it may have to wait for the hold that it
+    /// gets, if its party then waits elsewhere: a readers' phase admits it before a writer.
     pub(super) fn is_waited_for(&mut self, party: u32, request: u32) -> bool {
         self.index();
         let Party { waits, met, .. } = self.parties[party];
         let own = request != NONE && self.records[request].met;
-        met > u32::from(own) || own && waits > 1
+        met > u32::from(own) || own && (waits > 1 || self.has_priority(request))
     }
 
-    /// Sets the label of a recorded hold. Returns the old one, to be dropped outside the lock.
+    /// Sets the label of a recorded hold, or of one that is waited for. Returns the old one, to be dropped outside the
+    /// lock.
     pub(super) fn set_label(&mut self, record: u32, label: Cow<'static, str>) -> Option<Cow<'static, str>> {
-        match &mut self.records[record].what {
-            What::Holds(Held { note: Some(note), .. }) => match &mut note.origin {
-                Some(origin) => origin.label.replace(label),
-                None => Some(label),
-            },
-            _ => Some(label),
+        let note = match &mut self.records[record].what {
+            What::Holds(held) => &mut held.note,
+            What::Waits(wait) => &mut wait.note,
+        };
+        match note.as_mut().and_then(|note| note.origin.as_mut()) {
+            Some(origin) => origin.label.replace(label),
+            None => Some(label),
         }
     }
 
-    /// Returns the holds of the key for which this request begins to wait that have lasted for `limit` or longer.
-    pub(super) fn long_holds(&mut self, request: u32, limit: Duration) -> Vec<HoldEvent> {
+    /// Returns the holds of the key for which this request begins to wait that have lasted for `limit` or longer, except
+    /// for the hold that it continues, if it is an upgrade.
+    pub(super) fn long_holds(&mut self, request: u32, continues: Option<u32>, limit: Duration) -> Vec<HoldEvent> {
         self.index();
         let Record { party: waiter, entry, .. } = self.records[request];
-        let holds = self.of_entry(entry).filter_map(|(_, record)| match &record.what {
+        let others = self.of_entry(entry).filter(|(index, _)| Some(*index) != continues);
+        let holds = others.filter_map(|(_, record)| match &record.what {
             What::Holds(held) => Some((record.party, held, held.holder()?)),
             What::Waits(_) => None,
         });

@@ -5,7 +5,9 @@
 //! waiters that they can; and this repeats until nothing changes. A party that still waits is stuck. The search does
 //! this only for the parties that the party in question depends on, directly or through others. Before it began to
 //! wait, none of them was stuck, because that would have been found earlier. So if it is stuck now, it is on a cycle
-//! of stuck parties, and when its request is removed no party is stuck.
+//! of stuck parties, and when its request is removed no party is stuck. (A request that passes others by its priority
+//! may change the order in which they will get in, so that one of them will complete a cycle. That is found when this
+//! one gets in.)
 //!
 //! The queues are read one after another, while untracked requests come and go. If the pictures show that the party can
 //! proceed, it can: a stuck request stays in its place, and every picture shows that nothing admits it. The party
@@ -33,7 +35,7 @@ impl Registry {
     /// so completes cycles with other requests of its party, those fail.
     pub(super) fn closes(&mut self, record: u32, wakers: &mut Vec<Waker>) -> Option<Deadlock> {
         let party = self.records[record].party;
-        while self.can_be_waited_for(party) && self.is_waited_for(party, record) {
+        while self.can_be_waited_for(party, record) && self.is_waited_for(party, record) {
             let (deadlock, request) = self
                 .cycle(party, Some(record))
                 .or_else(|| self.others_wait(party).then(|| self.cycle(party, None))?)?;

@@ -108,7 +108,7 @@ impl Record {
                 *index = registry.add_wait(party, entry, Box::new(wait));
                 let Some(deadlock) = registry.closes(*index, &mut wakers) else {
                     if let Some(watchdog) = &shared.watchdog {
-                        long_holds = registry.long_holds(*index, watchdog.limit);
+                        long_holds = registry.long_holds(*index, request.continues(), watchdog.limit);
                     }
                     return Step::Waits;
                 };

@@ -60,7 +60,7 @@ pub use self::upgrade::LatchUpgrade;
 /// The policy is [`Fairness::Adaptive`], the tables' default, with phases of readers and writers as in
 /// [`KeyedRwLock`](crate::KeyedRwLock). It is not reentrant: a reader that requests it again may wait for a writer that
 /// waits for that reader (see [`read_recursive`](Latch::read_recursive)). A [deadlock detector](crate::deadlock) can watch
-/// it; no observer does. There is no poisoning.
+/// its borrowed forms, but not its upgrades; no observer watches it. Requests have no priorities. There is no poisoning.
 ///
 /// # Moving, dropping, forgetting
 /// Guards and futures borrow the latch; without them it can be moved and dropped. A forgotten guard keeps its latch

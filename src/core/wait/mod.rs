@@ -119,8 +119,8 @@ impl WaitQueues {
     /// Returns the place of the waiter with this ticket.
     #[cfg(target_has_atomic = "ptr")]
     pub(super) fn place(&self, state: &State, ticket: Ticket) -> Place {
-        let queue = self.lock(state).with(|queues| state.queue(queues));
-        Place::new(self.queue_shards.shared(), self.number(state), queue, ticket, self.rules)
+        let (queue, has_priority) = self.lock(state).with(|queues| (state.queue(queues), queues.has_priority(ticket)));
+        Place::new(self.queue_shards.shared(), self.number(state), queue, ticket, self.rules, has_priority)
     }
 }
 
@@ -197,8 +197,7 @@ where
         ticket: Ticket,
         limit: Option<usize>,
     ) -> Option<Entered> {
-        let enter =
-            || state.update(|word| word.enter(want, state.spends(want.claims()), self.limit(want, limit)));
+        let enter = || state.update(|word| word.enter(want, state.spends(want.claims()), self.limit(want, limit)));
         let entered = match enter() {
             Err(Refusal::Queued) => self.lock(state).with(|queue_shard| {
                 if state.word().is_queued() { self.bypass(queue_shard, state, want, ticket) } else { enter().map(drop) }

@@ -12,6 +12,7 @@ pub(crate) struct Place {
     queue: u32,
     ticket: Ticket,
     rules: Rules,
+    has_priority: bool,
 }
 
 /// Gives access to queues in a `static`: it calls its second argument under the queue lock of this number.
@@ -32,13 +33,20 @@ pub(crate) enum PlaceState {
 }
 
 impl Place {
-    pub(super) fn new(queues: &SharedQueues, lock: u32, queue: u32, ticket: Ticket, rules: Rules) -> Self {
-        Place { queues: Kept::InTable(SharedQueues::clone(queues)), lock, queue, ticket, rules }
+    pub(super) fn new(
+        queues: &SharedQueues,
+        lock: u32,
+        queue: u32,
+        ticket: Ticket,
+        rules: Rules,
+        has_priority: bool,
+    ) -> Self {
+        Place { queues: Kept::InTable(SharedQueues::clone(queues)), lock, queue, ticket, rules, has_priority }
     }
 
-    /// Makes a place in a queue that is not a table's.
+    /// Makes a place in a queue that is not a table's, and has no priorities.
     pub(in crate::core) fn elsewhere(queues: WithQueues, lock: u32, queue: u32, ticket: Ticket, rules: Rules) -> Self {
-        Place { queues: Kept::Elsewhere(queues), lock, queue, ticket, rules }
+        Place { queues: Kept::Elsewhere(queues), lock, queue, ticket, rules, has_priority: false }
     }
 
     fn with<R>(&self, look: impl FnOnce(&Queues) -> R) -> R {
@@ -54,6 +62,11 @@ impl Place {
 
     pub(crate) fn ticket(&self) -> Ticket {
         self.ticket
+    }
+
+    /// Returns whether the waiter has a priority: then it may stand before waiters that came earlier.
+    pub(crate) fn has_priority(&self) -> bool {
+        self.has_priority
     }
 
     pub(crate) fn state(&self) -> PlaceState {

@@ -429,6 +429,12 @@ impl Queues {
         self.nodes[ticket.0].standing.state
     }
 
+    /// Returns whether a waiter came with a priority.
+    #[cfg(target_has_atomic = "ptr")]
+    pub(crate) fn has_priority(&self, ticket: Ticket) -> bool {
+        self.nodes[ticket.0].turn.priority() > 0
+    }
+
     /// Returns whether a waiter that has not been granted its hold stands at the head.
     #[inline]
     pub(crate) fn is_head(&self, queue: u32, ticket: Ticket) -> bool {

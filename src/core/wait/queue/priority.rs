@@ -18,7 +18,7 @@ impl Queues {
     #[cold]
     pub(crate) fn most_wakers(&self, queue: u32, gone: Ticket, holds: Holds, rules: &Rules, cause: Cause) -> usize {
         let heads = self.heads(queue, gone);
-        let Queue { lines, hand_offs, .. } = &self.queues[queue];
+        let Queue { lines, hand_offs, turns, .. } = &self.queues[queue];
         // One waiter may be woken because a woken head has not run.
         let next = 1;
         if let CountKind::Permits(limit) = rules.counted {
@@ -26,8 +26,11 @@ impl Queues {
             return (most + next).min(lines[PERMITS].len as usize);
         }
         if cause.begins_phase(rules) && lines[READERS].len > 0 {
-            // Beside the readers one upgradable reader is admitted, and one waiter may be woken.
-            return lines[READERS].len as usize + (lines[UPGRADABLE].len as usize).min(2);
+            // Beside the readers one upgradable reader is admitted, and one waiter may be woken. If a writer's priority
+            // keeps all readers out, the writer may be woken, and there may be a hand-off.
+            return lines[READERS].len as usize
+                + (lines[UPGRADABLE].len as usize).min(2)
+                + usize::from(turns.has_priorities());
         }
         let first = self.earlier(self.earlier(heads[WRITERS], heads[READERS]), heads[UPGRADABLE]);
         if heads[UPGRADE] != NONE || first == heads[WRITERS] {

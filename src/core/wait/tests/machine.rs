@@ -201,8 +201,7 @@ impl Machine {
         }
         let mut batch = WakeBatch::default();
         let admitted = self.queues.admit(queue, holds, &self.rules, cause, &mut batch);
-        // A batch has room for two wakers without an announcement.
-        assert!(batch.count() <= most.max(2), "{} wakers, and {most} were announced", batch.count());
+        assert!(batch.count() <= most, "{} wakers, and {most} were announced", batch.count());
 
         let mut granted = Vec::new();
         let queues = &mut self.queues;

@@ -297,8 +297,10 @@ proptest! {
 
 #[test]
 fn the_debug_output_of_a_word_shows_its_fields() {
-    let word =
-        Word::born(Unit::Hold(Access::Upgradable)).claim(CountKind::Readers).and_then(|word| word.hold(Access::Shared, 0)).unwrap();
+    let word = Word::born(Unit::Hold(Access::Upgradable))
+        .claim(CountKind::Readers)
+        .and_then(|word| word.hold(Access::Shared, 0))
+        .unwrap();
     let shown = format!("{:?}", word.admit(word.holds(), 0, true));
     assert_eq!(shown, "Word { dead: false, queued: true, writer: false, upgradable: true, count: 1, claims: 1 }");
     assert!(format!("{:?}", Word::DEAD).starts_with("Word { dead: true, queued: false"));
