@@ -6,7 +6,7 @@
 #[path = "../../src/core/wait/word.rs"]
 mod word;
 
-use word::{Access, Holds, MAX_UNITS, Refusal, Unit, Want, Word};
+use word::{Access, CountKind, Holds, MAX_UNITS, Refusal, Unit, Want, Word};
 
 use crate::common::Bytes;
 
@@ -65,7 +65,10 @@ impl Plain {
             Want::Hold(Access::Exclusive) => !self.held(),
             Want::Hold(Access::Shared) => !self.writer,
             Want::Hold(Access::Upgradable) => !self.writer && !self.upgradable,
-            Want::Hold(Access::Permits(amount)) => self.count + amount as usize <= permits,
+            // A request for more than the limit gets in when it is alone.
+            Want::Hold(Access::Permits(amount)) => {
+                self.count + amount as usize <= permits || self.count == 0 && permits > 0
+            }
             Want::Upgrade => self.count == 0,
         }
     }
@@ -79,14 +82,16 @@ impl Plain {
 
     /// An attempt to enter at once, with a claim that becomes the hold, or without one.
     fn enter(self, want: Want, claims: usize, permits: usize) -> Result<Plain, Refusal> {
+        let is_permits = matches!(want, Want::Hold(Access::Permits(_)));
         if !self.admits(want, permits) {
-            return Err(Refusal::Held);
+            // If there is a queue, it has the limit of permits.
+            return Err(if is_permits && self.queued { Refusal::Queued } else { Refusal::Held });
         }
         if self.queued {
             return Err(Refusal::Queued);
         }
-        // A request that already has a unit can always be counted.
-        if claims == 0 && want != Want::Upgrade && self.units() >= MAX_UNITS {
+        // A request that already has a unit can always be counted. Permits have a limit of their own.
+        if claims == 0 && want != Want::Upgrade && !is_permits && self.units() >= MAX_UNITS {
             return Err(Refusal::Full);
         }
         let mut after = self;
@@ -166,6 +171,7 @@ pub fn run(bytes: &[u8]) {
     let size = bytes.next();
     // A table has either permits or the other modes; a mutex has only the exclusive one.
     let permits = [0, 1, 3, MAX_UNITS][usize::from(size % 4)];
+    let counted = if permits > 0 { CountKind::Permits(permits) } else { CountKind::Readers };
     let mut plain = Plain::default();
     plain.add(UNITS[usize::from(bytes.next()) % if permits > 0 { 1 } else { 4 }]);
     let mut word = plain.word();
@@ -178,7 +184,8 @@ pub fn run(bytes: &[u8]) {
             0 => {
                 let mut after = plain;
                 after.claims += 1;
-                (if plain.units() >= MAX_UNITS { Err(Refusal::Full) } else { Ok(after) }, word.claim())
+                let used = if permits > 0 { plain.claims } else { plain.units() };
+                (if used >= MAX_UNITS { Err(Refusal::Full) } else { Ok(after) }, word.claim(counted))
             }
             1 => (plain.enter(Want::Hold(access), 0, permits), word.hold(access, permits)),
             2 if plain.claims >= want.claims() => {
@@ -222,7 +229,7 @@ pub fn run(bytes: &[u8]) {
             // As if many others arrived or left.
             7 => {
                 let many = [1, 2, 3, MAX_UNITS / 2, MAX_UNITS - 2, MAX_UNITS - 1, MAX_UNITS][which % 7];
-                let rest = MAX_UNITS.saturating_sub(plain.units());
+                let rest = if permits > 0 { MAX_UNITS } else { MAX_UNITS.saturating_sub(plain.units()) };
                 if which / 8 % 2 == 0 {
                     plain.claims = many.min(rest + plain.claims);
                 } else if plain.count > 0 {
