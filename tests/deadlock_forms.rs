@@ -675,6 +675,23 @@ fn a_long_hold_is_reported_to_each_request_that_begins_to_wait() {
 }
 
 #[test]
+fn an_adopted_guard_whose_upgrade_was_forgotten_is_recorded_as_what_a_failed_attempt_leaves() {
+    let (pages, detector) = (KeyedRwLock::<u64>::new(), Detector::new());
+    let party = detector.party("x");
+    let mut guard = pages.try_upgradable_read(&1).unwrap();
+    std::mem::forget(guard.try_upgrade_mut().unwrap());
+    let guard = party.adopt(guard);
+    assert_eq!(detector.dump().parties()[0].holds()[0].mode(), WaitMode::Write);
+    // The attempt lets the reader in, which then keeps the writer out.
+    let mut reader = pin!(pages.read(&1));
+    assert!(poll(reader.as_mut()).is_pending());
+    let guard = guard.try_upgrade().unwrap_err();
+    assert!(poll(reader.as_mut()).is_ready());
+    assert_eq!(detector.dump().parties()[0].holds()[0].mode(), WaitMode::UpgradableRead);
+    drop(guard);
+}
+
+#[test]
 fn the_order_of_the_settings_does_not_matter() {
     let (sender, reported) = std::sync::mpsc::channel();
     let watch = move |event: &HoldEvent| sender.send(event.clone()).unwrap();
