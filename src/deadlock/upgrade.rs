@@ -320,6 +320,9 @@ where
 {
     /// Tries once, without beginning to wait.
     fn attempt(&mut self) -> Option<Upgraded<P>> {
+        if self.record.is_some() {
+            return None; // it waits, and keeps its place
+        }
         match self.tracked.take().expect(FINISHED).try_upgrade() {
             Ok(tracked) => Some(Ok(tracked)),
             Err(tracked) => {
