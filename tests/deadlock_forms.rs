@@ -1,5 +1,6 @@
 //! The forms in which a party acquires, adopts and releases: attempts, limits, several keys, latches; and the dump.
 
+use std::cell::RefCell;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
@@ -696,6 +697,46 @@ fn a_long_hold_is_reported_to_each_request_that_begins_to_wait() {
         assert!(events.len() == 1 || !is_young && events.len() == 2, "{events:?}");
     }
     drop((old, young));
+}
+
+#[test]
+fn an_adopted_guard_whose_upgrade_was_forgotten_is_recorded_as_what_a_failed_attempt_leaves() {
+    let (pages, detector) = (KeyedRwLock::<u64>::new(), Detector::new());
+    let party = detector.party("x");
+    let mut guard = pages.try_upgradable_read(&1).unwrap();
+    std::mem::forget(guard.try_upgrade_mut().unwrap());
+    let guard = party.adopt(guard);
+    assert_eq!(detector.dump().parties()[0].holds()[0].mode(), WaitMode::Write);
+    // The attempt lets the reader in, which then keeps the writer out.
+    let mut reader = pin!(pages.read(&1));
+    assert!(poll(reader.as_mut()).is_pending());
+    let guard = guard.try_upgrade().unwrap_err();
+    assert!(poll(reader.as_mut()).is_ready());
+    assert_eq!(detector.dump().parties()[0].holds()[0].mode(), WaitMode::UpgradableRead);
+    drop(guard);
+}
+
+#[test]
+fn a_waiting_upgrade_keeps_its_place_when_it_is_given_a_limit() {
+    let (pages, detector) = (KeyedRwLock::<u64>::new(), Detector::new());
+    let (x, y) = (detector.party("x"), detector.party("y"));
+    let reader = x.try_acquire(pages.read(&1)).unwrap();
+    let mut upgrade = Box::pin(y.try_acquire(pages.upgradable_read(&1)).unwrap().upgrade());
+    assert!(poll(upgrade.as_mut()).is_pending());
+    // While the limit is polled, a writer queues, which would take a place that the upgrade had given up.
+    let writer = RefCell::new(Some(Box::pin(pages.write(&1))));
+    let limit = std::future::poll_fn(|_| {
+        assert!(writer.borrow_mut().as_mut().is_none_or(|writer| poll(writer.as_mut()).is_pending()));
+        Poll::<()>::Pending
+    });
+    let mut upgrade = Box::pin(Pin::into_inner(upgrade).until(limit));
+    assert!(poll(upgrade.as_mut()).is_pending());
+    drop(writer.take());
+    assert_eq!(detector.dump().parties()[1].waits().len(), 1);
+    drop(reader);
+    assert!(matches!(poll(upgrade.as_mut()), Poll::Ready(Ok(_))));
+    drop(upgrade);
+    assert!(pages.is_empty() && detector.dump().parties().is_empty());
 }
 
 #[test]

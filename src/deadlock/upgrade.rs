@@ -59,11 +59,7 @@ where
     /// # });
     /// ```
     pub fn upgrade(mut self) -> TrackedUpgrade<P> {
-        if !self.guard.mode().upgrading.is_no() {
-            // An adopted guard with an upgrade that was forgotten.
-            self.guard.fall_back();
-            self.record.set_access(Access::Upgradable);
-        }
+        self.undo_forgotten();
         TrackedUpgrade { record: Record::none(Arc::clone(&self.record.member)), tracked: Some(self) }
     }
 
@@ -168,7 +164,8 @@ where
     /// let editor = editor.try_upgrade().unwrap();
     /// # drop(editor);
     /// ```
-    pub fn try_upgrade(self) -> Result<Tracked<Guard<P, Exclusive>>, Self> {
+    pub fn try_upgrade(mut self) -> Result<Tracked<Guard<P, Exclusive>>, Self> {
+        self.undo_forgotten();
         let Tracked { record, guard } = self;
         match guard.try_upgrade() {
             Ok(guard) => {
@@ -323,6 +320,9 @@ where
 {
     /// Tries once, without beginning to wait.
     fn attempt(&mut self) -> Option<Upgraded<P>> {
+        if self.record.is_some() {
+            return None; // it waits, and keeps its place
+        }
         match self.tracked.take().expect(FINISHED).try_upgrade() {
             Ok(tracked) => Some(Ok(tracked)),
             Err(tracked) => {
@@ -429,6 +429,15 @@ where
 }
 
 impl<P: TablePtr> Tracked<Guard<P, Upgradable>> {
+    /// Undoes an upgrade that was forgotten before the guard was adopted.
+    fn undo_forgotten(&mut self) {
+        if !self.guard.mode().upgrading.is_no() {
+            // The record may understate the hold for a moment, but never overstates it.
+            self.record.set_access(Access::Upgradable);
+            self.guard.fall_back();
+        }
+    }
+
     /// Retypes the guard, whose hold the word already counts as exclusive.
     fn upgraded(self) -> Tracked<Guard<P, Exclusive>> {
         let Tracked { record, guard } = self;
