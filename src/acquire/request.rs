@@ -31,7 +31,7 @@ impl<P, S, M: Mode> Call<P, S, M> {
         Call { table, source, mode, is_recursive: false }
     }
 
-    /// Makes the operation pass all waiters: see [`Want::Recursive`].
+    /// Makes the operation pass all waiters: see [`Ticket::RECURSIVE`].
     #[inline]
     pub(crate) fn recursive(self) -> Self {
         Call { is_recursive: true, ..self }

@@ -1,66 +1,11 @@
-//! The limits of permits: see [the wait layer](crate::core::wait::limits). Here are the calls that change them, and the
-//! function of the key that a table may have.
-
-use alloc::boxed::Box;
-use core::fmt;
+//! The calls that read and change the limits of permits: see the wait layer's file of the same name.
 
 use super::Core;
 use super::lookup::{Ask, Join, Source};
 use super::payload::Payload;
 use super::slot::Live;
 use super::visit::Visit;
-use crate::core::wait::word::MAX_UNITS;
 use crate::core::wait::{Access, WakeBatch, Want};
-use crate::sync::{AtomicUsize, Ordering};
-
-/// The limits of a table besides the default one.
-pub(super) struct Limits<K> {
-    of: Option<LimitOf<K>>,
-    /// The greatest limit that a key of this table can have had until now. A request for more is a mistake.
-    most: AtomicUsize,
-}
-
-/// User code that returns the number of permits of a key. It is called with no internal lock held.
-pub(crate) struct LimitOf<K>(Box<dyn Fn(&K) -> u32 + Send + Sync>);
-
-// The function is only called while the table is consistent.
-impl<K> core::panic::UnwindSafe for LimitOf<K> {}
-impl<K> core::panic::RefUnwindSafe for LimitOf<K> {}
-
-impl<K> LimitOf<K> {
-    pub(crate) fn new(of: impl Fn(&K) -> u32 + Send + Sync + 'static) -> Self {
-        LimitOf(Box::new(of))
-    }
-
-    /// # Panics
-    /// If the function panics, or returns a number that cannot be counted.
-    #[cold]
-    fn limit(&self, key: &K) -> usize {
-        let limit = (self.0)(key) as usize;
-        assert!(
-            limit <= MAX_UNITS,
-            "keylatch: the function given to `permits_for` must return at most {MAX_UNITS}, but returned {limit}"
-        );
-        limit
-    }
-}
-
-impl<K> fmt::Debug for LimitOf<K> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LimitOf").finish_non_exhaustive()
-    }
-}
-
-impl<K> Limits<K> {
-    pub(super) fn new(of: Option<LimitOf<K>>, limit: usize) -> Self {
-        let most = if of.is_some() { MAX_UNITS } else { limit };
-        Limits { of, most: AtomicUsize::new(most) }
-    }
-
-    fn rise(&self, limit: usize) {
-        self.most.fetch_max(limit, Ordering::Relaxed);
-    }
-}
 
 impl<K, V: Payload> Core<K, V> {
     /// Returns the default limit of permits; 0 if there are no permits.
@@ -71,7 +16,7 @@ impl<K, V: Payload> Core<K, V> {
     /// Returns the greatest limit that a key can have had until now.
     #[inline]
     pub(crate) fn greatest_limit(&self) -> usize {
-        self.limits.most.load(Ordering::Relaxed)
+        self.limits.greatest()
     }
 
     /// Returns the limit of permits for a request without a claim.
@@ -83,16 +28,16 @@ impl<K, V: Payload> Core<K, V> {
     /// Returns the limit that the table's function gives the key, if there is one. Calls user code.
     #[inline(always)]
     pub(super) fn limit_of(&self, entry: Live<'_, K, V>, want: Want) -> Option<usize> {
-        match (want, &self.limits.of) {
-            (Want::Hold(Access::Permits(_)), Some(of)) => Some(of.limit(entry.key())),
-            _ => None,
+        match want {
+            Want::Hold(Access::Permits(_)) => self.limits.of(entry.key()),
+            Want::Hold(_) | Want::Upgrade => None,
         }
     }
 
     /// Returns whether the limit of a key depends on user code, which needs a claim and must not run under a lock.
     #[inline(always)]
     pub(crate) fn asks_for_limits(&self) -> bool {
-        self.limits.of.is_some()
+        self.limits.asks()
     }
 
     /// Returns how a request joins an entry: as a claim only, if a new entry might not have a permit for it.

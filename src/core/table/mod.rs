@@ -5,6 +5,7 @@
 //! retire   gives up units; the last one with its entry   shard lock for the last one
 //! visit    visits entries                                shard lock, then queue lock
 //! limits   the number of permits of each key             queue locks; to visit entries, as above
+//! limit_of the function of the key that a table may have  none
 //! observer the callback that a table reports waits to    none
 //! shard    one lock's worth of entries                   called under the shard lock
 //! pool     a shard's slots, by chunks                    called under the shard lock
@@ -26,6 +27,7 @@ use crate::core::wait::{Access, Contention, Entered, Holds, Rules, Ticket, WaitQ
 use crate::sync::Lock;
 use crate::wait_event::{WaitId, WaitPhase};
 
+mod limit_of;
 mod limits;
 mod lookup;
 mod lowest;
@@ -46,7 +48,7 @@ mod visit;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use self::limits::LimitOf;
+pub(crate) use self::limit_of::LimitOf;
 pub(super) use self::lookup::full;
 pub(crate) use self::lookup::{Ask, Key, OwnedKey, Source};
 pub(crate) use self::observer::Observer;
@@ -59,7 +61,7 @@ pub(crate) use self::value::Valued;
 pub(crate) use self::values::Busy;
 pub(crate) use self::visit::Ending;
 
-use self::limits::Limits;
+use self::limit_of::Limits;
 use self::shard::Shard;
 use self::slot::IsCore;
 

@@ -10,64 +10,13 @@ use core::ops::Deref;
 use crossbeam_utils::CachePadded;
 
 use super::{
-    Needs, Queues, Ticket, WaitQueues, WakeBatch,
+    Needs, Ticket, WaitQueues, WakeBatch,
     policy::{Cause, Rules},
-    queue::SharedQueues,
+    shards::QueueShards,
     state::{QueueShard, Waited},
     word::{Access, CountKind, Refusal, Want},
 };
-use crate::sync::{AtomicUsize, Lock, Ordering};
-
-/// Queues, each behind its lock, and the default limit of permits.
-pub(in crate::core) trait QueueShards {
-    /// The default limit; `None` if there are no permits.
-    fn default_limit(&self) -> Option<&AtomicUsize>;
-}
-
-/// The queues of a table.
-pub(in crate::core) struct TableQueues {
-    shared: SharedQueues,
-    default_limit: Option<AtomicUsize>,
-}
-
-impl TableQueues {
-    pub(super) fn new(shared: SharedQueues, rules: Rules) -> Self {
-        let default_limit = match rules.counted {
-            CountKind::Readers => None,
-            CountKind::Permits(limit) => Some(AtomicUsize::new(limit)),
-        };
-        TableQueues { shared, default_limit }
-    }
-
-    #[cfg(target_has_atomic = "ptr")]
-    pub(super) fn shared(&self) -> &SharedQueues {
-        &self.shared
-    }
-}
-
-impl Deref for TableQueues {
-    type Target = [CachePadded<Lock<Queues>>];
-
-    #[inline]
-    fn deref(&self) -> &Self::Target {
-        &self.shared
-    }
-}
-
-impl QueueShards for TableQueues {
-    #[inline]
-    fn default_limit(&self) -> Option<&AtomicUsize> {
-        self.default_limit.as_ref()
-    }
-}
-
-/// The queues of all latches.
-impl<H> QueueShards for &'static [CachePadded<Lock<H>>] {
-    #[inline]
-    fn default_limit(&self) -> Option<&AtomicUsize> {
-        None
-    }
-}
+use crate::sync::{Lock, Ordering};
 
 impl<Q, H: QueueShard> WaitQueues<Q>
 where

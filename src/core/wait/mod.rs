@@ -28,6 +28,7 @@ mod paged;
 mod place;
 mod policy;
 mod queue;
+mod shards;
 pub(super) mod state;
 mod turn;
 mod wakers;
@@ -47,9 +48,9 @@ pub(crate) use self::queue::{Ticket, Waiter, Waiting};
 pub(crate) use self::wakers::WakeBatch;
 pub(crate) use self::word::{Access, CountKind, Holds, Want};
 
-use self::limits::{QueueShards, TableQueues};
 use self::policy::{Cause, WaitState};
 pub(super) use self::queue::Queues;
+use self::shards::{QueueShards, TableQueues};
 #[cfg(target_has_atomic = "ptr")]
 use self::state::State;
 use self::state::{QueueShard, Waited};

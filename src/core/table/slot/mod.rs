@@ -57,6 +57,7 @@ use crate::core::wait::word::{Access, Refusal, Unit, Word};
 use crate::sync::UnsafeCell;
 
 mod covariant;
+mod limit;
 
 pub(crate) use self::covariant::{ClaimIn, CoreRef, EntryTypes, HoldIn, IsCore};
 
@@ -466,11 +467,6 @@ impl<'a, K, V: Payload> Live<'a, K, V> {
         claimed.unwrap_or_else(|_| unreachable!("there is room for the claim of a value")).into_claim()
     }
 
-    /// Returns the claim of the key's own limit of permits, which the caller has taken away (12).
-    pub(super) fn claim_of_limit(self) -> Claim<K, V> {
-        UnitOf(self.0).into_claim()
-    }
-
     /// Returns exclusive use of the entry, for the owner of the table: all units have been forgotten (5).
     pub(super) fn owned(self) -> Option<Unshared<'a, K, V>> {
         V::is_present(self.marks()).then_some(Unshared(self))
@@ -526,11 +522,6 @@ impl<K, V: Payload> Claim<K, V> {
     #[inline]
     pub(crate) fn live(&self) -> Live<'_, K, V> {
         self.0.live()
-    }
-
-    /// Leaves the claim to the key's own limit of permits, which the caller has set (12).
-    pub(super) fn leave_to_limit(self) {
-        let Claim(UnitOf(_)) = self;
     }
 
     /// Makes the token of the hold that the claim has become.
