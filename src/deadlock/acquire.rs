@@ -92,6 +92,9 @@ pub trait Waits: Sized + Unpin {
     #[cfg(all(feature = "std", not(target_family = "wasm")))]
     fn contention(&mut self) -> Contention;
 
+    /// Returns whether the request has begun to wait.
+    fn is_waiting(&self) -> bool;
+
     fn party(&self) -> &Member;
 
     /// Labels the holds, those that have been acquired and those that are to come.
@@ -410,9 +413,11 @@ impl<W: Waits> TrackedRequest<W> {
         let outcome;
         {
             let mut limit = pin!(limit);
-            if let Some(tracked) = self.try_once() {
+            // A request that already waits may have been granted its key, so it is polled first.
+            let begins = !self.waiting.as_ref().is_some_and(W::is_waiting);
+            if let Some(tracked) = if begins { self.try_once() } else { None } {
                 outcome = Ok(tracked);
-            } else if let Poll::Ready(expired) = poll_once(limit.as_mut()).await {
+            } else if let Some(expired) = if begins { poll_once(limit.as_mut()).await } else { None } {
                 // The limit's poll may have been slow, or may have released this lock.
                 outcome = self.try_once().ok_or(Refused::Limit(expired));
             } else {
@@ -428,9 +433,13 @@ impl<W: Waits> TrackedRequest<W> {
     }
 }
 
-/// Polls a future once, and returns the result.
-pub(super) async fn poll_once<F: Future>(mut future: Pin<&mut F>) -> Poll<F::Output> {
-    core::future::poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx))).await
+/// Polls a future once. Returns its output; `None` if it is pending.
+pub(super) async fn poll_once<F: Future>(mut future: Pin<&mut F>) -> Option<F::Output> {
+    core::future::poll_fn(|cx| match future.as_mut().poll(cx) {
+        Poll::Ready(output) => Poll::Ready(Some(output)),
+        Poll::Pending => Poll::Ready(None),
+    })
+    .await
 }
 
 impl<W: Waits> Future for TrackedRequest<W> {

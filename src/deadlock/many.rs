@@ -140,6 +140,10 @@ impl<R: SeveralRequests> Waits for Several<R> {
         self.requests.current().map_or(Contention::Free, |request| request.contention_if_queued())
     }
 
+    fn is_waiting(&self) -> bool {
+        self.record.is_some()
+    }
+
     fn party(&self) -> &Member {
         &self.record.member
     }

@@ -85,6 +85,10 @@ impl<R: HoldRequest> Waits for One<R> {
         self.request.contention_if_queued()
     }
 
+    fn is_waiting(&self) -> bool {
+        self.record.is_some()
+    }
+
     fn party(&self) -> &Member {
         &self.record.member
     }

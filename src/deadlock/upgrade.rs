@@ -367,9 +367,11 @@ where
         let outcome;
         {
             let mut limit = pin!(limit);
-            if let Some(upgraded) = self.attempt() {
+            // An upgrade that already waits may have been granted, so it is polled first.
+            let begins = !self.record.is_some();
+            if let Some(upgraded) = if begins { self.attempt() } else { None } {
                 outcome = Ok(upgraded);
-            } else if let Poll::Ready(expired) = poll_once(limit.as_mut()).await {
+            } else if let Some(expired) = if begins { poll_once(limit.as_mut()).await } else { None } {
                 // The limit's poll may have been slow, or may have released the other readers.
                 outcome = self.attempt().ok_or(expired);
             } else {
