@@ -43,7 +43,7 @@ pub const MAX_STRIPES: usize = if usize::BITS < 64 { 1 << 20 } else { 1 << 28 };
 /// `&str` and `&String`, `Striped<str>` only `&str`.
 ///
 /// # Limits
-/// A `static` needs a `LazyLock`. The locks are not reentrant, have no upgradable readers and no owned guards. A
+/// A `static` needs a `LazyLock`. The locks are not reentrant, and have no owned guards. A
 /// [deadlock detector](crate::deadlock) can watch them, and shows their addresses. For forgotten guards and futures, and
 /// for moves, see [`Latch`](crate::Latch#moving-dropping-forgetting).
 ///
