@@ -740,6 +740,32 @@ fn a_waiting_upgrade_keeps_its_place_when_it_is_given_a_limit() {
 }
 
 #[test]
+fn a_request_that_waits_and_is_given_a_limit_takes_the_key_that_it_was_granted() {
+    let locks = KeyedMutex::<u64>::builder().fairness(Fairness::Fifo).build();
+    let (pages, detector) = (KeyedRwLock::<u64>::new(), Detector::new());
+    let (x, y) = (detector.party("x"), detector.party("y"));
+    // The limit is not polled before the request.
+    let limit = || std::future::ready(());
+
+    let held = locks.try_lock(&1).unwrap();
+    let mut request = Box::pin(x.acquire(locks.lock(&1)));
+    assert!(poll(request.as_mut()).is_pending());
+    drop(held);
+    let held = block_on(Pin::into_inner(request).until(limit())).unwrap();
+    let mut many = Box::pin(y.acquire(locks.lock_many([&1, &2])));
+    assert!(poll(many.as_mut()).is_pending());
+    drop(held);
+    drop(block_on(Pin::into_inner(many).until(limit())).unwrap());
+
+    let reader = x.try_acquire(pages.read(&1)).unwrap();
+    let mut upgrade = Box::pin(y.try_acquire(pages.upgradable_read(&1)).unwrap().upgrade());
+    assert!(poll(upgrade.as_mut()).is_pending());
+    drop(reader);
+    drop(block_on(Pin::into_inner(upgrade).until(limit())).unwrap());
+    assert!(locks.is_empty() && pages.is_empty() && detector.dump().parties().is_empty());
+}
+
+#[test]
 fn the_order_of_the_settings_does_not_matter() {
     let (sender, reported) = std::sync::mpsc::channel();
     let watch = move |event: &HoldEvent| sender.send(event.clone()).unwrap();

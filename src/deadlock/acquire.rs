@@ -29,7 +29,7 @@ pub(super) const FINISHED: &str = "keylatch: a lock future was polled after it h
 /// |---|---|---|
 /// | [`Acquire`](crate::futures::Acquire) | `lock`, `read`, `upgradable_read`, `write`, `acquire`, `acquire_n` and `read_recursive` of a table or a handle, and their owned forms, with a [priority](crate::futures::Acquire::priority) or without | [`Tracked`](super::Tracked) guard |
 /// | [`AcquireMany`](crate::futures::AcquireMany) | `lock_many` and the other `_many` calls of a table | [`TrackedMany`](super::TrackedMany) guards; for `read_write_many` a pair of them |
-/// | [`LatchAcquire`](crate::futures::LatchAcquire) | `read`, `write` and `read_recursive` of a [`Latch`](crate::Latch) or a [`Striped`](crate::Striped), and `upgradable_read` of a latch, but not their owned forms | [`Tracked`](super::Tracked) guard |
+/// | [`LatchAcquire`](crate::futures::LatchAcquire) | `read`, `upgradable_read`, `write` and `read_recursive` of a [`Latch`](crate::Latch) or a [`Striped`](crate::Striped), but not the owned forms | [`Tracked`](super::Tracked) guard |
 /// | [`LatchAcquireMany`](crate::futures::LatchAcquireMany) | the `_many` calls of a [`Striped`](crate::Striped) | [`TrackedMany`](super::TrackedMany) guards; for `read_write_many` a pair of them |
 ///
 /// The keys must be `Debug`. A latch has no key: reports show its address.

@@ -64,7 +64,8 @@ impl DetectorBuilder {
     /// time, and a holder that passes the limit after the last waiter has come is not reported.
     ///
     /// `f` is called by the thread or task that begins to wait, with no internal lock held. It may use the detector and
-    /// the tables, but should not wait for keys, because the caller is in a queue. If it panics, the panic reaches the
+    /// the tables, but should not wait for keys, because the caller is in a queue. If it owned a clone of the detector,
+    /// neither would ever be dropped. If it panics, the panic reaches the
     /// caller of the request: a blocking call gives up; a future keeps its place until it is dropped, or, for several
     /// keys, gives up.
     ///
