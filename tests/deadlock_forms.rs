@@ -184,6 +184,7 @@ fn a_wait_whose_upgrade_reached_its_limit_is_no_longer_an_edge() {
 fn a_party_that_waits_for_one_of_several_keys_holds_those_before_it() {
     let (locks, detector) = (KeyedMutex::<u64>::new(), Detector::new());
     let (x, y) = (detector.party("x"), detector.party("y"));
+    let handles = [1, 2].map(|key| locks.handle(&key)); // keeps the order of the keys
     // One of the keys comes first in the table's order: so x, which waits for the other, holds it.
     let mut cycles = 0;
     for held in [1, 2] {
@@ -201,6 +202,7 @@ fn a_party_that_waits_for_one_of_several_keys_holds_those_before_it() {
         assert_eq!(both.len(), 2);
     }
     assert_eq!(cycles, 1);
+    drop(handles);
 }
 
 #[test]
