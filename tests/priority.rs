@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use common::{pending, poll, ready};
 use keylatch::deadlock::Detector;
 use keylatch::futures::Lock;
-use keylatch::{Fairness, KeyedMutex, KeyedRwLock, KeyedSemaphore};
+use keylatch::{Fairness, KeyedMutex, KeyedRwLock, KeyedSemaphore, MutexGuard};
 
 const POLICIES: [Fairness; 4] = [Fairness::Adaptive, Fairness::Bounded(2), Fairness::Fifo, Fairness::Barging];
 
@@ -19,15 +19,16 @@ fn mutex(fairness: Fairness) -> KeyedMutex<u64> {
 
 /// Creates a mutex whose only key is held, and releases it after the threads that `start` starts wait for the key.
 /// Returns the order in which they acquired it.
-fn order_of_threads(priorities: &[u8], wait: fn(&KeyedMutex<u64>, u8) -> bool) -> Vec<u8> {
+fn order_of_threads(priorities: &[u8], wait: fn(&KeyedMutex<u64>, u8) -> MutexGuard<'_, u64>) -> Vec<u8> {
     let (locks, order) = (mutex(Fairness::Fifo), Mutex::new(vec![]));
     let held = locks.lock_blocking(&7);
     std::thread::scope(|scope| {
         for (waiters, &priority) in priorities.iter().enumerate() {
             let (locks, order) = (&locks, &order);
             scope.spawn(move || {
-                assert!(wait(locks, priority));
+                let guard = wait(locks, priority);
                 order.lock().unwrap().push(priority);
+                drop(guard);
             });
             while locks.status(&7).is_none_or(|status| status.waiters() <= waiters) {
                 std::thread::yield_now();
@@ -53,15 +54,9 @@ fn tasks_acquire_a_key_in_order_of_their_priorities_under_every_policy() {
     }
 }
 
-/// One priority each: a thread reports that it has acquired the key only after it has released it.
 #[test]
 fn threads_acquire_a_key_in_order_of_their_priorities() {
-    let order = order_of_threads(&[0, 2, 9, 1], |locks, priority| {
-        let guard = locks.lock(&7).priority(priority).wait();
-        // Long enough for the thread before to have reported.
-        std::thread::sleep(Duration::from_millis(20));
-        guard.key() == &7
-    });
+    let order = order_of_threads(&[0, 2, 9, 1], |locks, priority| locks.lock(&7).priority(priority).wait());
     assert_eq!(order, [9, 2, 1, 0]);
 }
 

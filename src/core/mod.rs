@@ -21,7 +21,7 @@
 //! | entry | a slot that serves a key, from the key's first user to its last |
 //! | word | the packed integer that counts an entry's users; with the rest of the entry's state it contains no key |
 //! | unit | one thing that a word counts: a claim or a hold. A hold of several permits counts as that many units |
-//! | claim | a unit that only keeps the entry alive: of a handle, a future, a waiter, a stored value |
+//! | claim | a unit that only keeps the entry alive: of a handle, a future, a waiter, a stored value, a key's own limit of permits |
 //! | hold | a unit that keeps others out: exclusive, shared, upgradable, or a number of permits |
 //! | tag | the part of a key's hash that is stored |
 //! | ticket | a waiter's position in its queue |
@@ -48,6 +48,8 @@
 //! | unlock | a holder of several entries, which leaves them all at once; if there are waiters, it is an admit | none; queue lock | hold → claim |
 //! | downgrade | a writer or an upgradable reader; if there are waiters, it is an admit | none; queue lock | hold → weaker hold |
 //! | leave | a user that is not the last and, if it was a holder, leaves no waiter behind | none | − unit |
+//! | set a limit of permits | a call for a key | queue lock | sets `QUEUED`; claims + 1, unless the key had a limit |
+//! | take the limit away | a call for a key | queue lock | clears `QUEUED` if nobody waits; claims − 1 |
 //! | retire | the last user | shard lock | one unit → dead, plain store |
 //!
 //! The rules that make this safe:

@@ -247,10 +247,11 @@ struct Queue {
     notes: Notes,
 }
 
-/// What is noted of a queue's entry, in one number that is never 0: a queue with its slab's mark takes 128 bytes, which
-/// are moved without a call.
+/// Notes about the entry of a queue. The two low bits are one of the constants; the others are the limit of permits, if
+/// there are permits.
 ///
-/// The two low bits are one of the constants. The others are the limit of permits, if there are permits.
+/// The number is never 0, so the slab can mark a vacant place with 0. That keeps a place at 128 bytes, the most that are
+/// copied without a call.
 #[derive(Clone, Copy)]
 struct Notes(NonZeroU32);
 
