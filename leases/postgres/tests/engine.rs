@@ -832,9 +832,13 @@ fn a_session_survives_the_idle_session_timeout_of_its_role() {
     on_tokio(async {
         server.create_table().await;
         server.client().await.batch_execute("ALTER ROLE postgres SET idle_session_timeout = '200ms'").await.unwrap();
+        let sessions = "SELECT pid FROM pg_stat_activity WHERE application_name = '' AND query LIKE '%keylatch%' AND pid <> pg_backend_pid()";
+        // The session that created the table ends when the server notices that its connection is closed.
+        while !server.client().await.query(sessions, &[]).await.unwrap().is_empty() {
+            sleep(millis(10)).await;
+        }
         let leases = server.leases(options("n"));
         leases.try_acquire("report", &Owner::named("jane"), MINUTE).await.unwrap();
-        let sessions = "SELECT pid FROM pg_stat_activity WHERE application_name = '' AND query LIKE '%keylatch%' AND pid <> pg_backend_pid()";
         let before = server.client().await.query(sessions, &[]).await.unwrap();
         sleep(SECOND).await; // far longer than the role allows
         let after = server.client().await.query(sessions, &[]).await.unwrap();
