@@ -1,6 +1,11 @@
 //! Cases with one call after the other, and no faults.
 
-use std::{cell::Cell, collections::BTreeSet, sync::Arc, time::Duration};
+use std::{
+    cell::Cell,
+    collections::BTreeSet,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use async_executor::LocalExecutor;
 use async_io::Timer;
@@ -435,10 +440,12 @@ pub(super) async fn release_all_includes_tenures_that_are_replaced_meanwhile<F: 
         .map(|(at, count)| {
             executor.spawn(async move {
                 loop {
+                    let began = Instant::now();
                     here.try_acquire(("row", at.to_string()), ann, trial.long()).fresh_token().await?;
                     count.set(count.get() + 1);
-                    // Long enough for an engine that has to try again to succeed between two replacements.
-                    Timer::after(Duration::from_millis(8)).await;
+                    // Long enough for an engine that has to try again to succeed between two replacements, however slow
+                    // the machine is.
+                    Timer::after(Duration::from_millis(8).max(5 * began.elapsed())).await;
                 }
             })
         })
