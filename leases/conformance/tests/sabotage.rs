@@ -3,7 +3,7 @@
 mod common;
 
 use common::nearby::{Fault, WithFault};
-use keylatch_lease_conformance::{Report, run};
+use keylatch_lease_conformance::Suite;
 
 mod without_a_fault {
     use crate::common::nearby::{Fault, WithFault};
@@ -11,15 +11,18 @@ mod without_a_fault {
     keylatch_lease_conformance::conformance!(WithFault::new(Fault::None));
 }
 
-/// Checks that these cases fail with the fault; others may fail too.
+/// The case that finds a fault by chance.
+const RANDOM_LOAD: u32 = 29;
+
+/// Checks that these cases fail with the fault; others may fail too. Each random load finds a fault with a probability above
+/// 90 %, and there are ten of them.
 #[track_caller]
 fn fails(fault: Fault, cases: &[u32]) {
-    // The random load (case 29) finds a fault nearly always, and has three tries.
-    let mut reports = (0..3).map(|_| run(WithFault::new(fault)));
-    let has_failed = |report: &Report| cases.iter().all(|case| report.failed().contains(case));
-    let found = reports.find(has_failed);
-    let report = found.unwrap_or_else(|| panic!("{cases:?} must fail\n{}", run(WithFault::new(fault))));
+    let suite = Suite::new(WithFault::new(fault));
+    let report = suite.run();
     let failed = report.failed();
+    let by_chance = |case: u32| case == RANDOM_LOAD && (1..10).any(|_| !suite.case(case).is_ok());
+    assert!(cases.iter().all(|&case| failed.contains(&case) || by_chance(case)), "{cases:?} must fail\n{report}");
     // The calls that every engine can do still work.
     assert!([1, 3, 4].iter().all(|case| !failed.contains(case)), "{report}");
 }

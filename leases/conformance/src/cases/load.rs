@@ -165,8 +165,16 @@ impl<F: Fixture> Lane<'_, F> {
         self.grants[at].0.clone()
     }
 
+    /// Uses an earlier grant, if possible one of a resource that the same owner holds again: only its token tells the
+    /// two tenures apart.
     async fn use_a_stale_grant(&mut self) {
-        let at = usize::try_from(self.random.next(self.stale.len() as u64)).unwrap_or(0);
+        let is_replaced = |stale: &Grant| {
+            let same =
+                |(grant, _): &(Grant, Sure)| (grant.resource(), grant.owner()) == (stale.resource(), stale.owner());
+            self.grants.iter().any(|held| same(held) && held.0.token() != stale.token())
+        };
+        let any = usize::try_from(self.random.next(self.stale.len() as u64)).unwrap_or(0);
+        let at = self.stale.iter().position(is_replaced).unwrap_or(any);
         let grant = self.stale.swap_remove(at);
         if self.random.next(2) == 0 {
             drop(self.client.renew(&grant).await);
