@@ -125,10 +125,13 @@ impl Shop {
         if passed_over > 0 {
             return false; // a skipped article that is being written may be fruit
         }
-        let batch = dearer.into_iter().fold(self.stock.batch(), |batch, (name, version, article)| match self.way {
-            Way::UpdateIf => batch.update_if(&name, version, article),
-            Way::Insert => batch.insert(&name, article),
-        });
+        let mut batch = self.stock.batch();
+        for (name, version, article) in dearer {
+            match self.way {
+                Way::UpdateIf => batch.push_update_if(&name, version, article),
+                Way::Insert => batch.push_insert(&name, article),
+            }
+        }
         let raised = batch.commit().await.is_ok();
         self.raise_conflicts.fetch_add(u32::from(!raised), Relaxed);
         raised

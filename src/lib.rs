@@ -392,7 +392,9 @@ pub mod futures {
     pub use crate::latch::{LatchAcquire, LatchAcquireMany, LatchManyMode, LatchUpgrade};
     #[cfg(target_has_atomic = "ptr")]
     pub use crate::latch::{LatchAcquireArc, LatchUpgradeArc};
-    pub use crate::locks::{AcquirePermit, Lock, MapRead, MapUpgradableRead, MapWrite, Read, UpgradableRead, Write};
+    pub use crate::locks::{
+        AcquirePermit, Lock, MapRead, MapUpgradableRead, MapWrite, Read, UpgradableRead, WalkNext, Write,
+    };
     #[cfg(target_has_atomic = "ptr")]
     pub use crate::locks::{
         AcquirePermitArc, LockArc, MapReadArc, MapUpgradableReadArc, MapWriteArc, ReadArc, UpgradableReadArc, WriteArc,
@@ -542,7 +544,7 @@ pub use self::{
         AddOrUpdate, Batch, BatchConflict, Conflict, KeyedMutex, KeyedRwLock, KeyedSemaphore, LockMap, MAX_PERMITS,
         MAX_USERS, MapReadGuard, MapReadGuards, MapUpgradableGuard, MapWriteGuard, MapWriteGuards, MutexGuard,
         MutexGuards, PermitGuard, PermitGuards, ReadGuard, ReadGuards, TryBatchError, UpgradableGuard, ValueSlot,
-        Version, WriteGuard, WriteGuards,
+        Version, Walk, WriteGuard, WriteGuards,
     },
     status::Status,
     upgrade::Upgraded,

@@ -74,9 +74,9 @@ pub struct ReadOrWrite {
     pub(crate) writes: bool,
 }
 
-/// A reader that does not mark the value as used. No guard with this mode is ever handed out.
+/// The mode `M`, in which acquiring a key does not mark its value as used. No guard with this mode is ever handed out.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Peek;
+pub(crate) struct Unmarked<M>(pub(crate) M);
 
 /// The progress of an upgradable hold's upgrade.
 ///
@@ -165,10 +165,10 @@ impl TypedAccess for Shared {
     }
 }
 
-impl TypedAccess for Peek {
+impl<M: Mode> TypedAccess for Unmarked<M> {
     #[inline]
     fn access(&self) -> Access {
-        Access::Shared
+        self.0.access()
     }
 }
 
@@ -204,8 +204,8 @@ impl sealed::ModeInside for Shared {
     const ONE: Self = Shared::NEW;
 }
 
-impl sealed::ModeInside for Peek {
-    const ONE: Self = Peek;
+impl<M: Mode> sealed::ModeInside for Unmarked<M> {
+    const ONE: Self = Unmarked(M::ONE);
     const USES_VALUE: bool = false;
 }
 
@@ -266,7 +266,7 @@ impl sealed::ModeInside for ReadOrWrite {
 
 impl Mode for Exclusive {}
 impl Mode for Shared {}
-impl Mode for Peek {}
+impl<M: Mode> Mode for Unmarked<M> {}
 impl Mode for Upgradable {}
 impl Mode for Permit {}
 impl Mode for ReadOrWrite {}

@@ -8,6 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
 
+use common::hostile::{Hostile, panic_in};
 use common::{Bell, pending, poll_with, ready, until};
 use futures_lite::future::block_on;
 use keylatch::{LockMap, Version};
@@ -410,6 +411,51 @@ fn a_computed_value_keeps_its_mark_of_use() {
     map.compute_blocking(&1, |value| value); // a use
     map.insert_blocking(&3, 3);
     assert!(map.contains_key(&1) && !map.contains_key(&2));
+}
+
+// ---- batches in a variable --------------------------------------------------------------------------------------------
+
+#[test]
+fn pushed_steps_are_those_of_the_builder() {
+    let map = LockMap::<u64, u64>::new();
+    for key in 0..4 {
+        map.insert_blocking(&key, key);
+    }
+    let seen: Vec<_> = (0..4).map(|key| map.get_versioned_blocking(&key).unwrap().1).collect();
+    let mut batch = map.batch();
+    batch.push_insert(&0, 10);
+    batch.push_update_if(&1, seen[1], 11);
+    batch.push_remove(&2);
+    batch.push_remove_if(&3, seen[3]);
+    batch.push_check(&0, seen[0]); // fails: the first step has overwritten the value
+    let conflict = batch.commit_blocking().unwrap_err();
+    assert_eq!((conflict.step(), map.len()), (4, 4));
+
+    let mut batch = map.batch().check(&0, seen[0]);
+    batch.push_update_if(&1, seen[1], 11);
+    batch.push_remove(&2);
+    batch.push_remove_if(&3, seen[3]);
+    batch.push_check_absent(&4);
+    batch.push_insert(&4, 14);
+    let versions = batch.commit_blocking().unwrap();
+    assert_eq!(versions.iter().map(Option::is_some).collect::<Vec<_>>(), [true, true, false, false, false, true]);
+    let values: Vec<_> = (0..5).map(|key| map.get_blocking(&key)).collect();
+    assert_eq!(values, [Some(0), Some(11), None, None, Some(14)]);
+}
+
+#[test]
+fn a_push_whose_key_panics_leaves_the_batch_as_it_was() {
+    let map = LockMap::<Hostile, u64>::new();
+    let mut batch = map.batch();
+    batch.push_insert(&Hostile::new(1), 1);
+    for place in ["hash", "clone"] {
+        let key = Hostile::new(2);
+        panic_in(place);
+        assert!(panics(|| batch.push_insert(&key, 2)), "{place}");
+    }
+    batch.push_insert(&Hostile::new(3), 3);
+    assert_eq!(batch.commit_blocking().unwrap().len(), 2);
+    assert!(map.len() == 2 && !map.contains_key(&Hostile::new(2)));
 }
 
 // ---- several threads --------------------------------------------------------------------------------------------------

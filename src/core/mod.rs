@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! table   keys: finds, makes and retires entries          generic over key and payload
-//!   lookup · retire · visit · observer · shard · pool · slot · tag · payload · value · values (pop) · sieve
+//!   lookup · retire · visit · walk · observer · shard · pool · stay · slot · tag · payload · value · values (pop) · sieve
 //! wait    no keys: the state of an entry, and its queue   compiled once
 //!   mod (the acquire machine) · state · word · policy · turn · queue · paged · wakers · place
 //! latch   no keys and no entries: a word, whose waiters stand in queues that all latches share
@@ -115,7 +115,7 @@ pub(crate) use self::{
     latch::{Blocked, LatchWord, Users},
     table::{
         Ask, Busy, Claim, ClaimIn, Config, Core, CoreRef, Ending, EntryTypes, Hold, HoldIn, Key, LimitOf, Live,
-        Observer, OwnedKey, Payload, Source, Tag, TypedAccess, Valued,
+        Observer, OwnedKey, Payload, Position, Source, Tag, TypedAccess, Valued,
     },
     wait::word::MAX_UNITS,
     wait::{Access, CountKind, Entered, Presence, ReleaseFor, Rules, Snapshot, Ticket, Waiter, WakeBatch, Want},

@@ -13,7 +13,7 @@ use crate::core::MAX_UNITS;
 pub(crate) use self::map::guard::writer;
 pub use self::map::{
     AddOrUpdate, Batch, BatchConflict, Conflict, IntoIter, LockMap, MapKind, MapRead, MapReadGuard, MapUpgradableGuard,
-    MapUpgradableRead, MapWrite, MapWriteGuard, TryBatchError, ValueSlot, Version,
+    MapUpgradableRead, MapWrite, MapWriteGuard, TryBatchError, ValueSlot, Version, Walk, WalkNext,
 };
 #[cfg(target_has_atomic = "ptr")]
 pub use self::map::{

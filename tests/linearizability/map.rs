@@ -447,27 +447,27 @@ impl Caller {
         for key in [first, 1 - first] {
             let step = match (random(6), self.seen[key as usize]) {
                 (0, _) => {
-                    batch = batch.check_absent(&key);
+                    batch.push_check_absent(&key);
                     (key, Saw::Value(None), Did::Nothing)
                 }
                 (1, _) => {
-                    batch = batch.remove(&key);
+                    batch.push_remove(&key);
                     (key, Saw::Nothing, Did::Remove)
                 }
                 (2, Some(version)) => {
-                    batch = batch.check(&key, version);
+                    batch.push_check(&key, version);
                     (key, Saw::Is(version.get()), Did::Nothing)
                 }
                 (3, Some(version)) => {
-                    batch = batch.remove_if(&key, version);
+                    batch.push_remove_if(&key, version);
                     (key, Saw::Is(version.get()), Did::Remove)
                 }
                 (4, Some(version)) => {
-                    batch = batch.update_if(&key, version, n);
+                    batch.push_update_if(&key, version, n);
                     (key, Saw::Is(version.get()), Did::Store(n, None))
                 }
                 _ => {
-                    batch = batch.insert(&key, n);
+                    batch.push_insert(&key, n);
                     (key, Saw::Nothing, Did::Store(n, None))
                 }
             };

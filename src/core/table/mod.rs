@@ -4,6 +4,8 @@
 //! lookup   finds the entry of a key, or makes it         shard lock; between two looks a key that owns memory is made
 //! retire   gives up units; the last one with its entry   shard lock for the last one
 //! visit    visits entries                                shard lock, then queue lock
+//! walk     visits values, and waits for locked ones      shard lock
+//! stay     a walk's stay in a shard                      called under the shard lock
 //! limits   the number of permits of each key             queue locks; to visit entries, as above
 //! limit_of the function of the key that a table may have  none
 //! observer the callback that a table reports waits to    none
@@ -40,10 +42,12 @@ mod retire;
 mod shard;
 mod sieve;
 mod slot;
+mod stay;
 mod tag;
 mod value;
 mod values;
 mod visit;
+mod walk;
 
 #[cfg(test)]
 mod tests;
@@ -60,6 +64,7 @@ pub(crate) use self::tag::Tag;
 pub(crate) use self::value::Valued;
 pub(crate) use self::values::Busy;
 pub(crate) use self::visit::Ending;
+pub(crate) use self::walk::Position;
 
 use self::limit_of::Limits;
 use self::shard::Shard;

@@ -58,6 +58,14 @@ pub trait Payload: Sized {
         }
     }
 
+    /// Notes that an entry has been made in this slot. Called under the shard lock.
+    #[inline(always)]
+    fn note_made(kept: &mut Self::Kept, number: u32) {
+        if let Some(kept) = Self::keeps(kept) {
+            kept.walks.note_made(number);
+        }
+    }
+
     /// Forgets a freed chunk of slots. The numbers of the remaining chunks are smaller than `end`.
     fn forget_chunk(kept: &mut Self::Kept, chunk: u32, end: usize) {
         if let Some(bound) = Self::keeps(kept).and_then(|kept| kept.bound.as_mut()) {

@@ -4,6 +4,7 @@ use alloc::boxed::Box;
 use core::marker::PhantomData;
 
 use super::sieve::Sieve;
+use super::stay::Walks;
 use crate::sync::{AtomicU32, AtomicUsize, Ordering};
 
 /// The payload of a map: an entry has a value of type `T`, or none.
@@ -46,6 +47,7 @@ pub struct Kept {
     pub(super) values: usize,
     /// The bound on the number of values, if there is one.
     pub(super) bound: Option<Box<Bound>>,
+    pub(super) walks: Walks,
 }
 
 /// The state of a shard whose number of values is bounded.
@@ -186,7 +188,7 @@ impl Kept {
     /// Makes the state of a shard with at most `most` values, and memory for `capacity` of them.
     pub(super) fn new(most: Option<usize>, capacity: usize) -> Kept {
         let bound = |most| Box::new(Bound { most, sieve: Sieve::with_capacity(capacity), exceeds: false });
-        Kept { high_water: 0, values: 0, bound: most.map(bound) }
+        Kept { high_water: 0, values: 0, bound: most.map(bound), walks: Walks::default() }
     }
 
     /// Ends an entry: raises the high-water mark.

@@ -24,6 +24,9 @@ use crate::plumbing::{TablePtr, TableRef};
 /// checked is locked for reading. Then it checks the conditions, in the order in which the steps were added, and makes
 /// the changes only if all conditions hold. A condition sees the effect of the steps before it on its key.
 ///
+/// Each kind of step has two methods: one for a chain of calls, such as [`insert`](Batch::insert), and one for a batch in a
+/// variable, such as [`push_insert`](Batch::push_insert).
+///
 /// A caller that locks several keys with [`read_many`](LockMap::read_many) sees all of a batch or nothing of it.
 ///
 /// # Examples
@@ -48,7 +51,7 @@ use crate::plumbing::{TablePtr, TableRef};
 ///     }
 ///     let mut batch = prices.batch();
 ///     for (name, price, version) in &seen {
-///         batch = batch.update_if(name, *version, ("fruit", price + 1));
+///         batch.push_update_if(name, *version, ("fruit", price + 1));
 ///     }
 ///     match batch.commit_blocking() {
 ///         Ok(versions) => break assert_eq!(versions.len(), 2),
@@ -121,7 +124,8 @@ impl<K, V, S> LockMap<K, V, S> {
 macro_rules! steps {
     ($(
         $(#[doc = $doc:literal])+
-        $name:ident($($argument:ident: $Argument:ty),*) = $change:expr, example = $example:literal;
+        $name:ident, $push:ident($($argument:ident: $Argument:ty),*) = $change:expr,
+        example = $example:literal, $pushed:literal;
     )+) => {$(
         $(#[doc = $doc])+
         ///
@@ -138,9 +142,30 @@ macro_rules! steps {
         where
             Q: ?Sized + Hash + Equivalent<K> + ToKey<K>,
         {
+            self.$push(key $(, $argument)*);
+            self
+        }
+
+        $(#[doc = $doc])+
+        ///
+        #[doc = concat!("The same as [`", stringify!($name), "`](Self::", stringify!($name), "), on a batch in a variable, as a loop needs it.")]
+        /// This call hashes and copies the key; if that panics, the batch is unchanged.
+        ///
+        /// # Examples
+        /// ```
+        /// let map = keylatch::LockMap::<String, u32>::new();
+        /// map.insert_blocking("a", 1);
+        /// let seen = map.read_blocking("a").version().unwrap();
+        /// let mut batch = map.batch();
+        #[doc = $pushed]
+        /// assert_eq!(batch.commit_blocking().unwrap().len(), 1);
+        /// ```
+        pub fn $push<Q>(&mut self, key: &Q $(, $argument: $Argument)*)
+        where
+            Q: ?Sized + Hash + Equivalent<K> + ToKey<K>,
+        {
             let tag = self.map.key(key).tag();
             self.steps.push(Step { key: key.to_key(), tag, change: $change });
-            self
         }
     )+};
 }
@@ -148,28 +173,34 @@ macro_rules! steps {
 impl<'a, K: Eq + Hash, V, S: BuildHasher> Batch<'a, K, V, S> {
     steps! {
         /// Adds a step that stores a value, whether or not the key has one.
-        insert(value: V) = Change::Insert(value),
-        example = "assert!(map.batch().insert(\"a\", 2).commit_blocking().unwrap()[0] > Some(seen));";
+        insert, push_insert(value: V) = Change::Insert(value),
+        example = "assert!(map.batch().insert(\"a\", 2).commit_blocking().unwrap()[0] > Some(seen));",
+        "batch.push_insert(\"a\", 2);";
 
         /// Adds a step that removes the value, if there is one.
-        remove() = Change::Remove,
-        example = "assert_eq!(map.batch().remove(\"a\").commit_blocking().unwrap(), [None]);";
+        remove, push_remove() = Change::Remove,
+        example = "assert_eq!(map.batch().remove(\"a\").commit_blocking().unwrap(), [None]);",
+        "batch.push_remove(\"a\");";
 
         /// Adds a step that stores a value, on condition that the key's value has this version.
-        update_if(version: Version, value: V) = Change::UpdateIf(version, value),
-        example = "assert!(map.batch().update_if(\"a\", seen, 2).commit_blocking().is_ok());";
+        update_if, push_update_if(version: Version, value: V) = Change::UpdateIf(version, value),
+        example = "assert!(map.batch().update_if(\"a\", seen, 2).commit_blocking().is_ok());",
+        "batch.push_update_if(\"a\", seen, 2);";
 
         /// Adds a step that removes the value, on condition that it has this version.
-        remove_if(version: Version) = Change::RemoveIf(version),
-        example = "assert!(map.batch().remove_if(\"a\", seen).commit_blocking().is_ok());";
+        remove_if, push_remove_if(version: Version) = Change::RemoveIf(version),
+        example = "assert!(map.batch().remove_if(\"a\", seen).commit_blocking().is_ok());",
+        "batch.push_remove_if(\"a\", seen);";
 
         /// Adds the condition that the key's value has this version.
-        check(version: Version) = Change::Check(version),
-        example = "assert!(map.batch().check(\"a\", seen).insert(\"b\", 2).commit_blocking().is_ok());";
+        check, push_check(version: Version) = Change::Check(version),
+        example = "assert!(map.batch().check(\"a\", seen).insert(\"b\", 2).commit_blocking().is_ok());",
+        "batch.push_check(\"a\", seen);";
 
         /// Adds the condition that the key has no value.
-        check_absent() = Change::CheckAbsent,
-        example = "assert!(map.batch().check_absent(\"a\").insert(\"b\", 2).commit_blocking().is_err());";
+        check_absent, push_check_absent() = Change::CheckAbsent,
+        example = "assert!(map.batch().check_absent(\"a\").insert(\"b\", 2).commit_blocking().is_err());",
+        "batch.push_check_absent(\"b\");";
     }
 
     /// Makes all changes, or none: a future.

@@ -18,7 +18,8 @@ impl<V, K, S> Builder<MapKind<V>, K, S> {
     /// in conflict. Its first insertion does not count, nor do [`handle`](crate::LockMap::handle),
     /// [`contains_key`](crate::LockMap::contains_key), [`status`](crate::LockMap::status),
     /// [`peek`](crate::LockMap::peek), [`for_each_key`](crate::LockMap::for_each_key),
-    /// [`for_each_value`](crate::LockMap::for_each_value) and [`retain`](crate::LockMap::retain).
+    /// [`for_each_value`](crate::LockMap::for_each_value), [`walk`](crate::LockMap::walk) and
+    /// [`retain`](crate::LockMap::retain).
     ///
     /// The bound is divided evenly among the shards, and each shard evicts by itself, so a shard that gets more than
     /// its share of the keys evicts before the map has `n` values. The map exceeds `n` only by the values in use, and,

@@ -23,11 +23,13 @@ mod looking;
 mod peek;
 mod value_slot;
 mod version;
+mod walk;
 
 pub use self::batch::{Batch, BatchConflict, TryBatchError};
 pub use self::looking::IntoIter;
 pub use self::value_slot::ValueSlot;
 pub use self::version::{AddOrUpdate, Conflict, Version};
+pub use self::walk::{Walk, WalkNext};
 
 /// A map whose values are protected by keyed locks: each key has a reader-writer lock that contains a value or none.
 ///
@@ -64,7 +66,7 @@ pub use self::version::{AddOrUpdate, Conflict, Version};
 /// | with owned guards, several keys, handles | as [there](crate::KeyedRwLock#the-forms) |
 /// | in a single call | [`get`](LockMap::get), [`get_versioned`](LockMap::get_versioned), [`peek`](LockMap::peek), [`insert`](LockMap::insert), [`insert_if_absent`](LockMap::insert_if_absent), [`update`](LockMap::update), [`compute`](LockMap::compute), [`remove`](LockMap::remove), [`get_or_insert`](LockMap::get_or_insert), [`get_or_default`](LockMap::get_or_default), [`get_or_insert_with`](LockMap::get_or_insert_with), [`get_or_try_insert_with`](LockMap::get_or_try_insert_with), [`add_or_update`](LockMap::add_or_update), [`update_if`](LockMap::update_if), [`remove_if`](LockMap::remove_if); `…_blocking` |
 /// | several changes, all or none | [`batch`](LockMap::batch) |
-/// | all values | [`for_each_value`](LockMap::for_each_value), [`retain`](LockMap::retain), [`clear`](LockMap::clear), [`len`](LockMap::len) |
+/// | all values | [`walk`](LockMap::walk), [`for_each_value`](LockMap::for_each_value), [`retain`](LockMap::retain), [`clear`](LockMap::clear), [`len`](LockMap::len) |
 ///
 /// # Values
 /// | guard | method | |

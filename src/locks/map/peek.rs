@@ -13,8 +13,12 @@ use crate::acquire::manner::{Awaiting, Manner};
 use crate::acquire::manner::{Blocking, run};
 use crate::acquire::request::Request;
 use crate::guard::Guard;
-use crate::mode::Peek;
+use crate::mode::{Shared, Unmarked};
+
 use crate::plumbing::TableRef;
+
+/// The mode of a reader that does not mark the value as used.
+const PEEK: Unmarked<Shared> = Unmarked(Shared::NEW);
 
 /// Reads that do not count as a use.
 impl<K: Eq + Hash, V, S: BuildHasher> LockMap<K, V, S> {
@@ -50,7 +54,7 @@ impl<K: Eq + Hash, V, S: BuildHasher> LockMap<K, V, S> {
         V: Clone,
     {
         let claim = self.core.find_claim(&self.key(key));
-        let request = claim.map(|claim| Request::new(TableRef::new(self), claim, Peek));
+        let request = claim.map(|claim| Request::new(TableRef::new(self), claim, PEEK));
         async move { copy(Awaiting.acquire(request?).await) }
     }
 
@@ -88,15 +92,15 @@ impl<K: Eq + Hash, V, S: BuildHasher> LockMap<K, V, S> {
                 return seen;
             }
         }
-        copy(match self.core.find_hold(&key, Peek)? {
+        copy(match self.core.find_hold(&key, PEEK)? {
             Ok(hold) => Guard::new(TableRef::new(self), hold),
-            Err(claim) => run(Blocking.acquire(Request::new(TableRef::new(self), claim, Peek))),
+            Err(claim) => run(Blocking.acquire(Request::new(TableRef::new(self), claim, PEEK))),
         })
     }
 }
 
 /// Copies the value, and releases the key before it returns the copy: if the release panics, the unwinding drops the copy.
-fn copy<K, V: Clone, S>(guard: Guard<TableRef<'_, LockMap<K, V, S>>, Peek>) -> Option<V> {
+fn copy<K, V: Clone, S>(guard: Guard<TableRef<'_, LockMap<K, V, S>>, Unmarked<Shared>>) -> Option<V> {
     let value = guard.value().cloned();
     drop(guard);
     value
