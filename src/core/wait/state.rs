@@ -118,6 +118,13 @@ impl State {
         }
     }
 
+    /// Sets the word, of which nobody else can make a move: the caller has the only unit, or has locked the shard of an
+    /// unshared entry.
+    #[inline]
+    pub(in crate::core) fn set(&self, word: Word) {
+        self.word.store(word.bits(), Ordering::Release);
+    }
+
     /// Replaces the word if it is `old`, without loading it first, which would fetch a contended cache line twice.
     /// Otherwise as [`update`](State::update).
     #[inline]
