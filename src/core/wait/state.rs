@@ -118,8 +118,10 @@ impl State {
         }
     }
 
-    /// Sets the word, of which nobody else can make a move: the caller has the only unit, or has locked the shard of an
-    /// unshared entry.
+    /// Sets the word. Nobody else may be able to change it: the caller has the only unit, or has locked the shard of an
+    /// entry whose value's claim is the only one.
+    ///
+    /// Release, as in [`update`](State::update). The acquire was that of [`is_sole`](State::is_sole).
     #[inline]
     pub(in crate::core) fn set(&self, word: Word) {
         self.word.store(word.bits(), Ordering::Release);

@@ -568,8 +568,8 @@ impl<'a, K, V: Payload> Unshared<'a, K, V> {
         self.0.slot().value.with_mut(|value| unsafe { (*value).assume_init_mut() })
     }
 
-    /// Makes a new unit, which `step` counts. No exchange is needed: new units come from the table, whose shard is locked,
-    /// or from another unit, and the value's claim is the only one (3, 8).
+    /// Makes a new unit, which `step` counts. No exchange is needed: other units come from the table, whose shard is
+    /// locked, or from a unit, and the only one is the value's claim, which has no token (3, 8).
     #[inline]
     pub(super) fn join<E>(self, step: impl FnOnce(Word) -> Result<Word, E>) -> Result<UnitOf<K, V>, E> {
         self.0.state().set(step(Word::born(Unit::Claim))?);
