@@ -316,11 +316,13 @@ impl Values for Papaya {
 /// What users write by hand: many maps, each behind a lock.
 pub struct Sharded {
     hasher: RandomState,
-    shards: Box<[CachePadded<parking_lot::RwLock<hashbrown::HashMap<u64, u64, RandomState>>>]>,
+    shards: Box<[CachePadded<ShardOfMap>]>,
 }
 
+type ShardOfMap = parking_lot::RwLock<hashbrown::HashMap<u64, u64, RandomState>>;
+
 impl Sharded {
-    fn shard(&self, key: &u64) -> &parking_lot::RwLock<hashbrown::HashMap<u64, u64, RandomState>> {
+    fn shard(&self, key: &u64) -> &ShardOfMap {
         // The map hashes the key again: hashbrown takes no hash that its caller has computed.
         &self.shards[(self.hasher.hash_one(key) >> 58) as usize]
     }
