@@ -1,9 +1,9 @@
 use core::fmt;
 use core::marker::PhantomData;
 
-use crate::core::{Config, Core, CountKind, LimitOf, Observer, Rules};
+use crate::core::{Config, Core, CountKind, LimitOf, Observer, Payload, Rules};
 use crate::fairness::Fairness;
-use crate::plumbing::{Kind, sealed::Assembled};
+use crate::plumbing::{Kind, sealed::Assembled, sealed::KindInside};
 use crate::wait_event::WaitEvent;
 
 /// The default hasher: hashbrown's, which is `foldhash` in its "fast" form, seeded at random for each table.
@@ -28,7 +28,7 @@ pub type DefaultHashBuilder = hashbrown::DefaultHashBuilder;
 /// # drop(locks);
 /// ```
 #[must_use = "a builder does nothing until `build` is called"]
-pub struct Builder<T, K, S = DefaultHashBuilder> {
+pub struct Builder<T: Kind, K, S = DefaultHashBuilder> {
     shards: Option<usize>,
     capacity: usize,
     spares: Option<usize>,
@@ -37,9 +37,13 @@ pub struct Builder<T, K, S = DefaultHashBuilder> {
     rules: Rules,
     observer: Option<Observer<K>>,
     limit_of: Option<LimitOf<K>>,
+    on_evict: OnEvictOf<T, K>,
     hasher: S,
     makes: PhantomData<fn() -> (T, K)>,
 }
+
+/// The function that a table of the kind `T` hands evicted values to, if it has one.
+type OnEvictOf<T, K> = <<T as KindInside>::Payload as Payload>::OnEvict<K>;
 
 /// The largest number of shards that a table can have.
 pub const MAX_SHARDS: usize = 1 << 16;
@@ -58,6 +62,7 @@ impl<T: Kind, K> Builder<T, K> {
             rules: Rules { fairness: Fairness::default(), counted },
             observer: None,
             limit_of: None,
+            on_evict: OnEvictOf::<T, K>::default(),
             hasher: DefaultHashBuilder::default(),
             makes: PhantomData,
         }
@@ -171,9 +176,19 @@ impl<T: Kind, K, S> Builder<T, K, S> {
     /// assert!(locks.is_empty());
     /// ```
     pub fn hasher<S2>(self, hasher: S2) -> Builder<T, K, S2> {
-        let Builder { shards, capacity, spares, recycle_keys, values, rules, observer, limit_of, hasher: _, makes } =
-            self;
-        Builder { shards, capacity, spares, recycle_keys, values, rules, observer, limit_of, hasher, makes }
+        Builder {
+            shards: self.shards,
+            capacity: self.capacity,
+            spares: self.spares,
+            recycle_keys: self.recycle_keys,
+            values: self.values,
+            rules: self.rules,
+            observer: self.observer,
+            limit_of: self.limit_of,
+            on_evict: self.on_evict,
+            hasher,
+            makes: self.makes,
+        }
     }
 
     /// Calls `f` whenever a request begins to wait, and when its wait ends. Use it to count, log or trace contention.
@@ -233,6 +248,12 @@ impl<T: Kind, K, S> Builder<T, K, S> {
         self
     }
 
+    /// Sets the function that evicted values are handed to.
+    pub(crate) fn hand_evicted_to(mut self, on_evict: OnEvictOf<T, K>) -> Self {
+        self.on_evict = on_evict;
+        self
+    }
+
     /// Sets the largest number of values.
     pub(crate) fn values(mut self, n: usize) -> Self {
         self.values = Some(n);
@@ -274,12 +295,12 @@ impl<T: Kind, K, S> Builder<T, K, S> {
             values: self.values,
             rules: self.rules,
         };
-        let core = Core::new(config, self.observer, self.limit_of);
+        let core = Core::new(config, self.observer, self.limit_of, self.on_evict);
         T::Table::assemble(core, self.hasher)
     }
 }
 
-impl<T, K, S> fmt::Debug for Builder<T, K, S> {
+impl<T: Kind, K, S> fmt::Debug for Builder<T, K, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Builder")
             .field("shards", &self.shards)
@@ -288,6 +309,7 @@ impl<T, K, S> fmt::Debug for Builder<T, K, S> {
             .field("recycle_keys", &self.recycle_keys)
             .field("fairness", &self.rules.fairness)
             .field("max_values", &self.values)
+            .field("on_evict", &T::Payload::on_evict(&self.on_evict).is_some())
             .field("on_wait", &self.observer.is_some())
             .field("permits_for", &self.limit_of.is_some())
             .finish_non_exhaustive()

@@ -358,6 +358,7 @@ mod core;
 #[cfg(target_has_atomic = "ptr")]
 pub mod deadlock;
 mod dump;
+mod evicted;
 mod fairness;
 mod guard;
 mod guards;
@@ -529,6 +530,7 @@ pub use self::{
     builder::{Builder, DefaultHashBuilder, MAX_CAPACITY, MAX_SHARDS},
     closable::{Closable, Closed},
     dump::Dump,
+    evicted::Evicted,
     fairness::Fairness,
     guard::Guard,
     guards::Guards,

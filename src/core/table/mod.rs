@@ -15,6 +15,7 @@
 //! values   stores, takes out and evicts values            shard lock
 //! pop      removes the value that would be evicted next, and changes the bound
 //! sieve    the order in which values are evicted          called under the shard lock
+//! on_evict the function that evicted values are handed to  none
 //! ```
 
 use alloc::boxed::Box;
@@ -33,6 +34,7 @@ mod lookup;
 mod lowest;
 mod number;
 mod observer;
+mod on_evict;
 mod payload;
 mod pool;
 mod pop;
@@ -54,6 +56,7 @@ pub(crate) use self::lookup::{Ask, Key, OwnedKey, Source};
 pub(crate) use self::observer::Observer;
 #[cfg(target_has_atomic = "ptr")]
 pub(crate) use self::observer::wait_mode;
+pub(crate) use self::on_evict::OnEvict;
 pub(crate) use self::payload::Payload;
 pub(crate) use self::slot::{Claim, ClaimIn, CoreRef, EntryTypes, Hold, HoldIn, Live, TypedAccess};
 pub(crate) use self::tag::Tag;
@@ -89,6 +92,7 @@ pub struct Core<K, V: Payload> {
     shift: u32,
     recycle_keys: bool,
     excess: V::Excess,
+    on_evict: V::OnEvict<K>,
     observer: Option<Observer<K>>,
     limits: Limits<K>,
     #[cfg(target_has_atomic = "ptr")]
@@ -123,7 +127,12 @@ impl<R> core::panic::RefUnwindSafe for CoreRef<'_, R> {}
 const SPARES_PER_SHARD: usize = 64;
 
 impl<K, V: Payload> Core<K, V> {
-    pub(crate) fn new(config: Config, observer: Option<Observer<K>>, limit_of: Option<LimitOf<K>>) -> Self {
+    pub(crate) fn new(
+        config: Config,
+        observer: Option<Observer<K>>,
+        limit_of: Option<LimitOf<K>>,
+        on_evict: V::OnEvict<K>,
+    ) -> Self {
         let Config { shards, capacity, spares, recycle_keys, values, rules } = config;
         let each = share_of_capacity(capacity, shards);
         let shard = |index| {
@@ -137,6 +146,7 @@ impl<K, V: Payload> Core<K, V> {
             shift: u32::BITS - shards.trailing_zeros(),
             recycle_keys,
             excess: V::no_excess(shards, values),
+            on_evict,
             observer,
             limits: Limits::new(limit_of, rules.limit()),
             #[cfg(target_has_atomic = "ptr")]

@@ -2,6 +2,7 @@
 
 use core::convert::Infallible;
 
+use super::on_evict::OnEvict;
 use super::value::{Excess, Kept, Marks, Valued};
 
 /// The payload of an entry: nothing in a table of locks; in a map a value, or none.
@@ -27,6 +28,9 @@ pub trait Payload: Sized {
     /// The state that the table keeps for all its shards.
     type Excess;
 
+    /// The function that a table with keys `K` hands evicted values to, if it may have one.
+    type OnEvict<K>: Default;
+
     /// Makes the marks of a slot that serves no key.
     fn dead() -> Self::Marks;
 
@@ -41,6 +45,9 @@ pub trait Payload: Sized {
     fn keeps(kept: &mut Self::Kept) -> Option<&mut Kept>;
 
     fn excess(excess: &Self::Excess) -> Option<&Excess>;
+
+    /// Returns the function that evicted values are handed to, if there is one.
+    fn on_evict<K>(on_evict: &Self::OnEvict<K>) -> Option<&OnEvict<K, Self::Value>>;
 
     /// Begins an entry without a value. Called under the shard lock.
     #[inline(always)]
@@ -112,6 +119,7 @@ impl Payload for () {
     type Marks = ();
     type Kept = ();
     type Excess = ();
+    type OnEvict<K> = ();
 
     fn dead() {}
 
@@ -133,6 +141,11 @@ impl Payload for () {
     fn excess((): &()) -> Option<&Excess> {
         None
     }
+
+    #[inline(always)]
+    fn on_evict<K>((): &()) -> Option<&OnEvict<K, Infallible>> {
+        None
+    }
 }
 
 impl<T> Payload for Valued<T> {
@@ -142,6 +155,7 @@ impl<T> Payload for Valued<T> {
     type Marks = Marks;
     type Kept = Kept;
     type Excess = Excess;
+    type OnEvict<K> = Option<OnEvict<K, T>>;
 
     fn dead() -> Marks {
         Marks::dead()
@@ -168,5 +182,9 @@ impl<T> Payload for Valued<T> {
     #[inline(always)]
     fn excess(excess: &Excess) -> Option<&Excess> {
         Some(excess)
+    }
+
+    fn on_evict<K>(on_evict: &Option<OnEvict<K, T>>) -> Option<&OnEvict<K, T>> {
+        on_evict.as_ref()
     }
 }

@@ -4,12 +4,10 @@
 use super::lookup::Ask;
 use super::retire::Dead;
 use super::shard::Shard;
-use super::slot::Claim;
 use super::tag::Tag;
 use super::value::Valued;
 use super::values::{Busy, LOOKED_AT, tag_of};
 use super::{Core, part_of};
-use crate::core::wait::word::{Unit, Word};
 use crate::panics::Panics;
 use crate::sync::{Lock, Ordering, give_way};
 
@@ -94,29 +92,10 @@ impl<K, T> Core<K, Valued<T>> {
             };
             let (tag, address) = (tag_of(entry), entry.address());
             let (value, claim) = unshared.take();
-            let key = self.retire_popped(shard, tag, address, claim, dead);
+            let key = self.retire_with_key(shard, tag, address, claim, dead);
             return Step::Popped(key, value);
         }
         Step::More
-    }
-
-    /// Retires an entry whose value was removed, with the claim that belonged to the value. Takes the key out, even if
-    /// keys are recycled.
-    fn retire_popped(
-        &self,
-        shard: &mut Shard<K, Valued<T>>,
-        tag: Tag,
-        address: usize,
-        claim: Claim<K, Valued<T>>,
-        dead: &mut Dead<K, Valued<T>>,
-    ) -> K {
-        self.uncount(shard, tag, address);
-        let Ok(mut spare) = shard.retire(claim.into_unit(), Word::born(Unit::Claim)) else {
-            unreachable!("the only unit of an entry whose shard is locked stays the only one")
-        };
-        let Some(key) = spare.take_key() else { unreachable!("an entry has a key") };
-        self.put_away(shard, spare, dead);
-        key
     }
 
     /// Returns the largest number of values in the whole table, if values are bounded.

@@ -5,6 +5,7 @@ use core::convert::Infallible;
 
 use super::Core;
 use super::lookup::{Ask, OwnedKey, Source};
+use super::on_evict::OnEvict;
 use super::payload::Payload;
 use super::retire::Dead;
 use super::shard::Shard;
@@ -291,12 +292,30 @@ impl<K, V: Payload> Core<K, V> {
         }
     }
 
+    /// As [`retire_valued`](Self::retire_valued), and takes the key out, even if keys are recycled.
+    pub(super) fn retire_with_key(
+        &self,
+        shard: &mut Shard<K, V>,
+        tag: Tag,
+        address: usize,
+        claim: Claim<K, V>,
+        dead: &mut Dead<K, V>,
+    ) -> K {
+        self.uncount(shard, tag, address);
+        let Ok(mut spare) = shard.retire(claim.into_unit(), Word::born(Unit::Claim)) else {
+            unreachable!("the only unit of an entry whose shard is locked stays the only one")
+        };
+        let Some(key) = spare.take_key() else { unreachable!("an entry has a key") };
+        self.put_away(shard, spare, dead);
+        key
+    }
+
     /// Sweeps after a user has left the entry at this address: if the entry still exists and its value is unused, the
     /// value returns to the order; then unused values are evicted while there are too many.
     pub(super) fn sweep(&self, tag: Tag, address: usize) {
         let mut panics = Panics::default();
         loop {
-            let (dead, kept) = match self.evict_one(tag, address) {
+            let (mut dead, kept) = match self.evict_one(tag, address) {
                 Eviction::Done(evicted) => evicted,
                 Eviction::More => {
                     give_way();
@@ -308,9 +327,17 @@ impl<K, V: Payload> Core<K, V> {
                 panics.run(|| self.leave_claim(claim.into_unit()));
                 panics.run(|| drop(batch));
             }
+            if let Some(on_evict) = self.on_evict() {
+                panics.run(|| dead.hand_to(on_evict));
+            }
             panics.run(|| drop(dead));
         }
         panics.resume();
+    }
+
+    /// Returns the function that evicted values are handed to, if there is one.
+    fn on_evict(&self) -> Option<&OnEvict<K, V::Value>> {
+        V::on_evict(&self.on_evict)
     }
 
     fn evict_one(&self, tag: Tag, address: usize) -> Eviction<K, V> {
@@ -355,11 +382,17 @@ impl<K, V: Payload> Core<K, V> {
             if let Some(unshared) = entry.unshared() {
                 let (value, claim) = unshared.take();
                 dead.value = Some(value);
-                self.retire_valued(shard, tag, address, claim, &mut dead);
+                if self.on_evict().is_some() {
+                    dead.key = Some(self.retire_with_key(shard, tag, address, claim, &mut dead));
+                } else {
+                    self.retire_valued(shard, tag, address, claim, &mut dead);
+                }
                 return Eviction::Done((dead, None));
             }
-            // Another user keeps the entry with an unpolled future, or visits it.
-            let Ok(unit) = entry.join(|word| word.hold(Access::Exclusive, 1)) else {
+            // Another user keeps the entry with an unpolled future, or visits it. It needs the key, which therefore
+            // cannot be handed out.
+            let alone = || entry.join(|word| word.hold(Access::Exclusive, 1)).ok();
+            let Some(unit) = self.on_evict().is_none().then(alone).flatten() else {
                 V::keeps(&mut shard.kept).into_iter().for_each(|kept| kept.park(number));
                 continue;
             };
