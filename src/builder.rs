@@ -34,6 +34,7 @@ pub struct Builder<T: Kind, K, S = DefaultHashBuilder> {
     spares: Option<usize>,
     recycle_keys: bool,
     values: Option<usize>,
+    by_hand: bool,
     rules: Rules,
     observer: Option<Observer<K>>,
     limit_of: Option<LimitOf<K>>,
@@ -59,6 +60,7 @@ impl<T: Kind, K> Builder<T, K> {
             spares: None,
             recycle_keys: false,
             values: None,
+            by_hand: false,
             rules: Rules { fairness: Fairness::default(), counted },
             observer: None,
             limit_of: None,
@@ -182,6 +184,7 @@ impl<T: Kind, K, S> Builder<T, K, S> {
             spares: self.spares,
             recycle_keys: self.recycle_keys,
             values: self.values,
+            by_hand: self.by_hand,
             rules: self.rules,
             observer: self.observer,
             limit_of: self.limit_of,
@@ -260,10 +263,17 @@ impl<T: Kind, K, S> Builder<T, K, S> {
         self
     }
 
+    /// Leaves eviction to the table's user.
+    pub(crate) fn by_hand(mut self) -> Self {
+        self.by_hand = true;
+        self
+    }
+
     /// Builds the table.
     ///
     /// # Panics
-    /// If `shards` is 0 or more than [`MAX_SHARDS`], or if `capacity` is more than [`MAX_CAPACITY`].
+    /// If `shards` is 0 or more than [`MAX_SHARDS`], if `capacity` is more than [`MAX_CAPACITY`], or if a map is to be
+    /// [evicted by hand](Builder::evict_by_hand) and has no [`max_values`](Builder::max_values).
     ///
     /// # Examples
     /// ```
@@ -286,6 +296,10 @@ impl<T: Kind, K, S> Builder<T, K, S> {
             "keylatch: capacity must be between 0 and {MAX_CAPACITY}, but is {}",
             self.capacity
         );
+        assert!(
+            !self.by_hand || self.values.is_some(),
+            "keylatch: evict_by_hand needs max_values, the number of values above which `excess` reports an excess"
+        );
         let shards = shards.next_power_of_two();
         let config = Config {
             shards,
@@ -293,6 +307,7 @@ impl<T: Kind, K, S> Builder<T, K, S> {
             spares: self.spares,
             recycle_keys: self.recycle_keys,
             values: self.values,
+            by_hand: self.by_hand,
             rules: self.rules,
         };
         let core = Core::new(config, self.observer, self.limit_of, self.on_evict);
@@ -309,6 +324,7 @@ impl<T: Kind, K, S> fmt::Debug for Builder<T, K, S> {
             .field("recycle_keys", &self.recycle_keys)
             .field("fairness", &self.rules.fairness)
             .field("max_values", &self.values)
+            .field("evict_by_hand", &self.by_hand)
             .field("on_evict", &T::Payload::on_evict(&self.on_evict).is_some())
             .field("on_wait", &self.observer.is_some())
             .field("permits_for", &self.limit_of.is_some())

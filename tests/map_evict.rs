@@ -1,5 +1,7 @@
-//! `on_evict`: what it is handed, when, and what happens if it panics or uses the map.
+//! `on_evict`: what it is handed, when, and what happens if it panics or uses the map. And `evict_by_hand`: which values
+//! are returned to be evicted, and how others wait for them.
 
+use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
@@ -9,7 +11,7 @@ use futures_lite::future::block_on;
 use keylatch::{Builder, Evicted, LockMap, table::MapKind};
 
 mod common;
-use common::{Bell, poll, poll_with};
+use common::{Bell, Random, pending, poll, poll_with, ready};
 
 type Map = LockMap<u64, String>;
 type Log = Arc<Mutex<Vec<(u64, String)>>>;
@@ -350,4 +352,257 @@ fn every_value_is_handed_over_once_or_taken_once() {
     assert_eq!(taken.load(Relaxed) + evicted.load(Relaxed) + left, made.load(Relaxed));
     drop(map);
     assert_eq!(dropped.load(Relaxed), made.load(Relaxed));
+}
+
+// ---- evict_by_hand ------------------------------------------------------------------------------------------------
+
+type Numbers = LockMap<u64, u64>;
+
+/// Builds a map of one shard that is evicted by hand, with values for these keys.
+fn by_hand(most: usize, keys: impl IntoIterator<Item = u64>) -> Numbers {
+    let map = LockMap::builder().shards(1).max_values(most).evict_by_hand().build();
+    for key in keys {
+        map.insert_blocking(&key, 10 * key);
+    }
+    map
+}
+
+/// Returns the key of the next value to evict, and drops the guard.
+fn next(map: &Numbers) -> Option<u64> {
+    map.try_next_eviction().map(|guard| *guard.key())
+}
+
+#[test]
+fn without_a_bound_building_fails_with_a_message_that_names_both_settings() {
+    let refused = catch_unwind(|| LockMap::<u64, u64>::builder().evict_by_hand().build()).unwrap_err();
+    let message = refused.downcast_ref::<&str>().copied().unwrap();
+    assert!(message.contains("evict_by_hand") && message.contains("max_values"), "{message}");
+}
+
+#[test]
+fn the_map_itself_evicts_nothing_and_counts_the_excess() {
+    for shards in [1, 4] {
+        let builder = LockMap::builder().shards(shards).max_values(10).evict_by_hand();
+        let mut map: Numbers = builder.on_evict(|_, _, _| panic!("the map evicts nothing")).build();
+        let check = |map: &Numbers, len: usize| {
+            assert_eq!((map.len(), map.excess()), (len, len.saturating_sub(map.max_values().unwrap())));
+        };
+        for key in 0..100 {
+            match key % 5 {
+                0 => _ = map.insert_blocking(&key, key),
+                1 => _ = block_on(map.insert(&key, key)),
+                2 => _ = map.write_blocking(&key).insert(key),
+                3 => drop(map.get_or_insert_with_blocking(&key, || key)),
+                _ => drop(map.batch().insert(&key, key).commit_blocking().unwrap()),
+            }
+            check(&map, key as usize + 1);
+        }
+        map.extend((100..110).map(|key| (key, key)));
+        check(&map, 110);
+        map.insert_blocking(&0, 7);
+        *map.write_blocking(&0).value_slot() = Some(8);
+        check(&map, 110);
+        map.remove_blocking(&0);
+        map.write_blocking(&1).remove();
+        map.batch().remove(&2).commit_blocking().unwrap();
+        assert!(map.pop().is_some());
+        map.retain(|key, _| *key < 100);
+        let left = map.len();
+        check(&map, left);
+        map.set_max_values(20);
+        check(&map, left);
+        assert_eq!(map.excess(), left - 20);
+        map.clear();
+        check(&map, 0);
+    }
+}
+
+#[test]
+fn a_map_that_evicts_by_itself_has_an_excess_of_values_in_use() {
+    let map: Numbers = LockMap::builder().shards(1).max_values(2).build();
+    assert_eq!(map.excess(), 0);
+    let guards = map.write_many_blocking([&1, &2, &3, &4]);
+    let guards = guards.into_iter().map(|mut guard| {
+        guard.insert(7);
+        guard
+    });
+    let guards: Vec<_> = guards.collect();
+    assert_eq!((map.len(), map.excess()), (4, 2));
+    assert!(map.try_next_eviction().is_none(), "all are in use");
+    drop(guards);
+    assert_eq!((map.len(), map.excess()), (2, 0));
+    assert!(map.try_next_eviction().is_some());
+
+    let unbounded: Numbers = (0..10).map(|key| (key, key)).collect();
+    assert!((unbounded.excess(), unbounded.try_next_eviction().is_none()) == (0, true));
+}
+
+/// A pop takes the value that would be evicted next: `map_pop.rs` shows that.
+#[test]
+fn the_next_value_is_the_one_that_a_pop_would_take() {
+    let mut random = Random(7);
+    for _ in 0..200 {
+        let [popped, held] = [(); 2].map(|()| by_hand(8, []));
+        for _ in 0..60 {
+            let key = random.next(16);
+            if random.next(2) == 0 {
+                assert_eq!(popped.get_blocking(&key), held.get_blocking(&key));
+                continue;
+            }
+            for map in [&popped, &held] {
+                map.insert_blocking(&key, 10 * key);
+            }
+            if popped.excess() > 0 {
+                let mut guard = held.try_next_eviction().unwrap();
+                assert_eq!(Some((*guard.key(), guard.remove().unwrap())), popped.pop());
+            }
+        }
+    }
+}
+
+#[test]
+fn a_guard_that_is_dropped_unchanged_gives_the_value_another_round() {
+    let map = by_hand(3, 1..=5);
+    let rounds: Vec<_> = std::iter::from_fn(|| next(&map)).take(12).collect();
+    assert_eq!(rounds, [1, 2, 3, 4, 5, 1, 2, 3, 4, 5, 1, 2]);
+    map.try_next_eviction().unwrap().remove();
+    assert_eq!((map.contains_key(&3), map.excess()), (false, 1));
+    assert_eq!(next(&map), Some(4));
+    map.insert_blocking(&6, 60);
+    assert_eq!([next(&map), next(&map), next(&map)], [Some(5), Some(6), Some(1)]);
+}
+
+#[test]
+fn a_used_value_is_passed_over_once() {
+    let map = by_hand(3, 1..=3);
+    for key in [1, 2] {
+        map.get_blocking(&key);
+    }
+    assert_eq!([next(&map), next(&map), next(&map)], [Some(3), Some(1), Some(2)]);
+    for key in 1..=3 {
+        map.get_blocking(&key);
+    }
+    assert_eq!(next(&map), Some(3), "all were used: it goes round, and back to where it began");
+    // The guards did not count as uses.
+    assert_eq!([next(&map), next(&map)], [Some(1), Some(2)]);
+}
+
+#[test]
+fn a_value_in_use_is_not_returned() {
+    let map = Arc::new(by_hand(1, 1..=6));
+    let reader = map.read_blocking(&1);
+    let handle = map.handle_arc(&2);
+    let writer = map.write_blocking(&3);
+    let mut waiter = Box::pin(map.read(&3));
+    pending(&mut waiter);
+    let mut unpolled = map.read(&4);
+    let guards: Vec<_> = std::iter::from_fn(|| map.try_next_eviction()).collect();
+    let mut keys: Vec<_> = guards.iter().map(|guard| *guard.key()).collect();
+    keys.sort_unstable();
+    assert_eq!(keys, [4, 5, 6], "a future that was not polled does not use the value");
+    pending(&mut unpolled);
+    drop(guards);
+    drop((ready(unpolled), reader, handle, waiter, writer));
+    let guards: Vec<_> = std::iter::from_fn(|| map.try_next_eviction()).collect();
+    assert_eq!(guards.len(), 6);
+}
+
+#[test]
+fn others_wait_for_a_value_that_is_being_evicted() {
+    for removes in [false, true] {
+        let map = by_hand(1, [1]);
+        let mut guard = map.try_next_eviction().unwrap();
+        let (mut get, mut read) = (Box::pin(map.get(&1)), Box::pin(map.read(&1)));
+        let mut make = Box::pin(map.get_or_insert_with(&1, async || 7));
+        pending(&mut get);
+        pending(&mut read);
+        pending(&mut make);
+        assert!(map.contains_key(&1) && map.try_next_eviction().is_none() && map.pop().is_none());
+        assert_eq!((map.retain(|_, _| false), map.len()), (1, 1));
+        if removes {
+            assert_eq!(guard.remove(), Some(10));
+        }
+        drop(guard);
+        let expected = (!removes).then_some(10);
+        assert_eq!(ready(get), expected);
+        assert_eq!(ready(read).value().copied(), expected);
+        assert_eq!(*ready(make).value().unwrap(), expected.unwrap_or(7));
+    }
+}
+
+#[test]
+fn the_guard_has_all_the_methods_of_a_writer() {
+    let map = Arc::new(by_hand(1, 1..=2));
+    let mut before = None;
+    map.for_each_value(|key, _, version| before = (*key == 1).then_some(version).or(before));
+    let mut guard = map.try_next_eviction_arc().unwrap();
+    assert_eq!((*guard.key(), guard.version()), (1, before));
+    *guard.value_mut().unwrap() += 1;
+    assert!(guard.version() > before);
+    let reader = guard.downgrade();
+    assert_eq!(map.get_blocking(&1), Some(11));
+    let other = thread::spawn({
+        let map = Arc::clone(&map);
+        move || map.try_next_eviction_arc().map(|mut guard| (*guard.key(), guard.remove()))
+    });
+    assert_eq!(other.join().unwrap(), Some((2, Some(20))));
+    drop(reader);
+    assert_eq!((map.len(), map.entries(), map.excess()), (1, 1, 0));
+}
+
+#[test]
+fn shards_take_turns() {
+    let map: Numbers = LockMap::builder().shards(4).max_values(4).evict_by_hand().build();
+    for key in 0..400 {
+        map.insert_blocking(&key, key);
+    }
+    let mut evicted = 0;
+    while map.excess() > 0 {
+        map.try_next_eviction().unwrap().remove();
+        evicted += 1;
+    }
+    assert_eq!((evicted, map.len()), (396, 4));
+    while map.try_next_eviction().is_some_and(|mut guard| guard.remove().is_some()) {}
+    assert_eq!((map.len(), map.entries()), (0, 0));
+}
+
+/// Counts in a cache in front of a store. If a value were lost, or read from the store while a newer one is in the cache,
+/// counts would be missing.
+#[test]
+fn a_cache_in_front_of_a_store_loses_nothing() {
+    const THREADS: u64 = 4;
+    const EACH: u64 = 3000;
+    let map: Numbers = LockMap::builder().shards(2).max_values(8).evict_by_hand().build();
+    let store = Mutex::new(HashMap::<u64, u64>::new());
+    let evict = |goal: usize| {
+        while map.excess() > goal {
+            let Some(mut guard) = map.try_next_eviction() else { return };
+            let key = *guard.key();
+            if key % 5 == 0 && guard.value().is_some_and(|value| value % 7 == 0) {
+                return; // as if the store had failed
+            }
+            store.lock().unwrap().insert(key, *guard.value().unwrap());
+            thread::yield_now();
+            guard.remove();
+        }
+    };
+    thread::scope(|scope| {
+        for thread in 1..=THREADS {
+            let (map, store, evict) = (&map, &store, &evict);
+            scope.spawn(move || {
+                let mut random = Random(thread);
+                for _ in 0..EACH {
+                    let key = random.next(40);
+                    let mut guard = map.write_blocking(&key);
+                    *guard.get_or_insert_with(|| store.lock().unwrap().get(&key).copied().unwrap_or(0)) += 1;
+                    drop(guard);
+                    evict(0);
+                }
+            });
+        }
+    });
+    assert!(!store.lock().unwrap().is_empty());
+    let mut store = store.into_inner().unwrap();
+    store.extend(map);
+    assert_eq!(store.values().sum::<u64>(), THREADS * EACH);
 }

@@ -76,6 +76,7 @@
 //! | take the value out | an exclusive hold | shard lock | claims − 1 |
 //! | store, take out, look, at once | a call that finds the entry unshared | shard lock | none, or as make and retire |
 //! | pop | a call that finds the entry unshared | shard lock | as retire; the key goes to the caller |
+//! | hold the next value to evict | a call that finds the value not in use | shard lock | + hold |
 //! | evict | a sweep that finds the entry unshared | shard lock | as retire |
 //! | evict beside a user that keeps the entry and does not use the value | a sweep of a table that hands out no keys | shard lock; none | + hold, claims − 1, − hold |
 //!

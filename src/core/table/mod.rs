@@ -13,7 +13,7 @@
 //! payload  the contents of an entry besides its key: nothing, or
 //! value    a value, with its marks
 //! values   stores, takes out and evicts values            shard lock
-//! pop      removes the value that would be evicted next, and changes the bound
+//! pop      finds the value that would be evicted next, and changes the bound
 //! sieve    the order in which values are evicted          called under the shard lock
 //! on_evict the function that evicted values are handed to  none
 //! ```
@@ -79,6 +79,8 @@ pub(crate) struct Config {
     pub(crate) recycle_keys: bool,
     /// The largest number of values in all, if it was set.
     pub(crate) values: Option<usize>,
+    /// Whether values are evicted only by the table's user.
+    pub(crate) by_hand: bool,
     pub(crate) rules: Rules,
 }
 
@@ -133,19 +135,20 @@ impl<K, V: Payload> Core<K, V> {
         limit_of: Option<LimitOf<K>>,
         on_evict: V::OnEvict<K>,
     ) -> Self {
-        let Config { shards, capacity, spares, recycle_keys, values, rules } = config;
+        let Config { shards, capacity, spares, recycle_keys, values, by_hand, rules } = config;
         let each = share_of_capacity(capacity, shards);
         let shard = |index| {
             let part_of = |all| part_of(all, index, shards);
             let spares = spares.map_or(each.max(SPARES_PER_SHARD), part_of);
-            CachePadded::new(Lock::new(Shard::new(each, spares, values.map(part_of))))
+            let values = values.map(|values| if by_hand { usize::MAX } else { part_of(values) });
+            CachePadded::new(Lock::new(Shard::new(each, spares, values)))
         };
         Core {
             shards: (0..shards).map(shard).collect(),
             waits: WaitQueues::new(shards, rules),
             shift: u32::BITS - shards.trailing_zeros(),
             recycle_keys,
-            excess: V::no_excess(shards, values),
+            excess: V::no_excess(shards, values, by_hand),
             on_evict,
             observer,
             limits: Limits::new(limit_of, rules.limit()),

@@ -37,8 +37,9 @@ pub trait Payload: Sized {
     /// Makes the state of a shard with at most `most` values, and memory for `capacity` of them.
     fn kept(most: Option<usize>, capacity: usize) -> Self::Kept;
 
-    /// Makes the state of a table with `shards` shards, which should have at most `most` values.
-    fn no_excess(shards: usize, most: Option<usize>) -> Self::Excess;
+    /// Makes the state of a table with `shards` shards, which should have at most `most` values. With `by_hand` the
+    /// shards do not evict values.
+    fn no_excess(shards: usize, most: Option<usize>, by_hand: bool) -> Self::Excess;
 
     fn marks(marks: &Self::Marks) -> Option<&Marks>;
 
@@ -125,7 +126,7 @@ impl Payload for () {
 
     fn kept(_: Option<usize>, _: usize) {}
 
-    fn no_excess(_: usize, _: Option<usize>) {}
+    fn no_excess(_: usize, _: Option<usize>, _: bool) {}
 
     #[inline(always)]
     fn marks((): &()) -> Option<&Marks> {
@@ -165,8 +166,8 @@ impl<T> Payload for Valued<T> {
         Kept::new(most, capacity)
     }
 
-    fn no_excess(shards: usize, most: Option<usize>) -> Excess {
-        Excess::new(shards, most)
+    fn no_excess(shards: usize, most: Option<usize>, by_hand: bool) -> Excess {
+        Excess::new(shards, most, by_hand)
     }
 
     #[inline(always)]

@@ -58,6 +58,8 @@ pub(super) struct Bound {
     pub(super) sieve: Sieve,
     /// Whether the table's [`Excess`] contains the shard.
     exceeds: bool,
+    /// The number of the shard's values in [`Whole::values`].
+    counted: usize,
 }
 
 /// The shards of a table that have parked values, or too many values. A release in any other shard need not sweep.
@@ -73,6 +75,8 @@ pub(super) struct Whole {
     pub(super) most: AtomicUsize,
     /// The shard with which the next pop begins.
     pub(super) next: AtomicUsize,
+    /// The number of values in all shards, if the map leaves eviction to its user, who asks for this number often.
+    pub(super) values: Option<AtomicUsize>,
 }
 
 impl Marks {
@@ -159,9 +163,10 @@ impl Marks {
 }
 
 impl Excess {
-    pub(super) fn new(shards: usize, most: Option<usize>) -> Excess {
+    pub(super) fn new(shards: usize, most: Option<usize>, by_hand: bool) -> Excess {
         let flagged = if most.is_some() { shards } else { 0 };
-        let whole = |most| Box::new(Whole { most: AtomicUsize::new(most), next: AtomicUsize::new(0) });
+        let values = by_hand.then(|| AtomicUsize::new(0));
+        let whole = |most| Box::new(Whole { most: AtomicUsize::new(most), next: AtomicUsize::new(0), values });
         Excess((0..flagged).map(|_| AtomicU32::new(0)).collect(), most.map(whole))
     }
 
@@ -182,10 +187,17 @@ impl Excess {
     }
 }
 
+impl Whole {
+    /// Returns whether values are evicted only by the map's user.
+    pub(super) fn is_by_hand(&self) -> bool {
+        self.values.is_some()
+    }
+}
+
 impl Kept {
     /// Makes the state of a shard with at most `most` values, and memory for `capacity` of them.
     pub(super) fn new(most: Option<usize>, capacity: usize) -> Kept {
-        let bound = |most| Box::new(Bound { most, sieve: Sieve::with_capacity(capacity), exceeds: false });
+        let bound = |most| Box::new(Bound { most, sieve: Sieve::with_capacity(capacity), exceeds: false, counted: 0 });
         Kept { high_water: 0, values: 0, bound: most.map(bound) }
     }
 
@@ -195,9 +207,15 @@ impl Kept {
         self.high_water = self.high_water.max(marks.version());
     }
 
-    /// Records in the table's [`Excess`] whether this shard needs a sweep.
+    /// Records in the table's [`Excess`] whether this shard needs a sweep. Called whenever the number of values has
+    /// changed.
     pub(super) fn note_excess(&mut self, excess: &Excess, shard: usize) {
         let Some(bound) = &mut self.bound else { return };
+        if let Some(values) = excess.whole().and_then(|whole| whole.values.as_ref()) {
+            // The number may have become smaller: then the difference wraps around, and so does the sum.
+            values.fetch_add(self.values.wrapping_sub(bound.counted), Ordering::Relaxed);
+            bound.counted = self.values;
+        }
         let exceeds = self.values > bound.sieve.len() || self.values > bound.most;
         if exceeds != bound.exceeds {
             bound.exceeds = exceeds;

@@ -411,7 +411,7 @@ impl<K, V: Payload> Core<K, V> {
 }
 
 /// Returns whether an entry with a value and this word is in use: held, waited for, or kept by a handle.
-fn is_used<K, V: Payload>(entry: Live<'_, K, V>, word: Word) -> bool {
+pub(super) fn is_used<K, V: Payload>(entry: Live<'_, K, V>, word: Word) -> bool {
     word.holds() != Holds::NONE
         || word.is_queued()
         || V::marks(entry.marks()).is_some_and(|marks| marks.has_handle(!word.is_only(Unit::Claim)))

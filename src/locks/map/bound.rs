@@ -35,6 +35,9 @@ impl<V, K, S> Builder<MapKind<V>, K, S> {
     /// [`set_max_values`](crate::LockMap::set_max_values) changes the bound while the map is in use, and
     /// [`pop`](crate::LockMap::pop) removes and returns the value that would be evicted next.
     ///
+    /// A map can also leave the eviction to its user, who may write the values to a disk first: see
+    /// [`evict_by_hand`](Builder::evict_by_hand).
+    ///
     /// Without this setting no value is ever evicted. Values that expire with time are the caller's task: use
     /// [`retain`](crate::LockMap::retain) with a time in `V`.
     ///
@@ -75,7 +78,8 @@ impl<V, K, S> Builder<MapKind<V>, K, S> {
     ///
     /// When `f` is called, the key has no value any more, and another caller may already have stored a new one, or read
     /// the key's value from wherever `f` is about to write it. So `f` is for counting, for returning memory to a pool, and
-    /// for whatever else needs no order with later uses of the key.
+    /// for whatever else needs no order with later uses of the key. To write values back, use
+    /// [`evict_by_hand`](Builder::evict_by_hand), which keeps the key locked meanwhile.
     ///
     /// An entry that is kept by an unpolled future or a running [`for_each_value`](crate::LockMap::for_each_value) still
     /// needs its key. With this setting its value is not evicted until the future is polled or dropped.

@@ -14,6 +14,7 @@ use crate::plumbing::{Kind, Map, ReaderWriter, Table, TableRef, TypesOf, sealed}
 
 mod batch;
 mod bound;
+mod by_hand;
 mod calls;
 mod find;
 pub(crate) mod guard;

@@ -16,7 +16,7 @@ type Table<T> = Core<String, Valued<T>>;
 fn table<T>() -> Table<T> {
     let rules = Rules { fairness: Fairness::default(), counted: CountKind::Readers };
     Core::new(
-        Config { shards: 1, capacity: 0, spares: None, recycle_keys: false, values: None, rules },
+        Config { shards: 1, capacity: 0, spares: None, recycle_keys: false, values: None, by_hand: false, rules },
         None,
         None,
         None,
@@ -102,7 +102,8 @@ fn more_handles_than_fit_the_count_change_only_the_count() {
 #[test]
 fn a_value_in_use_causes_sweeps_only_in_its_own_shard() {
     let rules = Rules { fairness: Fairness::default(), counted: CountKind::Readers };
-    let config = Config { shards: 4, capacity: 0, spares: None, recycle_keys: false, values: Some(100), rules };
+    let config =
+        Config { shards: 4, capacity: 0, spares: None, recycle_keys: false, values: Some(100), by_hand: false, rules };
     let (core, hasher) = (Core::<u64, Valued<u32>>::new(config, None, None, None), RandomState::new());
     let tag = |key: &u64| Key::new(key, &hasher).tag();
     let mut held = core.try_hold(&mut Key::new(&0, &hasher), Exclusive::ONE).ok().unwrap();
