@@ -35,6 +35,7 @@ pub struct Builder<T: Kind, K, S = DefaultHashBuilder> {
     recycle_keys: bool,
     values: Option<usize>,
     by_hand: bool,
+    counts: bool,
     rules: Rules,
     observer: Option<Observer<K>>,
     limit_of: Option<LimitOf<K>>,
@@ -61,6 +62,7 @@ impl<T: Kind, K> Builder<T, K> {
             recycle_keys: false,
             values: None,
             by_hand: false,
+            counts: false,
             rules: Rules { fairness: Fairness::default(), counted },
             observer: None,
             limit_of: None,
@@ -185,6 +187,7 @@ impl<T: Kind, K, S> Builder<T, K, S> {
             recycle_keys: self.recycle_keys,
             values: self.values,
             by_hand: self.by_hand,
+            counts: self.counts,
             rules: self.rules,
             observer: self.observer,
             limit_of: self.limit_of,
@@ -269,6 +272,12 @@ impl<T: Kind, K, S> Builder<T, K, S> {
         self
     }
 
+    /// Gives the table counters.
+    pub(crate) fn counts(mut self) -> Self {
+        self.counts = true;
+        self
+    }
+
     /// Builds the table.
     ///
     /// # Panics
@@ -308,6 +317,7 @@ impl<T: Kind, K, S> Builder<T, K, S> {
             recycle_keys: self.recycle_keys,
             values: self.values,
             by_hand: self.by_hand,
+            counts: self.counts,
             rules: self.rules,
         };
         let core = Core::new(config, self.observer, self.limit_of, self.on_evict);
@@ -325,6 +335,7 @@ impl<T: Kind, K, S> fmt::Debug for Builder<T, K, S> {
             .field("fairness", &self.rules.fairness)
             .field("max_values", &self.values)
             .field("evict_by_hand", &self.by_hand)
+            .field("record_stats", &self.counts)
             .field("on_evict", &T::Payload::on_evict(&self.on_evict).is_some())
             .field("on_wait", &self.observer.is_some())
             .field("permits_for", &self.limit_of.is_some())

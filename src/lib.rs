@@ -370,6 +370,7 @@ mod locks;
 pub mod mode;
 mod panics;
 mod plumbing;
+mod stats;
 mod status;
 mod sync;
 mod upgrade;
@@ -546,6 +547,7 @@ pub use self::{
         MutexGuards, PermitGuard, PermitGuards, ReadGuard, ReadGuards, TryBatchError, UpgradableGuard, ValueSlot,
         Version, WriteGuard, WriteGuards,
     },
+    stats::Stats,
     status::Status,
     upgrade::Upgraded,
     wait_event::{WaitEvent, WaitId, WaitMode, WaitPhase},

@@ -16,6 +16,8 @@
 //! pop      finds the value that would be evicted next, and changes the bound
 //! sieve    the order in which values are evicted          called under the shard lock
 //! on_evict the function that evicted values are handed to  none
+//! counters the numbers of hits, misses, and so on        a lock for each shard's counters; may be taken under the shard lock
+//! uses     marks values as used, and counts events         as `counters`
 //! ```
 
 use alloc::boxed::Box;
@@ -28,6 +30,7 @@ use crate::core::wait::{Access, Contention, Entered, Holds, Rules, Ticket, WaitQ
 use crate::sync::Lock;
 use crate::wait_event::{WaitId, WaitPhase};
 
+mod counters;
 mod limit_of;
 mod limits;
 mod lookup;
@@ -43,6 +46,7 @@ mod shard;
 mod sieve;
 mod slot;
 mod tag;
+mod uses;
 mod value;
 mod values;
 mod visit;
@@ -64,6 +68,7 @@ pub(crate) use self::value::Valued;
 pub(crate) use self::values::Busy;
 pub(crate) use self::visit::Ending;
 
+use self::counters::Event;
 use self::limit_of::Limits;
 use self::shard::Shard;
 use self::slot::IsCore;
@@ -81,6 +86,8 @@ pub(crate) struct Config {
     pub(crate) values: Option<usize>,
     /// Whether values are evicted only by the table's user.
     pub(crate) by_hand: bool,
+    /// Whether the table has counters.
+    pub(crate) counts: bool,
     pub(crate) rules: Rules,
 }
 
@@ -95,6 +102,7 @@ pub struct Core<K, V: Payload> {
     recycle_keys: bool,
     excess: V::Excess,
     on_evict: V::OnEvict<K>,
+    counters: V::Counters,
     observer: Option<Observer<K>>,
     limits: Limits<K>,
     #[cfg(target_has_atomic = "ptr")]
@@ -135,13 +143,13 @@ impl<K, V: Payload> Core<K, V> {
         limit_of: Option<LimitOf<K>>,
         on_evict: V::OnEvict<K>,
     ) -> Self {
-        let Config { shards, capacity, spares, recycle_keys, values, by_hand, rules } = config;
+        let Config { shards, capacity, spares, recycle_keys, values, by_hand, counts, rules } = config;
         let each = share_of_capacity(capacity, shards);
         let shard = |index| {
             let part_of = |all| part_of(all, index, shards);
             let spares = spares.map_or(each.max(SPARES_PER_SHARD), part_of);
             let values = values.map(|values| if by_hand { usize::MAX } else { part_of(values) });
-            CachePadded::new(Lock::new(Shard::new(each, spares, values)))
+            CachePadded::new(Lock::new(Shard::new(each, spares, values, counts)))
         };
         Core {
             shards: (0..shards).map(shard).collect(),
@@ -150,6 +158,7 @@ impl<K, V: Payload> Core<K, V> {
             recycle_keys,
             excess: V::no_excess(shards, values, by_hand),
             on_evict,
+            counters: V::new_counters(shards, counts),
             observer,
             limits: Limits::new(limit_of, rules.limit()),
             #[cfg(target_has_atomic = "ptr")]
@@ -235,8 +244,13 @@ impl<K, V: Payload> Core<K, V> {
         waiter: Waiter<'_>,
         batch: &mut WakeBatch,
     ) -> Option<Entered> {
-        let limit = if ticket.is_some() { None } else { self.limit_of(entry, want) };
-        self.waits.poll(entry.state(), want, ticket, waiter, limit, batch)
+        let is_new = !ticket.is_some();
+        let limit = if is_new { self.limit_of(entry, want) } else { None };
+        let entered = self.waits.poll(entry.state(), want, ticket, waiter, limit, batch);
+        if is_new && ticket.is_some() && entered.is_none() {
+            self.count(Tag::from_bits(entry.state().tag()), Event::Waited);
+        }
+        entered
     }
 
     pub(crate) fn leave_queue(&self, entry: Live<'_, K, V>, ticket: Ticket, batch: &mut WakeBatch) -> Option<Entered> {

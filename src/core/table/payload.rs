@@ -2,6 +2,7 @@
 
 use core::convert::Infallible;
 
+use super::counters::Counters;
 use super::on_evict::OnEvict;
 use super::value::{Excess, Kept, Marks, Valued};
 
@@ -29,17 +30,26 @@ pub trait Payload: Sized {
     type Excess;
 
     /// The function that a table with keys `K` hands evicted values to, if it may have one.
-    type OnEvict<K>: Default;
+    type OnEvict<K>: Default + Sync;
+
+    /// The counters that a table may have.
+    type Counters: Sync;
 
     /// Makes the marks of a slot that serves no key.
     fn dead() -> Self::Marks;
 
-    /// Makes the state of a shard with at most `most` values, and memory for `capacity` of them.
-    fn kept(most: Option<usize>, capacity: usize) -> Self::Kept;
+    /// Makes the state of a shard with at most `most` values, and memory for `capacity` of them. `counts` tells whether the
+    /// table has counters.
+    fn kept(most: Option<usize>, capacity: usize, counts: bool) -> Self::Kept;
 
     /// Makes the state of a table with `shards` shards, which should have at most `most` values. With `by_hand` the
     /// shards do not evict values.
     fn no_excess(shards: usize, most: Option<usize>, by_hand: bool) -> Self::Excess;
+
+    /// Makes the counters of a table with `shards` shards, if `counts`.
+    fn new_counters(shards: usize, counts: bool) -> Self::Counters;
+
+    fn counters(counters: &Self::Counters) -> Option<&Counters>;
 
     fn marks(marks: &Self::Marks) -> Option<&Marks>;
 
@@ -89,11 +99,17 @@ pub trait Payload: Sized {
         }
     }
 
-    /// Notes that the entry has been acquired.
+    /// Returns whether there is nothing to note when the entry is used.
     #[inline(always)]
-    fn note_use(marks: &Self::Marks) {
+    fn is_quiet(marks: &Self::Marks) -> bool {
+        Self::marks(marks).is_none_or(Marks::is_quiet)
+    }
+
+    /// Notes a use of the value, if there is one. `counts` tells whether the table has counters.
+    #[inline(always)]
+    fn note_use(marks: &Self::Marks, counts: bool) {
         if let Some(marks) = Self::marks(marks) {
-            marks.note_use();
+            marks.note_use(counts);
         }
     }
 
@@ -121,12 +137,20 @@ impl Payload for () {
     type Kept = ();
     type Excess = ();
     type OnEvict<K> = ();
+    type Counters = ();
 
     fn dead() {}
 
-    fn kept(_: Option<usize>, _: usize) {}
+    fn kept(_: Option<usize>, _: usize, _: bool) {}
 
     fn no_excess(_: usize, _: Option<usize>, _: bool) {}
+
+    fn new_counters(_: usize, _: bool) {}
+
+    #[inline(always)]
+    fn counters((): &()) -> Option<&Counters> {
+        None
+    }
 
     #[inline(always)]
     fn marks((): &()) -> Option<&Marks> {
@@ -157,17 +181,27 @@ impl<T> Payload for Valued<T> {
     type Kept = Kept;
     type Excess = Excess;
     type OnEvict<K> = Option<OnEvict<K, T>>;
+    type Counters = Option<Counters>;
 
     fn dead() -> Marks {
         Marks::dead()
     }
 
-    fn kept(most: Option<usize>, capacity: usize) -> Kept {
-        Kept::new(most, capacity)
+    fn kept(most: Option<usize>, capacity: usize, counts: bool) -> Kept {
+        Kept::new(most, capacity, counts)
     }
 
     fn no_excess(shards: usize, most: Option<usize>, by_hand: bool) -> Excess {
         Excess::new(shards, most, by_hand)
+    }
+
+    fn new_counters(shards: usize, counts: bool) -> Option<Counters> {
+        counts.then(|| Counters::new(shards))
+    }
+
+    #[inline(always)]
+    fn counters(counters: &Option<Counters>) -> Option<&Counters> {
+        counters.as_ref()
     }
 
     #[inline(always)]

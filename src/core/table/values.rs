@@ -4,6 +4,7 @@ use alloc::vec::Vec;
 use core::convert::Infallible;
 
 use super::Core;
+use super::counters::Event;
 use super::lookup::{Ask, OwnedKey, Source};
 use super::on_evict::OnEvict;
 use super::payload::Payload;
@@ -50,9 +51,22 @@ impl<K, T> Core<K, Valued<T>> {
         if let Some(place) = hold.value_mut() {
             let old = core::mem::replace(place, value);
             hold.live().marks().renew(versions);
-            Valued::<T>::note_use(hold.live().marks());
+            self.note_use(hold.live());
             return Some(old);
         }
+        self.store(hold, value, versions);
+        self.count(tag_of(hold.live()), Event::Inserted);
+        None
+    }
+
+    /// Puts back a value that was taken out for a moment, with a new version. It does not count as an insertion.
+    pub(crate) fn put_back<M: TypedAccess>(&self, hold: &mut Hold<K, Valued<T>, M>, value: T) {
+        self.store(hold, value, 1);
+        self.note_use(hold.live());
+    }
+
+    /// Stores the value of a key that has none.
+    fn store<M: TypedAccess>(&self, hold: &mut Hold<K, Valued<T>, M>, value: T, versions: u64) {
         hold.live().marks().renew(versions);
         let tag = tag_of(hold.live());
         self.shard(tag).with(|shard| {
@@ -62,7 +76,6 @@ impl<K, T> Core<K, Valued<T>> {
             shard.kept.values += 1;
             self.note_excess(shard, tag);
         });
-        None
     }
 
     /// Takes the value out.
@@ -118,17 +131,20 @@ impl<K, T> Live<'_, K, Valued<T>> {
 
 /// Operations of a caller without a hold: under the shard lock an unshared entry can be used as with an exclusive hold.
 impl<K, T> Core<K, Valued<T>> {
-    /// Reads the value of a key. `look` runs under the shard lock.
+    /// Looks the value of a key up. `look` runs under the shard lock.
     #[inline]
     pub(crate) fn peek<R>(&self, key: &impl Ask<K>, look: impl FnOnce(&T) -> R) -> Result<Option<R>, Busy<()>> {
         self.shard(key.tag()).with(|shard| {
-            let Some(entry) = shard.find(key.tag(), |other| key.is(other)) else { return Ok(None) };
+            let Some(entry) = shard.find(key.tag(), |other| key.is(other)) else {
+                self.count(key.tag(), Event::Miss);
+                return Ok(None);
+            };
             let Some(unshared) = entry.unshared() else { return Err(Busy(())) };
-            Ok(Some(look_at(&unshared, look)))
+            Ok(Some(self.look_at(&unshared, look)))
         })
     }
 
-    /// Looks at the value of an entry by a claim, which is given up. `look` runs under the shard lock.
+    /// Looks the value of an entry up by a claim, which is given up. `look` runs under the shard lock.
     #[inline]
     pub(crate) fn peek_by<R>(
         &self,
@@ -138,7 +154,7 @@ impl<K, T> Core<K, Valued<T>> {
         let (tag, address) = (tag_of(claim.live()), claim.live().address());
         let seen = self.shard(tag).with(|shard| {
             let unshared = shard.unshared(claim)?;
-            Ok(look_at(&unshared, look))
+            Ok(self.look_at(&unshared, look))
         });
         self.sweep_after(seen, tag, address)
     }
@@ -156,7 +172,7 @@ impl<K, T> Core<K, Valued<T>> {
             if let Some(entry) = shard.find(tag, |other| key.is(other)) {
                 let mut entry = entry.unshared()?;
                 address = entry.live().address();
-                return Some(Some(write_over(&mut entry, value.take()?)));
+                return Some(Some(self.write_over(&mut entry, value.take()?)));
             }
             if !shard.has_spare() || shard.next_is_keyed() {
                 return None;
@@ -172,6 +188,7 @@ impl<K, T> Core<K, Valued<T>> {
                 self.unpark(shard, tag, address);
                 self.note_excess(shard, tag);
             }
+            self.count(tag, Event::Inserted);
             Some(None)
         });
         match (old, value) {
@@ -193,7 +210,7 @@ impl<K, T> Core<K, Valued<T>> {
     pub(crate) fn insert_by(&self, claim: Claim<K, Valued<T>>, value: T) -> Result<T, Busy<(Claim<K, Valued<T>>, T)>> {
         let (tag, address) = (tag_of(claim.live()), claim.live().address());
         let old = self.shard(tag).with(|shard| match shard.unshared(claim) {
-            Ok(mut entry) => Ok(write_over(&mut entry, value)),
+            Ok(mut entry) => Ok(self.write_over(&mut entry, value)),
             Err(claim) => Err((claim, value)),
         });
         self.sweep_after(old, tag, address)
@@ -240,20 +257,20 @@ impl<K, T> Core<K, Valued<T>> {
         drop(dead);
         removed
     }
-}
 
-#[inline]
-fn look_at<K, T, R>(entry: &Unshared<'_, K, Valued<T>>, look: impl FnOnce(&T) -> R) -> R {
-    Valued::<T>::note_use(entry.live().marks());
-    look(entry.value())
-}
+    #[inline]
+    fn look_at<R>(&self, entry: &Unshared<'_, K, Valued<T>>, look: impl FnOnce(&T) -> R) -> R {
+        self.note_look_up(entry.live());
+        look(entry.value())
+    }
 
-/// Replaces the value and returns the old one.
-#[inline]
-fn write_over<K, T>(entry: &mut Unshared<'_, K, Valued<T>>, value: T) -> T {
-    entry.live().marks().renew(1);
-    Valued::<T>::note_use(entry.live().marks());
-    core::mem::replace(entry.value_mut(), value)
+    /// Replaces the value and returns the old one.
+    #[inline]
+    fn write_over(&self, entry: &mut Unshared<'_, K, Valued<T>>, value: T) -> T {
+        entry.live().marks().renew(1);
+        self.note_use(entry.live());
+        core::mem::replace(entry.value_mut(), value)
+    }
 }
 
 /// The bound.
@@ -323,6 +340,7 @@ impl<K, V: Payload> Core<K, V> {
                 }
                 Eviction::Nothing => break,
             };
+            self.count(tag, Event::EvictedForSize);
             if let Some((claim, batch)) = kept {
                 panics.run(|| self.leave_claim(claim.into_unit()));
                 panics.run(|| drop(batch));
@@ -506,6 +524,7 @@ impl<K, T> Core<K, Valued<T>> {
             claim.store_as_owner(value);
             shard.kept.values += 1;
             self.note_excess(shard, tag);
+            self.count(tag, Event::Inserted);
             Ok(())
         });
         let old = old.map_err(|(old, claim)| {

@@ -134,7 +134,8 @@ impl<K, V, S> LockMap<K, V, S> {
     /// Changes the largest number of values that the map keeps.
     ///
     /// The new bound applies to every insertion after this call. If it is smaller, this call evicts the excess, starting
-    /// with values that were not used recently. Values in use stay, and the map returns to its bound as they are
+    /// with values that were not used recently; a map that is [evicted by hand](Builder::evict_by_hand) only reports another
+    /// [`excess`](Self::excess). Values in use stay, and the map returns to its bound as they are
     /// released: see [`max_values`](Builder::max_values). If it is larger, nothing changes until it is reached. If
     /// several calls run at once, one of their bounds applies to all shards in the end.
     ///
