@@ -52,6 +52,8 @@ pub struct Kept {
     pub(super) values: usize,
     /// The marks of use of a new entry.
     unused: u32,
+    /// Whether there is something to do when a value is stored: there is a bound, or the table has counters.
+    pub(super) is_watched: bool,
     /// The bound on the number of values, if there is one.
     pub(super) bound: Option<Box<Bound>>,
 }
@@ -221,7 +223,8 @@ impl Kept {
     pub(super) fn new(most: Option<usize>, capacity: usize, counts: bool) -> Kept {
         let bound = |most| Box::new(Bound { most, sieve: Sieve::with_capacity(capacity), exceeds: false, counted: 0 });
         let unused = if counts { 0 } else { QUIET };
-        Kept { high_water: 0, values: 0, unused, bound: most.map(bound) }
+        let is_watched = most.is_some() || counts;
+        Kept { high_water: 0, values: 0, unused, is_watched, bound: most.map(bound) }
     }
 
     /// Ends an entry: raises the high-water mark.

@@ -184,11 +184,11 @@ impl<K, T> Core<K, Valued<T>> {
             claim.live().marks().renew(1);
             claim.store(value.take()?);
             shard.kept.values += 1;
-            if shard.kept.bound.is_some() {
+            if shard.kept.is_watched {
                 self.unpark(shard, tag, address);
                 self.note_excess(shard, tag);
+                self.count(tag, Event::Inserted);
             }
-            self.count(tag, Event::Inserted);
             Some(None)
         });
         match (old, value) {
