@@ -148,8 +148,8 @@ impl<K, T> Core<K, Valued<T>> {
         Some(self.excess.whole()?.most.load(Ordering::Relaxed))
     }
 
-    /// Changes the largest number of values, and evicts values in excess of it, unless that is the caller's task. Returns `false`, and does nothing, if
-    /// values are not bounded.
+    /// Changes the largest number of values, and evicts values in excess of it, unless that is the caller's task. Returns
+    /// `false`, and does nothing, if values are not bounded.
     pub(crate) fn set_max_values(&self, n: usize) -> bool {
         let Some(whole) = self.excess.whole() else { return false };
         whole.most.store(n, Ordering::Relaxed);
