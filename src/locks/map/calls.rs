@@ -45,7 +45,11 @@ impl<'a, K, V, S> Map<'a, K, V, S> {
             }
             found = entry.find(self, Shared::NEW).ok();
         }
-        let guard = match found? {
+        let Some(found) = found else {
+            self.core().count_miss();
+            return None;
+        };
+        let guard = match found {
             Ok(guard) => guard,
             Err(request) => manner.acquire(request).await,
         };
@@ -98,7 +102,10 @@ impl<'a, K, V, S> Map<'a, K, V, S> {
             Err(entry) => entry.make(self, Shared::NEW).map_err(Err),
         };
         let mut writer = match found {
-            Ok(writer) => writer,
+            Ok(writer) => {
+                self.core().count_miss();
+                writer
+            }
             Err(reader) => {
                 let reader = match reader {
                     Ok(reader) => reader,

@@ -140,7 +140,10 @@ impl<K, V, S> Drop for ByClaim<'_, K, V, S> {
 impl<'a, K, V, S> Find<'a, K, V, S> for ByClaim<'a, K, V, S> {
     #[inline]
     fn peek(mut self, map: Map<'a, K, V, S>, copy: impl FnOnce(&V) -> V) -> Result<Option<V>, Self> {
-        let Some(claim) = self.take() else { return Ok(None) };
+        let Some(claim) = self.take() else {
+            map.core().count_miss();
+            return Ok(None);
+        };
         map.core().peek_by(claim, copy).map(Some).map_err(|Busy(claim)| self.put_back(claim))
     }
 

@@ -14,11 +14,13 @@ use crate::plumbing::{Kind, Map, ReaderWriter, Table, TableRef, TypesOf, sealed}
 
 mod batch;
 mod bound;
+mod by_hand;
 mod calls;
 mod find;
 pub(crate) mod guard;
 mod looking;
 mod peek;
+mod stats;
 mod value_slot;
 mod version;
 
@@ -106,7 +108,9 @@ pub use self::version::{AddOrUpdate, Conflict, Version};
 /// # Bounds
 /// A map keeps all values, unless its builder sets [`max_values`](crate::Builder::max_values).
 /// [`set_max_values`](LockMap::set_max_values) changes the bound later, [`pop`](LockMap::pop) removes the value that would
-/// be evicted next, and [`peek`](LockMap::peek) reads a value without marking it as used.
+/// be evicted next, and [`peek`](LockMap::peek) reads a value without marking it as used. The map can hand evicted values
+/// [to a function](crate::Builder::on_evict), or leave eviction [to the caller](crate::Builder::evict_by_hand), and
+/// [count](LockMap::stats) how often values were found, and how many were evicted.
 ///
 /// # User code
 /// `V`'s `Drop` runs with no lock held for every value that the map itself drops: values that were evicted, overwritten
