@@ -105,6 +105,7 @@ enum Kind {
     Acquire(Want),
     Upgrade,
     Get,
+    GetVersioned,
     /// Whether the key had an entry when the future was made, which then keeps it alive; `None` for a blocking call.
     Peek(Option<bool>),
     Insert(u64),
@@ -112,15 +113,46 @@ enum Kind {
     /// The value, the number of polls after which `init` is done, and whether it fails.
     GetOrInsert(u64, u8, bool),
     AddOrUpdate(u64),
+    InsertIfAbsent(u64),
+    Update(u64),
+    Compute(Compute),
     UpdateIf(Version, u64),
     RemoveIf(Version),
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Compute {
+    n: u64,
+    does: Does,
+    /// The number of polls after which the closure is done.
+    polls: u8,
+    /// The value that the closure was called with.
+    taken: Option<u64>,
+}
+
+/// What the closure of a [`Compute`] does.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Does {
+    Nothing,
+    Store,
+    Remove,
+}
+
+impl Compute {
+    fn result(&self) -> Option<u64> {
+        match self.does {
+            Does::Nothing => self.taken,
+            Does::Store => Some(self.n),
+            Does::Remove => None,
+        }
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Stage {
     Unpolled,
     Waits(Want),
-    /// The call holds the key as a writer, and its `init` stays pending for this many more polls.
+    /// The call holds the key as a writer, and its `init`, or closure, stays pending for this many more polls.
     Init(u8),
 }
 
@@ -138,6 +170,11 @@ enum Outcome<G> {
     Guard(G),
     Failed,
     Number(Option<u64>),
+    Versioned(Option<(u64, Version)>),
+    SomeVersioned(Option<u64>),
+    /// The value that was not stored.
+    Kept(u64),
+    Computed(Option<Version>),
     Added(AddOrUpdate<u64>),
     Updated(Version),
     /// A prediction by the model, which does not know the version.
@@ -225,6 +262,14 @@ impl Model {
         loop {
             let at = self.key(key);
             let want = match call.stage {
+                Stage::Init(0) if compute_of(call).is_some() => {
+                    let result = compute_of(call).and_then(|compute| compute.result());
+                    if let Some(n) = result {
+                        self.store(key, n);
+                    }
+                    self.key(key).lock.release(Write, For::Anyone);
+                    return Some(if result.is_some() { Outcome::SomeUpdate } else { Outcome::Computed(None) });
+                }
                 Stage::Init(0) => {
                     let Kind::GetOrInsert(n, _, fails) = call.kind else { unreachable!() };
                     if fails {
@@ -252,9 +297,21 @@ impl Model {
                             at.unpolled -= 1;
                             Read
                         }
-                        Kind::Get | Kind::Peek(None) | Kind::Remove if is_new => return Some(Outcome::Number(None)),
+                        Kind::Get | Kind::Peek(None) | Kind::Remove | Kind::Update(_) if is_new => {
+                            return Some(Outcome::Number(None));
+                        }
+                        Kind::GetVersioned if is_new => return Some(Outcome::SomeVersioned(None)),
                         Kind::UpdateIf(..) | Kind::RemoveIf(_) if is_new => return Some(Outcome::SomeConflict),
                         Kind::Insert(n) if is_new => return Some(Outcome::Number(self.store(key, n))),
+                        Kind::InsertIfAbsent(n) if is_new => {
+                            self.store(key, n);
+                            return Some(Outcome::SomeUpdate);
+                        }
+                        Kind::Compute(compute) if is_new => {
+                            assert!(at.lock.attempt(Write));
+                            call.stage = Stage::Init(compute.polls);
+                            continue;
+                        }
                         Kind::AddOrUpdate(n) if is_new => {
                             self.store(key, n);
                             return Some(Outcome::Added(AddOrUpdate::Added));
@@ -264,9 +321,11 @@ impl Model {
                             call.stage = Stage::Init(polls);
                             continue;
                         }
-                        Kind::Get | Kind::Peek(None) | Kind::GetOrInsert(..) => Read,
-                        Kind::Insert(_) | Kind::Remove => Write,
-                        Kind::AddOrUpdate(_) | Kind::UpdateIf(..) | Kind::RemoveIf(_) => Upgradable,
+                        Kind::Get | Kind::GetVersioned | Kind::Peek(None) | Kind::GetOrInsert(..) => Read,
+                        Kind::Insert(_) | Kind::Remove | Kind::Update(_) | Kind::Compute(_) => Write,
+                        Kind::AddOrUpdate(_) | Kind::InsertIfAbsent(_) | Kind::UpdateIf(..) | Kind::RemoveIf(_) => {
+                            Upgradable
+                        }
                     };
                     self.wait(call, first);
                     continue;
@@ -282,6 +341,33 @@ impl Model {
                 (Kind::Get | Kind::Peek(_), _) => {
                     at.lock.release(Read, For::Anyone);
                     return Some(Outcome::Number(at.value));
+                }
+                (Kind::GetVersioned, _) => {
+                    at.lock.release(Read, For::Anyone);
+                    return Some(Outcome::SomeVersioned(at.value));
+                }
+                (Kind::Update(n), _) => {
+                    let old = at.value;
+                    if old.is_some() {
+                        self.store(key, n);
+                    }
+                    self.key(key).lock.release(Write, For::Anyone);
+                    return Some(Outcome::Number(old));
+                }
+                (Kind::Compute(compute), _) => {
+                    // The closure owns the value from now on.
+                    let taken = at.remove();
+                    call.kind = Kind::Compute(Compute { taken, ..compute });
+                    call.stage = Stage::Init(compute.polls);
+                }
+                (Kind::InsertIfAbsent(n), Upgradable) if at.value.is_some() => {
+                    at.lock.release(Upgradable, For::Anyone);
+                    return Some(Outcome::Kept(n));
+                }
+                (Kind::InsertIfAbsent(n), Upgrade) => {
+                    self.store(key, n);
+                    self.key(key).lock.release(Write, For::Anyone);
+                    return Some(Outcome::SomeUpdate);
                 }
                 (Kind::Insert(n), _) => {
                     let old = self.store(key, n);
@@ -375,13 +461,48 @@ struct World<'m, V> {
     visited: bool,
 }
 
+fn compute_of(call: &Call) -> Option<Compute> {
+    if let Kind::Compute(compute) = call.kind { Some(compute) } else { None }
+}
+
 /// The outcome of the blocking twin of a call, or the future's output.
 macro_rules! outcome {
     ($world:ident, $kind:expr, $key:ident, $(.$await:ident)?,
-        $get:ident, $insert:ident, $remove:ident, $init:ident, $add:ident, $update:ident, $remove_if:ident, |$polls:ident| $make:expr) => {{
+        $get:ident, $insert:ident, $remove:ident, $init:ident, $add:ident, $update:ident, $remove_if:ident,
+        $versioned:ident, $absent:ident, $change:ident, $compute:ident, |$polls:ident| $make:expr) => {{
         let value = |n| V::new(n, $world.token);
         match $kind {
             Kind::Get => Outcome::Number($world.map.$get(&$key)$(.$await)?.map(|value| value.n())),
+            Kind::GetVersioned => {
+                let seen = $world.map.$versioned(&$key)$(.$await)?;
+                Outcome::Versioned(seen.map(|(value, version)| (value.n(), version)))
+            }
+            Kind::InsertIfAbsent(n) => match $world.map.$absent(&$key, value(n))$(.$await)? {
+                Ok(version) => Outcome::Updated(version),
+                Err(kept) => Outcome::Kept(kept.n()),
+            },
+            Kind::Update(n) => {
+                let change = |value: &mut V| {
+                    let old = value.n();
+                    value.set(n);
+                    old
+                };
+                Outcome::Number($world.map.$change(&$key, change)$(.$await)?)
+            }
+            Kind::Compute(Compute { n, does, polls: $polls, .. }) => {
+                let change = |taken: Option<V>| {
+                    let made = match does {
+                        Does::Nothing => taken,
+                        Does::Store => Some(value(n)),
+                        Does::Remove => None,
+                    };
+                    $make(made)
+                };
+                match $world.map.$compute(&$key, change)$(.$await)? {
+                    Some(version) => Outcome::Updated(version),
+                    None => Outcome::Computed(None),
+                }
+            }
             Kind::Insert(n) => Outcome::Number($world.map.$insert(&$key, value(n))$(.$await)?.map(|value| value.n())),
             Kind::Remove => Outcome::Number($world.map.$remove(&$key)$(.$await)?.map(|value| value.n())),
             Kind::GetOrInsert(n, $polls, fails) => {
@@ -516,8 +637,13 @@ impl<'m, V: Value> World<'m, V> {
         let versions: Vec<_> = self.seen.iter().filter(|(of, _)| *of == key).map(|(_, version)| *version).collect();
         // Usually the latest version.
         let version = if b % 4 == 0 { versions.get(usize::from(b / 4)).or(versions.last()) } else { versions.last() };
-        match (a % 10, version) {
+        let does = [Does::Nothing, Does::Store, Does::Remove][usize::from(a / 16) % 3];
+        match (a % 14, version) {
             (0 | 1, _) => Kind::Get,
+            (10, _) => Kind::GetVersioned,
+            (11, _) => Kind::InsertIfAbsent(n),
+            (12, _) => Kind::Update(n),
+            (13, _) => Kind::Compute(Compute { n, does, polls: b % 3, taken: None }),
             (2, _) => Kind::Remove,
             (3 | 4, _) => Kind::GetOrInsert(n, b % 3, b % 5 == 0),
             (5, _) => Kind::AddOrUpdate(equal),
@@ -538,6 +664,7 @@ impl<'m, V: Value> World<'m, V> {
         let future = async move {
             outcome!(
                 lent, kind, key, .await, get, insert, remove, get_or_try_insert_with, add_or_update, update_if, remove_if,
+                get_versioned, insert_if_absent, update, compute,
                 |polls| |made| {
                     let (mut left, mut made) = (polls, Some(made));
                     poll_fn(move |_| match left {
@@ -566,7 +693,7 @@ impl<'m, V: Value> World<'m, V> {
 
     /// Makes a call in its blocking form, if that would not block.
     fn call_blocking(&mut self, key: u64, mut kind: Kind) {
-        if let Kind::GetOrInsert(_, polls, _) = &mut kind {
+        if let Kind::GetOrInsert(_, polls, _) | Kind::Compute(Compute { polls, .. }) = &mut kind {
             *polls = 0;
         }
         let mut call = Call { key, id: 0, kind, stage: Stage::Unpolled };
@@ -579,7 +706,8 @@ impl<'m, V: Value> World<'m, V> {
         }
         let outcome = outcome!(
             self, kind, key, , get_blocking, insert_blocking, remove_blocking, get_or_try_insert_with_blocking,
-            add_or_update_blocking, update_if_blocking, remove_if_blocking, |_polls| |made| made
+            add_or_update_blocking, update_if_blocking, remove_if_blocking, get_versioned_blocking,
+            insert_if_absent_blocking, update_blocking, compute_blocking, |_polls| |made| made
         );
         self.compare(key, outcome, expected);
     }
@@ -607,6 +735,14 @@ impl<'m, V: Value> World<'m, V> {
             }
             (Outcome::Failed, Outcome::Failed) => {}
             (Outcome::Number(got), Outcome::Number(expected)) => assert_eq!(got, expected),
+            (Outcome::Versioned(got), Outcome::SomeVersioned(expected)) => {
+                assert_eq!(got.map(|(n, _)| n), expected);
+                if let Some((_, version)) = got {
+                    self.learn(key, Some(version));
+                }
+            }
+            (Outcome::Kept(got), Outcome::Kept(expected)) => assert_eq!(got, expected),
+            (Outcome::Computed(got), Outcome::Computed(expected)) => assert_eq!(got, expected),
             (Outcome::Added(got), Outcome::Added(expected)) => assert_eq!(got, expected),
             (Outcome::Updated(version), Outcome::SomeUpdate) => self.learn(key, Some(version)),
             (Outcome::Conflict(found), Outcome::SomeConflict) => self.learn(key, found),

@@ -249,7 +249,7 @@ impl Caller {
         let n = self.last_value;
         let version = self.seen[key as usize];
         let invoked = self.tick();
-        let steps = match random(14) {
+        let steps = match random(18) {
             0 | 1 => either!(self, random, map, get, get_blocking(&key)).map(|got| {
                 self.last_seen = got.unwrap_or(self.last_seen);
                 vec![(key, Saw::Value(got), Did::Nothing)]
@@ -293,6 +293,20 @@ impl Caller {
             9 => self.batch(&map, n, random).await,
             10 => self.look(&map, key, random).await,
             11 => self.visit(&map, invoked, random),
+            14 => either!(self, random, map, get_versioned, get_versioned_blocking(&key)).map(|got| {
+                self.saw(key, got.map(|(_, version)| version));
+                vec![(key, Saw::All(got.map(|(value, version)| (value, version.get()))), Did::Nothing)]
+            }),
+            15 => either!(self, random, map, insert_if_absent, insert_if_absent_blocking(&key, n)).map(|result| {
+                self.saw(key, result.ok());
+                vec![match result {
+                    Ok(version) => (key, Saw::Value(None), Did::Store(n, Some(version.get()))),
+                    Err(_) => (key, Saw::Whether(true), Did::Nothing),
+                }]
+            }),
+            16 => either!(self, random, map, update, update_blocking(&key, |value| std::mem::replace(value, n)))
+                .map(|old| vec![(key, Saw::Value(old), old.map_or(Did::Nothing, |_| Did::Store(n, None)))]),
+            17 => self.compute(&map, key, n, random).await,
             _ => self.write(&map, key, n, random).await,
         };
         let returned = self.tick();
@@ -325,6 +339,23 @@ impl Caller {
         } else {
             (key, Saw::All(Some((value, version.get()))), Did::Nothing)
         }])
+    }
+
+    async fn compute(&mut self, map: &Map, key: u64, n: u64, random: &mut impl FnMut(u64) -> u64) -> Option<Vec<Step>> {
+        let (old, removes) = (&AtomicU64::new(u64::MAX), random(2) == 0);
+        let change = |value: Option<u64>| {
+            old.store(value.unwrap_or(u64::MAX), SeqCst);
+            (!removes).then_some(n)
+        };
+        let version = if self.blocks && random(2) == 0 {
+            map.compute_blocking(&key, change)
+        } else {
+            patient(random(6), map.compute(&key, async |value| change(value))).await?
+        };
+        assert_eq!(version.is_none(), removes);
+        self.saw(key, version);
+        let old = Some(old.load(SeqCst)).filter(|&old| old != u64::MAX);
+        Some(vec![(key, Saw::Value(old), if removes { Did::Remove } else { Did::Store(n, number_of(version)) })])
     }
 
     /// Reads one key, or both.

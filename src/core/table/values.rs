@@ -133,7 +133,11 @@ impl<K, T> Live<'_, K, Valued<T>> {
 impl<K, T> Core<K, Valued<T>> {
     /// Looks the value of a key up. `look` runs under the shard lock.
     #[inline]
-    pub(crate) fn peek<R>(&self, key: &impl Ask<K>, look: impl FnOnce(&T) -> R) -> Result<Option<R>, Busy<()>> {
+    pub(crate) fn peek<R>(
+        &self,
+        key: &impl Ask<K>,
+        look: impl FnOnce(&T, Live<'_, K, Valued<T>>) -> R,
+    ) -> Result<Option<R>, Busy<()>> {
         self.shard(key.tag()).with(|shard| {
             let Some(entry) = shard.find(key.tag(), |other| key.is(other)) else {
                 self.count(key.tag(), Event::Miss);
@@ -149,7 +153,7 @@ impl<K, T> Core<K, Valued<T>> {
     pub(crate) fn peek_by<R>(
         &self,
         claim: Claim<K, Valued<T>>,
-        look: impl FnOnce(&T) -> R,
+        look: impl FnOnce(&T, Live<'_, K, Valued<T>>) -> R,
     ) -> Result<R, Busy<Claim<K, Valued<T>>>> {
         let (tag, address) = (tag_of(claim.live()), claim.live().address());
         let seen = self.shard(tag).with(|shard| {
@@ -259,9 +263,9 @@ impl<K, T> Core<K, Valued<T>> {
     }
 
     #[inline]
-    fn look_at<R>(&self, entry: &Unshared<'_, K, Valued<T>>, look: impl FnOnce(&T) -> R) -> R {
+    fn look_at<R>(&self, entry: &Unshared<'_, K, Valued<T>>, look: impl FnOnce(&T, Live<'_, K, Valued<T>>) -> R) -> R {
         self.note_look_up(entry.live());
-        look(entry.value())
+        look(entry.value(), entry.live())
     }
 
     /// Replaces the value and returns the old one.

@@ -1,7 +1,5 @@
-//! Operations that lock a key only while the call runs, such as `get` and `insert`; and `get_or_insert_with`, which
-//! returns a reader's guard.
+//! Operations of a single call, such as `get` and `insert`. Most lock a key only while the call runs.
 
-use core::convert::Infallible;
 use core::future::Future;
 use core::hash::{BuildHasher, Hash};
 use core::mem::needs_drop;
@@ -10,13 +8,12 @@ use equivalent::Equivalent;
 
 #[cfg(all(feature = "std", not(target_family = "wasm")))]
 use super::find::ByKey;
-use super::find::{Find, FindOrMake, Map};
+use super::find::{Entry, Find, FindOrMake, Map};
 use super::version::{AddOrUpdate, Conflict, Version};
 use super::{LockMap, MapReadGuard};
 use crate::acquire::manner::{Awaiting, Manner};
 #[cfg(all(feature = "std", not(target_family = "wasm")))]
 use crate::acquire::manner::{Blocking, run};
-use crate::acquire::request::Request;
 use crate::guard::Guard;
 use crate::key::ToKey;
 use crate::mode::{Exclusive, Shared, Upgradable};
@@ -30,15 +27,18 @@ use crate::plumbing::sealed::TablePtrInside as _;
 /// They are methods of the reference, not of the map, because they do not need the hasher to be `Sync`. They consume
 /// `entry`, the way to the entry, before they wait, so that a waiting future does not keep a key.
 impl<'a, K, V, S> Map<'a, K, V, S> {
-    async fn get_as(self, entry: impl Find<'a, K, V, S>, manner: impl Manner) -> Option<V>
-    where
-        V: Clone,
-    {
+    /// Looks at the value of a key as a reader, under an internal lock if the value owns nothing.
+    async fn look_as<R>(
+        self,
+        entry: impl Find<'a, K, V, S>,
+        look: impl Fn(&V, Entry<'_, K, V>) -> R + Copy,
+        manner: impl Manner,
+    ) -> Option<R> {
         let found;
         {
             let mut entry = entry;
             if !needs_drop::<V>() {
-                entry = match entry.peek(self, V::clone) {
+                entry = match entry.peek(self, look) {
                     Ok(seen) => return seen,
                     Err(entry) => entry,
                 };
@@ -53,9 +53,30 @@ impl<'a, K, V, S> Map<'a, K, V, S> {
             Ok(guard) => guard,
             Err(request) => manner.acquire(request).await,
         };
-        let value = guard.value().cloned();
+        let seen = guard.value().map(|value| look(value, guard.live()));
         drop(guard);
-        value
+        seen
+    }
+
+    fn get_as(self, entry: impl Find<'a, K, V, S>, manner: impl Manner) -> impl Future<Output = Option<V>>
+    where
+        V: Clone,
+    {
+        self.look_as(entry, |value, _| value.clone(), manner)
+    }
+
+    fn get_versioned_as(
+        self,
+        entry: impl Find<'a, K, V, S>,
+        manner: impl Manner,
+    ) -> impl Future<Output = Option<(V, Version)>>
+    where
+        V: Clone,
+    {
+        let look = |value: &V, entry: Entry<'_, K, V>| {
+            (value.clone(), Version::new(entry.version().expect("a value has a version")))
+        };
+        self.look_as(entry, look, manner)
     }
 
     async fn insert_as(self, entry: impl FindOrMake<'a, K, V, S>, value: V, manner: impl Manner) -> Option<V> {
@@ -76,6 +97,47 @@ impl<'a, K, V, S> Map<'a, K, V, S> {
         old
     }
 
+    async fn insert_if_absent_as(
+        self,
+        entry: impl FindOrMake<'a, K, V, S>,
+        value: V,
+        manner: impl Manner,
+    ) -> Result<Version, V> {
+        let made = entry.make(self, Upgradable::NEW);
+        let mut writer = match made {
+            Ok(writer) => writer,
+            Err(request) => {
+                let reader = manner.acquire(request).await;
+                if reader.value().is_some() {
+                    drop(reader);
+                    return Err(value);
+                }
+                manner.upgrade(reader).await
+            }
+        };
+        writer.insert(value);
+        Ok(version_of(writer))
+    }
+
+    async fn update_as<R>(
+        self,
+        entry: impl Find<'a, K, V, S>,
+        change: impl FnOnce(&mut V) -> R,
+        manner: impl Manner,
+    ) -> Option<R> {
+        let found = entry.find(self, Exclusive::NEW).ok();
+        let mut guard = match found? {
+            Ok(guard) => guard,
+            Err(request) => manner.acquire(request).await,
+        };
+        let mut changed = None;
+        if let Some(value) = guard.value_mut() {
+            changed = Some(change(value));
+        } // otherwise `change` is dropped at the end, after the guard
+        drop(guard);
+        changed
+    }
+
     async fn remove_as(self, entry: impl Find<'a, K, V, S>, manner: impl Manner) -> Option<V> {
         let found = match entry.remove(self) {
             Ok(removed) => return removed,
@@ -88,58 +150,6 @@ impl<'a, K, V, S> Map<'a, K, V, S> {
         let removed = guard.remove();
         drop(guard);
         removed
-    }
-
-    async fn get_or_try_insert_as<E, F: Future<Output = Result<V, E>>>(
-        self,
-        entry: impl FindOrMake<'a, K, V, S>,
-        init: impl FnOnce() -> F,
-        manner: impl Manner,
-    ) -> Result<MapReadGuard<'a, K, V, S>, E> {
-        // Calls that find a value share the key.
-        let found = match entry.find(self, Shared::NEW) {
-            Ok(reader) => Err(reader),
-            Err(entry) => entry.make(self, Shared::NEW).map_err(Err),
-        };
-        let mut writer = match found {
-            Ok(writer) => {
-                self.core().count_miss();
-                writer
-            }
-            Err(reader) => {
-                let reader = match reader {
-                    Ok(reader) => reader,
-                    Err(request) => manner.acquire(request).await,
-                };
-                if reader.value().is_some() {
-                    drop(init);
-                    return Ok(reader);
-                }
-                // Only one caller at a time computes the value, beside readers. When it has stored the value and
-                // continues as a reader, the others get in and find the value.
-                let claim = self.core().claim(&mut reader.live());
-                let request = Request::new(self, claim, Upgradable::NEW);
-                drop(reader);
-                let reader = manner.acquire(request).await;
-                if reader.value().is_some() {
-                    let reader = reader.downgrade();
-                    drop(init);
-                    return Ok(reader);
-                }
-                manner.upgrade(reader).await
-            }
-        };
-        let made = init().await;
-        match made {
-            Ok(value) => {
-                writer.insert(value);
-                Ok(writer.downgrade())
-            }
-            Err(error) => {
-                drop(writer);
-                Err(error)
-            }
-        }
     }
 
     async fn add_or_update_as(
@@ -200,8 +210,7 @@ impl<'a, K, V, S> Map<'a, K, V, S> {
         match self.write_if(entry, version, manner).await {
             Ok(mut writer) => {
                 let old = writer.insert(value);
-                let version = writer.version().expect("a value that has just been stored has a version");
-                drop(writer);
+                let version = version_of(writer);
                 drop(old);
                 Ok(version)
             }
@@ -226,6 +235,11 @@ impl<'a, K, V, S> Map<'a, K, V, S> {
     }
 }
 
+/// Releases a key whose value has just been stored, and returns the value's version.
+fn version_of<K, V, S>(writer: Guard<Map<'_, K, V, S>, Exclusive>) -> Version {
+    writer.version().expect("a value that has just been stored has a version")
+}
+
 /// The sentences of the docs that say when the future of a call finds its entry.
 macro_rules! found_when {
     (by_claim) => {
@@ -247,8 +261,9 @@ macro_rules! one_call {
         // The operation's summary without a full stop, and the rest of its docs.
         #[doc = $does:literal]
         $(#[doc = $more:literal])*
-        async $call:ident, blocking $call_blocking:ident by $call_as:ident ($($argument:ident: $Argument:ty),*) -> $Output:ty $(, errors $errors:literal)?
+        async $call:ident, blocking $call_blocking:ident $(for $borrow:lifetime)? by $call_as:ident $(<$($Generic:ident),+>)? ($($argument:ident: $Argument:ty),*) -> $Output:ty $(, errors $errors:literal)?
         where [$($bound:tt)*], found $by:ident, asked with [$($asked:tt)+],
+        // (`for 'a`: the output of the blocking form borrows the map.)
         // For the examples: the lines before the call, its arguments, and its result.
         example = [$($before:literal),*], $arguments:literal, $gives:literal;
     )+) => {
@@ -279,11 +294,11 @@ macro_rules! one_call {
             #[doc = concat!("assert_eq!(map.", stringify!($call), "(", $arguments, ").await", $gives, ");")]
             /// # });
             /// ```
-            pub fn $call<'a, Q>(
+            pub fn $call<'a, Q $($(, $Generic)+)?>(
                 &'a self,
                 key: &Q,
                 $($argument: $Argument,)*
-            ) -> impl Future<Output = $Output> + use<'a, Q, K, V, S>
+            ) -> impl Future<Output = $Output> + use<'a, Q, K, V, S $($(, $Generic)+)?>
             where
                 Q: $($asked)+,
                 $($bound)*
@@ -315,7 +330,7 @@ macro_rules! one_call {
             /// ```
             #[cfg(all(feature = "std", not(target_family = "wasm")))]
             #[cfg_attr(docsrs, doc(cfg(feature = "std")))]
-            pub fn $call_blocking<Q>(&self, key: &Q, $($argument: $Argument),*) -> $Output
+            pub fn $call_blocking<$($borrow,)? Q $($(, $Generic)+)?>(&$($borrow)? self, key: &Q, $($argument: $Argument),*) -> $Output
             where
                 Q: $($asked)+,
                 $($bound)*
@@ -334,11 +349,51 @@ one_call! {
     where [V: Clone,], found by_claim, asked with [?Sized + Hash + Equivalent<K>],
     example = ["map.try_write(\"a\").unwrap().insert(7);"], "\"a\"", ", Some(7)";
 
+    /// Returns a clone of a key's value and its version; `None` if it has none
+    /// Both are of the same instant, so the version can be the condition of an [`update_if`](Self::update_if). A `V` that
+    /// owns nothing may be cloned under an internal lock: see [`get`](Self::get).
+    async get_versioned, blocking get_versioned_blocking by get_versioned_as() -> Option<(V, Version)>
+    where [V: Clone,], found by_claim, asked with [?Sized + Hash + Equivalent<K>],
+    example = ["map.try_write(\"a\").unwrap().insert(7);", "let version = map.try_read(\"a\").unwrap().version().unwrap();"],
+    "\"a\"", ", Some((7, version))";
+
     /// Stores a value for a key and returns the old one
     ///
     async insert, blocking insert_blocking by insert_as(value: V) -> Option<V>
     where [], found by_claim_or_key, asked with [?Sized + Hash + Equivalent<K> + ToKey<K>],
     example = ["map.try_write(\"a\").unwrap().insert(7);"], "\"a\", 8", ", Some(7)";
+
+    /// Stores a value for a key that has none, and returns its version
+    /// Otherwise nothing changes, and the error is the value that was not stored. The key is locked for
+    /// [upgradable reading](Self::upgradable_read) while the call looks: so a value that is there keeps no plain readers
+    /// out.
+    async insert_if_absent, blocking insert_if_absent_blocking by insert_if_absent_as(value: V) -> Result<Version, V>, errors "If the key has a value: returns the one that was not stored."
+    where [], found by_claim_or_key, asked with [?Sized + Hash + Equivalent<K> + ToKey<K>],
+    example = ["map.try_write(\"a\").unwrap().insert(7);"], "\"a\", 8", ", Err(8)";
+
+    /// Returns a reader's guard of a key that has a value; if there is none, stores this one
+    /// It works as [`get_or_insert_with`](Self::get_or_insert_with). If the key has a value, `value` is dropped while the
+    /// call holds the key for reading: so its `Drop` must not write that key.
+    async get_or_insert, blocking get_or_insert_blocking for 'a by get_or_insert_as(value: V) -> MapReadGuard<'a, K, V, S>
+    where [], found by_claim_or_key, asked with [?Sized + Hash + Equivalent<K> + ToKey<K>],
+    example = ["map.try_write(\"a\").unwrap().insert(7);"], "\"a\", 8", ".value(), Some(&7)";
+
+    /// Returns a reader's guard of a key that has a value; if there is none, stores the default value
+    /// It works as [`get_or_insert_with`](Self::get_or_insert_with): the call of [`Default::default`] has the place of
+    /// `init`, and must not request the same key.
+    async get_or_default, blocking get_or_default_blocking for 'a by get_or_default_as() -> MapReadGuard<'a, K, V, S>
+    where [V: Default,], found by_claim_or_key, asked with [?Sized + Hash + Equivalent<K> + ToKey<K>],
+    example = [], "\"a\"", ".value(), Some(&0)";
+
+    /// Changes a key's value in place, and returns what `change` returns; `None` if the key has no value
+    /// The value gets a new version. `change` runs while this call holds the key as a writer: it may use other keys, but
+    /// must not request this one, which would wait for ever. If it panics, the value stays in the state in which
+    /// `change` left it, with a new version, and the key is free. To change a value across an `.await`, use
+    /// [`write`](Self::write); to insert or remove it in the same step, use [`compute`](Self::compute).
+    async update, blocking update_blocking by update_as<R, F>(change: F) -> Option<R>
+    where [F: FnOnce(&mut V) -> R,], found by_claim, asked with [?Sized + Hash + Equivalent<K>],
+    example = ["map.try_write(\"a\").unwrap().insert(7);", "let double = |value: &mut u32| std::mem::replace(value, 2 * *value);"],
+    "\"a\", double", ", Some(7)";
 
     /// Removes a key's value and returns it
     ///
@@ -369,157 +424,4 @@ one_call! {
     where [], found by_claim, asked with [?Sized + Hash + Equivalent<K>],
     example = ["map.try_write(\"a\").unwrap().insert(7);", "let seen = map.try_read(\"a\").unwrap().version().unwrap();"],
     "\"a\", seen", ".unwrap(), 7";
-}
-
-/// Computing a missing value once per key.
-impl<K: Eq + Hash, V, S: BuildHasher> LockMap<K, V, S> {
-    /// Returns a reader's guard of a key that has a value; if there is none, `init` makes it.
-    ///
-    /// One caller for each key runs `init`, while it holds the key as a writer; concurrent callers for the same key
-    /// wait, and then find its value. No caller waits for the guard that another such call has returned, unless a
-    /// writer waits for the key in between: then the [policy](crate::Fairness) decides. If `init` panics, or its
-    /// caller's future is dropped, the next caller runs its own `init`.
-    ///
-    /// `init` returns a future (`async || …`); for the [blocking form](Self::get_or_insert_with_blocking) it returns
-    /// the value. It must not request the same key, which would wait for ever. It may use other keys.
-    ///
-    /// This call hashes the key, and copies it only if it has no entry or owns nothing, so the future does not borrow it.
-    /// The request starts at the first poll. A future that has not copied the key keeps the entry in the map until it
-    /// finishes, but not its value.
-    ///
-    /// # Cancel safety
-    /// The future can be dropped at any moment. If it had not finished, it has changed nothing.
-    ///
-    /// # Panics
-    /// As [`LockMap`](LockMap#panics), and if `init` panics.
-    ///
-    /// # Examples
-    /// ```
-    /// # futures_lite::future::block_on(async {
-    /// let pages = keylatch::LockMap::<String, String>::new();
-    /// let page = pages.get_or_insert_with("home", async || "rendered".to_string()).await;
-    /// assert_eq!(page.value().unwrap(), "rendered");
-    /// # });
-    /// ```
-    pub fn get_or_insert_with<'a, Q, I, F>(
-        &'a self,
-        key: &Q,
-        init: I,
-    ) -> impl Future<Output = MapReadGuard<'a, K, V, S>> + use<'a, Q, K, V, S, I, F>
-    where
-        Q: ?Sized + Hash + Equivalent<K> + ToKey<K>,
-        I: FnOnce() -> F,
-        F: Future<Output = V>,
-    {
-        let (map, key) = (TableRef::new(self), self.by_claim_or_key(key));
-        async move {
-            let init = async || Ok(init().await);
-            always(map.get_or_try_insert_as(key, init, Awaiting).await)
-        }
-    }
-
-    /// Returns a reader's guard of a key that has a value; if there is none, `init` makes it, or fails.
-    ///
-    /// It works as [`get_or_insert_with`](Self::get_or_insert_with). If `init` fails, the next caller runs its own.
-    ///
-    /// # Errors
-    /// Returns the error of `init`.
-    ///
-    /// # Cancel safety
-    /// The future can be dropped at any moment. If it had not finished, it has changed nothing.
-    ///
-    /// # Panics
-    /// As [`LockMap`](LockMap#panics), and if `init` panics.
-    ///
-    /// # Examples
-    /// ```
-    /// # futures_lite::future::block_on(async {
-    /// let pages = keylatch::LockMap::<String, String>::new();
-    /// let page = pages.get_or_try_insert_with("home", async || Err("no connection")).await;
-    /// assert_eq!(page.err(), Some("no connection"));
-    /// assert!(!pages.contains_key("home"));
-    /// # });
-    /// ```
-    pub fn get_or_try_insert_with<'a, Q, E, I, F>(
-        &'a self,
-        key: &Q,
-        init: I,
-    ) -> impl Future<Output = Result<MapReadGuard<'a, K, V, S>, E>> + use<'a, Q, K, V, S, E, I, F>
-    where
-        Q: ?Sized + Hash + Equivalent<K> + ToKey<K>,
-        I: FnOnce() -> F,
-        F: Future<Output = Result<V, E>>,
-    {
-        TableRef::new(self).get_or_try_insert_as(self.by_claim_or_key(key), init, Awaiting)
-    }
-
-    /// Returns a reader's guard of a key that has a value; if there is none, `init` makes it. It blocks the thread
-    /// while it waits.
-    ///
-    /// See [`get_or_insert_with`](Self::get_or_insert_with).
-    ///
-    /// # Blocking
-    /// As [`read_blocking`](Self::read_blocking), and while another caller runs its `init`.
-    ///
-    /// # Panics
-    /// As [`LockMap`](LockMap#panics), and if `init` panics.
-    ///
-    /// # Examples
-    /// ```
-    /// let pages = keylatch::LockMap::<String, String>::new();
-    /// let page = pages.get_or_insert_with_blocking("home", || "rendered".to_string());
-    /// assert_eq!(page.value().unwrap(), "rendered");
-    /// ```
-    #[cfg(all(feature = "std", not(target_family = "wasm")))]
-    #[cfg_attr(docsrs, doc(cfg(feature = "std")))]
-    #[must_use = "bind it: `let page = …` (`let _ = …` releases it at once)"]
-    pub fn get_or_insert_with_blocking<Q>(&self, key: &Q, init: impl FnOnce() -> V) -> MapReadGuard<'_, K, V, S>
-    where
-        Q: ?Sized + Hash + Equivalent<K> + ToKey<K>,
-    {
-        always(self.get_or_try_insert_with_blocking(key, || Ok(init())))
-    }
-
-    /// Returns a reader's guard of a key that has a value; if there is none, `init` makes it, or fails. It blocks the
-    /// thread while it waits.
-    ///
-    /// See [`get_or_try_insert_with`](Self::get_or_try_insert_with).
-    ///
-    /// # Errors
-    /// Returns the error of `init`.
-    ///
-    /// # Blocking
-    /// As [`read_blocking`](Self::read_blocking), and while another caller runs its `init`.
-    ///
-    /// # Panics
-    /// As [`LockMap`](LockMap#panics), and if `init` panics.
-    ///
-    /// # Examples
-    /// ```
-    /// let pages = keylatch::LockMap::<String, String>::new();
-    /// let page = pages.get_or_try_insert_with_blocking("home", || Err("no connection"));
-    /// assert_eq!(page.err(), Some("no connection"));
-    /// let page = pages.get_or_try_insert_with_blocking("home", || Ok::<_, std::io::Error>("rendered".to_string()))?;
-    /// assert_eq!(page.value().unwrap(), "rendered");
-    /// # Ok::<_, std::io::Error>(())
-    /// ```
-    #[cfg(all(feature = "std", not(target_family = "wasm")))]
-    #[cfg_attr(docsrs, doc(cfg(feature = "std")))]
-    pub fn get_or_try_insert_with_blocking<Q, E>(
-        &self,
-        key: &Q,
-        init: impl FnOnce() -> Result<V, E>,
-    ) -> Result<MapReadGuard<'_, K, V, S>, E>
-    where
-        Q: ?Sized + Hash + Equivalent<K> + ToKey<K>,
-    {
-        run(TableRef::new(self).get_or_try_insert_as(ByKey(self.key(key)), || core::future::ready(init()), Blocking))
-    }
-}
-
-fn always<T>(result: Result<T, Infallible>) -> T {
-    match result {
-        Ok(value) => value,
-        Err(never) => match never {},
-    }
 }

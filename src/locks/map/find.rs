@@ -8,7 +8,7 @@ use equivalent::Equivalent;
 
 use super::LockMap;
 use crate::acquire::request::Request;
-use crate::core::{Ask, Busy, Claim, ClaimIn, OwnedKey, Source, Valued};
+use crate::core::{Ask, Busy, Claim, ClaimIn, Live, OwnedKey, Source, Valued};
 use crate::guard::Guard;
 use crate::key::ToKey;
 use crate::mode::{Exclusive, Mode};
@@ -16,11 +16,12 @@ use crate::plumbing::TableRef;
 use crate::plumbing::sealed::TablePtrInside as _;
 
 pub(super) type Map<'a, K, V, S> = TableRef<'a, LockMap<K, V, S>>;
+pub(super) type Entry<'e, K, V> = Live<'e, K, Valued<V>>;
 
 /// The way in which a call finds its entry.
 pub(super) trait Find<'a, K, V, S>: Sized {
-    /// Returns a clone of the value, unless the entry is in use.
-    fn peek(self, map: Map<'a, K, V, S>, copy: impl FnOnce(&V) -> V) -> Result<Option<V>, Self>;
+    /// Looks at the value, unless the entry is in use. `look` runs under an internal lock.
+    fn peek<R>(self, map: Map<'a, K, V, S>, look: impl FnOnce(&V, Entry<'_, K, V>) -> R) -> Result<Option<R>, Self>;
 
     /// Takes the value out, unless the entry is in use.
     fn remove(self, map: Map<'a, K, V, S>) -> Result<Option<V>, Self>;
@@ -47,8 +48,8 @@ pub(super) struct ByKey<A>(pub(super) A);
 
 impl<'a, K, V, S, A: Ask<K>> Find<'a, K, V, S> for ByKey<A> {
     #[inline]
-    fn peek(self, map: Map<'a, K, V, S>, copy: impl FnOnce(&V) -> V) -> Result<Option<V>, Self> {
-        match map.core().peek(&self.0, copy) {
+    fn peek<R>(self, map: Map<'a, K, V, S>, look: impl FnOnce(&V, Entry<'_, K, V>) -> R) -> Result<Option<R>, Self> {
+        match map.core().peek(&self.0, look) {
             Ok(seen) => {
                 drop(self);
                 Ok(seen)
@@ -139,12 +140,16 @@ impl<K, V, S> Drop for ByClaim<'_, K, V, S> {
 
 impl<'a, K, V, S> Find<'a, K, V, S> for ByClaim<'a, K, V, S> {
     #[inline]
-    fn peek(mut self, map: Map<'a, K, V, S>, copy: impl FnOnce(&V) -> V) -> Result<Option<V>, Self> {
+    fn peek<R>(
+        mut self,
+        map: Map<'a, K, V, S>,
+        look: impl FnOnce(&V, Entry<'_, K, V>) -> R,
+    ) -> Result<Option<R>, Self> {
         let Some(claim) = self.take() else {
             map.core().count_miss();
             return Ok(None);
         };
-        map.core().peek_by(claim, copy).map(Some).map_err(|Busy(claim)| self.put_back(claim))
+        map.core().peek_by(claim, look).map(Some).map_err(|Busy(claim)| self.put_back(claim))
     }
 
     #[inline]
@@ -168,10 +173,10 @@ pub(super) enum ByClaimOrKey<'a, K, V, S> {
 
 impl<'a, K: Eq, V, S> Find<'a, K, V, S> for ByClaimOrKey<'a, K, V, S> {
     #[inline]
-    fn peek(self, map: Map<'a, K, V, S>, copy: impl FnOnce(&V) -> V) -> Result<Option<V>, Self> {
+    fn peek<R>(self, map: Map<'a, K, V, S>, look: impl FnOnce(&V, Entry<'_, K, V>) -> R) -> Result<Option<R>, Self> {
         match self {
-            ByClaimOrKey::Claim(entry) => entry.peek(map, copy).map_err(ByClaimOrKey::Claim),
-            ByClaimOrKey::Key(key) => key.peek(map, copy).map_err(ByClaimOrKey::Key),
+            ByClaimOrKey::Claim(entry) => entry.peek(map, look).map_err(ByClaimOrKey::Claim),
+            ByClaimOrKey::Key(key) => key.peek(map, look).map_err(ByClaimOrKey::Key),
         }
     }
 

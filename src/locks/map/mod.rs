@@ -16,7 +16,9 @@ mod batch;
 mod bound;
 mod by_hand;
 mod calls;
+mod compute;
 mod find;
+mod get_or;
 pub(crate) mod guard;
 mod looking;
 mod peek;
@@ -62,7 +64,7 @@ pub use self::version::{AddOrUpdate, Conflict, Version};
 /// | without waiting | [`try_read`](LockMap::try_read), [`try_upgradable_read`](LockMap::try_upgradable_read), [`try_write`](LockMap::try_write) |
 /// | blocking | [`read_blocking`](LockMap::read_blocking), [`upgradable_read_blocking`](LockMap::upgradable_read_blocking), [`write_blocking`](LockMap::write_blocking); with a limit `try_…_for`, `try_…_until` |
 /// | with owned guards, several keys, handles | as [there](crate::KeyedRwLock#the-forms) |
-/// | in a single call | [`get`](LockMap::get), [`peek`](LockMap::peek), [`insert`](LockMap::insert), [`remove`](LockMap::remove), [`get_or_insert_with`](LockMap::get_or_insert_with), [`get_or_try_insert_with`](LockMap::get_or_try_insert_with), [`add_or_update`](LockMap::add_or_update), [`update_if`](LockMap::update_if), [`remove_if`](LockMap::remove_if); `…_blocking` |
+/// | in a single call | [`get`](LockMap::get), [`get_versioned`](LockMap::get_versioned), [`peek`](LockMap::peek), [`insert`](LockMap::insert), [`insert_if_absent`](LockMap::insert_if_absent), [`update`](LockMap::update), [`compute`](LockMap::compute), [`remove`](LockMap::remove), [`get_or_insert`](LockMap::get_or_insert), [`get_or_default`](LockMap::get_or_default), [`get_or_insert_with`](LockMap::get_or_insert_with), [`get_or_try_insert_with`](LockMap::get_or_try_insert_with), [`add_or_update`](LockMap::add_or_update), [`update_if`](LockMap::update_if), [`remove_if`](LockMap::remove_if); `…_blocking` |
 /// | several changes, all or none | [`batch`](LockMap::batch) |
 /// | all values | [`for_each_value`](LockMap::for_each_value), [`retain`](LockMap::retain), [`clear`](LockMap::clear), [`len`](LockMap::len) |
 ///
@@ -116,8 +118,9 @@ pub use self::version::{AddOrUpdate, Conflict, Version};
 /// `V`'s `Drop` runs with no lock held for every value that the map itself drops: values that were evicted, overwritten
 /// by `update_if`, `add_or_update` or a batch, refused by `retain`, or cleared. If such a drop panics, the change
 /// stands, and the other values are still dropped. A call that releases several keys drops values only after it has
-/// released all of them and woken the admitted waiters. `V`'s `Clone` and `PartialEq`, and `init`, run under the lock
-/// of their key, and may use other keys; but the `clone` of a `V` that owns nothing must not use the map (see
+/// released all of them and woken the admitted waiters. (But [`get_or_insert`](LockMap::get_or_insert) drops a value that
+/// it does not need while it holds the key for reading, because it returns that hold.) `V`'s `Clone`, `PartialEq` and
+/// `Default`, and closures such as `init`, run under the lock of their key, and may use other keys; but the `clone` of a `V` that owns nothing must not use the map (see
 /// [`get`](LockMap::get)).
 ///
 /// # Panics

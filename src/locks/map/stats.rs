@@ -24,15 +24,15 @@ impl<K, V, S> LockMap<K, V, S> {
     /// Returns the numbers of hits, misses, insertions, evictions and waits until now; `None` if the map was built without
     /// [`record_stats`](Builder::record_stats).
     ///
-    /// A look-up is a read: a call of [`get`](Self::get), [`get_or_insert_with`](Self::get_or_insert_with) or
-    /// [`get_or_try_insert_with`](Self::get_or_try_insert_with), and each key that is acquired by [`read`](Self::read),
-    /// [`read_recursive`](Self::read_recursive) or [`read_many`](Self::read_many), in all of their forms, with handles too.
-    /// It is a hit if there is a value when the call first has the key, and otherwise a miss. So a `get_or_insert_with` that
+    /// A look-up is a read: a call of [`get`](Self::get), [`get_versioned`](Self::get_versioned),
+    /// [`get_or_insert_with`](Self::get_or_insert_with) or another `get_or_…`, and each key that is acquired by
+    /// [`read`](Self::read), [`read_recursive`](Self::read_recursive) or [`read_many`](Self::read_many), in all of their
+    /// forms, with handles too. It is a hit if there is a value when the call first has the key, and otherwise a miss. So a `get_or_insert_with` that
     /// finds a reader of a key without a value, and then waits until another caller has made the value, is a miss. A call that
     /// does not get the key, because it fails or its future is dropped, is neither.
     ///
     /// Not counted are calls that change values or might do so, such as [`write`](Self::write),
-    /// [`upgradable_read`](Self::upgradable_read), [`insert`](Self::insert), [`update_if`](Self::update_if) and
+    /// [`upgradable_read`](Self::upgradable_read), [`insert`](Self::insert), [`update`](Self::update) and
     /// [`batch`](Self::batch); [`read_write_many`](Self::read_write_many); and calls that do not count as a use of a value, such
     /// as [`peek`](Self::peek) and [`for_each_value`](Self::for_each_value).
     ///
