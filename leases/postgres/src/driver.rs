@@ -15,6 +15,7 @@ use crate::{
     convert,
     error::{Error, unusable},
     session::{Place, Session},
+    together::carry,
 };
 
 /// Runs until all clones of the engine have been dropped.
@@ -30,7 +31,15 @@ where
         async move {
             let (client, mut connection) = dialled.await.map_err(unusable)?;
             let session = set_up(&link, Arc::clone(&place), client, &mut connection).await?;
-            let moves = async move { poll_fn(|cx| pump(link.watchers(), &place.namespace, &mut connection, cx)).await };
+            let carried = carry(Arc::clone(&link), Arc::clone(&session.batches));
+            let moves = async move {
+                let mut carried = pin!(carried);
+                poll_fn(|cx| match carried.as_mut().poll(cx) {
+                    Poll::Ready(never) => never,
+                    Poll::Pending => pump(link.watchers(), &place.namespace, &mut connection, cx),
+                })
+                .await
+            };
             Ok((session, moves))
         }
     })

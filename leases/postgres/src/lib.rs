@@ -23,7 +23,7 @@
 //! ```
 //!
 //! # The table
-//! The table is called `keylatch_lease`, and an index, seven functions and two triggers belong to it. [`SCHEMA`] is the
+//! The table is called `keylatch_lease`, and an index, eight functions and two triggers belong to it. [`SCHEMA`] is the
 //! SQL that creates them, for your migrations; [`Postgres::create_table`] runs it. It is written for Postgres 12 and
 //! later, and tested with 15. While the table or a function is missing, calls fail with [`Error::Missing`]. The
 //! connection's `search_path` has to contain their schema. A role that only uses the table needs `SELECT`, `INSERT`,
@@ -175,6 +175,7 @@ mod guard;
 mod options;
 mod postgres;
 mod session;
+mod together;
 
 pub use error::Error;
 pub use guard::{GUARD, GuardError};
