@@ -13,9 +13,9 @@ use tokio_postgres::{AsyncMessage, Client, Connection};
 
 use crate::{
     convert,
+    decide::carry,
     error::{Error, unusable},
     session::{Place, Session},
-    together::carry,
 };
 
 /// Runs until all clones of the engine have been dropped.

@@ -10,8 +10,8 @@ use tokio_postgres::{Client, Row};
 use crate::{
     convert::{number, parts},
     error::{Error, Verdict, judge},
-    session::{SCHEMA, Session, is_guarded},
-    together::{Decided, Question, Wish, answer, gone, owner, remaining, token},
+    session::{SCHEMA, Session},
+    together::{Decided, Question, Wish, answer, gone, is_guarded, owner, remaining, token},
 };
 
 /// The number of times that a statement is sent when the server rolls it back in favour of another.

@@ -15,7 +15,7 @@ use tokio_postgres::{Client, Error, Row, SimpleQueryMessage, Statement, types::T
 use crate::{
     convert::{channel, number, parts},
     error::{self, is_pooled, unusable},
-    together::{MOST, Together},
+    together::{MOST, Together, is_guarded},
 };
 
 /// The greatest number of rows that one statement of the driver's sweep removes.
@@ -216,16 +216,6 @@ async fn listening(client: &Client) -> Result<(i32, i64), Error> {
         _ => None,
     });
     Ok(row.unwrap_or_else(|| unreachable!("the query returns two numbers")))
-}
-
-/// Returns the first column of a function's answer: a letter for what was done.
-pub(crate) fn what(row: &Row) -> u8 {
-    row.get::<_, i8>(0) as u8
-}
-
-/// Returns whether a guarded transaction keeps the lease from ending.
-pub(crate) fn is_guarded(row: &Row) -> bool {
-    what(row) == b't'
 }
 
 impl keylatch_lease_remote::Session for Session {

@@ -1,20 +1,16 @@
 //! Acquires and releases that wait for the connection at the same moment: one statement decides about them, and one
 //! flush to the disk keeps them.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use keylatch_lease::{
     Owner, Resource, Token,
     engine::{Answer, Ask, Fail, Gone, Want},
 };
-use keylatch_lease_remote::{Limit, Link, Policy, from_micros, micros};
-use tokio_postgres::{Row, types::ToSql};
+use keylatch_lease_remote::{Policy, from_micros, micros};
+use tokio_postgres::Row;
 
-use crate::{
-    convert::{number, parts},
-    error::{Error, Verdict, judge},
-    session::{Session, is_guarded, what},
-};
+use crate::error::Error;
 
 /// The number of questions in a batch.
 pub(crate) const MOST: usize = 128;
@@ -31,24 +27,24 @@ pub(crate) type Outcome = Result<Decided, Fail<Error>>;
 /// What an acquire asks for, apart from the resource and the owner.
 #[derive(Clone, Debug)]
 pub(crate) struct Wish {
-    want: Want,
-    waiting: bool,
-    has_term: bool,
-    idle: Option<i64>,
-    total: Option<i64>,
-    policy: Policy,
+    pub(crate) want: Want,
+    pub(crate) waiting: bool,
+    pub(crate) has_term: bool,
+    pub(crate) idle: Option<i64>,
+    pub(crate) total: Option<i64>,
+    pub(crate) policy: Policy,
 }
 
 /// A question about a resource.
 #[derive(Clone, Debug)]
 pub(crate) struct Question {
     pub(crate) resource: Resource,
-    owner: Owner,
-    asked: Asked,
+    pub(crate) owner: Owner,
+    pub(crate) asked: Asked,
 }
 
 #[derive(Clone, Debug)]
-enum Asked {
+pub(crate) enum Asked {
     Acquire(Wish),
     Release(Token),
 }
@@ -87,7 +83,7 @@ impl Question {
         Question { resource: resource.clone(), owner: owner.clone(), asked: Asked::Release(token) }
     }
 
-    fn wish(&self) -> Option<&Wish> {
+    pub(crate) fn wish(&self) -> Option<&Wish> {
         match &self.asked {
             Asked::Acquire(wish) => Some(wish),
             Asked::Release(_) => None,
@@ -95,7 +91,7 @@ impl Question {
     }
 
     /// Returns the answer of the batch's function, in which everything but a grant and a release is left out.
-    fn decided(&self, row: &Row) -> Decided {
+    pub(crate) fn decided(&self, row: &Row) -> Decided {
         match &self.asked {
             Asked::Acquire(_) if what(row) == b'b' => {
                 Decided::Acquire(Answer::Busy { owner: owner(row, 1), remaining: remaining(row, 3) })
@@ -109,6 +105,16 @@ impl Question {
             Asked::Release(_) => Decided::Release(Gone::Released),
         }
     }
+}
+
+/// Returns the first column of a function's answer: a letter for what was done.
+pub(crate) fn what(row: &Row) -> u8 {
+    row.get::<_, i8>(0) as u8
+}
+
+/// Returns whether a guarded transaction keeps the lease from ending.
+pub(crate) fn is_guarded(row: &Row) -> bool {
+    what(row) == b't'
 }
 
 pub(crate) fn owner(row: &Row, column: usize) -> Owner {
@@ -147,131 +153,4 @@ pub(crate) fn gone(row: &Row) -> Gone {
         b'b' => Gone::NotOwner(owner(row, 1)),
         _ => Gone::NotHeld,
     }
-}
-
-impl Session {
-    pub(crate) async fn acquire(
-        &self,
-        resource: &Resource,
-        owner: &Owner,
-        wish: &Wish,
-    ) -> Result<Row, tokio_postgres::Error> {
-        let ((entity, key), id) = (parts(resource), owner.id().as_bytes());
-        let want = match wish.want {
-            Want::Any => b'a',
-            Want::Fresh => b'f',
-            Want::Mine => b'm',
-            Want::New => b'n',
-        } as i8;
-        let Wish { waiting, has_term, idle, total, policy, .. } = wish;
-        let kind = policy.kind as i8;
-        let arguments: [&(dyn ToSql + Sync); 16] = [
-            &self.place.namespace,
-            &entity,
-            &key,
-            &id,
-            &want,
-            waiting,
-            has_term,
-            idle,
-            total,
-            &kind,
-            &policy.idle,
-            &policy.total,
-            &self.place.channel,
-            &self.system,
-            &self.place.quarantine,
-            &self.place.trusts,
-        ];
-        self.ask_one(&self.acquire, &arguments).await
-    }
-
-    /// Sends a question alone.
-    async fn decide_one(&self, question: &Question) -> Result<Option<Decided>, tokio_postgres::Error> {
-        let Question { resource, owner, asked } = question;
-        match asked {
-            Asked::Acquire(wish) => {
-                Ok(Some(Decided::Acquire(answer(&self.acquire(resource, owner, wish).await?))))
-            }
-            Asked::Release(token) => {
-                let row = self.release(resource, Some(owner), Some(*token)).await?;
-                Ok((!is_guarded(&row)).then(|| Decided::Release(gone(&row))))
-            }
-        }
-    }
-
-    /// Sends several questions in one statement.
-    async fn decide_all(&self, batch: &[Question]) -> Result<Vec<Option<Decided>>, tokio_postgres::Error> {
-        let entities: Vec<_> = batch.iter().map(|one| one.resource.entity().as_bytes()).collect();
-        let keys: Vec<_> = batch.iter().map(|one| one.resource.key().as_bytes()).collect();
-        let owners: Vec<_> = batch.iter().map(|one| one.owner.id().as_bytes()).collect();
-        let token = |one: &Question| match one.asked {
-            Asked::Acquire(_) => None,
-            Asked::Release(token) => Some(number(token)),
-        };
-        let tokens: Vec<_> = batch.iter().map(token).collect();
-        let wishes = || batch.iter().map(Question::wish);
-        let waiting: Vec<_> = wishes().map(|wish| wish.is_some_and(|wish| wish.waiting)).collect();
-        let idles: Vec<_> = wishes().map(|wish| wish?.idle).collect();
-        let totals: Vec<_> = wishes().map(|wish| wish?.total).collect();
-        let kinds: Vec<_> = wishes().map(|wish| wish.map_or(b'-', |wish| wish.policy.kind) as i8).collect();
-        let policy_idles: Vec<_> = wishes().map(|wish| wish?.policy.idle).collect();
-        let policy_totals: Vec<_> = wishes().map(|wish| wish?.policy.total).collect();
-        let arguments: [&(dyn ToSql + Sync); 15] = [
-            &self.place.namespace,
-            &entities,
-            &keys,
-            &owners,
-            &tokens,
-            &waiting,
-            &idles,
-            &totals,
-            &kinds,
-            &policy_idles,
-            &policy_totals,
-            &self.place.channel,
-            &self.system,
-            &self.place.quarantine,
-            &self.place.trusts,
-        ];
-        let mut decided = vec![None; batch.len()];
-        for row in self.ask(&self.together, &arguments).await? {
-            let place = usize::try_from(row.get::<_, i64>(4)).ok().and_then(|n| n.checked_sub(1));
-            if let Some(place) = place.filter(|&place| place < batch.len()) {
-                decided[place] = Some(batch[place].decided(&row));
-            }
-        }
-        Ok(decided)
-    }
-
-    /// Sends a batch of questions. What needs another attempt is left to its caller: a question about which the batch
-    /// decided nothing, and each question of a batch that the server refused as a whole.
-    async fn decide(&self, batch: &[Question]) -> Vec<Option<Outcome>> {
-        let decided = match batch {
-            [one] => self.decide_one(one).await.map(|decided| vec![decided]),
-            _ => self.decide_all(batch).await,
-        };
-        match decided.map_err(judge) {
-            // A shared session receives no notifications, and its settings may be those of another client.
-            Ok(_) if self.is_pooled() => vec![Some(Err(Fail::Unknown(Error::Pooled))); batch.len()],
-            Ok(decided) => decided.into_iter().map(|decided| decided.map(Ok)).collect(),
-            Err(Verdict::Failed(fail @ Fail::Unknown(_))) => vec![Some(Err(fail)); batch.len()],
-            Err(Verdict::Failed(fail)) if batch.len() == 1 => vec![Some(Err(fail))],
-            Err(_) => vec![None; batch.len()],
-        }
-    }
-}
-
-/// Carries the questions of a connection until it ends.
-pub(crate) async fn carry(link: Arc<Link<Session>>, together: Arc<Together>) -> ! {
-    let send = |batch: Arc<[Question]>| {
-        let link = Arc::clone(&link);
-        async move {
-            match link.session(&mut Limit::after(link.timeout())).await {
-                Ok(session) => session.decide(&batch).await,
-                Err(_) => vec![None; batch.len()],
-            }
-        }
-    };
-    together.carry(send).await
 }

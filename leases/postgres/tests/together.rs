@@ -202,7 +202,11 @@ fn dropping_one_is_dropping_one() {
         drop(acquires.remove(1));
         plug.pull().await;
         assert!(all(acquires).await.iter().all(Result::is_ok));
-        assert_eq!(desk.there.status("dropped").await.unwrap(), None, "a request that had not been sent was carried out");
+        assert_eq!(
+            desk.there.status("dropped").await.unwrap(),
+            None,
+            "a request that had not been sent was carried out"
+        );
         desk.there.try_acquire("dropped", &desk.joe, MINUTE).await.unwrap();
     });
 }
@@ -244,8 +248,7 @@ fn batches_of_two_processes_do_not_deadlock() {
                 for i in 0..40 {
                     let desk = Arc::clone(&desk);
                     tasks.spawn(async move {
-                        let (leases, owner) =
-                            if is_here { (&desk.here, &desk.jane) } else { (&desk.there, &desk.joe) };
+                        let (leases, owner) = if is_here { (&desk.here, &desk.jane) } else { (&desk.there, &desk.joe) };
                         let key = format!("{round}-{}", if is_here { i } else { 39 - i });
                         match leases.try_acquire(("page", &*key), owner, MINUTE).await {
                             Ok(grant) => Some((key, grant)),

@@ -14,7 +14,8 @@ use keylatch_lease::Resource;
 /// Collects the questions that come while a request is under way, and sends them together when it has been answered.
 ///
 /// A question that comes while nothing is under way is sent at once: nobody waits for company. A question whose future
-/// is dropped before it is sent is not sent. Two questions about one resource do not travel together.
+/// is dropped before it is sent is not sent. A question about a resource that another one waits for is sent by its
+/// caller, as it would be without this.
 ///
 /// The connection's driver sends them, so it does not matter whether the callers are polled.
 ///
@@ -28,7 +29,7 @@ use keylatch_lease::Resource;
 ///
 /// let together = Together::<u32, u32>::new(64);
 /// // The server doubles numbers.
-/// let carried = together.carry(|batch| async move { batch.iter().map(|number| Some(2 * **number)).collect() });
+/// let carried = together.carry(|batch| async move { batch.iter().map(|number| Some(2 * *number)).collect() });
 /// let (a, b) = (Resource::from("a"), Resource::from("b"));
 ///
 /// let ended = async { carried.await };
@@ -49,7 +50,8 @@ pub struct Together<Q, A> {
 pub enum Turn<A> {
     /// The question was sent: this is its answer.
     Answered(A),
-    /// The question was not answered together with others, or nothing carries questions: the caller sends it by itself.
+    /// The question was not answered together with others, or nothing carries questions, or another question about the
+    /// resource is on its way: the caller sends it by itself.
     Alone,
     /// The connection has ended, and the question was not sent.
     NotSent,
@@ -62,6 +64,8 @@ struct State<Q, A> {
     is_carried: bool,
     /// Whether a batch is under way.
     is_busy: bool,
+    /// The resources of the questions that wait or are under way. Each has one question.
+    resources: HashSet<Resource>,
     /// What waits, in order of arrival.
     waiting: VecDeque<Waiting<Q>>,
     /// The callers that wait, until they have fetched their turn.
@@ -89,20 +93,6 @@ impl<Q, A> State<Q, A> {
         caller.turn = Some(turn);
         caller.waker.take()
     }
-
-    /// Takes the questions that travel together: the first of each resource.
-    fn take(&mut self, most: usize) -> Vec<Waiting<Q>> {
-        let (mut taken, mut rest, mut seen) = (Vec::new(), VecDeque::new(), HashSet::new());
-        for one in mem::take(&mut self.waiting) {
-            if taken.len() < most && seen.insert(one.resource.clone()) {
-                taken.push(one);
-            } else {
-                rest.push_back(one);
-            }
-        }
-        self.waiting = rest;
-        taken
-    }
 }
 
 impl<Q, A> fmt::Debug for Together<Q, A> {
@@ -126,6 +116,7 @@ impl<Q, A> Together<Q, A> {
         let state = State {
             is_carried: false,
             is_busy: false,
+            resources: HashSet::new(),
             waiting: VecDeque::new(),
             callers: HashMap::new(),
             last: 0,
@@ -138,6 +129,16 @@ impl<Q, A> Together<Q, A> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Returns whether a batch is under way, so that a question would wait for its answer.
+    ///
+    /// # Examples
+    /// ```
+    /// assert!(!keylatch_lease_remote::Together::<u32, u32>::new(64).is_busy());
+    /// ```
+    pub fn is_busy(&self) -> bool {
+        self.lock().is_busy
+    }
+
     /// Sends a question about a resource, and waits for its answer.
     ///
     /// # Cancel safety
@@ -148,7 +149,7 @@ impl<Q, A> Together<Q, A> {
     pub async fn ask(&self, resource: &Resource, question: Q) -> Turn<A> {
         let (id, carrier) = {
             let mut state = self.lock();
-            if !state.is_carried {
+            if !state.is_carried || !state.resources.insert(resource.clone()) {
                 return Turn::Alone;
             }
             state.last += 1;
@@ -190,15 +191,18 @@ impl<Q, A> Together<Q, A> {
         let mut carrying = Carrying { together: self, sent: Vec::new() };
         loop {
             let batch = poll_fn(|cx| self.poll_batch(cx)).await;
-            carrying.sent = batch.iter().map(|one| one.id).collect();
-            let mut answers = send(batch.into_iter().map(|one| one.question).collect()).await.into_iter();
+            let (sent, questions): (_, Vec<_>) =
+                batch.into_iter().map(|Waiting { id, resource, question }| ((id, resource), question)).unzip();
+            carrying.sent = sent;
+            let mut answers = send(questions.into()).await.into_iter();
             carrying.tell(|| answers.next().flatten().map_or(Turn::Alone, Turn::Answered));
         }
     }
 
     fn poll_batch(&self, cx: &Context<'_>) -> Poll<Vec<Waiting<Q>>> {
         let mut state = self.lock();
-        let batch = state.take(self.most);
+        let count = state.waiting.len().min(self.most);
+        let batch: Vec<_> = state.waiting.drain(..count).collect();
         state.is_busy = !batch.is_empty();
         if state.is_busy {
             return Poll::Ready(batch);
@@ -222,6 +226,9 @@ impl<Q, A> Drop for Called<'_, Q, A> {
         let caller = state.callers.remove(&self.id);
         let place = state.waiting.iter().position(|one| one.id == self.id);
         let question = place.and_then(|place| state.waiting.remove(place));
+        if let Some(Waiting { resource, .. }) = &question {
+            state.resources.remove(resource);
+        }
         drop(state);
         drop((caller, question));
     }
@@ -230,17 +237,23 @@ impl<Q, A> Drop for Called<'_, Q, A> {
 /// The questions that are under way. When this is dropped, with the connection, nobody waits any more.
 struct Carrying<'a, Q, A> {
     together: &'a Together<Q, A>,
-    sent: Vec<u64>,
+    sent: Vec<(u64, Resource)>,
 }
 
 impl<Q, A> Carrying<'_, Q, A> {
     /// Tells each caller whose question is under way its turn.
     fn tell(&mut self, mut turn: impl FnMut() -> Turn<A>) {
         let sent = mem::take(&mut self.sent);
-        let turns: Vec<_> = sent.into_iter().map(|id| (id, turn())).collect();
+        let turns: Vec<_> = sent.into_iter().map(|(id, resource)| (id, resource, turn())).collect();
         let wakers: Vec<_> = {
             let mut state = self.together.lock();
-            turns.into_iter().filter_map(|(id, turn)| state.tell(id, turn)).collect()
+            turns
+                .into_iter()
+                .filter_map(|(id, resource, turn)| {
+                    state.resources.remove(&resource);
+                    state.tell(id, turn)
+                })
+                .collect()
         };
         wakers.into_iter().for_each(Waker::wake);
     }
@@ -251,6 +264,7 @@ impl<Q, A> Drop for Carrying<'_, Q, A> {
         self.tell(|| Turn::Lost);
         let mut state = self.together.lock();
         (state.is_carried, state.is_busy) = (false, false);
+        state.resources.clear();
         let (waiting, carrier) = (mem::take(&mut state.waiting), state.carrier.take());
         let wakers: Vec<_> = waiting.iter().filter_map(|one| state.tell(one.id, Turn::NotSent)).collect();
         drop(state);

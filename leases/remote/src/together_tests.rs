@@ -59,6 +59,7 @@ fn what_comes_while_a_batch_is_under_way_travels_together() {
     let [first, rest @ ..] = &mut asked[..] else { unreachable!() };
     assert!(poll(first).is_none() && poll(carried.as_mut()).is_none());
     assert_eq!(server.batches(), [[0]], "a lone question waited for company");
+    assert!(together.is_busy());
     assert!(rest.iter_mut().all(|ask| poll(ask).is_none()));
     assert!(poll(carried.as_mut()).is_none());
     assert_eq!(server.batches(), [[0]], "a batch was sent while another was under way");
@@ -70,24 +71,31 @@ fn what_comes_while_a_batch_is_under_way_travels_together() {
     assert_eq!(server.batches()[2..], [[8, 10]]);
     server.answer();
     assert!(poll(carried.as_mut()).is_none());
+    assert!(!together.is_busy());
     let turns: Vec<_> = asked.iter_mut().map(|ask| poll(ask).unwrap()).collect();
     assert_eq!(turns, [0, 4, 8, 12, 16, 20].map(Turn::Answered));
 }
 
 #[test]
-fn questions_about_one_resource_do_not_travel_together() {
+fn questions_about_one_resource_do_not_wait_for_each_other() {
     let (together, server) = (Numbers::new(9), Server::default());
     let mut carried = pin!(together.carry(|batch| server.send(batch)));
     assert!(poll(carried.as_mut()).is_none());
     let (one, other) = (named(1), named(2));
-    let mut asked = [(&one, 2), (&one, 4), (&other, 6), (&one, 8)].map(|(of, i)| Box::pin(together.ask(of, i)));
+    let mut first = Box::pin(together.ask(&one, 2));
+    assert!(poll(&mut first).is_none());
+    assert_eq!(poll(together.ask(&one, 4)), Some(Turn::Alone), "one waits already");
+    assert!(poll(carried.as_mut()).is_none());
+    assert_eq!(poll(together.ask(&one, 4)), Some(Turn::Alone), "one is under way");
+    let mut dropped = Box::pin(together.ask(&other, 6));
+    assert!(poll(&mut dropped).is_none());
+    drop(dropped);
+    server.answer();
+    assert!(poll(carried.as_mut()).is_none());
+    let mut asked = [&one, &other].map(|of| Box::pin(together.ask(of, 8)));
     assert!(asked.iter_mut().all(|ask| poll(ask).is_none()));
-    for _ in 0..4 {
-        assert!(poll(carried.as_mut()).is_none());
-        server.answer();
-    }
-    assert_eq!(server.batches(), [vec![2, 6], vec![4], vec![8]]);
-    assert!(asked.iter_mut().all(|ask| matches!(poll(ask), Some(Turn::Answered(_)))));
+    assert!(poll(carried.as_mut()).is_none());
+    assert_eq!(server.batches(), [vec![2], vec![8, 8]]);
 }
 
 #[test]
@@ -109,7 +117,7 @@ fn a_dropped_question_is_not_sent_and_its_answer_is_nobody_elses() {
     assert_eq!(poll(c.as_mut().unwrap()), Some(Turn::Answered(12)));
     drop((a, b, c));
     let state = together.lock();
-    assert!(state.callers.is_empty() && state.waiting.is_empty());
+    assert!(state.callers.is_empty() && state.waiting.is_empty() && state.resources.is_empty());
 }
 
 #[test]
@@ -139,6 +147,8 @@ fn nobody_waits_for_a_connection_that_has_ended() {
         assert_eq!((poll(&mut sent), poll(&mut waits)), (Some(Turn::Lost), Some(Turn::NotSent)));
     }
     assert_eq!(poll(together.ask(&resources[0], 2)), Some(Turn::Alone));
+    let state = together.lock();
+    assert!(state.resources.is_empty() && state.waiting.is_empty());
 }
 
 /// Counts how often it is woken.
