@@ -542,6 +542,21 @@ fn a_dump_shows_holds_and_waits_of_every_party_as_text_and_as_data() {
 }
 
 #[test]
+fn a_dump_of_a_waiting_upgrade_names_the_other_holders() {
+    let (pages, detector) = (KeyedRwLock::<u64>::new(), Detector::new());
+    let [reader, editor] = ["reader", "editor"].map(|name| detector.party(name));
+    let read = reader.try_acquire(pages.read(&1)).unwrap();
+    let edited = editor.try_acquire(pages.upgradable_read(&1)).unwrap();
+    let mut upgrade = Box::pin(edited.upgrade());
+    assert!(poll(upgrade.as_mut()).is_pending());
+    let dump = detector.dump();
+    let waiting = dump.parties().iter().find(|party| party.name() == "editor").unwrap();
+    assert_eq!(waiting.waits()[0].held_by(), ["reader"], "{dump}");
+    drop(upgrade);
+    drop(read);
+}
+
+#[test]
 fn a_dump_of_a_granted_wait_says_so() {
     let (locks, detector) = (KeyedMutex::<u64>::new(), Detector::new());
     let party = detector.party("x");

@@ -1,6 +1,6 @@
 //! A map of values under keyed locks beside other shared maps and caches.
 //!
-//! `cargo bench --bench map`, two minutes on two free cores; `-- read` runs the scenarios whose names contain `read`.
+//! `cargo bench --bench map`, ten minutes on two free cores; `-- read` runs the scenarios whose names contain `read`.
 //! A ratio is the median of the ratios of all rounds. The goals are keylatch's; the output says whether they are met,
 //! and nothing depends on it.
 
@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 use keylatch_benches::heap::{Counted, Growth};
 use keylatch_benches::load::{timed, together};
 use keylatch_benches::maps::{
-    Act, Bounded, BoundedLockable, BoundedLockmap, BoundedMoka, LockedMap, Make, MakeCache, Map, Moka, Values,
+    Act, Bounded, BoundedLockable, BoundedLockmap, BoundedMoka, LockedMap, Make, MakeCache, Map, Moka, Papaya, Sharded,
+    Values,
 };
 use keylatch_benches::report::{figure, median};
 use lockable::{LockableHashMap, LockableLruCache};
@@ -27,7 +28,7 @@ const ROUNDS: usize = 13;
 const SPAN: Duration = Duration::from_millis(20);
 
 /// The candidates. The goals apply to the first.
-const CANDIDATES: [(&str, Make); 8] = [
+const CANDIDATES: [(&str, Make); 10] = [
     ("keylatch", make::<keylatch::LockMap<u64, u64>>),
     ("lockmap", make::<lockmap::LockMap<u64, u64>>),
     ("lockable hash map", make::<LockableHashMap<u64, u64>>),
@@ -35,7 +36,9 @@ const CANDIDATES: [(&str, Make); 8] = [
     ("dashmap", make::<dashmap::DashMap<u64, u64, foldhash::fast::RandomState>>),
     ("scc", make::<scc::HashMap<u64, u64, foldhash::fast::RandomState>>),
     ("moka", make::<Moka>),
+    ("papaya", make::<Papaya>),
     ("RwLock<HashMap>", make::<LockedMap>),
+    ("64 x RwLock<HashMap>", make::<Sharded>),
 ];
 
 fn make<M: Values>() -> Box<dyn Map> {
@@ -123,24 +126,29 @@ impl Scenario {
                 Keys::Zipf | Keys::Own => map.fill(&mut (0..KEYS)),
             }
         }
-        let work = |list: &[u64], next: &mut usize, n: usize| {
-            if *next + n > list.len() {
-                *next = 0;
-            }
-            map.run(self.act, &list[*next..*next + n]);
-            *next += n;
-        };
-        if let [list] = lists {
-            let mut next = 0;
-            return timed(SPAN, |n| work(list, &mut next, n as usize));
-        }
-        let shares = together(lists.len(), SPAN, |thread| {
-            let (list, mut next) = (&lists[thread], 0);
-            let work = &work;
-            move |n, (): &mut ()| work(list, &mut next, n as usize)
-        });
-        shares.nanos
+        run_lists(map, self.act, lists, SPAN)
     }
+}
+
+/// Nanoseconds per operation, of all threads together. Each thread has a list of keys.
+fn run_lists(map: &dyn Map, act: Act, lists: &[Vec<u64>], span: Duration) -> f64 {
+    let work = |list: &[u64], next: &mut usize, n: usize| {
+        if *next + n > list.len() {
+            *next = 0;
+        }
+        map.run(act, &list[*next..*next + n]);
+        *next += n;
+    };
+    if let [list] = lists {
+        let mut next = 0;
+        return timed(span, |n| work(list, &mut next, n as usize));
+    }
+    let shares = together(lists.len(), span, |thread| {
+        let (list, mut next) = (&lists[thread], 0);
+        let work = &work;
+        move |n, (): &mut ()| work(list, &mut next, n as usize)
+    });
+    shares.nanos
 }
 
 /// Measures every candidate in every round.
@@ -172,6 +180,48 @@ fn print(scenario: &str, names: &[&str], figures: &[Vec<f64>], goals: &[(&str, f
             figure(best),
             figure(ratio)
         );
+    }
+}
+
+/// The candidates of the scenarios with many keys. The maps that are far behind with few keys are left out.
+const OF_MANY: [&str; 6] = ["keylatch", "lockmap", "dashmap", "scc", "papaya", "64 x RwLock<HashMap>"];
+
+/// Scenarios with keys that are drawn evenly, in maps from 1,000 values to far more than the caches have room for.
+fn scale(words: &[String]) {
+    const LENGTH: usize = 1 << 20;
+    const SPAN: Duration = Duration::from_millis(40);
+    const ROUNDS: usize = 7;
+    let made: Vec<_> =
+        OF_MANY.map(|name| CANDIDATES.iter().find(|(other, _)| *other == name)).into_iter().flatten().collect();
+    let names: Vec<_> = made.iter().map(|(name, _)| *name).collect();
+    let acts = [("get", Act::Get), ("write in place", Act::Add), ("remove and insert", Act::RemoveAndInsert)];
+    for keys in [1_000, 16_000, 256_000, 1_000_000, 4_000_000] {
+        let cases: Vec<_> = [1, 2, 8]
+            .into_iter()
+            .flat_map(|threads| {
+                acts.map(|(name, act)| (format!("scale: {name}, {keys} keys, {threads} threads"), act, threads))
+            })
+            .filter(|(name, ..)| words.iter().all(|word| name.contains(word.as_str())))
+            .collect();
+        if cases.is_empty() {
+            continue;
+        }
+        let maps: Vec<_> = made.iter().map(|(_, make)| make()).collect();
+        // Neighbouring numbers are not added one after the other.
+        maps.iter().for_each(|map| map.fill(&mut (0..keys).map(|key| key * 7_919 % keys)));
+        for (name, act, threads) in cases {
+            // A thread has keys of its own, because a removed key is missed by the others for a moment.
+            let list = |thread: u64| {
+                let mut random = SmallRng::seed_from_u64(thread);
+                let own = keys / threads;
+                (0..LENGTH / threads as usize)
+                    .map(|_| random.random_range(0..own) * threads + thread)
+                    .collect::<Vec<_>>()
+            };
+            let lists: Vec<_> = (0..threads).map(list).collect();
+            let run = |i: usize| run_lists(&*maps[i], act, &lists, SPAN);
+            print(&name, &names, &rounds(names.len(), ROUNDS, run), &[("dashmap", 1.0)]);
+        }
     }
 }
 
@@ -236,6 +286,8 @@ fn main() {
         let run = |i: usize| scenario.run(&*CANDIDATES[i].1(), &lists);
         print(scenario.name, &names, &rounds(CANDIDATES.len(), ROUNDS, run), scenario.goals);
     }
+
+    scale(&words);
 
     if asked_for("bytes") {
         println!("\n| scenario | candidate | bytes | best | keylatch's to it | goal | met |");

@@ -7,6 +7,7 @@ use std::hint::black_box;
 use std::num::NonZeroUsize;
 use std::sync::{Arc, RwLock};
 
+use crossbeam_utils::CachePadded;
 use dashmap::DashMap;
 use foldhash::fast::RandomState;
 use keylatch::LockMap;
@@ -279,6 +280,86 @@ impl Values for LockedMap {
     }
 }
 
+/// A table that is only read without a lock: a change replaces the value.
+pub type Papaya = papaya::HashMap<u64, u64, RandomState>;
+
+impl Values for Papaya {
+    fn empty() -> Self {
+        papaya::HashMap::default()
+    }
+
+    fn get(&self, key: &u64) -> Option<u64> {
+        self.pin().get(key).copied()
+    }
+
+    fn read(&self, key: &u64) -> Option<u64> {
+        self.pin().get(key).copied()
+    }
+
+    fn add(&self, key: &u64) {
+        self.pin().update(*key, |value| value + 1);
+    }
+
+    fn insert(&self, key: &u64, value: u64) {
+        self.pin().insert(*key, value);
+    }
+
+    fn remove(&self, key: &u64) -> Option<u64> {
+        self.pin().remove(key).copied()
+    }
+
+    fn get_or_insert_with(&self, key: &u64, init: impl FnOnce() -> u64) -> u64 {
+        *self.pin().get_or_insert_with(*key, init)
+    }
+}
+
+/// What users write by hand: many maps, each behind a lock.
+pub struct Sharded {
+    hasher: RandomState,
+    shards: Box<[CachePadded<ShardOfMap>]>,
+}
+
+type ShardOfMap = parking_lot::RwLock<hashbrown::HashMap<u64, u64, RandomState>>;
+
+impl Sharded {
+    fn shard(&self, key: &u64) -> &ShardOfMap {
+        // The map hashes the key again: hashbrown takes no hash that its caller has computed.
+        &self.shards[(self.hasher.hash_one(key) >> 58) as usize]
+    }
+}
+
+impl Values for Sharded {
+    fn empty() -> Self {
+        Sharded { hasher: RandomState::default(), shards: (0..64).map(|_| CachePadded::default()).collect() }
+    }
+
+    fn get(&self, key: &u64) -> Option<u64> {
+        self.shard(key).read().get(key).copied()
+    }
+
+    fn read(&self, key: &u64) -> Option<u64> {
+        self.shard(key).read().get(key).copied()
+    }
+
+    fn add(&self, key: &u64) {
+        if let Some(value) = self.shard(key).write().get_mut(key) {
+            *value += 1;
+        }
+    }
+
+    fn insert(&self, key: &u64, value: u64) {
+        self.shard(key).write().insert(*key, value);
+    }
+
+    fn remove(&self, key: &u64) -> Option<u64> {
+        self.shard(key).write().remove(key)
+    }
+
+    fn get_or_insert_with(&self, key: &u64, init: impl FnOnce() -> u64) -> u64 {
+        *self.shard(key).write().entry(*key).or_insert_with(init)
+    }
+}
+
 /// The operation on each key of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Act {
@@ -286,6 +367,8 @@ pub enum Act {
     Read,
     Add,
     InsertAndRemove,
+    /// Removes a value that is there, and inserts it again.
+    RemoveAndInsert,
     GetOrInsert,
     /// Inserts the computed value, and removes it.
     GetOrInsertAndRemove,
@@ -311,6 +394,10 @@ impl<M: Values> Map for M {
             Act::InsertAndRemove => each(keys, |key| {
                 self.insert(key, *key);
                 black_box(self.remove(key));
+            }),
+            Act::RemoveAndInsert => each(keys, |key| {
+                black_box(self.remove(key));
+                self.insert(key, *key);
             }),
             Act::GetOrInsert => each(keys, |key| {
                 black_box(self.get_or_insert_with(key, || *key));

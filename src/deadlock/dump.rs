@@ -93,6 +93,12 @@ impl DetectorDump {
                         let holders = registry.of_entry(record.entry);
                         let holders = holders.filter(|(_, other)| matches!(other.what, What::Holds(_)));
                         let mut holders = holders.map(|(_, other)| other.party).collect::<Vec<_>>();
+                        if let Want::Upgrade = wait.want {
+                            // An upgrade does not wait for the hold that it exchanges.
+                            if let Some(own) = holders.iter().position(|&holder| holder == party) {
+                                holders.swap_remove(own);
+                            }
+                        }
                         holders.sort_unstable();
                         holders.dedup();
                         let name_of = |party: u32| registry.parties[party].name.to_string();
@@ -239,8 +245,8 @@ impl WaitDump {
         self.is_granted
     }
 
-    /// Returns the names of the parties that hold the key. It is empty if only untracked callers hold it, or if the
-    /// request waits for others in the queue alone.
+    /// Returns the names of the parties that hold the key; for an upgrade, apart from the hold that it upgrades. It is
+    /// empty if only untracked callers hold the key, or if the request waits for others in the queue alone.
     ///
     /// # Examples
     /// See [`DetectorDump`].

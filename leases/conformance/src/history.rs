@@ -4,7 +4,7 @@
 //! the test. Each request is one atomic action, so it happened at some instant between the two. [`check`] looks for
 //! such instants for all of them, resource by resource, so that each answer is the one that a [`State`] without
 //! concurrency would have given: then the history is *linearizable*. (It is a depth-first search after Wing and Gong
-//! that never visits the same place twice, after Lowe.)
+//! that never visits the same place twice, after Lowe; nor one from which less is possible than from a visited one.)
 //!
 //! The instant of an expiry is not known exactly, because nothing happens then. It lies between two times: `from` is
 //! the earliest time at which the lease can have expired, counted from the earliest instant at which it can have been
@@ -15,7 +15,7 @@
 //! A request without an answer may have been carried out at any time after it was sent, or never.
 
 use std::{
-    collections::{BTreeSet, HashSet},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     fmt::Write as _,
     time::Duration,
 };
@@ -26,7 +26,7 @@ use keylatch_lease::{
 };
 
 /// A request.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Asked {
     Acquire { resource: Resource, owner: Owner, want: Want, term: Option<Term> },
     Renew { resource: Resource, owner: Owner, token: Token, term: Option<Term> },
@@ -87,7 +87,7 @@ pub(crate) struct Clocks {
 }
 
 /// The present tenure of the resource.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq)]
 struct Tenure {
     owner: Owner,
     /// `None` if the answer that contains the token was lost.
@@ -100,7 +100,7 @@ struct Tenure {
     until: Option<Duration>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq)]
 struct State {
     tenure: Option<Tenure>,
     /// The greatest known token.
@@ -155,6 +155,15 @@ impl State {
             _ => false,
         };
         is_right.then_some(self)
+    }
+
+    /// Returns whether all that can follow `other` can follow this state too. Both must have the same owner and token.
+    fn covers(&self, other: &State) -> bool {
+        let is_longer = match (&self.tenure, &other.tenure) {
+            (Some(this), Some(other)) => this.covers(other),
+            _ => true,
+        };
+        self.now <= other.now && self.last <= other.last && is_longer
     }
 
     /// Returns whether this owner holds the resource.
@@ -307,6 +316,15 @@ impl Tenure {
         }
     }
 
+    /// Returns whether this tenure may end whenever the other may.
+    fn covers(&self, other: &Tenure) -> bool {
+        let never = Duration::MAX;
+        self.began.0 <= other.began.0
+            && self.began.1 >= other.began.1
+            && self.from.unwrap_or(never) <= other.from.unwrap_or(never)
+            && self.until.unwrap_or(never) >= other.until.unwrap_or(never)
+    }
+
     /// Returns whether the tenure can have this token, which is known from then on.
     fn has(&mut self, token: Token) -> bool {
         *self.token.get_or_insert(token) == token
@@ -360,53 +378,106 @@ fn tokens_grow(events: &[&Event]) -> Result<(), String> {
 }
 
 /// A place in the search: the events that have happened, and the state after them.
-#[derive(Clone, PartialEq, Eq, Hash)]
+#[derive(Clone)]
 struct Place {
-    /// All events before this one have happened.
-    first: usize,
-    /// The later events that have happened.
-    beyond: BTreeSet<usize>,
+    done: Done,
+    /// The events without an answer that have happened.
+    lost: BTreeSet<usize>,
     state: State,
+}
+
+/// The answered events that have happened.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct Done {
+    /// All before this one.
+    first: usize,
+    /// Later ones.
+    beyond: BTreeSet<usize>,
+}
+
+impl Done {
+    fn contains(&self, event: usize) -> bool {
+        event < self.first || self.beyond.contains(&event)
+    }
+
+    fn insert(&mut self, event: usize) {
+        self.beyond.insert(event);
+        while self.beyond.remove(&self.first) {
+            self.first += 1;
+        }
+    }
+}
+
+/// What two places must have in common to be compared: the answered events, and the tenure's owner and token.
+type Shared = (Done, Option<(Owner, Option<Token>)>);
+
+/// The visited places, but for those from which less is possible than from another one.
+#[derive(Default)]
+struct Visited {
+    places: HashMap<Shared, Vec<(BTreeSet<usize>, State)>>,
+    len: usize,
+}
+
+impl Visited {
+    /// Adds a place, and returns whether something may be possible from it that is not from the others.
+    fn insert(&mut self, place: &Place) -> bool {
+        let Place { done, lost, state } = place;
+        let holder = state.tenure.as_ref().map(|tenure| (tenure.owner.clone(), tenure.token));
+        let others = self.places.entry((done.clone(), holder)).or_default();
+        // An event without an answer need not happen, so the fewer of them have happened the more is possible.
+        if others.iter().any(|(fewer, other)| fewer.is_subset(lost) && other.covers(state)) {
+            return false;
+        }
+        others.push((lost.clone(), state.clone()));
+        self.len += 1;
+        true
+    }
 }
 
 fn linearizable(resource: &Resource, mut events: Vec<&Event>, clocks: Clocks) -> Result<(), String> {
     // The events without an answer come last: they need not have happened, and are tried last.
     events.sort_by_key(|event| (event.end.is_none(), event.start));
     let answered = events.partition_point(|event| event.end.is_some());
-    let unanswered: Vec<_> = (answered..events.len()).collect();
+    let lost = Lost::new(&events[answered..]);
     let state = State { tenure: None, last: None, now: Duration::ZERO };
-    let mut places = vec![Place { first: 0, beyond: BTreeSet::new(), state }];
-    let mut seen = HashSet::new();
+    let done = Done { first: 0, beyond: BTreeSet::new() };
+    // The places to visit, by the number of events without an answer that have happened: fewer first, because from
+    // there more is possible.
+    let mut places = BTreeMap::from([(0, vec![Place { done, lost: BTreeSet::new(), state }])]);
+    let mut visited = Visited::default();
     let mut furthest = (0, String::new());
-    while let Some(place) = places.pop() {
-        if place.first == answered {
+    while let Some(mut fewest) = places.first_entry() {
+        let Some(place) = fewest.get_mut().pop() else {
+            fewest.remove();
+            continue;
+        };
+        if place.done.first == answered {
             return Ok(());
         }
-        if seen.len() > PLACES {
-            return Err("the history is too long to be decided".into());
+        if visited.len > PLACES {
+            return Err(format!("the history is too long to be decided. {}", furthest.1));
         }
-        if !seen.insert(place.clone()) {
+        if !visited.insert(&place) {
             continue;
         }
-        let happened = place.first + place.beyond.len();
+        let happened = place.done.first + place.done.beyond.len() + place.lost.len();
         if happened > furthest.0 {
-            furthest = (happened, describe(&events, &place));
+            furthest = (happened, describe(&events[..answered], &place));
         }
         // An event that is answered before another was sent must happen before it.
         let mut due = Duration::MAX;
         let mut next = Vec::new();
-        for (at, event) in events.iter().enumerate().take(answered).skip(place.first) {
+        for (at, event) in events.iter().enumerate().take(answered).skip(place.done.first) {
             if event.start > due {
                 break;
             }
-            if !place.beyond.contains(&at) {
+            if !place.done.contains(at) {
                 next.push(at);
                 due = due.min(event.end.unwrap_or(Duration::MAX));
             }
         }
         next.retain(|&at| events[at].start <= due);
-        let lost = unanswered.iter().filter(|&&at| !place.beyond.contains(&at) && events[at].start <= due);
-        for at in lost.copied().chain(next.into_iter().rev()) {
+        for at in lost.next(&place.lost, due).map(|at| answered + at).chain(next.into_iter().rev()) {
             let event = events[at];
             for state in place.state.at(event.start, due.min(event.end.unwrap_or(Duration::MAX))) {
                 let before = (at >= answered).then(|| state.clone());
@@ -414,22 +485,44 @@ fn linearizable(resource: &Resource, mut events: Vec<&Event>, clocks: Clocks) ->
                 if before.is_some_and(|before| before == state) {
                     continue; // a request without an answer that changes nothing
                 }
-                let Place { mut first, mut beyond, .. } = place.clone();
-                beyond.insert(at);
-                while first < answered && beyond.remove(&first) {
-                    first += 1;
+                let Place { mut done, mut lost, .. } = place.clone();
+                match at.checked_sub(answered) {
+                    Some(at) => drop(lost.insert(at)),
+                    None => done.insert(at),
                 }
-                places.push(Place { first, beyond, state });
+                places.entry(lost.len()).or_default().push(Place { done, lost, state });
             }
         }
     }
     Err(format!("no order explains the answers. {}", furthest.1))
 }
 
+/// The events without an answer.
+struct Lost<'a> {
+    events: &'a [&'a Event],
+    /// For each of them, the latest earlier one with the same request.
+    equal: Vec<Option<usize>>,
+}
+
+impl<'a> Lost<'a> {
+    fn new(events: &'a [&'a Event]) -> Self {
+        let earlier = |at: usize| (0..at).rev().find(|&earlier| events[earlier].asked == events[at].asked);
+        Lost { events, equal: (0..events.len()).map(earlier).collect() }
+    }
+
+    /// Returns those that can happen next, before `due`. Equal requests happen in the order in which they were sent.
+    fn next(&self, happened: &BTreeSet<usize>, due: Duration) -> impl Iterator<Item = usize> {
+        (0..self.events.len())
+            .take_while(move |&at| self.events[at].start <= due)
+            .filter(|at| !happened.contains(at))
+            .filter(|&at| self.equal[at].is_none_or(|equal| happened.contains(&equal)))
+    }
+}
+
 /// Describes the place that the search got furthest to.
 fn describe(events: &[&Event], place: &Place) -> String {
     let mut text = format!("The longest one ends with {:?};", place.state);
-    let left = events.iter().enumerate().skip(place.first).filter(|(at, _)| !place.beyond.contains(at));
+    let left = events.iter().enumerate().skip(place.done.first).filter(|&(at, _)| !place.done.contains(at));
     for (_, Event { asked, said, start, end }) in left.take(4) {
         let _ = write!(text, "\n  then {asked:?} -> {said:?} ({start:?} to {end:?})");
     }

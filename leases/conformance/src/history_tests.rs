@@ -7,7 +7,8 @@ use keylatch_lease::{
     engine::{Answer, Gone, Left, Record, Want},
 };
 
-use super::{Asked, Clocks, Event, Said, Sure, check, no_overlap};
+use super::{Asked, Clocks, Event, Said, State, Sure, check, no_overlap};
+use crate::trial::Random;
 
 const EXACT: Clocks = Clocks { percent: 0, delta: Duration::ZERO };
 const ABOUT: Clocks = Clocks { percent: 1, delta: Duration::from_secs(5) };
@@ -288,6 +289,138 @@ fn a_history_of_many_concurrent_requests_is_decided() {
     accepts(&events);
     events.push(begins(1999, 2000, "ann", 50));
     rejects(&events);
+}
+
+#[test]
+fn a_history_of_many_lost_answers_is_decided() {
+    // Many owners acquire and release, and learn nothing; then some hold the resource, one after the other.
+    let mut events = Vec::new();
+    for other in 0..24 {
+        let owner = format!("owner {other}");
+        events.push(lost(begins(0, 1, &owner, 1)));
+        events.push(lost(releases(0, 1, &owner, None, Gone::Released)));
+    }
+    for other in 0..24 {
+        let start = 10 * other + 2;
+        events.push(busy(start, start + 5, "ann", &format!("owner {other}")));
+        events.push(looks(start, start + 9, None));
+    }
+    accepts(&events);
+    events.push(busy(500, 501, "ann", "bob"));
+    let wrong = check(&events, EXACT).expect_err("bob never asked");
+    assert!(wrong.contains("no order explains the answers"), "{wrong}");
+}
+
+/// Returns whether an order explains the answers. Tries all of them.
+fn some_order_explains(left: &[&Event], state: &State) -> bool {
+    let due = left.iter().filter_map(|event| event.end).min();
+    let Some(due) = due else { return true };
+    (0..left.len()).filter(|&at| left[at].start <= due).any(|at| {
+        let (event, mut others) = (left[at], left.to_vec());
+        others.remove(at);
+        let may = state.at(event.start, due.min(event.end.unwrap_or(due)));
+        let next = may.into_iter().filter_map(|state| state.apply(&Resource::from("a"), event, EXACT));
+        next.into_iter().any(|state| some_order_explains(&others, &state))
+    })
+}
+
+/// Returns some concurrent requests of two owners, with random answers.
+fn random_history(random: &mut Random) -> Vec<Event> {
+    const OWNERS: [&str; 2] = ["ann", "bob"];
+    let mut below = |end| random.next(end);
+    let mut events = Vec::new();
+    for at in 0..7 {
+        let start = 2 * at + below(8);
+        let end = start + 1 + below(6);
+        let (owner, other) = (OWNERS[(below(4) / 3) as usize], OWNERS[(below(4) / 3) as usize]);
+        let number = 1 + below(2);
+        let event = match below(12) {
+            0..4 => begins(start, end, owner, number),
+            4 => resumes(start, end, owner, number),
+            5 | 6 => busy(start, end, owner, other),
+            7 => renews(start, end, owner, number, [Left::Nothing, Left::For(secs(1))][below(2) as usize]),
+            8 => releases(start, end, owner, None, Gone::Released),
+            9 => releases(start, end, owner, Some(number), Gone::Released),
+            10 => looks(start, end, None),
+            _ => looks(start, end, Some((owner, number))),
+        };
+        events.push(if below(3) == 0 { lost(event) } else { event });
+    }
+    events
+}
+
+#[test]
+fn the_search_finds_an_order_if_there_is_one() {
+    let mut random = Random(7);
+    let (mut accepted, mut rejected) = (0, 0);
+    for _ in 0..20_000 {
+        let events = random_history(&mut random);
+        let all: Vec<_> = events.iter().filter(|event| event.matters()).collect();
+        if super::tokens_grow(&all).is_err() {
+            continue;
+        }
+        let state = State { tenure: None, last: None, now: Duration::ZERO };
+        let is_explained = some_order_explains(&all, &state);
+        assert_eq!(check(&events, EXACT).is_ok(), is_explained, "{events:#?}");
+        *if is_explained { &mut accepted } else { &mut rejected } += 1;
+    }
+    assert!(accepted > 1000 && rejected > 1000, "{accepted} accepted, {rejected} rejected");
+}
+
+/// Returns a history of a few owners' leases, of which some answers are lost.
+fn history_of_leases(random: &mut Random) -> Vec<Event> {
+    const OWNERS: [&str; 3] = ["ann", "bob", "cid"];
+    let mut below = |end| random.next(end);
+    let mut events = Vec::new();
+    let (mut tenure, mut last, mut now) = (None::<(&str, u64, u64)>, 0, 10);
+    for _ in 0..14 {
+        now += below(3);
+        tenure = tenure.filter(|&(_, _, end)| now < end);
+        let owner = OWNERS[below(3) as usize];
+        let holder = tenure.map(|(holder, ..)| holder);
+        let (start, end) = (now - below(7), now + 1 + below(7));
+        let ttl = 1 + below(8);
+        let is_ignored = below(9) == 0; // neither carried out nor answered
+        let event = match below(4) {
+            0 | 1 => {
+                let said = match holder {
+                    Some(holder) if holder != owner => {
+                        let remaining = Some(secs(1));
+                        Said::Acquired(Answer::Busy { owner: Owner::named(holder), remaining })
+                    }
+                    _ => granted(tenure.map_or(last + 1, |(_, token, _)| token), tenure.is_some()),
+                };
+                let until = tenure.map_or(0, |(_, _, end)| end).max(now + ttl);
+                if !is_ignored && holder.is_none_or(|holder| holder == owner) {
+                    last += u64::from(tenure.is_none());
+                    tenure = Some((owner, last, until));
+                }
+                at(start, end, ask(owner, Want::Any, ttl), said)
+            }
+            2 => {
+                let gone = match holder {
+                    None => Gone::NotHeld,
+                    Some(holder) if holder == owner => Gone::Released,
+                    Some(holder) => Gone::NotOwner(Owner::named(holder)),
+                };
+                tenure = tenure.filter(|_| is_ignored || holder != Some(owner));
+                releases(start, end, owner, None, gone)
+            }
+            _ => looks(start, end, tenure.map(|(owner, token, _)| (owner, token))),
+        };
+        let is_lost = is_ignored || below(3) == 0;
+        events.push(if is_lost { lost(event) } else { event });
+    }
+    events
+}
+
+#[test]
+fn histories_of_leases_are_accepted() {
+    let mut random = Random(11);
+    for _ in 0..2_000 {
+        let events = history_of_leases(&mut random);
+        assert_eq!(check(&events, EXACT), Ok(()), "{events:#?}");
+    }
 }
 
 fn sure(from: u64, until: u64, number: u64) -> Sure {

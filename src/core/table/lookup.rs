@@ -39,6 +39,27 @@ pub(crate) enum Joined<K, V: Payload> {
 }
 
 impl Join {
+    /// Joins an existing entry, whose shard the caller has locked.
+    #[inline]
+    fn locked<K, V: Payload>(self, access: Access, entry: Live<'_, K, V>, core: &Core<K, V>) -> Joined<K, V> {
+        if let Some(unshared) = entry.unshared() {
+            let joined = match self {
+                Join::Claim | Join::Make => {
+                    let counted = core.rules().counted;
+                    unshared.join(|word| word.claim(counted)).map(Joined::Claim)
+                }
+                Join::Enter | Join::Try => {
+                    let limit = core.default_limit_of(access);
+                    unshared.join(|word| word.hold(access, limit)).map(Joined::Hold)
+                }
+            };
+            if let Ok(joined) = joined {
+                return joined;
+            }
+        }
+        self.entry(access, entry, core)
+    }
+
     /// Joins an existing entry. Callers pass a constant `self`, so that unused branches cost nothing.
     #[inline]
     fn entry<K, V: Payload>(self, access: Access, entry: Live<'_, K, V>, core: &Core<K, V>) -> Joined<K, V> {
@@ -269,7 +290,7 @@ impl<K, V: Payload> Core<K, V> {
     {
         let joined = self.shard(tag).with(|shard| {
             if let Some(entry) = shard.find(tag, |other| key.equivalent(other)) {
-                return Ok(join.entry(access, entry, self));
+                return Ok(join.locked(access, entry, self));
             }
             // A key that owns nothing is copied under the lock, and an old key is overwritten there, which saves a
             // second look-up.
@@ -328,7 +349,7 @@ impl<K, V: Payload> Core<K, V> {
     {
         loop {
             let joined = self.shard(tag).with(|shard| match shard.find(tag, |other| key.equivalent(other)) {
-                Some(entry) => Ok(join.entry(access, entry, self)),
+                Some(entry) => Ok(join.locked(access, entry, self)),
                 None => Err(shard.take_spare()),
             });
             match joined {
@@ -352,7 +373,7 @@ impl<K, V: Payload> Core<K, V> {
         loop {
             let joined = self.shard(tag).with(|shard| {
                 if let Some(entry) = shard.find(tag, |other| key.is(other)) {
-                    return Some(join.entry(access, entry, self));
+                    return Some(join.locked(access, entry, self));
                 }
                 lent.spare = lent.spare.take().or_else(|| shard.take_spare());
                 // An old key is dropped outside the lock first.
@@ -383,7 +404,7 @@ impl<K, V: Payload> Core<K, V> {
     {
         let joined = self.shard(key.tag()).with(|shard| {
             let entry = shard.find(key.tag(), |other| key.is(other))?;
-            Some(Join::Enter.entry(mode.access(), entry, self))
+            Some(Join::Enter.locked(mode.access(), entry, self))
         });
         Some(match joined? {
             Joined::Hold(unit) => Ok(unit.into_hold(mode)),
@@ -400,7 +421,7 @@ impl<K, V: Payload> Core<K, V> {
     pub(crate) fn find_claim(&self, key: &impl Ask<K>) -> Option<Claim<K, V>> {
         let joined = self.shard(key.tag()).with(|shard| {
             let entry = shard.find(key.tag(), |other| key.is(other))?;
-            Some(Join::Claim.entry(Access::Exclusive, entry, self))
+            Some(Join::Claim.locked(Access::Exclusive, entry, self))
         });
         match joined? {
             Joined::Hold(unit) | Joined::Claim(unit) => Some(unit.into_claim()),

@@ -1,11 +1,9 @@
 //! A shard's slots, by chunks: tracks the free slots, and decides when a chunk is freed. Used under the shard lock.
 
-use alloc::vec::Vec;
-
 use super::lowest::Lowest;
 use super::number::Number;
 use super::payload::Payload;
-use super::slot::{Chunk, Live, SlotIndex, SlotRef, Spare};
+use super::slot::{Chunk, Chunks, Live, SlotIndex, SlotRef, Spare};
 
 /// The chunks of a shard.
 ///
@@ -13,8 +11,7 @@ use super::slot::{Chunk, Live, SlotIndex, SlotRef, Spare};
 /// number. So after a burst the chunks with high numbers fall out of use and are freed, and arrays indexed by chunk
 /// number shrink.
 pub(super) struct Pool<K, V: Payload> {
-    /// The chunks by number. The last place is in use.
-    chunks: Vec<Option<Chunk<K, V>>>,
+    chunks: Chunks<K, V>,
     /// The [sets](VACANT) of chunk numbers.
     numbers: Lowest<3>,
     /// The number of free slots, over all chunks.
@@ -29,13 +26,10 @@ const VACANT: usize = 0;
 const FREE: usize = 1;
 const KEYED: usize = 2;
 
-/// A pool keeps room for this many chunks.
-const KEPT: usize = 64;
-
 impl<K, V: Payload> Pool<K, V> {
     /// Makes a pool with `capacity` slots.
     pub(super) fn new(capacity: usize) -> Self {
-        let mut pool = Pool { chunks: Vec::new(), numbers: Lowest::default(), free: 0, keyed: 0 };
+        let mut pool = Pool { chunks: Chunks::default(), numbers: Lowest::default(), free: 0, keyed: 0 };
         let mut missing = capacity;
         while missing > 0 {
             let slots = missing.min(Chunk::<K, V>::MOST);
@@ -50,7 +44,7 @@ impl<K, V: Payload> Pool<K, V> {
     /// Returns the size of the next chunk: 1, 1, 2, 4, …, roughly doubling the pool, but hardly more than the `kept`
     /// free slots, so that a chunk is not made and freed repeatedly.
     pub(super) fn wanted(&self, kept: u32) -> usize {
-        let doublings = self.chunks.len().saturating_sub(1);
+        let doublings = self.chunks.end().saturating_sub(1);
         let as_many = 1 << doublings.min(Chunk::<K, V>::MOST.trailing_zeros() as usize);
         as_many.min(kept.max(8) as usize)
     }
@@ -58,20 +52,13 @@ impl<K, V: Payload> Pool<K, V> {
     /// Adds a chunk. Fails if all chunk numbers are in use.
     #[cold]
     pub(super) fn add(&mut self, chunk: Chunk<K, V>) -> Result<(), Chunk<K, V>> {
-        if self.chunks.len() + 1 >= Chunk::<K, V>::CHUNKS {
+        if self.chunks.end() + 1 >= Chunk::<K, V>::CHUNKS {
             return Err(chunk);
         }
         self.free += chunk.free();
-        let id = self.numbers.first(VACANT).unwrap_or(self.chunks.len() as u32);
-        if id as usize == self.chunks.len() {
-            // Doubles the capacity, starting at one rather than four: a microcontroller may never need more.
-            if self.chunks.len() == self.chunks.capacity() {
-                self.chunks.reserve_exact(self.chunks.len().max(1));
-            }
-            self.chunks.push(None);
-        }
+        let id = self.numbers.first(VACANT).unwrap_or(self.chunks.end() as u32);
         self.numbers.remove(VACANT, id);
-        self.chunks[id as usize] = Some(chunk);
+        self.chunks.add(id, chunk);
         self.numbers.insert(FREE, id);
         Ok(())
     }
@@ -105,29 +92,24 @@ impl<K, V: Payload> Pool<K, V> {
 
     #[cold]
     fn remove(&mut self, id: u32) -> Option<Chunk<K, V>> {
-        let chunk = self.chunks[id as usize].take();
+        let end = self.chunks.end();
+        let chunk = self.chunks.remove(id);
         self.numbers.insert(VACANT, id);
         self.numbers.remove(FREE, id);
         self.numbers.remove(KEYED, id);
-        if id as usize + 1 == self.chunks.len() {
-            while let Some(None) = self.chunks.last() {
-                self.chunks.pop();
-            }
-            if self.chunks.capacity() > KEPT && self.chunks.len() < self.chunks.capacity() / 4 {
-                self.chunks.shrink_to(KEPT.max(2 * self.chunks.len()));
-            }
-            self.numbers.truncate(self.chunks.len());
+        if self.chunks.end() < end {
+            self.numbers.truncate(self.chunks.end());
         }
         chunk
     }
 
     /// Returns a number larger than that of every chunk.
     pub(super) fn end(&self) -> usize {
-        self.chunks.len()
+        self.chunks.end()
     }
 
     fn chunk(&self, id: u32) -> &Chunk<K, V> {
-        match &self.chunks[id as usize] {
+        match self.chunks.get(id) {
             Some(chunk) => chunk,
             None => unreachable!("a chunk stays while its slots are in use"),
         }
@@ -140,20 +122,22 @@ impl<K, V: Payload> Pool<K, V> {
 
     /// Returns the live slot with this number, if there is one.
     pub(super) fn look_at(&self, number: u32) -> Option<Live<'_, K, V>> {
-        self.chunks.get(Number(number).chunk() as usize)?.as_ref()?.look_at(number)
+        self.chunks.get(Number(number).chunk())?.look_at(number)
     }
 
+    #[inline]
     pub(super) fn look(&self, slot_index: &SlotIndex) -> Live<'_, K, V> {
-        self.chunk(slot_index.chunk()).look(slot_index)
+        self.chunks.look(slot_index)
     }
 
+    #[inline]
     pub(super) fn recall(&self, slot_index: SlotIndex) -> SlotRef<K, V> {
-        self.chunk(slot_index.chunk()).recall(slot_index)
+        self.chunks.recall(slot_index)
     }
 
     /// Changes a chunk, and updates the sums and sets.
     fn change<R>(&mut self, id: u32, change: impl FnOnce(&mut Chunk<K, V>) -> R) -> R {
-        let Some(chunk) = &mut self.chunks[id as usize] else {
+        let Some(chunk) = self.chunks.get_mut(id) else {
             unreachable!("a chunk with a free or used slot is in the pool")
         };
         let before = [chunk.free(), chunk.keyed()];

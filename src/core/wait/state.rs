@@ -118,6 +118,15 @@ impl State {
         }
     }
 
+    /// Sets the word. Nobody else may be able to change it: the caller has the only unit, or has locked the shard of an
+    /// entry whose value's claim is the only one.
+    ///
+    /// Release, as in [`update`](State::update). The acquire was that of [`is_sole`](State::is_sole).
+    #[inline]
+    pub(in crate::core) fn set(&self, word: Word) {
+        self.word.store(word.bits(), Ordering::Release);
+    }
+
     /// Replaces the word if it is `old`, without loading it first, which would fetch a contended cache line twice.
     /// Otherwise as [`update`](State::update).
     #[inline]

@@ -46,19 +46,20 @@
 
 #![allow(unsafe_code)]
 
-use alloc::boxed::Box;
 use core::{convert::Infallible, marker::PhantomData, mem::MaybeUninit, ptr::NonNull};
 
-use super::number::{INDEX_BITS, Number, SLOTS};
+use super::number::Number;
 use super::payload::Payload;
 use crate::core::wait::Entered;
 use crate::core::wait::state::State;
 use crate::core::wait::word::{Access, Refusal, Unit, Word};
 use crate::sync::UnsafeCell;
 
+mod chunk;
 mod covariant;
 mod limit;
 
+pub(super) use self::chunk::{Chunk, Chunks};
 pub(crate) use self::covariant::{ClaimIn, CoreRef, EntryTypes, HoldIn, IsCore};
 
 struct Slot<K, V: Payload> {
@@ -69,21 +70,6 @@ struct Slot<K, V: Payload> {
 }
 
 type Ptr<K, V> = NonNull<Slot<K, V>>;
-
-/// Some slots in one allocation.
-pub(super) struct Chunk<K, V: Payload> {
-    /// The first of the `len` slots.
-    slots: Ptr<K, V>,
-    len: u16,
-    /// The free slots, one bit each.
-    free: Indices,
-    /// The free slots that still own an old key that is worth keeping.
-    keyed: Indices,
-}
-
-/// A set of indices in a chunk.
-type Indices = u16;
-const _: () = assert!(1 << INDEX_BITS == Indices::BITS);
 
 /// A slot that serves no key, ready for use.
 #[must_use = "a slot that is neither used nor put back is lost to its chunk"]
@@ -143,8 +129,6 @@ pub(super) struct Unshared<'a, K, V: Payload>(Live<'a, K, V>);
 /// That stays true only under the shard lock, so a `Last` is made and used under that lock.
 pub(super) struct Last<K, V: Payload>(UnitOf<K, V>);
 
-// SAFETY: a chunk owns its slots and what is in them, as a `Box<[(K, V)]>` would; marks are atomics.
-unsafe impl<K: Send, V: Payload<Value: Send, Marks: Send>> Send for Chunk<K, V> {}
 // SAFETY: a spare owns its slot and the key in it, as a `Box<K>` would.
 unsafe impl<K: Send, V: Payload<Value: Send, Marks: Send>> Send for Spare<K, V> {}
 // SAFETY: `SlotRef`s and units of one slot give `&K` to several threads, and any of these may drop or recycle the key,
@@ -172,114 +156,6 @@ impl<K, V: Payload> Drop for Slot<K, V> {
             // SAFETY: the value is initialised (8), and the slot is not used again (6).
             self.value.with_mut(|value| unsafe { (*value).assume_init_drop() });
         }
-    }
-}
-
-impl<K, V: Payload> Chunk<K, V> {
-    /// A key that is held for long keeps its whole chunk. Larger chunks would hardly reduce the work for each slot.
-    pub(super) const MOST: usize = SLOTS;
-
-    /// The number of chunks that can be told apart.
-    pub(super) const CHUNKS: usize = 1 << (u32::BITS - INDEX_BITS) as usize;
-
-    /// Allocates a chunk of which all slots are free.
-    pub(super) fn alloc(len: usize) -> Chunk<K, V> {
-        assert!((1..=Self::MOST).contains(&len));
-        let slot = |_| Slot {
-            state: State::dead(),
-            marks: V::dead(),
-            key: UnsafeCell::new(MaybeUninit::uninit()),
-            value: UnsafeCell::new(MaybeUninit::uninit()),
-        };
-        let slots: Box<[Slot<K, V>]> = (0..len).map(slot).collect();
-        let len = len as u16;
-        Chunk { slots: NonNull::from(Box::leak(slots)).cast(), len, free: Self::all(len), keyed: 0 }
-    }
-
-    fn all(len: u16) -> Indices {
-        Indices::MAX >> (Indices::BITS as u16 - len)
-    }
-
-    /// Returns whether all slots are free.
-    pub(super) fn is_idle(&self) -> bool {
-        self.free == Self::all(self.len)
-    }
-
-    /// Returns the number of free slots.
-    pub(super) fn free(&self) -> u32 {
-        self.free.count_ones()
-    }
-
-    /// Returns the number of free slots that have an old key.
-    pub(super) fn keyed(&self) -> u32 {
-        self.keyed.count_ones()
-    }
-
-    /// Takes an old key out of a chunk that is no longer in a pool.
-    pub(super) fn take_key(&mut self) -> Option<K> {
-        self.take(0)?.take_key()
-    }
-
-    #[inline]
-    fn slot(&self, index: u32) -> Ptr<K, V> {
-        assert!(index < self.len.into());
-        // SAFETY: the index is in the allocation, which lasts as long as the chunk (6).
-        unsafe { self.slots.add(index as usize) }
-    }
-
-    /// Takes a free slot out of this chunk, which is the shard's chunk number `id`: one with an old key, if there is one.
-    pub(super) fn take(&mut self, id: u32) -> Option<Spare<K, V>> {
-        let from = if self.keyed != 0 { self.keyed } else { self.free };
-        if from == 0 {
-            return None;
-        }
-        let index = from.trailing_zeros();
-        let spare = Spare(self.slot(index), Number::new(id, index));
-        self.free &= !(1 << index);
-        self.keyed &= !(1 << index);
-        Some(spare)
-    }
-
-    /// Marks a slot of this chunk free.
-    pub(super) fn put(&mut self, spare: Spare<K, V>) {
-        let index = spare.1.index();
-        assert!(self.slot(index) == spare.0, "a spare goes back to its own chunk");
-        self.free |= 1 << index;
-        if core::mem::needs_drop::<K>() && spare.slot().is_keyed() {
-            self.keyed |= 1 << index;
-        }
-    }
-
-    #[inline]
-    pub(super) fn look(&self, slot_index: &SlotIndex) -> Live<'_, K, V> {
-        Live(self.slot(slot_index.0.index()), PhantomData)
-    }
-
-    /// Returns the live slot of this number, if there is one. Called under the shard lock, so that the slot stays live.
-    #[inline]
-    pub(super) fn look_at(&self, number: u32) -> Option<Live<'_, K, V>> {
-        let index = Number(number).index();
-        if index >= u32::from(self.len) {
-            return None;
-        }
-        let live = Live(self.slot(index), PhantomData);
-        let word = live.state().word();
-        (word != Word::DEAD && word != Word::DEAD_KEYED).then_some(live)
-    }
-
-    #[inline]
-    pub(super) fn recall(&self, slot_index: SlotIndex) -> SlotRef<K, V> {
-        SlotRef(self.slot(slot_index.0.index()), slot_index.0)
-    }
-}
-
-impl<K, V: Payload> Drop for Chunk<K, V> {
-    #[cold]
-    #[inline(never)]
-    fn drop(&mut self) {
-        let slots = core::ptr::slice_from_raw_parts_mut(self.slots.as_ptr(), self.len as usize);
-        // SAFETY: the slots come from a boxed slice of this length, and are not used again (6).
-        drop(unsafe { Box::from_raw(slots) });
     }
 }
 
@@ -690,6 +566,14 @@ impl<'a, K, V: Payload> Unshared<'a, K, V> {
     pub(super) fn value_mut(&mut self) -> &mut V::Value {
         // SAFETY: we have exclusive use of the entry (9), and the value is present.
         self.0.slot().value.with_mut(|value| unsafe { (*value).assume_init_mut() })
+    }
+
+    /// Makes a new unit, which `step` counts. No exchange is needed: other units come from the table, whose shard is
+    /// locked, or from a unit, and the only one is the value's claim, which has no token (3, 8).
+    #[inline]
+    pub(super) fn join<E>(self, step: impl FnOnce(Word) -> Result<Word, E>) -> Result<UnitOf<K, V>, E> {
+        self.0.state().set(step(Word::born(Unit::Claim))?);
+        Ok(UnitOf(self.0.0))
     }
 
     /// Takes the value out.
