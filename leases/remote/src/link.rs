@@ -244,10 +244,24 @@ impl<S: Session> Link<S> {
     /// # Examples
     /// See the [crate's page](crate).
     pub async fn answer<F: Future>(&self, session: &Live<S>, limit: &mut Limit, question: F) -> Option<F::Output> {
+        self.answer_if(session, limit, question, |_| true).await
+    }
+
+    /// Returns the output of the future as [`answer`](Self::answer) does. It may be no answer of the server: then it
+    /// does not show that the server is there.
+    pub(crate) async fn answer_if<F: Future>(
+        &self,
+        session: &Live<S>,
+        limit: &mut Limit,
+        question: F,
+        is_answer: impl FnOnce(&F::Output) -> bool,
+    ) -> Option<F::Output> {
         let (asked, answers) = (Instant::now(), session.answers.load(SeqCst));
         let answer = limit.of(question).await;
-        if answer.is_some() {
-            session.answers.fetch_add(1, SeqCst);
+        if let Some(answer) = &answer {
+            if is_answer(answer) {
+                session.answers.fetch_add(1, SeqCst);
+            }
             if !session.is_usable() {
                 self.wake_driver();
             }
