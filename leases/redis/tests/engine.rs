@@ -390,7 +390,8 @@ fn leases_survive_a_restart_and_none_begins_in_its_quarantine() {
         assert!(is_quarantined(&waiting.await));
         here.engine().init().await.unwrap();
         assert!(there.try_acquire("report", joe, MINUTE).await.unwrap().token() > grant.token());
-        // The server may have forgotten its release, so acquiring again begins another tenure, which is then resumed.
+        // The server may have forgotten a release of "form", so acquiring it again begins another tenure, which is then
+        // resumed.
         assert!(!here.try_acquire("form", jane, Expiry::Never).await.unwrap().is_resumed());
         assert!(here.try_acquire("form", jane, Expiry::Never).await.unwrap().is_resumed());
         // There is one quarantine for each restart.

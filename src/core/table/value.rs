@@ -233,8 +233,8 @@ impl Kept {
         self.high_water = self.high_water.max(marks.version());
     }
 
-    /// Records in the table's [`Excess`] whether this shard needs a sweep. Called whenever the number of values has
-    /// changed.
+    /// Records in the table's [`Excess`] whether this shard needs a sweep. Called whenever the number of values, the
+    /// length of the sieve, or the bound may have changed.
     pub(super) fn note_excess(&mut self, excess: &Excess, shard: usize) {
         let Some(bound) = &mut self.bound else { return };
         if let Some(values) = excess.whole().and_then(|whole| whole.values.as_ref()) {

@@ -65,7 +65,7 @@ impl<K, T> Core<K, Valued<T>> {
         self.note_use(hold.live());
     }
 
-    /// Stores the value of a key that has none.
+    /// Stores a value for a key that has none.
     fn store<M: TypedAccess>(&self, hold: &mut Hold<K, Valued<T>, M>, value: T, versions: u64) {
         hold.live().marks().renew(versions);
         let tag = tag_of(hold.live());

@@ -133,16 +133,16 @@ impl<K, V, S> LockMap<K, V, S> {
 
     /// Changes the largest number of values that the map keeps.
     ///
-    /// The new bound applies to every insertion after this call. If it is smaller, this call evicts the excess, starting
-    /// with values that were not used recently; a map that is [evicted by hand](Builder::evict_by_hand) only reports another
-    /// [`excess`](Self::excess). Values in use stay, and the map returns to its bound as they are
-    /// released: see [`max_values`](Builder::max_values). If it is larger, nothing changes until it is reached. If
-    /// several calls run at once, one of their bounds applies to all shards in the end.
+    /// The new bound applies to every insertion after this call. If it is smaller, this call evicts the excess,
+    /// starting with values that were not used recently; in a map that is [evicted by hand](Builder::evict_by_hand),
+    /// only the [`excess`](Self::excess) changes. Values in use stay, and the map returns to its bound as they are
+    /// released: see [`max_values`](Builder::max_values). If the new bound is larger, nothing changes until the map
+    /// reaches it. If several calls run at once, one of their bounds applies to all shards in the end.
     ///
     /// The number of shards does not change. The bound is divided among them, and if `n` is less than their number, each
     /// shard may keep one value.
     ///
-    /// Only a map that was built with `max_values` keeps an order of eviction. To set a bound later, build the map with
+    /// Only a map that was built with `max_values` keeps an eviction order. To set a bound later, build the map with
     /// `max_values(usize::MAX)`: it evicts nothing, and keeps the order, at 8 bytes for each value. To lift a bound, set
     /// it to `usize::MAX`.
     ///
