@@ -70,7 +70,8 @@ struct Scale {
     hand_overs: usize,
 }
 
-const FULL: Scale = Scale { rounds: 9, time: Duration::from_millis(500), cycles: 300, clients: &[1, 16, 64], hand_overs: 300 };
+const FULL: Scale =
+    Scale { rounds: 9, time: Duration::from_millis(500), cycles: 300, clients: &[1, 16, 64], hand_overs: 300 };
 const SMOKE: Scale = Scale { rounds: 1, time: Duration::ZERO, cycles: 3, clients: &[2], hand_overs: 2 };
 
 fn describe(times: &Histogram<u64>) -> String {
