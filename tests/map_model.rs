@@ -130,7 +130,7 @@ struct Compute {
     taken: Option<u64>,
 }
 
-/// What the closure of a [`Compute`] does.
+/// The closure of a [`Compute`] does one of these.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Does {
     Nothing,

@@ -313,7 +313,7 @@ impl Values for Papaya {
     }
 }
 
-/// What users write by hand: many maps, each behind a lock.
+/// The map that many users write by hand: a number of `HashMap`s, each behind its own lock.
 pub struct Sharded {
     hasher: RandomState,
     shards: Box<[CachePadded<ShardOfMap>]>,

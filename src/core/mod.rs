@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! table   keys: finds, makes and retires entries          generic over key and payload
-//!   lookup · retire · visit · observer · shard · pool · slot · tag · payload · value · values (pop) · sieve · on_evict · counters · uses
+//!   lookup · retire · visit · observer · shard · pool · slot · tag · payload · value · values (pop) · sieve
+//!   on_evict · counters · uses
 //! wait    no keys: the state of an entry, and its queue   compiled once
 //!   mod (the acquire machine) · state · word · policy · turn · queue · paged · wakers · place
 //! latch   no keys and no entries: a word, whose waiters stand in queues that all latches share

@@ -1,4 +1,5 @@
-//! Models of a map whose user evicts the values. An access of a value that is not ordered after the last change is reported.
+//! Models of a map whose user evicts the values. An access of a value that is not ordered after the last change is
+//! reported.
 
 use std::sync::Arc;
 
@@ -42,7 +43,8 @@ fn two_callers_evict_different_values() {
     });
 }
 
-/// A future keeps the entry, but does not use the value until it is polled: then it acquires the key, or waits for the eviction.
+/// A future keeps the entry, but does not use the value until it is polled: then it acquires the key, or waits for the
+/// eviction.
 #[test]
 fn a_value_is_evicted_by_hand_while_a_future_requests_it() {
     for writes in [false, true] {

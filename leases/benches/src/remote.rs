@@ -1,6 +1,6 @@
-//! The measurements of leases on servers, the same for each server: a cycle of acquire and release, by clients that want different
-//! resources; the same cycle by many tasks on one connection; and the hand-off to a waiter. The lease is compared with the server's other
-//! locks, and with the cheapest possible requests.
+//! The measurements of leases on servers, the same for each server: a cycle of acquire and release, by clients that want
+//! different resources; the same cycle by many tasks on one connection; and the hand-off to a waiter. The lease is
+//! compared with the server's other locks, and with the cheapest possible requests.
 
 use std::env;
 use std::future::Future;
@@ -22,11 +22,13 @@ const TTL: Duration = Duration::from_secs(300);
 pub trait Candidate: Send + Sync + Sized + 'static {
     /// The server's name in `leases/servers/run`.
     const SERVER: &'static str;
-    /// The names of the candidates. The first is the lease, and is compared with the others. The last are the cheapest two requests.
+    /// The names of the candidates. The first is the lease, and is compared with the others. The last are the cheapest
+    /// two requests.
     const NAMES: &'static [&'static str];
     /// The number of candidates, from the first on, that support waiting.
     const WAITED_FOR: usize;
-    /// The numbers of tasks on one connection, each with the goal for the rate of the lease, as a share of that of the cheapest requests.
+    /// The numbers of tasks on one connection. For each, the goal for the rate of the lease, divided by the rate of the
+    /// cheapest requests.
     const TASKS: [(usize, f64); 3];
 
     /// Prepares the server. It is called once, before everything else.
@@ -138,7 +140,8 @@ async fn cycles<C: Candidate>(server: &Server, scale: &Scale) {
     }
 }
 
-/// Returns the cycles in a second of this many tasks that share a connection, and adds the time of each cycle.
+/// Returns how many cycles per second `count` tasks complete over one shared connection. Adds the time of each cycle to
+/// `times`.
 async fn rate<C: Candidate>(candidate: &Arc<C>, count: usize, time: Duration, times: &mut Histogram<u64>) -> f64 {
     let start = Instant::now();
     let mut tasks = JoinSet::new();
@@ -214,8 +217,8 @@ async fn hand_overs<C: Candidate>(server: &Server, scale: &Scale) {
     }
 }
 
-/// Makes all measurements, on a private server; with the argument `tasks`, only those of many tasks on one connection. `cargo bench`
-/// measures; `cargo test` runs each case once.
+/// Makes all measurements, on a private server; with the argument `tasks`, only those of many tasks on one connection.
+/// `cargo bench` measures; `cargo test` runs each case once.
 ///
 /// # Panics
 /// If the server fails.

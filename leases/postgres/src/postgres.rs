@@ -200,12 +200,12 @@ impl Engine for Postgres {
 
     async fn acquire(&self, ask: Ask<'_>) -> Done<Answer> {
         let mut limit = self.core.settled(&ask).await?;
-        if let Some(question) = Question::acquire(&ask) {
+        let wish = &Wish::of(&ask);
+        if let Some(question) = Question::acquire(&ask, wish) {
             if let Some(Decided::Acquire(answer)) = self.decided(&mut limit, &question).await? {
                 return Ok(answer);
             }
         }
-        let wish = &Wish::of(&ask);
         let question =
             |session: Arc<Live<Session>>| async move { session.acquire(ask.resource, ask.owner, wish).await };
         Ok(answer(&self.ask(&mut limit, question).await?))

@@ -24,7 +24,7 @@ pub(crate) type Together = keylatch_lease_remote::Together<Question, Outcome>;
 /// The outcome of a question.
 pub(crate) type Outcome = Result<Decided, Fail<Error>>;
 
-/// What an acquire asks for, apart from the resource and the owner.
+/// The arguments of an acquire, except for the resource and the owner.
 #[derive(Clone, Debug)]
 pub(crate) struct Wish {
     pub(crate) want: Want,
@@ -70,13 +70,13 @@ impl Wish {
 }
 
 impl Question {
-    /// Returns the question of an acquire; `None` if its answer is seldom a grant.
-    pub(crate) fn acquire(ask: &Ask<'_>) -> Option<Self> {
-        let wish = Wish::of(ask);
+    /// Returns the question of an acquire; `None` if the server seldom grants such an acquire, so that it is sent alone.
+    pub(crate) fn acquire(ask: &Ask<'_>, wish: &Wish) -> Option<Self> {
         if !wish.has_term || wish.want == Want::Mine {
             return None;
         }
-        Some(Question { resource: ask.resource.clone(), owner: ask.owner.clone(), asked: Asked::Acquire(wish) })
+        let asked = Asked::Acquire(wish.clone());
+        Some(Question { resource: ask.resource.clone(), owner: ask.owner.clone(), asked })
     }
 
     pub(crate) fn release(resource: &Resource, owner: &Owner, token: Token) -> Self {

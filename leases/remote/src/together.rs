@@ -66,7 +66,7 @@ struct State<Q, A> {
     is_busy: bool,
     /// The resources of the questions that wait or are under way. Each has one question.
     resources: HashSet<Resource>,
-    /// What waits, in order of arrival.
+    /// The questions that have not been sent yet, in order of arrival.
     waiting: VecDeque<Waiting<Q>>,
     /// The callers that wait, until they have fetched their turn.
     callers: HashMap<u64, Caller<A>>,
@@ -127,16 +127,6 @@ impl<Q, A> Together<Q, A> {
 
     fn lock(&self) -> MutexGuard<'_, State<Q, A>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Returns whether a batch is under way, so that a question would wait for its answer.
-    ///
-    /// # Examples
-    /// ```
-    /// assert!(!keylatch_lease_remote::Together::<u32, u32>::new(64).is_busy());
-    /// ```
-    pub fn is_busy(&self) -> bool {
-        self.lock().is_busy
     }
 
     /// Sends a question about a resource, and waits for its answer.

@@ -59,7 +59,7 @@ fn what_comes_while_a_batch_is_under_way_travels_together() {
     let [first, rest @ ..] = &mut asked[..] else { unreachable!() };
     assert!(poll(first).is_none() && poll(carried.as_mut()).is_none());
     assert_eq!(server.batches(), [[0]], "a lone question waited for company");
-    assert!(together.is_busy());
+    assert!(together.lock().is_busy);
     assert!(rest.iter_mut().all(|ask| poll(ask).is_none()));
     assert!(poll(carried.as_mut()).is_none());
     assert_eq!(server.batches(), [[0]], "a batch was sent while another was under way");
@@ -71,7 +71,7 @@ fn what_comes_while_a_batch_is_under_way_travels_together() {
     assert_eq!(server.batches()[2..], [[8, 10]]);
     server.answer();
     assert!(poll(carried.as_mut()).is_none());
-    assert!(!together.is_busy());
+    assert!(!together.lock().is_busy);
     let turns: Vec<_> = asked.iter_mut().map(|ask| poll(ask).unwrap()).collect();
     assert_eq!(turns, [0, 4, 8, 12, 16, 20].map(Turn::Answered));
 }

@@ -29,8 +29,8 @@ type Counts = [u64; EVENTS];
 
 /// The counters of all shards. Each shard has its own, so that callers who use different keys seldom meet.
 ///
-/// Each shard's counters have a lock, because some targets have no atomics of 64 bits, and smaller ones would wrap around. It may
-/// be taken under the shard lock.
+/// Each shard's counters have a lock, because some targets have no atomics of 64 bits, and smaller ones would wrap
+/// around. It may be taken under the shard lock.
 ///
 /// `pub` because sealed traits name it; other crates cannot.
 #[allow(unreachable_pub, missing_debug_implementations)] // not visible outside the crate

@@ -1,5 +1,5 @@
-//! Noting uses of values, for their order of eviction, and counting events. A table without counters only finds that it has
-//! none; a use of a value does not even do that, if the value is already marked as used.
+//! Noting uses of values, for their order of eviction, and counting events. A table without counters only finds that it
+//! has none; a use of a value does not even do that, if the value is already marked as used.
 
 use super::Core;
 use super::counters::Event;
@@ -17,10 +17,14 @@ impl<K, V: Payload> Core<K, V> {
         }
     }
 
-    /// Counts a look-up of a key that had no value, for a caller that no longer knows the key: in the first shard.
+    /// Counts a look-up of a key that had no value, for a caller that no longer knows the key. Any shard's counters will
+    /// do. The address of a local variable differs from thread to thread, so that threads seldom meet.
     #[inline]
     pub(crate) fn count_miss(&self) {
-        self.count(Tag::from_bits(0), Event::Miss);
+        if V::counters(&self.counters).is_some() {
+            let local = 0;
+            self.count(Tag::of(core::ptr::from_ref(&local).addr() as u64), Event::Miss);
+        }
     }
 
     /// Notes a use of the value of an entry, if there is one.

@@ -22,9 +22,9 @@ pub struct Valued<T>(PhantomData<T>);
 /// | 3 to 8 | the number of handles of the entry; 63 means 63 or more |
 /// | 9 to 31 | the high bits of the version, the low ones of which are `low` |
 ///
-/// A table without counters has nothing to note if there is no value, or if its use has been noted: so there `QUIET` tells
-/// of a value that it was used. In a table with counters each use has to be noted, and no entry is quiet. So counters cost
-/// nothing where there are none.
+/// A table without counters has nothing to note if there is no value, or if its use has been noted: so there, `QUIET`
+/// says of a value that it was used. In a table with counters each use has to be noted, and no entry is quiet. So tables
+/// without counters pay nothing for them.
 ///
 /// The version is that of the last value, even if that value has been removed, so later versions continue from it. Only
 /// a caller with exclusive use of the entry changes the version and `PRESENT`, and it changes `PRESENT` only under the

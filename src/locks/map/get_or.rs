@@ -34,7 +34,7 @@ impl<'a, K, V, S> Map<'a, K, V, S> {
         };
         let mut writer = match found {
             Ok(writer) => {
-                self.core().count_miss();
+                self.core().note_look_up(writer.live());
                 writer
             }
             Err(reader) => {

@@ -120,8 +120,8 @@ pub use self::version::{AddOrUpdate, Conflict, Version};
 /// stands, and the other values are still dropped. A call that releases several keys drops values only after it has
 /// released all of them and woken the admitted waiters. (But [`get_or_insert`](LockMap::get_or_insert) drops a value that
 /// it does not need while it holds the key for reading, because it returns that hold.) `V`'s `Clone`, `PartialEq` and
-/// `Default`, and closures such as `init`, run under the lock of their key, and may use other keys; but the `clone` of a `V` that owns nothing must not use the map (see
-/// [`get`](LockMap::get)).
+/// `Default`, and closures such as `init`, run under the lock of their key, and may use other keys; but the `clone` of a
+/// `V` that owns nothing must not use the map (see [`get`](LockMap::get)).
 ///
 /// # Panics
 /// As [`KeyedMutex`](crate::KeyedMutex#panics), and if `V`'s own code panics. A panic under a key's lock frees the key,

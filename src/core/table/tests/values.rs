@@ -13,23 +13,13 @@ use crate::mode::sealed::ModeInside;
 
 type Table<T> = Core<String, Valued<T>>;
 
-fn table<T>() -> Table<T> {
+fn config(shards: usize, values: Option<usize>) -> Config {
     let rules = Rules { fairness: Fairness::default(), counted: CountKind::Readers };
-    Core::new(
-        Config {
-            shards: 1,
-            capacity: 0,
-            spares: None,
-            recycle_keys: false,
-            values: None,
-            by_hand: false,
-            counts: false,
-            rules,
-        },
-        None,
-        None,
-        None,
-    )
+    Config { shards, capacity: 0, spares: None, recycle_keys: false, values, by_hand: false, counts: false, rules }
+}
+
+fn table<T>() -> Table<T> {
+    Core::new(config(1, None), None, None, None)
 }
 
 #[test]
@@ -110,18 +100,8 @@ fn more_handles_than_fit_the_count_change_only_the_count() {
 
 #[test]
 fn a_value_in_use_causes_sweeps_only_in_its_own_shard() {
-    let rules = Rules { fairness: Fairness::default(), counted: CountKind::Readers };
-    let config = Config {
-        shards: 4,
-        capacity: 0,
-        spares: None,
-        recycle_keys: false,
-        values: Some(100),
-        by_hand: false,
-        counts: false,
-        rules,
-    };
-    let (core, hasher) = (Core::<u64, Valued<u32>>::new(config, None, None, None), RandomState::new());
+    let core = Core::<u64, Valued<u32>>::new(config(4, Some(100)), None, None, None);
+    let hasher = RandomState::new();
     let tag = |key: &u64| Key::new(key, &hasher).tag();
     let mut held = core.try_hold(&mut Key::new(&0, &hasher), Exclusive::ONE).ok().unwrap();
     core.insert(&mut held, 0); // the value is in use, and so parked
