@@ -294,6 +294,8 @@ impl<S: Session> Link<S> {
     }
 
     pub(crate) fn connected(&self, session: Arc<Live<S>>) {
+        // Before the first request: a watch that begins with the session has missed no message.
+        self.watchers.tell_all();
         let wakers = {
             let mut state = self.lock();
             state.session = Some(session);
@@ -301,7 +303,6 @@ impl<S: Session> Link<S> {
             state.wake_all()
         };
         wakers.into_iter().for_each(Waker::wake);
-        self.watchers.tell_all();
     }
 
     pub(crate) fn disconnected(&self, failure: S::Error) {
