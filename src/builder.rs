@@ -1,9 +1,9 @@
 use core::fmt;
 use core::marker::PhantomData;
 
-use crate::core::{Config, Core, CountKind, LimitOf, Observer, Rules};
+use crate::core::{Config, Core, CountKind, LimitOf, Observer, Payload, Rules};
 use crate::fairness::Fairness;
-use crate::plumbing::{Kind, sealed::Assembled};
+use crate::plumbing::{Kind, sealed::Assembled, sealed::KindInside};
 use crate::wait_event::WaitEvent;
 
 /// The default hasher: hashbrown's, which is `foldhash` in its "fast" form, seeded at random for each table.
@@ -28,18 +28,24 @@ pub type DefaultHashBuilder = hashbrown::DefaultHashBuilder;
 /// # drop(locks);
 /// ```
 #[must_use = "a builder does nothing until `build` is called"]
-pub struct Builder<T, K, S = DefaultHashBuilder> {
+pub struct Builder<T: Kind, K, S = DefaultHashBuilder> {
     shards: Option<usize>,
     capacity: usize,
     spares: Option<usize>,
     recycle_keys: bool,
     values: Option<usize>,
+    by_hand: bool,
+    counts: bool,
     rules: Rules,
     observer: Option<Observer<K>>,
     limit_of: Option<LimitOf<K>>,
+    on_evict: OnEvictOf<T, K>,
     hasher: S,
     makes: PhantomData<fn() -> (T, K)>,
 }
+
+/// The function that a table of the kind `T` hands evicted values to, if it has one.
+type OnEvictOf<T, K> = <<T as KindInside>::Payload as Payload>::OnEvict<K>;
 
 /// The largest number of shards that a table can have.
 pub const MAX_SHARDS: usize = 1 << 16;
@@ -55,9 +61,12 @@ impl<T: Kind, K> Builder<T, K> {
             spares: None,
             recycle_keys: false,
             values: None,
+            by_hand: false,
+            counts: false,
             rules: Rules { fairness: Fairness::default(), counted },
             observer: None,
             limit_of: None,
+            on_evict: OnEvictOf::<T, K>::default(),
             hasher: DefaultHashBuilder::default(),
             makes: PhantomData,
         }
@@ -171,9 +180,21 @@ impl<T: Kind, K, S> Builder<T, K, S> {
     /// assert!(locks.is_empty());
     /// ```
     pub fn hasher<S2>(self, hasher: S2) -> Builder<T, K, S2> {
-        let Builder { shards, capacity, spares, recycle_keys, values, rules, observer, limit_of, hasher: _, makes } =
-            self;
-        Builder { shards, capacity, spares, recycle_keys, values, rules, observer, limit_of, hasher, makes }
+        Builder {
+            shards: self.shards,
+            capacity: self.capacity,
+            spares: self.spares,
+            recycle_keys: self.recycle_keys,
+            values: self.values,
+            by_hand: self.by_hand,
+            counts: self.counts,
+            rules: self.rules,
+            observer: self.observer,
+            limit_of: self.limit_of,
+            on_evict: self.on_evict,
+            hasher,
+            makes: self.makes,
+        }
     }
 
     /// Calls `f` whenever a request begins to wait, and when its wait ends. Use it to count, log or trace contention.
@@ -233,16 +254,35 @@ impl<T: Kind, K, S> Builder<T, K, S> {
         self
     }
 
+    /// Sets the function that evicted values are handed to.
+    pub(crate) fn hand_evicted_to(mut self, on_evict: OnEvictOf<T, K>) -> Self {
+        self.on_evict = on_evict;
+        self
+    }
+
     /// Sets the largest number of values.
     pub(crate) fn values(mut self, n: usize) -> Self {
         self.values = Some(n);
         self
     }
 
+    /// Leaves eviction to the table's user.
+    pub(crate) fn by_hand(mut self) -> Self {
+        self.by_hand = true;
+        self
+    }
+
+    /// Gives the table counters.
+    pub(crate) fn counts(mut self) -> Self {
+        self.counts = true;
+        self
+    }
+
     /// Builds the table.
     ///
     /// # Panics
-    /// If `shards` is 0 or more than [`MAX_SHARDS`], or if `capacity` is more than [`MAX_CAPACITY`].
+    /// If `shards` is 0 or more than [`MAX_SHARDS`], if `capacity` is more than [`MAX_CAPACITY`], or if a map is to be
+    /// [evicted by hand](Builder::evict_by_hand) and has no [`max_values`](Builder::max_values).
     ///
     /// # Examples
     /// ```
@@ -265,6 +305,10 @@ impl<T: Kind, K, S> Builder<T, K, S> {
             "keylatch: capacity must be between 0 and {MAX_CAPACITY}, but is {}",
             self.capacity
         );
+        assert!(
+            !self.by_hand || self.values.is_some(),
+            "keylatch: evict_by_hand needs max_values, the number of values above which `excess` reports an excess"
+        );
         let shards = shards.next_power_of_two();
         let config = Config {
             shards,
@@ -272,14 +316,16 @@ impl<T: Kind, K, S> Builder<T, K, S> {
             spares: self.spares,
             recycle_keys: self.recycle_keys,
             values: self.values,
+            by_hand: self.by_hand,
+            counts: self.counts,
             rules: self.rules,
         };
-        let core = Core::new(config, self.observer, self.limit_of);
+        let core = Core::new(config, self.observer, self.limit_of, self.on_evict);
         T::Table::assemble(core, self.hasher)
     }
 }
 
-impl<T, K, S> fmt::Debug for Builder<T, K, S> {
+impl<T: Kind, K, S> fmt::Debug for Builder<T, K, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Builder")
             .field("shards", &self.shards)
@@ -288,6 +334,9 @@ impl<T, K, S> fmt::Debug for Builder<T, K, S> {
             .field("recycle_keys", &self.recycle_keys)
             .field("fairness", &self.rules.fairness)
             .field("max_values", &self.values)
+            .field("evict_by_hand", &self.by_hand)
+            .field("record_stats", &self.counts)
+            .field("on_evict", &T::Payload::on_evict(&self.on_evict).is_some())
             .field("on_wait", &self.observer.is_some())
             .field("permits_for", &self.limit_of.is_some())
             .finish_non_exhaustive()

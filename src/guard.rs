@@ -2,7 +2,7 @@ use core::fmt;
 
 #[cfg(target_has_atomic = "ptr")]
 use crate::core::Identity;
-use crate::core::{HoldIn, Live, Payload, ReleaseFor, WakeBatch};
+use crate::core::{HoldIn, Live, ReleaseFor, WakeBatch};
 use crate::list::List;
 use crate::mode::{HandOver, Mode, Permit};
 use crate::panics::run_all;
@@ -213,8 +213,10 @@ impl<P: TablePtr, M: Mode> Guard<P, M> {
     /// Makes the guard of a hold that a caller has just acquired, and notes the use of the value.
     #[inline]
     pub(crate) fn new(table: P, hold: HoldOf<P, M>) -> Self {
-        if M::USES_VALUE {
-            P::Payload::note_use(hold.live().marks());
+        if M::LOOKS_UP {
+            table.core().note_look_up(hold.live());
+        } else if M::USES_VALUE {
+            table.core().note_use(hold.live());
         }
         Guard::of(table, hold)
     }

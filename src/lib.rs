@@ -358,6 +358,7 @@ mod core;
 #[cfg(target_has_atomic = "ptr")]
 pub mod deadlock;
 mod dump;
+mod evicted;
 mod fairness;
 mod guard;
 mod guards;
@@ -369,6 +370,7 @@ mod locks;
 pub mod mode;
 mod panics;
 mod plumbing;
+mod stats;
 mod status;
 mod sync;
 mod upgrade;
@@ -531,6 +533,7 @@ pub use self::{
     builder::{Builder, DefaultHashBuilder, MAX_CAPACITY, MAX_SHARDS},
     closable::{Closable, Closed},
     dump::Dump,
+    evicted::Evicted,
     fairness::Fairness,
     guard::Guard,
     guards::Guards,
@@ -546,6 +549,7 @@ pub use self::{
         MutexGuards, PermitGuard, PermitGuards, ReadGuard, ReadGuards, TryBatchError, UpgradableGuard, ValueSlot,
         Version, Walk, WriteGuard, WriteGuards,
     },
+    stats::Stats,
     status::Status,
     upgrade::Upgraded,
     wait_event::{WaitEvent, WaitId, WaitMode, WaitPhase},

@@ -18,8 +18,11 @@ pub(crate) mod sealed {
         /// Whether acquiring a key marks its value as used.
         const USES_VALUE: bool = true;
 
-        /// Merges the modes of two requests for one key. Requests to write are sorted before requests to read, so the first
-        /// one wins unless modes have amounts.
+        /// Whether acquiring a key counts as a look-up of its value.
+        const LOOKS_UP: bool = false;
+
+        /// Merges the modes of two requests for one key. By default the first one wins, because requests to write are
+        /// sorted before requests to read. Of two amounts of permits, the larger one wins.
         #[inline]
         fn both(self, _: Self) -> Self {
             self
@@ -202,6 +205,7 @@ impl sealed::ModeInside for Exclusive {
 
 impl sealed::ModeInside for Shared {
     const ONE: Self = Shared::NEW;
+    const LOOKS_UP: bool = true;
 }
 
 impl<M: Mode> sealed::ModeInside for Unmarked<M> {

@@ -412,7 +412,7 @@ fn recursive_readers_pass_waiting_writers_in_every_form_and_wait_for_a_holding_o
     let mut writers = (latch.write(), striped.write(&7));
     pending(&mut writers.0);
     pending(&mut writers.1);
-    // No number of them makes the policy refuse one.
+    // The policy never refuses a recursive reader, however many there are.
     for _ in 0..100 {
         assert!(reads());
     }

@@ -58,7 +58,7 @@ fn each_key_gets_its_number_of_permits_and_releases_it() {
     assert_eq!(amounts(&guards), [("b".into(), 2), ("a".into(), 3), ("c".into(), 1)]);
     assert_eq!((held(&hosts, "a"), held(&hosts, "b"), held(&hosts, "c")), (3, 2, 1));
     assert!(hosts.try_acquire("a").is_none() && hosts.try_acquire("b").is_some());
-    // Its permits can be split, and released early.
+    // The permits of one guard can be split, and released early.
     let mut a = guards.into_iter().nth(1).unwrap();
     drop(a.split(2));
     assert_eq!((held(&hosts, "a"), hosts.len()), (1, 1));

@@ -51,7 +51,7 @@ fn an_evicted_value_is_dropped_with_no_lock_held() {
     let (map, drops) = meddling();
     map.write_blocking(&2).insert(QUIET);
     assert_eq!(drops.load(SeqCst), 1);
-    // Its entry is kept by a future that has not been polled yet.
+    // A future that has not been polled yet keeps the entry of the evicted value.
     let (map, drops) = meddling();
     let future = map.read(&1);
     assert!(map.insert_blocking(&2, QUIET).is_none());

@@ -130,7 +130,7 @@ struct Compute {
     taken: Option<u64>,
 }
 
-/// What the closure of a [`Compute`] does.
+/// The closure of a [`Compute`] does one of these.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Does {
     Nothing,
@@ -446,6 +446,8 @@ impl Model {
 struct World<'m, V> {
     map: &'m Map<V>,
     most: Option<usize>,
+    /// Whether the map leaves eviction to its user.
+    by_hand: bool,
     token: &'m Arc<()>,
     model: Model,
     guards: Vec<Guard<'m, V>>,
@@ -537,12 +539,13 @@ struct Lent<'m, V> {
 }
 
 impl<'m, V: Value> World<'m, V> {
-    fn new(map: &'m Map<V>, most: Option<usize>, token: &'m Arc<()>, fairness: Fairness) -> Self {
+    fn new(map: &'m Map<V>, most: Option<usize>, by_hand: bool, token: &'m Arc<()>, fairness: Fairness) -> Self {
         let lock = Lock::new(Rules { fairness, permits: 0 });
         let key = Key { lock, value: None, version: None, floor: 0, handles: 0, unpolled: 0 };
         World {
             map,
             most,
+            by_hand,
             token,
             model: Model { keys: vec![key; KEYS as usize], last_id: 0, stored: None },
             guards: vec![],
@@ -1083,6 +1086,20 @@ impl<'m, V: Value> World<'m, V> {
         }
     }
 
+    /// Acquires the next value to evict. The guard is used and released like any other writer's.
+    fn next_eviction(&mut self) {
+        let is_free = |at: &Key| at.value.is_some() && !at.is_used();
+        let any = self.most.is_some() && self.model.keys.iter().any(is_free);
+        let next = self.map.try_next_eviction();
+        assert_eq!(next.is_some(), any);
+        if let Some(guard) = next {
+            let at = self.model.key(*guard.key());
+            assert!(is_free(at), "a value in use was chosen");
+            assert!(at.lock.attempt(Write));
+            self.guards.push(Guard::Write(guard));
+        }
+    }
+
     fn set_max_values(&mut self, most: usize) {
         assert_eq!(self.map.max_values(), self.most);
         if self.most.is_some() {
@@ -1148,6 +1165,8 @@ impl<'m, V: Value> World<'m, V> {
             }
             31 => self.many([key, u64::from(a) % KEYS], b % 2 == 0),
             32 => self.for_each_value(),
+            33 => self.next_eviction(),
+            34 if self.by_hand => self.next_eviction(),
             34 | 35 => self.pop(),
             36 => self.set_max_values(usize::from(a) % 4 + 1),
             _ => self.retain(if a % 2 == 0 { 0 } else { b }),
@@ -1162,7 +1181,7 @@ impl<'m, V: Value> World<'m, V> {
             let (stored, at) = (self.model.stored, self.model.key(key));
             let there = self.map.contains_key(&key);
             if at.value.is_some() && !there {
-                assert!(self.most.is_some(), "a value was lost");
+                assert!(self.most.is_some() && !self.by_hand, "a value was lost");
                 assert!(!at.is_used(), "a value was evicted while in use");
                 assert!(stored != Some(key), "the value just stored was evicted");
                 evicted += 1;
@@ -1176,7 +1195,8 @@ impl<'m, V: Value> World<'m, V> {
         let len = keys.iter().filter(|key| key.value.is_some()).count();
         assert_eq!(self.map.len(), len);
         assert_eq!(self.map.entries(), keys.iter().filter(|key| key.has_entry()).count());
-        if let Some(most) = self.most {
+        assert_eq!(self.map.excess(), len.saturating_sub(self.most.unwrap_or(len)));
+        if let Some(most) = self.most.filter(|_| !self.by_hand) {
             let idle = keys.iter().filter(|key| key.value.is_some() && !key.is_used()).count();
             let used = len - idle;
             assert!(idle <= most && (used > 0 || len <= most), "{len} values, {used} of them in use; {most} at most");
@@ -1216,7 +1236,7 @@ impl<'m, V: Value> World<'m, V> {
             self.look();
         }
         assert_eq!(self.map.entries(), self.map.len());
-        assert!(self.most.is_none_or(|most| self.map.len() <= most));
+        assert!(self.by_hand || self.most.is_none_or(|most| self.map.len() <= most));
     }
 }
 
@@ -1229,14 +1249,15 @@ fn box_up<'m, G, V: 'm>(
 
 type Step = (u8, u64, u8, u8);
 
-fn run<V: Value>(fairness: Fairness, most: Option<usize>, steps: &[Step]) {
+fn run<V: Value>(fairness: Fairness, most: Option<usize>, by_hand: bool, steps: &[Step]) {
     let token = Arc::new(());
     let builder = LockMap::builder().fairness(fairness).shards(1).pool_capacity(1).hasher(Hasher::default());
     let map: Map<V> = match most {
+        Some(most) if by_hand => builder.max_values(most).evict_by_hand().build(),
         Some(most) => builder.max_values(most).build(),
         None => builder.build(),
     };
-    let mut world = World::new(&map, most, &token, fairness);
+    let mut world = World::new(&map, most, by_hand, &token, fairness);
     for &step in steps {
         world.step(step);
     }
@@ -1269,21 +1290,26 @@ proptest! {
 
     #[test]
     fn values_that_own_nothing(fairness in policy(), steps in steps()) {
-        run::<u64>(fairness, None, &steps);
+        run::<u64>(fairness, None, false, &steps);
     }
 
     #[test]
     fn values_that_own_memory(fairness in policy(), steps in steps()) {
-        run::<Owned>(fairness, None, &steps);
+        run::<Owned>(fairness, None, false, &steps);
     }
 
     #[test]
     fn a_bounded_number_of_values(fairness in policy(), most in 1..4_usize, steps in steps()) {
-        run::<u64>(fairness, Some(most), &steps);
+        run::<u64>(fairness, Some(most), false, &steps);
     }
 
     #[test]
     fn a_bounded_number_of_values_that_own_memory(fairness in policy(), most in 1..4_usize, steps in steps()) {
-        run::<Owned>(fairness, Some(most), &steps);
+        run::<Owned>(fairness, Some(most), false, &steps);
+    }
+
+    #[test]
+    fn values_that_are_evicted_by_hand(fairness in policy(), most in 1..4_usize, steps in steps()) {
+        run::<Owned>(fairness, Some(most), true, &steps);
     }
 }

@@ -308,3 +308,64 @@ fn a_sum_over_several_keys_stays_the_same() {
         assert!(moves.load(Relaxed) > 0);
     }
 }
+
+/// The map has few counts, and the store the others: every user evicts when it has finished. The map's own eviction,
+/// beside `on_evict`, is in `tests/map_evict.rs`.
+#[test]
+fn no_count_is_lost_between_a_map_that_is_evicted_by_hand_and_its_store() {
+    const KEYS: u64 = 6;
+    for fairness in ALL {
+        let builder = LockMap::<u64, u64>::builder().shards(2).fairness(fairness).max_values(2);
+        let map = builder.evict_by_hand().record_stats().build();
+        let store: Vec<_> = (0..KEYS).map(|_| AtomicUsize::new(0)).collect();
+        let (map, store, evicted) = (&map, &store, &AtomicUsize::new(0));
+        let load = |key: u64| store[key as usize].load(Relaxed) as u64;
+        let make_room = |random: &mut Random| {
+            while map.excess() > 0 {
+                let Some(mut next) = map.try_next_eviction() else { return };
+                let (key, count) = (*next.key(), *next.value().expect("it has a value"));
+                if random.next(8) == 0 {
+                    return; // as if the store had failed
+                }
+                assert!(load(key) <= count, "the store has a newer count than the map");
+                store[key as usize].store(count as usize, Relaxed);
+                std::thread::yield_now();
+                assert_eq!(next.remove(), Some(count));
+                evicted.fetch_add(1, Relaxed);
+            }
+        };
+        let thread = |mut random: Random| {
+            for round in 0..ROUNDS {
+                let key = random.next(KEYS);
+                *map.write_blocking(&key).get_or_insert_with(|| load(key)) += 1;
+                make_room(&mut random);
+                if round % 16 == 0 {
+                    map.set_max_values(1 + random.next(3) as usize);
+                }
+                drop(map.get_or_insert_with_blocking(&key, || load(key)));
+            }
+        };
+        let task = |mut random: Random| async move {
+            for _ in 0..ROUNDS {
+                let key = random.next(KEYS);
+                let mut guard = map.write(&key).await;
+                let before = *guard.get_or_insert_with(|| load(key));
+                yield_now().await;
+                assert_eq!(guard.value(), Some(&before), "the value was changed or evicted beside its holder");
+                guard.insert(before + 1);
+                drop(guard);
+                make_room(&mut random);
+            }
+        };
+        run_threads_and_tasks(thread, task);
+        let stats = map.stats().unwrap();
+        assert_eq!(stats.hits() + stats.misses(), THREADS * ROUNDS);
+        assert_eq!(stats.insertions(), (evicted.load(Relaxed) + map.len()) as u64);
+        while let Some(mut next) = map.try_next_eviction() {
+            store[*next.key() as usize].store(next.remove().unwrap() as usize, Relaxed);
+        }
+        assert_eq!((map.len(), map.entries(), map.excess()), (0, 0, 0));
+        assert_eq!((0..KEYS).map(load).sum::<u64>(), (THREADS + TASKS) * ROUNDS);
+        assert!(evicted.load(Relaxed) > 0);
+    }
+}

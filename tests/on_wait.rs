@@ -571,7 +571,7 @@ fn a_request_that_gives_up_has_left_the_queue_by_the_time_of_the_event() {
     }
 }
 
-/// When an upgrade gives up, the readers that it kept out have already been admitted and woken.
+/// When the observer is told that an upgrade gave up, the readers that it kept out have been admitted and woken.
 #[test]
 fn others_are_woken_before_the_event_of_a_request_that_gives_up() {
     let (once, observer) = does_once();

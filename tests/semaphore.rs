@@ -234,7 +234,7 @@ fn every_form_takes_n_permits() {
     assert!(hosts.is_empty());
 }
 
-/// This holds in every form, also in the async ones, and before an entry exists.
+/// Every form panics, including the async ones, even before the key has an entry.
 #[test]
 fn a_request_for_zero_or_too_many_permits_panics_at_the_call() {
     let hosts = Arc::new(KeyedSemaphore::<u64>::new(3));

@@ -280,7 +280,7 @@ impl Values for LockedMap {
     }
 }
 
-/// A table that is only read without a lock: a change replaces the value.
+/// A lock-free table. A value cannot be changed in place, so every change replaces it.
 pub type Papaya = papaya::HashMap<u64, u64, RandomState>;
 
 impl Values for Papaya {
@@ -313,7 +313,7 @@ impl Values for Papaya {
     }
 }
 
-/// What users write by hand: many maps, each behind a lock.
+/// The map that many users write by hand: a number of `HashMap`s, each behind its own lock.
 pub struct Sharded {
     hasher: RandomState,
     shards: Box<[CachePadded<ShardOfMap>]>,

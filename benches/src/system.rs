@@ -159,7 +159,7 @@ mod slow_wakes {
                         drop(locks.lock_blocking(&HOT));
                         DELAYS.get()
                     });
-                    // Usually the thread sleeps by now.
+                    // Usually long enough for the thread to fall asleep.
                     thread::sleep(Duration::from_millis(1));
                     drop(guard);
                     waiter.join().expect("no operation panics")

@@ -23,6 +23,8 @@
 #![cfg(loom)]
 #![allow(unsafe_code)] // data that only the lock protects
 
+#[path = "loom/by_hand.rs"]
+mod by_hand;
 #[path = "loom/closable.rs"]
 mod closable;
 #[path = "loom/latch.rs"]

@@ -126,9 +126,9 @@ impl Waited for LatchWord {
         }
     }
 
-    /// A waiting request stops counting as a claim only when it takes its hold, so nothing is spent here. Therefore a
-    /// grant in a queue that was left behind, and is found by a latch that was moved there, consumes no other request's
-    /// claim.
+    /// A waiting request stops counting as a claim only when it takes its hold, so a grant spends no claim. Therefore,
+    /// if a latch is moved to an address where another latch left a queue behind, a grant in that queue consumes no
+    /// other request's claim.
     #[inline(always)]
     fn spends(&self, _: usize) -> usize {
         0
@@ -248,8 +248,8 @@ impl LatchWord {
         debug_assert!(left.is_ok());
     }
 
-    /// Gives up the claim of a request, its place in the queue, and a granted hold. Leaves the waiters to wake in
-    /// `batch`.
+    /// Gives up the claim of a request, its place in the queue, and its hold if one was granted. Puts the wakers of the
+    /// waiters that this admits into `batch`.
     pub(crate) fn cancel(&self, access: Access, ticket: Ticket, fairness: Fairness, batch: &mut WakeBatch) {
         if waits(fairness).leave_queue(self, ticket, batch).is_some() {
             // The reservation passes to the next waiter, not to the first newcomer.

@@ -3,6 +3,7 @@
 //! ```text
 //! table   keys: finds, makes and retires entries          generic over key and payload
 //!   lookup · retire · visit · walk · observer · shard · pool · stay · slot · tag · payload · value · values (pop) · sieve
+//!   on_evict · counters · uses
 //! wait    no keys: the state of an entry, and its queue   compiled once
 //!   mod (the acquire machine) · state · word · policy · turn · queue · paged · wakers · place
 //! latch   no keys and no entries: a word, whose waiters stand in queues that all latches share
@@ -76,8 +77,9 @@
 //! | take the value out | an exclusive hold | shard lock | claims − 1 |
 //! | store, take out, look, at once | a call that finds the entry unshared | shard lock | none, or as make and retire |
 //! | pop | a call that finds the entry unshared | shard lock | as retire; the key goes to the caller |
+//! | hold the next value to evict | a call that finds the value not in use | shard lock | + hold |
 //! | evict | a sweep that finds the entry unshared | shard lock | as retire |
-//! | evict beside a user that keeps the entry and does not use the value | a sweep | shard lock; none | + hold, claims − 1, − hold |
+//! | evict beside a user that keeps the entry and does not use the value | a sweep of a table that hands out no keys | shard lock; none | + hold, claims − 1, − hold |
 //!
 //! 1. *A value has a claim of its own,* for which there is no token. So its entry outlives its users, and dies as every entry does
 //!    when that claim is given up.
@@ -88,7 +90,8 @@
 //! 4. *Values are evicted when users leave.* In a bounded table every user that leaves an entry sweeps: if the value has no other
 //!    user, it returns to its order, and others are evicted while there are too many. A value whose turn comes while it is in use is
 //!    *parked*, by an exchange on the word that changes nothing. A user that leaves later therefore sees that there is something to
-//!    sweep, and a user that left earlier has been seen. An evicted value is dropped when no lock is held.
+//!    sweep, and a user that left earlier has been seen. An evicted value is dropped when no lock is held, or handed
+//!    to the table's `OnEvict` with its key: so such a table also parks a value whose entry another user keeps.
 //!
 //! # Locks
 //! The shard lock and the queue lock are internal locks ([`sync`](crate::sync)). A snapshot takes both, the shard lock first. The
@@ -115,7 +118,7 @@ pub(crate) use self::{
     latch::{Blocked, LatchWord, Users},
     table::{
         Ask, Busy, Claim, ClaimIn, Config, Core, CoreRef, Ending, EntryTypes, Hold, HoldIn, Key, LimitOf, Live,
-        Observer, OwnedKey, Payload, Position, Source, Tag, TypedAccess, Valued,
+        Observer, OnEvict, OwnedKey, Payload, Position, Source, Tag, TypedAccess, Valued,
     },
     wait::word::MAX_UNITS,
     wait::{Access, CountKind, Entered, Presence, ReleaseFor, Rules, Snapshot, Ticket, Waiter, WakeBatch, Want},

@@ -236,7 +236,7 @@ impl WaitDump {
         self.mode
     }
 
-    /// Returns whether the key has been handed to the request, which has not been polled since.
+    /// Returns whether the key has been handed to the request, and the request has not been polled since.
     ///
     /// # Examples
     /// See [`DetectorDump`].

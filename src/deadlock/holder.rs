@@ -195,7 +195,7 @@ impl Moment {
         }
     }
 
-    /// Returns the time since then: `None` if there is no clock.
+    /// Returns the time that has passed since this moment; `None` if there is no clock.
     #[allow(clippy::unnecessary_wraps)] // where there is a clock
     pub(super) fn elapsed(self) -> Option<Duration> {
         #[cfg(all(feature = "std", not(target_family = "wasm")))]

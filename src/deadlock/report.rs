@@ -78,10 +78,10 @@ impl Deadlock {
     }
 
     /// Returns whether the party already holds the key that it requests (not counting a hold that it wants to upgrade),
-    /// or requests it behind an earlier request of its own that keeps it out. Another party may be in between, such as
-    /// a writer that waits for the party's hold and comes before its new request. A party may legitimately hold some
-    /// permits of a semaphore and request more; then this is true, too, and the [cycle](Self::cycle) shows whether
-    /// other parties are involved.
+    /// or has an earlier request for the same key that keeps the new one out. Another party may be in between: for
+    /// example, a writer that waits for this party's hold and that the new request waits behind. A party may
+    /// legitimately hold some permits of a semaphore and request more. The result is `true` in that case, too, and the
+    /// [cycle](Self::cycle) shows whether other parties are involved.
     ///
     /// # Examples
     /// ```

@@ -285,7 +285,8 @@ impl Scene {
         self.entries
     }
 
-    /// Lets all parties that are not stuck release their holds, until nothing changes, or until `party` is not stuck.
+    /// Simulates that all parties that are not stuck release their holds, until nothing changes any more, or until
+    /// `party` is no longer stuck.
     fn reduce(&mut self, party: u32) {
         let Scene { entries, stuck } = self;
         let mut kept = Kept::new();

@@ -81,7 +81,8 @@ impl<'a, M: Mode> LatchGuard<'a, M> {
         self.release_for(ReleaseFor::Anybody, Some(batch));
     }
 
-    /// Releases the hold for `whom`, and leaves the waiters to wake in `batch`, if there is one.
+    /// Releases the hold for `whom`. Puts the wakers of the admitted waiters into `batch`, if there is one; otherwise
+    /// runs them.
     pub(super) fn release_for(self, whom: ReleaseFor, batch: Option<&mut WakeBatch>) {
         let LatchGuard { word, fairness, .. } = self;
         let access = self.mode.access();

@@ -316,8 +316,8 @@ impl LatchGuardArc<Upgradable> {
 /// was already granted passes to the next waiter. It joins the queue only at its first poll.
 ///
 /// # Panics
-/// The future panics if it is polled after it has finished. If a waker that it wakes panics, it has finished, too, and
-/// holds nothing.
+/// The future panics if it is polled after it has finished. If a waker that the future calls panics, the future has
+/// finished, too, and holds nothing.
 ///
 /// # Examples
 /// ```
@@ -420,8 +420,8 @@ impl<M: Mode> fmt::Debug for LatchAcquireArc<M> {
 /// **Dropping the future before it has finished releases the hold**, because the future owns the guard.
 ///
 /// # Panics
-/// The future panics if it is polled after it has finished. If a waker that it wakes panics, it has finished, too, and
-/// holds nothing.
+/// The future panics if it is polled after it has finished. If a waker that the future calls panics, the future has
+/// finished, too, and holds nothing.
 ///
 /// # Examples
 /// ```

@@ -217,8 +217,8 @@ impl<K: ?Sized, S> Striped<K, S> {
 
 impl<K: ?Sized, S: BuildHasher> Striped<K, S> {
     /// Returns the index of a key's stripe, from 0. In one `Striped` a key always has the same stripe, which it may
-    /// share with other keys. In another `Striped` with the default hasher its stripe is different, because each has
-    /// its own seed.
+    /// share with other keys. Another `Striped` with the default hasher usually gives the key another stripe, because
+    /// each has its own seed.
     ///
     /// # Examples
     /// ```

@@ -1,4 +1,5 @@
-//! The lock tables. Each file has one table: its docs, its struct, and the list of its operations.
+//! The lock tables. Each has a file, or a folder, with its docs, its struct, and the list of its operations. [`forms`]
+//! contains the code that they share, and [`several`] the aliases for the guards of several keys.
 
 mod forms;
 mod map;

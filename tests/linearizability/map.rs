@@ -506,7 +506,7 @@ impl Caller {
     }
 }
 
-/// Checks, after all callers have finished, that only values are left and no more than the bound allows.
+/// Checks, after all callers have finished, that every entry has a value and no user, and that the bound is kept.
 pub fn finish(map: &Map, most: Option<usize>) {
     assert_eq!(map.len(), map.entries(), "an entry without a value remained");
     assert!(most.is_none_or(|most| map.len() <= most), "the bound was not restored");

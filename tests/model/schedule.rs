@@ -974,18 +974,26 @@ impl<'t, T: Locks<Key = u8>> World<'t, T> {
         wanted
     }
 
-    /// Returns the keys in the table's order: that of the entries in memory, and so of their keys. A key without an
-    /// entry is free, and its position makes no difference.
-    fn in_order(&self, wanted: &[(u8, Want)]) -> Vec<(u8, Want)> {
-        let mut order: Vec<_> = wanted
-            .iter()
-            .map(|&(key, want)| {
-                let handle = self.table.status_at(key).map(|_| self.table.handle_of(key));
-                (handle.as_ref().map_or(0, |handle| std::ptr::from_ref(handle.key()).addr()), (key, want))
-            })
-            .collect();
+    /// Returns the keys in the table's order: that of the entries in memory, and so of their keys. A key that is free and
+    /// has no entry can have any position. One that has no entry and no permits gets an entry, by a handle that is to be
+    /// kept until the call has made its own.
+    fn in_order(&self, wanted: &[(u8, Want)]) -> (Vec<(u8, Want)>, Vec<KeyHandle<'t, T>>) {
+        let mut kept = Vec::new();
+        let mut order = Vec::new();
+        for &(key, want) in wanted {
+            let has_entry = self.table.status_at(key).is_some();
+            if !has_entry && self.models[usize::from(key)].clone().attempt(want) {
+                order.push((0, (key, want)));
+                continue;
+            }
+            let handle = self.table.handle_of(key);
+            order.push((std::ptr::from_ref(handle.key()).addr(), (key, want)));
+            if !has_entry {
+                kept.push(handle);
+            }
+        }
         order.sort_by_key(|&(address, _)| address);
-        order.into_iter().map(|(_, wanted)| wanted).collect()
+        (order.into_iter().map(|(_, wanted)| wanted).collect(), kept)
     }
 
     fn push_holders(&mut self, wanted: &[(u8, Want)], owns: bool, held: Vec<Held<'t>>) {
@@ -1019,8 +1027,9 @@ impl<'t, T: Locks<Key = u8>> World<'t, T> {
         let free = wanted.iter().all(|&(key, want)| self.models[usize::from(key)].clone().attempt(want));
         let form = if form == Form::Blocking && !free { Form::For } else { form };
         // An existing entry does not move.
-        let order = self.in_order(&wanted);
+        let (order, kept) = self.in_order(&wanted);
         let held = self.table.call_many(&reads, &writes, owns, form);
+        drop(kept);
         assert_eq!(held.is_some(), free, "whether {wanted:?} get in by {form:?}");
         let mut entered = 0;
         for &(key, want) in &order {
@@ -1052,8 +1061,9 @@ impl<'t, T: Locks<Key = u8>> World<'t, T> {
     }
 
     fn poll_many(&mut self, at: usize, moves: bool) {
+        let mut kept = Vec::new();
         if self.many[at].order.is_empty() {
-            self.many[at].order = self.in_order(&self.many[at].keys);
+            (self.many[at].order, kept) = self.in_order(&self.many[at].keys);
         }
         let Many { future, sleeper, order, .. } = &mut self.many[at];
         let order = order.clone();
@@ -1063,6 +1073,7 @@ impl<'t, T: Locks<Key = u8>> World<'t, T> {
         sleeper.bell.take();
         sleeper.woken = false;
         let outcome = future.poll(&Waker::from(Arc::clone(&sleeper.bell)));
+        drop(kept);
         while let Some(&(key, want)) = order.get(self.many[at].held) {
             if self.many[at].sleeper.id == 0 {
                 self.many[at].sleeper.id = self.id();

@@ -13,7 +13,7 @@ use crate::{Hasher, model, one_chunk, poll};
 
 /// A number that only its key's lock protects. It has no destructor, so a call can read it under the shard lock if no
 /// holder is in the way.
-struct Cell(UnsafeCell<u64>);
+pub(super) struct Cell(UnsafeCell<u64>);
 
 // SAFETY: loom checks every access.
 unsafe impl Sync for Cell {}
@@ -21,17 +21,17 @@ unsafe impl Sync for Cell {}
 unsafe impl Send for Cell {}
 
 impl Cell {
-    fn new(n: u64) -> Self {
+    pub(super) fn new(n: u64) -> Self {
         const { assert!(!std::mem::needs_drop::<Cell>()) }
         Cell(UnsafeCell::new(n))
     }
 
-    fn get(&self) -> u64 {
+    pub(super) fn get(&self) -> u64 {
         // SAFETY: the pointer is the cell's, and loom reports any concurrent write.
         self.0.with(|n| unsafe { *n })
     }
 
-    fn bump(&self) {
+    pub(super) fn bump(&self) {
         // SAFETY: the pointer is the cell's, and loom reports any concurrent access.
         self.0.with_mut(|n| unsafe { *n += 1 });
     }
@@ -47,9 +47,9 @@ impl Clone for Cell {
 #[derive(Clone)]
 struct Owned(#[allow(dead_code)] Arc<()>);
 
-type Map<V> = LockMap<u64, V, Hasher>;
+pub(super) type Map<V> = LockMap<u64, V, Hasher>;
 
-fn builder<V>() -> Builder<MapKind<V>, u64, Hasher> {
+pub(super) fn builder<V>() -> Builder<MapKind<V>, u64, Hasher> {
     one_chunk(LockMap::builder())
 }
 
@@ -65,12 +65,12 @@ fn map_of_one() -> Arc<Map<Cell>> {
 }
 
 /// Returns the number in a value that was removed or read.
-fn number(value: Option<Cell>) -> Option<u64> {
+pub(super) fn number(value: Option<Cell>) -> Option<u64> {
     value.map(|value| value.get())
 }
 
 /// Runs `other` in a thread of its own, beside the second closure.
-fn beside<V: Send + Sync + 'static, T: 'static>(
+pub(super) fn beside<V: Send + Sync + 'static, T: 'static>(
     map: &Arc<Map<V>>,
     other: impl FnOnce(&Arc<Map<V>>) -> T + Send + 'static,
     one: impl FnOnce(&Arc<Map<V>>),

@@ -31,6 +31,7 @@
 #![allow(unreachable_pub)] // nothing here is exported
 
 mod book;
+mod by_hand;
 #[path = "../../../tests/common/mod.rs"]
 mod common;
 mod deadlock;

@@ -39,6 +39,7 @@ impl remote::Candidate for Candidate {
     const SERVER: &'static str = "redis";
     const NAMES: &'static [&'static str] = &["lease", "rslock", "SET NX PX and DEL"];
     const WAITED_FOR: usize = 2;
+    const TASKS: [(usize, f64); 3] = [(1, 0.75), (16, 0.6), (64, 0.6)];
 
     async fn prepare(server: &Server) {
         engine(server).init().await.expect("the server has just been started");

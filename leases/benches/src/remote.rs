@@ -1,5 +1,6 @@
-//! The measurements of leases on servers, the same for each server: a cycle of acquire and release, by clients that want different
-//! resources; and the hand-off to a waiter. The lease is compared with the server's other locks, and with the cheapest possible requests.
+//! The measurements of leases on servers, the same for each server: a cycle of acquire and release, by clients that want
+//! different resources; the same cycle by many tasks on one connection; and the hand-off to a waiter. The lease is
+//! compared with the server's other locks, and with the cheapest possible requests.
 
 use std::env;
 use std::future::Future;
@@ -21,10 +22,14 @@ const TTL: Duration = Duration::from_secs(300);
 pub trait Candidate: Send + Sync + Sized + 'static {
     /// The server's name in `leases/servers/run`.
     const SERVER: &'static str;
-    /// The names of the candidates. The first is the lease, and is compared with the others.
+    /// The names of the candidates. The first is the lease, and is compared with the others. The last are the cheapest
+    /// two requests.
     const NAMES: &'static [&'static str];
     /// The number of candidates, from the first on, that support waiting.
     const WAITED_FOR: usize;
+    /// The numbers of tasks on one connection. For each, the goal for the rate of the lease, divided by the rate of the
+    /// cheapest requests.
+    const TASKS: [(usize, f64); 3];
 
     /// Prepares the server. It is called once, before everything else.
     fn prepare(server: &Server) -> impl Future<Output = ()> + Send;
@@ -60,13 +65,16 @@ impl<E: Engine + 'static> Lease<E> {
 
 struct Scale {
     rounds: usize,
+    /// The shortest time of a round of tasks on one connection.
+    time: Duration,
     cycles: usize,
     clients: &'static [usize],
     hand_overs: usize,
 }
 
-const FULL: Scale = Scale { rounds: 9, cycles: 300, clients: &[1, 16, 64], hand_overs: 300 };
-const SMOKE: Scale = Scale { rounds: 1, cycles: 3, clients: &[2], hand_overs: 2 };
+const FULL: Scale =
+    Scale { rounds: 9, time: Duration::from_millis(500), cycles: 300, clients: &[1, 16, 64], hand_overs: 300 };
+const SMOKE: Scale = Scale { rounds: 1, time: Duration::ZERO, cycles: 3, clients: &[2], hand_overs: 2 };
 
 fn describe(times: &Histogram<u64>) -> String {
     let at = |p| times.value_at_percentile(p);
@@ -132,6 +140,56 @@ async fn cycles<C: Candidate>(server: &Server, scale: &Scale) {
     }
 }
 
+/// Returns how many cycles per second `count` tasks complete over one shared connection. Adds the time of each cycle to
+/// `times`.
+async fn rate<C: Candidate>(candidate: &Arc<C>, count: usize, time: Duration, times: &mut Histogram<u64>) -> f64 {
+    let start = Instant::now();
+    let mut tasks = JoinSet::new();
+    for key in 0..count as u64 {
+        let candidate = Arc::clone(candidate);
+        tasks.spawn(async move {
+            let mut times = vec![];
+            while times.is_empty() || start.elapsed() < time {
+                let begin = Instant::now();
+                let grant = candidate.enter(key).await;
+                candidate.leave(key, grant).await;
+                times.push(begin.elapsed().as_micros() as u64);
+            }
+            times
+        });
+    }
+    let all: Vec<_> = tasks.join_all().await.into_iter().flatten().collect();
+    let rate = all.len() as f64 / start.elapsed().as_secs_f64();
+    all.iter().for_each(|&time| times.saturating_record(time));
+    rate
+}
+
+/// Measures tasks that share a connection and want different resources.
+async fn tasks<C: Candidate>(server: &Server, scale: &Scale) {
+    let floor = C::NAMES[C::NAMES.len() - 1];
+    println!("\n| one connection | tasks | each takes | cycles/s | {floor}: each takes | cycles/s | ratio | goal |");
+    println!("| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |");
+    let names = [C::NAMES[0], floor];
+    let both = [Arc::new(C::connect(names[0], server).await), Arc::new(C::connect(names[1], server).await)];
+    for (count, goal) in C::TASKS {
+        let (mut times, mut rates) = ([histogram(), histogram()], [vec![], vec![]]);
+        for round in 0..scale.rounds {
+            for at in [round % 2, 1 - round % 2] {
+                rates[at].push(rate(&both[at], count, scale.time, &mut times[at]).await);
+            }
+        }
+        let mut ratios: Vec<f64> = rates[0].iter().zip(&rates[1]).map(|(lease, floor)| lease / floor).collect();
+        let median = |figures: &mut Vec<f64>| {
+            figures.sort_by(f64::total_cmp);
+            figures[figures.len() / 2]
+        };
+        let [lease, least] = rates.each_mut().map(median);
+        let [ours, theirs] = times.each_ref().map(describe);
+        let ratio = median(&mut ratios);
+        println!("| {} | {count} | {ours} | {lease:.0} | {theirs} | {least:.0} | {ratio:.2} | ≥ {goal} |", names[0]);
+    }
+}
+
 /// Measures the time from the call that releases until a waiter on another connection has the lease.
 async fn hand_overs<C: Candidate>(server: &Server, scale: &Scale) {
     println!("\n| hand-off to a waiter | takes |");
@@ -159,7 +217,8 @@ async fn hand_overs<C: Candidate>(server: &Server, scale: &Scale) {
     }
 }
 
-/// Makes all measurements, on a private server. `cargo bench` measures; `cargo test` runs each case once.
+/// Makes all measurements, on a private server; with the argument `tasks`, only those of many tasks on one connection.
+/// `cargo bench` measures; `cargo test` runs each case once.
 ///
 /// # Panics
 /// If the server fails.
@@ -175,6 +234,10 @@ pub fn main<C: Candidate>() -> ExitCode {
     let runtime = Runtime::new().expect("a runtime");
     runtime.block_on(async {
         C::prepare(&server).await;
+        tasks::<C>(&server, &scale).await;
+        if env::args().any(|word| word == "tasks") {
+            return;
+        }
         cycles::<C>(&server, &scale).await;
         hand_overs::<C>(&server, &scale).await;
     });

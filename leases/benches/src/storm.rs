@@ -19,7 +19,7 @@ pub struct Storm {
     pub spread: Duration,
     /// The time of the measurement, from the first end on.
     pub span: Duration,
-    /// Whether a thread calls `tick` whenever the previous `tick` has asked for it.
+    /// Whether a thread calls `tick` again after each delay that `tick` returns.
     pub ticks: bool,
     /// The time between two cycles of the bystander; zero if it makes no pause.
     pub pace: Duration,

@@ -22,8 +22,8 @@ pub struct Caps {
     /// The length of leases that must not end while a case runs. Ten minutes by default; less if the engine has no such
     /// leases.
     pub long: Duration,
-    /// Whether all leases of a namespace last equally long: for [`ttl`](Self::ttl), whatever is requested. The cases
-    /// then request only that, and what they cannot show is reported as weakened.
+    /// Whether all leases of a namespace last equally long: each lasts for [`ttl`](Self::ttl), whatever a request asks
+    /// for. The cases then request only that time, and a case that cannot check everything is reported as weakened.
     pub is_ttl_fixed: bool,
     /// *δ*: the longest delay between the end of a tenure and the next waiter's grant, as the engine documents it. For
     /// an engine that polls it is at least its interval. Half a second by default.

@@ -408,7 +408,7 @@ impl Done {
     }
 }
 
-/// What two places must have in common to be compared: the answered events, and the tenure's owner and token.
+/// Only places with the same answered events, and the same owner and token of the tenure, are compared.
 type Shared = (Done, Option<(Owner, Option<Token>)>);
 
 /// The visited places, but for those from which less is possible than from another one.

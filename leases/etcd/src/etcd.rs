@@ -326,7 +326,8 @@ impl Etcd {
         }
     }
 
-    /// Keeps the etcd lease alive from now on, unless the tenure has changed since it was read.
+    /// Restarts the time of the etcd lease. Returns [`Extended::Changed`] if the etcd lease has expired, or if the
+    /// tenure has changed since it was read.
     async fn keep_alive(&self, limit: &mut Limit, lock: &Lock, time: Duration) -> Done<Extended> {
         let keep = |session: Arc<Live<Session>>| async move {
             let (is_alive, now) = try_join(session.keep_alive(lock.lease), session.clock()).await?;

@@ -58,8 +58,8 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// Returns the prefix of the resource's keys. There is one key below it while the resource is held, and otherwise
-    /// none: then etcd compares a create revision of 0.
+    /// Returns the prefix of the resource's keys. While the resource is held, exactly one key has this prefix.
+    /// Otherwise no key has it, and etcd takes the create revision to be 0.
     #[must_use]
     pub fn key_prefix(&self) -> &str {
         &self.key_prefix

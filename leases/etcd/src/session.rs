@@ -104,7 +104,7 @@ impl Session {
             shortest: 1,
             shown,
         };
-        // etcd lengthens an etcd lease that is too short to the shortest.
+        // If the requested time is too short, etcd grants the shortest lease that it allows.
         match session.grant(0, 1).await {
             Ok((id, seconds)) => {
                 session.place.leftovers.add(id);

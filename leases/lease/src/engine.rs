@@ -226,8 +226,8 @@ pub trait Engine: Send + Sync {
     /// [`Leases`](crate::Leases).
     fn tidy(&self) {}
 
-    /// Ends a tenure as far as possible without waiting for an answer: its [`Held`](crate::Held) has been dropped. By default nothing happens,
-    /// and the lease expires.
+    /// Ends a tenure as far as possible without waiting for an answer: its [`Held`](crate::Held) has been dropped. By
+    /// default, a [`LOCAL`](Self::LOCAL) engine releases the tenure, and any other does nothing: the lease expires.
     ///
     /// If ending the tenure takes time, its owner may request the resource before it has ended. The engine must not grant this tenure any
     /// more: [`Want::Any`] and [`Want::Mine`] wait until it has ended.
@@ -237,8 +237,8 @@ pub trait Engine: Send + Sync {
     /// When the last of them has been dropped the engine ends the tenure, unless the owner knows of it: another request of the owner, without
     /// `waiting`, was granted the tenure, or the tenure was [renewed or looked at](Self::renew).
     ///
-    /// By default the first of these waiters ends the tenure, even if the owner knows of it. An engine that wraps another one must pass this
-    /// call on, and any other should count.
+    /// By default, the first of these waiters ends the tenure, even if the owner knows of it. An engine that wraps
+    /// another one must pass this call on. Any other should override the default, and count the waiters.
     fn abandon(&self, resource: &Resource, owner: &Owner, token: Token) {
         if Self::LOCAL {
             // Whether the lease has expired makes no difference, so the clock need not be read: it is the user's, and may panic.

@@ -96,7 +96,7 @@ impl Owner {
     pub fn incarnation(name: impl AsRef<str>) -> Self {
         use core::hash::BuildHasher;
 
-        // After a fork both processes have the same keys; their ids tell them apart.
+        // After a fork, `RandomState` has the same keys in both processes, so the process id is hashed, too.
         let process = if cfg!(unix) { std::process::id() } else { 0 };
         let bits = std::hash::RandomState::new().hash_one(process);
         Self::run(bits, name.as_ref())

@@ -93,8 +93,8 @@ impl Message {
         }
     }
 
-    /// Returns the message that continues a tenure, with no earlier end, unless it is stored too late. Without a policy
-    /// the tenure keeps its own.
+    /// Returns the message that continues a tenure. It never makes the tenure end earlier, and has no effect if it is
+    /// stored after the tenure's end. If `expiry` is `None`, the tenure keeps its policy.
     pub(crate) fn go_on(tenure: &Tenure, term: Term, expiry: Option<&Expiry>) -> Self {
         Message {
             owner: Some(tenure.owner.clone()),

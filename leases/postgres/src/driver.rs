@@ -13,6 +13,7 @@ use tokio_postgres::{AsyncMessage, Client, Connection};
 
 use crate::{
     convert,
+    decide::carry,
     error::{Error, unusable},
     session::{Place, Session},
 };
@@ -30,7 +31,15 @@ where
         async move {
             let (client, mut connection) = dialled.await.map_err(unusable)?;
             let session = set_up(&link, Arc::clone(&place), client, &mut connection).await?;
-            let moves = async move { poll_fn(|cx| pump(link.watchers(), &place.namespace, &mut connection, cx)).await };
+            let carried = carry(Arc::clone(&link), Arc::clone(&session.batches));
+            let moves = async move {
+                let mut carried = pin!(carried);
+                poll_fn(|cx| match carried.as_mut().poll(cx) {
+                    Poll::Ready(never) => never,
+                    Poll::Pending => pump(link.watchers(), &place.namespace, &mut connection, cx),
+                })
+                .await
+            };
             Ok((session, moves))
         }
     })

@@ -23,7 +23,7 @@
 //! ```
 //!
 //! # The table
-//! The table is called `keylatch_lease`, and an index, seven functions and two triggers belong to it. [`SCHEMA`] is the
+//! The table is called `keylatch_lease`, and an index, eight functions and two triggers belong to it. [`SCHEMA`] is the
 //! SQL that creates them, for your migrations; [`Postgres::create_table`] runs it. It is written for Postgres 12 and
 //! later, and tested with 15. While the table or a function is missing, calls fail with [`Error::Missing`]. The
 //! connection's `search_path` has to contain their schema. A role that only uses the table needs `SELECT`, `INSERT`,
@@ -89,7 +89,9 @@
 //! - **Connection**: one for each engine and its clones, which carries the requests of all tasks one after the other.
 //!   If it is lost, the driver connects again, after 50 ms to 2 s, at random.
 //! - **Requests**: each operation is one prepared statement, which commits by itself, and one round trip. A whole batch
-//!   of renewals is one statement too. A waiter sends one request when it arrives and one for each notification, one
+//!   of renewals is one statement too; so are acquires and releases of different resources that arrive while another one
+//!   is under way, up to 128. No call waits for others to join it. Of those, a tenure to resume or a locked row takes a
+//!   second statement of its own. A waiter sends one request when it arrives and one for each notification, one
 //!   when the lease should have ended, and one every 5 s ([`Options::fallback`]). In each process only the first waiter
 //!   in line does so.
 //! - **Timeouts**: after 5 s ([`Options::timeout`]) a request fails, and the connection is given up if it has answered
@@ -169,12 +171,14 @@
 #![cfg_attr(docsrs, doc(auto_cfg = false))] // set by hand: see the same line of `keylatch`
 
 mod convert;
+mod decide;
 mod driver;
 mod error;
 mod guard;
 mod options;
 mod postgres;
 mod session;
+mod together;
 
 pub use error::Error;
 pub use guard::{GUARD, GuardError};

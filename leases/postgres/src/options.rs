@@ -120,9 +120,9 @@ impl Options {
     /// Sets whether a server that takes the place of another is trusted to have everything that the other had
     /// confirmed, so that no quarantine is needed: `false` if not set.
     ///
-    /// That requires synchronous replication to every replica that may be promoted; and that the database is never
-    /// restored to an earlier time, which looks like a failover. A restart of the same server is neither, and always
-    /// trusted. All programs that use the table should have the same setting.
+    /// This requires that every replica that may be promoted is replicated synchronously, and that the database is
+    /// never restored to an earlier state, which looks like a failover. A restart of the same server is not a failover,
+    /// and is always trusted. All programs that use the table should have the same setting.
     ///
     /// # Examples
     /// ```

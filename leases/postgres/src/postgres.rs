@@ -2,7 +2,7 @@ use std::{future::Future, sync::Arc, time::Duration};
 
 use keylatch_lease::{
     Owner, Resource, Token,
-    engine::{Answer, Ask, Engine, Fail, Gone, Left, Owned, Record, Renewal, Want},
+    engine::{Answer, Ask, Engine, Fail, Gone, Left, Owned, Record, Renewal},
 };
 use keylatch_lease_remote::{Core, Limit, Live, Policy, from_micros, micros, sleep};
 use tokio_postgres::{Client, Row};
@@ -10,7 +10,8 @@ use tokio_postgres::{Client, Row};
 use crate::{
     convert::{number, parts},
     error::{Error, Verdict, judge},
-    session::{SCHEMA, Session, is_guarded, what},
+    session::{SCHEMA, Session},
+    together::{Decided, Question, Wish, answer, gone, is_guarded, owner, remaining, token},
 };
 
 /// The number of times that a statement is sent when the server rolls it back in favour of another.
@@ -18,8 +19,6 @@ const TRIES: u32 = 5;
 
 /// The pause before a release is tried again that a guarded transaction prevents.
 const PAUSE: Duration = Duration::from_millis(20);
-/// The remaining time of a lease that has expired and that a guarded transaction keeps, in the answer to a waiter.
-const GUARDED: Duration = Duration::from_millis(100);
 
 /// The outcome of an operation.
 type Done<T> = Result<T, Fail<Error>>;
@@ -157,13 +156,12 @@ impl Postgres {
     }
 
     /// Sends a statement that ends leases, and sends it again while a guarded transaction keeps a lease from ending.
-    async fn end<F>(&self, question: impl Fn(Arc<Live<Session>>) -> F) -> Result<Row, Fail<Error>>
+    async fn end<F>(&self, limit: &mut Limit, question: impl Fn(Arc<Live<Session>>) -> F) -> Result<Row, Fail<Error>>
     where
         F: Future<Output = Result<Row, tokio_postgres::Error>>,
     {
-        let mut limit = self.core.limit();
         loop {
-            let row = self.ask(&mut limit, &question).await?;
+            let row = self.ask(limit, &question).await?;
             if !is_guarded(&row) {
                 return Ok(row);
             }
@@ -173,28 +171,21 @@ impl Postgres {
         }
     }
 
-    async fn gone(&self, resource: &Resource, of: Option<&Owner>, token: Option<Token>) -> Done<Gone> {
-        let question = |session: Arc<Live<Session>>| async move { session.release(resource, of, token).await };
-        let row = self.end(question).await?;
-        Ok(match what(&row) {
-            b'g' => Gone::Released,
-            b'b' => Gone::NotOwner(owner(&row, 1)),
-            _ => Gone::NotHeld,
-        })
+    /// Asks together with others. Returns `None` if the question is to be sent alone.
+    async fn decided(&self, limit: &mut Limit, question: &Question) -> Done<Option<Decided>> {
+        self.core.ask_together(limit, &question.resource, question, |session| &session.batches).await?.transpose()
     }
-}
 
-fn owner(row: &Row, column: usize) -> Owner {
-    Owner::from_id(&String::from_utf8_lossy(row.get(column)))
-}
-
-fn token(row: &Row, column: usize) -> Token {
-    let number = u64::try_from(row.get::<_, i64>(column)).ok();
-    number.and_then(Token::new).unwrap_or_else(|| unreachable!("the table contains only positive tokens"))
-}
-
-fn remaining(row: &Row, column: usize) -> Option<Duration> {
-    row.get::<_, Option<i64>>(column).map(from_micros)
+    async fn gone(
+        &self,
+        limit: &mut Limit,
+        resource: &Resource,
+        of: Option<&Owner>,
+        token: Option<Token>,
+    ) -> Done<Gone> {
+        let question = |session: Arc<Live<Session>>| async move { session.release(resource, of, token).await };
+        Ok(gone(&self.end(limit, question).await?))
+    }
 }
 
 fn record(row: &Row) -> Record {
@@ -209,52 +200,15 @@ impl Engine for Postgres {
 
     async fn acquire(&self, ask: Ask<'_>) -> Done<Answer> {
         let mut limit = self.core.settled(&ask).await?;
-        let ((entity, key), id) = (parts(ask.resource), ask.owner.id().as_bytes());
-        let want = match ask.want {
-            Want::Any => b'a',
-            Want::Fresh => b'f',
-            Want::Mine => b'm',
-            Want::New => b'n',
-        } as i8;
-        let idle = ask.term.and_then(|term| term.idle).and_then(micros);
-        let total = ask.term.and_then(|term| term.total).and_then(micros);
-        let has_term = ask.term.is_some();
-        let policy = Policy::of(ask.expiry);
-        let kind = policy.kind as i8;
-        let question = |session: Arc<Live<Session>>| async move {
-            let arguments: [&(dyn tokio_postgres::types::ToSql + Sync); 16] = [
-                &session.place.namespace,
-                &entity,
-                &key,
-                &id,
-                &want,
-                &ask.waiting,
-                &has_term,
-                &idle,
-                &total,
-                &kind,
-                &policy.idle,
-                &policy.total,
-                &session.place.channel,
-                &session.system,
-                &session.place.quarantine,
-                &session.place.trusts,
-            ];
-            session.ask_one(&session.acquire, &arguments).await
-        };
-        let row = self.ask(&mut limit, question).await?;
-        Ok(match what(&row) {
-            b'f' => Answer::Free,
-            b'q' => Answer::Quarantined { remaining: remaining(&row, 4).unwrap_or_default() },
-            b'b' => Answer::Busy { owner: owner(&row, 1), remaining: remaining(&row, 4) },
-            b't' => Answer::Busy { owner: owner(&row, 1), remaining: Some(GUARDED) },
-            what => Answer::Granted {
-                token: token(&row, 2),
-                resumed: what == b'r',
-                held_for: from_micros(row.get(3)),
-                remaining: remaining(&row, 4),
-            },
-        })
+        let wish = &Wish::of(&ask);
+        if let Some(question) = Question::acquire(&ask, wish) {
+            if let Some(Decided::Acquire(answer)) = self.decided(&mut limit, &question).await? {
+                return Ok(answer);
+            }
+        }
+        let question =
+            |session: Arc<Live<Session>>| async move { session.acquire(ask.resource, ask.owner, wish).await };
+        Ok(answer(&self.ask(&mut limit, question).await?))
     }
 
     async fn renew(&self, batch: &mut [Renewal<'_>], _: Duration) -> Done<()> {
@@ -285,11 +239,18 @@ impl Engine for Postgres {
     }
 
     async fn release(&self, resource: &Resource, owner: &Owner, token: Option<Token>, _: Duration) -> Done<Gone> {
-        self.gone(resource, Some(owner), token).await
+        let mut limit = self.core.limit();
+        if let Some(token) = token {
+            let question = Question::release(resource, owner, token);
+            if let Some(Decided::Release(gone)) = self.decided(&mut limit, &question).await? {
+                return Ok(gone);
+            }
+        }
+        self.gone(&mut limit, resource, Some(owner), token).await
     }
 
     async fn release_token(&self, resource: &Resource, token: Token, _: Duration) -> Done<Gone> {
-        self.gone(resource, None, Some(token)).await
+        self.gone(&mut self.core.limit(), resource, None, Some(token)).await
     }
 
     async fn release_all(&self, owner: &Owner, _: Duration) -> Done<Vec<Resource>> {
@@ -297,7 +258,7 @@ impl Engine for Postgres {
         let question = |session: Arc<Live<Session>>| async move {
             session.ask_one(&session.release_all, &[&session.place.namespace, &id, &session.place.channel]).await
         };
-        let row = self.end(question).await?;
+        let row = self.end(&mut self.core.limit(), question).await?;
         let column = |column: usize| row.get::<_, Option<Vec<&[u8]>>>(column).unwrap_or_default();
         let both = column(1).into_iter().zip(column(2));
         Ok(both.map(|(entity, key)| resource(entity, key)).collect())

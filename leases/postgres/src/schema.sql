@@ -235,6 +235,97 @@ BEGIN
 END
 $$;
 
+-- Decides about several resources, each of them named once, in one transaction: grants those that are free, reports the
+-- owners of others, and releases tenures (those with a token). A row of the answer contains the number in the arrays,
+-- from 1. Whatever is not that plain has no row in the answer, and nothing was decided about it: the caller asks the
+-- functions for one lease. That includes a row that another transaction has locked, so nobody waits for a row.
+-- what: g(ranted, or gone), b(usy).
+CREATE OR REPLACE FUNCTION keylatch_lease_together_v1(
+    a_ns text, a_entities bytea[], a_keys bytea[], a_owners bytea[], a_tokens bigint[], a_waiting boolean[],
+    a_idles bigint[], a_totals bigint[], a_policies "char"[], a_policy_idles bigint[], a_policy_totals bigint[], a_channel text,
+    a_system text, a_quarantine bigint, a_trusts boolean
+) RETURNS TABLE (what "char", who bytea, tok bigint, remaining bigint, n bigint) LANGUAGE plpgsql AS $$
+DECLARE
+    r record;
+    l keylatch_lease;
+    now timestamptz;
+    tail timestamptz;
+    barred bigint;
+    doubt bigint;
+BEGIN
+    IF array_position(a_tokens, NULL) IS NOT NULL THEN
+        -- From here until this transaction ends, no other one can truncate, drop or rewrite the table.
+        SELECT b.barred, b.doubt INTO barred, doubt FROM keylatch_lease_barred_v1(a_system, a_quarantine, a_trusts) b;
+    END IF;
+    -- The order is the same in every function that locks several rows. An insert waits for another one of the same row.
+    FOR r IN
+        SELECT * FROM unnest(
+            a_entities, a_keys, a_owners, a_tokens, a_waiting, a_idles, a_totals, a_policies, a_policy_idles, a_policy_totals
+        ) WITH ORDINALITY AS q (
+            entity, key, owner, token, waiting, idle, total, policy, policy_idle, policy_total, place
+        ) ORDER BY q.entity, q.key
+    LOOP
+        what := 'g';
+        who := NULL;
+        n := r.place;
+        IF r.token IS NULL THEN
+            SELECT * INTO l FROM keylatch_lease WHERE ns = a_ns AND entity = r.entity AND key = r.key;
+            IF l.ns IS NOT NULL AND l.until > clock_timestamp() THEN
+                CONTINUE WHEN l.owner = r.owner OR r.waiting AND NOT l.wanted;
+                what := 'b';
+                who := l.owner;
+                remaining := extract(epoch FROM nullif(l.until, 'infinity') - clock_timestamp()) * 1000000;
+                RETURN NEXT;
+                CONTINUE;
+            END IF;
+            CONTINUE WHEN barred > 0;
+            IF l.ns IS NULL THEN
+                now := clock_timestamp();
+                -- As in the function for one lease.
+                tok := greatest(
+                    floor(extract(epoch FROM now) * 1000000), doubt + 1,
+                    (SELECT token + 1 FROM keylatch_lease WHERE ns = a_ns AND entity = decode('ff', 'hex') AND key = ''));
+                tail := least(
+                    now + r.idle * interval '1 microsecond', now + r.total * interval '1 microsecond', 'infinity');
+                INSERT INTO keylatch_lease VALUES
+                    (a_ns, r.entity, r.key, r.owner, tok, now, tail, false, r.policy, r.policy_idle, r.policy_total)
+                    ON CONFLICT DO NOTHING;
+                CONTINUE WHEN NOT FOUND;
+                IF clock_timestamp() > now + interval '30 seconds' THEN
+                    RAISE EXCEPTION 'keylatch_lease: an acquire took too long' USING ERRCODE = 'serialization_failure';
+                END IF;
+                remaining := extract(epoch FROM nullif(tail, 'infinity') - now) * 1000000;
+                RETURN NEXT;
+                CONTINUE;
+            END IF;
+        END IF;
+
+        SELECT * INTO l FROM keylatch_lease WHERE ns = a_ns AND entity = r.entity AND key = r.key FOR UPDATE SKIP LOCKED;
+        CONTINUE WHEN NOT FOUND;
+        now := clock_timestamp();
+        IF r.token IS NULL THEN
+            CONTINUE WHEN l.until > now;
+            tok := greatest(l.token + 1, doubt + 1, floor(extract(epoch FROM now) * 1000000));
+            tail := least(now + r.idle * interval '1 microsecond', now + r.total * interval '1 microsecond', 'infinity');
+            remaining := extract(epoch FROM nullif(tail, 'infinity') - now) * 1000000;
+            UPDATE keylatch_lease
+                SET owner = r.owner, token = tok, since = now, until = tail,
+                    policy = r.policy, idle = r.policy_idle, total = r.policy_total
+                WHERE ns = a_ns AND entity = r.entity AND key = r.key;
+        ELSE
+            CONTINUE WHEN l.until <= now OR l.owner <> r.owner OR l.token <> r.token;
+            UPDATE keylatch_lease SET since = now, until = '-infinity', wanted = false
+                WHERE ns = a_ns AND entity = r.entity AND key = r.key;
+            IF l.wanted THEN
+                PERFORM pg_notify(
+                    a_channel, encode(r.entity, 'hex') || '/' || encode(r.key, 'hex') || '/' || l.token || '/r');
+            END IF;
+        END IF;
+        RETURN NEXT;
+    END LOOP;
+END
+$$;
+
 -- Renews leases. Returns, for each lease that is still held, its number in the arrays, from 1, and its remaining time;
 -- NULL if it never expires.
 CREATE OR REPLACE FUNCTION keylatch_lease_renew_v1(

@@ -15,6 +15,7 @@ use tokio_postgres::{Client, Error, Row, SimpleQueryMessage, Statement, types::T
 use crate::{
     convert::{channel, number, parts},
     error::{self, is_pooled, unusable},
+    together::{MOST, Together, is_guarded},
 };
 
 /// The greatest number of rows that one statement of the driver's sweep removes.
@@ -32,6 +33,7 @@ pub const SCHEMA: &str = include_str!("schema.sql");
 
 // Each answer contains the ID of the server process that gave it: see [`Session::ask`].
 const ACQUIRE: &str = "SELECT *, pg_backend_pid() FROM keylatch_lease_acquire_v2($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)";
+const TOGETHER: &str = "SELECT *, pg_backend_pid() FROM keylatch_lease_together_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)";
 const FIND_MARK: &str = "SELECT FROM keylatch_lease_barred_v1($1, $2, $3)";
 const END_QUARANTINE: &str = "UPDATE keylatch_lease SET until = '-infinity'
     WHERE ns = '' AND entity = decode('fe', 'hex') AND key = ''";
@@ -81,7 +83,10 @@ pub(crate) struct Session {
     process: i32,
     /// Whether another server process has answered, because a pooler shares the session.
     is_pooled: AtomicBool,
+    /// The questions that wait for the connection.
+    pub(crate) batches: Arc<Together>,
     pub(crate) acquire: Statement,
+    pub(crate) together: Statement,
     pub(crate) renew: Statement,
     pub(crate) release: Statement,
     pub(crate) release_all: Statement,
@@ -103,6 +108,7 @@ impl Session {
         let session = Session {
             system: client.query_one(SYSTEM, &[]).await.map_err(failed)?.get(0),
             acquire: client.prepare(ACQUIRE).await.map_err(failed)?,
+            together: client.prepare(TOGETHER).await.map_err(failed)?,
             renew: client.prepare(RENEW).await.map_err(failed)?,
             release: client.prepare(RELEASE).await.map_err(failed)?,
             release_all: client.prepare(RELEASE_ALL).await.map_err(failed)?,
@@ -110,6 +116,7 @@ impl Session {
             owned_by: client.prepare(OWNED_BY).await.map_err(failed)?,
             sweep: client.prepare(SWEEP).await.map_err(failed)?,
             process,
+            batches: Arc::new(Together::new(MOST)),
             is_pooled: AtomicBool::new(false),
             place,
             client,
@@ -209,16 +216,6 @@ async fn listening(client: &Client) -> Result<(i32, i64), Error> {
         _ => None,
     });
     Ok(row.unwrap_or_else(|| unreachable!("the query returns two numbers")))
-}
-
-/// Returns the first column of a function's answer: a letter for what was done.
-pub(crate) fn what(row: &Row) -> u8 {
-    row.get::<_, i8>(0) as u8
-}
-
-/// Returns whether a guarded transaction keeps the lease from ending.
-pub(crate) fn is_guarded(row: &Row) -> bool {
-    what(row) == b't'
 }
 
 impl keylatch_lease_remote::Session for Session {

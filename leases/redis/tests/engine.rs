@@ -327,7 +327,7 @@ fn a_message_that_cannot_be_read_wakes_every_watch() {
         let (one, other) = (Resource::from("one"), Resource::from("other"));
         let (mut one, other) = (std::pin::pin!(engine.watch(&one)), std::pin::pin!(engine.watch(&other)));
         let () = desk.server.ask(&["PUBLISH", CHANNEL, "r7 0:third"]);
-        engine.ready().await.unwrap();
+        desk.here.status("third").await.unwrap(); // its answer comes after the message
         assert!(poll_once(&mut one).await.is_none());
         let () = desk.server.ask(&["PUBLISH", CHANNEL, "?"]);
         zip(one, other).await;
@@ -390,7 +390,8 @@ fn leases_survive_a_restart_and_none_begins_in_its_quarantine() {
         assert!(is_quarantined(&waiting.await));
         here.engine().init().await.unwrap();
         assert!(there.try_acquire("report", joe, MINUTE).await.unwrap().token() > grant.token());
-        // The server may have forgotten its release, so acquiring again begins another tenure, which is then resumed.
+        // The server may have forgotten a release of "form", so acquiring it again begins another tenure, which is then
+        // resumed.
         assert!(!here.try_acquire("form", jane, Expiry::Never).await.unwrap().is_resumed());
         assert!(here.try_acquire("form", jane, Expiry::Never).await.unwrap().is_resumed());
         // There is one quarantine for each restart.

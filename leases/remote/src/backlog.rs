@@ -49,7 +49,7 @@ impl Backlog {
         !self.queue.is_empty()
     }
 
-    /// Queues a tenure again that could not be released. If it has been tried too often it is dropped instead: then
+    /// Puts a tenure that could not be released back into the queue. After too many attempts, drops it instead, and
     /// returns the operations that waited for it.
     pub(crate) fn put_back(&mut self, abandoned: Abandoned) -> Vec<u64> {
         if abandoned.tries + 1 >= TRIES {

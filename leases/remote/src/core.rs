@@ -12,6 +12,7 @@ use crate::{
     link::{Driving, Failure, Handle, Link, Live, Session},
     settings::Settings,
     tenure::Tenure,
+    together::{Together, Turn},
     watch::Watch,
 };
 
@@ -111,6 +112,47 @@ impl<S: Session> Core<S> {
         let question = question(Arc::clone(&session));
         let answer = self.0.link.answer(&session, limit, question).await;
         answer.ok_or_else(|| Fail::Unknown(S::Error::timeout()))
+    }
+
+    /// Asks a question [together](Together) with those that wait at the same moment. Returns `None` if the caller is to
+    /// send it by itself.
+    ///
+    /// # Errors
+    /// Those of [`ask`](Self::ask). If the connection ends before the question is sent, it waits for the next one; if
+    /// it ends afterwards, the error is [`Unknown`](Fail::Unknown).
+    ///
+    /// # Examples
+    /// ```
+    /// use keylatch_lease::{Resource, engine::Fail};
+    /// use keylatch_lease_remote::{Core, Limit, Session, Together};
+    ///
+    /// async fn double<S: Session>(
+    ///     core: &Core<S>,
+    ///     resource: &Resource,
+    ///     of: impl Fn(&S) -> &Together<u32, u32>,
+    /// ) -> Result<Option<u32>, Fail<S::Error>> {
+    ///     core.ask_together(&mut core.limit(), resource, &21, of).await
+    /// }
+    /// ```
+    pub async fn ask_together<Q: Clone, A>(
+        &self,
+        limit: &mut Limit,
+        resource: &Resource,
+        question: &Q,
+        of: impl Fn(&S) -> &Together<Q, A>,
+    ) -> Result<Option<A>, Fail<S::Error>> {
+        loop {
+            let session = self.0.link.session(limit).await.map_err(Fail::NotDone)?;
+            let asked = of(&session).ask(resource, question.clone());
+            let is_answer = |turn: &Turn<A>| matches!(turn, Turn::Answered(_));
+            match self.0.link.answer_if(&session, limit, asked, is_answer).await {
+                Some(Turn::Answered(answer)) => return Ok(Some(answer)),
+                Some(Turn::Alone) => return Ok(None),
+                Some(Turn::NotSent) => {}
+                Some(Turn::Lost) => return Err(Fail::Unknown(S::Error::unconnected(None))),
+                None => return Err(Fail::Unknown(S::Error::timeout())),
+            }
+        }
     }
 
     /// Waits until an acquire may be sent, as [`Link::settled`] does, and returns the acquire's time limit.

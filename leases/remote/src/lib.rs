@@ -5,6 +5,7 @@
 //!   it for a limited time, a silent server is given up, and dropped tenures are released.
 //! - [`Core`], [`Settings`] and the macros [`core_methods!`], [`setters!`] and [`failure!`]: the parts of an engine,
 //!   its options and its error that do not depend on the server.
+//! - [`Together`]: questions that wait for the connection at the same moment, and travel together.
 //! - [`Watchers`]: the waiters and holders to notify when a resource comes free or a tenure has ended; [`Told`]: a
 //!   server's message about it.
 //! - [`Limit`] and [`sleep`]: timers that need no runtime; they are those of `async-io`.
@@ -68,6 +69,7 @@ mod limit;
 mod link;
 mod settings;
 mod tenure;
+mod together;
 mod told;
 mod values;
 mod watch;
@@ -79,6 +81,7 @@ pub use limit::{Limit, sleep};
 pub use link::{BoxError, Driving, Failure, Handle, Link, Live, Session};
 pub use settings::Settings;
 pub use tenure::Tenure;
+pub use together::{Together, Turn};
 pub use told::Told;
 pub use values::{Policy, from_micros, micros};
 pub use watch::{Watch, Watchers};

@@ -30,7 +30,7 @@ pub struct Limit {
 }
 
 impl Limit {
-    /// Returns a limit that is reached after this time from now.
+    /// Returns a limit that is reached when this much time has passed.
     ///
     /// # Examples
     /// See [`Limit`].

@@ -244,10 +244,24 @@ impl<S: Session> Link<S> {
     /// # Examples
     /// See the [crate's page](crate).
     pub async fn answer<F: Future>(&self, session: &Live<S>, limit: &mut Limit, question: F) -> Option<F::Output> {
+        self.answer_if(session, limit, question, |_| true).await
+    }
+
+    /// Returns the output of the future as [`answer`](Self::answer) does. It may be no answer of the server: then it
+    /// does not show that the server is there.
+    pub(crate) async fn answer_if<F: Future>(
+        &self,
+        session: &Live<S>,
+        limit: &mut Limit,
+        question: F,
+        is_answer: impl FnOnce(&F::Output) -> bool,
+    ) -> Option<F::Output> {
         let (asked, answers) = (Instant::now(), session.answers.load(SeqCst));
         let answer = limit.of(question).await;
-        if answer.is_some() {
-            session.answers.fetch_add(1, SeqCst);
+        if let Some(answer) = &answer {
+            if is_answer(answer) {
+                session.answers.fetch_add(1, SeqCst);
+            }
             if !session.is_usable() {
                 self.wake_driver();
             }
@@ -280,6 +294,8 @@ impl<S: Session> Link<S> {
     }
 
     pub(crate) fn connected(&self, session: Arc<Live<S>>) {
+        // Before the first request: a watch that begins with the session has missed no message.
+        self.watchers.tell_all();
         let wakers = {
             let mut state = self.lock();
             state.session = Some(session);
@@ -287,7 +303,6 @@ impl<S: Session> Link<S> {
             state.wake_all()
         };
         wakers.into_iter().for_each(Waker::wake);
-        self.watchers.tell_all();
     }
 
     pub(crate) fn disconnected(&self, failure: S::Error) {

@@ -165,6 +165,29 @@ fn a_lost_connection_is_made_again_and_every_watch_is_notified() {
     }
 }
 
+/// The wake comes from within the driver, when the session has just become known.
+#[test]
+fn a_watch_that_begins_with_the_session_is_not_notified_of_it() {
+    struct Watching(Handle<Server>);
+
+    impl Wake for Watching {
+        fn wake(self: Arc<Self>) {
+            assert!(block_on(poll_once(self.0.session(&mut Limit::after(LONG)))).is_some());
+            std::mem::forget(self.0.watchers().watch(&Resource::from("r")));
+        }
+    }
+
+    let (link, driving) = Link::new(LONG, None);
+    let watching = Arc::new(Watching(link));
+    let waker = Waker::from(Arc::clone(&watching));
+    let mut limit = Limit::after(LONG);
+    let mut session = Box::pin(watching.0.session(&mut limit));
+    assert!(session.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    let mut driver = Box::pin(Server::default().drive(driving));
+    assert!(block_on(poll_once(&mut driver)).is_none());
+    assert!(watching.0.watchers().has(&Resource::from("r")), "it was notified");
+}
+
 #[test]
 fn an_operation_waits_for_a_connection_up_to_its_timeout() {
     let server = Server::default();

@@ -15,8 +15,11 @@
 //! payload  the contents of an entry besides its key: nothing, or
 //! value    a value, with its marks
 //! values   stores, takes out and evicts values            shard lock
-//! pop      removes the value that would be evicted next, and changes the bound
+//! pop      finds the value that would be evicted next, and changes the bound
 //! sieve    the order in which values are evicted          called under the shard lock
+//! on_evict the function that evicted values are handed to  none
+//! counters the numbers of hits, misses, and so on        a lock for each shard's counters; may be taken under the shard lock
+//! uses     marks values as used, and counts events         as `counters`
 //! ```
 
 use alloc::boxed::Box;
@@ -29,12 +32,14 @@ use crate::core::wait::{Access, Contention, Entered, Holds, Rules, Ticket, WaitQ
 use crate::sync::Lock;
 use crate::wait_event::{WaitId, WaitPhase};
 
+mod counters;
 mod limit_of;
 mod limits;
 mod lookup;
 mod lowest;
 mod number;
 mod observer;
+mod on_evict;
 mod payload;
 mod pool;
 mod pop;
@@ -44,6 +49,7 @@ mod sieve;
 mod slot;
 mod stay;
 mod tag;
+mod uses;
 mod value;
 mod values;
 mod visit;
@@ -58,6 +64,7 @@ pub(crate) use self::lookup::{Ask, Key, OwnedKey, Source};
 pub(crate) use self::observer::Observer;
 #[cfg(target_has_atomic = "ptr")]
 pub(crate) use self::observer::wait_mode;
+pub(crate) use self::on_evict::OnEvict;
 pub(crate) use self::payload::Payload;
 pub(crate) use self::slot::{Claim, ClaimIn, CoreRef, EntryTypes, Hold, HoldIn, Live, TypedAccess};
 pub(crate) use self::tag::Tag;
@@ -66,6 +73,7 @@ pub(crate) use self::values::Busy;
 pub(crate) use self::visit::Ending;
 pub(crate) use self::walk::Position;
 
+use self::counters::Event;
 use self::limit_of::Limits;
 use self::shard::Shard;
 use self::slot::IsCore;
@@ -81,6 +89,10 @@ pub(crate) struct Config {
     pub(crate) recycle_keys: bool,
     /// The largest number of values in all, if it was set.
     pub(crate) values: Option<usize>,
+    /// Whether values are evicted only by the table's user.
+    pub(crate) by_hand: bool,
+    /// Whether the table has counters.
+    pub(crate) counts: bool,
     pub(crate) rules: Rules,
 }
 
@@ -94,6 +106,8 @@ pub struct Core<K, V: Payload> {
     shift: u32,
     recycle_keys: bool,
     excess: V::Excess,
+    on_evict: V::OnEvict<K>,
+    counters: V::Counters,
     observer: Option<Observer<K>>,
     limits: Limits<K>,
     #[cfg(target_has_atomic = "ptr")]
@@ -128,20 +142,28 @@ impl<R> core::panic::RefUnwindSafe for CoreRef<'_, R> {}
 const SPARES_PER_SHARD: usize = 64;
 
 impl<K, V: Payload> Core<K, V> {
-    pub(crate) fn new(config: Config, observer: Option<Observer<K>>, limit_of: Option<LimitOf<K>>) -> Self {
-        let Config { shards, capacity, spares, recycle_keys, values, rules } = config;
+    pub(crate) fn new(
+        config: Config,
+        observer: Option<Observer<K>>,
+        limit_of: Option<LimitOf<K>>,
+        on_evict: V::OnEvict<K>,
+    ) -> Self {
+        let Config { shards, capacity, spares, recycle_keys, values, by_hand, counts, rules } = config;
         let each = share_of_capacity(capacity, shards);
         let shard = |index| {
             let part_of = |all| part_of(all, index, shards);
             let spares = spares.map_or(each.max(SPARES_PER_SHARD), part_of);
-            CachePadded::new(Lock::new(Shard::new(each, spares, values.map(part_of))))
+            let values = values.map(|values| if by_hand { usize::MAX } else { part_of(values) });
+            CachePadded::new(Lock::new(Shard::new(each, spares, values, counts)))
         };
         Core {
             shards: (0..shards).map(shard).collect(),
             waits: WaitQueues::new(shards, rules),
             shift: u32::BITS - shards.trailing_zeros(),
             recycle_keys,
-            excess: V::no_excess(shards, values),
+            excess: V::no_excess(shards, values, by_hand),
+            on_evict,
+            counters: V::new_counters(shards, counts),
             observer,
             limits: Limits::new(limit_of, rules.limit()),
             #[cfg(target_has_atomic = "ptr")]
@@ -227,8 +249,13 @@ impl<K, V: Payload> Core<K, V> {
         waiter: Waiter<'_>,
         batch: &mut WakeBatch,
     ) -> Option<Entered> {
-        let limit = if ticket.is_some() { None } else { self.limit_of(entry, want) };
-        self.waits.poll(entry.state(), want, ticket, waiter, limit, batch)
+        let is_new = !ticket.is_some();
+        let limit = if is_new { self.limit_of(entry, want) } else { None };
+        let entered = self.waits.poll(entry.state(), want, ticket, waiter, limit, batch);
+        if is_new && ticket.is_some() && entered.is_none() {
+            self.count(Tag::from_bits(entry.state().tag()), Event::Waited);
+        }
+        entered
     }
 
     pub(crate) fn leave_queue(&self, entry: Live<'_, K, V>, ticket: Ticket, batch: &mut WakeBatch) -> Option<Entered> {

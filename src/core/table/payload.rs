@@ -2,6 +2,8 @@
 
 use core::convert::Infallible;
 
+use super::counters::Counters;
+use super::on_evict::OnEvict;
 use super::value::{Excess, Kept, Marks, Valued};
 
 /// The payload of an entry: nothing in a table of locks; in a map a value, or none.
@@ -27,20 +29,36 @@ pub trait Payload: Sized {
     /// The state that the table keeps for all its shards.
     type Excess;
 
+    /// The function that a table with keys `K` hands evicted values to, if it may have one.
+    type OnEvict<K>: Default + Sync;
+
+    /// The counters that a table may have.
+    type Counters: Sync;
+
     /// Makes the marks of a slot that serves no key.
     fn dead() -> Self::Marks;
 
-    /// Makes the state of a shard with at most `most` values, and memory for `capacity` of them.
-    fn kept(most: Option<usize>, capacity: usize) -> Self::Kept;
+    /// Makes the state of a shard with at most `most` values, and memory for `capacity` of them. `counts` tells whether the
+    /// table has counters.
+    fn kept(most: Option<usize>, capacity: usize, counts: bool) -> Self::Kept;
 
-    /// Makes the state of a table with `shards` shards, which should have at most `most` values.
-    fn no_excess(shards: usize, most: Option<usize>) -> Self::Excess;
+    /// Makes the state of a table with `shards` shards, which should have at most `most` values. With `by_hand` the
+    /// shards do not evict values.
+    fn no_excess(shards: usize, most: Option<usize>, by_hand: bool) -> Self::Excess;
+
+    /// Makes the counters of a table with `shards` shards, if `counts`.
+    fn new_counters(shards: usize, counts: bool) -> Self::Counters;
+
+    fn counters(counters: &Self::Counters) -> Option<&Counters>;
 
     fn marks(marks: &Self::Marks) -> Option<&Marks>;
 
     fn keeps(kept: &mut Self::Kept) -> Option<&mut Kept>;
 
     fn excess(excess: &Self::Excess) -> Option<&Excess>;
+
+    /// Returns the function that evicted values are handed to, if there is one.
+    fn on_evict<K>(on_evict: &Self::OnEvict<K>) -> Option<&OnEvict<K, Self::Value>>;
 
     /// Begins an entry without a value. Called under the shard lock.
     #[inline(always)]
@@ -89,11 +107,17 @@ pub trait Payload: Sized {
         }
     }
 
-    /// Notes that the entry has been acquired.
+    /// Returns whether there is nothing to note when the entry is used.
     #[inline(always)]
-    fn note_use(marks: &Self::Marks) {
+    fn is_quiet(marks: &Self::Marks) -> bool {
+        Self::marks(marks).is_none_or(Marks::is_quiet)
+    }
+
+    /// Notes a use of the value, if there is one. `counts` tells whether the table has counters.
+    #[inline(always)]
+    fn note_use(marks: &Self::Marks, counts: bool) {
         if let Some(marks) = Self::marks(marks) {
-            marks.note_use();
+            marks.note_use(counts);
         }
     }
 
@@ -120,12 +144,21 @@ impl Payload for () {
     type Marks = ();
     type Kept = ();
     type Excess = ();
+    type OnEvict<K> = ();
+    type Counters = ();
 
     fn dead() {}
 
-    fn kept(_: Option<usize>, _: usize) {}
+    fn kept(_: Option<usize>, _: usize, _: bool) {}
 
-    fn no_excess(_: usize, _: Option<usize>) {}
+    fn no_excess(_: usize, _: Option<usize>, _: bool) {}
+
+    fn new_counters(_: usize, _: bool) {}
+
+    #[inline(always)]
+    fn counters((): &()) -> Option<&Counters> {
+        None
+    }
 
     #[inline(always)]
     fn marks((): &()) -> Option<&Marks> {
@@ -141,6 +174,11 @@ impl Payload for () {
     fn excess((): &()) -> Option<&Excess> {
         None
     }
+
+    #[inline(always)]
+    fn on_evict<K>((): &()) -> Option<&OnEvict<K, Infallible>> {
+        None
+    }
 }
 
 impl<T> Payload for Valued<T> {
@@ -150,17 +188,28 @@ impl<T> Payload for Valued<T> {
     type Marks = Marks;
     type Kept = Kept;
     type Excess = Excess;
+    type OnEvict<K> = Option<OnEvict<K, T>>;
+    type Counters = Option<Counters>;
 
     fn dead() -> Marks {
         Marks::dead()
     }
 
-    fn kept(most: Option<usize>, capacity: usize) -> Kept {
-        Kept::new(most, capacity)
+    fn kept(most: Option<usize>, capacity: usize, counts: bool) -> Kept {
+        Kept::new(most, capacity, counts)
     }
 
-    fn no_excess(shards: usize, most: Option<usize>) -> Excess {
-        Excess::new(shards, most)
+    fn no_excess(shards: usize, most: Option<usize>, by_hand: bool) -> Excess {
+        Excess::new(shards, most, by_hand)
+    }
+
+    fn new_counters(shards: usize, counts: bool) -> Option<Counters> {
+        counts.then(|| Counters::new(shards))
+    }
+
+    #[inline(always)]
+    fn counters(counters: &Option<Counters>) -> Option<&Counters> {
+        counters.as_ref()
     }
 
     #[inline(always)]
@@ -176,5 +225,9 @@ impl<T> Payload for Valued<T> {
     #[inline(always)]
     fn excess(excess: &Excess) -> Option<&Excess> {
         Some(excess)
+    }
+
+    fn on_evict<K>(on_evict: &Option<OnEvict<K, T>>) -> Option<&OnEvict<K, T>> {
+        on_evict.as_ref()
     }
 }

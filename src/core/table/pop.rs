@@ -1,17 +1,16 @@
-//! Explicit eviction: [`Core::pop`] removes the value that would be evicted next, and [`Core::set_max_values`] changes
-//! the bound of a map in use.
+//! Explicit eviction: [`Core::pop`] removes the value that would be evicted next, [`Core::hold_next`] acquires its key, and
+//! [`Core::set_max_values`] changes the bound of a map in use.
 
 use super::lookup::Ask;
 use super::retire::Dead;
 use super::shard::Shard;
-use super::slot::Claim;
+use super::slot::{Hold, Live, TypedAccess};
 use super::tag::Tag;
-use super::value::Valued;
-use super::values::{Busy, LOOKED_AT, tag_of};
+use super::value::{Kept, Valued};
+use super::values::{Busy, LOOKED_AT, is_used, tag_of};
 use super::{Core, part_of};
-use crate::core::wait::word::{Unit, Word};
 use crate::panics::Panics;
-use crate::sync::{Lock, Ordering, give_way};
+use crate::sync::{Ordering, give_way};
 
 /// Reads under the shard lock, for a caller without a hold.
 impl<K, T> Core<K, Valued<T>> {
@@ -28,8 +27,8 @@ impl<K, T> Core<K, Valued<T>> {
     }
 }
 
-/// The search for a value to pop in one shard. It goes round the order twice. In the first round it clears the marks of
-/// used values and passes them, as eviction does. In the second round it takes the first value that is not in use,
+/// The search for the next value to evict in one shard. It goes round the order twice. In the first round it clears the
+/// marks of used values and passes them, as eviction does. In the second round it takes the first value that is not in use,
 /// marked or not, so that it ends even if other callers keep using values.
 #[derive(Default)]
 struct Search {
@@ -39,11 +38,27 @@ struct Search {
     looked: usize,
 }
 
-enum Step<K, T> {
-    Popped(K, T),
+impl Search {
+    /// Returns the slot of the next value to examine; `None` if the search is over.
+    fn next(&mut self, kept: &Kept) -> Option<u32> {
+        let sieve = &kept.bound.as_ref()?.sieve;
+        let round = *self.round.get_or_insert(sieve.len());
+        let number = sieve.hand().filter(|_| self.looked < 2 * round)?;
+        self.looked += 1;
+        Some(number)
+    }
+
+    /// Returns whether the value that is being examined is taken even if it was used.
+    fn takes_used(&self) -> bool {
+        self.round.is_some_and(|round| self.looked > round)
+    }
+}
+
+enum Step<R> {
+    Found(R),
     /// The search is not finished. The next step continues behind the values that this step examined.
     More,
-    /// No value can be popped.
+    /// No value can be taken.
     Nothing,
 }
 
@@ -52,71 +67,80 @@ impl<K, T> Core<K, Valued<T>> {
     /// keeps the entry alive. Returns `None` if no value can be removed, or if values are not bounded. The shards take
     /// turns.
     pub(crate) fn pop(&self) -> Option<(K, T)> {
+        let mut dead = Dead::default();
+        let popped = self.next_value(
+            |entry| entry.unshared().is_some(),
+            |shard, number| {
+                let entry = shard.look_at(number)?;
+                let (tag, address) = (tag_of(entry), entry.address());
+                let (value, claim) = entry.unshared()?.take();
+                Some((self.retire_with_key(shard, tag, address, claim, &mut dead), value))
+            },
+        );
+        // If dropping an old key panics, the unwinding drops the key and the value.
+        drop(dead);
+        popped
+    }
+
+    /// Acquires the key of the value that the next eviction of a shard would take, and moves on to the next value. Returns
+    /// `None` if all values are in use, or if values are not bounded. The shards take turns.
+    pub(crate) fn hold_next<M: TypedAccess>(&self, mode: M) -> Option<Hold<K, Valued<T>, M>> {
+        self.next_value(
+            |entry| !is_used(entry, entry.state().word()),
+            |shard, number| {
+                // It fails if a future that has kept the entry acquires the key at this moment.
+                let unit = shard.look_at(number)?.join(|word| word.hold(mode.access(), 1)).ok()?;
+                shard.kept.pass();
+                Some(unit.into_hold(mode))
+            },
+        )
+    }
+
+    /// Searches the shards, which take turns, for the next value for which `is_free` returns `true` and `take` succeeds.
+    fn next_value<R>(
+        &self,
+        is_free: impl Fn(Live<'_, K, Valued<T>>) -> bool,
+        mut take: impl FnMut(&mut Shard<K, Valued<T>>, u32) -> Option<R>,
+    ) -> Option<R> {
         let first = self.excess.whole()?.next.fetch_add(1, Ordering::Relaxed);
         let (before, behind) = self.shards.split_at(first % self.shards.len());
-        behind.iter().chain(before).find_map(|shard| self.pop_of(shard))
-    }
-
-    fn pop_of(&self, shard: &Lock<Shard<K, Valued<T>>>) -> Option<(K, T)> {
-        let mut search = Search::default();
-        loop {
-            let mut dead = Dead::default();
-            match shard.with(|shard| self.search(shard, &mut search, &mut dead)) {
-                Step::Popped(key, value) => {
-                    // If dropping an old key panics, the unwinding drops the key and the value.
-                    drop(dead);
-                    return Some((key, value));
+        behind.iter().chain(before).find_map(|shard| {
+            let mut search = Search::default();
+            loop {
+                match shard.with(|shard| Self::search(shard, &mut search, &is_free, &mut take)) {
+                    Step::Found(taken) => return Some(taken),
+                    Step::More => give_way(),
+                    Step::Nothing => return None,
                 }
-                Step::More => give_way(),
-                Step::Nothing => return None,
             }
-        }
+        })
     }
 
-    fn search(
-        &self,
+    fn search<R>(
         shard: &mut Shard<K, Valued<T>>,
         search: &mut Search,
-        dead: &mut Dead<K, Valued<T>>,
-    ) -> Step<K, T> {
+        is_free: impl Fn(Live<'_, K, Valued<T>>) -> bool,
+        mut take: impl FnMut(&mut Shard<K, Valued<T>>, u32) -> Option<R>,
+    ) -> Step<R> {
         for _ in 0..LOOKED_AT {
-            let Some(bound) = &mut shard.kept.bound else { return Step::Nothing };
-            let round = *search.round.get_or_insert(bound.sieve.len());
-            let Some(number) = bound.sieve.hand().filter(|_| search.looked < 2 * round) else { return Step::Nothing };
-            search.looked += 1;
+            let Some(number) = search.next(&shard.kept) else { return Step::Nothing };
             let Some(entry) = shard.look_at(number) else { unreachable!("an entry with a value is live") };
+            let is_next = is_free(entry) && (search.takes_used() || !entry.marks().take_used());
+            if let Some(taken) = is_next.then(|| take(shard, number)).flatten() {
+                return Step::Found(taken);
+            }
             // A value in use is passed, but not parked as by a sweep: its user may leave before the shard is marked as
             // having values to sweep, and the value would stay parked.
-            let free = entry.unshared().filter(|_| search.looked > round || !entry.marks().take_used());
-            let Some(unshared) = free else {
-                shard.kept.pass();
-                continue;
-            };
-            let (tag, address) = (tag_of(entry), entry.address());
-            let (value, claim) = unshared.take();
-            let key = self.retire_popped(shard, tag, address, claim, dead);
-            return Step::Popped(key, value);
+            shard.kept.pass();
         }
         Step::More
     }
 
-    /// Retires an entry whose value was removed, with the claim that belonged to the value. Takes the key out, even if
-    /// keys are recycled.
-    fn retire_popped(
-        &self,
-        shard: &mut Shard<K, Valued<T>>,
-        tag: Tag,
-        address: usize,
-        claim: Claim<K, Valued<T>>,
-        dead: &mut Dead<K, Valued<T>>,
-    ) -> K {
-        self.uncount(shard, tag, address);
-        let Ok(mut spare) = shard.retire(claim.into_unit(), Word::born(Unit::Claim)) else {
-            unreachable!("the only unit of an entry whose shard is locked stays the only one")
-        };
-        let Some(key) = spare.take_key() else { unreachable!("an entry has a key") };
-        self.put_away(shard, spare, dead);
-        key
+    /// Returns the number of values beyond the bound; 0 if values are not bounded.
+    pub(crate) fn excess(&self) -> usize {
+        let Some(whole) = self.excess.whole() else { return 0 };
+        let values = whole.values.as_ref().map_or_else(|| self.values(), |values| values.load(Ordering::Relaxed));
+        values.saturating_sub(whole.most.load(Ordering::Relaxed))
     }
 
     /// Returns the largest number of values in the whole table, if values are bounded.
@@ -124,11 +148,14 @@ impl<K, T> Core<K, Valued<T>> {
         Some(self.excess.whole()?.most.load(Ordering::Relaxed))
     }
 
-    /// Changes the largest number of values, and evicts values in excess of it. Returns `false`, and does nothing, if
-    /// values are not bounded.
+    /// Changes the largest number of values, and evicts values in excess of it, unless that is the caller's task. Returns
+    /// `false`, and does nothing, if values are not bounded.
     pub(crate) fn set_max_values(&self, n: usize) -> bool {
         let Some(whole) = self.excess.whole() else { return false };
         whole.most.store(n, Ordering::Relaxed);
+        if whole.is_by_hand() {
+            return true; // the shards evict nothing
+        }
         for (index, shard) in self.shards.iter().enumerate() {
             shard.with(|shard| {
                 // Not `n`: if two calls run at once, the shard's lock orders them, and the later one reads the number

@@ -1,6 +1,7 @@
 //! Giving up units, and retiring the entry with the last unit.
 
 use super::Core;
+use super::on_evict::OnEvict;
 use super::payload::Payload;
 use super::shard::Shard;
 use super::slot::{Chunk, Claim, Hold, Live, Spare, TypedAccess, UnitOf};
@@ -9,6 +10,7 @@ use super::value::Excess;
 use crate::core::wait::state::State;
 use crate::core::wait::word::{Unit, Word};
 use crate::core::wait::{Access, Left, ReleaseFor, Ticket, WakeBatch};
+use crate::evicted::Evicted;
 
 impl<K, V: Payload> Core<K, V> {
     /// Releases a hold. Leaves the waiters to wake in `batch`, if there is one.
@@ -203,7 +205,7 @@ impl<K, V: Payload> Core<K, V> {
 /// The remains of an entry, to be dropped outside the shard lock: its key, and perhaps a chunk. It is passed by
 /// reference, because it is large and usually empty.
 pub(super) struct Dead<K, V: Payload> {
-    key: Option<K>,
+    pub(super) key: Option<K>,
     pub(super) value: Option<V::Value>,
     chunk: Option<Chunk<K, V>>,
 }
@@ -262,6 +264,13 @@ impl<K, V: Payload> Dead<K, V> {
     #[inline]
     fn is_empty(&self) -> bool {
         self.key.is_none() && self.value.is_none() && self.chunk.is_none()
+    }
+
+    /// Hands an evicted value and its key to the user's function.
+    pub(super) fn hand_to(&mut self, on_evict: &OnEvict<K, V::Value>) {
+        if let (Some(key), Some(value)) = (self.key.take(), self.value.take()) {
+            on_evict.tell(key, value, Evicted::Size);
+        }
     }
 
     /// Drops the value and all of the keys, even if one drop panics.

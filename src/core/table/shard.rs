@@ -32,8 +32,9 @@ pub(super) struct Shard<K, V: Payload> {
 const REST_KEPT: usize = 112;
 
 impl<K, V: Payload> Shard<K, V> {
-    /// Makes a shard with memory for `capacity` entries, and at most `values` values.
-    pub(super) fn new(capacity: usize, spares_kept: usize, values: Option<usize>) -> Self {
+    /// Makes a shard with memory for `capacity` entries, and at most `values` values. `counts` tells whether the table has
+    /// counters.
+    pub(super) fn new(capacity: usize, spares_kept: usize, values: Option<usize>, counts: bool) -> Self {
         Shard {
             first: None,
             first_tag: Tag::from_bits(0),
@@ -44,7 +45,7 @@ impl<K, V: Payload> Shard<K, V> {
             hot: None,
             keeps_hot: spares_kept > 0,
             pool: Pool::new(capacity),
-            kept: V::kept(values, capacity),
+            kept: V::kept(values, capacity, counts),
         }
     }
 

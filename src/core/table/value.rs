@@ -18,9 +18,14 @@ pub struct Valued<T>(PhantomData<T>);
 /// | bits of `high` | meaning |
 /// |---|---|
 /// | 0 | `PRESENT`: there is a value |
-/// | 1 | `USED`: the value was used since it was last considered for eviction |
-/// | 2 to 7 | the number of handles of the entry; 63 means 63 or more |
-/// | 8 to 31 | the high bits of the version, the low ones of which are `low` |
+/// | 1 | `QUIET`: there is nothing to note when the entry is used |
+/// | 2 | `USED`: in a table with counters, the value was used since it was last considered for eviction |
+/// | 3 to 8 | the number of handles of the entry; 63 means 63 or more |
+/// | 9 to 31 | the high bits of the version, the low ones of which are `low` |
+///
+/// A table without counters has nothing to note if there is no value, or if its use has been noted: so there, `QUIET`
+/// says of a value that it was used. In a table with counters each use has to be noted, and no entry is quiet. So tables
+/// without counters pay nothing for them.
 ///
 /// The version is that of the last value, even if that value has been removed, so later versions continue from it. Only
 /// a caller with exclusive use of the entry changes the version and `PRESENT`, and it changes `PRESENT` only under the
@@ -33,10 +38,11 @@ pub struct Marks {
 }
 
 const PRESENT: u32 = 1;
-const USED: u32 = 1 << 1;
-const HANDLE_ONE: u32 = 1 << 2;
+const QUIET: u32 = 1 << 1;
+const USED: u32 = 1 << 2;
+const HANDLE_ONE: u32 = 1 << 3;
 const HANDLES: u32 = (1 << VERSION_SHIFT) - HANDLE_ONE;
-const VERSION_SHIFT: u32 = 8;
+const VERSION_SHIFT: u32 = 9;
 
 /// The state of a shard of a map.
 #[allow(unreachable_pub, missing_debug_implementations)]
@@ -45,6 +51,10 @@ pub struct Kept {
     high_water: u64,
     /// The number of values.
     pub(super) values: usize,
+    /// The marks of use of a new entry.
+    unused: u32,
+    /// Whether there is something to do when a value is stored: there is a bound, or the table has counters.
+    pub(super) is_watched: bool,
     /// The bound on the number of values, if there is one.
     pub(super) bound: Option<Box<Bound>>,
     pub(super) walks: Walks,
@@ -60,6 +70,8 @@ pub(super) struct Bound {
     pub(super) sieve: Sieve,
     /// Whether the table's [`Excess`] contains the shard.
     exceeds: bool,
+    /// The number of the shard's values in [`Whole::values`].
+    counted: usize,
 }
 
 /// The shards of a table that have parked values, or too many values. A release in any other shard need not sweep.
@@ -75,6 +87,8 @@ pub(super) struct Whole {
     pub(super) most: AtomicUsize,
     /// The shard with which the next pop begins.
     pub(super) next: AtomicUsize,
+    /// The number of values in all shards, if the map leaves eviction to its user, who asks for this number often.
+    pub(super) values: Option<AtomicUsize>,
 }
 
 impl Marks {
@@ -87,7 +101,8 @@ impl Marks {
     #[inline]
     pub(super) fn begin(&self, kept: &Kept) {
         self.low.store(kept.high_water as u32, Ordering::Relaxed);
-        self.high.store(((kept.high_water >> u32::BITS) as u32) << VERSION_SHIFT, Ordering::Relaxed);
+        let version = (kept.high_water >> u32::BITS) as u32;
+        self.high.store(version << VERSION_SHIFT | kept.unused, Ordering::Relaxed);
     }
 
     /// Returns whether there is a value.
@@ -100,17 +115,28 @@ impl Marks {
     /// unit: so no other bit can change, and a plain store suffices.
     #[inline]
     pub(super) fn set_present(&self, present: bool, sole: bool) {
+        // A value that has just been stored is unused, so the entry is not quiet any more. Until then that bit does not change.
+        let high = self.high.load(Ordering::Relaxed);
         match (present, sole) {
-            (true, false) => drop(self.high.fetch_or(PRESENT, Ordering::Relaxed)),
+            (true, false) => drop(self.high.fetch_xor(PRESENT | high & QUIET, Ordering::Relaxed)),
             (false, false) => drop(self.high.fetch_and(!(PRESENT | USED), Ordering::Relaxed)),
-            (true, true) => self.high.store(self.high.load(Ordering::Relaxed) | PRESENT, Ordering::Relaxed),
-            (false, true) => self.high.store(self.high.load(Ordering::Relaxed) & !(PRESENT | USED), Ordering::Relaxed),
+            (true, true) => self.high.store((high | PRESENT) & !QUIET, Ordering::Relaxed),
+            (false, true) => self.high.store(high & !(PRESENT | USED), Ordering::Relaxed),
         }
     }
 
+    /// Returns whether there is nothing to note when the entry is used.
     #[inline]
-    pub(super) fn note_use(&self) {
-        if self.high.load(Ordering::Relaxed) & (PRESENT | USED) == PRESENT {
+    pub(super) fn is_quiet(&self) -> bool {
+        self.high.load(Ordering::Relaxed) & QUIET != 0
+    }
+
+    /// Notes a use of the value, if there is one. `counts` tells whether the table has counters.
+    #[inline]
+    pub(super) fn note_use(&self, counts: bool) {
+        if !counts {
+            self.high.fetch_or(QUIET, Ordering::Relaxed);
+        } else if self.high.load(Ordering::Relaxed) & (PRESENT | USED) == PRESENT {
             self.high.fetch_or(USED, Ordering::Relaxed);
         }
     }
@@ -142,9 +168,10 @@ impl Marks {
         }
     }
 
-    /// Returns whether the value was used since the last call.
+    /// Returns whether the value, which there is, was used since the last call.
     pub(super) fn take_used(&self) -> bool {
-        self.high.load(Ordering::Relaxed) & USED != 0 && self.high.fetch_and(!USED, Ordering::Relaxed) & USED != 0
+        const ANY: u32 = QUIET | USED;
+        self.high.load(Ordering::Relaxed) & ANY != 0 && self.high.fetch_and(!ANY, Ordering::Relaxed) & ANY != 0
     }
 
     /// Returns whether the entry may have a handle. `claimed` tells whether it has units besides its value's claim.
@@ -161,9 +188,10 @@ impl Marks {
 }
 
 impl Excess {
-    pub(super) fn new(shards: usize, most: Option<usize>) -> Excess {
+    pub(super) fn new(shards: usize, most: Option<usize>, by_hand: bool) -> Excess {
         let flagged = if most.is_some() { shards } else { 0 };
-        let whole = |most| Box::new(Whole { most: AtomicUsize::new(most), next: AtomicUsize::new(0) });
+        let values = by_hand.then(|| AtomicUsize::new(0));
+        let whole = |most| Box::new(Whole { most: AtomicUsize::new(most), next: AtomicUsize::new(0), values });
         Excess((0..flagged).map(|_| AtomicU32::new(0)).collect(), most.map(whole))
     }
 
@@ -184,11 +212,21 @@ impl Excess {
     }
 }
 
+impl Whole {
+    /// Returns whether values are evicted only by the map's user.
+    pub(super) fn is_by_hand(&self) -> bool {
+        self.values.is_some()
+    }
+}
+
 impl Kept {
-    /// Makes the state of a shard with at most `most` values, and memory for `capacity` of them.
-    pub(super) fn new(most: Option<usize>, capacity: usize) -> Kept {
-        let bound = |most| Box::new(Bound { most, sieve: Sieve::with_capacity(capacity), exceeds: false });
-        Kept { high_water: 0, values: 0, bound: most.map(bound), walks: Walks::default() }
+    /// Makes the state of a shard with at most `most` values, and memory for `capacity` of them. `counts` tells whether the
+    /// table has counters.
+    pub(super) fn new(most: Option<usize>, capacity: usize, counts: bool) -> Kept {
+        let bound = |most| Box::new(Bound { most, sieve: Sieve::with_capacity(capacity), exceeds: false, counted: 0 });
+        let unused = if counts { 0 } else { QUIET };
+        let is_watched = most.is_some() || counts;
+        Kept { high_water: 0, values: 0, unused, is_watched, bound: most.map(bound), walks: Walks::default() }
     }
 
     /// Ends an entry: raises the high-water mark.
@@ -197,9 +235,15 @@ impl Kept {
         self.high_water = self.high_water.max(marks.version());
     }
 
-    /// Records in the table's [`Excess`] whether this shard needs a sweep.
+    /// Records in the table's [`Excess`] whether this shard needs a sweep. Called whenever the number of values, the
+    /// length of the sieve, or the bound may have changed.
     pub(super) fn note_excess(&mut self, excess: &Excess, shard: usize) {
         let Some(bound) = &mut self.bound else { return };
+        if let Some(values) = excess.whole().and_then(|whole| whole.values.as_ref()) {
+            // The number may have become smaller: then the difference wraps around, and so does the sum.
+            values.fetch_add(self.values.wrapping_sub(bound.counted), Ordering::Relaxed);
+            bound.counted = self.values;
+        }
         let exceeds = self.values > bound.sieve.len() || self.values > bound.most;
         if exceeds != bound.exceeds {
             bound.exceeds = exceeds;

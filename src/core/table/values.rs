@@ -4,7 +4,9 @@ use alloc::vec::Vec;
 use core::convert::Infallible;
 
 use super::Core;
+use super::counters::Event;
 use super::lookup::{Ask, OwnedKey, Source};
+use super::on_evict::OnEvict;
 use super::payload::Payload;
 use super::retire::Dead;
 use super::shard::Shard;
@@ -49,9 +51,22 @@ impl<K, T> Core<K, Valued<T>> {
         if let Some(place) = hold.value_mut() {
             let old = core::mem::replace(place, value);
             hold.live().marks().renew(versions);
-            Valued::<T>::note_use(hold.live().marks());
+            self.note_use(hold.live());
             return Some(old);
         }
+        self.store(hold, value, versions);
+        self.count(tag_of(hold.live()), Event::Inserted);
+        None
+    }
+
+    /// Puts back a value that was taken out for a moment, with a new version. It does not count as an insertion.
+    pub(crate) fn put_back<M: TypedAccess>(&self, hold: &mut Hold<K, Valued<T>, M>, value: T) {
+        self.store(hold, value, 1);
+        self.note_use(hold.live());
+    }
+
+    /// Stores a value for a key that has none.
+    fn store<M: TypedAccess>(&self, hold: &mut Hold<K, Valued<T>, M>, value: T, versions: u64) {
         hold.live().marks().renew(versions);
         let tag = tag_of(hold.live());
         self.shard(tag).with(|shard| {
@@ -61,7 +76,6 @@ impl<K, T> Core<K, Valued<T>> {
             shard.kept.values += 1;
             self.note_excess(shard, tag);
         });
-        None
     }
 
     /// Takes the value out.
@@ -117,7 +131,7 @@ impl<K, T> Live<'_, K, Valued<T>> {
 
 /// Operations of a caller without a hold: under the shard lock an unshared entry can be used as with an exclusive hold.
 impl<K, T> Core<K, Valued<T>> {
-    /// Reads the value of a key. `look` runs under the shard lock.
+    /// Looks the value of a key up. `look` runs under the shard lock.
     #[inline]
     pub(crate) fn peek<R>(
         &self,
@@ -125,13 +139,16 @@ impl<K, T> Core<K, Valued<T>> {
         look: impl FnOnce(&T, Live<'_, K, Valued<T>>) -> R,
     ) -> Result<Option<R>, Busy<()>> {
         self.shard(key.tag()).with(|shard| {
-            let Some(entry) = shard.find(key.tag(), |other| key.is(other)) else { return Ok(None) };
+            let Some(entry) = shard.find(key.tag(), |other| key.is(other)) else {
+                self.count(key.tag(), Event::Miss);
+                return Ok(None);
+            };
             let Some(unshared) = entry.unshared() else { return Err(Busy(())) };
-            Ok(Some(look_at(&unshared, look)))
+            Ok(Some(self.look_at(&unshared, look)))
         })
     }
 
-    /// Looks at the value of an entry by a claim, which is given up. `look` runs under the shard lock.
+    /// Looks the value of an entry up by a claim, which is given up. `look` runs under the shard lock.
     #[inline]
     pub(crate) fn peek_by<R>(
         &self,
@@ -141,7 +158,7 @@ impl<K, T> Core<K, Valued<T>> {
         let (tag, address) = (tag_of(claim.live()), claim.live().address());
         let seen = self.shard(tag).with(|shard| {
             let unshared = shard.unshared(claim)?;
-            Ok(look_at(&unshared, look))
+            Ok(self.look_at(&unshared, look))
         });
         self.sweep_after(seen, tag, address)
     }
@@ -159,7 +176,7 @@ impl<K, T> Core<K, Valued<T>> {
             if let Some(entry) = shard.find(tag, |other| key.is(other)) {
                 let mut entry = entry.unshared()?;
                 address = entry.live().address();
-                return Some(Some(write_over(&mut entry, value.take()?)));
+                return Some(Some(self.write_over(&mut entry, value.take()?)));
             }
             if !shard.has_spare() || shard.next_is_keyed() {
                 return None;
@@ -171,9 +188,10 @@ impl<K, T> Core<K, Valued<T>> {
             claim.live().marks().renew(1);
             claim.store(value.take()?);
             shard.kept.values += 1;
-            if shard.kept.bound.is_some() {
+            if shard.kept.is_watched {
                 self.unpark(shard, tag, address);
                 self.note_excess(shard, tag);
+                self.count(tag, Event::Inserted);
             }
             Some(None)
         });
@@ -196,7 +214,7 @@ impl<K, T> Core<K, Valued<T>> {
     pub(crate) fn insert_by(&self, claim: Claim<K, Valued<T>>, value: T) -> Result<T, Busy<(Claim<K, Valued<T>>, T)>> {
         let (tag, address) = (tag_of(claim.live()), claim.live().address());
         let old = self.shard(tag).with(|shard| match shard.unshared(claim) {
-            Ok(mut entry) => Ok(write_over(&mut entry, value)),
+            Ok(mut entry) => Ok(self.write_over(&mut entry, value)),
             Err(claim) => Err((claim, value)),
         });
         self.sweep_after(old, tag, address)
@@ -243,20 +261,20 @@ impl<K, T> Core<K, Valued<T>> {
         drop(dead);
         removed
     }
-}
 
-#[inline]
-fn look_at<K, T, R>(entry: &Unshared<'_, K, Valued<T>>, look: impl FnOnce(&T, Live<'_, K, Valued<T>>) -> R) -> R {
-    Valued::<T>::note_use(entry.live().marks());
-    look(entry.value(), entry.live())
-}
+    #[inline]
+    fn look_at<R>(&self, entry: &Unshared<'_, K, Valued<T>>, look: impl FnOnce(&T, Live<'_, K, Valued<T>>) -> R) -> R {
+        self.note_look_up(entry.live());
+        look(entry.value(), entry.live())
+    }
 
-/// Replaces the value and returns the old one.
-#[inline]
-fn write_over<K, T>(entry: &mut Unshared<'_, K, Valued<T>>, value: T) -> T {
-    entry.live().marks().renew(1);
-    Valued::<T>::note_use(entry.live().marks());
-    core::mem::replace(entry.value_mut(), value)
+    /// Replaces the value and returns the old one.
+    #[inline]
+    fn write_over(&self, entry: &mut Unshared<'_, K, Valued<T>>, value: T) -> T {
+        entry.live().marks().renew(1);
+        self.note_use(entry.live());
+        core::mem::replace(entry.value_mut(), value)
+    }
 }
 
 /// The bound.
@@ -295,12 +313,30 @@ impl<K, V: Payload> Core<K, V> {
         }
     }
 
+    /// As [`retire_valued`](Self::retire_valued), and takes the key out, even if keys are recycled.
+    pub(super) fn retire_with_key(
+        &self,
+        shard: &mut Shard<K, V>,
+        tag: Tag,
+        address: usize,
+        claim: Claim<K, V>,
+        dead: &mut Dead<K, V>,
+    ) -> K {
+        self.uncount(shard, tag, address);
+        let Ok(mut spare) = shard.retire(claim.into_unit(), Word::born(Unit::Claim)) else {
+            unreachable!("the only unit of an entry whose shard is locked stays the only one")
+        };
+        let Some(key) = spare.take_key() else { unreachable!("an entry has a key") };
+        self.put_away(shard, spare, dead);
+        key
+    }
+
     /// Sweeps after a user has left the entry at this address: if the entry still exists and its value is unused, the
     /// value returns to the order; then unused values are evicted while there are too many.
     pub(super) fn sweep(&self, tag: Tag, address: usize) {
         let mut panics = Panics::default();
         loop {
-            let (dead, kept) = match self.evict_one(tag, address) {
+            let (mut dead, kept) = match self.evict_one(tag, address) {
                 Eviction::Done(evicted) => evicted,
                 Eviction::More => {
                     give_way();
@@ -308,13 +344,22 @@ impl<K, V: Payload> Core<K, V> {
                 }
                 Eviction::Nothing => break,
             };
+            self.count(tag, Event::EvictedForSize);
             if let Some((claim, batch)) = kept {
                 panics.run(|| self.leave_claim(claim.into_unit()));
                 panics.run(|| drop(batch));
             }
+            if let Some(on_evict) = self.on_evict() {
+                panics.run(|| dead.hand_to(on_evict));
+            }
             panics.run(|| drop(dead));
         }
         panics.resume();
+    }
+
+    /// Returns the function that evicted values are handed to, if there is one.
+    fn on_evict(&self) -> Option<&OnEvict<K, V::Value>> {
+        V::on_evict(&self.on_evict)
     }
 
     fn evict_one(&self, tag: Tag, address: usize) -> Eviction<K, V> {
@@ -359,11 +404,17 @@ impl<K, V: Payload> Core<K, V> {
             if let Some(unshared) = entry.unshared() {
                 let (value, claim) = unshared.take();
                 dead.value = Some(value);
-                self.retire_valued(shard, tag, address, claim, &mut dead);
+                if self.on_evict().is_some() {
+                    dead.key = Some(self.retire_with_key(shard, tag, address, claim, &mut dead));
+                } else {
+                    self.retire_valued(shard, tag, address, claim, &mut dead);
+                }
                 return Eviction::Done((dead, None));
             }
-            // Another user keeps the entry with an unpolled future, or visits it.
-            let Ok(unit) = entry.join(|word| word.hold(Access::Exclusive, 1)) else {
+            // Another user keeps the entry with an unpolled future, or visits it. It needs the key, which therefore
+            // cannot be handed out.
+            let alone = || entry.join(|word| word.hold(Access::Exclusive, 1)).ok();
+            let Some(unit) = self.on_evict().is_none().then(alone).flatten() else {
                 V::keeps(&mut shard.kept).into_iter().for_each(|kept| kept.park(number));
                 continue;
             };
@@ -382,7 +433,7 @@ impl<K, V: Payload> Core<K, V> {
 }
 
 /// Returns whether an entry with a value and this word is in use: held, waited for, or kept by a handle.
-fn is_used<K, V: Payload>(entry: Live<'_, K, V>, word: Word) -> bool {
+pub(super) fn is_used<K, V: Payload>(entry: Live<'_, K, V>, word: Word) -> bool {
     word.holds() != Holds::NONE
         || word.is_queued()
         || V::marks(entry.marks()).is_some_and(|marks| marks.has_handle(!word.is_only(Unit::Claim)))
@@ -477,6 +528,7 @@ impl<K, T> Core<K, Valued<T>> {
             claim.store_as_owner(value);
             shard.kept.values += 1;
             self.note_excess(shard, tag);
+            self.count(tag, Event::Inserted);
             Ok(())
         });
         let old = old.map_err(|(old, claim)| {

@@ -125,7 +125,7 @@ const HOLDS: usize = WRITER | UPGRADABLE | COUNT;
 
 /// The largest number of units of an entry. The limit is on the sum of both fields, so that a claim can always become a
 /// hold, and a hold can change its access: no field overflows when the queue admits waiters. Permits have a limit of
-/// their own, which is not larger; so beside them only the claims are limited.
+/// their own, which is not larger, so in a semaphore this limit applies only to the claims.
 pub(crate) const MAX_UNITS: usize = FIELD_MAX;
 
 impl Unit {

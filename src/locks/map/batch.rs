@@ -244,10 +244,10 @@ impl<'a, K: Eq + Hash, V, S: BuildHasher> Batch<'a, K, V, S> {
     /// See [`commit`](Batch::commit).
     ///
     /// # Errors
-    /// Returns the first condition that did not hold. Then nothing has changed.
+    /// Returns the first condition that did not hold. In that case nothing has changed.
     ///
     /// # Blocking
-    /// As [`LockMap::write_many_blocking`].
+    /// See [`LockMap::write_many_blocking`].
     ///
     /// # Panics
     /// As [`commit`](Batch::commit).

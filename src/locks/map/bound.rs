@@ -1,5 +1,7 @@
 use super::{LockMap, MapKind};
 use crate::builder::Builder;
+use crate::core::OnEvict;
+use crate::evicted::Evicted;
 
 impl<V, K, S> Builder<MapKind<V>, K, S> {
     /// Sets the largest number of values that the map keeps to `n`, except for values in use.
@@ -34,6 +36,9 @@ impl<V, K, S> Builder<MapKind<V>, K, S> {
     /// [`set_max_values`](crate::LockMap::set_max_values) changes the bound while the map is in use, and
     /// [`pop`](crate::LockMap::pop) removes and returns the value that would be evicted next.
     ///
+    /// A map can also leave the eviction to its user, who may write the values to a disk first: see
+    /// [`evict_by_hand`](Builder::evict_by_hand).
+    ///
     /// Without this setting no value is ever evicted. Values that expire with time are the caller's task: use
     /// [`retain`](crate::LockMap::retain) with a time in `V`.
     ///
@@ -56,6 +61,63 @@ impl<V, K, S> Builder<MapKind<V>, K, S> {
         assert!(n > 0, "keylatch: max_values must be at least 1, but is 0");
         self.values(n)
     }
+
+    /// Hands every value that the map evicts to `f`, with its key and the [reason](Evicted).
+    ///
+    /// Without this setting an evicted value is dropped. Only values that the map itself removes to meet its bound are
+    /// handed over, including those that [`set_max_values`](crate::LockMap::set_max_values) evicts: not a value that a
+    /// caller removes, pops, clears or overwrites, nor those that are left when the map is dropped. Without
+    /// [`max_values`](Builder::max_values) nothing is evicted, so `f` is never called. If `on_evict` is called several
+    /// times, only the last call takes effect.
+    ///
+    /// `f` owns what it is handed, and the key is the one from the map's entry, even if keys are
+    /// [recycled](Builder::recycle_keys). It is called by the thread or task whose call evicted the value, with no
+    /// internal lock held, and after that call has released its keys and woken the admitted waiters. Several threads may
+    /// call it at once. The call returns when `f` has returned, so keep `f` short. It may use the map, but a caller may
+    /// hold other keys, so `f` should not wait for keys; and each value that it stores may evict another one, for which
+    /// `f` is called before the insertion returns. To refer to the map in `f`, use a [`Weak`](alloc::sync::Weak).
+    ///
+    /// When `f` is called, the key has no value any more, and another caller may already have stored a new one, or read
+    /// the key's value from wherever `f` is about to write it. So `f` is for counting, for returning memory to a pool, and
+    /// for whatever else needs no order with later uses of the key. To write values back, use
+    /// [`evict_by_hand`](Builder::evict_by_hand), which keeps the key locked meanwhile.
+    ///
+    /// An entry that is kept by an unpolled future or a running [`for_each_value`](crate::LockMap::for_each_value) still
+    /// needs its key. With this setting its value is not evicted until the future is polled or dropped.
+    ///
+    /// # Panics
+    /// If `f` panics, only the value that it was handed is lost. The other values of the same call are still evicted and
+    /// handed over, and then the first panic resumes in the caller, unless the caller's thread is already panicking.
+    /// Without `std` a panic is not caught.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::sync::Arc;
+    /// use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+    ///
+    /// use keylatch::{Evicted, LockMap};
+    ///
+    /// let evicted = Arc::new(AtomicUsize::new(0));
+    /// let counted = Arc::clone(&evicted);
+    /// let pages: LockMap<u64, String> = LockMap::builder()
+    ///     .max_values(2)
+    ///     .shards(1)
+    ///     .on_evict(move |key, page: String, cause| {
+    ///         assert_eq!((key, page.as_str(), cause), (1, "a", Evicted::Size));
+    ///         counted.fetch_add(1, Relaxed);
+    ///     })
+    ///     .build();
+    /// for (key, page) in [(1, "a"), (2, "b"), (3, "c")] {
+    ///     pages.insert_blocking(&key, page.to_string());
+    /// }
+    /// pages.remove_blocking(&2); // a removal is not an eviction
+    /// assert_eq!((pages.len(), evicted.load(Relaxed)), (1, 1));
+    /// ```
+    #[doc(alias = "eviction_listener")]
+    #[doc(alias = "removal_listener")]
+    pub fn on_evict(self, f: impl Fn(K, V, Evicted) + Send + Sync + 'static) -> Self {
+        self.hand_evicted_to(Some(OnEvict::new(f)))
+    }
 }
 
 /// A bound that can be changed, and explicit eviction.
@@ -72,15 +134,16 @@ impl<K, V, S> LockMap<K, V, S> {
 
     /// Changes the largest number of values that the map keeps.
     ///
-    /// The new bound applies to every insertion after this call. If it is smaller, this call evicts the excess, starting
-    /// with values that were not used recently. Values in use stay, and the map returns to its bound as they are
-    /// released: see [`max_values`](Builder::max_values). If it is larger, nothing changes until it is reached. If
-    /// several calls run at once, one of their bounds applies to all shards in the end.
+    /// The new bound applies to every insertion after this call. If it is smaller, this call evicts the excess,
+    /// starting with values that were not used recently; in a map that is [evicted by hand](Builder::evict_by_hand),
+    /// only the [`excess`](Self::excess) changes. Values in use stay, and the map returns to its bound as they are
+    /// released: see [`max_values`](Builder::max_values). If the new bound is larger, nothing changes until the map
+    /// reaches it. If several calls run at once, one of their bounds applies to all shards in the end.
     ///
     /// The number of shards does not change. The bound is divided among them, and if `n` is less than their number, each
     /// shard may keep one value.
     ///
-    /// Only a map that was built with `max_values` keeps an order of eviction. To set a bound later, build the map with
+    /// Only a map that was built with `max_values` keeps an eviction order. To set a bound later, build the map with
     /// `max_values(usize::MAX)`: it evicts nothing, and keeps the order, at 8 bytes for each value. To lift a bound, set
     /// it to `usize::MAX`.
     ///

@@ -18,6 +18,7 @@ use crate::guard::Guard;
 use crate::key::ToKey;
 use crate::mode::{Exclusive, Shared, Upgradable};
 use crate::plumbing::TableRef;
+use crate::plumbing::sealed::TablePtrInside as _;
 
 /// The operations, generic over the manner of waiting and over the way to the entry. They drop their remaining arguments
 /// and guards explicitly before they return: if such a drop panics, the result is dropped while unwinding, and not
@@ -44,7 +45,11 @@ impl<'a, K, V, S> Map<'a, K, V, S> {
             }
             found = entry.find(self, Shared::NEW).ok();
         }
-        let guard = match found? {
+        let Some(found) = found else {
+            self.core().count_miss();
+            return None;
+        };
+        let guard = match found {
             Ok(guard) => guard,
             Err(request) => manner.acquire(request).await,
         };

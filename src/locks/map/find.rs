@@ -145,7 +145,10 @@ impl<'a, K, V, S> Find<'a, K, V, S> for ByClaim<'a, K, V, S> {
         map: Map<'a, K, V, S>,
         look: impl FnOnce(&V, Entry<'_, K, V>) -> R,
     ) -> Result<Option<R>, Self> {
-        let Some(claim) = self.take() else { return Ok(None) };
+        let Some(claim) = self.take() else {
+            map.core().count_miss();
+            return Ok(None);
+        };
         map.core().peek_by(claim, look).map(Some).map_err(|Busy(claim)| self.put_back(claim))
     }
 

@@ -33,7 +33,10 @@ impl<'a, K, V, S> Map<'a, K, V, S> {
             Err(entry) => entry.make(self, Shared::NEW).map_err(Err),
         };
         let mut writer = match found {
-            Ok(writer) => writer,
+            Ok(writer) => {
+                self.core().note_look_up(writer.live());
+                writer
+            }
             Err(reader) => {
                 let reader = match reader {
                     Ok(reader) => reader,
@@ -43,8 +46,8 @@ impl<'a, K, V, S> Map<'a, K, V, S> {
                     drop(init);
                     return Ok(reader);
                 }
-                // Only one caller at a time computes the value, beside readers. When it has stored the value and
-                // continues as a reader, the others get in and find the value.
+                // Only one caller at a time gets past this request, and readers are kept out only once it upgrades.
+                // When it has stored the value and continues as a reader, the others get in and find the value.
                 let claim = self.core().claim(&mut reader.live());
                 let request = Request::new(self, claim, Upgradable::NEW);
                 drop(reader);

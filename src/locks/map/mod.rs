@@ -14,6 +14,7 @@ use crate::plumbing::{Kind, Map, ReaderWriter, Table, TableRef, TypesOf, sealed}
 
 mod batch;
 mod bound;
+mod by_hand;
 mod calls;
 mod compute;
 mod find;
@@ -21,6 +22,7 @@ mod get_or;
 pub(crate) mod guard;
 mod looking;
 mod peek;
+mod stats;
 mod value_slot;
 mod version;
 mod walk;
@@ -110,7 +112,9 @@ pub use self::walk::{Walk, WalkNext};
 /// # Bounds
 /// A map keeps all values, unless its builder sets [`max_values`](crate::Builder::max_values).
 /// [`set_max_values`](LockMap::set_max_values) changes the bound later, [`pop`](LockMap::pop) removes the value that would
-/// be evicted next, and [`peek`](LockMap::peek) reads a value without marking it as used.
+/// be evicted next, and [`peek`](LockMap::peek) reads a value without marking it as used. The map can hand evicted values
+/// [to a function](crate::Builder::on_evict), or leave eviction [to the caller](crate::Builder::evict_by_hand), and
+/// [count](LockMap::stats) how often values were found, and how many were evicted.
 ///
 /// # User code
 /// `V`'s `Drop` runs with no lock held for every value that the map itself drops: values that were evicted, overwritten
@@ -118,8 +122,8 @@ pub use self::walk::{Walk, WalkNext};
 /// stands, and the other values are still dropped. A call that releases several keys drops values only after it has
 /// released all of them and woken the admitted waiters. (But [`get_or_insert`](LockMap::get_or_insert) drops a value that
 /// it does not need while it holds the key for reading, because it returns that hold.) `V`'s `Clone`, `PartialEq` and
-/// `Default`, and closures such as `init`, run under the lock of their key, and may use other keys; but the `clone` of a `V` that owns nothing must not use the map (see
-/// [`get`](LockMap::get)).
+/// `Default`, and closures such as `init`, run under the lock of their key, and may use other keys; but the `clone` of a
+/// `V` that owns nothing must not use the map (see [`get`](LockMap::get)).
 ///
 /// # Panics
 /// As [`KeyedMutex`](crate::KeyedMutex#panics), and if `V`'s own code panics. A panic under a key's lock frees the key,

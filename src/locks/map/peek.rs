@@ -14,7 +14,6 @@ use crate::acquire::manner::{Blocking, run};
 use crate::acquire::request::Request;
 use crate::guard::Guard;
 use crate::mode::{Shared, Unmarked};
-
 use crate::plumbing::TableRef;
 
 /// The mode of a reader that does not mark the value as used.

@@ -3,10 +3,9 @@
 use core::fmt;
 use core::ops::{Deref, DerefMut};
 
-use crate::core::Payload;
 use crate::guard::Guard;
 use crate::mode::Mode;
-use crate::plumbing::{Map, PayloadOf, TablePtr, ValueOf};
+use crate::plumbing::{Map, TablePtr, ValueOf};
 
 /// The value of a [`LockMap`](crate::LockMap)'s key as an `Option` that its writer can change, fill or empty;
 /// [`value_slot`](crate::Guard::value_slot) returns it.
@@ -76,11 +75,11 @@ impl<P: TablePtr<Table: Map>, M: Mode> Drop for ValueSlot<'_, P, M> {
     fn drop(&mut self) {
         let Some(value) = self.value.take() else { return };
         let (core, hold) = self.guard.parts();
+        if self.had {
+            return core.put_back(hold, value);
+        }
         let old = core.insert(hold, value);
         debug_assert!(old.is_none(), "the value is in the slot while the slot lives");
-        if self.had {
-            PayloadOf::<P>::note_use(hold.live().marks());
-        }
     }
 }
 

@@ -140,7 +140,7 @@ pub(super) async fn resources_and_owners_do_not_collide<F: Fixture>(trial: &Tria
     hostile_names(trial).await
 }
 
-/// Pieces that are special to some server or protocol, at each place of a name.
+/// Puts strings that are special to some server or protocol at every position in a name.
 async fn hostile_names<F: Fixture>(trial: &Trial<'_, F>) -> Result<(), Failure> {
     const PIECES: [&str; 30] = [
         "\0",

@@ -59,8 +59,6 @@ pub use self::remote::{Remote, Unreachable};
 use self::wire::{Fields, name, record, text, time};
 use crate::{Failure, Server};
 
-// ---- The words ---------------------------------------------------------------------------------------------------------
-
 // ---- The server --------------------------------------------------------------------------------------------------------
 
 /// A server in this process, on a free port of 127.0.0.1. Its [`Server`] methods inflict faults on it; when it is

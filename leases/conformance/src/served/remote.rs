@@ -47,8 +47,8 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(2);
 /// The engine of a process that uses a [`Served`](super::Served): it has one connection at a time, and makes a new one
 /// when that breaks.
 ///
-/// A request without an answer after two seconds fails. Connecting blocks the thread, in [`connect`](Self::connect) and
-/// in the next call after a broken connection.
+/// A request that is not answered within two seconds fails. [`connect`](Self::connect) blocks the thread while it
+/// connects, and so does the next call after the connection has broken.
 pub struct Remote {
     pub(super) namespace: String,
     pub(super) address: SocketAddr,

@@ -368,8 +368,9 @@ impl WaitList {
         Some(self.places[place].line.first).filter(|&id| id != NONE)
     }
 
-    /// Records that the policy of this request is about to be asked. If another policy was asked just before, and the line was not put off
-    /// since, `since` is the result of [`has_asked`](Self::has_asked).
+    /// Records that the policy of this request is about to be asked. If another policy was asked just before, and the
+    /// line has not been put off in the meantime, `since` must be the result of [`has_asked`](Self::has_asked);
+    /// otherwise `None`.
     pub(crate) fn ask(&mut self, place: u32, serial: u64, since: Option<u64>) {
         self.places[place].asked = Some(Asked { serial, since: since.unwrap_or(self.serial) });
         self.reschedule(place);

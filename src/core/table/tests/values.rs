@@ -13,9 +13,13 @@ use crate::mode::sealed::ModeInside;
 
 type Table<T> = Core<String, Valued<T>>;
 
-fn table<T>() -> Table<T> {
+fn config(shards: usize, values: Option<usize>) -> Config {
     let rules = Rules { fairness: Fairness::default(), counted: CountKind::Readers };
-    Core::new(Config { shards: 1, capacity: 0, spares: None, recycle_keys: false, values: None, rules }, None, None)
+    Config { shards, capacity: 0, spares: None, recycle_keys: false, values, by_hand: false, counts: false, rules }
+}
+
+fn table<T>() -> Table<T> {
+    Core::new(config(1, None), None, None, None)
 }
 
 #[test]
@@ -65,7 +69,7 @@ fn the_value_of_a_forgotten_holder_is_dropped_with_the_table() {
 
 #[test]
 fn a_version_beyond_32_bits_outlasts_its_entry() {
-    let (first, second, mut kept) = (Marks::dead(), Marks::dead(), Kept::new(None, 0));
+    let (first, second, mut kept) = (Marks::dead(), Marks::dead(), Kept::new(None, 0, false));
     first.begin(&kept);
     first.renew(5 << 40 | 7);
     kept.end(&first);
@@ -76,7 +80,7 @@ fn a_version_beyond_32_bits_outlasts_its_entry() {
 
 #[test]
 fn more_handles_than_fit_the_count_change_only_the_count() {
-    let (marks, kept) = (Marks::dead(), Kept::new(None, 0));
+    let (marks, kept) = (Marks::dead(), Kept::new(None, 0, false));
     marks.begin(&kept);
     marks.set_present(true, false);
     for comes in [true, false] {
@@ -96,9 +100,8 @@ fn more_handles_than_fit_the_count_change_only_the_count() {
 
 #[test]
 fn a_value_in_use_causes_sweeps_only_in_its_own_shard() {
-    let rules = Rules { fairness: Fairness::default(), counted: CountKind::Readers };
-    let config = Config { shards: 4, capacity: 0, spares: None, recycle_keys: false, values: Some(100), rules };
-    let (core, hasher) = (Core::<u64, Valued<u32>>::new(config, None, None), RandomState::new());
+    let core = Core::<u64, Valued<u32>>::new(config(4, Some(100)), None, None, None);
+    let hasher = RandomState::new();
     let tag = |key: &u64| Key::new(key, &hasher).tag();
     let mut held = core.try_hold(&mut Key::new(&0, &hasher), Exclusive::ONE).ok().unwrap();
     core.insert(&mut held, 0); // the value is in use, and so parked
@@ -108,4 +111,27 @@ fn a_value_in_use_causes_sweeps_only_in_its_own_shard() {
     }
     core.release(held, None);
     assert!((0..100).all(|key| !core.exceeds(tag(&key))));
+}
+
+#[test]
+fn a_value_is_unused_until_a_use_is_noted_with_counters_or_without() {
+    for counts in [false, true] {
+        let (marks, kept) = (Marks::dead(), Kept::new(None, 0, counts));
+        marks.begin(&kept);
+        for sole in [false, true, false] {
+            assert!(!marks.is_present() && marks.is_quiet() != counts);
+            marks.set_present(true, sole);
+            assert!(!marks.is_quiet() && !marks.take_used());
+            for _ in 0..2 {
+                marks.note_use(counts);
+                assert!(marks.is_quiet() != counts);
+            }
+            assert!(marks.take_used() && !marks.take_used() && !marks.is_quiet());
+            marks.note_use(counts);
+            marks.set_present(false, sole);
+            marks.note_use(counts); // of an entry without a value
+            marks.renew(1);
+        }
+        assert_eq!((marks.version(), marks.has_handle(false)), (3, false));
+    }
 }

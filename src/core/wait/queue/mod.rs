@@ -48,9 +48,9 @@
 //!   holds keep it out: the first that takes hand-offs, or else the first that sleeps.
 //! - A hand-off skips a waiter for which too few permits are free, and goes to the waiters behind it. They count as
 //!   passing the skipped waiter if it is the next one in the sense above.
-//! - Sleeping waiters are woken in order. One for which too few permits are free keeps those asleep that would be woken after it.
+//! - Sleeping waiters are woken in order. If too few permits are free for one of them, those after it stay asleep, too.
 //! - The limit can be lowered while requests wait. A request for more permits than the limit gets in when no permit is
-//!   out. So a limit strands no waiter, unless it is 0.
+//!   out. So only a limit of 0 can strand a waiter.
 
 mod admission;
 #[cfg(test)]
@@ -97,7 +97,7 @@ impl Ticket {
         self.0 < Ticket::RECURSIVE.0
     }
 
-    /// Returns the priority of a request that does not wait. A recursive reader has none.
+    /// Returns the priority of a request that is not waiting: 0 for a recursive reader.
     #[inline]
     pub(crate) fn priority(self) -> u8 {
         debug_assert!(!self.is_some(), "the priority of a waiter is in its turn");
@@ -568,7 +568,8 @@ impl Queues {
     /// request out.
     pub(crate) fn bypass(&mut self, queue: u32, holds: Holds, access: Access, rules: &Rules) -> bool {
         if self.queues[queue].len == 0 {
-            // The queue of a key with a limit of its own; or that of a moved latch, whose waiting futures were forgotten.
+            // A queue can be empty if its key has a limit of its own, or if a latch was moved after the futures that
+            // waited for it had been forgotten.
             return true;
         }
         match rules.fairness {

@@ -1,0 +1,268 @@
+//! Requests that wait for the connection at the same moment, and travel together.
+
+use std::{
+    collections::{HashMap, HashSet, VecDeque},
+    fmt,
+    future::{Future, poll_fn},
+    mem,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    task::{Context, Poll, Waker},
+};
+
+use keylatch_lease::Resource;
+
+/// Collects the questions that come while a request is under way, and sends them together when it has been answered.
+///
+/// A question that comes while nothing is under way is sent at once: nobody waits for company. A question whose future
+/// is dropped before it is sent is not sent. A question about a resource that another one waits for is sent by its
+/// caller, as it would be without this.
+///
+/// The connection's driver sends them, so it does not matter whether the callers are polled.
+///
+/// # Examples
+/// ```
+/// use std::sync::Arc;
+///
+/// use futures_lite::future::{block_on, or, zip};
+/// use keylatch_lease::Resource;
+/// use keylatch_lease_remote::{Together, Turn};
+///
+/// let together = Together::<u32, u32>::new(64);
+/// // The server doubles numbers.
+/// let carried = together.carry(|batch| async move { batch.iter().map(|number| Some(2 * *number)).collect() });
+/// let (a, b) = (Resource::from("a"), Resource::from("b"));
+///
+/// let ended = async { carried.await };
+/// let questions = async {
+///     let both = zip(together.ask(&a, 1), together.ask(&b, 2)).await;
+///     assert!(matches!(both, (Turn::Answered(2), Turn::Answered(4))));
+/// };
+/// block_on(or(ended, questions));
+/// assert!(matches!(block_on(together.ask(&a, 1)), Turn::Alone)); // nothing carries it any more
+/// ```
+pub struct Together<Q, A> {
+    state: Mutex<State<Q, A>>,
+    most: usize,
+}
+
+/// The outcome of [`Together::ask`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turn<A> {
+    /// The question was sent: this is its answer.
+    Answered(A),
+    /// The question was not answered together with others, or nothing carries questions, or another question about the
+    /// resource is on its way: the caller sends it by itself.
+    Alone,
+    /// The connection has ended, and the question was not sent.
+    NotSent,
+    /// The connection has ended, and the question may have been sent.
+    Lost,
+}
+
+struct State<Q, A> {
+    /// Whether questions are being carried.
+    is_carried: bool,
+    /// Whether a batch is under way.
+    is_busy: bool,
+    /// The resources of the questions that wait or are under way. Each has one question.
+    resources: HashSet<Resource>,
+    /// The questions that have not been sent yet, in order of arrival.
+    waiting: VecDeque<Waiting<Q>>,
+    /// The callers that wait, until they have fetched their turn.
+    callers: HashMap<u64, Caller<A>>,
+    last: u64,
+    carrier: Option<Waker>,
+}
+
+struct Waiting<Q> {
+    id: u64,
+    resource: Resource,
+    question: Q,
+}
+
+#[derive(Debug)]
+struct Caller<A> {
+    turn: Option<Turn<A>>,
+    waker: Option<Waker>,
+}
+
+impl<Q, A> State<Q, A> {
+    /// Tells a caller its turn, and returns its waker.
+    fn tell(&mut self, id: u64, turn: Turn<A>) -> Option<Waker> {
+        let caller = self.callers.get_mut(&id)?;
+        caller.turn = Some(turn);
+        caller.waker.take()
+    }
+}
+
+impl<Q, A> fmt::Debug for Together<Q, A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Together").field("most", &self.most).finish_non_exhaustive()
+    }
+}
+
+impl<Q, A> Together<Q, A> {
+    /// Returns a collection for batches of at most this many questions. Until somebody [carries](Self::carry) them,
+    /// each question is for its caller to send.
+    ///
+    /// # Panics
+    /// If `most` is 0.
+    ///
+    /// # Examples
+    /// See [`Together`].
+    #[must_use]
+    pub fn new(most: usize) -> Self {
+        assert!(most > 0, "a batch has at least one question");
+        let state = State {
+            is_carried: false,
+            is_busy: false,
+            resources: HashSet::new(),
+            waiting: VecDeque::new(),
+            callers: HashMap::new(),
+            last: 0,
+            carrier: None,
+        };
+        Together { state: Mutex::new(state), most }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State<Q, A>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sends a question about a resource, and waits for its answer.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the question is not sent any more; if it has been sent, its answer is ignored.
+    ///
+    /// # Examples
+    /// See [`Together`].
+    pub async fn ask(&self, resource: &Resource, question: Q) -> Turn<A> {
+        let (id, carrier) = {
+            let mut state = self.lock();
+            if !state.is_carried || !state.resources.insert(resource.clone()) {
+                return Turn::Alone;
+            }
+            state.last += 1;
+            let id = state.last;
+            state.waiting.push_back(Waiting { id, resource: resource.clone(), question });
+            state.callers.insert(id, Caller { turn: None, waker: None });
+            (id, if state.is_busy { None } else { state.carrier.take() })
+        };
+        let _called = Called { together: self, id };
+        if let Some(carrier) = carrier {
+            carrier.wake();
+        }
+        poll_fn(|cx| {
+            let mut state = self.lock();
+            let Some(caller) = state.callers.get_mut(&id) else { return Poll::Ready(Turn::Lost) };
+            if let Some(turn) = caller.turn.take() {
+                return Poll::Ready(turn);
+            }
+            let before = caller.waker.replace(cx.waker().clone());
+            drop(state);
+            drop(before); // the waker's drop may run other code
+            Poll::Pending
+        })
+        .await
+    }
+
+    /// Carries the questions, for as long as the connection lasts: the connection's driver polls this future.
+    ///
+    /// `send` sends a batch of questions, each about another resource, and returns their answers in the same order. A
+    /// question without an answer is for its caller to send. One batch is under way at a time.
+    ///
+    /// # Examples
+    /// See [`Together`].
+    pub async fn carry<F>(&self, send: impl Fn(Arc<[Q]>) -> F) -> !
+    where
+        F: Future<Output = Vec<Option<A>>>,
+    {
+        self.lock().is_carried = true;
+        let mut carrying = Carrying { together: self, sent: Vec::new() };
+        loop {
+            let batch = poll_fn(|cx| self.poll_batch(cx)).await;
+            let (sent, questions): (_, Vec<_>) =
+                batch.into_iter().map(|Waiting { id, resource, question }| ((id, resource), question)).unzip();
+            carrying.sent = sent;
+            let mut answers = send(questions.into()).await.into_iter();
+            carrying.tell(|| answers.next().flatten().map_or(Turn::Alone, Turn::Answered));
+        }
+    }
+
+    fn poll_batch(&self, cx: &Context<'_>) -> Poll<Vec<Waiting<Q>>> {
+        let mut state = self.lock();
+        let count = state.waiting.len().min(self.most);
+        let batch: Vec<_> = state.waiting.drain(..count).collect();
+        state.is_busy = !batch.is_empty();
+        if state.is_busy {
+            return Poll::Ready(batch);
+        }
+        let before = state.carrier.replace(cx.waker().clone());
+        drop(state);
+        drop(before);
+        Poll::Pending
+    }
+}
+
+/// A caller that waits. When it is dropped its question is not sent.
+struct Called<'a, Q, A> {
+    together: &'a Together<Q, A>,
+    id: u64,
+}
+
+impl<Q, A> Drop for Called<'_, Q, A> {
+    fn drop(&mut self) {
+        let mut state = self.together.lock();
+        let caller = state.callers.remove(&self.id);
+        let place = state.waiting.iter().position(|one| one.id == self.id);
+        let question = place.and_then(|place| state.waiting.remove(place));
+        if let Some(Waiting { resource, .. }) = &question {
+            state.resources.remove(resource);
+        }
+        drop(state);
+        drop((caller, question));
+    }
+}
+
+/// The questions that are under way. When this is dropped, with the connection, nobody waits any more.
+struct Carrying<'a, Q, A> {
+    together: &'a Together<Q, A>,
+    sent: Vec<(u64, Resource)>,
+}
+
+impl<Q, A> Carrying<'_, Q, A> {
+    /// Tells each caller whose question is under way its turn.
+    fn tell(&mut self, mut turn: impl FnMut() -> Turn<A>) {
+        let sent = mem::take(&mut self.sent);
+        let turns: Vec<_> = sent.into_iter().map(|(id, resource)| (id, resource, turn())).collect();
+        let wakers: Vec<_> = {
+            let mut state = self.together.lock();
+            turns
+                .into_iter()
+                .filter_map(|(id, resource, turn)| {
+                    state.resources.remove(&resource);
+                    state.tell(id, turn)
+                })
+                .collect()
+        };
+        wakers.into_iter().for_each(Waker::wake);
+    }
+}
+
+impl<Q, A> Drop for Carrying<'_, Q, A> {
+    fn drop(&mut self) {
+        self.tell(|| Turn::Lost);
+        let mut state = self.together.lock();
+        (state.is_carried, state.is_busy) = (false, false);
+        state.resources.clear();
+        let (waiting, carrier) = (mem::take(&mut state.waiting), state.carrier.take());
+        let wakers: Vec<_> = waiting.iter().filter_map(|one| state.tell(one.id, Turn::NotSent)).collect();
+        drop(state);
+        drop((waiting, carrier));
+        wakers.into_iter().for_each(Waker::wake);
+    }
+}
+
+#[cfg(test)]
+#[path = "together_tests.rs"]
+mod tests;

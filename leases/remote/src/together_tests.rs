@@ -1,0 +1,190 @@
+use std::{
+    cell::RefCell,
+    pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::SeqCst},
+    },
+    task::{Context, Poll, Wake, Waker},
+};
+
+use futures_lite::future::{Future, block_on, pending, poll_once, yield_now};
+use keylatch_lease::Resource;
+
+use super::{Together, Turn};
+
+type Numbers = Together<u32, u32>;
+
+fn named(number: u32) -> Resource {
+    Resource::from(number.to_string())
+}
+
+/// A server that notes the batches, and doubles numbers once it is told to. It leaves odd ones to their callers.
+#[derive(Default)]
+struct Server {
+    batches: RefCell<Vec<Vec<u32>>>,
+    answers: RefCell<usize>,
+}
+
+impl Server {
+    async fn send(&self, batch: Arc<[u32]>) -> Vec<Option<u32>> {
+        self.batches.borrow_mut().push(batch.to_vec());
+        let number = self.batches.borrow().len();
+        while *self.answers.borrow() < number {
+            yield_now().await;
+        }
+        batch.iter().map(|number| (number % 2 == 0).then_some(2 * number)).collect()
+    }
+
+    fn answer(&self) {
+        *self.answers.borrow_mut() += 1;
+    }
+
+    fn batches(&self) -> Vec<Vec<u32>> {
+        self.batches.borrow().clone()
+    }
+}
+
+fn poll<F: Future>(future: F) -> Option<F::Output> {
+    block_on(poll_once(future))
+}
+
+#[test]
+fn what_comes_while_a_batch_is_under_way_travels_together() {
+    let (together, server) = (Numbers::new(3), Server::default());
+    let mut carried = pin!(together.carry(|batch| server.send(batch)));
+    assert!(poll(carried.as_mut()).is_none());
+    let resources: Vec<_> = (0..6).map(named).collect();
+    let mut asked: Vec<_> = (0..6).map(|i| Box::pin(together.ask(&resources[i as usize], 2 * i))).collect();
+    let [first, rest @ ..] = &mut asked[..] else { unreachable!() };
+    assert!(poll(first).is_none() && poll(carried.as_mut()).is_none());
+    assert_eq!(server.batches(), [[0]], "a lone question waited for company");
+    assert!(together.lock().is_busy);
+    assert!(rest.iter_mut().all(|ask| poll(ask).is_none()));
+    assert!(poll(carried.as_mut()).is_none());
+    assert_eq!(server.batches(), [[0]], "a batch was sent while another was under way");
+    server.answer();
+    assert!(poll(carried.as_mut()).is_none());
+    assert_eq!(server.batches(), [vec![0], vec![2, 4, 6]]);
+    server.answer();
+    assert!(poll(carried.as_mut()).is_none());
+    assert_eq!(server.batches()[2..], [[8, 10]]);
+    server.answer();
+    assert!(poll(carried.as_mut()).is_none());
+    assert!(!together.lock().is_busy);
+    let turns: Vec<_> = asked.iter_mut().map(|ask| poll(ask).unwrap()).collect();
+    assert_eq!(turns, [0, 4, 8, 12, 16, 20].map(Turn::Answered));
+}
+
+#[test]
+fn questions_about_one_resource_do_not_wait_for_each_other() {
+    let (together, server) = (Numbers::new(9), Server::default());
+    let mut carried = pin!(together.carry(|batch| server.send(batch)));
+    assert!(poll(carried.as_mut()).is_none());
+    let (one, other) = (named(1), named(2));
+    let mut first = Box::pin(together.ask(&one, 2));
+    assert!(poll(&mut first).is_none());
+    assert_eq!(poll(together.ask(&one, 4)), Some(Turn::Alone), "one waits already");
+    assert!(poll(carried.as_mut()).is_none());
+    assert_eq!(poll(together.ask(&one, 4)), Some(Turn::Alone), "one is under way");
+    let mut dropped = Box::pin(together.ask(&other, 6));
+    assert!(poll(&mut dropped).is_none());
+    drop(dropped);
+    server.answer();
+    assert!(poll(carried.as_mut()).is_none());
+    let mut asked = [&one, &other].map(|of| Box::pin(together.ask(of, 8)));
+    assert!(asked.iter_mut().all(|ask| poll(ask).is_none()));
+    assert!(poll(carried.as_mut()).is_none());
+    assert_eq!(server.batches(), [vec![2], vec![8, 8]]);
+}
+
+#[test]
+fn a_dropped_question_is_not_sent_and_its_answer_is_nobody_elses() {
+    let (together, server) = (Numbers::new(9), Server::default());
+    let mut carried = pin!(together.carry(|batch| server.send(batch)));
+    assert!(poll(carried.as_mut()).is_none());
+    let resources = [1, 2, 3].map(named);
+    let [mut a, mut b, mut c] = [0, 1, 2].map(|i| Some(Box::pin(together.ask(&resources[i], 2 * (i as u32 + 1)))));
+    for ask in [&mut a, &mut b, &mut c] {
+        assert!(poll(ask.as_mut().unwrap()).is_none());
+    }
+    b = None; // it waits
+    assert!(poll(carried.as_mut()).is_none());
+    assert_eq!(server.batches(), [[2, 6]]);
+    a = None; // it is under way
+    server.answer();
+    assert!(poll(carried.as_mut()).is_none());
+    assert_eq!(poll(c.as_mut().unwrap()), Some(Turn::Answered(12)));
+    drop((a, b, c));
+    let state = together.lock();
+    assert!(state.callers.is_empty() && state.waiting.is_empty() && state.resources.is_empty());
+}
+
+#[test]
+fn an_unanswered_question_is_for_its_caller() {
+    let (together, server) = (Numbers::new(9), Server::default());
+    let mut carried = pin!(together.carry(|batch| server.send(batch)));
+    assert_eq!(poll(together.ask(&named(0), 0)), Some(Turn::Alone), "nothing carries it yet");
+    assert!(poll(carried.as_mut()).is_none());
+    let resources = [1, 2, 3].map(named);
+    let mut asked = [0, 1, 2].map(|i| Box::pin(together.ask(&resources[i], i as u32)));
+    assert!(asked.iter_mut().all(|ask| poll(ask).is_none()));
+    server.answer();
+    assert!(poll(carried.as_mut()).is_none());
+    assert_eq!(asked.each_mut().map(poll), [Turn::Answered(0), Turn::Alone, Turn::Answered(4)].map(Some));
+}
+
+#[test]
+fn nobody_waits_for_a_connection_that_has_ended() {
+    let (together, server) = (Numbers::new(9), Server::default());
+    let resources = [1, 2].map(named);
+    {
+        let mut carried = Box::pin(together.carry(|batch| server.send(batch)));
+        assert!(poll(&mut carried).is_none());
+        let [mut sent, mut waits] = [0, 1].map(|i| Box::pin(together.ask(&resources[i], 2)));
+        assert!(poll(&mut sent).is_none() && poll(&mut carried).is_none() && poll(&mut waits).is_none());
+        drop(carried);
+        assert_eq!((poll(&mut sent), poll(&mut waits)), (Some(Turn::Lost), Some(Turn::NotSent)));
+    }
+    assert_eq!(poll(together.ask(&resources[0], 2)), Some(Turn::Alone));
+    let state = together.lock();
+    assert!(state.resources.is_empty() && state.waiting.is_empty());
+}
+
+/// Counts how often it is woken.
+#[derive(Default)]
+struct Woken(AtomicUsize);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, SeqCst);
+    }
+}
+
+#[test]
+fn each_side_is_woken_when_it_is_its_turn() {
+    let (together, resources) = (Numbers::new(9), [1, 2].map(named));
+    let carrier = Arc::new(Woken::default());
+    let carrier_waker = Waker::from(Arc::clone(&carrier));
+    let mut as_carrier = Context::from_waker(&carrier_waker);
+    let mut carried = pin!(together.carry(|batch| async move { batch.iter().map(|i| Some(*i)).collect() }));
+    assert!(carried.as_mut().poll(&mut as_carrier).is_pending());
+    let caller = Arc::new(Woken::default());
+    let caller_waker = Waker::from(Arc::clone(&caller));
+    let mut as_caller = Context::from_waker(&caller_waker);
+    let mut asked = [0, 1].map(|i| Box::pin(together.ask(&resources[i], 7)));
+    assert!(asked.iter_mut().all(|ask| ask.as_mut().poll(&mut as_caller).is_pending()));
+    assert_eq!((carrier.0.load(SeqCst), caller.0.load(SeqCst)), (1, 0));
+    assert!(carried.as_mut().poll(&mut as_carrier).is_pending());
+    assert_eq!(caller.0.load(SeqCst), 2);
+    assert!(asked.iter_mut().all(|ask| ask.as_mut().poll(&mut as_caller) == Poll::Ready(Turn::Answered(7))));
+
+    // The waker of a batch that is under way is its own: the carrier is not woken for what only waits.
+    let mut stuck = pin!(together.carry(|_| pending()));
+    assert!(stuck.as_mut().poll(&mut as_carrier).is_pending());
+    let mut asked = [0, 1].map(|i| Box::pin(together.ask(&resources[i], 7)));
+    let [one, other] = &mut asked;
+    assert!(one.as_mut().poll(&mut as_caller).is_pending() && stuck.as_mut().poll(&mut as_carrier).is_pending());
+    assert!(other.as_mut().poll(&mut as_caller).is_pending());
+    assert_eq!(carrier.0.load(SeqCst), 2);
+}

@@ -1,0 +1,60 @@
+//! Noting uses of values, for their order of eviction, and counting events. A table without counters only finds that it
+//! has none; a use of a value does not even do that, if the value is already marked as used.
+
+use super::Core;
+use super::counters::Event;
+use super::payload::Payload;
+use super::slot::Live;
+use super::tag::Tag;
+use crate::stats::Stats;
+
+impl<K, V: Payload> Core<K, V> {
+    /// Counts an event of a key with this tag.
+    #[inline]
+    pub(super) fn count(&self, tag: Tag, event: Event) {
+        if let Some(counters) = V::counters(&self.counters) {
+            counters.count(tag.shard(self.shift), event);
+        }
+    }
+
+    /// Counts a look-up of a key that had no value, for a caller that no longer knows the key. Any shard's counters will
+    /// do. The address of a local variable differs from thread to thread, so that threads seldom meet.
+    #[inline]
+    pub(crate) fn count_miss(&self) {
+        if V::counters(&self.counters).is_some() {
+            let local = 0;
+            self.count(Tag::of(core::ptr::from_ref(&local).addr() as u64), Event::Miss);
+        }
+    }
+
+    /// Notes a use of the value of an entry, if there is one.
+    #[inline(always)]
+    pub(crate) fn note_use(&self, entry: Live<'_, K, V>) {
+        if !V::is_quiet(entry.marks()) {
+            V::note_use(entry.marks(), V::counters(&self.counters).is_some());
+        }
+    }
+
+    /// Notes a use of the value by a look-up, and counts a hit; or a miss, if there is no value.
+    #[inline(always)]
+    pub(crate) fn note_look_up(&self, entry: Live<'_, K, V>) {
+        if !V::is_quiet(entry.marks()) {
+            self.note_new_look_up(entry);
+        }
+    }
+
+    #[inline(never)]
+    fn note_new_look_up(&self, entry: Live<'_, K, V>) {
+        let counters = V::counters(&self.counters);
+        V::note_use(entry.marks(), counters.is_some());
+        if let Some(counters) = counters {
+            let event = if V::is_present(entry.marks()) { Event::Hit } else { Event::Miss };
+            counters.count(Tag::from_bits(entry.state().tag()).shard(self.shift), event);
+        }
+    }
+
+    /// Returns the numbers of events; `None` if they are not counted.
+    pub(crate) fn stats(&self) -> Option<Stats> {
+        V::counters(&self.counters).map(|counters| counters.stats())
+    }
+}
