@@ -1,15 +1,19 @@
 //! Walks over all values of a map that wait for those that are locked.
 
+#![allow(unsafe_code)] // a waker made by hand
+
 mod common;
 
 use std::collections::BTreeMap;
 use std::future::{pending as never, ready as at_once};
 use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::mem::forget;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
-use std::task::Poll;
+use std::task::{Poll, RawWaker, RawWakerVTable, Waker};
 
+use common::hostile::{Hostile, Value, disarm, panic_in};
 use common::{Bell, Random, pending, poll, poll_with, ready, until};
 use futures_lite::future::block_on;
 use keylatch::{LockMap, MapWriteGuard, Walk};
@@ -99,25 +103,24 @@ fn a_value_that_is_changed_before_and_after_its_visit_is_visited_once() {
     assert_eq!(keys, (0..100).collect::<Vec<_>>());
 }
 
-// Whichever of the two free slots the key gets, one of the two orders gives it the one that the walk has not reached.
+/// A walk visits the keys in the order of their slots. So a later walk shows whether a key has moved to a slot that
+/// the earlier walk has not reached.
 #[test]
 fn a_key_that_is_removed_and_stored_again_in_another_slot_is_visited_at_most_once() {
-    for order in [[0, 1], [1, 0]] {
+    let mut moved = 0;
+    for (removed, stored) in [([0, 1], [0, 1]), ([0, 1], [1, 0]), ([1, 0], [0, 1]), ([1, 0], [1, 0])] {
         let map = map(10, 1);
         let mut walk = map.walk();
         let first = next(&mut walk).unwrap();
         let other = (0..10).rfind(|&key| key != first).unwrap();
-        let removed = order.map(|at| [first, other][at]);
-        for key in removed {
-            map.remove_blocking(&key);
-        }
-        for key in removed {
-            map.insert_blocking(&key, 1);
-        }
+        removed.into_iter().for_each(|at| _ = map.remove_blocking(&[first, other][at]));
+        stored.into_iter().for_each(|at| _ = map.insert_blocking(&[first, other][at], 1));
+        moved += u32::from(next(&mut map.walk()) == Some(other));
         let rest = visited(&mut walk);
         assert!(!rest.contains(&first), "visited twice");
         assert!(rest.len() >= 8);
     }
+    assert!(moved > 0, "no key has moved");
 }
 
 #[test]
@@ -326,6 +329,208 @@ fn blocking_walks_wait_for_a_writer_of_another_thread() {
         drop(writer);
         assert_eq!(walker.join().unwrap(), Some(7));
     });
+}
+
+// ---- hostile callers and keys -----------------------------------------------------------------------------------------
+
+#[test]
+fn guards_may_be_kept_while_the_walk_continues() {
+    let map = map(100, 4);
+    let mut walk = map.walk();
+    let guards: Vec<_> = std::iter::from_fn(|| ready(walk.next_write())).collect();
+    assert_eq!(guards.len(), 100);
+    assert!((0..100).all(|key| map.is_locked(&key)));
+    drop((walk, guards));
+    assert!((0..100).all(|key| !map.is_locked(&key)));
+}
+
+#[test]
+fn the_map_may_be_used_while_a_visited_key_is_held() {
+    let map = map(20, 2);
+    let (mut walk, mut visits) = (map.walk(), 0);
+    while let Some(mut guard) = walk.next_write_blocking() {
+        visits += 1;
+        let key = *guard.key();
+        *guard.value_mut().unwrap() += 1;
+        map.insert_blocking(&(20 + key), 1);
+        map.remove_blocking(&(20 + key));
+        assert_eq!((map.for_each_value(|_, _, _| {}), map.len()), (1, 20));
+        assert!(map.try_read(&key).is_none());
+        let mut inner = map.walk();
+        let mut others = 0;
+        while let Poll::Ready(next) = poll(&mut inner.next_read()) {
+            assert_ne!(next.map(|guard| *guard.key()).expect("the end comes after the key that is held"), key);
+            others += 1;
+        }
+        assert!(others < 20);
+    }
+    assert_eq!((visits, map.entries()), (20, 20));
+}
+
+#[test]
+fn a_forgotten_walk_leaves_nothing_locked_and_the_map_usable() {
+    let map = map(10, 1);
+    for _ in 0..100_000 {
+        let mut walk = map.walk();
+        next(&mut walk);
+        forget(walk);
+    }
+    map.remove_blocking(&3);
+    map.insert_blocking(&3, 1);
+    assert_eq!(visited(&mut map.walk()).len(), 10);
+    assert!((0..10).all(|key| !map.is_locked(&key)));
+    drop(map); // does not recurse
+}
+
+#[test]
+fn a_forgotten_step_keeps_its_place_and_the_walk_goes_on_behind_it() {
+    let map = LockMap::<u64, u64>::builder().fairness(keylatch::Fairness::Fifo).shards(1).build();
+    map.insert_blocking(&1, 1);
+    let mut walk = map.walk();
+    forget(walk.next_write()); // not polled: nothing happens
+    assert_eq!(map.status(&1).map(|status| status.waiters()), Some(0));
+    let writer = map.write_blocking(&1);
+    let mut step = Box::pin(walk.next_write());
+    pending(&mut step);
+    forget(step);
+    let mut behind = walk.next_read();
+    pending(&mut behind);
+    drop(writer); // hands the key to the forgotten step
+    pending(&mut behind);
+    assert_eq!(map.status(&1).map(|status| status.waiters()), Some(1));
+    drop(behind);
+    drop(walk);
+    map.insert_blocking(&2, 2); // no other key is affected
+    assert_eq!(map.get_blocking(&2), Some(2));
+}
+
+#[test]
+fn a_walk_calls_no_hash_eq_or_clone_of_a_key_or_a_value() {
+    let map: LockMap<Hostile, Value> = (0..20).map(|n| (Hostile::new(n), Value::new(n))).collect();
+    for place in ["hash", "eq", "clone", "clone_from", "value's clone", "value's eq", "value's drop", "drop"] {
+        panic_in(place);
+        let mut walk = map.walk();
+        let visits = std::iter::from_fn(|| walk.next_write_blocking().map(drop)).count();
+        assert!(disarm() && visits == 20, "{place}");
+    }
+}
+
+/// Whoever waits for a key that is removed meanwhile may be the last to release it, and drops it.
+#[test]
+fn a_key_whose_drop_panics_in_a_step_leaves_nothing_locked_and_is_passed() {
+    let map: LockMap<Hostile, Value> = LockMap::builder().shards(1).pool_capacity(0).build();
+    (0..3).for_each(|n| _ = map.insert_blocking(&Hostile::new(n), Value::new(n)));
+    let mut walk = map.walk();
+    drop(ready(walk.next_read()));
+    let mut writers: Vec<_> = (0..3).filter_map(|n| map.try_write(&Hostile::new(n))).collect();
+    let mut step = walk.next_read();
+    pending(&mut step);
+    let waits = writers.iter().position(|writer| map.status(writer.key()).unwrap().waiters() == 1).unwrap();
+    let mut writer = writers.remove(waits);
+    drop(writer.remove());
+    drop((writer, writers));
+    panic_in("drop");
+    let mut step = Some(step);
+    let polled = catch_unwind(AssertUnwindSafe(|| drop(ready(step.take().unwrap()))));
+    assert!(polled.is_err() && !disarm());
+    assert_eq!((map.len(), map.entries()), (2, 2));
+    assert_eq!(std::iter::from_fn(|| walk.next_read_blocking().map(drop)).count(), 1);
+    drop(walk);
+    (0..3).for_each(|n| assert!(map.try_write(&Hostile::new(n)).is_some()));
+}
+
+/// A waker whose clone panics.
+fn bomb() -> Waker {
+    const VTABLE: RawWakerVTable = RawWakerVTable::new(|_| resume_unwind(Box::new("clone")), |_| {}, |_| {}, |_| {});
+    // SAFETY: the functions use no data.
+    unsafe { Waker::from_raw(RawWaker::new(std::ptr::null(), &VTABLE)) }
+}
+
+#[test]
+fn a_waker_that_panics_leaves_no_waiter_and_the_walk_continues_with_the_same_key() {
+    let map = map(1, 1);
+    let writer = map.write_blocking(&0);
+    let mut walk = map.walk();
+    let mut step = walk.next_read();
+    assert!(catch_unwind(AssertUnwindSafe(|| poll_with(&mut step, &bomb()).is_pending())).is_err());
+    assert_eq!(map.status(&0).map(|status| status.waiters()), Some(0));
+    pending(&mut step);
+    drop(writer);
+    assert_eq!(ready(step).map(|guard| *guard.key()), Some(0));
+}
+
+#[test]
+fn a_panic_of_the_visitor_leaves_nothing_locked() {
+    let map = map(5, 1);
+    let mut walk = map.walk();
+    let visit = || {
+        let _guard = walk.next_write_blocking();
+        resume_unwind(Box::new("visitor"))
+    };
+    assert!(catch_unwind(AssertUnwindSafe(visit)).is_err());
+    assert!((0..5).all(|key| !map.is_locked(&key)));
+    assert_eq!(visited(&mut walk).len(), 4);
+}
+
+// ---- maps that evict --------------------------------------------------------------------------------------------------
+
+#[test]
+fn a_walk_ends_when_all_values_are_evicted_meanwhile() {
+    let map = LockMap::<u64, u64>::builder().max_values(50).shards(1).build();
+    (0..50).for_each(|key| _ = map.insert_blocking(&key, 1));
+    let mut walk = map.walk();
+    assert!(walk.next_read_blocking().is_some());
+    (50..150).for_each(|key| _ = map.insert_blocking(&key, 1));
+    assert!((0..50).all(|key| !map.contains_key(&key)));
+    assert!(walk.next_read_blocking().is_none());
+    assert_eq!((map.len(), map.entries()), (50, 50));
+}
+
+#[test]
+fn a_value_that_is_visited_is_not_evicted_and_the_walk_waits_for_an_eviction_by_hand() {
+    let map = LockMap::<u64, u64>::builder().max_values(1).evict_by_hand().shards(1).build();
+    (0..2).for_each(|key| _ = map.insert_blocking(&key, 1));
+    let mut walk = map.walk();
+    let guard = walk.next_read_blocking().unwrap();
+    let mut evicted = map.try_next_eviction().unwrap();
+    assert_ne!(evicted.key(), guard.key());
+    let mut step = walk.next_read();
+    pending(&mut step);
+    evicted.remove();
+    drop(evicted);
+    assert!(ready(step).is_none());
+    drop((walk, guard));
+    assert_eq!((map.len(), map.entries(), map.excess()), (1, 1, 0));
+}
+
+#[test]
+fn a_walk_that_reads_lets_the_map_evict_what_it_has_visited() {
+    let map = LockMap::<u64, u64>::builder().max_values(20).shards(1).build();
+    (0..20).for_each(|key| _ = map.insert_blocking(&key, 1));
+    let (mut walk, mut visits, mut next) = (map.walk(), 0, 20);
+    while let Some(guard) = walk.next_read_blocking() {
+        visits += 1;
+        map.insert_blocking(&next, 1);
+        assert!(map.contains_key(guard.key()), "a value was evicted while in use");
+        next += 1;
+    }
+    assert!((1..=20).contains(&visits));
+    drop(walk);
+    assert_eq!((map.len(), map.entries()), (20, 20));
+}
+
+#[test]
+fn a_visit_is_not_a_look_up() {
+    let map = LockMap::<u64, u64>::builder().max_values(4).record_stats().build();
+    map.insert_blocking(&1, 1);
+    let handle = map.handle(&2); // an entry without a value
+    let before = map.stats();
+    let mut walk = map.walk();
+    while walk.next_read_blocking().is_some() {}
+    let mut walk = map.walk();
+    while walk.next_write_blocking().is_some() {}
+    assert_eq!(map.stats(), before);
+    drop(handle);
 }
 
 // ---- random schedules -------------------------------------------------------------------------------------------------

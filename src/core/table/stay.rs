@@ -3,7 +3,7 @@
 use alloc::boxed::Box;
 use alloc::vec;
 
-/// The walks that are in a shard: a list.
+/// The walks that are in a shard: a list. Those that were forgotten remain.
 #[derive(Default)]
 pub(super) struct Walks(Option<Box<Stay>>);
 
@@ -15,6 +15,7 @@ pub(super) struct Stay {
 }
 
 impl Stay {
+    /// Makes a stay in a shard whose slots have numbers below `end`.
     pub(super) fn new(end: u32) -> Box<Stay> {
         Box::new(Stay { made: vec![0; end.div_ceil(u32::BITS) as usize].into(), next: Walks(None) })
     }
@@ -30,8 +31,18 @@ impl Stay {
         }
     }
 
+    /// Returns whether an entry has been made in this slot since the walk arrived, or the shard did not have the slot then.
     pub(super) fn was_made(&self, number: u32) -> bool {
         self.made.get((number / u32::BITS) as usize).is_none_or(|bits| bits >> (number % u32::BITS) & 1 != 0)
+    }
+}
+
+/// Drops one walk after another: recursion might overflow the stack.
+impl Drop for Walks {
+    fn drop(&mut self) {
+        while let Some(mut stay) = self.0.take() {
+            self.0 = stay.next.0.take();
+        }
     }
 }
 
@@ -54,12 +65,13 @@ impl Walks {
         }
     }
 
+    /// Adds a walk that arrives.
     pub(super) fn begin(&mut self, mut stay: Box<Stay>) {
         stay.next = Walks(self.0.take());
         self.0 = Some(stay);
     }
 
-    /// Returns the stay, to be dropped outside the lock.
+    /// Removes a walk that departs. Returns its stay, to be dropped outside the lock.
     pub(super) fn end(&mut self, address: usize) -> Option<Box<Stay>> {
         let mut walks = self;
         while walks.0.as_ref()?.address() != address {
@@ -70,6 +82,7 @@ impl Walks {
         Some(stay)
     }
 
+    /// Returns the stay at this address.
     pub(super) fn stay(&self, address: usize) -> Option<&Stay> {
         let mut walks = self;
         loop {

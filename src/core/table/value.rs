@@ -57,6 +57,7 @@ pub struct Kept {
     pub(super) is_watched: bool,
     /// The bound on the number of values, if there is one.
     pub(super) bound: Option<Box<Bound>>,
+    /// The walks that are in the shard.
     pub(super) walks: Walks,
 }
 

@@ -34,7 +34,7 @@ impl<K, V, S> LockMap<K, V, S> {
     /// Not counted are calls that change values or might do so, such as [`write`](Self::write),
     /// [`upgradable_read`](Self::upgradable_read), [`insert`](Self::insert), [`update`](Self::update) and
     /// [`batch`](Self::batch); [`read_write_many`](Self::read_write_many); and calls that do not count as a use of a
-    /// value, such as [`peek`](Self::peek) and [`for_each_value`](Self::for_each_value).
+    /// value, such as [`peek`](Self::peek), [`walk`](Self::walk) and [`for_each_value`](Self::for_each_value).
     ///
     /// The numbers only grow. They are added up shard by shard, while other calls go on; so two of them need not be of the
     /// same instant. For the numbers of an interval, subtract those of its beginning from those of its end.
