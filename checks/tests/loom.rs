@@ -31,6 +31,8 @@ mod closable;
 mod latch;
 #[path = "loom/map.rs"]
 mod map;
+#[path = "loom/walk.rs"]
+mod walk;
 
 use std::future::{Future, poll_fn};
 use std::hash::{BuildHasherDefault, DefaultHasher};
