@@ -41,6 +41,7 @@ mod many;
 mod map;
 #[path = "../../../tests/linearizability/map.rs"]
 mod map_calls;
+mod map_walk;
 mod mutex;
 mod priority;
 mod rwlock;
@@ -218,6 +219,7 @@ fn models_depend_on_nothing_but_the_schedule() {
         semaphore::everything,
         many::everything,
         map::everything,
+        map_walk::everything,
         latch::everything,
         histories::walks,
     ] {
