@@ -9,15 +9,18 @@
 
 mod common;
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::future::{Future, poll_fn};
 use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::pin::Pin;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
 
 use keylatch::{
     AddOrUpdate, Fairness, KeyHandle, LockMap, MapReadGuard, MapUpgradableGuard, MapWriteGuard, TryBatchError, Version,
+    Walk,
 };
 use proptest::prelude::*;
 
@@ -186,6 +189,30 @@ enum Outcome<G> {
 struct Running<'m, V> {
     call: Call,
     future: Pin<Box<dyn Future<Output = Outcome<Guard<'m, V>>> + 'm>>,
+}
+
+/// A walk, and its next guard: `None` at the end. Or the step was given up.
+type Stepped<'m, V> = (Walk<'m, u64, V, Hasher>, Result<Option<Guard<'m, V>>, ()>);
+
+/// The real side of a walk.
+enum Walker<'m, V> {
+    Rests(Walk<'m, u64, V, Hasher>),
+    /// The future of a step owns the walk.
+    Steps(Pin<Box<dyn Future<Output = Stepped<'m, V>> + 'm>>),
+}
+
+/// A walk, with what the model knows of it.
+struct Walking<'m, V> {
+    walker: Walker<'m, V>,
+    gives_up: Rc<Cell<bool>>,
+    /// How the current step locks its key.
+    want: Want,
+    /// The key that the step waits for, and the id of its request.
+    waits: Option<(u64, Id)>,
+    /// The keys that have been waited for in vain or visited.
+    passed: Vec<u64>,
+    /// Whether each key has had a value since the walk began, or a writer who may have taken it out.
+    there: Vec<bool>,
 }
 
 /// The state of a key in the model.
@@ -453,6 +480,7 @@ struct World<'m, V> {
     guards: Vec<Guard<'m, V>>,
     running: Vec<Running<'m, V>>,
     handles: Vec<KeyHandle<'m, Map<V>>>,
+    walks: Vec<Walking<'m, V>>,
     seen: Vec<(u64, Version)>,
     last_value: u64,
     /// Whether this step ended the use of a stored value.
@@ -551,6 +579,7 @@ impl<'m, V: Value> World<'m, V> {
             guards: vec![],
             running: vec![],
             handles: vec![],
+            walks: vec![],
             seen: vec![],
             last_value: 0,
             settled: false,
@@ -1059,6 +1088,136 @@ impl<'m, V: Value> World<'m, V> {
         }
     }
 
+    /// Returns whether the key has a value, or a writer who may have taken it out.
+    fn is_there(&self, key: u64) -> bool {
+        let writes = |guard: &Guard<'m, V>| guard.want() == Write && guard.look().0 == key;
+        let inits = |running: &Running<'m, V>| running.call.key == key && matches!(running.call.stage, Stage::Init(_));
+        let has_value = self.model.keys[key as usize].value.is_some();
+        has_value || self.guards.iter().any(writes) || self.running.iter().any(inits)
+    }
+
+    fn begin_walk(&mut self) {
+        self.walks.push(Walking {
+            walker: Walker::Rests(self.map.walk()),
+            gives_up: Rc::default(),
+            want: Read,
+            waits: None,
+            passed: vec![],
+            there: (0..KEYS).map(|key| self.is_there(key)).collect(),
+        });
+    }
+
+    /// Polls the current step of a walk, or begins one.
+    fn walk_on(&mut self, at: usize, want: Want) {
+        let Walking { walker, gives_up, want: wanted, .. } = &mut self.walks[at];
+        if let Walker::Rests(walk) = walker {
+            // The walk is replaced by another, which does nothing.
+            let walk = std::mem::replace(walk, self.map.walk());
+            gives_up.set(false);
+            *wanted = want;
+            *walker = Walker::Steps(step_of(walk, want, gives_up.clone()));
+        }
+        let Walker::Steps(step) = walker else { unreachable!() };
+        match poll(step) {
+            Poll::Pending => self.walk_waits(at),
+            Poll::Ready((walk, outcome)) => {
+                self.walks[at].walker = Walker::Rests(walk);
+                self.walk_goes_on(at, outcome.expect("it was not given up"));
+            }
+        }
+    }
+
+    /// Follows a walk to the point where the model does not know what it finds next. Returns whether that is reached, or
+    /// the guard of the key that the walk waited for.
+    fn walked(&mut self, at: usize) -> Option<Option<u64>> {
+        let walking = &mut self.walks[at];
+        let Some((key, id)) = walking.waits else { return Some(None) };
+        let at = &mut self.model.keys[key as usize];
+        if !at.lock.poll(id, walking.want) {
+            return None;
+        }
+        walking.waits = None;
+        walking.passed.push(key);
+        if at.value.is_some() {
+            return Some(Some(key));
+        }
+        at.lock.release(walking.want, For::Anyone);
+        Some(None)
+    }
+
+    /// Models a step that waits: for the same key as before, or for another that shows its waiter.
+    fn walk_waits(&mut self, at: usize) {
+        match self.walked(at) {
+            None => return,
+            Some(Some(key)) => panic!("the walk still waits, but {key} was free"),
+            Some(None) => {}
+        }
+        let waiters = |status: keylatch::Status| status.waiters();
+        let key = (0..KEYS).find(|&key| {
+            let modelled = self.model.keys[key as usize].lock.seen().waiters.iter().sum();
+            self.map.status(&key).map_or(0, waiters) > modelled
+        });
+        let key = key.expect("the walk waits for a key");
+        let is_written = self.model.key(key).lock.seen().holders[2] > 0;
+        assert!(self.is_there(key) || is_written, "the walk waits for a key without a value or a writer");
+        assert!(!self.walks[at].passed.contains(&key), "the walk waits for a key that it has passed");
+        self.model.last_id += 1;
+        let id = self.model.last_id;
+        let walking = &mut self.walks[at];
+        assert!(!self.model.keys[key as usize].lock.poll(id, walking.want), "the walk waits for a free key");
+        walking.waits = Some((key, id));
+    }
+
+    /// Models a step that found a key, or the end.
+    fn walk_goes_on(&mut self, at: usize, next: Option<Guard<'m, V>>) {
+        self.visited = true; // a key that was passed may have been the last use of a value
+        let waited = self.walked(at).expect("the step does not wait any more");
+        let found = next.as_ref().map(|guard| guard.look().0);
+        if let Some(key) = waited {
+            assert_eq!(found, Some(key));
+        } else if let Some(key) = found {
+            assert!(!self.walks[at].passed.contains(&key), "key {key} was visited twice");
+            self.model.last_id += 1;
+            let (id, want) = (self.model.last_id, self.walks[at].want);
+            assert!(self.model.key(key).lock.poll(id, want), "the walk did not wait for key {key}");
+            assert!(self.model.key(key).value.is_some());
+            self.walks[at].passed.push(key);
+        } else {
+            let Walking { passed, there, .. } = self.walks.swap_remove(at);
+            assert!((0..KEYS).all(|key| !there[key as usize] || passed.contains(&key)), "a value was not visited");
+        }
+        self.guards.extend(next);
+    }
+
+    /// Gives up the step in which a walk waits, unless it is ready, or waits for another key.
+    fn give_up_step(&mut self, at: usize) {
+        let before = (self.walks.len(), self.walks[at].waits);
+        if before.1.is_none() {
+            return;
+        }
+        let want = self.walks[at].want;
+        self.walk_on(at, want);
+        if (self.walks.len(), self.walks.get(at).and_then(|walking| walking.waits)) != before {
+            return;
+        }
+        let walking = &mut self.walks[at];
+        let (Walker::Steps(step), Some((key, id))) = (&mut walking.walker, walking.waits.take()) else {
+            unreachable!()
+        };
+        walking.gives_up.set(true);
+        let Poll::Ready((walk, Err(()))) = poll(step) else { panic!("the step was not given up") };
+        walking.walker = Walker::Rests(walk);
+        self.model.key(key).lock.cancel(id, want);
+    }
+
+    fn drop_walk(&mut self, at: usize) {
+        let Walking { walker, waits, want, .. } = self.walks.swap_remove(at);
+        if let Some((key, id)) = waits {
+            self.model.key(key).lock.cancel(id, want);
+        }
+        drop(walker);
+    }
+
     fn retain(&mut self, which: u8) {
         let (free, expected) = self.visit(Write);
         let keeps = |n: u64| which > 0 && n % 3 != u64::from(which) % 3;
@@ -1169,6 +1328,15 @@ impl<'m, V: Value> World<'m, V> {
             34 if self.by_hand => self.next_eviction(),
             34 | 35 => self.pop(),
             36 => self.set_max_values(usize::from(a) % 4 + 1),
+            37 if self.walks.len() < 2 => self.begin_walk(),
+            37..=41 => {
+                let Some(at) = pick(self.walks.len()) else { return };
+                self.walk_on(at, if a % 2 == 0 { Read } else { Write });
+            }
+            42 => {
+                let Some(at) = pick(self.walks.len()) else { return };
+                if a % 2 == 0 { self.give_up_step(at) } else { self.drop_walk(at) }
+            }
             _ => self.retain(if a % 2 == 0 { 0 } else { b }),
         }
         self.look();
@@ -1190,6 +1358,10 @@ impl<'m, V: Value> World<'m, V> {
             assert_eq!(there, at.value.is_some());
             assert_eq!(self.map.status(&key).map(Seen::from).unwrap_or_default(), at.lock.seen());
             assert_eq!(self.map.is_locked(&key), at.lock.holds != Holds::default());
+        }
+        for key in 0..KEYS {
+            let is_there = self.is_there(key);
+            self.walks.iter_mut().for_each(|walking| walking.there[key as usize] &= is_there);
         }
         let keys = &self.model.keys;
         let len = keys.iter().filter(|key| key.value.is_some()).count();
@@ -1214,12 +1386,12 @@ impl<'m, V: Value> World<'m, V> {
         }
     }
 
-    /// Drops all guards, futures and handles one after another.
+    /// Drops all guards, futures, handles and walks one after another.
     fn end(&mut self, mut random: Random) {
         loop {
             (self.model.stored, self.settled, self.visited) = (None, false, false);
             let (guards, running, handles) = (self.guards.len(), self.running.len(), self.handles.len());
-            let all = guards + running + handles;
+            let all = guards + running + handles + self.walks.len();
             if all == 0 {
                 break;
             }
@@ -1228,6 +1400,8 @@ impl<'m, V: Value> World<'m, V> {
                 self.release(at, random.next(3) == 0);
             } else if at < guards + running {
                 self.cancel(at - guards);
+            } else if at >= guards + running + handles {
+                self.drop_walk(at - guards - running - handles);
             } else {
                 let handle = self.handles.swap_remove(at - guards - running);
                 self.model.key(*handle.key()).handles -= 1;
@@ -1238,6 +1412,22 @@ impl<'m, V: Value> World<'m, V> {
         assert_eq!(self.map.entries(), self.map.len());
         assert!(self.by_hand || self.most.is_none_or(|most| self.map.len() <= most));
     }
+}
+
+/// Makes the future of a walk's next step.
+fn step_of<'m, V: 'm>(
+    mut walk: Walk<'m, u64, V, Hasher>,
+    want: Want,
+    gives_up: Rc<Cell<bool>>,
+) -> Pin<Box<dyn Future<Output = Stepped<'m, V>> + 'm>> {
+    Box::pin(async move {
+        let limit = poll_fn(|_| if gives_up.get() { Poll::Ready(()) } else { Poll::Pending });
+        let next = match want {
+            Write => walk.next_write().until(limit).await.map(|next| next.map(Guard::Write)),
+            _ => walk.next_read().until(limit).await.map(|next| next.map(Guard::Read)),
+        };
+        (walk, next)
+    })
 }
 
 fn box_up<'m, G, V: 'm>(
@@ -1277,7 +1467,7 @@ fn policy() -> impl Strategy<Value = Fairness> {
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
-    prop::collection::vec((0..37_u8, 0..KEYS, any::<u8>(), any::<u8>()), 1..150)
+    prop::collection::vec((0..44_u8, 0..KEYS, any::<u8>(), any::<u8>()), 1..150)
 }
 
 fn cases() -> ProptestConfig {
