@@ -59,6 +59,7 @@ fn main() {
     a_map_in_steady_state_allocates_nothing();
     a_bounded_map_with_capacity_allocates_nothing_until_it_is_full();
     memory_of_a_map_follows_its_values();
+    a_walk_allocates_a_bit_for_each_slot_and_frees_it();
     several_keys_allocate_only_their_lists();
     a_latch_and_its_stripes_allocate_nothing_but_lists();
     waiting_allocates_nothing_in_steady_state();
@@ -297,6 +298,27 @@ fn a_latch_and_its_stripes_allocate_nothing_but_lists() {
         assert_eq!(allocations(|_| drop(ready(striped.write_many(&keys)))), 200);
         assert!(allocations(|_| drop(striped.try_read_write_many(&keys, &keys))) <= 500);
     }
+}
+
+/// A walk has memory only for the shard in which it is, until it ends or is dropped.
+fn a_walk_allocates_a_bit_for_each_slot_and_frees_it() {
+    const SHARDS: usize = 4;
+    let map = LockMap::<u64, u64>::builder().shards(SHARDS).build();
+    (0..10_000).for_each(|key| _ = map.insert_blocking(&key, key));
+    let before = bytes();
+    let calls = allocations(|_| {
+        let (mut walk, mut visits) = (map.walk(), 0);
+        while walk.next_read_blocking().is_some() {
+            visits += 1;
+            assert!(bytes() - before < 1000, "the bits of some 3,000 slots");
+        }
+        assert_eq!((visits, bytes()), (10_000, before));
+    });
+    assert_eq!(calls, 100 * 2 * SHARDS, "in each shard a stay and its bits");
+    let mut walk = map.walk();
+    assert!(walk.next_write_blocking().is_some() && bytes() > before);
+    drop(walk);
+    assert_eq!(bytes(), before);
 }
 
 fn several_keys_allocate_only_their_lists() {

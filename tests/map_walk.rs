@@ -130,6 +130,7 @@ fn a_walk_ends_although_each_visit_adds_values() {
     while let Some(guard) = walk.next_read_blocking() {
         drop(guard);
         visits += 1;
+        assert!(visits <= 100, "a value that came later was visited");
         for _ in 0..3 {
             map.insert_blocking(&(map.len() as u64), 1);
         }
