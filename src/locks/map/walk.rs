@@ -5,8 +5,10 @@ use core::future::Future;
 use core::pin::Pin;
 use core::task::{Context, Poll};
 
+use super::LockMap;
 use super::find::Map;
-use super::{LockMap, MapReadGuard, MapWriteGuard};
+#[cfg(all(feature = "std", not(target_family = "wasm")))]
+use super::{MapReadGuard, MapWriteGuard};
 #[cfg(all(feature = "std", not(target_family = "wasm")))]
 use crate::acquire::blocking::block;
 use crate::acquire::future::race;
