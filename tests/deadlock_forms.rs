@@ -629,7 +629,8 @@ fn a_detector_that_names_holders_says_since_when_and_from_where_a_key_is_held() 
     assert_eq!((holder.location().file(), holder.location().line(), holder.label()), (file!(), line, Some("rows")));
     assert!(holder.held_for().unwrap() >= Duration::from_millis(2));
     let text = deadlock.to_string();
-    assert!(text.ends_with(&format!("ms, at {}:{line}, \"rows\")", file!())), "{text}");
+    let held_for = holder.held_for().unwrap();
+    assert!(text.ends_with(&format!("for {held_for:.1?}, at {}:{line}, \"rows\")", file!())), "{text}");
     assert!(detector.dump().to_string().contains(&format!("at {}:{line}, \"rows\"\n", file!())));
     drop(one);
     let Poll::Ready(Ok(one)) = poll(waiting.as_mut()) else { panic!("it is free") };

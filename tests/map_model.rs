@@ -27,6 +27,9 @@ use common::{Random, poll};
 
 const KEYS: u64 = 4;
 
+/// The number of kinds of steps: see `World::step`.
+const KINDS: u8 = 39;
+
 type Hasher = BuildHasherDefault<DefaultHasher>;
 type Map<V> = LockMap<u64, V, Hasher>;
 
@@ -1169,7 +1172,8 @@ impl<'m, V: Value> World<'m, V> {
             34 if self.by_hand => self.next_eviction(),
             34 | 35 => self.pop(),
             36 => self.set_max_values(usize::from(a) % 4 + 1),
-            _ => self.retain(if a % 2 == 0 { 0 } else { b }),
+            37 | 38 => self.retain(if a % 2 == 0 { 0 } else { b }),
+            KINDS.. => unreachable!("steps are drawn below `KINDS`"),
         }
         self.look();
     }
@@ -1277,7 +1281,7 @@ fn policy() -> impl Strategy<Value = Fairness> {
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
-    prop::collection::vec((0..37_u8, 0..KEYS, any::<u8>(), any::<u8>()), 1..150)
+    prop::collection::vec((0..KINDS, 0..KEYS, any::<u8>(), any::<u8>()), 1..150)
 }
 
 fn cases() -> ProptestConfig {

@@ -144,7 +144,7 @@ impl Options {
     ///
     /// # Examples
     /// ```no_run
-    /// # async fn stream() -> std::io::Result<tokio::io::DuplexStream> { unimplemented!() }
+    /// # async fn stream() -> std::io::Result<tokio::io::DuplexStream> { Ok(tokio::io::duplex(1).0) }
     /// use keylatch_lease::Leases;
     /// use keylatch_lease_postgres::{NoTls, Postgres};
     ///

@@ -294,7 +294,7 @@ impl<S: Session> Link<S> {
     }
 
     pub(crate) fn connected(&self, session: Arc<Live<S>>) {
-        // Before the first request: a watch that begins with the session has missed no message.
+        // While no session is known: a watch that is made later than that misses no message, and must not be notified.
         self.watchers.tell_all();
         let wakers = {
             let mut state = self.lock();
