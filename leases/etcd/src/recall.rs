@@ -78,8 +78,7 @@ impl Session {
         loop {
             let Found { revision, cluster, mark } = self.find_mark().await?;
             // The log's index is read after the revision, so this difference is at least the one at that revision.
-            let applied = self.client.call(StatusRequest {}).await?.raft_applied_index;
-            let ahead = i64::try_from(applied).unwrap_or(i64::MAX) - revision;
+            let ahead = self.applied().await? - revision;
             let has_gone_back = |mark: &Mark| {
                 let before = self.place.before.lock().unwrap_or_else(PoisonError::into_inner);
                 before.as_ref().is_some_and(|before| before.mark == *mark && revision < before.seen.get())
@@ -93,13 +92,24 @@ impl Session {
                     *self.mark.lock().unwrap_or_else(PoisonError::into_inner) = Some(mark);
                     return Ok(());
                 }
-                found => self.write_mark(cluster, ahead, revision, found).await?,
+                found => self.write_mark(found).await?,
             }
         }
     }
 
+    /// Returns the index of the last entry of the log that the node has applied.
+    async fn applied(&self) -> Result<i64, Trouble> {
+        let applied = self.client.call(StatusRequest {}).await?.raft_applied_index;
+        Ok(i64::try_from(applied).unwrap_or(i64::MAX))
+    }
+
     /// Writes a mark and begins a quarantine, unless another program has written a mark since `found` was read.
-    async fn write_mark(&self, cluster: u64, ahead: i64, revision: i64, found: Option<Mark>) -> Result<(), Trouble> {
+    async fn write_mark(&self, found: Option<Mark>) -> Result<(), Trouble> {
+        // The log's index is read before the revision, so this difference is at most the one at that revision. A greater
+        // one would be taken for that of a cluster whose log has begun again.
+        let applied = self.applied().await?;
+        let Found { revision, cluster, .. } = self.find_mark().await?;
+        let ahead = applied - revision;
         let least = found.as_ref().map_or(0, |mark| mark.base.saturating_add(revision)).max(self.place.greatest());
         let base = now().max(least.saturating_add(1));
         let mark = Mark { cluster, ahead, base, modified: 0 };
