@@ -149,11 +149,12 @@ impl<T: Kind, K, S> Builder<T, K, S> {
         self
     }
 
-    /// Sets whether a free entry keeps its old key, to be overwritten by [`ToKey::to_key_into`](crate::ToKey::to_key_into).
+    /// Sets whether a free entry keeps its old key, to be overwritten by
+    /// [`ToKey::to_key_into`](crate::ToKey::to_key_into).
     ///
     /// Then a `KeyedMutex<String>` that is locked with `&str` keys allocates nothing in steady state. But up to
-    /// [`pool_capacity`](Builder::pool_capacity) old keys stay in memory, with all that they own. The default is `false`:
-    /// a key is dropped when its entry dies.
+    /// [`pool_capacity`](Builder::pool_capacity) old keys stay in memory, with all that they own. The default is
+    /// `false`: a key is dropped when its entry dies.
     ///
     /// With `true`, `to_key_into` runs inside an internal lock. It must not use the table, which would deadlock, and it
     /// should be short; it may panic. The same rules apply to everything that it calls: for a key type without its own
@@ -214,9 +215,9 @@ impl<T: Kind, K, S> Builder<T, K, S> {
     /// Each table numbers its own waits. If `on_wait` is called several times, only the last call takes effect. A
     /// [`Latch`](crate::Latch) and a [`Striped`](crate::Striped) have no observer.
     ///
-    /// If `f` panics, the panic reaches the caller of the request, and any hold that the request has been granted is released. A future for one key
-    /// that has begun to wait keeps waiting until it is dropped; a future for several keys has given up. (Without `std` a waker that
-    /// panics may leave a wait without its second event.)
+    /// If `f` panics, the panic reaches the caller of the request, and any hold that the request has been granted is
+    /// released. A future for one key that has begun to wait keeps waiting until it is dropped; a future for several
+    /// keys has given up. (Without `std` a waker that panics may leave a wait without its second event.)
     ///
     /// While `f` is called for a request that has given up, the call keeps the key's entry, and counts as one of its
     /// users (see [`MAX_USERS`](crate::MAX_USERS)).

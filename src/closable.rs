@@ -83,8 +83,8 @@ impl<T> Closable<T> {
 
     /// Closes the table, and wakes all waiting requests. Later calls do nothing.
     ///
-    /// It waits for no holder. If the table [is empty](crate::KeyedMutex::is_empty) afterwards, no key is held, and none
-    /// will be.
+    /// It waits for no holder. If the table [is empty](crate::KeyedMutex::is_empty) afterwards, no key is held, and
+    /// none will be.
     ///
     /// # Panics
     /// If the waker of a waiting task panics, after all have been woken.

@@ -1,4 +1,5 @@
-/// The reason for which a [`LockMap`](crate::LockMap) evicted a value, as [`on_evict`](crate::Builder::on_evict) is told.
+/// The reason for which a [`LockMap`](crate::LockMap) evicted a value, as [`on_evict`](crate::Builder::on_evict) is
+/// told.
 ///
 /// More reasons may be added, so a `match` needs an arm for the others.
 ///

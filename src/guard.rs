@@ -153,9 +153,9 @@ const HELD: &str = "a guard has its hold until it is dropped";
 /// ]
 /// ```
 ///
-/// These are all the calls that block. With `{ path = "keylatch::KeyedMutex::lock_blocking", reason = "lock(..).await" }`
-/// the warning names the call to use instead. Where blocking is right, allow it with
-/// `#[expect(clippy::disallowed_methods)]`.
+/// These are all the calls that block. With
+/// `{ path = "keylatch::KeyedMutex::lock_blocking", reason = "lock(..).await" }` the warning names the call to use
+/// instead. Where blocking is right, allow it with `#[expect(clippy::disallowed_methods)]`.
 ///
 /// # Proof that a key is held
 /// A function that only the holder of a key may call can take the guard as an argument, and read the key from it. A
@@ -415,8 +415,8 @@ impl<P: TablePtr> Guard<P, Permit> {
     }
 }
 
-/// The holds and claims that one call gives up, in an order such that user code sees no key that is still held, and none
-/// that was granted to a waiter that has not been woken:
+/// The holds and claims that one call gives up, in an order such that user code sees no key that is still held, and
+/// none that was granted to a waiter that has not been woken:
 /// 1. All holds are released and positions in queues are given up. Wakers and claims are collected here: no waiter is
 ///    woken yet, and nothing is dropped.
 /// 2. When this is dropped, the admitted waiters are woken.

@@ -65,20 +65,20 @@ impl<P: TablePtr, M: Mode> Acquire<P, M> {
         self.request
     }
 
-    /// Sets the priority of the request, 0 for the lowest and the default. Among the requests that wait for a key, the one
-    /// with the highest priority goes first; those with the same priority go in order of arrival. Holders are not
+    /// Sets the priority of the request, 0 for the lowest and the default. Among the requests that wait for a key, the
+    /// one with the highest priority goes first; those with the same priority go in order of arrival. Holders are not
     /// interrupted.
     ///
     /// Nothing changes for a table in which no request has a priority. A priority makes no future larger, and allocates
-    /// nothing. The call that queues searches for its place under the queue's lock: that takes a time proportional to the
-    /// number of waiters before that place, or behind it, whichever is smaller.
+    /// nothing. The call that queues searches for its place under the queue's lock: that takes a time proportional to
+    /// the number of waiters before that place, or behind it, whichever is smaller.
     ///
     /// # No starvation
     /// A waiting request rises: each time 16 requests with a priority have come after it, it ranks one level higher
     /// than before, compared with all that come later. So at most 16 × (*q* − *p*) requests of priority *q* pass a
     /// waiting request of priority *p*, and of all requests at most 16 × (255 − *p*). Choose numbers close together to
-    /// mix two kinds of requests, and numbers far apart if those with the lower one should rarely get a turn while there
-    /// are others. The bounds count requests; no clock is involved.
+    /// mix two kinds of requests, and numbers far apart if those with the lower one should rarely get a turn while
+    /// there are others. The bounds count requests; no clock is involved.
     ///
     /// # What a priority changes, and what it does not
     /// A priority is a place in the queue. The policy decides as before what the first in the queue gets:
@@ -197,7 +197,8 @@ impl<P: TablePtr, M: Mode> Acquire<P, M> {
     /// in time. Tries at least once.
     ///
     /// # Blocking
-    /// Blocks the thread until the key is acquired or the time is over. A task uses [`until`](Self::until) with a timer.
+    /// Blocks the thread until the key is acquired or the time is over. A task uses [`until`](Self::until) with a
+    /// timer.
     ///
     /// # Panics
     /// If the future has finished.
@@ -219,8 +220,8 @@ impl<P: TablePtr, M: Mode> Acquire<P, M> {
     /// time. Tries at least once.
     ///
     /// # Blocking
-    /// Blocks the thread until the key is acquired or the deadline is reached. A task uses [`until`](Self::until) with a
-    /// timer.
+    /// Blocks the thread until the key is acquired or the deadline is reached. A task uses [`until`](Self::until) with
+    /// a timer.
     ///
     /// # Panics
     /// If the future has finished.

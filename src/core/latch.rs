@@ -162,8 +162,8 @@ impl Waited for LatchWord {
         if let Ok(found) = queue_shard.of.find_entry(hash, |other| other.address == address) {
             found.remove();
         }
-        // Shrinks after a burst. Moving `n` entries is amortised over at least `3 n` removals, which have taken place since
-        // the table needed the room that it now gives up.
+        // Shrinks after a burst. Moving `n` entries is amortised over at least `3 n` removals, which have taken place
+        // since the table needed the room that it now gives up.
         if queue_shard.of.capacity() > 2 * ROOM_KEPT && queue_shard.of.len() < queue_shard.of.capacity() / 8 {
             let room = (2 * queue_shard.of.len()).max(ROOM_KEPT);
             queue_shard.of.shrink_to(room, Found::hash);
@@ -258,8 +258,8 @@ impl LatchWord {
         self.leave_claim();
     }
 
-    /// Gives up the place in the queue. Returns the receipt of a hold, or of an upgrade, that was granted already. Leaves
-    /// the waiters to wake in `batch`.
+    /// Gives up the place in the queue. Returns the receipt of a hold, or of an upgrade, that was granted already.
+    /// Leaves the waiters to wake in `batch`.
     pub(crate) fn leave_queue(&self, ticket: Ticket, fairness: Fairness, batch: &mut WakeBatch) -> Option<Entered> {
         waits(fairness).leave_queue(self, ticket, batch)
     }

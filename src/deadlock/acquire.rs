@@ -187,8 +187,8 @@ impl Party {
     /// Acquires a key by a lock future of any table, if that is possible without waiting. Returns `None` otherwise.
     ///
     /// Pass the async form, which this call polls at most once: `party.try_acquire(locks.lock("a"))`. A request that
-    /// does not wait cannot complete a cycle, so this call does not fail with a [`Deadlock`]. But another request of the
-    /// party, which waits, may fail if this one acquires a key and so completes a cycle.
+    /// does not wait cannot complete a cycle, so this call does not fail with a [`Deadlock`]. But another request of
+    /// the party, which waits, may fail if this one acquires a key and so completes a cycle.
     ///
     /// # Panics
     /// If `future` has already finished.
@@ -251,9 +251,9 @@ impl Party {
     /// Acquires a key by a lock future of any table, unless that would complete a cycle of waits, and blocks the thread
     /// for at most `timeout`. Returns `Ok(None)` after the timeout.
     ///
-    /// It tries at least once. If no time is left after that, it does not begin to wait, and so cannot complete a cycle.
-    /// Otherwise it counts as a waiting request, and may fail, or make another request fail, even if its timeout was
-    /// about to end.
+    /// It tries at least once. If no time is left after that, it does not begin to wait, and so cannot complete a
+    /// cycle. Otherwise it counts as a waiting request, and may fail, or make another request fail, even if its timeout
+    /// was about to end.
     ///
     /// # Errors
     /// As [`acquire`](Party::acquire).

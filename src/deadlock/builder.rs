@@ -57,11 +57,12 @@ impl DetectorBuilder {
         self
     }
 
-    /// Calls `f` when a request of a party begins to wait for a key that another request has held for `limit` or longer,
-    /// once for each such holder. This also [names the holders](Self::name_holders), even if that is set to `false`.
+    /// Calls `f` when a request of a party begins to wait for a key that another request has held for `limit` or
+    /// longer, once for each such holder. This also [names the holders](Self::name_holders), even if that is set to
+    /// `false`.
     ///
-    /// The detector looks only when a party begins to wait: a key for which no party waits may be held for any length of
-    /// time, and a holder that passes the limit after the last waiter has come is not reported.
+    /// The detector looks only when a party begins to wait: a key for which no party waits may be held for any length
+    /// of time, and a holder that passes the limit after the last waiter has come is not reported.
     ///
     /// `f` is called by the thread or task that begins to wait, with no internal lock held. It may use the detector and
     /// the tables, but should not wait for keys, because the caller is in a queue. If it owned a clone of the detector,

@@ -190,8 +190,8 @@ impl Records {
         records
     }
 
-    /// Records those of the holds that are held, and have no record yet. If they complete cycles, the requests that fail
-    /// are woken.
+    /// Records those of the holds that are held, and have no record yet. If they complete cycles, the requests that
+    /// fail are woken.
     pub(super) fn note<G: HoldGuard>(&mut self, guards: &[G], is_held: impl Fn(&G) -> bool, origin: &Origin) {
         self.list.resize(guards.len().max(self.list.len()), NONE);
         let is_new = |(index, guard): &(&mut u32, &G)| **index == NONE && is_held(guard);

@@ -263,8 +263,9 @@ impl Registry {
             indexed.remove();
         }
         let Registry { entries, hasher, .. } = self;
-        // Shrinks after a burst. That moves entries for at most an eighth of the buckets, and at least as many removals have taken
-        // place since the last time. The buckets are what counts, because removed entries lower the capacity without freeing memory.
+        // Shrinks after a burst. That moves entries for at most an eighth of the buckets, and at least as many removals
+        // have taken place since the last time. The buckets are what counts, because removed entries lower the capacity
+        // without freeing memory.
         if entries.num_buckets() > BUCKETS_KEPT && entries.len() < entries.num_buckets() / 8 {
             entries.shrink_to(2 * entries.len(), |indexed| hasher.hash_one(indexed.entry));
         }
@@ -324,8 +325,8 @@ impl Registry {
         self.parties[party].waits > 0
     }
 
-    /// Returns whether the party, which has begun to wait with `request`, has a record that others could wait for: another
-    /// record, or that of a request which has passed them by its priority.
+    /// Returns whether the party, which has begun to wait with `request`, has a record that others could wait for:
+    /// another record, or that of a request which has passed them by its priority.
     pub(super) fn can_be_waited_for(&self, party: u32, request: u32) -> bool {
         let first = self.parties[party].first;
         first != NONE && self.records[first].links[OF_PARTY][1] != NONE || self.has_priority(request)
@@ -361,8 +362,8 @@ impl Registry {
         }
     }
 
-    /// Returns the holds of the key for which this request begins to wait that have lasted for `limit` or longer, except
-    /// for the hold that it continues, if it is an upgrade.
+    /// Returns the holds of the key for which this request begins to wait that have lasted for `limit` or longer,
+    /// except for the hold that it continues, if it is an upgrade.
     pub(super) fn long_holds(&mut self, request: u32, continues: Option<u32>, limit: Duration) -> Vec<HoldEvent> {
         self.index();
         let Record { party: waiter, entry, .. } = self.records[request];

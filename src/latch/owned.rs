@@ -20,8 +20,8 @@ use crate::core::{Presence, Ticket, Waiter};
 use crate::fairness::Fairness;
 use crate::mode::{Exclusive, Mode, Shared, Upgradable};
 
-/// A hold on a [`Latch`] that keeps the latch's [`Arc`], so that it has no lifetime; released when the guard is dropped.
-/// `M` is its [mode](crate::mode): use the aliases [`LatchReadGuardArc`], [`LatchUpgradableGuardArc`] and
+/// A hold on a [`Latch`] that keeps the latch's [`Arc`], so that it has no lifetime; released when the guard is
+/// dropped. `M` is its [mode](crate::mode): use the aliases [`LatchReadGuardArc`], [`LatchUpgradableGuardArc`] and
 /// [`LatchWriteGuardArc`]. The rest is as for [`LatchGuard`].
 ///
 /// # Examples

@@ -180,8 +180,8 @@ impl<'a> Wait for &mut LatchUpgrade<'a> {
 impl<'a> LatchGuard<'a, Upgradable> {
     /// Upgrades to a writer: a future that waits until the other readers have left.
     ///
-    /// An upgrade continues a hold, so it takes precedence over every waiter. While it waits, it keeps later readers out
-    /// as a waiting writer does.
+    /// An upgrade continues a hold, so it takes precedence over every waiter. While it waits, it keeps later readers
+    /// out as a waiting writer does.
     ///
     /// # Cancel safety
     /// **Dropping the future before it has finished releases the hold**: see

@@ -11,8 +11,8 @@ pub(crate) struct SpinWait {
     looks: u32,
 }
 
-/// Pauses of 1, 2, 4, 4, 4, 4, 4 and 4 [ticks](pause): not quite three microseconds in all. Longer ones would gain a few per cent of
-/// throughput, and double the longest of a thousand waits.
+/// Pauses of 1, 2, 4, 4, 4, 4, 4 and 4 [ticks](pause): not quite three microseconds in all. Longer ones would gain a
+/// few per cent of throughput, and double the longest of a thousand waits.
 const PAUSES: u32 = 8;
 const LONGEST_PAUSE: u32 = 4;
 

@@ -38,8 +38,8 @@ pub trait Payload: Sized {
     /// Makes the marks of a slot that serves no key.
     fn dead() -> Self::Marks;
 
-    /// Makes the state of a shard with at most `most` values, and memory for `capacity` of them. `counts` tells whether the
-    /// table has counters.
+    /// Makes the state of a shard with at most `most` values, and memory for `capacity` of them. `counts` tells whether
+    /// the table has counters.
     fn kept(most: Option<usize>, capacity: usize, counts: bool) -> Self::Kept;
 
     /// Makes the state of a table with `shards` shards, which should have at most `most` values. With `by_hand` the

@@ -32,15 +32,15 @@ pub(super) struct Shard<K, V: Payload> {
 const REST_KEPT: usize = 112;
 
 impl<K, V: Payload> Shard<K, V> {
-    /// Makes a shard with memory for `capacity` entries, and at most `values` values. `counts` tells whether the table has
-    /// counters.
+    /// Makes a shard with memory for `capacity` entries, and at most `values` values. `counts` tells whether the table
+    /// has counters.
     pub(super) fn new(capacity: usize, spares_kept: usize, values: Option<usize>, counts: bool) -> Self {
         Shard {
             first: None,
             first_tag: Tag::from_bits(0),
             spares_kept: u32::try_from(spares_kept).unwrap_or(u32::MAX),
-            // Twice the capacity: when tombstones have used up the room of a table that is more than half full, it grows
-            // instead of rehashing in place.
+            // Twice the capacity: when tombstones have used up the room of a table that is more than half full, it
+            // grows instead of rehashing in place.
             rest: HashTable::with_capacity(2 * capacity.saturating_sub(1)),
             hot: None,
             keeps_hot: spares_kept > 0,
@@ -66,8 +66,8 @@ impl<K, V: Payload> Shard<K, V> {
     }
 
     // The hash table's code is kept out of line: the cycle of a key that is alone in its shard is a few dozen
-    // instructions, and would carry the table's registers and branches. But where there are values, entries stay, so most of
-    // them are in the hash table.
+    // instructions, and would carry the table's registers and branches. But where there are values, entries stay, so
+    // most of them are in the hash table.
 
     #[inline(never)]
     fn find_rest(&self, tag: Tag, eq: impl FnMut(&K) -> bool) -> Option<Live<'_, K, V>> {
@@ -185,8 +185,8 @@ impl<K, V: Payload> Shard<K, V> {
         self.hot.is_some()
     }
 
-    /// Returns whether the slot that [`take_spare`](Self::take_spare) would return next still has an old key, which must
-    /// be dropped.
+    /// Returns whether the slot that [`take_spare`](Self::take_spare) would return next still has an old key, which
+    /// must be dropped.
     #[inline]
     pub(super) fn next_is_keyed(&self) -> bool {
         self.hot.as_ref().is_some_and(Spare::has_old_key)

@@ -17,8 +17,8 @@ impl<K, V: Payload> Core<K, V> {
         }
     }
 
-    /// Counts a look-up of a key that had no value, for a caller that no longer knows the key. Any shard's counters will
-    /// do. The address of a local variable differs from thread to thread, so that threads seldom meet.
+    /// Counts a look-up of a key that had no value, for a caller that no longer knows the key. Any shard's counters
+    /// will do. The address of a local variable differs from thread to thread, so that threads seldom meet.
     #[inline]
     pub(crate) fn count_miss(&self) {
         if V::counters(&self.counters).is_some() {

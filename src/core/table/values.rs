@@ -439,7 +439,8 @@ pub(super) fn is_used<K, V: Payload>(entry: Live<'_, K, V>, word: Word) -> bool 
         || V::marks(entry.marks()).is_some_and(|marks| marks.has_handle(!word.is_only(Unit::Claim)))
 }
 
-/// The number of values that one step of the search for a victim examines under the shard lock. The lock is released between two steps.
+/// The number of values that one step of the search for a victim examines under the shard lock. The lock is released
+/// between two steps.
 pub(super) const LOOKED_AT: usize = 128;
 
 enum Eviction<K, V: Payload> {

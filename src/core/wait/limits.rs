@@ -52,11 +52,11 @@ where
         limited.insert(queue_shard.queues().rules_of(queue, &self.rules))
     }
 
-    /// Sets the default limit, for all requests that have not begun. The caller [adopts](Self::adopt_default_limit) it for
-    /// each entry with waiters then.
+    /// Sets the default limit, for all requests that have not begun. The caller [adopts](Self::adopt_default_limit) it
+    /// for each entry with waiters then.
     ///
-    /// A request reads the limit under the queue lock before it waits. Either it does so after this call had the lock, and
-    /// reads the new limit; or the caller finds it in the queue.
+    /// A request reads the limit under the queue lock before it waits. Either it does so after this call had the lock,
+    /// and reads the new limit; or the caller finds it in the queue.
     pub(in crate::core) fn set_default_limit(&self, limit: usize) {
         if let Some(default) = self.queue_shards.default_limit() {
             default.store(limit, Ordering::Relaxed);
@@ -101,8 +101,8 @@ where
         })
     }
 
-    /// Takes an entry's own limit away: from now on `limit` applies, or the default one if it is `None`. Returns whether
-    /// the entry had a limit: then the limit's claim is the caller's.
+    /// Takes an entry's own limit away: from now on `limit` applies, or the default one if it is `None`. Returns
+    /// whether the entry had a limit: then the limit's claim is the caller's.
     pub(in crate::core) fn reset_limit(
         &self,
         state: &impl Waited<QueueShard = H>,

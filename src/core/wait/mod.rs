@@ -1,5 +1,5 @@
-//! The wait layer: how a request enters an entry, waits for it, and leaves it to the waiters. It knows nothing of keys: it
-//! needs only the [`State`] of an entry.
+//! The wait layer: how a request enters an entry, waits for it, and leaves it to the waiters. It knows nothing of keys:
+//! it needs only the [`State`] of an entry.
 //!
 //! Every way in and every way out is a step of one machine:
 //!
@@ -174,11 +174,11 @@ where
 
     // ---- in -------------------------------------------------------------------------------------------------------
 
-    /// The first step, and the only one that most requests need: enters if nothing is in the way. A request that has a ticket enters by
-    /// its position instead.
+    /// The first step, and the only one that most requests need: enters if nothing is in the way. A request that has a
+    /// ticket enters by its position instead.
     ///
-    /// `limit` is the limit of permits that applies to an entry without a queue: the default limit if it is `None`. (A queue has the
-    /// limit of its entry.)
+    /// `limit` is the limit of permits that applies to an entry without a queue: the default limit if it is `None`. (A
+    /// queue has the limit of its entry.)
     #[inline]
     pub(super) fn enter(
         &self,
@@ -190,7 +190,8 @@ where
         state.update(|word| word.enter(want, state.spends(want.claims()), limit)).ok().map(|_| Entered(()))
     }
 
-    /// Enters without waiting, or fails. The ticket says whether the request passes waiters: it must not be in the queue.
+    /// Enters without waiting, or fails. The ticket says whether the request passes waiters: it must not be in the
+    /// queue.
     pub(super) fn try_enter(
         &self,
         state: &impl Waited<QueueShard = H>,
@@ -349,8 +350,8 @@ where
         state.update(|word| Ok(word.admit(holds.after(want), state.spends(want.claims()), true))).map(drop)
     }
 
-    /// Returns whether priority or policy lets a newcomer pass the waiters. An upgrade is not a newcomer, and neither applies
-    /// to a recursive reader: its passing is not counted, so it leaves the bounds for others as they are.
+    /// Returns whether priority or policy lets a newcomer pass the waiters. An upgrade is not a newcomer, and neither
+    /// applies to a recursive reader: its passing is not counted, so it leaves the bounds for others as they are.
     fn may_bypass(
         &self,
         queue_shard: &mut H,
@@ -485,7 +486,8 @@ where
 
     // ---- both -----------------------------------------------------------------------------------------------------
 
-    /// Admits the waiters that can enter now. `holds` are the present holds; `claims` of the holders had claims until now.
+    /// Admits the waiters that can enter now. `holds` are the present holds; `claims` of the holders had claims until
+    /// now.
     fn admit(
         &self,
         queue_shard: &mut H,
@@ -530,7 +532,8 @@ where
 
     // ---- looking --------------------------------------------------------------------------------------------------
 
-    /// Returns the holders and waiters at one instant: while there are waiters, the queue lock keeps word and queue consistent.
+    /// Returns the holders and waiters at one instant: while there are waiters, the queue lock keeps word and queue
+    /// consistent.
     pub(super) fn snapshot(&self, state: &impl Waited<QueueShard = H>) -> Snapshot {
         let counted = self.rules.counted;
         let word = state.word();

@@ -6,8 +6,8 @@
 use super::word::{Access, CountKind};
 use crate::fairness::Fairness;
 
-/// The rules of a queue. They are the same for all keys of a table, except that a key can have a limit of permits of its
-/// own.
+/// The rules of a queue. They are the same for all keys of a table, except that a key can have a limit of permits of
+/// its own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Rules {
     pub(crate) fairness: Fairness,
@@ -200,8 +200,8 @@ pub(crate) enum ReleaseFor {
     Anybody,
     /// A waiter: no newcomer gets in before it.
     Waiter,
-    /// The next waiter, because a waiter that had been granted the hold gave it up. (One exception: under `Adaptive`, if
-    /// the head is a task that was woken and has not polled since, nothing is reserved, and this is like `Anybody`.)
+    /// The next waiter, because a waiter that had been granted the hold gave it up. (One exception: under `Adaptive`,
+    /// if the head is a task that was woken and has not polled since, nothing is reserved, and this is like `Anybody`.)
     NextWaiter,
 }
 

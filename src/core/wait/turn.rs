@@ -1,8 +1,8 @@
 //! The order of the waiters of a queue: by arrival, and by priority.
 //!
-//! The order is settled when a request arrives, by one number, its [`Turn`]; a lower number comes first. The number of a
-//! request without a priority (that is, of priority 0) is the count of arrivals. A priority puts a request forward: for
-//! each level its number is lower by what [`RISE`] requests with a priority add to the count.
+//! The order is settled when a request arrives, by one number, its [`Turn`]; a lower number comes first. The number of
+//! a request without a priority (that is, of priority 0) is the count of arrivals. A priority puts a request forward:
+//! for each level its number is lower by what [`RISE`] requests with a priority add to the count.
 //!
 //! So a request passes those of a lower priority, unless they have waited for long: by the count of later requests that
 //! have a priority, not by a clock. No number changes while a request waits, and no counter of a waiter has to be kept:
@@ -22,8 +22,8 @@ const PLAIN: u64 = 1 << 8;
 const URGENT: u64 = 1 << 32;
 const LEVEL: u64 = RISE * URGENT;
 
-/// The place of a request in the order of its queue. Two turns are compared correctly if fewer than two billion requests
-/// with a priority arrived between them.
+/// The place of a request in the order of its queue. Two turns are compared correctly if fewer than two billion
+/// requests with a priority arrived between them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Turn(u64);
 
@@ -56,8 +56,8 @@ impl Turns {
     }
 
     /// Returns whether a request with a priority has arrived. (After 16 million requests without, the answer is yes,
-    /// too: then lists are sorted that need not be. A flag of its own would make each queue larger than 128 bytes, which
-    /// are moved without a call.)
+    /// too: then lists are sorted that need not be. A flag of its own would make each queue larger than 128 bytes,
+    /// which are moved without a call.)
     #[inline]
     pub(super) fn has_priorities(&self) -> bool {
         self.count >= URGENT

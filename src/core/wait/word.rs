@@ -1,7 +1,7 @@
 //! The state word of an entry, and every move on it, as pure functions.
 //!
-//! Nothing here is atomic: [`State`](super::state::State) wraps these moves in compare-exchange loops. So the rules can be
-//! tested by enumeration, and the loops by loom.
+//! Nothing here is atomic: [`State`](super::state::State) wraps these moves in compare-exchange loops. So the rules can
+//! be tested by enumeration, and the loops by loom.
 //!
 //! | bits | name | meaning |
 //! |---|---|---|
@@ -25,8 +25,8 @@
 //! | 0 | 0 | 1 | any | any | held by an upgradable reader, perhaps beside readers |
 //! | 1 | 0 | 0 | 0 | 0 | dead |
 //!
-//! `QUEUED` needs at least one unit: a waiter's claim, the hold that waits for an upgrade, or the claim of the key's own limit of
-//! permits. A live word without a unit does not exist.
+//! `QUEUED` needs at least one unit: a waiter's claim, the hold that waits for an upgrade, or the claim of the key's
+//! own limit of permits. A live word without a unit does not exist.
 
 use core::fmt;
 

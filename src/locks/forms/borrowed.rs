@@ -53,8 +53,8 @@ macro_rules! borrowed {
             $(#[doc = $more])*
             ///
             $(#[doc = $fails])+
-            /// It never fails spuriously. It waits for no holder; at most it waits for calls that hold an internal lock,
-            /// usually for a few dozen instructions.
+            /// It never fails spuriously. It waits for no holder; at most it waits for calls that hold an internal
+            /// lock, usually for a few dozen instructions.
             ///
             /// To move the guard elsewhere (into a spawned task, `spawn_blocking`, a field) use
             #[doc = concat!("[`", stringify!($try_lock_arc), "`](Self::", stringify!($try_lock_arc), ").")]

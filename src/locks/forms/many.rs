@@ -32,8 +32,8 @@ macro_rules! many {
         // For the examples: a table of strings, and a `try_` call that the operation on "a" excludes.
         new = $new:literal, excludes = $excludes:literal,
         // The key arguments of the call, each with the mode in which its keys are acquired; `given` is the arguments in
-        // the examples. For a list of pairs, the name of the number stands in brackets, and the mode is a function of the
-        // number and the limit.
+        // the examples. For a list of pairs, the name of the number stands in brackets, and the mode is a function of
+        // the number and the limit.
         lists [$($keys:ident $([$n:ident])?: $mode:expr),+], given = $given:literal,
         // The operation's summary, without a full stop: each form appends how it waits. Then the rest of the docs.
         #[doc = $does:literal]
@@ -153,7 +153,8 @@ macro_rules! many {
             #[doc = concat!($does, ", all of them or none, blocking the thread for at most `timeout`.")]
             ///
             #[doc = concat!("As ", "[`", stringify!($lock_blocking), "`](Self::", stringify!($lock_blocking), "), but returns `None`, and holds")]
-            /// no key, after the timeout. It tries at least once. A timeout that is too long for the clock means no limit.
+            /// no key, after the timeout. It tries at least once. A timeout that is too long for the clock means no
+            /// limit.
             ///
             /// # Blocking
             /// Blocks for at most `timeout`, for all of the keys together.

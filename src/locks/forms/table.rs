@@ -74,8 +74,8 @@ macro_rules! table {
                 self.status(key).is_some_and(|status| status.holders() > 0)
             }
 
-            /// Returns the number of requests that wait for the key; 0 if the key has no entry. [`status`](Self::status)
-            /// returns more details.
+            /// Returns the number of requests that wait for the key; 0 if the key has no entry.
+            /// [`status`](Self::status) returns more details.
             ///
             /// # Examples
             /// ```

@@ -45,8 +45,8 @@ impl<K: Eq + Hash, V, S: BuildHasher> LockMap<K, V, S> {
     /// Replaces a key's value by the result of `change`, and returns the version of the new value.
     ///
     /// `change` is called with the value, `None` if the key has none, and returns the value that the key shall have,
-    /// `None` for none. So one step can insert, change or remove. A value that is returned gets a new version, even if it
-    /// is equal to the old one.
+    /// `None` for none. So one step can insert, change or remove. A value that is returned gets a new version, even if
+    /// it is equal to the old one.
     ///
     /// `change` returns a future (`async |value| …`); for the [blocking form](Self::compute_blocking) it returns the
     /// value. It runs while this call holds the key as a writer: it may use other keys, but must not request this one,
@@ -54,18 +54,18 @@ impl<K: Eq + Hash, V, S: BuildHasher> LockMap<K, V, S> {
     ///
     /// # The value belongs to `change`
     /// From the moment at which `change` is called until it is done the key has no value, for calls such as
-    /// [`contains_key`](Self::contains_key) that do not wait for the key. If `change` panics, or if the future is dropped
-    /// meanwhile, the value that `change` was given is lost, unless `change` has put it somewhere: the key then has no
-    /// value, as after a [`remove`](Self::remove), and is free. A change that must not lose the value is made in place,
-    /// by [`update`](Self::update) or under the guard of [`write`](Self::write).
+    /// [`contains_key`](Self::contains_key) that do not wait for the key. If `change` panics, or if the future is
+    /// dropped meanwhile, the value that `change` was given is lost, unless `change` has put it somewhere: the key then
+    /// has no value, as after a [`remove`](Self::remove), and is free. A change that must not lose the value is made in
+    /// place, by [`update`](Self::update) or under the guard of [`write`](Self::write).
     ///
-    /// This call hashes the key, and copies it only if it has no entry or owns nothing, so the future does not borrow it.
-    /// The request starts at the first poll. A future that has not copied the key keeps the entry in the map until it
-    /// finishes, but not its value.
+    /// This call hashes the key, and copies it only if it has no entry or owns nothing, so the future does not borrow
+    /// it. The request starts at the first poll. A future that has not copied the key keeps the entry in the map until
+    /// it finishes, but not its value.
     ///
     /// # Cancel safety
-    /// The future can be dropped at any moment. Before it has called `change`, it has changed nothing; afterwards the value
-    /// is lost, see above. A `change` that does not wait is never interrupted.
+    /// The future can be dropped at any moment. Before it has called `change`, it has changed nothing; afterwards the
+    /// value is lost, see above. A `change` that does not wait is never interrupted.
     ///
     /// # Panics
     /// As [`LockMap`](LockMap#panics), and if `change` panics.

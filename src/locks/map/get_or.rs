@@ -106,9 +106,9 @@ impl<K: Eq + Hash, V, S: BuildHasher> LockMap<K, V, S> {
     /// `init` returns a future (`async || …`); for the [blocking form](Self::get_or_insert_with_blocking) it returns
     /// the value. It must not request the same key, which would wait for ever. It may use other keys.
     ///
-    /// This call hashes the key, and copies it only if it has no entry or owns nothing, so the future does not borrow it.
-    /// The request starts at the first poll. A future that has not copied the key keeps the entry in the map until it
-    /// finishes, but not its value.
+    /// This call hashes the key, and copies it only if it has no entry or owns nothing, so the future does not borrow
+    /// it. The request starts at the first poll. A future that has not copied the key keeps the entry in the map until
+    /// it finishes, but not its value.
     ///
     /// # Cancel safety
     /// The future can be dropped at any moment. If it had not finished, it has changed nothing.

@@ -3,8 +3,8 @@
 //! Slots are allocated by *chunks* and never move, so that guards can point at them and at their keys. The right to
 //! access a slot is represented by *tokens*, none of which can be copied:
 //!
-//! - [`Spare`]: sole owner of a slot that serves no key. It may still own an old key (`Word::DEAD_KEYED`). A slot that is marked
-//!   free in its chunk belongs to the chunk in the same way.
+//! - [`Spare`]: sole owner of a slot that serves no key. It may still own an old key (`Word::DEAD_KEYED`). A slot that
+//!   is marked free in its chunk belongs to the chunk in the same way.
 //! - [`SlotRef`], or [`SlotIndex`], its form as a number: the table's pointer to a live slot; at most one per slot, and
 //!   it stays behind the shard lock.
 //! - [`Claim`] and [`Hold`]: units of a live slot's word. [`UnitOf`] is either, where the code that has it knows which.
@@ -12,14 +12,15 @@
 //! The invariants that every `unsafe` below refers to:
 //!
 //! 1. A slot is live from [`Spare::publish`] to [`SlotRef::vacate`]; while it is live its key is initialised.
-//! 2. The units in a live slot's word are those of the tokens in existence (forgotten ones included), a hold of permits being as
-//!    many units as its amount says: a token is made in the step that counts it, and used up by the step that takes its units
-//!    away; or one is split in two, or two are merged, and the sum of the amounts stays the same.
+//! 2. The units in a live slot's word are those of the tokens in existence (forgotten ones included), a hold of permits
+//!    being as many units as its amount says: a token is made in the step that counts it, and used up by the step that
+//!    takes its units away; or one is split in two, or two are merged, and the sum of the amounts stays the same.
 //! 3. A slot dies only in `vacate`, which owns the `SlotRef` and the last unit ([`Last`]). New units come from a
 //!    `SlotRef`, under the shard lock, or from another unit, so none can appear in between.
-//! 4. Between `vacate` and the next `publish` exactly one token, or the chunk's mark, stands for the slot: its unique owner.
-//! 5. A unit is kept only beside a reference or an `Arc` to its table, so it does not outlive the table, whose drop frees
-//!    the slots of forgotten units.
+//! 4. Between `vacate` and the next `publish` exactly one token, or the chunk's mark, stands for the slot: its unique
+//!    owner.
+//! 5. A unit is kept only beside a reference or an `Arc` to its table, so it does not outlive the table, whose drop
+//!    frees the slots of forgotten units.
 //! 6. A chunk, and the spares and `SlotRef`s of its slots, stay in one shard. A chunk is dropped when all its slots are
 //!    marked free, or with its shard: then no token of its slots exists any more, or none is used any more (5).
 //! 7. A hold's mode says what the word counts it as; and while the word counts an exclusive hold it counts no other.
@@ -31,8 +32,8 @@
 //! 9. Only a caller with *exclusive use* of an entry stores, changes or takes out its value: the owner of an exclusive
 //!    hold (7), a caller that finds under the shard lock that the value's own claim is the only unit ([`Unshared`]; 3),
 //!    or the owner of the table (5). Only a caller with a hold, or with exclusive use, reads the value.
-//! 10. A [`ClaimIn`] or a [`HoldIn`] is made from a token of an entry whose types are those of its `P`, and is kept beside
-//!     a reference to the entry's table. `P` may since have become a supertype of what it was. A type and its
+//! 10. A [`ClaimIn`] or a [`HoldIn`] is made from a token of an entry whose types are those of its `P`, and is kept
+//!     beside a reference to the entry's table. `P` may since have become a supertype of what it was. A type and its
 //!     supertype differ in lifetimes only, and a value of the type can be used as one of the supertype: so the slot's
 //!     key can be used, in place, as a key of the supertype. Values keep their type, in which `P` is invariant.
 //! 11. A [`CoreRef`] is made from a reference to a table, and its `R` may since have become a supertype of what it
@@ -40,9 +41,9 @@
 //!     token, whose entry has its key already, or are public calls, which make a new `CoreRef` from the table itself,
 //!     so that `R` is exact. Values always have the table's own type, because `R` is invariant in it.
 
-//! 12. A key's own limit of permits comes with a claim of its own, for which there is no token. The call that sets the limit has
-//!     two claims, and one of them becomes the limit's; the call that takes the limit away gets it back. Which calls these are is
-//!     decided under the queue lock.
+//! 12. A key's own limit of permits comes with a claim of its own, for which there is no token. The call that sets the
+//!     limit has two claims, and one of them becomes the limit's; the call that takes the limit away gets it back.
+//!     Which calls these are is decided under the queue lock.
 
 #![allow(unsafe_code)]
 
@@ -149,7 +150,8 @@ impl<K, V: Payload> Drop for Slot<K, V> {
     fn drop(&mut self) {
         let word = self.state.word();
         if word != Word::DEAD {
-            // SAFETY: the slot is live or keeps an old key, so its key is initialised (1), and it is not used again (6).
+            // SAFETY: the slot is live or keeps an old key, so its key is initialised (1), and it is not used again
+            // (6).
             self.key.with_mut(|key| unsafe { (*key).assume_init_drop() });
         }
         if V::is_present(&self.marks) {
@@ -267,7 +269,8 @@ impl<K, V: Payload> SlotRef<K, V> {
 }
 
 impl<K, V: Payload> SlotRef<K, V> {
-    /// Ends the entry together with its table. The caller owns the table, so any units that remain have been forgotten (5).
+    /// Ends the entry together with its table. The caller owns the table, so any units that remain have been forgotten
+    /// (5).
     pub(super) fn abandon(self) -> (K, Option<V::Value>) {
         let mut spare = Spare(self.0, self.1);
         let value = V::is_present(&spare.slot().marks).then(|| self.live().take(false).0);

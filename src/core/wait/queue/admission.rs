@@ -79,8 +79,8 @@ impl Queues {
         admitted
     }
 
-    /// Hands free holds over to waiters behind the head that take them at once, as if these were newcomers. So a hot key
-    /// is not idle until a sleeping waiter has run.
+    /// Hands free holds over to waiters behind the head that take them at once, as if these were newcomers. So a hot
+    /// key is not idle until a sleeping waiter has run.
     #[inline]
     pub(super) fn hand_off(
         &mut self,
