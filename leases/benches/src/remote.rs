@@ -1,5 +1,5 @@
-//! The measurements of leases on servers, the same for each server: a cycle of acquire and release, by clients that want
-//! different resources; the same cycle by many tasks on one connection; and the hand-off to a waiter. The lease is
+//! The measurements of leases on servers, the same for each server: a cycle of acquire and release, by clients that
+//! want different resources; the same cycle by many tasks on one connection; and the hand-off to a waiter. The lease is
 //! compared with the server's other locks, and with the cheapest possible requests.
 
 use std::env;

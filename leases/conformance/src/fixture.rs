@@ -60,8 +60,8 @@ pub trait Fixture: Send + Sync + 'static {
         None
     }
 
-    /// Returns the ways in which leases of a namespace can be taken away by hand, bypassing the engine. The suite tries them
-    /// in this order, in one namespace: only the last may leave the namespace in quarantine.
+    /// Returns the ways in which leases of a namespace can be taken away by hand, bypassing the engine. The suite tries
+    /// them in this order, in one namespace: only the last may leave the namespace in quarantine.
     fn by_hand(&self) -> Vec<ByHand> {
         Vec::new()
     }

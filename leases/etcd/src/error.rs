@@ -45,8 +45,8 @@ pub enum Error {
         /// etcd's answer.
         source: Arc<ClientError>,
     },
-    /// The keys of the lease, or the namespace's mark, are not as this engine writes them: one was deleted or written by
-    /// hand, for example.
+    /// The keys of the lease, or the namespace's mark, are not as this engine writes them: one was deleted or written
+    /// by hand, for example.
     Unreadable,
     /// The driver has been dropped, so nothing connects to etcd.
     Stopped,

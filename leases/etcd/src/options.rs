@@ -59,11 +59,11 @@ impl Etcd {
 
 impl Options {
     keylatch_lease_remote::setters! { settings;
-        /// Sets the time limit of an operation, including the wait for a connection: 5 s if not set. When it has passed the
-        /// operation fails.
+        /// Sets the time limit of an operation, including the wait for a connection: 5 s if not set. When it has passed
+        /// the operation fails.
         ///
-        /// The calls of `Leases` send a request up to three times if it may have been carried out despite the timeout, so
-        /// they may take three times as long.
+        /// The calls of `Leases` send a request up to three times if it may have been carried out despite the timeout,
+        /// so they may take three times as long.
         ///
         /// # Panics
         /// If it is zero.
@@ -91,11 +91,12 @@ impl Options {
         /// ```
         pub fn fallback(time: Duration);
 
-        /// Sets the quarantine, during which nothing is granted because the cluster may have forgotten leases: 60 s if not
-        /// set, in whole seconds. No lease of the namespace should last longer from one renewal to the next; a longer one
-        /// is not waited for. See [the crate's page](crate#when-the-cluster-forgets).
+        /// Sets the quarantine, during which nothing is granted because the cluster may have forgotten leases: 60 s if
+        /// not set, in whole seconds. No lease of the namespace should last longer from one renewal to the next; a
+        /// longer one is not waited for. See [the crate's page](crate#when-the-cluster-forgets).
         ///
-        /// All programs that use the namespace should have the same quarantine: while they differ, the shortest may apply.
+        /// All programs that use the namespace should have the same quarantine: while they differ, the shortest may
+        /// apply.
         ///
         /// # Examples
         /// ```

@@ -31,7 +31,8 @@ mod sealed {
 
         fn run(self, leases: &crate::Leases<E>) -> impl core::future::Future<Output = Self::Output> + Send;
 
-        /// Returns the output if the operation can finish without a future. Otherwise returns the operation, which has done nothing.
+        /// Returns the output if the operation can finish without a future. Otherwise returns the operation, which has
+        /// done nothing.
         #[inline]
         fn run_at_once(self, leases: &crate::Leases<E>) -> Result<Self::Output, Self>
         where
@@ -44,8 +45,8 @@ mod sealed {
 }
 pub(crate) use sealed::Operation;
 
-/// The future of a call that does not wait in memory: it is ready on its first poll. With a server, it is ready when the server has
-/// answered.
+/// The future of a call that does not wait in memory: it is ready on its first poll. With a server, it is ready when
+/// the server has answered.
 ///
 /// Nothing happens before the first poll. The future borrows nothing but the [`Leases`].
 ///
@@ -256,9 +257,9 @@ impl<E: Engine> Call<'_, E, TryAcquire> {
 /// The future of [`Leases::acquire`]: a request for a lease.
 ///
 /// # Cancel safety
-/// The future may be dropped at any moment, and then leaves the line. If it has been served but not polled since, the lease goes to the
-/// next waiter. With a server, a future that is dropped before the server has answered may leave a lease behind, which its owner has until
-/// it expires.
+/// The future may be dropped at any moment, and then leaves the line. If it has been served but not polled since, the
+/// lease goes to the next waiter. With a server, a future that is dropped before the server has answered may leave a
+/// lease behind, which its owner has until it expires.
 #[must_use = "futures do nothing unless they are awaited or polled"]
 pub struct Acquire<'a, E: Engine> {
     leases: &'a Leases<E>,

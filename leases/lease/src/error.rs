@@ -7,8 +7,8 @@ use crate::{Owner, Resource, invalid::Invalid};
 
 /// The reason why a lease was not acquired.
 ///
-/// `X` is the error of the engine; in memory there is none. The [`source`](Error::source) of [`Engine`](Self::Engine) is
-/// that error, and the other variants have no source.
+/// `X` is the error of the engine; in memory there is none. The [`source`](Error::source) of [`Engine`](Self::Engine)
+/// is that error, and the other variants have no source.
 ///
 /// # Examples
 ///
@@ -81,8 +81,8 @@ pub enum AcquireError<X = Infallible> {
 
 /// The reason why a lease was not renewed.
 ///
-/// `X` is the error of the engine; in memory there is none. The [`source`](Error::source) of [`Engine`](Self::Engine) is
-/// that error, and the other variants have no source.
+/// `X` is the error of the engine; in memory there is none. The [`source`](Error::source) of [`Engine`](Self::Engine)
+/// is that error, and the other variants have no source.
 ///
 /// # Examples
 ///
@@ -103,8 +103,8 @@ pub enum AcquireError<X = Infallible> {
 pub enum RenewError<X = Infallible> {
     /// The tenure is over: there is nothing left to renew.
     Lost(Lost),
-    /// The expiry is `Fixed`, or its custom policy refused, or the custom policy was lost when the grant was serialised. The lease runs on
-    /// to its end.
+    /// The expiry is `Fixed`, or its custom policy refused, or the custom policy was lost when the grant was
+    /// serialised. The lease runs on to its end.
     NotRenewable {
         /// The leased resource.
         resource: Resource,
@@ -120,8 +120,8 @@ pub enum RenewError<X = Infallible> {
 
 /// The reason why a lease was not released.
 ///
-/// `X` is the error of the engine; in memory there is none. The [`source`](Error::source) of [`Engine`](Self::Engine) is
-/// that error, and the other variants have no source.
+/// `X` is the error of the engine; in memory there is none. The [`source`](Error::source) of [`Engine`](Self::Engine)
+/// is that error, and the other variants have no source.
 ///
 /// # Examples
 ///
@@ -157,15 +157,15 @@ pub enum ReleaseError<X = Infallible> {
         /// `"owner"` or `"resource"`.
         argument: &'static str,
     },
-    /// The engine failed. It may still have released the lease; releasing again then returns `NotHeld`, or `NotOwner` if
-    /// another owner has acquired the resource.
+    /// The engine failed. It may still have released the lease; releasing again then returns `NotHeld`, or `NotOwner`
+    /// if another owner has acquired the resource.
     Engine(X),
 }
 
 /// The reason why a call failed that looks up leases, or ends several of them.
 ///
-/// `X` is the error of the engine; in memory there is none. The [`source`](Error::source) of [`Engine`](Self::Engine) is
-/// that error, and the other variants have no source.
+/// `X` is the error of the engine; in memory there is none. The [`source`](Error::source) of [`Engine`](Self::Engine)
+/// is that error, and the other variants have no source.
 ///
 /// # Examples
 ///
@@ -211,8 +211,9 @@ pub enum Lost {
     TakenOver,
     /// The lease was released: by its owner, by a caller that used the owner's name, or by an operator with the token.
     Released,
-    /// The engine no longer has the lease, though it has not expired: it was deleted in the store. This is also reported if the cause is
-    /// unknown, because the engine did not answer, or because several leases were lost while there was no connection.
+    /// The engine no longer has the lease, though it has not expired: it was deleted in the store. This is also
+    /// reported if the cause is unknown, because the engine did not answer, or because several leases were lost while
+    /// there was no connection.
     EngineForgot,
     /// The lease is still valid, but for less time than the caller required.
     TooShort,

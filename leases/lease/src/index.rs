@@ -1,5 +1,5 @@
-//! An index of records by name, in 64 parts that grow and shrink separately. When one table of a million names doubles its size, the
-//! call that causes it waits until all names are hashed again; here it waits for a sixty-fourth of them.
+//! An index of records by name, in 64 parts that grow and shrink separately. When one table of a million names doubles
+//! its size, the call that causes it waits until all names are hashed again; here it waits for a sixty-fourth of them.
 
 use hashbrown::HashTable;
 

@@ -1,6 +1,7 @@
 //! The calls without a future: each is short for its future's `wait()` or `now()`.
 //!
-//! `renew_now` and `release_now` also do what the long form cannot: without a future to keep the grant, they need not clone it.
+//! `renew_now` and `release_now` also do what the long form cannot: without a future to keep the grant, they need not
+//! clone it.
 
 use alloc::vec::Vec;
 #[cfg(feature = "std")]
@@ -48,7 +49,8 @@ macro_rules! short_calls {
                 #[doc = concat!("Short for [`", stringify!($call), "`](Self::", stringify!($call), ")`(..).wait()`.")]
                 ///
                 /// # Blocking
-                /// With an engine in another process, blocks until the engine has answered. Do not call it in an async task.
+                /// With an engine in another process, blocks until the engine has answered. Do not call it in an async
+                /// task.
                 ///
                 /// # Errors
                 #[doc = concat!("As for [`", stringify!($call), "`](Self::", stringify!($call), ").")]

@@ -35,7 +35,8 @@ impl fmt::Display for Down {
 
 impl Error for Down {}
 
-/// A simulated server: an engine in memory that executes a request on its second poll, and answers on the third. The test decides which notices it sends.
+/// A simulated server: an engine in memory that executes a request on its second poll, and answers on the third. The
+/// test decides which notices it sends.
 #[derive(Clone)]
 struct Server {
     memory: Arc<Memory<ManualClock>>,

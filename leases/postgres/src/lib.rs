@@ -89,9 +89,9 @@
 //! - **Connection**: one for each engine and its clones, which carries the requests of all tasks one after the other.
 //!   If it is lost, the driver connects again, after 50 ms to 2 s, at random.
 //! - **Requests**: each operation is one prepared statement, which commits by itself, and one round trip. A whole batch
-//!   of renewals is one statement too; so are acquires and releases of different resources that arrive while another one
-//!   is under way, up to 128. No call waits for others to join it. Of those, a tenure to resume or a locked row takes a
-//!   second statement of its own. A waiter sends one request when it arrives and one for each notification, one
+//!   of renewals is one statement too; so are acquires and releases of different resources that arrive while another
+//!   one is under way, up to 128. No call waits for others to join it. Of those, a tenure to resume or a locked row
+//!   takes a second statement of its own. A waiter sends one request when it arrives and one for each notification, one
 //!   when the lease should have ended, and one every 5 s ([`Options::fallback`]). In each process only the first waiter
 //!   in line does so.
 //! - **Timeouts**: after 5 s ([`Options::timeout`]) a request fails, and the connection is given up if it has answered

@@ -15,8 +15,8 @@ use crate::{
     link::{Driving, Failure, Link, Live, Session},
 };
 
-/// The pause between two attempts to connect grows from the first of these to the second. The real pause is between half
-/// of that and all of it, at random.
+/// The pause between two attempts to connect grows from the first of these to the second. The real pause is between
+/// half of that and all of it, at random.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 

@@ -108,8 +108,8 @@ pub(super) async fn many_waiters_in_one_process_are_served<F: Fixture>(trial: &T
             there.engine().most_asking(form);
             let (before, start) = (there.engine().requests(), Instant::now());
             here.release(&first).await?;
-            // The limit is for each hand-off, not for all of them: a slow machine takes long for a thousand. Nor is it for
-            // a certain waiter: most of them arrive in no certain order.
+            // The limit is for each hand-off, not for all of them: a slow machine takes long for a thousand. Nor is it
+            // for a certain waiter: most of them arrive in no certain order.
             let mut tokens = Vec::with_capacity(WAITERS);
             for mut waiter in crowd {
                 let token = loop {

@@ -62,7 +62,8 @@ struct Login {
 }
 
 impl Client {
-    /// Prepares a connection to these endpoints, and logs in if the options have a user. Calls are spread over the endpoints.
+    /// Prepares a connection to these endpoints, and logs in if the options have a user. Calls are spread over the
+    /// endpoints.
     ///
     /// An endpoint is a URL, or a host and a port. Without a user nothing is sent yet: the first call connects.
     ///

@@ -76,8 +76,9 @@ impl<E: Engine> Leases<E> {
         result
     }
 
-    /// Serves the waiters in line as far as the resource is free, or returns the policy that must be asked first. Requests that joined the
-    /// line after `since` may not know when to check again, because a policy was being asked when they joined.
+    /// Serves the waiters in line as far as the resource is free, or returns the policy that must be asked first.
+    /// Requests that joined the line after `since` may not know when to check again, because a policy was being asked
+    /// when they joined.
     fn settle(
         &self,
         wait_list: &mut WaitList,
@@ -213,8 +214,8 @@ impl<E: Engine> Leases<E> {
     }
 }
 
-/// Returns the term of a waiting request, or the question if its policy must be asked first. `held_for` is the time for which its owner has
-/// held the lease; `None` if the resource is free.
+/// Returns the term of a waiting request, or the question if its policy must be asked first. `held_for` is the time for
+/// which its owner has held the lease; `None` if the resource is free.
 fn term_of(wait: &Wait, held_for: Option<Duration>, prepared: Option<&Prepared>) -> Result<Option<Term>, Question> {
     let Expiry::Custom(policy) = &wait.expiry else { return Ok(wait.expiry.term()) };
     let (serial, is_resumed) = (wait.serial, held_for.is_some());
