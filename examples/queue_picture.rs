@@ -5,8 +5,8 @@
 //! cargo run --example queue_picture > docs/charts/queue.svg
 //! ```
 //!
-//! Under each policy the same tasks lock one key of a real table, and every event is recorded and drawn. There are no threads
-//! and no clock, so every run is the same. Time is counted in steps. In each step
+//! Under each policy the same tasks lock one key of a real table, and every event is recorded and drawn. There are no
+//! threads and no clock, so every run is the same. Time is counted in steps. In each step
 //! 1. the holders whose time is up release the key;
 //! 2. the tasks that were woken in an *earlier* step are polled, because a woken task does not run at once;
 //! 3. the tasks that want the key and have not requested it yet make their request.

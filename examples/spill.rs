@@ -1,18 +1,19 @@
-//! A cache in front of files that survives `kill -9`: the map says which value should go, and the program writes it to its file
-//! first.
+//! A cache in front of files that survives `kill -9`: the map says which value should go, and the program writes it to
+//! its file first.
 //!
 //! ```text
 //! cargo run --release --example spill
 //! ```
 //!
-//! The cache has few values in memory, and the rest in files. A write is appended to a journal and then acknowledged; the value
-//! stays in memory, and gets to its file when it is evicted, or from the journal when the cache is opened again. Each value is
-//! written, read and evicted under its key's lock: so nobody reads a file that is being replaced, or one that is older than the
-//! value in memory.
+//! The cache has few values in memory, and the rest in files. A write is appended to a journal and then acknowledged;
+//! the value stays in memory, and gets to its file when it is evicted, or from the journal when the cache is opened
+//! again. Each value is written, read and evicted under its key's lock: so nobody reads a file that is being replaced,
+//! or one that is older than the value in memory.
 //!
-//! The program starts itself as a child, again and again. The child's threads read and write until the parent kills it: after a
-//! random number of acknowledgements, or while it recovers. A thread fails if it reads a value older than one that was
-//! acknowledged before. The parent fails if a value is torn, or is not there although its write was acknowledged.
+//! The program starts itself as a child, again and again. The child's threads read and write until the parent kills it:
+//! after a random number of acknowledgements, or while it recovers. A thread fails if it reads a value older than one
+//! that was acknowledged before. The parent fails if a value is torn, or is not there although its write was
+//! acknowledged.
 //!
 //! This is for crashes of the process. To survive a crash of the machine, call `sync_data` on the journal before each
 //! acknowledgement, and on each file before it is renamed.

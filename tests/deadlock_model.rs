@@ -1,9 +1,9 @@
 //! Random schedules of parties and of untracked callers, against a model of deadlocks.
 //!
 //! The model knows the holders, the waiters in the order in which they began to wait, and the policy, but not the
-//! detector's state. It predicts for each request that begins to wait whether it is deadlocked. An attempt may fail only
-//! if it would have had to wait. At the end of a schedule, all parties that do not wait release their holds, again and
-//! again: then no request may be left.
+//! detector's state. It predicts for each request that begins to wait whether it is deadlocked. An attempt may fail
+//! only if it would have had to wait. At the end of a schedule, all parties that do not wait release their holds, again
+//! and again: then no request may be left.
 //!
 //! A call for both keys of a table is a request for one key after the other, in the order of the table, which is found
 //! out beforehand. The first key is its party's hold while it waits for the second.

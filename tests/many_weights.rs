@@ -1,4 +1,5 @@
-//! Several permits of each of several keys: `acquire_n_many` in every form; `Guards::remove`; and the aliases of `Guards`.
+//! Several permits of each of several keys: `acquire_n_many` in every form; `Guards::remove`; and the aliases of
+//! `Guards`.
 
 mod common;
 

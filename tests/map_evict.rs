@@ -1,5 +1,5 @@
-//! `on_evict`: what it is handed, when, and what happens if it panics or uses the map. And `evict_by_hand`: which values
-//! are returned to be evicted, and how others wait for them.
+//! `on_evict`: what it is handed, when, and what happens if it panics or uses the map. And `evict_by_hand`: which
+//! values are returned to be evicted, and how others wait for them.
 
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -566,8 +566,8 @@ fn shards_take_turns() {
     assert_eq!((map.len(), map.entries()), (0, 0));
 }
 
-/// Counts in a cache in front of a store. If a value were lost, or read from the store while a newer one is in the cache,
-/// counts would be missing.
+/// Counts in a cache in front of a store. If a value were lost, or read from the store while a newer one is in the
+/// cache, counts would be missing.
 #[test]
 fn a_cache_in_front_of_a_store_loses_nothing() {
     const THREADS: u64 = 4;

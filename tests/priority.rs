@@ -274,8 +274,8 @@ fn a_limit_may_follow_a_priority() {
     drop(held);
 }
 
-/// A reader whose priority is lower than a waiting writer's is not let in by a readers' phase. So it can be stuck behind
-/// a writer whose party needs one more key.
+/// A reader whose priority is lower than a waiting writer's is not let in by a readers' phase. So it can be stuck
+/// behind a writer whose party needs one more key.
 #[test]
 fn a_deadlock_detector_knows_which_readers_a_phase_lets_in() {
     for priority in [0, 1] {
@@ -293,8 +293,8 @@ fn a_deadlock_detector_knows_which_readers_a_phase_lets_in() {
     }
 }
 
-/// A request that holds nothing, and that no request waits for when it comes, can complete a cycle: its priority puts it
-/// before a waiter that would have got in.
+/// A request that holds nothing, and that no request waits for when it comes, can complete a cycle: its priority puts
+/// it before a waiter that would have got in.
 #[test]
 fn a_deadlock_detector_finds_a_cycle_that_a_request_completes_by_passing_a_waiter() {
     for priority in [0, 1] {

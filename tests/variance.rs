@@ -1,5 +1,5 @@
-//! Guards, handles and futures are covariant in the lifetime for which they borrow their table, and in the type of its keys.
-//! The conversions that must not compile are doctests of `keylatch::table`.
+//! Guards, handles and futures are covariant in the lifetime for which they borrow their table, and in the type of its
+//! keys. The conversions that must not compile are doctests of `keylatch::table`.
 
 #![allow(single_use_lifetimes)] // the bounds between lifetimes are the point
 

@@ -1,8 +1,8 @@
 //! Every candidate in every scenario, and keylatch compared with the best keyed peers.
 //!
-//! On a busy machine a figure drifts by tens of per cent within minutes; a ratio of figures that were taken one right after
-//! the other does not. So each round measures every case once, a ratio compares two cases of the same round, and the table
-//! shows the medians. A missed goal is marked in the table, but is not a failure.
+//! On a busy machine a figure drifts by tens of per cent within minutes; a ratio of figures that were taken one right
+//! after the other does not. So each round measures every case once, a ratio compares two cases of the same round, and
+//! the table shows the medians. A missed goal is marked in the table, but is not a failure.
 //!
 //! - `cargo bench --bench suite`: everything, in some ten minutes on two free cores. The results are also written to
 //!   `results/suite.csv`.

@@ -213,8 +213,8 @@ impl Report {
         table
     }
 
-    /// Returns a table in Markdown: a row for each comparison in a measure that `is_shown`, with keylatch and the candidate that it
-    /// is compared with.
+    /// Returns a table in Markdown: a row for each comparison in a measure that `is_shown`, with keylatch and the
+    /// candidate that it is compared with.
     pub fn short_table<'a>(
         &self,
         scenarios: impl IntoIterator<Item = &'a Scenario>,

@@ -524,8 +524,8 @@ impl Key {
         }
     }
 
-    /// Grants free holds to the waiters in `handed`, which have failed [`MAX_FAILED_WAKEUPS`] times, on the terms of a newcomer: the
-    /// policy must let them pass the waiters before them.
+    /// Grants free holds to the waiters in `handed`, which have failed [`MAX_FAILED_WAKEUPS`] times, on the terms of a
+    /// newcomer: the policy must let them pass the waiters before them.
     fn hand_over(&mut self) -> bool {
         let before = self.holds;
         for next in self.handed.clone() {

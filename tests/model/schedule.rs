@@ -90,7 +90,8 @@ fn build<T: Kind>(builder: Builder<T, u8>, fairness: Fairness, size: u8) -> (T::
     (builder.fairness(fairness).shards(shards).pool_capacity(pool).build(), waits)
 }
 
-// ---- the observer's events ---------------------------------------------------------------------------------------------
+// ---- the observer's events
+// ---------------------------------------------------------------------------------------------
 
 /// The waits that have begun and not ended.
 #[derive(Default)]
@@ -121,7 +122,8 @@ fn mode_of(want: Want) -> WaitMode {
     }
 }
 
-// ---- a common view of the tables -------------------------------------------------------------------------------------
+// ---- a common view of the tables
+// -------------------------------------------------------------------------------------
 
 /// The object on which an operation is called.
 enum Source<'a, 't, T: Table> {
@@ -624,7 +626,8 @@ impl<'t, P: TablePtr<Table = RwLock, Key = u8> + ExclusiveIn<'t>> Hold<'t> for G
     }
 }
 
-// ---- the schedule -----------------------------------------------------------------------------------------------------
+// ---- the schedule
+// -----------------------------------------------------------------------------------------------------
 
 /// A request that waits or may wait: its id and its waker.
 #[derive(Default)]
@@ -974,9 +977,9 @@ impl<'t, T: Locks<Key = u8>> World<'t, T> {
         wanted
     }
 
-    /// Returns the keys in the table's order: that of the entries in memory, and so of their keys. A key that is free and
-    /// has no entry can have any position. One that has no entry and no permits gets an entry, by a handle that is to be
-    /// kept until the call has made its own.
+    /// Returns the keys in the table's order: that of the entries in memory, and so of their keys. A key that is free
+    /// and has no entry can have any position. One that has no entry and no permits gets an entry, by a handle that is
+    /// to be kept until the call has made its own.
     fn in_order(&self, wanted: &[(u8, Want)]) -> (Vec<(u8, Want)>, Vec<KeyHandle<'t, T>>) {
         let mut kept = Vec::new();
         let mut order = Vec::new();

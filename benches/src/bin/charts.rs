@@ -1,9 +1,10 @@
-//! Makes what the docs show from `results/suite.csv`: the charts in `docs/charts`, the tables of `docs/performance.md`, and
-//! `results/goals.csv`.
+//! Makes what the docs show from `results/suite.csv`: the charts in `docs/charts`, the tables of `docs/performance.md`,
+//! and `results/goals.csv`.
 //!
-//! A table of the page stands between `<!-- table: NAME -->` and `<!-- end -->`. Its name is that of a group of scenarios
-//! (`uncontended`, `contended`, `memory` or `tasks`), or `facts`, which is a paragraph about the machine. The page has the
-//! measures that a reader decides by; `goals.csv` has them all, with the goals. A test compares both with the results.
+//! A table of the page stands between `<!-- table: NAME -->` and `<!-- end -->`. Its name is that of a group of
+//! scenarios (`uncontended`, `contended`, `memory` or `tasks`), or `facts`, which is a paragraph about the machine. The
+//! page has the measures that a reader decides by; `goals.csv` has them all, with the goals. A test compares both with
+//! the results.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;

@@ -1,4 +1,5 @@
-//! The book in which a model records its requests: the hold that each thread or task requested, and when it acquired it.
+//! The book in which a model records its requests: the hold that each thread or task requested, and when it acquired
+//! it.
 //!
 //! A time is a position in the order of the records. A record written after a call returned describes an event that
 //! happened a little before; one written before a call describes an event that happens a little later. The checks below

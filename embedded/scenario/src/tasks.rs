@@ -23,8 +23,8 @@ const ROUNDS: u32 = 100;
 const TASKS: u32 = DRIVERS + 3;
 const HOT: u8 = ADDRESSES[1];
 
-/// Far more than is needed: a task that has not finished by then waits for ever. (A Cortex-M0 needs about 25,000, because
-/// its tasks get little done between two ticks, and the interrupt handler requests an address in each.)
+/// Far more than is needed: a task that has not finished by then waits for ever. (A Cortex-M0 needs about 25,000,
+/// because its tasks get little done between two ticks, and the interrupt handler requests an address in each.)
 const MOST_TICKS: u32 = 200_000;
 
 #[derive(Default)]
