@@ -44,7 +44,7 @@ pub struct Builder<T: Kind, K, S = DefaultHashBuilder> {
     makes: PhantomData<fn() -> (T, K)>,
 }
 
-/// The function that a table of the kind `T` hands evicted values to, if it has one.
+/// The function to which a table of the kind `T` hands evicted values, if there is one.
 type OnEvictOf<T, K> = <<T as KindInside>::Payload as Payload>::OnEvict<K>;
 
 /// The largest number of shards that a table can have.
@@ -152,7 +152,7 @@ impl<T: Kind, K, S> Builder<T, K, S> {
     /// Sets whether a free entry keeps its old key, to be overwritten by
     /// [`ToKey::to_key_into`](crate::ToKey::to_key_into).
     ///
-    /// Then a `KeyedMutex<String>` that is locked with `&str` keys allocates nothing in steady state. But up to
+    /// With `true`, a `KeyedMutex<String>` that is locked with `&str` keys allocates nothing in steady state. But up to
     /// [`pool_capacity`](Builder::pool_capacity) old keys stay in memory, with all that they own. The default is
     /// `false`: a key is dropped when its entry dies.
     ///
@@ -255,7 +255,7 @@ impl<T: Kind, K, S> Builder<T, K, S> {
         self
     }
 
-    /// Sets the function that evicted values are handed to.
+    /// Sets the function to which evicted values are handed.
     pub(crate) fn hand_evicted_to(mut self, on_evict: OnEvictOf<T, K>) -> Self {
         self.on_evict = on_evict;
         self
@@ -344,8 +344,8 @@ impl<T: Kind, K, S> fmt::Debug for Builder<T, K, S> {
     }
 }
 
-/// Returns the largest power of two that leaves each shard at least 256 values, if it can. The number of keys that fall
-/// into a shard then varies by about a tenth.
+/// Returns the largest number of shards, a power of two, with which each shard may have at least 256 values; 1 if there
+/// is none. The number of keys that fall into a shard then varies by about a tenth.
 fn most_shards(values: usize) -> usize {
     1 << (values / 256).max(1).ilog2()
 }

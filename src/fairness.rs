@@ -12,7 +12,7 @@
 /// A release can do one of two things for a waiter. It can *wake* it: the key is free, and the first request acquires
 /// it, possibly a newcomer that has never waited. Or it can *hand over* the key: no other request can acquire it until
 /// the waiter, which may be a sleeping thread or a task in a long run queue, has taken it. The first is fast and may
-/// starve waiters; the second is fair, and slow on a hot key. The policies differ in when they do which.
+/// starve waiters; the second is fair, and slow on a hot key. The policies differ in when they do one or the other.
 ///
 /// - `Fifo` always hands over, to the first waiter.
 /// - `Barging` always wakes the first.
@@ -71,8 +71,9 @@
 /// a waiter: it has no place in the queue, and [`Status`](crate::Status) does not count it.
 ///
 /// # Priorities
-/// A request with a [priority](crate::futures::Acquire::priority) takes its place before those that wait with a lower
-/// one. Its documentation says how each policy treats priorities, and how many requests pass one that waits.
+/// A request with a [priority](crate::futures::Acquire::priority) takes its place before the waiting requests with a
+/// lower one. [Its documentation](crate::futures::Acquire::priority) says how each policy treats priorities, and how
+/// many requests may pass a waiting one.
 ///
 /// # Examples
 /// ```

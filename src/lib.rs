@@ -199,11 +199,11 @@
 //!
 //! How a waiter that is not polled affects others depends on the [policy](Fairness):
 //! - [`Adaptive`](Fairness::Adaptive), the default: every other request passes it, for ever, so the code that forgot it
-//!   can continue. But the wakeup is lost on it: the waiters behind it are woken by the next release. Moreover, a
-//!   reader that was waiting when a writer left has been granted the key and holds it: see [`Fairness`].
+//!   can continue. But a wakeup that goes to it is wasted, and the waiters behind it have to wait for the next release.
+//!   Moreover, a reader that was waiting when a writer left has been granted the key and holds it: see [`Fairness`].
 //! - [`Barging`](Fairness::Barging): the same, but the waiters behind it are not woken in its place.
 //! - [`Bounded(n)`](Fairness::Bounded): `n` later requests pass it. Then the key is reserved for it until it is polled
-//!   or dropped. So tests may pass and production hang.
+//!   or dropped. So tests may pass while production hangs.
 //! - [`Fifo`](Fairness::Fifo): the first suitable release hands it the key, which stays with it until it is
 //!   polled or dropped.
 //!
@@ -284,7 +284,7 @@
 //!
 //! - A key that is named twice is acquired once; if it is in both lists of `read_write_many`, it is acquired for
 //!   writing.
-//! - The [policy](Fairness) applies to each key as in single calls.
+//! - The [policy](Fairness) applies to each key as it does in calls for a single key.
 //! - While a call waits for one key, it holds the keys before it in the table's order, and other callers wait for
 //!   those. So its future must be polled or dropped, under every policy. Lock a hot key by itself if you can.
 //! - A `try_` form that fails, a limit that is reached, a dropped future and a panic release the keys acquired so far.
@@ -331,8 +331,8 @@
 //! - *One lock, or a handful known in advance:* if it protects a value, `RwLock<T>` of `async-lock` (for tasks and
 //!   threads), `parking_lot` or `std`. A [`Latch`] has no value inside; it has one word, calls with a time limit, a
 //!   policy, and, with `critical-section`, interrupt handlers.
-//! - *A map of values that are only read and written for a moment:* a concurrent map (`dashmap`, `scc`) does as well. A
-//!   [`LockMap`] pays off if an entry is held for longer, perhaps by tasks, or if a change must depend on the
+//! - *A map of values that are only read and written for a moment:* a concurrent map (`dashmap`, `scc`) is just as
+//!   good. A [`LockMap`] pays off if an entry is held for longer, perhaps by tasks, or if a change must depend on the
 //!   value not having changed since it was read. For a cache that expires or weighs its values, use `moka`.
 //! - *Many short critical sections, in threads only, where different keys may exclude each other:* an array of mutexes,
 //!   indexed by the hash, is as good as a [`Striped`], and can have values inside.

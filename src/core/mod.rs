@@ -12,9 +12,9 @@
 //! ```
 //!
 //! Read the files bottom up: [`word`](wait::word), the moves as pure functions; [`state`](wait::state), the same moves
-//! as compare-exchanges; [`policy`](wait::policy), what a waiter is entitled to; `turn`, the order of the waiters;
-//! [`queue`](wait::queue), which waiter gets in; [`wait`], the machine that puts these together. Then
-//! [`slot`](table::slot), the memory of entries and the tokens for it, the only file with unsafe code;
+//! as compare-exchanges; [`policy`](wait::policy), which decides what a waiter is entitled to; `turn`, the order of the
+//! waiters; [`queue`](wait::queue), which decides which waiter gets in; [`wait`], the machine that puts these together.
+//! Then [`slot`](table::slot), the memory of entries and the tokens for it, the only file with unsafe code;
 //! [`shard`](table::shard), and the rest of [`table`]. The reasons for the design, and what else was tried, are in
 //! `docs/design.md`.
 //!
@@ -83,31 +83,31 @@
 //! | evict | a sweep that finds the entry unshared | shard lock | as retire |
 //! | evict beside a user that keeps the entry and does not use the value | a sweep of a table that hands out no keys | shard lock; none | + hold, claims − 1, − hold |
 //!
-//! 1. *A value has a claim of its own,* for which there is no token. So its entry outlives its users, and dies as every
-//!    entry does when that claim is given up.
-//! 2. *`&V` rests on a hold, and `&mut V` on an exclusive hold,* or on the shard lock of an unshared entry: new units
-//!    come from the table, or from a unit, and there is none (rule 1 above).
+//! 1. *A value has a claim of its own,* for which there is no token. So its entry outlives its users, and dies, like
+//!    every entry, when its last unit is given up.
+//! 2. *`&V` rests on a hold, and `&mut V` on an exclusive hold,* or, if the entry is unshared, on its shard's lock: new
+//!    units come only from the table, which is locked, or from a unit, and there is none (rule 1 above).
 //! 3. *A version continues* from that of the entry's last value. In a new entry it continues from the shard's
 //!    high-water mark, which every dying entry raises. So no key of the shard gets a version twice.
 //! 4. *Values are evicted when users leave.* In a bounded table every user that leaves an entry sweeps: if the value
-//!    has no other user, it returns to its order, and others are evicted while there are too many. A value whose turn
-//!    comes while it is in use is *parked*, by an exchange on the word that changes nothing. A user that leaves later
-//!    therefore sees that there is something to sweep, and a user that left earlier has been seen. An evicted value is
-//!    dropped when no lock is held, or handed to the table's `OnEvict` with its key: so such a table also parks a value
-//!    whose entry another user keeps.
+//!    has no other user, it returns to the order of eviction, and values are evicted while there are too many. A value
+//!    whose turn comes while it is in use is *parked*, by an exchange on the word that changes nothing. A user that
+//!    leaves later therefore sees that there is something to sweep, and a user that left earlier has been seen. An
+//!    evicted value is dropped when no lock is held, or is handed with its key to the table's `OnEvict`. Because the
+//!    key is handed over, a table with an `OnEvict` also parks a value whose entry another user keeps.
 //!
 //! # Locks
 //! The shard lock and the queue lock are internal locks ([`sync`](crate::sync)). A snapshot takes both, the shard lock
 //! first. The only user code that runs under them is `Equivalent`, the `to_key` of a key type that owns nothing and,
 //! with `recycle_keys(true)`, `to_key_into`; if one of these panics, the shard is left in order. Wakers to wake and
 //! keys to drop are carried out of the locks ([`WakeBatch`], `Dead`). An observer is called after the locks are
-//! released, by the call that moved the request. An overflow is carried out as a value too, because the panic hook is
-//! user code.
+//! released, by the call that moved the request. An overflow is carried out as a value, too: the panic comes after the
+//! locks, because the panic hook is user code.
 //!
 //! # Memory ordering
-//! The exchanges on an entry's word order each critical section after the previous one: to leave is a release, to enter
-//! is an acquire, and an admission also passes through the queue lock. The shard lock orders the last leave of one
-//! entry before the making of the next entry for the same key. A retirement loads the word with acquire, so that all
+//! The exchanges on an entry's word order each critical section after the previous one: leaving is a release, entering
+//! is an acquire, and an admission also passes through the queue lock. The shard lock orders the retirement of one
+//! entry before the creation of the next entry for the same key. A retirement loads the word with acquire, so that all
 //! uses of the key come before its drop. A new entry is written by plain stores: no other thread has its address before
 //! the shard lock is released. The queue's index in the state is used only under the queue lock.
 

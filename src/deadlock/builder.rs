@@ -108,7 +108,7 @@ impl DetectorBuilder {
     #[must_use]
     pub fn build(self) -> Detector {
         let DetectorBuilder { names_holders, watchdog } = self;
-        // An event says of a hold what only a detector that names holders knows.
+        // An event says about a hold what only a detector that names holders knows.
         let names_holders = names_holders || watchdog.is_some();
         Detector { shared: Arc::new(Shared { registry: Lock::new(Registry::default()), names_holders, watchdog }) }
     }

@@ -55,15 +55,15 @@
 //!
 //! [`unlock_fair`](Tracked::unlock_fair) matters: if the guard is merely dropped, as by `?`, the key is free for the
 //! first request, which is most likely the one of this loop, before a waiting task has run; so the loop would fail
-//! again and again. If `?` leaves the function, yield before the next attempt (`yield_now` of your runtime). A request
-//! for one key never fails if its party holds nothing and has no other waiting request. (A request for several keys
-//! may, because it waits for one while it holds another.)
+//! again and again. If the guard is dropped by `?`, yield before the next attempt (`yield_now` of your runtime). A
+//! request for one key never fails if its party holds nothing and has no other waiting request. (A request for several
+//! keys may, because it waits for one while it holds another.)
 //!
 //! # Definition of a deadlock
 //! Suppose that all untracked holders, and all parties that do not wait, release everything, and that the queues then
-//! admit waiters as their [policy](crate::Fairness) says; and that this repeats until nothing changes. The parties that
-//! still wait are deadlocked. This covers readers and writers, upgrades, permits, and queues: a reader behind a writer
-//! that waits for that reader's own hold. In particular:
+//! admit waiters as their [policy](crate::Fairness) says, and that this is repeated until nothing changes. The parties
+//! that still wait are deadlocked. This covers readers and writers, upgrades, permits, and queues: a reader behind a
+//! writer that waits for that reader's own hold. In particular:
 //! - A party waits if any of its requests does. (If it needs only one of several, as with `select!`, the report may be
 //!   premature.)
 //! - An untracked holder is assumed to release its key eventually. It causes no report, and a cycle through it is not

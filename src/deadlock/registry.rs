@@ -51,9 +51,9 @@ impl Default for Registry {
 /// An entry that has records.
 struct Indexed {
     entry: Identity,
-    /// The first of them.
+    /// The first of these records.
     first: u32,
-    /// The number of them that wait.
+    /// The number of these records that are waits.
     waits: u32,
 }
 
@@ -61,7 +61,7 @@ pub(super) struct Party {
     pub(super) name: Cow<'static, str>,
     /// The first of its records.
     first: u32,
-    /// The number of them that wait.
+    /// The number of these records that are waits.
     pub(super) waits: u32,
     /// The number of its records that a wait meets.
     met: u32,
@@ -264,8 +264,8 @@ impl Registry {
         }
         let Registry { entries, hasher, .. } = self;
         // Shrinks after a burst. That moves entries for at most an eighth of the buckets, and at least as many removals
-        // have taken place since the last time. The buckets are what counts, because removed entries lower the capacity
-        // without freeing memory.
+        // have taken place since the last time. The condition looks at the buckets, because removed entries lower the
+        // capacity without freeing memory.
         if entries.num_buckets() > BUCKETS_KEPT && entries.len() < entries.num_buckets() / 8 {
             entries.shrink_to(2 * entries.len(), |indexed| hasher.hash_one(indexed.entry));
         }
@@ -339,9 +339,10 @@ impl Registry {
     /// Returns whether a tracked request may wait for the party, which has begun to wait with `request`. If none does,
     /// no cycle goes through the party, so no search is needed, however many parties it waits for.
     ///
-    /// No tracked request waits behind a request that has just queued, unless that has a priority, because queueing and
-    /// this check are one step under the detector's lock. But requests before it may have to wait for the hold that it
-    /// gets, if its party then waits elsewhere: a readers' phase admits it before a writer.
+    /// No tracked request waits behind a request that has just queued, unless the latter has a priority, because
+    /// queueing and this check are one step under the detector's lock. But a request before it may have to wait for the
+    /// hold that it gets, if its party then waits elsewhere: for example, if a readers' phase admits it before a
+    /// writer.
     pub(super) fn is_waited_for(&mut self, party: u32, request: u32) -> bool {
         self.index();
         let Party { waits, met, .. } = self.parties[party];
@@ -383,7 +384,7 @@ impl Registry {
         events.collect()
     }
 
-    /// Puts each record into the list of its entry, and calls `f` with each party that has records.
+    /// Puts each record into the list of its entry, and then calls `f` with each party that has records.
     pub(super) fn each_party(&mut self, mut f: impl FnMut(&Self, u32, &str)) {
         self.index();
         for index in 0..self.parties.places() as u32 {

@@ -102,7 +102,7 @@ impl<'a> LatchUpgrade<'a> {
     /// Returns the output of `limit`, and the upgradable reader's guard, which held the latch all the time.
     ///
     /// # Cancel safety
-    /// As [`LatchUpgrade`] itself: dropping the future releases the hold.
+    /// As with [`LatchUpgrade`] itself, dropping the future releases the hold.
     ///
     /// # Examples
     /// ```
@@ -178,7 +178,7 @@ impl<'a> Wait for &mut LatchUpgrade<'a> {
 
 /// Upgrades and downgrades. All are atomic: no writer gets in between.
 impl<'a> LatchGuard<'a, Upgradable> {
-    /// Upgrades to a writer: a future that waits until the other readers have left.
+    /// Upgrades to a writer. The future waits until the other readers have left.
     ///
     /// An upgrade continues a hold, so it takes precedence over every waiter. While it waits, it keeps later readers
     /// out as a waiting writer does.

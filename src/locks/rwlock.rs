@@ -71,7 +71,7 @@ use crate::plumbing::{ReaderWriter, TablePtr, TableRef};
 /// synchronization for multiprocessor real-time systems", 2010.
 ///
 /// # Panics
-/// As [`KeyedMutex`](crate::KeyedMutex#panics).
+/// Panics as [`KeyedMutex`](crate::KeyedMutex#panics) does.
 ///
 /// # Examples
 /// ```

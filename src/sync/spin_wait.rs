@@ -6,7 +6,7 @@ use super::cpus;
 /// A spin wait, before a thread sleeps: pauses that grow, and then a few yields of the time slice.
 ///
 /// Growing pauses help a hot key with short sections: each check takes the cache line from the holder, so a waiter that
-/// checks seldom lets the holder run many sections at full speed.
+/// rarely checks lets the holder run many sections at full speed.
 pub(crate) struct SpinWait {
     looks: u32,
 }

@@ -27,9 +27,9 @@ impl<K, T> Core<K, Valued<T>> {
     }
 }
 
-/// The search for the next value to evict in one shard. It goes round the order twice. In the first round it clears the
-/// marks of used values and passes them, as eviction does. In the second round it takes the first value that is not in
-/// use, marked or not, so that it ends even if other callers keep using values.
+/// The search for the next value to evict in one shard. It goes through the order twice. In the first round it clears
+/// the marks of used values and passes over them, as eviction does. In the second round it takes the first value that
+/// is not in use, marked or not, so that it ends even if other callers keep using values.
 #[derive(Default)]
 struct Search {
     /// The number of values in the order when the search began.
@@ -130,8 +130,8 @@ impl<K, T> Core<K, Valued<T>> {
             if let Some(taken) = is_next.then(|| take(shard, number)).flatten() {
                 return Step::Found(taken);
             }
-            // A value in use is passed, but not parked as by a sweep: its user may leave before the shard is marked as
-            // having values to sweep, and the value would stay parked.
+            // A value in use is passed over, but not parked as in a sweep: its user might leave before the shard is
+            // marked as having values to sweep, and the value would then stay parked.
             shard.kept.pass();
         }
         Step::More
@@ -159,8 +159,8 @@ impl<K, T> Core<K, Valued<T>> {
         }
         for (index, shard) in self.shards.iter().enumerate() {
             shard.with(|shard| {
-                // Not `n`: if two calls run at once, the shard's lock orders them, and the later one reads the number
-                // that was stored last, so that all shards agree.
+                // This reads the stored number instead of using `n`: if two calls run at once, the shard's lock orders
+                // them, and the later one reads the number that was stored last, so all shards agree.
                 let part = part_of(whole.most.load(Ordering::Relaxed), index, self.shards.len());
                 shard.kept.bound.iter_mut().for_each(|bound| bound.most = part);
                 shard.kept.note_excess(&self.excess, index);
@@ -168,7 +168,7 @@ impl<K, T> Core<K, Valued<T>> {
         }
         let mut panics = Panics::default();
         for index in 0..self.shards.len() {
-            // Any tag of the shard will do. No entry has the address 0, so the sweep spares none.
+            // Any tag of the shard will do. No entry has the address 0, so the sweep spares no value.
             let tag = Tag::from_bits(((index as u64) << self.shift) as u32);
             if self.exceeds(tag) {
                 panics.run(|| self.sweep(tag, 0));

@@ -109,12 +109,12 @@ impl Marks {
         self.high.load(Ordering::Relaxed) & PRESENT != 0
     }
 
-    /// Sets whether there is a value. With `sole` the caller has the shard lock, and the value has the entry's only
-    /// unit: so no other bit can change, and a plain store suffices.
+    /// Sets whether there is a value. With `sole` the caller has the shard lock, and the value's claim is the entry's
+    /// only unit, so no other bit can change, and a plain store suffices.
     #[inline]
     pub(super) fn set_present(&self, present: bool, sole: bool) {
-        // A value that has just been stored is unused, so the entry is not quiet any more. Until then that bit does not
-        // change.
+        // A value that has just been stored is unused, so the entry is no longer quiet. Until this change, that bit
+        // does not change.
         let high = self.high.load(Ordering::Relaxed);
         match (present, sole) {
             (true, false) => drop(self.high.fetch_xor(PRESENT | high & QUIET, Ordering::Relaxed)),
@@ -130,7 +130,7 @@ impl Marks {
         self.high.load(Ordering::Relaxed) & QUIET != 0
     }
 
-    /// Notes a use of the value, if there is one. `counts` tells whether the table has counters.
+    /// Notes a use of the value, if there is one. `counts` says whether the table has counters.
     #[inline]
     pub(super) fn note_use(&self, counts: bool) {
         if !counts {
@@ -167,13 +167,13 @@ impl Marks {
         }
     }
 
-    /// Returns whether the value, which there is, was used since the last call.
+    /// Returns whether the value, which must be present, was used since the last call.
     pub(super) fn take_used(&self) -> bool {
         const ANY: u32 = QUIET | USED;
         self.high.load(Ordering::Relaxed) & ANY != 0 && self.high.fetch_and(!ANY, Ordering::Relaxed) & ANY != 0
     }
 
-    /// Returns whether the entry may have a handle. `claimed` tells whether it has units besides its value's claim.
+    /// Returns whether the entry may have a handle. `claimed` says whether it has units besides its value's claim.
     pub(super) fn has_handle(&self, claimed: bool) -> bool {
         match self.high.load(Ordering::Relaxed) & HANDLES {
             0 => false,
@@ -239,7 +239,7 @@ impl Kept {
     pub(super) fn note_excess(&mut self, excess: &Excess, shard: usize) {
         let Some(bound) = &mut self.bound else { return };
         if let Some(values) = excess.whole().and_then(|whole| whole.values.as_ref()) {
-            // The number may have become smaller: then the difference wraps around, and so does the sum.
+            // If the number has become smaller, the difference wraps around, and so does the sum.
             values.fetch_add(self.values.wrapping_sub(bound.counted), Ordering::Relaxed);
             bound.counted = self.values;
         }

@@ -1,5 +1,5 @@
-//! The wait layer: how a request enters an entry, waits for it, and leaves it to the waiters. It knows nothing of keys:
-//! it needs only the [`State`] of an entry.
+//! The wait layer: how a request enters an entry, waits for it, and hands it over to the waiters. It knows nothing of
+//! keys: it needs only the [`State`] of an entry.
 //!
 //! Every way in and every way out is a step of one machine:
 //!
@@ -68,7 +68,7 @@ pub(super) struct WaitQueues<Q = TableQueues> {
 #[must_use = "an acquired hold must become a guard, or be released"]
 pub(crate) struct Entered(());
 
-/// Whether a request might acquire without queueing. The answer is a snapshot, and no promise.
+/// Whether a request might acquire without queueing. The answer is only a snapshot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[cfg_attr(any(not(feature = "std"), target_family = "wasm"), allow(dead_code))] // for threads that spin
 pub(crate) enum Contention {
@@ -97,8 +97,8 @@ pub(super) enum Left {
     Last,
 }
 
-/// A resource that a step needs, and that cannot be made under the queue lock, because making it takes an allocation or
-/// user code.
+/// A resource that a step needs and that cannot be made under the queue lock, because making it allocates or runs user
+/// code.
 enum Needs {
     /// Room for this many wakers in the batch.
     Room(usize),
@@ -155,7 +155,8 @@ where
         (self.number(state), self.lock(state).with(|queue_shard| state.queue(queue_shard)))
     }
 
-    /// Takes a step under the queue lock, and repeats it once it has what it needs.
+    /// Takes a step under the queue lock. If the step needs something, provides it outside the lock, and repeats the
+    /// step.
     fn step<R>(
         &self,
         state: &impl Waited<QueueShard = H>,
@@ -328,7 +329,7 @@ where
         if stays { Ok(None) } else { Err(Needs::Waker) }
     }
 
-    /// Lets a newcomer pass the waiters, if holds and policy allow.
+    /// Lets a newcomer pass the waiters, if the holds and the policy allow it.
     fn bypass(
         &self,
         queue_shard: &mut H,
@@ -376,7 +377,7 @@ where
 
     // ---- out ------------------------------------------------------------------------------------------------------
 
-    /// Gives up a position in the queue. If the hold has already been granted, the caller has it.
+    /// Gives up a position in the queue. If the hold had already been granted, the caller has it now.
     pub(super) fn leave_queue(
         &self,
         state: &impl Waited<QueueShard = H>,
@@ -386,7 +387,8 @@ where
         if !ticket.is_some() {
             return None;
         }
-        // One step: the waiter leaves and the waiters that it kept out get in at one instant, for every observer.
+        // This is one step: to every observer, the waiter leaves at the same instant at which the waiters that it kept
+        // out get in.
         self.step(state, batch, None, |queue_shard, batch| {
             let queues = queue_shard.queues();
             if queues.state(ticket) == WaitState::Granted {
@@ -429,7 +431,7 @@ where
         }
     }
 
-    /// Gives up a hold, unless it is the last unit. If there are waiters, `hand_over` leaves it to them.
+    /// Gives up a hold, unless it is the last unit. If there are waiters, `hand_over` hands it over to them.
     #[inline(always)]
     pub(super) fn leave(
         &self,
@@ -456,14 +458,14 @@ where
         }
     }
 
-    /// Leaves a hold to the waiters. Returns `false` if there are no waiters any more.
+    /// Hands a hold over to the waiters. Returns `false` if there are no waiters any more.
     #[inline(never)]
     pub(super) fn hand_over(&self, state: &impl Waited<QueueShard = H>, access: Access, whom: ReleaseFor) -> bool {
         // Wakers run after the hold is given up.
         self.hand_over_into(state, access, whom, &mut WakeBatch::default())
     }
 
-    /// Leaves a hold to the waiters, and their wakers in `batch`.
+    /// Hands a hold over to the waiters, and adds their wakers to `batch`.
     pub(super) fn hand_over_into(
         &self,
         state: &impl Waited<QueueShard = H>,

@@ -1,12 +1,12 @@
 //! The order of the waiters of a queue: by arrival, and by priority.
 //!
 //! The order is settled when a request arrives, by one number, its [`Turn`]; a lower number comes first. The number of
-//! a request without a priority (that is, of priority 0) is the count of arrivals. A priority puts a request forward:
-//! for each level its number is lower by what [`RISE`] requests with a priority add to the count.
+//! a request without a priority (that is, of priority 0) is the count of arrivals. A priority moves a request forward:
+//! for each level, its number is lower by the amount that [`RISE`] requests with a priority add to the count.
 //!
-//! So a request passes those of a lower priority, unless they have waited for long: by the count of later requests that
-//! have a priority, not by a clock. No number changes while a request waits, and no counter of a waiter has to be kept:
-//! as the count goes on, all that wait rise together relative to all that will come.
+//! So a request passes those of a lower priority, unless they have waited for long, measured by the number of later
+//! requests that have a priority, not by a clock. No number changes while a request waits, and waiters need no
+//! counters: as the count goes on, all waiting requests rise together relative to all that will come.
 //!
 //! | bits | count |
 //! |---|---|
@@ -38,8 +38,8 @@ impl Turn {
         self.0 as u8
     }
 
-    /// Returns whether a reader gets in with a readers' phase before this writer: it does not pass a writer of a higher
-    /// priority, unless its turn comes first.
+    /// Returns whether a reader with this turn gets in with a readers' phase before this writer. It does not pass a
+    /// writer of a higher priority, unless its own turn comes first.
     pub(crate) fn joins_phase_before(self, writer: Turn) -> bool {
         self.priority() >= writer.priority() || self.is_before(writer)
     }
@@ -55,9 +55,9 @@ impl Turns {
         Turns { count: 0 }
     }
 
-    /// Returns whether a request with a priority has arrived. (After 16 million requests without, the answer is yes,
-    /// too: then lists are sorted that need not be. A flag of its own would make each queue larger than 128 bytes,
-    /// which are moved without a call.)
+    /// Returns whether a request with a priority has arrived. (After 16 million requests without one, the answer is
+    /// `true` as well, and lists are sorted needlessly. A separate flag would make each queue larger than 128 bytes,
+    /// the most that are moved without a call.)
     #[inline]
     pub(super) fn has_priorities(&self) -> bool {
         self.count >= URGENT

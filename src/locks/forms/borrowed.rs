@@ -132,7 +132,7 @@ macro_rules! borrowed {
             /// too long for the clock, such as [`Duration::MAX`](core::time::Duration::MAX), means no limit.
             ///
             /// # Blocking
-            #[doc = concat!("As [`", stringify!($lock_blocking), "`](Self::", stringify!($lock_blocking), "),")]
+            #[doc = concat!("Blocks like [`", stringify!($lock_blocking), "`](Self::", stringify!($lock_blocking), "),")]
             /// for at most `timeout`.
             ///
             $(
@@ -173,7 +173,7 @@ macro_rules! borrowed {
             /// Returns `None` after the deadline. It tries at least once, even with a deadline in the past.
             ///
             /// # Blocking
-            #[doc = concat!("As [`", stringify!($lock_blocking), "`](Self::", stringify!($lock_blocking), "),")]
+            #[doc = concat!("Blocks like [`", stringify!($lock_blocking), "`](Self::", stringify!($lock_blocking), "),")]
             /// until `deadline` at the latest.
             ///
             $(

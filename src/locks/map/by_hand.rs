@@ -14,8 +14,8 @@ impl<V, K, S> Builder<MapKind<V>, K, S> {
     /// locked, and others that ask for it wait. So a value is always in the map or on the disk, and is never read from
     /// the disk while it is being written.
     ///
-    /// The map grows without bound if nobody evicts. So evict after each insertion, as below, or in a task or thread of
-    /// its own. [`on_evict`](Builder::on_evict) is not called for values that are evicted by hand.
+    /// The map grows without bound unless the caller evicts values. So evict after each insertion, as below, or in a
+    /// separate task or thread. [`on_evict`](Builder::on_evict) is not called for values that are evicted by hand.
     ///
     /// # Panics
     /// [`build`](Builder::build) panics if [`max_values`](Builder::max_values) is not set.
@@ -81,8 +81,8 @@ impl<K, V, S> LockMap<K, V, S> {
     /// in use. The map does not have to be full.
     ///
     /// To evict the value, [remove](crate::Guard::remove) it; until the guard is dropped, callers that ask for the key
-    /// wait, and then find no value. A guard that is dropped without that leaves the value where it was in the order:
-    /// its turn comes again when all others have had theirs. The guard itself does not count as a use of the value, so
+    /// wait, and then find no value. If the guard is dropped without removing the value, the value keeps its place in
+    /// the order: its turn comes again after all the others. The guard itself does not count as a use of the value, so
     /// a caller that could not write a value can drop the guard, and continue with the next one.
     ///
     /// It never returns a value in use: one whose key is held, waited for, or kept by a handle. An unpolled future does
@@ -126,8 +126,8 @@ impl<K, V, S> LockMap<K, V, S> {
 
     /// Locks the key of the value that should be evicted next, with an owned guard.
     ///
-    /// As [`try_next_eviction`](Self::try_next_eviction), but the guard keeps the map alive instead of borrowing it: so
-    /// a task or a thread can write the value.
+    /// Like [`try_next_eviction`](Self::try_next_eviction), but the guard keeps the map alive instead of borrowing it,
+    /// so a task or a thread can write the value.
     ///
     /// # Examples
     /// ```

@@ -164,8 +164,8 @@ impl<'a, K, V, S> Find<'a, K, V, S> for ByClaim<'a, K, V, S> {
     }
 }
 
-/// The entry that the key had at the call that made the future, or a copy of the key: if it had no entry, or copying
-/// costs nothing.
+/// The entry that the key had at the call that made the future, or a copy of the key, if it had no entry or if copying
+/// it costs nothing.
 pub(super) enum ByClaimOrKey<'a, K, V, S> {
     Claim(ByClaim<'a, K, V, S>),
     Key(ByKey<OwnedKey<K>>),

@@ -120,7 +120,7 @@ macro_rules! writer {
             /// `&mut Option<V>`.
             ///
             /// When the returned [`ValueSlot`](crate::ValueSlot) is dropped, its contents become the key's value, with
-            /// a new version: also if they are unchanged, and also if the caller panics. `value` and `value_mut` are
+            /// a new version: even if they are unchanged, and even if the caller panics. `value` and `value_mut` are
             /// cheaper if the value is only read, or changed in place.
             ///
             /// # Examples

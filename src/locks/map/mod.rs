@@ -31,7 +31,8 @@ pub use self::looking::IntoIter;
 pub use self::value_slot::ValueSlot;
 pub use self::version::{AddOrUpdate, Conflict, Version};
 
-/// A map whose values are protected by keyed locks: each key has a reader-writer lock that contains a value or none.
+/// A map whose values are protected by keyed locks: each key has a reader-writer lock, which contains a value or
+/// nothing.
 ///
 /// ```
 /// use keylatch::LockMap;
@@ -117,7 +118,7 @@ pub use self::version::{AddOrUpdate, Conflict, Version};
 ///
 /// # User code
 /// `V`'s `Drop` runs with no lock held for every value that the map itself drops: values that were evicted, overwritten
-/// by `update_if`, `add_or_update` or a batch, refused by `retain`, or cleared. If such a drop panics, the change
+/// by `update_if`, `add_or_update` or a batch, removed by `retain` or `clear`. If such a drop panics, the change
 /// stands, and the other values are still dropped. A call that releases several keys drops values only after it has
 /// released all of them and woken the admitted waiters. (But [`get_or_insert`](LockMap::get_or_insert) drops a value
 /// that it does not need while it holds the key for reading, because it returns that hold.) `V`'s `Clone`, `PartialEq`
@@ -125,8 +126,8 @@ pub use self::version::{AddOrUpdate, Conflict, Version};
 /// of a `V` that owns nothing must not use the map (see [`get`](LockMap::get)).
 ///
 /// # Panics
-/// As [`KeyedMutex`](crate::KeyedMutex#panics), and if `V`'s own code panics. A panic under a key's lock frees the key,
-/// and leaves the value as it was, or in the state in which a writer left it.
+/// Panics as [`KeyedMutex`](crate::KeyedMutex#panics) does, and if `V`'s own code panics. A panic under a key's lock
+/// frees the key, and leaves the value as it was, or in the state in which a writer left it.
 ///
 /// # Examples
 /// A counter for each key:

@@ -25,13 +25,13 @@ impl<K: Eq + Hash, V, S: BuildHasher> LockMap<K, V, S> {
     /// Without [`max_values`](crate::Builder::max_values) it is the same as `get`.
     ///
     /// This call looks the key up, and never copies it. If the key has no entry now, the future returns `None`, even if
-    /// a value is inserted before the first poll. Otherwise the value is read at the poll.
+    /// a value is inserted before the first poll. Otherwise the value is read when the future is polled.
     ///
     /// # Cancel safety
-    /// The future can be dropped at any moment; nothing is changed.
+    /// The future can be dropped at any moment. It changes nothing.
     ///
     /// # Panics
-    /// As [`LockMap`](LockMap#panics).
+    /// Panics as [`LockMap`](LockMap#panics) does.
     ///
     /// # Examples
     /// ```
@@ -61,10 +61,10 @@ impl<K: Eq + Hash, V, S: BuildHasher> LockMap<K, V, S> {
     /// internal lock, so its `clone` must not use the map.
     ///
     /// # Blocking
-    /// As [`read_blocking`](Self::read_blocking). Not for use inside a task: there, use [`peek`](Self::peek).
+    /// Blocks like [`read_blocking`](Self::read_blocking). Do not call this in a task; there, use [`peek`](Self::peek).
     ///
     /// # Panics
-    /// As [`LockMap`](LockMap#panics).
+    /// Panics as [`LockMap`](LockMap#panics) does.
     ///
     /// # Examples
     /// ```

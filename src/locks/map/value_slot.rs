@@ -11,7 +11,7 @@ use crate::plumbing::{Map, TablePtr, ValueOf};
 /// [`value_slot`](crate::Guard::value_slot) returns it.
 ///
 /// It is for wrappers whose own interface has a `&mut Option<V>`. The slot contains the value while the slot lives.
-/// When the slot is dropped, by a panic too, its contents become the key's value; if it is empty, the key has none. So
+/// When the slot is dropped, even by a panic, its contents become the key's value; if it is empty, the key has none. So
 /// a slot is a [removal](crate::Guard::remove), followed by an [insertion](crate::Guard::insert) if it is not empty:
 ///
 /// - While the slot lives, [`len`](crate::LockMap::len) does not count the value, and

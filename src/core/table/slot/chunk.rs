@@ -30,8 +30,8 @@ const _: () = assert!(1 << INDEX_BITS == Indices::BITS);
 /// A shard's chunks by number. The last place is in use.
 pub(in crate::core::table) struct Chunks<K, V: Payload> {
     chunks: Vec<Option<Chunk<K, V>>>,
-    /// The first slot of each chunk; any pointer if the place is free. A look-up reads only this, so that the lists of
-    /// a table that is bigger than a core's cache stay in the cache for longer.
+    /// The first slot of each chunk; an arbitrary pointer if the place is free. A look-up reads only this, so that the
+    /// lists of a table that is bigger than a core's cache stay in the cache for longer.
     first_slots: Vec<Ptr<K, V>>,
 }
 
@@ -44,10 +44,10 @@ impl<K, V: Payload> Chunk<K, V> {
     /// A key that is held for long keeps its whole chunk. Larger chunks would hardly reduce the work for each slot.
     pub(in crate::core::table) const MOST: usize = SLOTS;
 
-    /// The number of chunks that can be told apart.
+    /// The number of chunks that a [`Number`] can tell apart.
     pub(in crate::core::table) const CHUNKS: usize = 1 << (u32::BITS - INDEX_BITS) as usize;
 
-    /// Allocates a chunk of which all slots are free.
+    /// Allocates a chunk, all of whose slots are free.
     pub(in crate::core::table) fn alloc(len: usize) -> Chunk<K, V> {
         assert!((1..=Self::MOST).contains(&len));
         let slot = |_| Slot {

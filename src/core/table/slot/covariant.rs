@@ -6,7 +6,7 @@ use core::{convert::Infallible, marker::PhantomData, ptr::NonNull};
 use super::{Claim, Hold, Live, TypedAccess, UnitOf};
 use crate::core::table::payload::Payload;
 
-/// The types of the entries of a table, as a reference to it names them. `pub` because sealed traits name it; other
+/// The types of a table's entries, as named by a reference to the table. `pub` because sealed traits name it; other
 /// crates cannot.
 #[allow(unreachable_pub)]
 pub trait EntryTypes {

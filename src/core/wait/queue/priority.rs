@@ -26,8 +26,8 @@ impl Queues {
             return (most + next).min(lines[PERMITS].len as usize);
         }
         if cause.begins_phase(rules) && lines[READERS].len > 0 {
-            // Beside the readers one upgradable reader is admitted, and one waiter may be woken. If a writer's priority
-            // keeps all readers out, the writer may be woken, and there may be a hand-off.
+            // In addition to the readers, one upgradable reader is admitted, and one waiter may be woken. If a writer's
+            // priority keeps all readers out, the writer may be woken, and there may be a hand-off.
             return lines[READERS].len as usize
                 + (lines[UPGRADABLE].len as usize).min(2)
                 + usize::from(turns.has_priorities());
