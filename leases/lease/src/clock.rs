@@ -94,8 +94,8 @@ impl<C: Clock + ?Sized> Clock for Arc<C> {
 ///
 /// All copies show the same time, and setting the time of day does not affect it.
 ///
-/// The system determines whether the time that a machine spends suspended counts, so that a lease may expire while the
-/// machine sleeps:
+/// The system determines whether the time that a machine spends suspended counts, and so whether a lease may expire
+/// while the machine sleeps:
 ///
 /// | system | the clock | origin | suspended time |
 /// |---|---|---|---|

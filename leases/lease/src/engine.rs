@@ -166,8 +166,8 @@ pub trait Engine: Send + Sync {
         }
     }
 
-    /// Ends all tenures of this owner, as of one instant. Returns the resources that it freed, without those whose
-    /// lease had expired.
+    /// Ends all tenures of this owner, as of one instant. Returns the resources that this freed, except those whose
+    /// lease had already expired.
     fn release_all(
         &self,
         owner: &Owner,
@@ -192,9 +192,9 @@ pub trait Engine: Send + Sync {
     /// depends on it.
     fn sweep(&self, limit: usize, at: Duration) -> impl Future<Output = Result<usize, Fail<Self::Error>>> + Send;
 
-    /// Returns a future that is ready as soon as the resource may have become free since the call, or may become free
-    /// earlier than was known: a [fresh](Want::Fresh) tenure can end before the one that it replaces. The future may be
-    /// ready without a reason.
+    /// Returns a future that is ready when the resource may have become free since the call, or may become free earlier
+    /// than was known: a [fresh](Want::Fresh) tenure can end before the tenure that it replaces would have ended. The
+    /// future may also be ready for no reason.
     ///
     /// The front end calls it before it asks (rule d), and never for a [`LOCAL`](Self::LOCAL) engine. By default the
     /// future is never ready. A waiter then asks when the lease should have ended, and at every
@@ -282,13 +282,14 @@ pub struct Ask<'a> {
     pub owner: &'a Owner,
     /// The conditions under which to grant it.
     pub want: Want,
-    /// The term of the lease, counted from the start of a new tenure, or from now and the old start if a tenure is
-    /// resumed. The end is never brought forward. `None`, only with [`Want::Mine`]: the end stays as it is.
+    /// The term of the lease. If a tenure begins, it counts from now; if a tenure is resumed, [`idle`](Term::idle)
+    /// counts from now, and [`total`](Term::total) from the start of the tenure. The end is never brought forward.
+    /// `None`, only with [`Want::Mine`]: the end stays as it is.
     pub term: Option<Term>,
     /// The policy that the term comes from, for engines that can keep it.
     pub expiry: &'a Expiry,
-    /// Whether the owner goes on waiting if another owner has it: the engine then sees to it that [`Engine::watch`] is
-    /// notified.
+    /// Whether the owner goes on waiting if another owner has the lease. If so, the engine must see to it that
+    /// [`Engine::watch`] is notified.
     ///
     /// In a request to a [`LOCAL`](Engine::LOCAL) engine: whether the lease is handed to a waiter, which may be dropped
     /// before it fetches the grant: see [`Engine::abandon`].
@@ -307,7 +308,7 @@ pub enum Want {
     Fresh,
     /// Only if this owner has the lease.
     Mine,
-    /// Only if no owner has the lease, not even this one.
+    /// Only if no owner has the lease, not even this owner.
     New,
 }
 
@@ -381,7 +382,8 @@ pub enum Gone {
     Released,
     /// No owner has the resource.
     NotHeld,
-    /// This owner has the resource: another owner than the one that was named, or the same one in another tenure.
+    /// This owner has the resource: either an owner other than the one that was named, or the same owner in another
+    /// tenure.
     NotOwner(Owner),
 }
 

@@ -162,7 +162,7 @@ pub enum ReleaseError<X = Infallible> {
     Engine(X),
 }
 
-/// The reason why a call failed that looks up leases, or ends several of them.
+/// The reason why a call that looks up leases, or that ends several of them, failed.
 ///
 /// `X` is the error of the engine; in memory there is none. The [`source`](Error::source) of [`Engine`](Self::Engine)
 /// is that error, and the other variants have no source.
@@ -183,7 +183,7 @@ pub enum LookError<X = Infallible> {
         /// `"owner"` or `"resource"`.
         argument: &'static str,
     },
-    /// The engine failed. It may still have ended the leases that the call was to end.
+    /// The engine failed. It may still have ended the leases that the call was meant to end.
     Engine(X),
 }
 

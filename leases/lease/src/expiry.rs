@@ -19,8 +19,8 @@ use core::time::Duration;
 /// The calls take `impl Into<Expiry>`, and a [`Duration`] converts to `Sliding`, so a plain duration will do. A lease
 /// whose end is too far off to fit the clock's [`Duration`] never ends.
 ///
-/// Two policies are equal if they are of the same kind with the same durations. Two custom policies are equal if they
-/// share one `Arc`.
+/// Two policies are equal if they are of the same kind and have the same durations. Two custom policies are equal if
+/// they share one `Arc`.
 ///
 /// # Panics
 ///
@@ -82,7 +82,7 @@ impl Expiry {
         Self::Custom(Arc::new(policy))
     }
 
-    /// Returns the policy as a term; `None` for a custom policy, which has to be asked.
+    /// Returns the policy as a term; `None` for a custom policy, which must be asked.
     pub(crate) fn term(&self) -> Option<Term> {
         match *self {
             // The total holds the end in place when the owner acquires again.

@@ -136,7 +136,7 @@ impl Fence {
     /// Forgets the greatest token of this resource, and frees its memory.
     ///
     /// From then on any token passes, even the oldest. So forget a resource only when it no longer exists, or when no
-    /// writer that once had it can be left.
+    /// writer that once had it can still be running.
     ///
     /// # Examples
     ///

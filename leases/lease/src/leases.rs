@@ -18,7 +18,7 @@ use crate::{
 
 #[cfg(feature = "std")]
 impl Leases {
-    /// Creates leases that are kept in the memory of this process, by the system's [clock](StdClock).
+    /// Creates leases that are kept in the memory of this process, with the system's [clock](StdClock).
     ///
     /// # Examples
     /// ```
@@ -44,7 +44,7 @@ impl Default for Leases {
 }
 
 impl<C: Clock> Leases<Memory<C>> {
-    /// Creates leases that are kept in the memory of this process, by a clock of your choice.
+    /// Creates leases that are kept in the memory of this process, with a clock of your choice.
     ///
     /// # Examples
     /// ```
@@ -198,7 +198,7 @@ impl<E: Engine> Leases<E> {
     ///
     /// # Errors
     /// [`AcquireError::Busy`](crate::AcquireError::Busy) if another owner has the lease or a request waits for it;
-    /// otherwise as [`acquire`](Self::acquire).
+    /// otherwise fails like [`acquire`](Self::acquire).
     ///
     /// In memory, a lease that has become free is promised to the first waiter in line while that waiter's custom
     /// policy runs. Until the policy has answered, a try fails with that waiter as the `owner` and no time `remaining`,
@@ -242,7 +242,8 @@ impl<E: Engine> Leases<E> {
     ///   other owner has acquired it.
     /// - [`RenewError::NotRenewable`](crate::RenewError::NotRenewable) if the policy is [`Expiry::Fixed`], or is custom
     ///   and refuses. The lease then runs on to its end.
-    /// - [`RenewError::Invalid`](crate::RenewError::Invalid) and [`RenewError::Engine`](crate::RenewError::Engine).
+    /// - [`RenewError::Invalid`](crate::RenewError::Invalid) if a name is empty or too long, and
+    ///   [`RenewError::Engine`](crate::RenewError::Engine) if the engine fails.
     ///
     /// # Examples
     /// ```
@@ -269,8 +270,8 @@ impl<E: Engine> Leases<E> {
     /// - [`ReleaseError::NotHeld`](crate::ReleaseError::NotHeld) if no owner has the resource.
     /// - [`ReleaseError::NotOwner`](crate::ReleaseError::NotOwner) if another owner has it, or the same owner in a
     ///   newer tenure.
-    /// - [`ReleaseError::Invalid`](crate::ReleaseError::Invalid) and
-    ///   [`ReleaseError::Engine`](crate::ReleaseError::Engine).
+    /// - [`ReleaseError::Invalid`](crate::ReleaseError::Invalid) if a name is empty or too long, and
+    ///   [`ReleaseError::Engine`](crate::ReleaseError::Engine) if the engine fails.
     ///
     /// # Examples
     /// ```
@@ -294,7 +295,7 @@ impl<E: Engine> Leases<E> {
     /// The future's output is `Result<(), ReleaseError<E::Error>>`.
     ///
     /// # Errors
-    /// As [`release`](Self::release).
+    /// Fails like [`release`](Self::release).
     ///
     /// # Examples
     /// ```
@@ -341,7 +342,7 @@ impl<E: Engine> Leases<E> {
     /// The future's output is `Result<usize, LookError<E::Error>>`.
     ///
     /// # Errors
-    /// [`LookError`](crate::LookError).
+    /// Fails with a [`LookError`](crate::LookError) if an argument is invalid or the engine fails.
     ///
     /// # Blocking
     /// In memory, other calls wait while it runs: about 0.1 µs for each lease.
@@ -370,7 +371,7 @@ impl<E: Engine> Leases<E> {
     /// The future's output is `Result<usize, LookError<E::Error>>`.
     ///
     /// # Errors
-    /// [`LookError::Engine`](crate::LookError::Engine).
+    /// Fails with [`LookError::Engine`](crate::LookError::Engine) if the engine fails.
     ///
     /// # Examples
     /// ```
@@ -393,7 +394,7 @@ impl<E: Engine> Leases<E> {
     /// The future's output is `Result<Option<LeaseStatus>, LookError<E::Error>>`.
     ///
     /// # Errors
-    /// [`LookError`](crate::LookError).
+    /// Fails with a [`LookError`](crate::LookError) if an argument is invalid or the engine fails.
     ///
     /// # Examples
     /// ```
@@ -413,7 +414,7 @@ impl<E: Engine> Leases<E> {
     /// The future's output is `Result<Vec<Grant>, LookError<E::Error>>`.
     ///
     /// # Errors
-    /// [`LookError`](crate::LookError).
+    /// Fails with a [`LookError`](crate::LookError) if an argument is invalid or the engine fails.
     ///
     /// # Blocking
     /// In memory, other calls wait while it runs: about 0.1 µs for each lease of the owner.
@@ -458,7 +459,7 @@ impl<E: Engine> Leases<E> {
     /// is [taken over](crate::Lost::TakenOver), so **tasks that must exclude each other need an owner each**.
     ///
     /// # Errors
-    /// As [`acquire`](Self::acquire).
+    /// Fails like [`acquire`](Self::acquire).
     ///
     /// # Panics
     /// If `ttl` is zero.
@@ -473,14 +474,15 @@ impl<E: Engine> Leases<E> {
         Hold::new(Table::Borrowed(self), resource.into(), owner.clone(), ttl, Manner::Wait)
     }
 
-    /// Holds a lease as [`hold`](Self::hold) does, but does not wait: for work to be skipped if another owner does it.
+    /// Holds a lease as [`hold`](Self::hold) does, but does not wait: for work that should be skipped if another owner
+    /// is doing it.
     ///
     /// **An owner that holds the lease already takes it over from itself**: its earlier tenure is
     /// [lost](crate::Lost::TakenOver). A scheduler that fires twice under one name would thus stop its first job. Call
     /// [`try_hold_new`](Self::try_hold_new) to be refused instead.
     ///
     /// # Errors
-    /// As [`try_acquire`](Self::try_acquire).
+    /// Fails like [`try_acquire`](Self::try_acquire).
     ///
     /// # Panics
     /// If `ttl` is zero.
@@ -510,8 +512,8 @@ impl<E: Engine> Leases<E> {
     /// under one name.
     ///
     /// # Errors
-    /// As [`try_acquire`](Self::try_acquire). [`AcquireError::Busy`](crate::AcquireError::Busy) may name the owner of
-    /// this very request.
+    /// Fails like [`try_acquire`](Self::try_acquire). [`AcquireError::Busy`](crate::AcquireError::Busy) may name the
+    /// owner of this very request.
     ///
     /// # Panics
     /// If `ttl` is zero.
@@ -545,7 +547,7 @@ impl<E: Engine> Leases<E> {
     /// [`Held`](crate::Held) can move into a task.
     ///
     /// # Errors
-    /// As [`acquire`](Self::acquire).
+    /// Fails like [`acquire`](Self::acquire).
     ///
     /// # Panics
     /// If `ttl` is zero.

@@ -163,7 +163,7 @@ impl<E: Engine> Drop for Ticket<'_, E> {
                 engine.abandon(resource, owner, token);
             });
         };
-        // If the clock panics, the ticket leaves nevertheless.
+        // If the clock panics, the ticket still leaves.
         let mut panics = Panics::new();
         if let Some(at) = panics.catch(|| panics::or_else(|| engine.now(), || leave(Duration::ZERO))) {
             panics.catch(|| leave(at));
@@ -220,8 +220,8 @@ impl<E: Engine> Leases<E> {
                             let next = Look::at(sleep.and_then(|sleep| at.checked_add(sleep)));
                             // Sets the time of the next check, unless the request has been notified in the meantime.
                             ticket.looks(|look| if look == Look::WhenTold { next } else { look });
-                            // An engine that answers at once, and always has to be asked again, must not keep the task
-                            // from yielding.
+                            // If an engine answers at once, and must be asked again each time, the task must still
+                            // yield.
                             give_way().await;
                         }
                     }

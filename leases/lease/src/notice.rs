@@ -139,7 +139,7 @@ impl Notice {
         self.told.lock().ended.filter(|(ended, _)| *ended >= token).map(|(_, how)| how)
     }
 
-    /// Notes the lease of the Held.
+    /// Records the lease of the Held.
     pub(crate) fn is_of(self: &Arc<Self>, grant: Grant) {
         let is_in_doubt = {
             let told = &mut *self.told.lock();

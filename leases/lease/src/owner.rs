@@ -78,8 +78,8 @@ impl Owner {
     /// leases of the previous process stay until they expire, or until a caller that has kept the previous
     /// [`id`](Owner::id) releases them.
     ///
-    /// The bits come from [`RandomState`](std::hash::RandomState), and are as random as the system makes it. They keep
-    /// owners apart that share a name by accident or by design. They are not secret.
+    /// The bits come from [`RandomState`](std::hash::RandomState), and are as random as the system makes it. They
+    /// distinguish owners that share a name by accident or by design. They are not secret.
     ///
     /// # Examples
     ///
@@ -128,7 +128,7 @@ impl Owner {
     ///
     /// The id is `name:` and the name, or for an incarnation `run:`, 16 hexadecimal digits, a colon and the name. Equal
     /// ids are equal owners. [`from_id`](Owner::from_id) converts an id back into the owner. [`named`](Owner::named)
-    /// does not: it takes the tag for a part of the name.
+    /// does not: it treats the tag as part of the name.
     ///
     /// # Examples
     ///
@@ -144,7 +144,7 @@ impl Owner {
         &self.id
     }
 
-    /// Returns the owner with this [`id`](Owner::id). An id without a tag is taken for a name.
+    /// Returns the owner with this [`id`](Owner::id). An id without a tag is taken to be a name.
     ///
     /// # Examples
     ///

@@ -26,7 +26,7 @@ macro_rules! short_calls {
                 #[doc = concat!("Short for [`", stringify!($call), "`](Self::", stringify!($call), ")`(..).now()`.")]
                 ///
                 /// # Errors
-                #[doc = concat!("As for [`", stringify!($call), "`](Self::", stringify!($call), ").")]
+                #[doc = concat!("Fails like [`", stringify!($call), "`](Self::", stringify!($call), ").")]
                 ///
                 /// # Examples
                 /// ```
@@ -53,7 +53,7 @@ macro_rules! short_calls {
                 /// task.
                 ///
                 /// # Errors
-                #[doc = concat!("As for [`", stringify!($call), "`](Self::", stringify!($call), ").")]
+                #[doc = concat!("Fails like [`", stringify!($call), "`](Self::", stringify!($call), ").")]
                 ///
                 /// # Examples
                 /// ```
@@ -106,7 +106,7 @@ impl<C: Clock> Leases<Memory<C>> {
     /// Short for [`renew`](Self::renew)`(..).now()`.
     ///
     /// # Errors
-    /// As for [`renew`](Self::renew).
+    /// Fails like [`renew`](Self::renew).
     ///
     /// # Examples
     /// ```
@@ -127,7 +127,7 @@ impl<C: Clock> Leases<Memory<C>> {
     /// Short for [`release`](Self::release)`(..).now()`.
     ///
     /// # Errors
-    /// As for [`release`](Self::release).
+    /// Fails like [`release`](Self::release).
     ///
     /// # Examples
     /// ```
@@ -155,7 +155,7 @@ impl<E: Engine> Leases<E> {
     /// With an engine in another process, blocks until the engine has answered. Do not call it in an async task.
     ///
     /// # Errors
-    /// As for [`renew`](Self::renew).
+    /// Fails like [`renew`](Self::renew).
     ///
     /// # Examples
     /// ```
@@ -175,7 +175,7 @@ impl<E: Engine> Leases<E> {
     /// With an engine in another process, blocks until the engine has answered. Do not call it in an async task.
     ///
     /// # Errors
-    /// As for [`release`](Self::release).
+    /// Fails like [`release`](Self::release).
     ///
     /// # Examples
     /// ```
@@ -195,7 +195,7 @@ impl<E: Engine> Leases<E> {
     /// Blocks until the lease is granted. Do not call it in an async task.
     ///
     /// # Errors
-    /// As for [`acquire`](Self::acquire).
+    /// Fails like [`acquire`](Self::acquire).
     ///
     /// # Examples
     /// ```
@@ -217,10 +217,10 @@ impl<E: Engine> Leases<E> {
     /// Short for [`acquire`](Self::acquire)`(..).wait_for(longest)`.
     ///
     /// # Blocking
-    /// Blocks until the lease is granted, at most for `longest` in real time. Do not call it in an async task.
+    /// Blocks until the lease is granted, for at most `longest` of real time. Do not call it in an async task.
     ///
     /// # Errors
-    /// As for [`acquire`](Self::acquire), and [`AcquireError::Limit`].
+    /// Fails like [`acquire`](Self::acquire), or with [`AcquireError::Limit`].
     ///
     /// # Examples
     /// ```
@@ -246,7 +246,7 @@ impl<E: Engine> Leases<E> {
     /// Blocks until the lease is granted. Do not call it in an async task.
     ///
     /// # Errors
-    /// As for [`hold`](Self::hold).
+    /// Fails like [`hold`](Self::hold).
     ///
     /// # Examples
     /// ```

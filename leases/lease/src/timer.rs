@@ -6,7 +6,7 @@ use core::{
     time::Duration,
 };
 
-/// A timer whose time may change from poll to poll. Without the feature `std` it never fires by itself.
+/// A timer whose time may change from poll to poll. Without the feature `std` it never wakes the task.
 #[derive(Default)]
 pub(crate) struct Timer {
     #[cfg(feature = "std")]

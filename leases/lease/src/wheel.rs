@@ -4,9 +4,9 @@
 //! It is the hierarchical wheel of Varghese & Lauck, "Hashed and Hierarchical Timing Wheels: Data Structures for the
 //! Efficient Implementation of a Timer Facility" (SOSP 1987). A tick is a millisecond. There are 11 levels of 64 slots;
 //! a slot is one tick wide on level 0 and 64 times as wide on each further level, so that any `u64` tick has its slot:
-//! on the level of the highest digit, to base 64, in which it differs from the wheel's own time. When that time reaches
-//! a slot, the nodes in it move to finer slots (they *cascade*), one by one, so that a caller can stop after any of
-//! them. A bitmap for each level finds the next slot without stepping through empty ones, so time may jump.
+//! on the level of the highest base-64 digit in which it differs from the wheel's own time. When that time reaches a
+//! slot, the nodes in it move to finer slots (they *cascade*), one by one, so that a caller can stop after any of them.
+//! A bitmap for each level finds the next slot without stepping through empty ones, so time may jump.
 //!
 //! Nodes of the millisecond that the wheel is at, or of an earlier one, are in *the present*: two more lists, each with
 //! a time before which none of its nodes is due. A search for due nodes takes nodes from the front list, and puts those
@@ -70,8 +70,8 @@ impl Default for Links {
 pub(crate) trait Nodes {
     fn links(&mut self, id: u32) -> &mut Links;
 
-    /// Returns the time at which the node is due, as things stand; `None` if it never is. The time may be later than it
-    /// was when the node was inserted, but not earlier: to bring a deadline forward, remove the node and insert it
+    /// Returns the time at which the node is due, as currently known; `None` if it never is. The time may be later than
+    /// it was when the node was inserted, but not earlier: to bring a deadline forward, remove the node and insert it
     /// again.
     fn due(&self, id: u32) -> Option<Duration>;
 }
@@ -198,7 +198,7 @@ impl Wheel {
     /// The result is exact if the slot of the earliest node has at most 64 nodes. Otherwise it may be too early, down
     /// to the start of the slot, and a [`pop_due`](Self::pop_due) at that time brings the next result closer. After a
     /// `thorough` `pop_due` that had budget left, the result is no earlier than the `now` of that call, unless a node
-    /// has been inserted since that was already due then.
+    /// that was already due then has been inserted since.
     ///
     /// The call also moves the postponed nodes that it examines, at most 64 in a slot, to their right slots.
     pub(crate) fn next_due(&mut self, nodes: &mut impl Nodes) -> Option<Duration> {

@@ -29,7 +29,8 @@ impl<E: Engine> Leases<E> {
         self.ask_with(resource, at, |_| None, make).await
     }
 
-    /// Does the same as [`ask`](Self::ask), `unless` the wait list has the answer.
+    /// Does the same as [`ask`](Self::ask), except that with an engine in this process the wait list may give the
+    /// answer instead, by `unless`.
     #[inline]
     pub(super) async fn ask_with<T, F>(
         &self,

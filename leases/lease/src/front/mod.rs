@@ -122,7 +122,7 @@ impl LeaseStatus {
     }
 }
 
-/// The number of times that a request is sent while its answers are lost.
+/// The number of times that a request is sent, at most, if its answers are lost.
 const TRIES: u32 = 3;
 
 /// The number of expired leases that are removed at a time.
@@ -175,7 +175,7 @@ pub(crate) enum Turn {
     First,
 }
 
-/// The policy of a waiting request, which a call of another owner has to ask with no lock held.
+/// The policy of a waiting request, which a call of another owner must ask with no lock held.
 struct Question {
     serial: u64,
     policy: Arc<dyn ExpiryPolicy>,

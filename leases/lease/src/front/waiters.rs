@@ -58,7 +58,7 @@ impl<E: Engine> Leases<E> {
             match settled {
                 Ok(Some(result)) => break result,
                 Ok(None) => unreachable!("the loop ends when the operation has run"),
-                // A policy that panics refuses: otherwise its request would keep all others waiting.
+                // A panic of the policy counts as a refusal: otherwise its request would keep all others waiting.
                 Err(Question { serial, policy, held_for, is_resumed }) => {
                     let answered = Prepared { serial, is_resumed, answer: None };
                     let mut asking = Asking { leases: self, resource, at, answered: Some(answered) };
@@ -136,7 +136,7 @@ impl<E: Engine> Leases<E> {
         has_served: bool,
         deferred: &mut Deferred,
     ) {
-        // A waiter with a timer learns of a later end when the timer fires.
+        // A waiter with a timer learns of a later end when its timer fires.
         let known = wait_list.place(place).look.time();
         let is_sooner = end.is_some_and(|end| known.is_none_or(|known| end < known));
         wait_list.look(place, Look::at(end));

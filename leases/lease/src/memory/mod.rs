@@ -117,7 +117,8 @@ impl<C: Clock> Memory<C> {
         operation(book) // last, so that its result is built in place
     }
 
-    // These three are compiled once, outside of their futures, so that the futures are short wherever they are inlined.
+    // These three functions are compiled once, outside of their futures, so that the futures are short wherever they
+    // are inlined.
 
     #[inline(never)]
     fn acquire_at_once(&self, ask: &Ask<'_>) -> Answer {

@@ -130,7 +130,7 @@ pub(crate) enum Outcome {
     Granted(Grant),
     /// The policy refused.
     Refused,
-    /// The request should ask the engine by itself, out of turn.
+    /// The request should ask the engine itself, out of turn.
     AskAlone,
 }
 
@@ -437,7 +437,7 @@ impl WaitList {
         }
     }
 
-    /// Wakes all requests in line, whose timers would fire too late.
+    /// Wakes all requests in line, because their timers would fire too late.
     pub(crate) fn wake_line(&mut self, place: u32, deferred: &mut Deferred) {
         let mut next = self.places[place].line.first;
         while next != NONE {
@@ -464,7 +464,7 @@ impl WaitList {
         }
     }
 
-    /// Removes a request. Returns the token of the tenure that it was served with.
+    /// Removes a request. Returns the token of the tenure that it was granted, if it had been served.
     pub(crate) fn leave(&mut self, id: u32, deferred: &mut Deferred) -> Option<Token> {
         let place = self.waits[id].place;
         let was_first = self.first(place) == Some(id);
