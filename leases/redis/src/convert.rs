@@ -39,8 +39,8 @@ pub(crate) fn prefix(namespace: &str) -> String {
     for char in namespace.chars() {
         match char {
             // A cluster hashes the text up to the first closing brace, which must therefore end the name. The other
-            // characters have a meaning in a pattern of an access control list, or end it: escaped, the prefix can be
-            // pasted there as it is.
+            // characters have a meaning in the pattern of an access control list, or end it. Because they are escaped,
+            // the prefix can be pasted into such a list as it is.
             '%' | '}' | '*' | '?' | '[' | ']' | '\\' | '"' | '\'' => escape(&mut prefix, char),
             char if char.is_whitespace() || char.is_control() => escape(&mut prefix, char),
             _ => prefix.push(char),

@@ -24,7 +24,7 @@ use crate::client::{
 
 type Token = MetadataValue<Ascii>;
 
-/// The size limit of an answer, large enough for the list of an owner of very many leases.
+/// The size limit of an answer, large enough for the list of all leases of an owner with very many.
 const LARGEST: usize = 256 << 20;
 
 /// A client of etcd.
@@ -68,8 +68,8 @@ impl Client {
     /// An endpoint is a URL, or a host and a port. Without a user nothing is sent yet: the first call connects.
     ///
     /// # Errors
-    /// If there is no endpoint, or one is not a URL; if one is `https://` without the feature `tls`; if the login
-    /// fails.
+    /// Fails if there is no endpoint, if one of them is not a URL, if one begins with `https://` and the feature `tls`
+    /// is off, or if the login fails.
     pub async fn connect<E: AsRef<str>>(
         endpoints: impl IntoIterator<Item = E>,
         options: Option<ConnectOptions>,
@@ -125,7 +125,7 @@ impl Client {
     /// Runs a transaction.
     ///
     /// # Errors
-    /// Those of [`call`](Client::call). A condition that does not hold is not an error.
+    /// Fails like [`call`](Client::call). A condition that does not hold is not an error.
     ///
     /// # Examples
     /// See [`Etcd::guard`](crate::Etcd::guard).
@@ -190,7 +190,7 @@ impl Client {
     /// Makes a call whose requests and answers are streams. It goes on until the answers end or are dropped.
     ///
     /// # Errors
-    /// Those of [`call`](Client::call), but the client does not log in again.
+    /// Fails like [`call`](Client::call), but the client does not log in again.
     pub async fn stream<Q: Request>(
         &self,
         requests: impl Stream<Item = Q> + Send + 'static,
@@ -256,7 +256,7 @@ impl<A> Answers<A> {
     /// Waits for the next answer. Returns `None` when the server has ended the stream.
     ///
     /// # Errors
-    /// Those of [`Client::call`].
+    /// Fails like [`Client::call`].
     ///
     /// # Cancel safety
     /// No answer is lost if the future is dropped.
