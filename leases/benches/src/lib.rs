@@ -11,7 +11,7 @@
 //!   are killed, and when very many leases are held.
 //! - `./figures`: measures leases on engines, and writes the figures to `docs/leases.md`.
 //!
-//! The timing, and the locks that leases are compared with, are those of `keylatch-benches`.
+//! The timing code, and the locks with which leases are compared, are those of `keylatch-benches`.
 
 pub mod figures;
 pub mod hand_over;

@@ -1,7 +1,7 @@
 //! Another process, which carries out the suite's commands, line by line.
 //!
 //! The program of a [`Fixture::worker`](crate::Fixture::worker) connects to the engine and calls [`serve`]. That reads
-//! commands from the standard input and answers on the standard output until the input ends. [`this_binary`] makes a
+//! commands from the standard input and answers on the standard output until the input ends. [`this_binary`] turns a
 //! test into such a program, so that no other is needed.
 
 use std::{
@@ -94,10 +94,10 @@ pub fn serve<E: Engine + 'static>(engine: E) -> io::Result<()> {
 /// Returns a command that runs one test of this test binary, alone and without capturing its output: for a worker that
 /// is one of the tests.
 ///
-/// That test must find out from the environment whether it is to be a worker, and do nothing otherwise.
+/// That test must find out from its environment whether it should be a worker, and do nothing if not.
 ///
 /// # Errors
-/// The path of this binary cannot be determined.
+/// Fails if the path of this binary cannot be determined.
 ///
 /// # Examples
 /// ```
@@ -206,7 +206,7 @@ pub(crate) struct Process {
     asked: u64,
 }
 
-/// A handle for an answer that is still to arrive.
+/// A handle for an answer that has not arrived yet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ticket(u64);
 

@@ -48,7 +48,7 @@ const DOCUMENTS: usize = 300;
 /// The number of editors that sign in during the day, and during the next morning.
 const SESSIONS: (usize, usize) = (600, 80);
 
-// Minutes since the desk opens: it closes, an administrator comes by, it opens again, it closes again.
+// Minutes after the desk opens, at which it closes, an administrator comes by, it opens again, and it closes again.
 const CLOSING: f64 = 600.0;
 const NIGHT: f64 = 800.0;
 const MORNING: f64 = 1440.0;
@@ -89,8 +89,8 @@ impl<C: Clock> Desk<C> {
         let (resource, document) = &self.documents[index];
         let document = document.lock().unwrap();
         // An editor that reads in order to write presents the token at the read already. If only saves did, a stale
-        // save could still come between this read and the first save, which would then overwrite a change that it has
-        // not read.
+        // save could still come between this read and the first save, and the first save would then overwrite a change
+        // that the editor has not read.
         if self.fence.admit(resource, grant.token()).is_err() && self.is_fenced {
             self.tally().noticed += 1; // the lease has ended, and another editor has read the document since
             return None;
@@ -316,9 +316,10 @@ impl Random {
 /// The way in which time passes for an editor.
 enum Pace<'a> {
     Simulated(&'a Agenda),
-    /// A task in real time, since this start.
+    /// A task in real time, which started at this instant.
     Task(Instant),
-    /// A thread in real time. It blocks where the others are pending, so its async functions act like ordinary ones.
+    /// A thread in real time, which started at this instant. It blocks where the others are pending, so its async
+    /// functions act like ordinary ones.
     Thread(Instant),
 }
 

@@ -549,7 +549,7 @@ fn a_dropped_request_leaves_no_waiter_behind() {
                     return;
                 }
             }
-            // At worst, a grant that no caller has seen stays until it expires.
+            // At worst, a grant that no caller has seen remains until it expires.
             server.pass(MINUTE);
             assert!(next.await.is_ok());
         });
@@ -675,7 +675,7 @@ fn a_call_that_finds_a_free_resource_wakes_the_first_in_line() {
     }
 }
 
-/// The owner has the lease by another hold, which was served before. The second hold must not return that tenure.
+/// The owner has the lease through another hold, which was served before. The second hold must not return that tenure.
 #[test]
 fn a_waiting_hold_whose_answer_is_lost_leaves_its_owners_other_hold_alone() {
     let (server, leases, jane, joe) = desk();

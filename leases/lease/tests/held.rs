@@ -741,7 +741,7 @@ fn try_hold_new_does_not_take_over_its_own_owners_lease() {
         assert_eq!(busy(refused.map(|held| held.into_grant())), (ann.clone(), remaining));
     }
     assert_eq!(first.check(), Ok(first.token()));
-    // A lease that the owner has by a grant is also a reason to refuse.
+    // The call is also refused if the owner has the lease through a grant.
     drop(first);
     let grant = table.try_acquire_now("r", &ann, Expiry::Never).unwrap();
     assert!(ready(table.try_hold_new("r", &ann, secs(60))).is_err());

@@ -1,5 +1,5 @@
 //! Guarantee 12 (memory follows use), measured by the memory of the process: it depends on the number of leases and
-//! waiters at one time, not on the number so far. The parts run one after another, because the figure is that of the
+//! waiters at one time, not on the number so far. The parts run one after another, because memory is measured for the
 //! whole process.
 #![cfg(target_os = "linux")]
 

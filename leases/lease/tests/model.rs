@@ -1,13 +1,13 @@
 //! Random schedules of all calls, with time, checked against the contract.
 //!
 //! One thread plays all parts, on a clock that it moves itself. It polls futures by hand, keeps them, and drops them
-//! half way. It keeps grants, and renews and releases them in any order, including old copies and stale ones.
+//! halfway. It keeps grants, and renews and releases them in any order, including old copies and stale ones.
 //!
 //! For each resource the oracle knows the owner, the start and end of the lease, and the waiters in order. Where the
 //! contract leaves a choice, the oracle keeps every state that the contract allows ([`Guess`]). Each result must fit at
-//! least one of these states, and removes those that it does not fit. Above all, the contract does not say *when* an
-//! ended lease is noticed: a call for its resource must notice it, and any other call may. So a waiter may be served,
-//! and its time may start, at any call after the end.
+//! least one of these states, and removes those that it does not fit. In particular, the contract does not say *when*
+//! an ended lease is noticed: a call for its resource must notice it, and any other call may. So a waiter may be
+//! served, and its time may start, at any call after the end.
 
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
@@ -415,7 +415,7 @@ impl Guess {
     }
 
     fn in_line(&self, ask: Ask, place: Place) -> Guesses {
-        // The contract does not say in which order two requests stand that have both asked again.
+        // The contract does not say in which order two requests are in the queue that have both asked again.
         let first = self.queue.iter().take_while(|other| other.again).count();
         let mut places = match place {
             Place::Front => vec![0, first],

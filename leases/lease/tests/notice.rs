@@ -350,7 +350,7 @@ fn tenures_in_doubt_that_are_not_polled_are_looked_at_too() {
     assert_eq!(silent.check(), Err(Lost::Released));
 }
 
-/// A future that is woken by the first doubt finds all tenures in doubt.
+/// A future that is woken by the first doubt finds all tenures in doubt already.
 #[test]
 fn all_tenures_are_in_doubt_before_any_waker_runs() {
     struct Polls(Mutex<Option<Box<dyn FnOnce() + Send>>>);

@@ -1,5 +1,5 @@
 //! Threads and tasks with the system's clock, and leases so short that they may end at any point. The checks must hold
-//! whatever the timing.
+//! whatever the timing is.
 //!
 //! No test relies on how long anything takes. A lease may end between a check and the next action, so the data is
 //! guarded as it must be outside of a test: by a [`Fence`], at each read and each write.

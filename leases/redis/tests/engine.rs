@@ -69,7 +69,7 @@ fn at_desk_with<F: Future<Output = ()>>(settings: Settings, test: impl FnOnce(Ar
     servers::at_desk(&Arc::new(Server::start()), settings, test);
 }
 
-/// Runs a test with so long a fallback that no waiter asks again by itself.
+/// Runs a test with such a long fallback that no waiter asks again unless it is notified.
 fn at_patient_desk<F: Future<Output = ()>>(test: impl FnOnce(Arc<Desk>) -> F) {
     at_desk_with(settings().fallback(LATE), test);
 }
@@ -939,7 +939,7 @@ fn a_connection_that_ends_with_the_answer_that_opens_it_is_replaced() {
         words
     }
 
-    /// Answers as a server, up to the first script; then closes the connection.
+    /// Answers like a server, up to the first script, and then closes the connection.
     async fn serve(stream: DuplexStream, answers: Arc<AtomicUsize>) {
         let mut stream = BufReader::new(stream);
         loop {

@@ -218,7 +218,7 @@ fn a_release_and_a_waiter_that_gives_up_meet_a_second_waiter() {
     });
 }
 
-/// The same, except that the lease expires instead of being released.
+/// Like the previous model, except that the lease expires instead of being released.
 #[test]
 fn the_end_and_a_waiter_that_gives_up_meet_a_second_waiter() {
     explore(|| {
@@ -315,7 +315,7 @@ fn a_renewal_meets_a_look_at_the_end() {
     });
 }
 
-/// The same, except that a waiter is served.
+/// Like the previous model, except that a waiter is served.
 #[test]
 fn a_renewal_meets_a_tick_that_serves() {
     explore(|| {

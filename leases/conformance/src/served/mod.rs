@@ -3,8 +3,8 @@
 //!
 //! The server is small: a thread for each connection, no authentication, nothing on disk. Every fault between an engine
 //! and its client can happen between the two, and the methods of [`Server`] cause such faults. A killed server closes
-//! its connections and its port at any point of its work. It keeps what it has granted, as a server with a disk does,
-//! or forgets it, as one without.
+//! its connections and its port at any point of its work. It keeps what it has granted, like a server with a disk, or
+//! forgets it, like a server without one.
 //!
 //! ```
 //! use std::time::Duration;
@@ -63,7 +63,7 @@ use crate::{Failure, Server};
 // --------------------------------------------------------------------------------------------------------
 
 /// A server in this process, on a free port of 127.0.0.1. Its [`Server`] methods inflict faults on it; when it is
-/// dropped it is killed.
+/// dropped, it is killed.
 pub struct Served {
     shared: Arc<Shared>,
     address: SocketAddr,
@@ -120,11 +120,11 @@ impl Connection {
 }
 
 impl Served {
-    /// Starts a server. After it was made to [forget](Server::forget) it grants nothing for the time of its
+    /// Starts a server. After it was made to [forget](Server::forget), it grants nothing for the time of its
     /// `quarantine`.
     ///
     /// # Errors
-    /// No port is free, or no thread can be started.
+    /// Fails if no port is free, or if no thread can be started.
     ///
     /// # Examples
     /// See the [module's page](self).

@@ -94,7 +94,7 @@ impl Client {
     /// Reads keys, in their order.
     ///
     /// # Errors
-    /// Those of [`call`](Client::call).
+    /// Fails like [`call`](Client::call).
     pub async fn get(&self, keys: impl Into<Keys>) -> Result<Vec<KeyValue>, ClientError> {
         Ok(self.range(keys).await?.kvs)
     }
@@ -107,7 +107,7 @@ impl Client {
     /// Writes a key, and returns the cluster's revision after that.
     ///
     /// # Errors
-    /// Those of [`call`](Client::call).
+    /// Fails like [`call`](Client::call).
     pub async fn put(&self, key: impl Into<Vec<u8>>, value: impl Into<Vec<u8>>) -> Result<i64, ClientError> {
         let answer = self.call(PutRequest { key: key.into(), value: value.into(), lease: 0 }).await?;
         Ok(answer.header.map_or(0, |header| header.revision))
@@ -116,7 +116,7 @@ impl Client {
     /// Deletes keys, and returns the number of deleted ones.
     ///
     /// # Errors
-    /// Those of [`call`](Client::call).
+    /// Fails like [`call`](Client::call).
     pub async fn delete(&self, keys: impl Into<Keys>) -> Result<i64, ClientError> {
         let Keys { start: key, end: range_end } = keys.into();
         Ok(self.call(DeleteRangeRequest { key, range_end, prev_kv: false }).await?.deleted)
@@ -136,7 +136,7 @@ impl Client {
     /// Returns the version of etcd on the node.
     ///
     /// # Errors
-    /// Those of [`call`](Client::call).
+    /// Fails like [`call`](Client::call).
     pub async fn version(&self) -> Result<String, ClientError> {
         Ok(self.call(StatusRequest {}).await?.version)
     }

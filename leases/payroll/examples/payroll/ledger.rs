@@ -10,7 +10,7 @@
 //! | `pay ACCOUNT TOKEN` | `paid` or `stale` |
 //! | `lost ACCOUNT WHY` | `noted`: the worker's own check of its lease has failed for this reason |
 //!
-//! A token of 0 stands for none: the run then has no leases and no fence.
+//! A token of 0 means that there is none: the run then has no leases and no fence.
 
 use std::{
     collections::HashMap,
