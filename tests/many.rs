@@ -748,7 +748,7 @@ fn a_duplicate_key_is_never_held_twice() {
             drop(hosts.try_acquire(&7).expect("only one permit is taken"));
         }
     });
-    // More keys than are compared pairwise.
+    // This is more keys than are compared pairwise.
     let many: Vec<u64> = (0..300).chain(0..300).collect();
     let handles: Vec<_> = many.iter().map(|key| hosts.handle(key)).collect();
     assert_eq!(hosts.acquire_many_blocking(&many).len(), 300);
@@ -1061,7 +1061,7 @@ impl Crowd {
             9 => at!(read self.hosts.acquire_many_blocking(&list), 2, PERMITS),
             10 => drop(self.hosts.try_acquire_many(&list).map(|guards| at!(read guards, 2, PERMITS))),
             11 => {
-                // One key alone, locked by a caller that holds nothing else.
+                // One key, locked by a caller that holds nothing else.
                 let key = random.next(KEYS);
                 let _guard = self.mutexes.lock_blocking(&key);
                 drop(self.write(0, [key].into_iter()));

@@ -532,7 +532,7 @@ fn each_call_waits_for_the_key_and_changes_nothing_if_it_is_dropped() {
                 assert_eq!(map.status("a").unwrap().waiters(), 0, stringify!($future));
                 assert!(map.try_write("a").is_some());
                 assert_eq!((version(&map, &"a".into()), map.get_blocking("a")), (Some(seen), Some(1)));
-                // The same if the future was never polled.
+                // The same holds if the future was never polled.
                 drop($future);
                 assert_eq!((version(&map, &"a".into()), map.len(), map.entries()), (Some(seen), 1, 1));
             })+};
@@ -817,8 +817,7 @@ fn plain_readers_are_not_excluded_until_there_is_something_to_write() {
         assert_eq!(map.status(&7).unwrap().waiting_upgradable(), 1);
         drop(upgradable);
         let Poll::Ready(Err(_)) = step(&mut waits) else { panic!("the place is free") };
-        // With something to write, a call waits for the reader as an upgrade does, and leaves no trace when it is
-        // dropped.
+        // With something to write, a call waits for the reader like an upgrade, and leaves no trace when it is dropped.
         macro_rules! waits {
             ($($future:expr),+) => {$({
                 let mut future = Box::pin($future);
@@ -1027,7 +1026,7 @@ fn a_reader_of_several_keys_never_sees_half_of_a_batch() {
     let map = LockMap::<u64, u32>::new();
     map.batch().insert(&1, 0).insert(&2, 0).commit_blocking().unwrap();
     for first in [1, 2] {
-        // The batch waits for one key, and has acquired the other or not.
+        // The batch waits for one key, and may or may not have acquired the other.
         let reader = map.read_blocking(&first);
         let mut commit = Box::pin(map.batch().insert(&1, 1).insert(&2, 1).commit());
         assert!(step(&mut commit).is_pending());
@@ -1242,7 +1241,7 @@ fn closures_may_use_the_map() {
     for key in 0..6 {
         map.insert_blocking(&key, 0);
     }
-    // A value that one visit removes is not met by the other.
+    // If one visit removes a value, the other does not meet it.
     let (mut kept, removed) = (0, RefCell::new(0));
     let passed = map.retain(|&key, _| {
         kept += 1;

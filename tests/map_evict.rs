@@ -71,7 +71,7 @@ fn only_evictions_are_handed_over() {
     drop(map);
     assert_eq!(keys(&log), []);
 
-    // Nothing is evicted without a bound.
+    // Without a bound, nothing is evicted.
     let map = LockMap::builder().on_evict(|_, _, _| panic!("no value is evicted")).build();
     fill(&map, 0..1000);
     assert_eq!(map.len(), 1000);
@@ -437,7 +437,7 @@ fn a_map_that_evicts_by_itself_has_an_excess_of_values_in_use() {
     assert!((unbounded.excess(), unbounded.try_next_eviction().is_none()) == (0, true));
 }
 
-/// A pop takes the value that would be evicted next: `map_pop.rs` shows that.
+/// A pop takes the value that would be evicted next, as `map_pop.rs` shows.
 #[test]
 fn the_next_value_is_the_one_that_a_pop_would_take() {
     let mut random = Random(7);
@@ -483,7 +483,7 @@ fn a_used_value_is_passed_over_once() {
         map.get_blocking(&key);
     }
     assert_eq!(next(&map), Some(3), "all were used: it goes round, and back to where it began");
-    // The guards did not count as uses.
+    // The guards did not count as uses of their values.
     assert_eq!([next(&map), next(&map)], [Some(1), Some(2)]);
 }
 

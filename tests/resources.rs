@@ -80,7 +80,7 @@ fn join(threads: Vec<ScopedJoinHandle<'_, ()>>) {
     }
 }
 
-/// Room for the other allocations of the process: for example, the first thread that blocks creates its parker.
+/// Room for other allocations in the process: for example, the first thread that blocks creates its parker.
 const OTHERS: isize = 8 << 10;
 const ALL: [Fairness; 5] =
     [Fairness::Adaptive, Fairness::Fifo, Fairness::Bounded(1), Fairness::Bounded(16), Fairness::Barging];

@@ -1,4 +1,4 @@
-//! Histories of calls on a map, and the specification that they are checked against.
+//! Histories of calls on a map, and the specification against which they are checked.
 //!
 //! Each call is a few steps, on one key or on both, that take effect at one instant. A step is what the call saw of a
 //! key, and what it changed. If no call returned the version of a change, the checker learns it when a later call sees
