@@ -7,9 +7,9 @@
 //! - `cargo bench --bench suite`: everything, in some ten minutes on two free cores. The results are also written to
 //!   `results/suite.csv`.
 //! - `cargo bench --bench suite -- hot`: the scenarios whose names contain `hot`; nothing is written.
-//! - `cargo bench --bench suite -- "one core"`: those where all threads share one core. The other conditions are
-//!   `"busy cores"`, where each core also has a thread that never waits, and `"slow wake"`, where a woken thread sleeps
-//!   another 30 µs.
+//! - `cargo bench --bench suite -- "one core"`: the scenarios in which all threads share one core. The other conditions
+//!   are `"busy cores"`, where each core also has a thread that never waits, and `"slow wake"`, where a woken thread
+//!   sleeps another 30 µs.
 //! - `cargo bench --bench suite -- --rounds 1 --span 5`: a quick look, with one round and 5 ms for each case.
 //!
 //! On some processors a spin hint takes a tenth of the time that it takes on others. To see the effect on keylatch,
