@@ -1,5 +1,5 @@
-//! A shop whose clients look at an article, decide with no lock held, and buy. At the same time the prices of all fruit
-//! are raised again and again.
+//! A shop whose clients look at an article, decide with no lock held, and buy. At the same time, the prices of all
+//! fruit are repeatedly raised.
 //!
 //! ```text
 //! cargo run --release --example optimistic
@@ -8,7 +8,7 @@
 //! A client stores a value that it computed from an earlier look, and another client may have stored one in between.
 //! Two ways:
 //! - `update_if` stores nothing in that case, which is a conflict: the client looks and decides again. The prices of
-//!   all fruit are raised in one batch: all or none;
+//!   all fruit are raised in one batch, all or none;
 //! - `insert` stores its value anyway: the last writer wins, and changes made since the look are lost.
 //!
 //! With `update_if` nothing may be lost, and no one may see fruit at two prices. With `insert` something must be lost:

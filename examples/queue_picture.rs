@@ -39,7 +39,7 @@ const TASKS: [Task; 5] = [
     Task { name: "reader 2", writes: false, asks_at: 13, holds_for: 2, rounds: 1 },
 ];
 
-/// The policies, each with the priority of the task [`FAVOURED`]; the others have none.
+/// The policies, each with the priority of the task [`FAVOURED`]; the other tasks have none.
 const POLICIES: [(&str, Fairness, u8); 5] = [
     ("Adaptive, the default", Fairness::Adaptive, 0),
     ("Bounded(2)", Fairness::Bounded(2), 0),

@@ -11,7 +11,7 @@
 //! - both accounts at once with `lock_many`, which locks them in an order of its own;
 //! - one lock for all accounts.
 //!
-//! In the end no money may be lost.
+//! At the end, no money may have been lost.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
