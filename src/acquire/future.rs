@@ -92,7 +92,7 @@ impl<P: TablePtr, M: Mode> Acquire<P, M> {
     /// | [`Barging`](crate::Fairness::Barging) | the first is woken; nothing else is promised |
     /// | a newcomer that finds the key free | gets in if its priority makes it the first, under each policy; else as the policy says |
     /// | spinning threads | are handed the key past the first only if their priority is not lower than its own |
-    /// | waiters that were woken four times in vain | are handed the key past the first, whatever their priority |
+    /// | waiters that were woken four times without getting the key | are handed the key past the first, whatever their priority |
     /// | readers and writers | a writer keeps out the readers behind it in the queue; a reader whose place is before the first writer gets in beside other readers |
     /// | a readers' phase, when a writer leaves | lets in the readers whose priority is not lower than that of the first waiting writer, and those before it in the queue |
     /// | several permits | the first in the queue keeps out those behind it while there are too few permits for it, as without priorities |

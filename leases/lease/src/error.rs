@@ -134,7 +134,7 @@ pub enum RenewError<X = Infallible> {
 /// };
 /// assert_eq!(
 ///     error.to_string(),
-///     "invoice/2024-17 was not released: jane holds it in another tenure than that of the grant"
+///     "invoice/2024-17 was not released: jane holds it in a tenure other than that of the grant"
 /// );
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -278,7 +278,7 @@ impl<X: fmt::Display> fmt::Display for ReleaseError<X> {
         match self {
             Self::NotHeld { resource } => write!(f, "{resource} was not released: no owner has a lease of it"),
             Self::NotOwner { resource, owner } => {
-                write!(f, "{resource} was not released: {owner} holds it in another tenure than that of the grant")
+                write!(f, "{resource} was not released: {owner} holds it in a tenure other than that of the grant")
             }
             Self::Invalid { argument } => write_invalid(f, argument),
             Self::Engine(error) => write_engine(f, error),

@@ -317,7 +317,7 @@ fn a_zero_duration_panics_in_every_call_and_changes_nothing() {
     for resource in ["free", "mine", "another's"] {
         let before = seen(&table, resource);
         let panics = |what: &str, call: &dyn Fn()| {
-            assert!(catch_unwind(AssertUnwindSafe(call)).is_err(), "{what} of what is {resource}");
+            assert!(catch_unwind(AssertUnwindSafe(call)).is_err(), "{what} of a resource that is {resource}");
             assert_eq!((seen(&table, resource), waiters(&table, resource)), (before.clone(), 0), "{what}");
             assert_eq!(table.len(), 2);
         };

@@ -436,7 +436,7 @@ fn a_waiter_polled_only_when_woken_gets_in_whatever_the_others_do() {
                     if let Some(grant) = grants.pop() {
                         let _stale_perhaps = table.release_now(&grant);
                     } else if ending && !tasks.is_empty() {
-                        let next = table.tick().expect("those who wait wait for an end");
+                        let next = table.tick().expect("a waiter waits for the end of a lease");
                         clock.advance(next);
                     }
                 }

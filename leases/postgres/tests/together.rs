@@ -267,7 +267,11 @@ fn batches_of_two_processes_do_not_deadlock() {
             let mut keys: Vec<_> = here.0.iter().chain(&there.0).map(|(key, _)| key.clone()).collect();
             keys.sort();
             keys.dedup();
-            assert_eq!((keys.len(), here.0.len() + there.0.len()), (40, 40), "not everybody held what is its own");
+            assert_eq!(
+                (keys.len(), here.0.len() + there.0.len()),
+                (40, 40),
+                "not every process held its own resources"
+            );
             let mut tasks = JoinSet::new();
             for (held, is_here) in [here, there] {
                 for (_, grant) in held {

@@ -58,7 +58,7 @@ fn what_comes_while_a_batch_is_under_way_travels_together() {
     let mut asked: Vec<_> = (0..6).map(|i| Box::pin(together.ask(&resources[i as usize], 2 * i))).collect();
     let [first, rest @ ..] = &mut asked[..] else { unreachable!() };
     assert!(poll(first).is_none() && poll(carried.as_mut()).is_none());
-    assert_eq!(server.batches(), [[0]], "a lone question waited for company");
+    assert_eq!(server.batches(), [[0]], "a lone question waited for others");
     assert!(together.lock().is_busy);
     assert!(rest.iter_mut().all(|ask| poll(ask).is_none()));
     assert!(poll(carried.as_mut()).is_none());

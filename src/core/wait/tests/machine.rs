@@ -228,7 +228,7 @@ impl Machine {
         self.queues.check(queue);
         for &(ticket, want) in &self.waiting {
             let sleeps = self.queues.is_head(queue, ticket) && self.queues.sleeps(ticket);
-            assert!(!(sleeps && holds.allow(want, limit)), "the head sleeps beside what it wants");
+            assert!(!(sleeps && holds.allow(want, limit)), "the head sleeps although the holds allow its request");
         }
     }
 }
