@@ -282,8 +282,8 @@ impl<T: Kind, K, S> Builder<T, K, S> {
     /// Builds the table.
     ///
     /// # Panics
-    /// If `shards` is 0 or more than [`MAX_SHARDS`], if `capacity` is more than [`MAX_CAPACITY`], or if a map is to be
-    /// [evicted by hand](Builder::evict_by_hand) and has no [`max_values`](Builder::max_values).
+    /// If `shards` is 0 or more than [`MAX_SHARDS`], if `capacity` is more than [`MAX_CAPACITY`], or if a map is
+    /// [evicted by hand](Builder::evict_by_hand) but has no [`max_values`](Builder::max_values).
     ///
     /// # Examples
     /// ```

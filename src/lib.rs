@@ -286,7 +286,8 @@
 //!   writing.
 //! - The [policy](Fairness) applies to each key as it does in calls for a single key.
 //! - While a call waits for one key, it holds the keys before it in the table's order, and other callers wait for
-//!   those. So its future must be polled or dropped, under every policy. Lock a hot key by itself if you can.
+//!   those. So its future must be polled or dropped, under every policy. If you can, lock a hot key in a call of its
+//!   own.
 //! - A `try_` form that fails, a limit that is reached, a dropped future and a panic release the keys acquired so far.
 //! - A caller that already holds a key and requests several more can still deadlock. Take all of them in one call, or
 //!   make both requests through a [detector](deadlock), which tracks calls for several keys, too.
@@ -329,8 +330,8 @@
 //!
 //! # When to use something else
 //! - *One lock, or a handful known in advance:* if it protects a value, `RwLock<T>` of `async-lock` (for tasks and
-//!   threads), `parking_lot` or `std`. A [`Latch`] has no value inside; it has one word, calls with a time limit, a
-//!   policy, and, with `critical-section`, interrupt handlers.
+//!   threads), `parking_lot` or `std`. A [`Latch`] has no value inside. It takes one word, has calls with a time limit
+//!   and a policy, and, with `critical-section`, can be used by interrupt handlers.
 //! - *A map of values that are only read and written for a moment:* a concurrent map (`dashmap`, `scc`) is just as
 //!   good. A [`LockMap`] pays off if an entry is held for longer, perhaps by tasks, or if a change must depend on the
 //!   value not having changed since it was read. For a cache that expires or weighs its values, use `moka`.

@@ -505,7 +505,7 @@ const THREE: [u64; 3] = [1, 2, 3];
 fn wakers_run_after_all_keys_are_released() {
     let all = TriesAll::new();
     let locks = &all.locks;
-    // All guards are dropped together; and then, after one was taken out, the rest.
+    // First, all guards are dropped together. Then, in a second call, one guard is taken out, and the rest are dropped.
     let guards = locks.try_lock_many(&THREE).unwrap();
     let waiters = all.waiters(THREE);
     drop(guards);

@@ -255,7 +255,7 @@ fn no_increment_is_lost() {
     }
 }
 
-/// A reader never sees an amount that a batch moves between keys twice or not at all.
+/// A reader never sees an amount that a batch moves from one key to another at both keys, or at neither.
 #[test]
 fn a_sum_over_several_keys_stays_the_same() {
     const KEYS: u64 = 4;

@@ -314,7 +314,7 @@ fn a_deadlock_detector_finds_a_cycle_that_a_request_completes_by_passing_a_waite
     }
 }
 
-/// A place in the queue that a request got by its priority is one for which others wait.
+/// If a request passes another by its priority, the latter waits for the former.
 #[test]
 fn a_deadlock_detector_sees_a_request_that_has_passed_another() {
     let (locks, detector) = (KeyedMutex::<u64>::new(), Detector::new());

@@ -193,7 +193,7 @@ impl LatchWord {
         core::ptr::from_ref(self).addr()
     }
 
-    /// Returns the numbers of holders, and of requests that wait or are about to.
+    /// Returns the numbers of holders, and of requests that wait or are about to wait.
     pub(crate) fn users(&self) -> Users {
         let word = self.word();
         let holds = word.holds();

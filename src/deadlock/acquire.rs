@@ -389,8 +389,8 @@ impl<W: Waits> TrackedRequest<W> {
     /// wait. Otherwise it counts as a waiting request until the limit is reached.
     ///
     /// # Errors
-    /// Returns [`Refused::Deadlock`] where awaiting the future itself would fail, and [`Refused::Limit`] with the
-    /// output of `limit`.
+    /// Returns [`Refused::Deadlock`] if the future itself would fail, and [`Refused::Limit`], with the output of
+    /// `limit`, if the limit is reached first.
     ///
     /// # Cancel safety
     /// The future can be dropped at any moment, like [`TrackedRequest`] itself.

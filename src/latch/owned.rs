@@ -449,7 +449,7 @@ impl LatchUpgradeArc {
     /// Waits for the upgrade until `limit` is ready. If both are ready, the result is `Ok`.
     ///
     /// # Errors
-    /// Returns the output of `limit`, and the upgradable reader's guard, which held the latch all the time.
+    /// Returns the output of `limit`, and the upgradable reader's guard, which has held the latch throughout.
     ///
     /// # Cancel safety
     /// As with [`LatchUpgradeArc`] itself, dropping the future releases the hold.

@@ -99,7 +99,7 @@ impl<'a> LatchUpgrade<'a> {
     /// cancellation token. If both are ready, the result is `Ok`.
     ///
     /// # Errors
-    /// Returns the output of `limit`, and the upgradable reader's guard, which held the latch all the time.
+    /// Returns the output of `limit`, and the upgradable reader's guard, which has held the latch throughout.
     ///
     /// # Cancel safety
     /// As with [`LatchUpgrade`] itself, dropping the future releases the hold.

@@ -3,7 +3,7 @@ use std::time::Instant;
 
 use super::cpus;
 
-/// A spin wait, before a thread sleeps: pauses that grow, and then a few yields of the time slice.
+/// Lets a thread spin before it sleeps: first in growing pauses, and then by yielding its time slice a few times.
 ///
 /// Growing pauses help a hot key with short sections: each check takes the cache line from the holder, so a waiter that
 /// rarely checks lets the holder run many sections at full speed.

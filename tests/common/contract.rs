@@ -203,7 +203,7 @@ pub struct Key {
     /// The sleeping waiters. A waiter whose attempt failed goes to the front; in a queue with priorities, to its place
     /// among those whose attempts failed.
     asleep: Vec<Id>,
-    /// The waiters that are handed their hold as soon as it is free, at any position in the queue. In a queue with
+    /// The waiters that are handed their hold when it becomes free, at any position in the queue. In a queue with
     /// priorities they are put in order.
     handed: Vec<Id>,
     /// The number of requests with a priority that have come while there were waiters.

@@ -25,8 +25,8 @@ pub const KEYS: u64 = 2;
 
 pub type Map = LockMap<u64, u64, Hasher>;
 
-/// Creates the map with all entries in one allocation: several keys are locked in the order of their entries in
-/// memory, and a schedule that is to be replayed must not depend on an allocator.
+/// Creates the map with all entries in one allocation: several keys are locked in the order of their entries in memory,
+/// and a schedule must not depend on an allocator, or it could not be replayed.
 pub fn map(fairness: Fairness, most: Option<usize>) -> Arc<Map> {
     let builder = LockMap::builder().shards(1).capacity(KEYS as usize).pool_capacity(KEYS as usize);
     let builder = builder.fairness(fairness).hasher(Hasher::default());

@@ -41,7 +41,7 @@ struct Found {
 
 /// The reason that a tenure cannot begin although the resource is free.
 pub(crate) enum Standing {
-    /// There is none: the conditions hold.
+    /// There is no such reason: the conditions hold.
     Sound,
     Quarantined(Duration),
 }

@@ -158,9 +158,9 @@
 //! *session* mode. Your own queries, guarded transactions included, may go through any pooler.
 //!
 //! An engine detects such a pooler when it connects, or at the latest when another session answers it. Operations then
-//! fail with [`Error::Pooled`] until a connection is a session of its own. An engine that is the pool's only client
-//! cannot detect it: then it receives no notifications, and the next client that gets its session has its settings,
-//! among them a `statement_timeout` of half of its [timeout](Options::timeout).
+//! fail with [`Error::Pooled`] until the engine gets a connection with a session of its own. An engine that is the
+//! pool's only client cannot detect it: then it receives no notifications, and the next client that gets its session
+//! has its settings, among them a `statement_timeout` of half of its [timeout](Options::timeout).
 //!
 //! # Runtimes
 //! With the feature `tokio` (default) [`Options::connect`] connects and spawns on tokio. [`Options::connect_with`]

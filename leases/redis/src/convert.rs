@@ -5,7 +5,7 @@ use std::{fmt::Write, time::Duration};
 use keylatch_lease::{Expiry, Resource, Token};
 use keylatch_lease_remote::{Policy, Told};
 
-/// Returns microseconds as text; `-` for ever.
+/// Returns microseconds as text; `-` if the time is infinite.
 pub(crate) fn micros(time: Option<Duration>) -> String {
     or_dash(time.and_then(keylatch_lease_remote::micros))
 }

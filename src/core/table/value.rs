@@ -113,8 +113,8 @@ impl Marks {
     /// only unit, so no other bit can change, and a plain store suffices.
     #[inline]
     pub(super) fn set_present(&self, present: bool, sole: bool) {
-        // A value that has just been stored is unused, so the entry is no longer quiet. Until this change, that bit
-        // does not change.
+        // A value that has just been stored is unused, so the entry is no longer quiet. While there is no value, no
+        // other call changes that bit.
         let high = self.high.load(Ordering::Relaxed);
         match (present, sole) {
             (true, false) => drop(self.high.fetch_xor(PRESENT | high & QUIET, Ordering::Relaxed)),

@@ -58,7 +58,7 @@ use self::word::{Refusal, Unit};
 
 /// The wait queues of all entries of a table, or of all latches, and the rules by which they admit waiters.
 pub(super) struct WaitQueues<Q = TableQueues> {
-    /// A power of two of them, each behind its own lock.
+    /// The queue shards: a power of two of them, each behind its own lock.
     queue_shards: Q,
     /// The rules of all queues. The limit of permits in them is not used: it may change.
     rules: Rules,

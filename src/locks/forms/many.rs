@@ -52,7 +52,7 @@ macro_rules! many {
             /// Such calls on one table never wait for each other in a cycle, in whatever order they name their keys,
             /// because each acquires them in the table's own order. Keys need no `Ord`. A key that is named twice is
             /// acquired once. (A caller that already holds a key and requests more can still deadlock.) The
-            /// [policy](crate::Fairness) applies to each key as in single calls.
+            /// [policy](crate::Fairness) applies to each key as it does in calls for a single key.
             ///
             /// Keys are references, all of one type: `&vec`, or `["a", name.as_str()]`. This call reads the list and
             /// finds or makes the entries; nothing is acquired before the first poll. While the future waits for one

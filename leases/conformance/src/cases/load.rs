@@ -160,7 +160,7 @@ impl<F: Fixture> Lane<'_, F> {
         drop(acquire.or(limit).await);
     }
 
-    /// Returns one of its valid grants, of which there must be one.
+    /// Returns one of its valid grants. It must have one.
     fn one_of_its_own(&mut self) -> Grant {
         let at = usize::try_from(self.random.next(self.grants.len() as u64)).unwrap_or(0);
         self.grants[at].0.clone()
