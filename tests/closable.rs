@@ -30,7 +30,7 @@ fn types_are_send_sync_and_unpin() {
     check::<UntilClosed<'_, Lock<'_, u64>>>();
 }
 
-// The two tests of `close` in tokio's semaphore.
+// Tokio's two tests of `close` for its semaphore.
 #[test]
 fn a_closed_semaphore_refuses_every_request() {
     let semaphore = Closable::new(KeyedSemaphore::<String>::new(2));

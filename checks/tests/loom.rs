@@ -857,7 +857,7 @@ fn a_higher_default_limit_reaches_a_request_that_begins_to_wait() {
     }
 }
 
-/// Two threads set and take away the limit of one key: its entry is left once.
+/// Two threads set and reset the limit of one key: the limit gives up its claim on the entry exactly once.
 #[test]
 fn two_threads_set_and_take_away_the_limit_of_a_key() {
     model(|| {

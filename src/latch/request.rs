@@ -127,7 +127,7 @@ impl<'a, M: Mode> Request<'a, M> {
         self.acquired(entered)
     }
 
-    /// Returns whether the request might acquire without queueing.
+    /// Returns whether the request might acquire without queueing, or must queue.
     #[cfg(all(feature = "std", not(target_family = "wasm")))]
     pub(crate) fn contention(&self) -> Contention {
         self.word.map_or(Contention::MustQueue, |word| word.contention(self.want(), self.fairness))

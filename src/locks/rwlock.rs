@@ -123,9 +123,10 @@ forms! {
     asked with [?Sized + Hash + Equivalent<K> + ToKey<K>],
     new = "KeyedRwLock::<String>::new()", excludes = "try_write",
     guards ReadGuard, ReadGuardArc, futures Read, ReadArc,
-    /// Acquires a key for reading, past all waiters Unlike [`read`](Self::read), it waits only for a writer that holds
-    /// the key, not for writers and upgrades that are waiting. So it never waits if the key is held by readers, even by
-    /// the caller itself: `read` could wait for a writer that waits for the caller's first hold.
+    /// Acquires a key for reading, past all waiters
+    /// Unlike [`read`](Self::read), it waits only for a writer that holds the key, not for writers and upgrades that
+    /// are waiting. So it never waits if the key is held by readers, even by the caller itself: `read` could wait for a
+    /// writer that waits for the caller's first hold.
     ///
     /// This can starve writers. Under every [policy](crate::Fairness) any number of these readers pass a waiting
     /// writer, and while such readers overlap, it never gets in. Use it only where the key may already be held for

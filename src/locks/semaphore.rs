@@ -359,11 +359,11 @@ many! {
     asked with [?Sized + Hash + Equivalent<K> + ToKey<K>],
     new = "KeyedSemaphore::<String>::new(2)", excludes = "try_acquire",
     lists [keys [n]: Permit::checked], given = "[(\"a\", 2), (\"b\", 1)]",
-    /// Acquires a number of permits of each of several keys The list has pairs of a key and a number of permits:
-    /// `[("a", 2), (name.as_str(), 1)]`. As with [`acquire_n`](Self::acquire_n), a key's permits are acquired at once,
-    /// and one guard holds them. A key that is named more than once gets the largest of its numbers, not their sum. A
-    /// number that is 0, or more than [`permits`](Self::permits), panics at the call, in every form, and then nothing
-    /// is held.
+    /// Acquires a number of permits of each of several keys
+    /// The list has pairs of a key and a number of permits: `[("a", 2), (name.as_str(), 1)]`. As with
+    /// [`acquire_n`](Self::acquire_n), a key's permits are acquired at once, and one guard holds them. A key that is
+    /// named more than once gets the largest of its numbers, not their sum. A number that is 0, or more than
+    /// [`permits`](Self::permits), panics at the call, in every form, and then nothing is held.
     async acquire_n_many, blocking acquire_n_many_blocking,
     try try_acquire_n_many, for try_acquire_n_many_for, until try_acquire_n_many_until,
     arc acquire_n_many_arc, acquire_n_many_arc_blocking, try_acquire_n_many_arc, try_acquire_n_many_arc_for,

@@ -5,7 +5,7 @@
 //! quickly.
 //!
 //! rslock uses one server, as leases do. A waiter of rslock asks again after a random time of up to 200 ms, which is
-//! its default; but here it asks without limit, and by default three times.
+//! its default. By default it asks three times, but here any number of times.
 
 use std::collections::HashMap;
 use std::process::ExitCode;

@@ -17,7 +17,7 @@ pub struct Storm {
     pub leases: u64,
     /// The time from the first end to the last.
     pub spread: Duration,
-    /// The time of the measurement, from the first end on.
+    /// The time from the first end to the end of the measurement.
     pub span: Duration,
     /// Whether a thread calls `tick` again after each delay that `tick` returns.
     pub ticks: bool,

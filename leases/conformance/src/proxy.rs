@@ -171,7 +171,7 @@ impl Proxy {
         self.go(Way::Deaf);
     }
 
-    /// Closes all connections, and every new one at once.
+    /// Closes all connections, and from now on every new one immediately.
     ///
     /// # Examples
     /// See [`Proxy`].

@@ -239,7 +239,7 @@ impl Process {
         }
     }
 
-    /// Sends a command, and does not wait for the answer.
+    /// Sends a command without waiting for the answer.
     pub(crate) fn ask(&mut self, command: impl fmt::Display) -> Result<Ticket, Failure> {
         self.asked += 1;
         let Some(input) = &mut self.input else { return Err(Failure::new("the worker has ended")) };

@@ -91,8 +91,8 @@ pub(crate) struct Ear {
 }
 
 impl Session {
-    /// Starts the watch, and the stopwatch if it does not run. If etcd has no space to grant a lease, `shortest` stays
-    /// as the last connection found it.
+    /// Starts the watch, and the stopwatch if it does not run. If etcd has no space to grant a lease, `shortest` keeps
+    /// the value that the last connection found.
     pub(crate) async fn open(client: Client, place: Arc<Place>, shortest: &AtomicI64) -> Result<(Self, Ear), Trouble> {
         let shown = Mutex::new((0, StdClock::new().now()));
         let mut session = Session {

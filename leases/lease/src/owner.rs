@@ -51,7 +51,7 @@ pub struct Owner {
 }
 
 impl Owner {
-    /// Returns the owner of this name. Equal names are the same owner, for ever.
+    /// Returns the owner of this name. Equal names always denote the same owner.
     ///
     /// # Examples
     ///

@@ -89,7 +89,7 @@
 //!   effect.
 //! - **The current time** is not available from the server. An engine that needs it, because another owner has the
 //!   resource, has the server store a message, and reads the time on it. Such a reading is used for a second.
-//! - **Token**: the resource's last token plus one, or the server's time in microseconds since 1970 by a reading of the
+//! - **Token**: the resource's last token plus one, or the server's time in microseconds since 1970, as read within the
 //!   last minute, whichever is greater. The message contains the token, and is stored only if the last message is still
 //!   the one that it was computed from. A sweep records in the mark the greatest token that it deletes.
 //! - **Waiters and holders** are notified by the stream itself, which republishes the headers of the messages that it

@@ -292,7 +292,7 @@ fn a_clock_that_is_set_back_does_not_prolong_a_quarantine() {
         };
         assert!(started.elapsed() >= millis(2900));
         assert_eq!(here.try_acquire("report", jane, MINUTE).await.unwrap().token(), grant.token());
-        // A new connection does not see a longer one either.
+        // A new connection does not see a longer quarantine either.
         desk.open_ahead(LATE);
         let third = desk.server.leases(options().quarantine(3 * SECOND));
         third.engine().ready().await.unwrap();

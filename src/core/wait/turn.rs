@@ -11,7 +11,7 @@
 //! | bits | count |
 //! |---|---|
 //! | 32 to 63 | arrivals of requests with a priority |
-//! | 8 to 31 | arrivals of requests without. After 16 million of them this carries, and so counts as one with a priority |
+//! | 8 to 31 | arrivals of requests without one. The 16 millionth carries, and so counts as one with a priority |
 //! | 0 to 7 | in a turn: the priority. Two turns are never equal: if the bits above are, the priorities differ |
 
 /// The number of later requests with a priority after which a waiter has risen by one level. So at most

@@ -21,7 +21,7 @@
 //! |---|---|---|---|---|---|
 //! | 0 | 0 | 0 | 0 | > 0 | free: handles, unpolled futures, or waiters on their way in |
 //! | 0 | 1 | 0 | 0 | any | held exclusively |
-//! | 0 | 0 | 0 | > 0 | any | held by readers, or permits are out |
+//! | 0 | 0 | 0 | > 0 | any | held by readers, or permits are held |
 //! | 0 | 0 | 1 | any | any | held by an upgradable reader, perhaps beside readers |
 //! | 1 | 0 | 0 | 0 | 0 | dead |
 //!

@@ -17,7 +17,7 @@ macro_rules! handle {
             ///
             $(
                 /// # Panics
-                #[doc = concat!("If `", stringify!($n), "` is 0 or more than the table has permits for a key.")]
+                #[doc = concat!("If `", stringify!($n), "` is 0, or more permits than a key can have.")]
                 ///
                 #[track_caller]
             )?
@@ -40,7 +40,7 @@ macro_rules! handle {
             ///
             $(
                 /// # Panics
-                #[doc = concat!("If `", stringify!($n), "` is 0 or more than the table has permits for a key.")]
+                #[doc = concat!("If `", stringify!($n), "` is 0, or more permits than a key can have.")]
                 ///
                 #[track_caller]
             )?
@@ -64,7 +64,7 @@ macro_rules! handle {
             ///
             $(
                 /// # Panics
-                #[doc = concat!("If `", stringify!($n), "` is 0 or more than the table has permits for a key.")]
+                #[doc = concat!("If `", stringify!($n), "` is 0, or more permits than a key can have.")]
                 ///
                 #[track_caller]
             )?
@@ -92,7 +92,7 @@ macro_rules! handle {
             ///
             $(
                 /// # Panics
-                #[doc = concat!("If `", stringify!($n), "` is 0 or more than the table has permits for a key.")]
+                #[doc = concat!("If `", stringify!($n), "` is 0, or more permits than a key can have.")]
                 ///
                 #[track_caller]
             )?
@@ -126,7 +126,7 @@ macro_rules! handle {
             ///
             $(
                 /// # Panics
-                #[doc = concat!("If `", stringify!($n), "` is 0 or more than the table has permits for a key.")]
+                #[doc = concat!("If `", stringify!($n), "` is 0, or more permits than a key can have.")]
                 ///
                 #[track_caller]
             )?

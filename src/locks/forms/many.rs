@@ -126,8 +126,8 @@ macro_rules! many {
             ///
             #[doc = concat!("See ", "[`", stringify!($lock), "`](Self::", stringify!($lock), ").")]
             ///
-            /// Free keys are acquired while the list is read, and released again, before the call waits, if a key is
-            /// not free: so the list's iterator must not wait for keys of this table.
+            /// Free keys are acquired while the list is read. If a key is not free, they are released before the call
+            /// waits. So the list's iterator must not wait for keys of this table.
             ///
             /// # Blocking
             /// Blocks like the blocking call for a single key.

@@ -209,9 +209,10 @@ forms! {
     asked with [?Sized + Hash + Equivalent<K> + ToKey<K>],
     new = "LockMap::<String, u32>::new()", excludes = "try_write",
     guards MapReadGuard, MapReadGuardArc, futures MapRead, MapReadArc,
-    /// Acquires a key for reading, past all waiters Unlike [`read`](Self::read), it waits only for a writer that holds
-    /// the key, not for writers and upgrades that are waiting. So it never waits if the key is held by readers, even by
-    /// the caller itself: `read` could wait for a writer that waits for the caller's first hold.
+    /// Acquires a key for reading, past all waiters
+    /// Unlike [`read`](Self::read), it waits only for a writer that holds the key, not for writers and upgrades that
+    /// are waiting. So it never waits if the key is held by readers, even by the caller itself: `read` could wait for a
+    /// writer that waits for the caller's first hold.
     ///
     /// This can starve writers. Under every [policy](crate::Fairness) any number of these readers pass a waiting
     /// writer, and while such readers overlap, it never gets in. Use it only where the key may already be held for
@@ -264,8 +265,9 @@ many! {
     asked with [?Sized + Hash + Equivalent<K> + ToKey<K>],
     new = "LockMap::<String, u32>::new()", excludes = "try_write",
     lists [keys: Shared::NEW], given = "[\"a\", \"b\"]",
-    /// Acquires several keys for reading Other readers may hold them at the same time. These readers see all of a
-    /// [`batch`](Self::batch), or nothing of it.
+    /// Acquires several keys for reading
+    /// Other readers may hold them at the same time. These readers see all of a [`batch`](Self::batch), or nothing of
+    /// it.
     async read_many, blocking read_many_blocking,
     try try_read_many, for try_read_many_for, until try_read_many_until,
     arc read_many_arc, read_many_arc_blocking, try_read_many_arc, try_read_many_arc_for, try_read_many_arc_until,

@@ -326,7 +326,7 @@ struct Freed {
 }
 
 impl Book {
-    /// Answers a request of this connection. Tenures that end with it are added to `freed`.
+    /// Answers a request of this connection. Tenures that the request ends are added to `freed`.
     fn answer(
         &mut self,
         namespace: &str,
