@@ -293,8 +293,8 @@ fn a_deadlock_detector_knows_which_readers_a_phase_lets_in() {
     }
 }
 
-/// Even a request whose party holds nothing, and for which no request waits when it comes, can complete a cycle: its
-/// priority puts it before a waiter that would have got in.
+/// Even a request of a party that holds nothing, and that nobody is waiting for, can complete a cycle: its priority
+/// puts it before a waiter that would have got in.
 #[test]
 fn a_deadlock_detector_finds_a_cycle_that_a_request_completes_by_passing_a_waiter() {
     for priority in [0, 1] {

@@ -195,8 +195,8 @@ fn ten_million_keys_leave_an_empty_table_of_bounded_size() {
     const KEYS: u64 = if cfg!(debug_assertions) { 100_000 } else { 10_000_000 };
     const PARTS: u64 = 10;
     const THREADS: u64 = 2;
-    /// The limit of heap bytes in use by three tables with a pool of 64 entries each, by their waiters and by two
-    /// hundred held keys.
+    /// The limit on the heap bytes that three tables with a pool of 64 entries each use, including their waiters and
+    /// two hundred held keys.
     const ROOM: isize = 64 << 10;
 
     for recycle in [false, true] {

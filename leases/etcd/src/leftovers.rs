@@ -88,8 +88,8 @@ impl Leftovers {
     }
 }
 
-/// An etcd lease for a tenure. When it is dropped, it becomes a leftover: with a doubt, if a transaction without an
-/// answer may have used it.
+/// An etcd lease for a tenure. When it is dropped, it becomes a leftover. If a transaction that was not answered may
+/// have used it, the leftover has a doubt.
 pub(crate) struct Granted<'a> {
     leftovers: &'a Leftovers,
     left: Option<Leftover>,

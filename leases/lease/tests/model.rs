@@ -1024,7 +1024,8 @@ impl<'m> World<'m> {
         assert!((least..=most).contains(&count), "{}: {count}, not {least} to {most}", self.what);
         for guesses in &mut self.guesses {
             let only = if least == most { None } else { Some(count) }.filter(|&count| count == least || count == most);
-            // If the count is the least or the greatest possible, it tells for each resource whether that was counted.
+            // If the count is the least or the greatest possible, it reveals for each resource whether its lease was
+            // counted.
             match only {
                 Some(count) if count == most && guesses.iter().any(has) => guesses.retain(has),
                 Some(count) if count == least && !guesses.iter().all(has) => guesses.retain(|guess| !has(guess)),

@@ -13,7 +13,7 @@ use crate::{
     wheel::{Links, Nodes, Wheel},
 };
 
-/// The policies of users, which must be dropped with no lock held.
+/// Custom policies, which must be dropped with no lock held.
 pub(super) type Dead = Vec<Arc<dyn ExpiryPolicy>>;
 
 /// Stands for no owner, or for no neighbour in an owner's list.
