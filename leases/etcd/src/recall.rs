@@ -1,8 +1,8 @@
 //! The check whether the cluster may have forgotten leases of the namespace.
 //!
 //! Each transaction that begins a tenure compares the revision of the mark's key. When the cluster may have forgotten
-//! something, a new mark is written with a greater base of tokens. With it a key is written that is attached to an etcd
-//! lease: nothing is granted until that has expired.
+//! something, a new mark is written with a greater base of tokens. Together with the mark, a key is written that is
+//! attached to an etcd lease: nothing is granted until that etcd lease has expired.
 
 use std::{
     sync::{Arc, PoisonError},
@@ -41,7 +41,7 @@ struct Found {
 
 /// The reason that a tenure cannot begin although the resource is free.
 pub(crate) enum Standing {
-    /// There is no reason.
+    /// There is no such reason: the conditions hold.
     Sound,
     Quarantined(Duration),
 }
@@ -148,7 +148,7 @@ impl Session {
         Ok(Standing::Quarantined(seconds(left.min(self.place.quarantine)) + Duration::from_secs(1)))
     }
 
-    /// Gives up the connection, because the cluster has been replaced or put back to an older copy.
+    /// Gives up the connection, because the cluster has been replaced or has been reset to an older copy.
     pub(crate) fn is_another(&self) -> Trouble {
         self.give_up();
         Trouble::Broken(Error::Unconnected { source: None })
