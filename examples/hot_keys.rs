@@ -4,9 +4,10 @@
 //! cargo run --release --example hot_keys
 //! ```
 //!
-//! Threads and tasks lock the accounts of a shop, a few of them much more often than the rest. An observer counts the
-//! waits for each key, the waiters at the same time, and the time they spend. The table is printed twice a second,
-//! and the output of `dump` once, halfway through. The program exits with an error if a wait never ends.
+//! Threads and tasks lock the accounts of a shop, a few of them much more often than the rest. For each key, an
+//! observer counts the waits, the largest number of waiters at the same time, and the time spent waiting. The table is
+//! printed twice a second, and the output of `dump` once, halfway through. The program exits with an error if a wait
+//! never ends.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -30,7 +31,7 @@ struct Counts {
     waited: Duration,
 }
 
-/// One mutex for all of it is enough: only calls that have to wait anyway lock it.
+/// The statistics of all keys. One mutex for them is enough, because only calls that have to wait anyway lock it.
 #[derive(Default)]
 struct HotKeys {
     keys: HashMap<String, Counts>,
@@ -92,7 +93,7 @@ fn account(state: &mut u64) -> String {
 impl Shop {
     fn serve_in_thread(&self, mut state: u64) {
         while self.is_open.load(Relaxed) {
-            // Some callers give up: nobody waits for a page that takes too long.
+            // Some callers give up, as users do when a page takes too long.
             if let Some(_guard) = self.accounts.try_lock_for(&account(&mut state), Duration::from_millis(2)) {
                 std::thread::sleep(Duration::from_micros(200)); // a database query
             }

@@ -1,17 +1,18 @@
-//! A shop whose clients look at an article, decide with no lock held, and buy. At the same time the prices of all fruit are raised
-//! again and again.
+//! A shop whose clients look at an article, decide with no lock held, and buy. At the same time, the prices of all
+//! fruit are repeatedly raised.
 //!
 //! ```text
 //! cargo run --release --example optimistic
 //! ```
 //!
-//! A client stores a value that it computed from an earlier look, and another client may have stored one in between. Two ways:
-//! - `update_if` stores nothing in that case, which is a conflict: the client looks and decides again. The prices of all fruit are
-//!   raised in one batch: all or none;
+//! A client stores a value that it computed from an earlier look, and another client may have stored one in between.
+//! Two ways:
+//! - `update_if` stores nothing in that case, which is a conflict: the client looks and decides again. The prices of
+//!   all fruit are raised in one batch, all or none;
 //! - `insert` stores its value anyway: the last writer wins, and changes made since the look are lost.
 //!
-//! With `update_if` nothing may be lost, and no one may see fruit at two prices. With `insert` something must be lost: all clients
-//! begin with the same look at the same article, and only one of the values computed from it can remain.
+//! With `update_if` nothing may be lost, and no one may see fruit at two prices. With `insert` something must be lost:
+//! all clients begin with the same look at the same article, and only one of the values computed from it can remain.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::thread;

@@ -5,8 +5,8 @@
 //! cargo run --example queue_picture > docs/charts/queue.svg
 //! ```
 //!
-//! Under each policy the same tasks lock one key of a real table, and every event is recorded and drawn. There are no threads
-//! and no clock, so every run is the same. Time is counted in steps. In each step
+//! Under each policy the same tasks lock one key of a real table, and every event is recorded and drawn. There are no
+//! threads and no clock, so every run is the same. Time is counted in steps. In each step
 //! 1. the holders whose time is up release the key;
 //! 2. the tasks that were woken in an *earlier* step are polled, because a woken task does not run at once;
 //! 3. the tasks that want the key and have not requested it yet make their request.
@@ -39,7 +39,7 @@ const TASKS: [Task; 5] = [
     Task { name: "reader 2", writes: false, asks_at: 13, holds_for: 2, rounds: 1 },
 ];
 
-/// The policies, each with the priority of the task [`FAVOURED`]; the others have none.
+/// The policies, each with the priority of the task [`FAVOURED`]; the other tasks have none.
 const POLICIES: [(&str, Fairness, u8); 5] = [
     ("Adaptive, the default", Fairness::Adaptive, 0),
     ("Bounded(2)", Fairness::Bounded(2), 0),

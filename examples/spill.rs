@@ -1,18 +1,19 @@
-//! A cache in front of files that survives `kill -9`: the map says which value should go, and the program writes it to its file
-//! first.
+//! A cache in front of files that survives `kill -9`: the map says which value to evict, and the program first writes
+//! that value to its file.
 //!
 //! ```text
 //! cargo run --release --example spill
 //! ```
 //!
-//! The cache has few values in memory, and the rest in files. A write is appended to a journal and then acknowledged; the value
-//! stays in memory, and gets to its file when it is evicted, or from the journal when the cache is opened again. Each value is
-//! written, read and evicted under its key's lock: so nobody reads a file that is being replaced, or one that is older than the
-//! value in memory.
+//! The cache has a few values in memory, and the rest in files. A write is appended to a journal and then acknowledged;
+//! the value stays in memory, and is written to its file when it is evicted, or from the journal when the cache is
+//! opened again. Each value is written, read and evicted under its key's lock, so no caller reads a file that is being
+//! replaced, or one that is older than the value in memory.
 //!
-//! The program starts itself as a child, again and again. The child's threads read and write until the parent kills it: after a
-//! random number of acknowledgements, or while it recovers. A thread fails if it reads a value older than one that was
-//! acknowledged before. The parent fails if a value is torn, or is not there although its write was acknowledged.
+//! The program starts itself as a child, again and again. The child's threads read and write until the parent kills it:
+//! after a random number of acknowledgements, or while it recovers. A thread fails if it reads a value older than one
+//! that was acknowledged before. The parent fails if a value is torn, or is missing although its write was
+//! acknowledged.
 //!
 //! This is for crashes of the process. To survive a crash of the machine, call `sync_data` on the journal before each
 //! acknowledgement, and on each file before it is renamed.
@@ -71,7 +72,7 @@ impl Cache {
         if let Ok(file) = File::open(&journal) {
             let mut lines = BufReader::new(file);
             let mut line = String::new();
-            // The last line may lack its end: then its write was not acknowledged.
+            // If the last line is incomplete, its write was not acknowledged.
             while lines.read_line(&mut line)? > 0 && line.ends_with('\n') {
                 if let Some((key, text)) = line.trim_end_matches('\n').split_once(':') {
                     newest.insert(key.parse().map_err(io::Error::other)?, text.to_string());
@@ -113,9 +114,9 @@ impl Cache {
     /// Evicts values while there are too many in memory.
     fn make_room(&self) -> io::Result<()> {
         while self.values.excess() > 0 {
-            // If there is none, all of them are in use, and their users come here when they have finished.
+            // If there is none, all values are in use, and their users call this when they have finished.
             let Some(mut next) = self.values.try_next_eviction() else { break };
-            // Others that ask for the key wait now.
+            // Until the guard is dropped, others that ask for the key wait.
             if let Some(Value { text, is_dirty: true }) = next.value() {
                 store(&self.folder, *next.key(), text)?; // if this fails, the value stays in memory
                 say(format_args!("spilled"));
@@ -234,7 +235,7 @@ impl Told {
     }
 }
 
-/// Starts a child, kills it, and hears everything that it has said.
+/// Starts a child, kills it, and reads everything that it has printed.
 fn run_and_kill(folder: &Path, seed: u64, told: &mut Told) -> io::Result<()> {
     let mut random = Random(seed);
     let mut child = Command::new(std::env::current_exe()?)
@@ -268,7 +269,7 @@ fn parent() -> io::Result<()> {
     let (mut told, mut checked) = (Told::default(), 0);
     for seed in 1..=KILLS {
         run_and_kill(&folder, seed, &mut told)?;
-        // Otherwise the next child finds the journal.
+        // In these runs the files are not checked, and the next child finds the journal.
         if seed % 3 != 0 && seed != KILLS {
             continue;
         }

@@ -5,12 +5,13 @@
 //! ```
 //!
 //! A transfer locks both of its accounts, and takes a while, because the bank makes an inquiry. The three ways:
-//! - one account after the other, the paying one first, which is the wrong order half of the time. Two transfers could wait for
-//!   each other for ever. A detector notices that in advance: one of them fails, releases its account, and tries again;
+//! - one account after the other, the paying one first, which is the wrong order half of the time. Two transfers could
+//!   wait for each other for ever. A detector notices that in advance: one of them fails, releases its account, and
+//!   tries again;
 //! - both accounts at once with `lock_many`, which locks them in an order of its own;
 //! - one lock for all accounts.
 //!
-//! In the end no money may be lost.
+//! At the end, no money may have been lost.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};

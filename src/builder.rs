@@ -44,7 +44,7 @@ pub struct Builder<T: Kind, K, S = DefaultHashBuilder> {
     makes: PhantomData<fn() -> (T, K)>,
 }
 
-/// The function that a table of the kind `T` hands evicted values to, if it has one.
+/// The function to which a table of the kind `T` hands evicted values, if there is one.
 type OnEvictOf<T, K> = <<T as KindInside>::Payload as Payload>::OnEvict<K>;
 
 /// The largest number of shards that a table can have.
@@ -149,11 +149,12 @@ impl<T: Kind, K, S> Builder<T, K, S> {
         self
     }
 
-    /// Sets whether a free entry keeps its old key, to be overwritten by [`ToKey::to_key_into`](crate::ToKey::to_key_into).
+    /// Sets whether a free entry keeps its old key, to be overwritten by
+    /// [`ToKey::to_key_into`](crate::ToKey::to_key_into).
     ///
-    /// Then a `KeyedMutex<String>` that is locked with `&str` keys allocates nothing in steady state. But up to
-    /// [`pool_capacity`](Builder::pool_capacity) old keys stay in memory, with all that they own. The default is `false`:
-    /// a key is dropped when its entry dies.
+    /// With `true`, a `KeyedMutex<String>` that is locked with `&str` keys allocates nothing in steady state. But up to
+    /// [`pool_capacity`](Builder::pool_capacity) old keys stay in memory, with all that they own. The default is
+    /// `false`: a key is dropped when its entry dies.
     ///
     /// With `true`, `to_key_into` runs inside an internal lock. It must not use the table, which would deadlock, and it
     /// should be short; it may panic. The same rules apply to everything that it calls: for a key type without its own
@@ -214,9 +215,9 @@ impl<T: Kind, K, S> Builder<T, K, S> {
     /// Each table numbers its own waits. If `on_wait` is called several times, only the last call takes effect. A
     /// [`Latch`](crate::Latch) and a [`Striped`](crate::Striped) have no observer.
     ///
-    /// If `f` panics, the panic reaches the caller of the request, and any hold that the request has been granted is released. A future for one key
-    /// that has begun to wait keeps waiting until it is dropped; a future for several keys has given up. (Without `std` a waker that
-    /// panics may leave a wait without its second event.)
+    /// If `f` panics, the panic reaches the caller of the request, and any hold that the request has been granted is
+    /// released. A future for one key that has begun to wait keeps waiting until it is dropped; a future for several
+    /// keys has given up. (Without `std` a waker that panics may leave a wait without its second event.)
     ///
     /// While `f` is called for a request that has given up, the call keeps the key's entry, and counts as one of its
     /// users (see [`MAX_USERS`](crate::MAX_USERS)).
@@ -254,7 +255,7 @@ impl<T: Kind, K, S> Builder<T, K, S> {
         self
     }
 
-    /// Sets the function that evicted values are handed to.
+    /// Sets the function to which evicted values are handed.
     pub(crate) fn hand_evicted_to(mut self, on_evict: OnEvictOf<T, K>) -> Self {
         self.on_evict = on_evict;
         self
@@ -281,8 +282,8 @@ impl<T: Kind, K, S> Builder<T, K, S> {
     /// Builds the table.
     ///
     /// # Panics
-    /// If `shards` is 0 or more than [`MAX_SHARDS`], if `capacity` is more than [`MAX_CAPACITY`], or if a map is to be
-    /// [evicted by hand](Builder::evict_by_hand) and has no [`max_values`](Builder::max_values).
+    /// If `shards` is 0 or more than [`MAX_SHARDS`], if `capacity` is more than [`MAX_CAPACITY`], or if a map is
+    /// [evicted by hand](Builder::evict_by_hand) but has no [`max_values`](Builder::max_values).
     ///
     /// # Examples
     /// ```
@@ -343,8 +344,8 @@ impl<T: Kind, K, S> fmt::Debug for Builder<T, K, S> {
     }
 }
 
-/// Returns the largest power of two that leaves each shard at least 256 values, if it can. The number of keys that fall
-/// into a shard then varies by about a tenth.
+/// Returns the largest number of shards, a power of two, with which each shard may have at least 256 values; 1 if there
+/// is none. The number of keys that fall into a shard then varies by about a tenth.
 fn most_shards(values: usize) -> usize {
     1 << (values / 256).max(1).ilog2()
 }

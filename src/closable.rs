@@ -15,7 +15,8 @@ use crate::futures::LatchAcquire;
 use crate::latch::Gate;
 use crate::mode::Shared;
 
-/// A table that can be closed: then every waiting and every later request ends with [`Closed`], and holders finish.
+/// A table that can be closed: closing it ends every waiting and every later request with [`Closed`], and lets holders
+/// finish.
 ///
 /// It is meant for shutting down: a program stops granting keys, and waits only for the work that has begun. `T` may be
 /// any table, an `Arc` of a table, a [`Latch`](crate::Latch), or a struct with several tables, which are closed
@@ -39,7 +40,7 @@ use crate::mode::Shared;
 /// and downgrade. A closed table cannot be opened again.
 ///
 /// # Panics
-/// On a target of 32 bits at most [`MAX_USERS`](crate::MAX_USERS) requests of one `Closable` can wait at the same time,
+/// On a 32-bit target, at most [`MAX_USERS`](crate::MAX_USERS) requests of one `Closable` can wait at the same time,
 /// whatever their keys are; one more panics.
 ///
 /// # Examples
@@ -83,11 +84,11 @@ impl<T> Closable<T> {
 
     /// Closes the table, and wakes all waiting requests. Later calls do nothing.
     ///
-    /// It waits for no holder. If the table [is empty](crate::KeyedMutex::is_empty) afterwards, no key is held, and none
-    /// will be.
+    /// It waits for no holder. If the table [is empty](crate::KeyedMutex::is_empty) afterwards, no key is held, and
+    /// none will be.
     ///
     /// # Panics
-    /// If the waker of a waiting task panics, after all have been woken.
+    /// If the waker of a waiting task panics. By then all waiting tasks have been woken.
     ///
     /// # Examples
     /// ```
@@ -170,7 +171,7 @@ impl<T> Closable<T> {
         self.table
     }
 
-    /// Acquires a key: a future whose output is the output of the request, or [`Closed`].
+    /// Acquires a key. The output of the future is the output of the request, or [`Closed`].
     ///
     /// `request` is called at once, and makes a future of the table. It is not called if the table is closed.
     ///
@@ -201,7 +202,7 @@ impl<T> Closable<T> {
     where
         F: Future + Unpin,
     {
-        // Nothing of a request that is refused remains, not even for the time until its first poll.
+        // A refused request leaves nothing behind, not even until its first poll.
         let request = if self.is_closed() { None } else { Some(request(&self.table)) };
         UntilClosed { request, closing: &self.closing, closed: None, is_finished: false }
     }
@@ -269,7 +270,7 @@ impl<T> Closable<T> {
     /// It tries at least once. A timeout that is too long for the clock means no limit.
     ///
     /// # Blocking
-    /// As [`acquire_blocking`](Closable::acquire_blocking).
+    /// Do not call this in a task: see [`acquire_blocking`](Closable::acquire_blocking).
     ///
     /// # Errors
     /// Returns [`Closed`] if the table is closed before the key has been acquired.
@@ -301,7 +302,7 @@ impl<T> Closable<T> {
     /// It tries at least once.
     ///
     /// # Blocking
-    /// As [`acquire_blocking`](Closable::acquire_blocking).
+    /// Do not call this in a task: see [`acquire_blocking`](Closable::acquire_blocking).
     ///
     /// # Errors
     /// Returns [`Closed`] if the table is closed before the key has been acquired.
@@ -361,8 +362,8 @@ impl core::error::Error for Closed {}
 impl Gate {
     /// Drops what was acquired if the table has been closed meanwhile.
     ///
-    /// The caller that closes the table may then look whether any key is in use. If that look misses this key, because
-    /// it comes before the request takes it, then this check comes after the look, and sees that the table is closed.
+    /// After closing the table, a caller may check whether any key is in use. If that check comes before this request
+    /// takes its key, and so misses it, then this check comes later still, and sees that the table is closed.
     #[inline]
     fn unless_open<G>(&self, acquired: G) -> Result<G, Closed> {
         if self.is_open() { Err(Closed) } else { Ok(acquired) }

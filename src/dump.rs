@@ -7,8 +7,8 @@ use core::fmt;
 use crate::plumbing::{Table, TableRef};
 use crate::status::Status;
 
-/// A readable list of a table's keys with their holders and waiters, as [`KeyedMutex::dump`](crate::KeyedMutex::dump)
-/// returns it.
+/// A readable list of a table's keys with their holders and waiters: the result of
+/// [`KeyedMutex::dump`](crate::KeyedMutex::dump).
 ///
 /// `Display` writes a heading, a line for each key that is held or waited for, and the number of the remaining keys. It
 /// reads the table when it is printed, as [`for_each_key`](crate::KeyedMutex::for_each_key) does, so it may be kept and
@@ -17,8 +17,7 @@ use crate::status::Status;
 /// outside every internal lock.
 ///
 /// # Panics
-/// Printing panics where [`for_each_key`](crate::KeyedMutex::for_each_key) does, and if a key's `Debug` panics or
-/// fails.
+/// Printing panics when [`for_each_key`](crate::KeyedMutex::for_each_key) does, and if a key's `Debug` panics or fails.
 ///
 /// # Examples
 /// ```

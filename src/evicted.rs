@@ -1,4 +1,5 @@
-/// The reason for which a [`LockMap`](crate::LockMap) evicted a value, as [`on_evict`](crate::Builder::on_evict) is told.
+/// The reason why a [`LockMap`](crate::LockMap) evicted a value, as passed to the function set by
+/// [`on_evict`](crate::Builder::on_evict).
 ///
 /// More reasons may be added, so a `match` needs an arm for the others.
 ///

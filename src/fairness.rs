@@ -9,19 +9,19 @@
 /// | [`Barging`](Fairness::Barging) | the least work per request, where starvation does not matter | no guarantee |
 ///
 /// # What happens at a release
-/// A release can do one of two things for a waiter. It can *wake* it: the key is free, and the first request acquires it, possibly a
-/// newcomer that has never waited. Or it can *hand over* the key: no other request can acquire it until the waiter, which may be a
-/// sleeping thread or a task in a long run queue, has taken it. The first is fast and may starve waiters; the second is fair, and
-/// slow on a hot key. The policies differ in when they do which.
+/// A release can do one of two things for a waiter. It can *wake* it: the key is free, and the first request acquires
+/// it, possibly a newcomer that has never waited. Or it can *hand over* the key: no other request can acquire it until
+/// the waiter, which may be a sleeping thread or a task in a long run queue, has taken it. The first is fast and may
+/// starve waiters; the second is fair, and slow on a hot key. The policies differ in when they do one or the other.
 ///
 /// - `Fifo` always hands over, to the first waiter.
 /// - `Barging` always wakes the first.
 /// - `Adaptive` and `Bounded(n)` wake the first, and hand over
 ///   - to a thread that is spinning at that moment, at any position in the queue, because it takes the key at once,
-///     unless the first waiter has a higher priority. (A thread in a blocking call spins for some microseconds before it
-///     sleeps.)
-///   - to a waiter that was woken four times and did not get the key. So no waiter that is polled starves. (A waiter that needs
-///     more permits than are free is skipped, and the next such waiter is considered.)
+///     unless the first waiter has a higher priority. (A thread in a blocking call spins for some microseconds before
+///     it sleeps.)
+///   - to a waiter that was woken four times and did not get the key. So no waiter that is polled starves. (A waiter
+///     that needs more permits than are free is skipped, and the next such waiter is considered.)
 ///   - when the waiter at the head has been passed often enough: `n` times under `Bounded(n)`; under `Adaptive` 1,024
 ///     times, for a *thread* that was woken at the head. (A woken thread always runs again, so it reaches this count
 ///     only if it does not get a core.)
@@ -32,11 +32,11 @@
 /// to the first writer behind it (for the readers that keep it out), and to the next request for several permits (for
 /// the requests that leave it too few).
 ///
-/// If a release under these two policies finds that the first waiter was already woken and has not run since, it wakes the next waiter,
-/// too. (If spinning threads are about to take the key anyway, it does so only every fourth time.)
+/// If a release under these two policies finds that the first waiter was already woken and has not run since, it wakes
+/// the next waiter, too. (If spinning threads are about to take the key anyway, it does so only every fourth time.)
 ///
-/// No clock is involved: these are bounds on the *number* of requests that pass a waiter, not on time. Each waiter's count starts when
-/// it reaches the head of the queue.
+/// No clock is involved: these are bounds on the *number* of requests that pass a waiter, not on time. Each waiter's
+/// count starts when it reaches the head of the queue.
 ///
 /// # A waiter that is woken and then never polled
 /// | policy | effect on other requests |
@@ -71,8 +71,9 @@
 /// a waiter: it has no place in the queue, and [`Status`](crate::Status) does not count it.
 ///
 /// # Priorities
-/// A request with a [priority](crate::futures::Acquire::priority) takes its place before those that wait with a lower
-/// one. Its documentation says how each policy treats priorities, and how many requests pass one that waits.
+/// A request with a [priority](crate::futures::Acquire::priority) takes its place before the waiting requests with a
+/// lower one. [Its documentation](crate::futures::Acquire::priority) says how each policy treats priorities, and how
+/// many requests may pass a waiting one.
 ///
 /// # Examples
 /// ```

@@ -16,13 +16,13 @@ const HELD: &str = "a guard has its hold until it is dropped";
 /// an `Arc` of it for a `'static` guard. `M` is the [mode](crate::mode). Use the aliases, such as
 /// [`MutexGuard`](crate::MutexGuard).
 ///
-/// A guard is `Send` and `Sync` if the key is both. It may be dropped in a thread or task other than the one that
-/// acquired it. A drop during a panic releases the key like any other: there is no poisoning.
+/// A guard is `Send` and `Sync` if the key is. It may be dropped in a thread or task other than the one that acquired
+/// it. A drop during a panic releases the key like any other: there is no poisoning.
 ///
 /// # Lints that find mistakes
 /// `let _ = locks.lock_blocking("a");` releases the key at once, because `_` does not bind the guard (`let _guard = …`
-/// does). The compiler warns of a call whose guard is not used at all, but of `let _` only if `Cargo.toml` enables the
-/// lint:
+/// does). The compiler warns about a call whose guard is not used at all, but about `let _` only if `Cargo.toml`
+/// enables the lint:
 ///
 /// ```toml
 /// [lints.rust]
@@ -154,9 +154,9 @@ const HELD: &str = "a guard has its hold until it is dropped";
 /// ]
 /// ```
 ///
-/// These are all the calls that block. With `{ path = "keylatch::KeyedMutex::lock_blocking", reason = "lock(..).await" }`
-/// the warning names the call to use instead. Where blocking is right, allow it with
-/// `#[expect(clippy::disallowed_methods)]`.
+/// These are all the calls that block. With
+/// `{ path = "keylatch::KeyedMutex::lock_blocking", reason = "lock(..).await" }` the warning names the call to use
+/// instead. Where blocking is right, allow it with `#[expect(clippy::disallowed_methods)]`.
 ///
 /// # Proof that a key is held
 /// A function that only the holder of a key may call can take the guard as an argument, and read the key from it. A
@@ -185,8 +185,8 @@ const HELD: &str = "a guard has its hold until it is dropped";
 /// assert_eq!(thumbnail_name(&guard), "b.small.png");
 /// ```
 ///
-/// A struct that keeps a guard for the sake of its hold should keep it in a field of its own, after the fields that the
-/// key protects: fields are dropped in order of declaration, so the key is released last.
+/// A struct that keeps a guard only to hold the key should keep it in a separate field, after the fields that the key
+/// protects: fields are dropped in order of declaration, so the key is released last.
 ///
 /// # Forgotten guards
 /// A guard that is forgotten ([`core::mem::forget`]) leaves its key locked for good. This leaks the key's entry, and
@@ -394,7 +394,7 @@ impl<P: TablePtr> Guard<P, Permit> {
     /// Adds the permits of `other`, a guard of the same key of the same table, to this guard.
     ///
     /// # Panics
-    /// If `other` is of another table or of another key. Its permits are released then.
+    /// If `other` belongs to another table or another key. Its permits are released.
     ///
     /// # Examples
     /// ```
@@ -416,8 +416,8 @@ impl<P: TablePtr> Guard<P, Permit> {
     }
 }
 
-/// The holds and claims that one call gives up, in an order such that user code sees no key that is still held, and none
-/// that was granted to a waiter that has not been woken:
+/// The holds and claims that one call gives up, in an order such that user code sees no key that is still held, and
+/// none that was granted to a waiter that has not been woken:
 /// 1. All holds are released and positions in queues are given up. Wakers and claims are collected here: no waiter is
 ///    woken yet, and nothing is dropped.
 /// 2. When this is dropped, the admitted waiters are woken.
@@ -473,7 +473,7 @@ impl<P: TablePtr> Released<P> {
         }
     }
 
-    /// Returns the batch of waiters to wake.
+    /// Returns the batch of wakers to call.
     pub(crate) fn batch(&mut self) -> &mut WakeBatch {
         &mut self.batch
     }

@@ -75,7 +75,7 @@ use std::path::{Path, PathBuf};
 ///
 /// ## Case-insensitive keys
 /// One generic type serves both purposes: with a `String` inside it is the key, and with a `&str` or a `String` it
-/// looks the key up. This covers ASCII only: "É" and "é" remain two keys.
+/// looks the key up. Only ASCII letters are covered: "É" and "é" remain two keys.
 ///
 /// ```
 /// use std::hash::{Hash, Hasher};
@@ -121,8 +121,8 @@ use std::path::{Path, PathBuf};
 /// ```
 ///
 /// ## Enums
-/// As for pairs. The borrowed enum has the same variants in the same order, because a derived `Hash` begins with the
-/// number of the variant.
+/// As with pairs, a borrowed counterpart looks the key up. It has the same variants in the same order,
+/// because a derived `Hash` begins with the number of the variant.
 ///
 /// ```
 /// use keylatch::{Equivalent, KeyedMutex, ToKey};

@@ -21,8 +21,8 @@
 //! # });
 //! ```
 //!
-//! This page is the reference: the guarantees and their exceptions. For an introduction with examples, read `docs/guide.md` in the
-//! package or the repository.
+//! This page is the reference: the guarantees and their exceptions. For an introduction with examples, read
+//! `docs/guide.md` in the package or the repository.
 //!
 //! # Computing a missing value once per key
 //! The most common use: the first request for a missing value computes it, and concurrent requests for that value wait
@@ -85,8 +85,8 @@
 //!   [more](KeyedMutex#a-table-in-a-struct);
 //! - in a `static`, in a `LazyLock`: [more](KeyedMutex#a-table-in-a-static).
 //!
-//! A function that needs its caller to hold a key takes the guard, as [proof](Guard#proof-that-a-key-is-held). The page of
-//! [`ToKey`] says which types can be keys, and by which borrowed types they are looked up.
+//! A function that needs its caller to hold a key takes the guard, as [proof](Guard#proof-that-a-key-is-held). The page
+//! of [`ToKey`] says which types can be keys, and by which borrowed types they are looked up.
 //!
 //! # Which lock do I want?
 //! | | holders per key | for |
@@ -114,9 +114,9 @@
 //! [`upgradable_read`]: KeyedRwLock::upgradable_read
 //! [`write`]: KeyedRwLock::write
 //!
-//! An upgradable reader can become a writer with no other writer in between ([`upgrade`](Guard::upgrade)): read first, and write
-//! only if needed. The future of `upgrade` owns the guard: dropping it before it has finished releases the hold.
-//! To stop waiting and keep the upgradable hold, use [`upgrade_mut`](Guard::upgrade_mut), or
+//! An upgradable reader can become a writer with no other writer in between ([`upgrade`](Guard::upgrade)): read first,
+//! and write only if needed. The future of `upgrade` owns the guard: dropping it before it has finished releases the
+//! hold. To stop waiting and keep the upgradable hold, use [`upgrade_mut`](Guard::upgrade_mut), or
 //! [`upgrade().until(limit)`](futures::Upgrade::until).
 //!
 //! # The forms
@@ -134,8 +134,8 @@
 //! | repeatedly on one key | [`handle`](KeyedMutex::handle) | the blocking ones |
 //! | several keys, all or none | [`lock_many`](KeyedMutex::lock_many) and its forms | the blocking ones |
 //!
-//! ([`Latch`] and [`Striped`] have no handles and no priorities, and no observer watches them. A [`Striped`] has no owned
-//! guards: if it is in an `Arc`, move the `Arc` into the task and acquire the lock there.)
+//! ([`Latch`] and [`Striped`] have no handles and no priorities, and no observer watches them. A [`Striped`] has no
+//! owned guards: if it is in an `Arc`, move the `Arc` into the task and acquire the lock there.)
 //!
 //! [`try_lock_for`]: KeyedMutex::try_lock_for
 //! [`try_lock_until`]: KeyedMutex::try_lock_until
@@ -150,19 +150,19 @@
 //! 3. *No starvation.* Under the default policy no waiter that is polled starves: if it was woken four times without
 //!    acquiring the key, the next suitable release hands it the key, before any newcomer. With the exceptions that
 //!    [`Fairness`] lists, no key is reserved for a task that is not polled: every other request passes a task that was
-//!    woken but is not polled. [`Fairness`] also has policies with a numeric bound. No clock is involved. (Requests with
-//!    a higher [priority](futures::Acquire::priority) pass a waiter in bounded numbers. Readers that call
+//!    woken but is not polled. [`Fairness`] also has policies with a numeric bound. No clock is involved. (Requests
+//!    with a higher [priority](futures::Acquire::priority) pass a waiter in bounded numbers. Readers that call
 //!    [`read_recursive`](KeyedRwLock::read_recursive) pass it without a bound, and can starve it.)
 //! 4. *Phase fairness.* In a [`KeyedRwLock`], a waiting writer keeps later readers out (except a few: see
 //!    [`Fairness`]), and when a writer leaves, all readers that are waiting at that moment get in before the next
 //!    writer, except those that it precedes by a higher [priority](futures::Acquire::priority). When a writer gives up,
 //!    the readers that it kept out get in. (Under `Fifo` only the order of arrival and of priorities counts, and
 //!    `Barging` promises nothing.)
-//! 5. *User code runs outside the internal locks.* Hashing, cloning and dropping keys, calling an observer, and waking, cloning and
-//!    dropping wakers happen outside every internal lock, so all of them may use the table, and a waker may run its
-//!    task inside `wake`. The exceptions, which must not use the table, are the key's `Equivalent` (or `Eq`), the
-//!    [`to_key`](ToKey::to_key) of a key type that owns nothing (for which [`needs_drop`](::core::mem::needs_drop) is
-//!    false); with [`recycle_keys(true)`](Builder::recycle_keys), [`to_key_into`](ToKey::to_key_into) and everything
+//! 5. *User code runs outside the internal locks.* Hashing, cloning and dropping keys, calling an observer, and waking,
+//!    cloning and dropping wakers happen outside every internal lock, so all of them may use the table, and a waker may
+//!    run its task inside `wake`. The exceptions, which must not use the table, are the key's `Equivalent` (or `Eq`),
+//!    the [`to_key`](ToKey::to_key) of a key type that owns nothing (for which [`needs_drop`](::core::mem::needs_drop)
+//!    is false); with [`recycle_keys(true)`](Builder::recycle_keys), [`to_key_into`](ToKey::to_key_into) and everything
 //!    that it calls; and the clone that [`LockMap::get`] makes of a value that owns nothing. If user code panics, the
 //!    panic reaches the caller, and the table stays usable. If a waker panics, the other waiters are still woken.
 //!    (Wakers that run their tasks inside `wake` nest: each task that releases a key runs the next one inside its
@@ -186,9 +186,9 @@
 //! waits: dropping it before it has finished releases that hold.
 //!
 //! # Idle futures
-//! Dropping a future is safe; *keeping* one without polling it is a trap, known as futurelock. Once a lock future has been polled,
-//! it is a waiter in its key's queue, and it acquires the key only when it is polled again. If its task does something else in the
-//! meantime that needs the same key, the task may wait for a key that waits for the task.
+//! Dropping a future is safe; *keeping* one without polling it is a trap, known as futurelock. Once a lock future has
+//! been polled, it is a waiter in its key's queue, and it acquires the key only when it is polled again. If its task
+//! does something else in the meantime that needs the same key, the task may wait for a key that waits for the task.
 //!
 //! | | what happens |
 //! |---|---|
@@ -199,11 +199,11 @@
 //!
 //! How a waiter that is not polled affects others depends on the [policy](Fairness):
 //! - [`Adaptive`](Fairness::Adaptive), the default: every other request passes it, for ever, so the code that forgot it
-//!   can continue. But the wakeup is lost on it: the waiters behind it are woken by the next release. Moreover, a reader that was waiting when a writer left has been granted the key and holds it: see
-//!   [`Fairness`].
+//!   can continue. But a wakeup that goes to it is wasted, and the waiters behind it have to wait for the next release.
+//!   Moreover, a reader that was waiting when a writer left has been granted the key and holds it: see [`Fairness`].
 //! - [`Barging`](Fairness::Barging): the same, but the waiters behind it are not woken in its place.
 //! - [`Bounded(n)`](Fairness::Bounded): `n` later requests pass it. Then the key is reserved for it until it is polled
-//!   or dropped. So tests may pass and production hang.
+//!   or dropped. So tests may pass while production hangs.
 //! - [`Fifo`](Fairness::Fifo): the first suitable release hands it the key, which stays with it until it is
 //!   polled or dropped.
 //!
@@ -240,11 +240,12 @@
 //! - find the key once with [`handle`](KeyedMutex::handle), lock it in one place, and pass the handle to code that only
 //!   needs the key;
 //! - use a `try_` form, and treat failure as "held, perhaps by me";
-//! - for readers alone: use [`read_recursive`](KeyedRwLock::read_recursive), which passes waiting writers, and can starve
-//!   them;
+//! - for readers alone: use [`read_recursive`](KeyedRwLock::read_recursive), which passes waiting writers, and can
+//!   starve them;
 //! - request the key through a [deadlock detector](deadlock), which reports a second request for a key as an error.
 //!
-//! If a program hangs, [`dump`](KeyedMutex::dump) shows the number of holders and waiters of each key, and how it is held.
+//! If a program hangs, [`dump`](KeyedMutex::dump) shows the number of holders and waiters of each key, and how it is
+//! held.
 //!
 //! A task that is suspended while it holds a guard keeps the key until the task is polled or dropped, and threads that
 //! block on that key wait until then. Stop an executor only when its tasks have finished or been dropped.
@@ -281,10 +282,12 @@
 //! | keys of several tables | one `_many` call for each table, and the tables in the same order everywhere |
 //! | keys that become known only while others are held | a `try_` form for each further key, starting over if it fails; or a [detector](deadlock), which reports a deadlock instead of hanging |
 //!
-//! - A key that is named twice is acquired once; if it is in both lists of `read_write_many`, it is acquired for writing.
-//! - The [policy](Fairness) applies to each key as in single calls.
+//! - A key that is named twice is acquired once; if it is in both lists of `read_write_many`, it is acquired for
+//!   writing.
+//! - The [policy](Fairness) applies to each key as it does in calls for a single key.
 //! - While a call waits for one key, it holds the keys before it in the table's order, and other callers wait for
-//!   those. So its future must be polled or dropped, under every policy. Lock a hot key by itself if you can.
+//!   those. So its future must be polled or dropped, under every policy. If you can, lock a hot key in a call of its
+//!   own.
 //! - A `try_` form that fails, a limit that is reached, a dropped future and a panic release the keys acquired so far.
 //! - A caller that already holds a key and requests several more can still deadlock. Take all of them in one call, or
 //!   make both requests through a [detector](deadlock), which tracks calls for several keys, too.
@@ -296,8 +299,8 @@
 //! ends: use it to count, log or trace. It costs nothing while no request waits.
 //!
 //! # Poisoning
-//! Locks are not poisoned. A panic while a key is held drops the guard, and the key is free. The data that the key protects may
-//! then be half changed; if that matters, apply each change so that a panic cannot leave it half done.
+//! Locks are not poisoned. A panic while a key is held drops the guard, and the key is free. The data that the key
+//! protects may then be half changed; if that matters, apply each change so that a panic cannot leave it half done.
 //!
 //! # Hashing
 //! The key is hashed once per look-up: not at a release or a hand-off, and not when the table grows. A handle's key is
@@ -321,16 +324,16 @@
 //! | `tracing` | no | `WaitEvent::trace`: an event of the `tracing` crate for each wait that begins or ends; needs a target with compare-and-swap |
 //!
 //! With `critical-section` a lock may be tried and released inside an interrupt handler. Without it, do not call into a
-//! table from an interrupt handler (or a signal handler) that may have interrupted a call on the same table,
-//! nor use any [`Latch`] or [`Striped`] if it may have interrupted a call on another: the handler would spin on a lock whose holder
-//! it has interrupted.
+//! table from an interrupt handler (or a signal handler) that may have interrupted a call on the same table, nor use
+//! any [`Latch`] or [`Striped`] if it may have interrupted a call on another: the handler would spin on a lock whose
+//! holder it has interrupted.
 //!
 //! # When to use something else
-//! - *One lock, or a handful known in advance:* if it protects a value, `RwLock<T>` of `async-lock` (for tasks and threads), `parking_lot` or
-//!   `std`. A [`Latch`] has no value inside; it has one word, calls with a time limit, a policy, and, with `critical-section`, interrupt
-//!   handlers.
-//! - *A map of values that are only read and written for a moment:* a concurrent map (`dashmap`, `scc`) does as well. A
-//!   [`LockMap`] pays off if an entry is held for longer, perhaps by tasks, or if a change must depend on the
+//! - *One lock, or a handful known in advance:* if it protects a value, `RwLock<T>` of `async-lock` (for tasks and
+//!   threads), `parking_lot` or `std`. A [`Latch`] has no value inside. It takes one word, has calls with a time limit
+//!   and a policy, and, with `critical-section`, can be used by interrupt handlers.
+//! - *A map of values that are only read and written for a moment:* a concurrent map (`dashmap`, `scc`) is just as
+//!   good. A [`LockMap`] pays off if an entry is held for longer, perhaps by tasks, or if a change must depend on the
 //!   value not having changed since it was read. For a cache that expires or weighs its values, use `moka`.
 //! - *Many short critical sections, in threads only, where different keys may exclude each other:* an array of mutexes,
 //!   indexed by the hash, is as good as a [`Striped`], and can have values inside.
@@ -427,9 +430,9 @@ pub mod futures {
 /// ```
 ///
 /// # Lifetimes
-/// Guards, [`Guards`], handles, and the futures of [`futures`] and of a [detector] are covariant in the lifetime for which
-/// they borrow their table, and in the type of its keys: a guard of a `static` table fits into a struct with a lifetime, and
-/// guards of two tables into one list.
+/// Guards, [`Guards`], handles, and the futures of [`futures`] and of a [detector] are covariant in the lifetime for
+/// which they borrow their table, and in the type of its keys: a guard of a `static` table fits into a struct with a
+/// lifetime, and guards of two tables into one list.
 ///
 /// ```
 /// use keylatch::MutexGuard;
@@ -444,8 +447,8 @@ pub mod futures {
 /// }
 /// ```
 ///
-/// They are invariant in the type of a map's values, like a `&mut`. That includes readers' guards, because all guards of a
-/// map refer to it by the same type:
+/// They are invariant in the type of a map's values, like a `&mut`. That includes readers' guards, because all guards
+/// of a map refer to it by the same type:
 ///
 /// ```compile_fail
 /// use keylatch::MapWriteGuard;

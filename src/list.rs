@@ -62,7 +62,8 @@ impl<T> List<T> {
         other.into_iter().for_each(|value| self.push(value));
     }
 
-    /// Maps the elements with `f`, and drops those for which it returns `None`. The memory is reused if it is large enough.
+    /// Maps the elements with `f`, and drops those for which it returns `None`. The memory is reused if it is large
+    /// enough.
     #[inline]
     pub(crate) fn filter_map<U>(self, mut f: impl FnMut(T) -> Option<U>) -> List<U> {
         match self {

@@ -81,7 +81,7 @@ pub struct ReadOrWrite {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Unmarked<M>(pub(crate) M);
 
-/// The progress of an upgradable hold's upgrade.
+/// The state of an upgradable hold's upgrade.
 ///
 /// It is kept in the guard, not in the future or in the hold that [`Guard::upgrade_mut`](crate::Guard::upgrade_mut)
 /// returns: those can be forgotten, and the guard's drop must still know what to release.
@@ -245,7 +245,7 @@ impl sealed::ModeInside for Upgradable {
 
     fn hand_over<K, V: Payload>(core: &Core<K, V>, hold: Hold<K, V, Self>) {
         match hold.mode() {
-            // Its upgrade was forgotten while it waited: that is given up first.
+            // The upgrade was forgotten while it waited, so it is given up first.
             Upgradable { upgrading: Upgrading::Waiting(_), .. } | Upgradable { told: Some(_), .. } => {
                 Self::release(core, hold);
             }

@@ -1,4 +1,4 @@
-//! Panics of user code: if one call of several panics, the others still run.
+//! Panics in user code: if one of several calls panics, the others still run.
 
 /// Returns whether this thread is panicking. Without `std` this is unknown, and the answer is `false`.
 pub(crate) fn panicking() -> bool {

@@ -73,7 +73,7 @@ pub trait Kind: sealed::KindInside {
 pub trait Table: sealed::TableInside<<Self as Table>::Key> {
     /// The type of the table's keys.
     type Key;
-    /// The types that a reference to the table is made of.
+    /// The types that make up a reference to the table.
     type Types: TableTypes<
             Table = Self,
             EntryKey = Self::Key,
@@ -92,8 +92,8 @@ pub trait TableTypes: sealed::TableTypesInside {
 /// It has no values. It is covariant in `K`, in which the table is invariant.
 pub struct TypesOf<T, K, S>(PhantomData<Variance<T, K, S>>);
 
-/// Covariant in the keys and the hasher, and, as functions, `Send` whatever the hasher is: the table is only named, not used.
-/// Invariant in the kind, which names the type of the values: a reference to the table can change these.
+/// Covariant in the keys and the hasher, and, as functions, `Send` whatever the hasher is: the table is only named, not
+/// used. Invariant in the kind, which names the type of the values: a reference to the table can change these.
 type Variance<T, K, S> = (fn(T) -> T, fn() -> (K, S));
 
 impl<T, K, S> fmt::Debug for TypesOf<T, K, S> {
@@ -148,10 +148,11 @@ pub(crate) type HoldOf<P, M> = Hold<<P as TablePtr>::Key, PayloadOf<P>, M>;
 pub(crate) type ValueOf<P> = <<P as TablePtr>::Table as Map>::Value;
 pub(crate) type PayloadOf<P> = <P as EntryTypes>::Payload;
 
-/// A reference to a table of type `T`, as borrowed guards, handles and futures have it.
+/// The reference to a table of type `T` that borrowed guards, handles and futures contain.
 ///
-/// `R` follows from `T` and need not be named. The fields use it in place of `T`: so a `TableRef` is covariant in the type
-/// of the keys, unlike `&'a T`. That is sound because a `TableRef` leads to existing keys, and lets no key into the table.
+/// `R` follows from `T` and need not be named. The fields use it in place of `T`: so a `TableRef` is covariant in the
+/// type of the keys, unlike `&'a T`. That is sound because a `TableRef` leads to existing keys, and lets no key into
+/// the table.
 pub struct TableRef<'a, T: Table, R: TableTypes<Table = T> = <T as Table>::Types> {
     core: CoreRef<'a, R>,
 }

@@ -1,7 +1,7 @@
 use crate::evicted::Evicted;
 
-/// The counters of a [`LockMap`](crate::LockMap) that was built with [`record_stats`](crate::Builder::record_stats): the
-/// number of events since the map was built.
+/// The counters of a [`LockMap`](crate::LockMap) that was built with [`record_stats`](crate::Builder::record_stats):
+/// the number of events since the map was built.
 ///
 /// # Examples
 /// See [`LockMap::stats`](crate::LockMap::stats).
@@ -44,8 +44,8 @@ impl Stats {
         self.misses
     }
 
-    /// Returns the number of values that were stored for keys without a value. To overwrite or change a value is not an
-    /// insertion.
+    /// Returns the number of values that were stored for keys without a value. Overwriting or changing a value is not
+    /// an insertion.
     ///
     /// # Examples
     /// ```
@@ -59,8 +59,8 @@ impl Stats {
         self.insertions
     }
 
-    /// Returns the number of values that the map evicted for this reason. Values that a caller removes are not among them,
-    /// not even if they are [popped](crate::LockMap::pop) or [evicted by hand](crate::Builder::evict_by_hand).
+    /// Returns the number of values that the map evicted for this reason. Values that a caller removes do not count,
+    /// even if they are [popped](crate::LockMap::pop) or [evicted by hand](crate::Builder::evict_by_hand).
     ///
     /// # Examples
     /// ```

@@ -77,7 +77,7 @@ impl<P: TablePtr> Guard<P, Upgradable> {
         }
     }
 
-    /// Polls the upgrade, and leaves the waiters to wake in `batch`.
+    /// Polls the upgrade, and adds the wakers that must be called to `batch`.
     pub(crate) fn poll_upgrade_into(&mut self, waiter: Waiter<'_>, batch: &mut WakeBatch) -> Poll<()> {
         let (core, hold) = self.parts();
         let mut ticket = match hold.mode().upgrading {
@@ -195,7 +195,7 @@ impl<P: TablePtr> Wait for &mut Guard<P, Upgradable> {
 
 /// Upgrades and downgrades. All are atomic: no writer gets in between.
 impl<P: TablePtr> Guard<P, Upgradable> {
-    /// Upgrades to a writer: a future that waits until the other readers have left.
+    /// Upgrades to a writer. The future waits until the other readers have left.
     ///
     /// An upgrade continues a hold, so it takes precedence over every waiter for the key. While it waits, it keeps
     /// later readers out as a waiting writer does. Use this form if the guard stays a writer until it is released. If
@@ -309,7 +309,7 @@ impl<P: TablePtr> Guard<P, Upgradable> {
     /// Upgrades to a writer, and blocks the thread until the other readers have left.
     ///
     /// # Blocking
-    /// As [`KeyedRwLock::write_blocking`](crate::KeyedRwLock::write_blocking).
+    /// Blocks like [`KeyedRwLock::write_blocking`](crate::KeyedRwLock::write_blocking).
     ///
     /// # Examples
     /// ```
@@ -327,7 +327,7 @@ impl<P: TablePtr> Guard<P, Upgradable> {
     /// Upgrades to a writer while the returned value lives, and blocks the thread until the other readers have left.
     ///
     /// # Blocking
-    /// As [`KeyedRwLock::write_blocking`](crate::KeyedRwLock::write_blocking).
+    /// Blocks like [`KeyedRwLock::write_blocking`](crate::KeyedRwLock::write_blocking).
     ///
     /// # Examples
     /// ```
@@ -348,7 +348,7 @@ impl<P: TablePtr> Guard<P, Upgradable> {
     /// Returns the upgradable guard if the other readers have not left in that time.
     ///
     /// # Blocking
-    /// As [`KeyedRwLock::write_blocking`](crate::KeyedRwLock::write_blocking), for at most `timeout`.
+    /// Blocks like [`KeyedRwLock::write_blocking`](crate::KeyedRwLock::write_blocking), for at most `timeout`.
     ///
     /// # Examples
     /// ```
@@ -370,7 +370,7 @@ impl<P: TablePtr> Guard<P, Upgradable> {
     /// Returns the upgradable guard if the other readers have not left by then.
     ///
     /// # Blocking
-    /// As [`KeyedRwLock::write_blocking`](crate::KeyedRwLock::write_blocking), until `deadline` at the latest.
+    /// Blocks like [`KeyedRwLock::write_blocking`](crate::KeyedRwLock::write_blocking), until `deadline` at the latest.
     ///
     /// # Examples
     /// ```

@@ -2,7 +2,8 @@ use alloc::format;
 use core::fmt;
 use core::num::NonZeroU32;
 
-/// The beginning or the end of a wait, as [`Builder::on_wait`](crate::Builder::on_wait) reports it to the observer.
+/// The beginning or the end of a wait, as reported to the observer that [`Builder::on_wait`](crate::Builder::on_wait)
+/// sets.
 ///
 /// # Examples
 /// ```

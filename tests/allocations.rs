@@ -584,7 +584,7 @@ fn guarantee_8_memory_follows_use() {
         assert!(took > 24 * keys as isize);
         assert!(3 * kept < took, "{shards} shards: {kept} bytes of {took} are kept");
 
-        // The same with some keys still held, each of which keeps the 16 slots that were allocated together.
+        // As above, but with some keys still held, each of which keeps the 16 slots that were allocated together.
         let empty = bytes();
         guards.extend((0..keys).map(|key| locks.lock_blocking(&key)));
         let full = bytes();

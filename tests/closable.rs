@@ -30,7 +30,7 @@ fn types_are_send_sync_and_unpin() {
     check::<UntilClosed<'_, Lock<'_, u64>>>();
 }
 
-// The two tests of `close` in tokio's semaphore.
+// Tokio's two tests of `close` for its semaphore.
 #[test]
 fn a_closed_semaphore_refuses_every_request() {
     let semaphore = Closable::new(KeyedSemaphore::<String>::new(2));
@@ -97,7 +97,7 @@ fn closing_wakes_every_waiter_once_and_leaves_no_entry() {
         locks.close();
         assert!(bells.iter().all(|(bell, _)| bell.take() == 1));
         assert!(waiting.iter_mut().all(|request| matches!(poll(request), Poll::Ready(Err(Closed)))));
-        // Not only when the futures are dropped.
+        // The waiters leave when they fail, not only when their futures are dropped.
         assert_eq!(locks.get_ref().status(&1).unwrap().waiters(), 0);
         drop(holder);
         assert!(locks.get_ref().is_empty());
@@ -219,7 +219,7 @@ fn a_closed_table_that_is_empty_stays_empty() {
                 let (locks, held_late, is_done) = (&locks, &held_late, &is_done);
                 scope.spawn(move || {
                     let mut key = worker;
-                    // Both find a held key now and then.
+                    // Both kinds of request sometimes find a held key.
                     while let Ok(guard) = match key % 2 {
                         0 => locks.acquire_blocking(|locks| locks.lock(&(key % 8))),
                         _ => block_on(locks.acquire(|locks| locks.lock(&(key % 8)))),

@@ -238,7 +238,7 @@ fn two_upgrades_that_wait_for_each_others_readers_are_reported() {
 }
 
 /// When a writer leaves, the waiting readers are admitted before the next writer: the order of the queue alone does not
-/// tell which party waits for which.
+/// show which party waits for which.
 #[test]
 fn readers_are_admitted_before_the_writer_at_the_head_when_a_writer_leaves() {
     for fairness in [Fairness::Adaptive, Fairness::Bounded(0), Fairness::Fifo] {
@@ -561,7 +561,7 @@ fn merged_permits_count_together() {
     assert!(matches!(poll(of_y.as_mut()), Poll::Ready(Err(_))));
 }
 
-/// A limit that is ready may have taken its time, or may have released the requested key itself.
+/// The limit may have taken a while to become ready, or may have released the requested key itself.
 #[test]
 fn the_key_is_tried_once_more_when_the_limit_is_reached() {
     let (locks, detector) = (KeyedMutex::<u64>::new(), Detector::new());

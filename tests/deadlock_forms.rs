@@ -110,7 +110,7 @@ fn a_forgotten_upgrade_of_an_adopted_guard_is_undone_by_the_next() {
     let mut upgrade = pin!(editor.upgrade());
     let reader = y.try_acquire(pages.read(&1)).unwrap();
     let other = x.try_acquire(pages.write(&2)).unwrap();
-    // With the record of a writer, x would be waited for by a reader.
+    // If its record were still that of a writer, the reader would wait for x.
     let mut third = pin!(y.acquire(pages.read(&2)));
     assert!(poll(third.as_mut()).is_pending());
     assert!(matches!(poll(upgrade.as_mut()), Poll::Ready(Err(_))), "x waits for y, which waits for x");
@@ -185,7 +185,7 @@ fn a_party_that_waits_for_one_of_several_keys_holds_those_before_it() {
     let (locks, detector) = (KeyedMutex::<u64>::new(), Detector::new());
     let (x, y) = (detector.party("x"), detector.party("y"));
     let handles = [1, 2].map(|key| locks.handle(&key)); // keeps the order of the keys
-    // One of the keys comes first in the table's order: so x, which waits for the other, holds it.
+    // One of the keys comes first in the table's order, so x holds that key while it waits for the other.
     let mut cycles = 0;
     for held in [1, 2] {
         let own = y.try_acquire(locks.lock(&held)).unwrap();
@@ -238,7 +238,7 @@ fn several_keys_that_are_free_are_tracked_in_order() {
     assert!(poll(of_y.as_mut()).is_pending());
     drop(three);
     let Poll::Ready(Ok(of_y)) = poll(of_y.as_mut()) else { panic!("it is free") };
-    // The record of the second guard is its own.
+    // The second guard has a record of its own.
     let mut again = pin!(y.acquire(locks.lock(&2)));
     assert!(poll(again.as_mut()).is_pending());
     assert!(block_on(x.acquire(locks.lock(&3))).is_err());
@@ -629,7 +629,8 @@ fn a_detector_that_names_holders_says_since_when_and_from_where_a_key_is_held() 
     assert_eq!((holder.location().file(), holder.location().line(), holder.label()), (file!(), line, Some("rows")));
     assert!(holder.held_for().unwrap() >= Duration::from_millis(2));
     let text = deadlock.to_string();
-    assert!(text.ends_with(&format!("ms, at {}:{line}, \"rows\")", file!())), "{text}");
+    let held_for = holder.held_for().unwrap();
+    assert!(text.ends_with(&format!("for {held_for:.1?}, at {}:{line}, \"rows\")", file!())), "{text}");
     assert!(detector.dump().to_string().contains(&format!("at {}:{line}, \"rows\"\n", file!())));
     drop(one);
     let Poll::Ready(Ok(one)) = poll(waiting.as_mut()) else { panic!("it is free") };
@@ -740,7 +741,7 @@ fn a_waiting_upgrade_keeps_its_place_when_it_is_given_a_limit() {
     let reader = x.try_acquire(pages.read(&1)).unwrap();
     let mut upgrade = Box::pin(y.try_acquire(pages.upgradable_read(&1)).unwrap().upgrade());
     assert!(poll(upgrade.as_mut()).is_pending());
-    // While the limit is polled, a writer queues, which would take a place that the upgrade had given up.
+    // While the limit is polled, a writer queues. If the upgrade had given up its place, the writer would take it.
     let writer = RefCell::new(Some(Box::pin(pages.write(&1))));
     let limit = std::future::poll_fn(|_| {
         assert!(writer.borrow_mut().as_mut().is_none_or(|writer| poll(writer.as_mut()).is_pending()));

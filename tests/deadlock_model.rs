@@ -1,12 +1,12 @@
 //! Random schedules of parties and of untracked callers, against a model of deadlocks.
 //!
 //! The model knows the holders, the waiters in the order in which they began to wait, and the policy, but not the
-//! detector's state. It predicts for each request that begins to wait whether it is deadlocked. An attempt may fail only
-//! if it would have had to wait. At the end of a schedule, all parties that do not wait release their holds, again and
-//! again: then no request may be left.
+//! detector's state. It predicts for each request that begins to wait whether it is deadlocked. An attempt may fail
+//! only if it would have had to wait. At the end of a schedule, all parties that do not wait keep releasing their
+//! holds, until no request may be left.
 //!
-//! A call for both keys of a table is a request for one key after the other, in the order of the table, which is found
-//! out beforehand. The first key is its party's hold while it waits for the second.
+//! A call for both keys of a table is a request for one key after the other, in the order of the table, which the test
+//! finds out beforehand. The first key is its party's hold while it waits for the second.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
@@ -93,7 +93,7 @@ impl Model {
     }
 
     /// Records that an upgradable reader that has waited is admitted. Returns `false` if the writer that came before it
-    /// was passed already.
+    /// has been passed already.
     fn passes(&mut self, id: usize, entry: Entry) -> bool {
         let is_writer = |wait: &Wait| wait.entry == entry && wait.access == Write && wait.of.is_none();
         let writer = self.waits.range(..id).find(|(_, wait)| is_writer(wait)).map(|(id, _)| *id);
@@ -182,7 +182,7 @@ impl<P: TablePtr<Key = u64>, M: Mode> Own<keylatch::Guard<P, M>> {
     }
 }
 
-/// Makes the enum of the guards of all locks, and the guards of it from the outputs of requests.
+/// Makes the enum of the guards of all locks, and the conversion of the outputs of requests into these guards.
 macro_rules! guards {
     ($($Variant:ident $Guard:ident),+) => {
         enum Guard {
@@ -318,7 +318,7 @@ enum Polled {
     Acquired,
     /// Its limit was reached.
     Expired,
-    /// It failed when it waited, or would have begun to wait, under the number, in the state of this model.
+    /// It failed when it waited, or when it would have begun to wait, under this number, with the model in this state.
     Failed(Deadlock, usize, Model),
 }
 
@@ -351,8 +351,9 @@ struct World {
     /// The handles that keep the order of the keys of each table, and that order, if there are calls for several keys.
     order: Option<(Handles, [[u64; 2]; 3])>,
     next: usize,
-    /// Whether there may be a cycle that only a later grant completes, so that it is found only then: an upgrade, a
-    /// cancellation, or a reader that enables an upgradable reader to be admitted has changed the order of service.
+    /// Whether there may be a cycle that only a later grant completes, so that it is found only then. This can happen
+    /// when the order of service has changed: by an upgrade, by a cancellation, or by a reader that enables an
+    /// upgradable reader to be admitted.
     ahead: bool,
     failures: usize,
 }
@@ -518,7 +519,8 @@ impl World {
         }
     }
 
-    /// Notes the outcome of a request that did not wait. It fails only if a key was held, or others waited for it.
+    /// Records the outcome of a request that did not wait. It may fail only if a key was held, or if others waited for
+    /// it.
     fn attempted(&mut self, who: Option<usize>, asked_for: &[(Entry, Access)], guards: Option<Vec<Guard>>) {
         let waits = asked_for.iter().map(|&(entry, access)| Wait { who, entry, access, of: None });
         let Some(mut guards) = guards else {
@@ -555,8 +557,8 @@ impl World {
             }
             Polled::Failed(deadlock, id, then) => {
                 let stuck = then.deadlocked(self.fairness);
-                // The model does not know that an upgradable reader that has passed the writer at the head once does
-                // not pass it again.
+                // This part of the model does not know that an upgradable reader passes the writer at the head only
+                // once.
                 let once = wait.access == Upgradable && !stuck.is_empty();
                 assert!(stuck.contains(&id) || once, "{id} is not deadlocked: {then:?} {deadlock}");
                 assert_eq!((self.statuses(), format!("{:?}", self.model)), before);
@@ -568,7 +570,7 @@ impl World {
         self.settle();
     }
 
-    /// Notes a hold. It must be compatible with the others.
+    /// Records a hold, which must be compatible with the others.
     fn grant(&mut self, id: usize) {
         assert!(self.model.allows(&self.model.waits[&id]), "{id} was acquired: {:?}", self.model);
         self.model.grant(id);
@@ -697,7 +699,7 @@ impl World {
         self.settle();
     }
 
-    /// Lets a request reach its limit: it ends.
+    /// Lets a request reach its limit, so that it ends.
     fn expire(&mut self, id: usize) {
         let Some(limit) = &self.requests[&id].limit else { return };
         limit.0.store(true, Relaxed);
@@ -772,7 +774,7 @@ impl World {
         self.settle();
     }
 
-    /// Releases the holds of all parties that do not wait, again and again, until no request is left.
+    /// Keeps releasing the holds of all parties that do not wait, until no request is left.
     fn end(mut self) {
         loop {
             let leaves = |held: &Held| held.who.is_none_or(|who| !self.model.waits_somewhere(who));
@@ -872,7 +874,8 @@ fn run(fairness: Fairness, single: bool, ops: &[Op]) -> usize {
         match *op {
             Op::Begin(who, ..) if world.is_busy(who, single) => {}
             Op::Begin(who, entry, access, how) => world.begin(who, entry, access, how),
-            // The model does not know which of its party's requests fails if a call for several keys acquires one.
+            // The model does not know which of the party's requests fails if a call for several keys acquires one of
+            // them.
             Op::Several(who, ..) if world.is_busy(who, true) => {}
             Op::Several(who, table, accesses, how) => world.begin_several(who, table, accesses, how),
             Op::Release(n) => guard(n).map_or((), |id| world.release(id)),

@@ -131,8 +131,8 @@ fn guarantee_2_a_waiter_cancelled_after_the_hand_off_passes_the_key_on() {
     }
 }
 
-/// Acquires the free key as a newcomer, again and again, until an attempt fails. Returns the number of successes. If
-/// `polls_head` is set, the waiter is polled after each of them.
+/// Keeps acquiring the free key as a newcomer, until an attempt fails. Returns the number of successes. If `polls_head`
+/// is set, the waiter is polled after each of them.
 fn passes(fairness: Fairness, polls_head: bool) -> u16 {
     let locks = KeyedMutex::<u64>::builder().fairness(fairness).build();
     let mut guard = locks.try_lock(&7);
@@ -373,7 +373,7 @@ fn guarantee_3_a_waiter_keeps_its_place_when_it_is_polled_again() {
             waiters.iter_mut().rev().for_each(pending);
             waiters.iter_mut().for_each(pending);
         }
-        // The first polls were in reverse order.
+        // The waiters were first polled in reverse order.
         guard.unlock_fair();
         while let Some(last) = waiters.pop() {
             waiters.iter_mut().for_each(pending);

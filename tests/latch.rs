@@ -124,8 +124,7 @@ enum Asking<'a> {
     Write(LatchAcquire<'a, Exclusive>),
 }
 
-/// Compares an upgrade that ended without a writer with the contract: one that was dropped, or one with a limit that
-/// had been reached, with its result.
+/// Compares the end of an upgrade that was dropped, or whose limit had been reached, with the contract.
 fn give_up_upgrade<'a>(
     key: &mut Key,
     id: u32,
@@ -138,7 +137,7 @@ fn give_up_upgrade<'a>(
         let (left, whom) = Key::held_after_upgrade(left);
         return key.release(left, whom);
     };
-    // It tries, and once more at its limit.
+    // It tries once, and once more at its limit.
     let expected = key.poll(id, Want::Upgrade) || key.poll(id, Want::Upgrade);
     assert_eq!(result.is_ok(), expected);
     held.push(match result {
@@ -629,7 +628,8 @@ fn blocked_threads_get_in_and_those_with_a_deadline_give_up() {
     assert!(latch.try_write_for(Duration::MAX).is_some());
 }
 
-// ---- forgotten guards, moves and drops ----------------------------------------------------------------------------------
+// ---- forgotten guards, moves and drops
+// ----------------------------------------------------------------------------------
 
 #[test]
 fn a_forgotten_guard_keeps_its_latch_locked_after_a_move() {
@@ -657,8 +657,8 @@ fn a_forgotten_guard_keeps_its_latch_locked_after_a_move() {
 fn a_new_latch_at_an_old_address_is_independent() {
     let mut place = Latch::new();
     for round in 0..100 {
-        // The old latch leaves behind everything that a latch can: a waiting writer, one that was handed the latch, one
-        // that was woken.
+        // The old latch leaves behind everything that a latch can leave: a waiting writer, one that was handed the
+        // latch, and one that was woken.
         let guard = place.write_blocking();
         let mut waiting = ManuallyDrop::new(place.write());
         let mut behind = ManuallyDrop::new(place.read());
@@ -682,7 +682,7 @@ fn a_new_latch_at_an_old_address_is_independent() {
     }
 }
 
-/// A latch that is moved while it has waiters, which can only have been forgotten, still works as a latch.
+/// A latch that is moved while it has waiters (which must have been forgotten) still works as a latch.
 #[test]
 fn a_latch_moved_with_a_forgotten_waiter_still_works() {
     for fairness in [false, true] {
@@ -984,7 +984,8 @@ fn debug_output_of_latches_stripes_and_guards() {
     assert_eq!(format!("{:?}", striped.read_many(["a"])), "LatchAcquireMany { to_come: 1, done: false, .. }");
 }
 
-// ---- stripes ------------------------------------------------------------------------------------------------------------
+// ---- stripes
+// ------------------------------------------------------------------------------------------------------------
 
 /// A hasher whose hash is the number itself.
 #[derive(Default)]

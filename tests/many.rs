@@ -24,9 +24,11 @@ use keylatch::{Fairness, Guards, KeyedMutex, KeyedRwLock, KeyedSemaphore};
 const ALL: [Fairness; 5] =
     [Fairness::Adaptive, Fairness::Fifo, Fairness::Bounded(0), Fairness::Bounded(16), Fairness::Barging];
 
-// ---- every form on every table ----------------------------------------------------------------------------------------
+// ---- every form on every table
+// ----------------------------------------------------------------------------------------
 
-/// Tests every form of an operation, given a guard that keeps it from "b", and its arguments, which contain "a" and "b".
+/// Tests every form of an operation, given a guard that keeps it from "b", and its arguments, which contain "a" and
+/// "b".
 macro_rules! every_form {
     (
         $test:ident, $locks:ident = $new:expr, $excluded:expr, ($($given:expr),+),
@@ -172,7 +174,8 @@ every_form! {
     try_acquire_many_arc_until
 }
 
-// ---- the guards that are returned ------------------------------------------------------------------------------------
+// ---- the guards that are returned
+// ------------------------------------------------------------------------------------
 
 fn keys<'g, I: Iterator<Item = &'g u64>>(guards: I) -> Vec<u64> {
     guards.copied().collect()
@@ -368,7 +371,8 @@ fn a_future_polled_after_it_has_finished_panics() {
     }
 }
 
-// ---- while a call waits -----------------------------------------------------------------------------------------------
+// ---- while a call waits
+// -----------------------------------------------------------------------------------------------
 
 #[test]
 fn a_waiting_caller_visibly_holds_the_keys_that_come_first_in_the_tables_order() {
@@ -501,7 +505,7 @@ const THREE: [u64; 3] = [1, 2, 3];
 fn wakers_run_after_all_keys_are_released() {
     let all = TriesAll::new();
     let locks = &all.locks;
-    // All guards are dropped together; and then, after one was taken out, the rest.
+    // First, all guards are dropped together. Then, in a second call, one guard is taken out, and the rest are dropped.
     let guards = locks.try_lock_many(&THREE).unwrap();
     let waiters = all.waiters(THREE);
     drop(guards);
@@ -552,7 +556,8 @@ fn wakers_run_after_all_keys_are_released() {
     assert_eq!(locks.len(), 0);
 }
 
-// ---- misbehaving lists, keys and wakers -------------------------------------------------------------------------------
+// ---- misbehaving lists, keys and wakers
+// -------------------------------------------------------------------------------
 
 /// A list that claims an arbitrary size.
 struct WithSizeHint<I>(I, (usize, Option<usize>));
@@ -743,7 +748,7 @@ fn a_duplicate_key_is_never_held_twice() {
             drop(hosts.try_acquire(&7).expect("only one permit is taken"));
         }
     });
-    // More keys than are compared pairwise.
+    // This is more keys than are compared pairwise.
     let many: Vec<u64> = (0..300).chain(0..300).collect();
     let handles: Vec<_> = many.iter().map(|key| hosts.handle(key)).collect();
     assert_eq!(hosts.acquire_many_blocking(&many).len(), 300);
@@ -915,7 +920,8 @@ fn a_future_whose_poll_has_panicked_holds_nothing_even_before_it_is_dropped() {
     }
 }
 
-// ---- crowds -----------------------------------------------------------------------------------------------------------
+// ---- crowds
+// -----------------------------------------------------------------------------------------------------------
 
 /// Hashes all keys alike.
 #[derive(Clone, Default)]
@@ -1055,7 +1061,7 @@ impl Crowd {
             9 => at!(read self.hosts.acquire_many_blocking(&list), 2, PERMITS),
             10 => drop(self.hosts.try_acquire_many(&list).map(|guards| at!(read guards, 2, PERMITS))),
             11 => {
-                // One key alone, locked by a caller that holds nothing else.
+                // One key, locked by a caller that holds nothing else.
                 let key = random.next(KEYS);
                 let _guard = self.mutexes.lock_blocking(&key);
                 drop(self.write(0, [key].into_iter()));

@@ -1,4 +1,5 @@
-//! Several permits of each of several keys: `acquire_n_many` in every form; `Guards::remove`; and the aliases of `Guards`.
+//! Several permits of each of several keys: `acquire_n_many` in every form; `Guards::remove`; and the aliases of
+//! `Guards`.
 
 mod common;
 
@@ -157,7 +158,7 @@ fn a_number_out_of_range_panics_at_the_call_and_leaves_nothing() {
                 assert_eq!(hosts.len(), 0, "{form}");
             });
         }
-        // At the call, before any poll.
+        // The panic comes at the call, before any poll.
         assert!(catch_unwind(AssertUnwindSafe(|| drop(hosts.acquire_n_many([("a", 1), ("b", n)])))).is_err());
         assert!(hosts.is_empty());
     }

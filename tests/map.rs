@@ -39,7 +39,8 @@ fn panics(f: impl FnOnce()) -> bool {
     catch_unwind(AssertUnwindSafe(f)).is_err()
 }
 
-// ---- every form of acquiring ------------------------------------------------------------------------------------------
+// ---- every form of acquiring
+// ------------------------------------------------------------------------------------------
 
 /// Each form returns a guard of the key, with and without a value, and leaves no entry for a key without a value.
 macro_rules! every_form {
@@ -213,7 +214,8 @@ fn every_form_takes_several_keys() {
     assert_eq!((map.len(), map.entries()), (1, 1));
 }
 
-// ---- guards and values ------------------------------------------------------------------------------------------------
+// ---- guards and values
+// ------------------------------------------------------------------------------------------------
 
 #[test]
 fn a_writers_guard_reads_changes_stores_and_removes() {
@@ -329,7 +331,8 @@ fn a_panic_in_a_closure_leaves_the_value_unchanged_and_the_key_free() {
     assert!(version(&map, &7) > seen && map.get_blocking(&7) == Some(1));
 }
 
-// ---- versions ---------------------------------------------------------------------------------------------------------
+// ---- versions
+// ---------------------------------------------------------------------------------------------------------
 
 #[test]
 fn each_change_makes_a_new_version_that_the_same_guard_returns_at_once() {
@@ -441,7 +444,8 @@ fn a_version_from_before_a_removal_never_matches_again() {
     }
 }
 
-// ---- one call each ----------------------------------------------------------------------------------------------------
+// ---- one call each
+// ----------------------------------------------------------------------------------------------------
 
 /// Defines a macro for each call, which makes it in the async or the blocking manner.
 macro_rules! manners {
@@ -528,7 +532,7 @@ fn each_call_waits_for_the_key_and_changes_nothing_if_it_is_dropped() {
                 assert_eq!(map.status("a").unwrap().waiters(), 0, stringify!($future));
                 assert!(map.try_write("a").is_some());
                 assert_eq!((version(&map, &"a".into()), map.get_blocking("a")), (Some(seen), Some(1)));
-                // The same if the future was never polled.
+                // The same holds if the future was never polled.
                 drop($future);
                 assert_eq!((version(&map, &"a".into()), map.len(), map.entries()), (Some(seen), 1, 1));
             })+};
@@ -631,7 +635,8 @@ fn the_lifetime_of_a_borrowed_form_does_not_restrict_the_map() {
     assert!(map.is_empty());
 }
 
-// ---- get_or_insert_with -----------------------------------------------------------------------------------------------
+// ---- get_or_insert_with
+// -----------------------------------------------------------------------------------------------
 
 #[test]
 fn one_caller_computes_the_value_and_the_others_receive_it() {
@@ -782,7 +787,8 @@ fn init_runs_only_without_a_value_and_not_before_the_first_poll() {
     assert_eq!(guard.value(), Some(&2));
 }
 
-// ---- changes that look first ------------------------------------------------------------------------------------------
+// ---- changes that look first
+// ------------------------------------------------------------------------------------------
 
 #[test]
 fn plain_readers_are_not_excluded_until_there_is_something_to_write() {
@@ -811,8 +817,7 @@ fn plain_readers_are_not_excluded_until_there_is_something_to_write() {
         assert_eq!(map.status(&7).unwrap().waiting_upgradable(), 1);
         drop(upgradable);
         let Poll::Ready(Err(_)) = step(&mut waits) else { panic!("the place is free") };
-        // With something to write, a call waits for the reader as an upgrade does, and leaves no trace when it is
-        // dropped.
+        // With something to write, a call waits for the reader like an upgrade, and leaves no trace when it is dropped.
         macro_rules! waits {
             ($($future:expr),+) => {$({
                 let mut future = Box::pin($future);
@@ -833,7 +838,8 @@ fn plain_readers_are_not_excluded_until_there_is_something_to_write() {
     }
 }
 
-// ---- batches ----------------------------------------------------------------------------------------------------------
+// ---- batches
+// ----------------------------------------------------------------------------------------------------------
 
 #[test]
 fn a_batch_makes_all_changes_and_returns_a_version_for_each_step() {
@@ -1020,7 +1026,7 @@ fn a_reader_of_several_keys_never_sees_half_of_a_batch() {
     let map = LockMap::<u64, u32>::new();
     map.batch().insert(&1, 0).insert(&2, 0).commit_blocking().unwrap();
     for first in [1, 2] {
-        // The batch waits for one key, and has acquired the other or not.
+        // The batch waits for one key, and may or may not have acquired the other.
         let reader = map.read_blocking(&first);
         let mut commit = Box::pin(map.batch().insert(&1, 1).insert(&2, 1).commit());
         assert!(step(&mut commit).is_pending());
@@ -1130,7 +1136,8 @@ proptest! {
     }
 }
 
-// ---- looking ----------------------------------------------------------------------------------------------------------
+// ---- looking
+// ----------------------------------------------------------------------------------------------------------
 
 #[test]
 fn a_value_counts_from_the_moment_it_is_inserted_until_it_is_removed() {
@@ -1234,7 +1241,7 @@ fn closures_may_use_the_map() {
     for key in 0..6 {
         map.insert_blocking(&key, 0);
     }
-    // A value that one visit removes is not met by the other.
+    // If one visit removes a value, the other does not meet it.
     let (mut kept, removed) = (0, RefCell::new(0));
     let passed = map.retain(|&key, _| {
         kept += 1;
@@ -1261,7 +1268,8 @@ fn for_each_key_visits_entries_with_and_without_values() {
     drop(guard);
 }
 
-// ---- the whole map ----------------------------------------------------------------------------------------------------
+// ---- the whole map
+// ----------------------------------------------------------------------------------------------------
 
 #[test]
 fn the_last_value_of_equal_keys_is_kept() {

@@ -261,7 +261,7 @@ fn a_locked_key_without_a_value_is_not_counted_as_skipped() {
         assert!(removed.replace(Some(guard)).is_none(), "more than one value was left");
     });
     assert_eq!(passed_over, 0);
-    // The same with a value: then the key is counted as skipped.
+    // If there is a value, the key is counted as skipped.
     drop(removed.into_inner());
     fill(&map);
     let locked = RefCell::new(None);

@@ -1,5 +1,5 @@
-//! `on_evict`: what it is handed, when, and what happens if it panics or uses the map. And `evict_by_hand`: which values
-//! are returned to be evicted, and how others wait for them.
+//! `on_evict`: what it is handed, when, and what happens if it panics or uses the map. And `evict_by_hand`: which
+//! values are returned to be evicted, and how others wait for them.
 
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -71,7 +71,7 @@ fn only_evictions_are_handed_over() {
     drop(map);
     assert_eq!(keys(&log), []);
 
-    // Nothing is evicted without a bound.
+    // Without a bound, nothing is evicted.
     let map = LockMap::builder().on_evict(|_, _, _| panic!("no value is evicted")).build();
     fill(&map, 0..1000);
     assert_eq!(map.len(), 1000);
@@ -437,7 +437,7 @@ fn a_map_that_evicts_by_itself_has_an_excess_of_values_in_use() {
     assert!((unbounded.excess(), unbounded.try_next_eviction().is_none()) == (0, true));
 }
 
-/// A pop takes the value that would be evicted next: `map_pop.rs` shows that.
+/// A pop takes the value that would be evicted next, as `map_pop.rs` shows.
 #[test]
 fn the_next_value_is_the_one_that_a_pop_would_take() {
     let mut random = Random(7);
@@ -483,7 +483,7 @@ fn a_used_value_is_passed_over_once() {
         map.get_blocking(&key);
     }
     assert_eq!(next(&map), Some(3), "all were used: it goes round, and back to where it began");
-    // The guards did not count as uses.
+    // The guards did not count as uses of their values.
     assert_eq!([next(&map), next(&map)], [Some(1), Some(2)]);
 }
 
@@ -566,8 +566,8 @@ fn shards_take_turns() {
     assert_eq!((map.len(), map.entries()), (0, 0));
 }
 
-/// Counts in a cache in front of a store. If a value were lost, or read from the store while a newer one is in the cache,
-/// counts would be missing.
+/// Counts in a cache in front of a store. If a value were lost, or read from the store while a newer one is in the
+/// cache, counts would be missing.
 #[test]
 fn a_cache_in_front_of_a_store_loses_nothing() {
     const THREADS: u64 = 4;

@@ -113,7 +113,7 @@ fn operations() -> Vec<(&'static str, fn(&Map))> {
     ]
 }
 
-/// After a panic anywhere nothing is leaked, nothing stays locked, and the map works.
+/// After a panic at any place, nothing is leaked, nothing stays locked, and the map works.
 #[test]
 fn a_panic_at_any_place_of_any_operation_leaves_the_map_consistent() {
     let mut panics = 0;
@@ -126,7 +126,8 @@ fn a_panic_at_any_place_of_any_operation_leaves_the_map_consistent() {
                     let builder = LockMap::builder().shards(1).pool_capacity(2).recycle_keys(recycle);
                     let map: Map = if let Some(most) = most { builder.max_values(most) } else { builder }.build();
                     let keys = [1, 2, 3, 4].map(key);
-                    // Key 4 is held. Key 1 has a handle while the values are inserted, so that two exist whatever the bound.
+                    // Key 4 is held. Key 1 has a handle while the values are inserted, so that two values exist
+                    // whatever the bound is.
                     let held = map.write_blocking(&keys[3]);
                     let handle = map.handle(&keys[0]);
                     map.insert_blocking(&keys[0], Value::new(1));
@@ -253,7 +254,8 @@ fn a_returned_value_is_not_leaked_when_the_drop_of_its_key_panics() {
     assert!(panics > 10, "{panics}");
 }
 
-// ---- drops that panic together ----------------------------------------------------------------------------------------
+// ---- drops that panic together
+// ----------------------------------------------------------------------------------------
 
 thread_local! {
     static BAD: Cell<bool> = const { Cell::new(false) };
@@ -334,7 +336,8 @@ fn several_keys_whose_drops_panic_are_all_dropped_without_an_abort() {
     assert_eq!(dropped(|| drop(map)), 10);
 }
 
-// ---- code that uses the map -------------------------------------------------------------------------------------------
+// ---- code that uses the map
+// -------------------------------------------------------------------------------------------
 
 /// Values that the map itself discards are dropped with no lock held, not even that of their own key.
 #[test]

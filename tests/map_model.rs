@@ -30,6 +30,9 @@ use common::{Random, poll};
 
 const KEYS: u64 = 4;
 
+/// The number of kinds of steps: see `World::step`.
+const KINDS: u8 = 45;
+
 type Hasher = BuildHasherDefault<DefaultHasher>;
 type Map<V> = LockMap<u64, V, Hasher>;
 
@@ -1337,7 +1340,8 @@ impl<'m, V: Value> World<'m, V> {
                 let Some(at) = pick(self.walks.len()) else { return };
                 if a % 2 == 0 { self.give_up_step(at) } else { self.drop_walk(at) }
             }
-            _ => self.retain(if a % 2 == 0 { 0 } else { b }),
+            43 | 44 => self.retain(if a % 2 == 0 { 0 } else { b }),
+            KINDS.. => unreachable!("steps are drawn below `KINDS`"),
         }
         self.look();
     }
@@ -1467,7 +1471,7 @@ fn policy() -> impl Strategy<Value = Fairness> {
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
-    prop::collection::vec((0..44_u8, 0..KEYS, any::<u8>(), any::<u8>()), 1..150)
+    prop::collection::vec((0..KINDS, 0..KEYS, any::<u8>(), any::<u8>()), 1..150)
 }
 
 fn cases() -> ProptestConfig {

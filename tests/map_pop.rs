@@ -406,7 +406,7 @@ fn a_bound_of_zero_and_a_bound_for_an_unbounded_map_are_refused() {
 
 // ---- user code ----------------------------------------------------------------------------------------------------
 
-/// A value that uses the map when it is dropped, and panics if it is told to.
+/// A value that uses the map when it is dropped, and panics if the test says so.
 struct Nosy {
     map: std::sync::Weak<LockMap<u64, Nosy>>,
     drops: Arc<AtomicUsize>,

@@ -107,7 +107,7 @@ fn get_or_insert_with_is_one_look_up() {
     assert_eq!(added(&map, |map| drop(map.get_or_insert_with_blocking(&1, make))), HIT);
     assert_eq!(added(&map, |map| drop(block_on(map.get_or_insert_with(&2, async || make())))), sum([MISS, INSERTION]));
     assert_eq!(added(&map, |map| drop(block_on(map.get_or_insert_with(&2, async || make())))), HIT);
-    // A miss even if nothing is made, and if the entry exists.
+    // It is a miss even if no value is made, and even if the entry exists.
     let handle = map.handle(&3);
     assert_eq!(added(&map, |map| map.get_or_try_insert_with_blocking(&3, || Err(())).is_err()), MISS);
     drop(handle);

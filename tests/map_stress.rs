@@ -255,7 +255,7 @@ fn no_increment_is_lost() {
     }
 }
 
-/// A reader never sees an amount that a batch moves between keys twice or not at all.
+/// A reader never sees an amount that a batch moves from one key to another at both keys, or at neither.
 #[test]
 fn a_sum_over_several_keys_stays_the_same() {
     const KEYS: u64 = 4;
@@ -309,8 +309,8 @@ fn a_sum_over_several_keys_stays_the_same() {
     }
 }
 
-/// The map has few counts, and the store the others: every user evicts when it has finished. The map's own eviction,
-/// beside `on_evict`, is in `tests/map_evict.rs`.
+/// The map has a few of the counts, and the store has the others: every user evicts when it has finished. The map's own
+/// eviction, beside `on_evict`, is in `tests/map_evict.rs`.
 #[test]
 fn no_count_is_lost_between_a_map_that_is_evicted_by_hand_and_its_store() {
     const KEYS: u64 = 6;

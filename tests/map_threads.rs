@@ -178,7 +178,7 @@ fn one_of_many_threads_computes_the_value() {
     assert_eq!(map.len(), 200);
 }
 
-/// After every kind of use at the same time, the bound is met in the end.
+/// After all kinds of use at the same time, the bound is met in the end.
 #[test]
 fn the_bound_is_restored_after_any_last_user() {
     let map = LockMap::<u64, Box<u64>>::builder().shards(1).max_values(8).build();

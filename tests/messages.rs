@@ -39,7 +39,7 @@ impl Package {
         let output = Command::new(env!("CARGO"))
             .args(["check", "--offline", "--quiet", "--color=never", "--bin=mistake"])
             .current_dir(&self.0)
-            // Not the target directory of the build that this test is a part of.
+            // This must not be the target directory of the build to which this test belongs.
             .env("CARGO_TARGET_DIR", self.0.join("target"))
             .env_remove("RUSTFLAGS")
             .env_remove("CARGO_ENCODED_RUSTFLAGS")

@@ -224,7 +224,7 @@ fn the_observer_may_use_the_table() {
         .shards(1)
         .on_wait(move |event| {
             let locks = seen_by.get().unwrap().upgrade().unwrap();
-            // Uses the same key, another one, and all of them.
+            // Uses the same key, another key, and all keys.
             let status = locks.status(event.key()).unwrap();
             log.lock().unwrap().push((event.phase(), status.holders(), status.waiters()));
             assert!(locks.try_lock(event.key()).is_none() || event.phase() == GivenUp);
@@ -529,7 +529,8 @@ fn waiters_are_counted_in_every_table_and_zero_without_an_entry() {
     assert_eq!([jobs.waiters(&"a"), pages.waiters(&"a"), hosts.waiters(&"a"), map.waiters(&"a")], [0; 4]);
 }
 
-// ---- the order of events -----------------------------------------------------------------------------------------------
+// ---- the order of events
+// -----------------------------------------------------------------------------------------------
 
 /// An action that an observer performs once, in one phase.
 type Once = Arc<Mutex<Option<(WaitPhase, Box<dyn FnOnce() + Send>)>>>;
@@ -590,7 +591,7 @@ fn others_are_woken_before_the_event_of_a_request_that_gives_up() {
     assert_eq!(woken.load(SeqCst), 1);
     drop((reader, guard, ready(kept_out)));
 
-    // The same when a writer that a reader waits behind gives up.
+    // The same holds when a writer gives up and a reader waits behind it.
     let reader = pages.try_read("a");
     let (mut writer, mut kept_out) = (pages.write("a"), pages.read("a"));
     pending(&mut writer);
@@ -602,7 +603,7 @@ fn others_are_woken_before_the_event_of_a_request_that_gives_up() {
     assert_eq!(woken.load(SeqCst), 2);
     drop((reader, ready(kept_out)));
 
-    // The same for several keys: the keys that were held have been released, and their waiters have been woken.
+    // The same holds for several keys: the keys that were held have been released, and their waiters have been woken.
     let b = pages.try_write("b");
     let mut both = pages.write_many(["a", "b"]);
     pending(&mut both);
@@ -714,7 +715,7 @@ fn a_detector_forgets_a_hold_that_a_panic_released() {
         drop(a);
         if phase == Granted {
             panics(|| drop(poll(&mut waits)));
-            // Party two holds nothing: so party one may wait for "a", which another caller holds, while party two waits
+            // Party two holds nothing, so party one may wait for "a", which another caller holds, while party two waits
             // for "b".
             let a = pages.try_write("a").unwrap();
             let mut for_a = one.acquire(pages.write("a"));
@@ -773,7 +774,7 @@ fn a_failed_request_has_passed_its_hold_on_by_the_time_of_the_event() {
     }
 }
 
-/// An entry that cannot count one more user: in this case the event comes a moment early, and once.
+/// The entry cannot count one more user. In this case the event comes a moment early, and only once.
 #[test]
 fn at_the_maximum_number_of_users_a_request_that_gives_up_causes_one_event() {
     let log = Log::default();
@@ -831,11 +832,12 @@ fn an_upgrade_ended_by_a_detector_causes_its_event_even_if_a_waker_panics() {
     let b = pages.try_write("b").unwrap();
     let mut upgrade = ready(one.acquire(pages.upgradable_read("a"))).unwrap().upgrade();
     pending(&mut upgrade);
-    // A reader that the upgrade keeps out, after another reader that passed the upgrade. Its waker panics.
+    // The upgrade keeps out a reader, after another reader has passed the upgrade. The waker of the former panics.
     assert!(pages.try_read("a").is_some());
     let mut kept_out = pages.read("a");
     assert!(common::poll_with(&mut kept_out, &Waker::from(Arc::new(Panics))).is_pending());
-    // Party two waits for "b", which party one acquires first: a cycle, in which the upgrade of party one fails.
+    // Party two waits for "b", which party one acquires first. This completes a cycle, in which the upgrade of party
+    // one fails.
     let mut two_for_b = two.acquire(pages.write("b"));
     pending(&mut two_for_b);
     drop(b);

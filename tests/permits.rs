@@ -112,7 +112,7 @@ fn a_limit_belongs_to_its_key_and_keeps_its_entry() {
     hosts.set_default_permits(2);
     let three = hosts.try_acquire_n(&7, 3).unwrap();
     assert!(hosts.try_acquire(&7).is_none());
-    // The limit ends while its permits are out.
+    // The limit ends while its permits are held.
     assert!(hosts.reset_permits(&7));
     drop(three);
     assert!(hosts.is_empty());
@@ -183,7 +183,7 @@ fn a_request_for_more_than_the_limit_gets_in_alone() {
     assert!(hosts.try_acquire_n(&7, 3).is_none());
     drop(small);
     assert!(hosts.try_acquire_n(&7, 3).is_some());
-    // For the default limit, and a key without an entry, it is the same.
+    // The same holds for the default limit, and for a key without an entry.
     hosts.set_default_permits(1);
     assert!(hosts.try_acquire_n(&8, 4).is_some());
     assert!(hosts.reset_permits(&7) && hosts.is_empty());
@@ -236,7 +236,7 @@ fn a_function_of_the_key_sets_its_limit() {
         // The default is not used.
         hosts.set_default_permits(9);
         assert!(hosts.try_acquire(&0).is_none());
-        // A limit of a key's own is, until it ends.
+        // A key's own limit is used, until it ends.
         hosts.set_permits(&2, 1);
         let one = hosts.try_acquire(&2).unwrap();
         let mut waiter = hosts.acquire(&2);
@@ -350,8 +350,8 @@ fn waiters_beside_all_permits_wait_and_do_not_panic() {
     assert!(hosts.is_empty());
 }
 
-/// Threads and tasks acquire while the limits change all the time. No more permits are out than the greatest limit, and
-/// everybody gets in.
+/// Threads and tasks acquire permits while the limits keep changing. No more permits are held than the greatest limit
+/// allows, and every request gets in.
 #[test]
 fn limits_that_change_all_the_time_lose_no_waiter() {
     const GREATEST: usize = 3;

@@ -84,7 +84,7 @@ fn a_future_that_waits_already_can_be_waited_for_by_a_thread() {
     pending(&mut second);
     assert!(second.wait_until(Instant::now()).is_none());
     drop(held);
-    // It has been handed the key.
+    // The request has been handed the key.
     drop(first.wait_until(Instant::now()).unwrap());
     let held = locks.lock_blocking(&7);
     let mut third = locks.lock(&7);
@@ -143,7 +143,7 @@ fn the_last_priority_counts() {
     assert!(poll(&mut second).is_ready());
 }
 
-/// The bound, in numbers: 16 requests for each level. No clock is involved.
+/// Checks the bound in numbers: 16 requests for each level. No clock is involved.
 #[test]
 fn a_request_is_passed_by_at_most_16_requests_for_each_level() {
     for fairness in [Fairness::Fifo, Fairness::Bounded(0)] {
@@ -170,7 +170,7 @@ fn a_request_is_passed_by_at_most_16_requests_for_each_level() {
     }
 }
 
-/// A holder that releases and locks again at once finds the key free each time. Under the default policy too its
+/// A holder that releases and locks again at once finds the key free each time. Even under the default policy, its
 /// priority lets it pass only so often, and then the policy's own rule applies.
 #[test]
 fn newcomers_of_a_high_priority_do_not_starve_a_task_that_is_polled() {
@@ -274,8 +274,8 @@ fn a_limit_may_follow_a_priority() {
     drop(held);
 }
 
-/// A reader whose priority is lower than a waiting writer's is not let in by a readers' phase. So it can be stuck behind
-/// a writer whose party needs one more key.
+/// A reader whose priority is lower than a waiting writer's is not let in by a readers' phase. So it can be stuck
+/// behind a writer whose party needs one more key.
 #[test]
 fn a_deadlock_detector_knows_which_readers_a_phase_lets_in() {
     for priority in [0, 1] {
@@ -293,8 +293,8 @@ fn a_deadlock_detector_knows_which_readers_a_phase_lets_in() {
     }
 }
 
-/// A request that holds nothing, and that no request waits for when it comes, can complete a cycle: its priority puts it
-/// before a waiter that would have got in.
+/// Even a request of a party that holds nothing, and that nobody is waiting for, can complete a cycle: its priority
+/// puts it before a waiter that would have got in.
 #[test]
 fn a_deadlock_detector_finds_a_cycle_that_a_request_completes_by_passing_a_waiter() {
     for priority in [0, 1] {
@@ -314,7 +314,7 @@ fn a_deadlock_detector_finds_a_cycle_that_a_request_completes_by_passing_a_waite
     }
 }
 
-/// The place in the queue that a priority gives is one for which others wait.
+/// If a request passes another by its priority, the latter waits for the former.
 #[test]
 fn a_deadlock_detector_sees_a_request_that_has_passed_another() {
     let (locks, detector) = (KeyedMutex::<u64>::new(), Detector::new());

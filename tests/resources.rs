@@ -80,12 +80,13 @@ fn join(threads: Vec<ScopedJoinHandle<'_, ()>>) {
     }
 }
 
-/// Room for the other allocations of the process: for example, the first thread that blocks creates its parker.
+/// Room for other allocations in the process: for example, the first thread that blocks creates its parker.
 const OTHERS: isize = 8 << 10;
 const ALL: [Fairness; 5] =
     [Fairness::Adaptive, Fairness::Fifo, Fairness::Bounded(1), Fairness::Bounded(16), Fairness::Barging];
 
-// ---- many keys --------------------------------------------------------------------------------------------------------
+// ---- many keys
+// --------------------------------------------------------------------------------------------------------
 
 struct Tables {
     mutex: KeyedMutex<String>,
@@ -194,8 +195,8 @@ fn ten_million_keys_leave_an_empty_table_of_bounded_size() {
     const KEYS: u64 = if cfg!(debug_assertions) { 100_000 } else { 10_000_000 };
     const PARTS: u64 = 10;
     const THREADS: u64 = 2;
-    /// The limit of heap bytes in use by three tables with a pool of 64 entries each, by their waiters and by two
-    /// hundred held keys.
+    /// The limit on the heap bytes that three tables with a pool of 64 entries each use, including their waiters and
+    /// two hundred held keys.
     const ROOM: isize = 64 << 10;
 
     for recycle in [false, true] {
@@ -324,7 +325,8 @@ fn memory_follows_use() {
     as_fresh("bounded", bounded(BURST), bounded(STAY));
 }
 
-// ---- many threads -----------------------------------------------------------------------------------------------------
+// ---- many threads
+// -----------------------------------------------------------------------------------------------------
 
 /// Restricts this thread, and the threads that it starts, to one CPU.
 #[cfg(target_os = "linux")]
@@ -414,7 +416,8 @@ fn sixty_four_threads_on_one_cpu_all_finish() {
     }
 }
 
-// ---- forgotten guards and futures -------------------------------------------------------------------------------------
+// ---- forgotten guards and futures
+// -------------------------------------------------------------------------------------
 
 /// Borrowed guards do not keep the table alive: dropping it frees the memory of the forgotten ones.
 fn a_forgotten_guard_affects_only_its_key() {

@@ -616,7 +616,7 @@ fn guarantee_3_a_series_of_upgrades_does_not_starve_a_writer() {
 }
 
 /// An upgrade that times out gives the guard back, and leaves the queue; otherwise the hold would become exclusive
-/// later.
+/// later on.
 #[test]
 fn an_upgrade_that_times_out_leaves_the_queue() {
     for fairness in ALL {
@@ -806,7 +806,7 @@ fn a_recursive_reader_that_waits_for_a_writer_stands_in_the_queue_as_a_reader() 
     }
 }
 
-/// It passes waiters when it arrives, and not from the queue.
+/// A recursive reader passes waiters when it arrives, but not from the queue.
 #[test]
 fn a_recursive_reader_in_the_queue_passes_no_writer() {
     let locks: KeyedRwLock<String> = KeyedRwLock::builder().fairness(Fairness::Fifo).build();

@@ -173,7 +173,7 @@ fn semaphore(permits: usize, fairness: Fairness) -> KeyedSemaphore<u64> {
     KeyedSemaphore::builder(permits).fairness(fairness).build()
 }
 
-/// Returns the number of newcomers that pass a request which they keep out and which has not been woken.
+/// Returns the number of newcomers that pass a request that they keep out and that has not been woken.
 fn passes(fairness: Fairness) -> usize {
     match fairness {
         Fairness::Adaptive => 16,
@@ -420,8 +420,8 @@ fn a_big_request_behind_an_idle_one_is_not_starved_by_small_ones() {
     }
 }
 
-/// A big request sleeps behind a waiter that is not polled: the next release that leaves enough permits wakes it.
-/// Until then it keeps the later requests asleep.
+/// A big request sleeps behind a waiter that is not polled. The next release that leaves enough permits wakes the big
+/// request, which until then keeps the later requests asleep.
 #[test]
 fn a_big_request_that_sleeps_is_woken_when_enough_is_free() {
     for fairness in [Fairness::Adaptive, Fairness::Bounded(99)] {
@@ -464,7 +464,7 @@ fn a_big_request_that_gives_up_admits_the_small_ones_at_once() {
     }
 }
 
-/// The same if a waiter that is not polled is before both requests: no permit is reserved for it.
+/// The same holds if a waiter that is not polled is before both requests: no permit is reserved for it.
 #[test]
 fn a_big_request_behind_an_idle_one_that_gives_up_admits_a_small_one_at_once() {
     let hosts = semaphore(3, Fairness::Adaptive);

@@ -1,5 +1,5 @@
-//! Guards, handles and futures are covariant in the lifetime for which they borrow their table, and in the type of its keys.
-//! The conversions that must not compile are doctests of `keylatch::table`.
+//! Guards, handles and futures are covariant in the lifetime for which they borrow their table, and in the type of its
+//! keys. The conversions that must not compile are doctests of `keylatch::table`.
 
 #![allow(single_use_lifetimes)] // the bounds between lifetimes are the point
 
@@ -51,7 +51,7 @@ shortens! {
     borrowed_hold: Upgraded [] <TableRef<'static, KeyedRwLock<String>>>;
 }
 
-/// The same for types that are generic over their reference to the table.
+/// Like `shortens`, for types that are generic over their reference to the table.
 macro_rules! shortens_its_table {
     ($($name:ident: $Type:ty;)+) => {$(
         #[allow(dead_code)]
@@ -81,7 +81,7 @@ shortens_its_table! {
     batch: keylatch::Batch<'t, String, u8>;
 }
 
-/// The same for the type of the keys, together with the borrow of the table and alone.
+/// Like `shortens`, for the type of the keys, both together with the borrow of the table and alone.
 macro_rules! shortens_its_keys {
     ($($name:ident: $Type:ty;)+) => {$(
         #[allow(dead_code)]

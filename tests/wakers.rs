@@ -295,7 +295,7 @@ fn a_guard_may_be_dropped_by_the_waker_of_another_key() {
     assert!(!locks.is_locked(&8));
 }
 
-/// Two wakers panic in one call, one when it is woken and one when it is dropped.
+/// Two wakers panic in one call: one when it is called, and one when it is dropped.
 #[test]
 fn two_wakers_that_panic_in_one_call_do_not_abort() {
     let locks = one_shard(Fairness::Fifo);
@@ -349,7 +349,7 @@ fn panics_with_payloads_that_panic_do_not_prevent_other_wake_ups() {
     assert_eq!(bell.take(), 1, "the last reader was not woken");
     drop(readers.map(ready));
 
-    // The same while the thread is already panicking.
+    // The same holds while the thread is already panicking.
     let mut writer = locks.try_write(&7);
     let readers = [wait(&bad), wait(&bad), wait(&waker)];
     let panics = panics_with_it(&mut || {

@@ -1,4 +1,4 @@
-//! The trade-off that a policy makes: throughput on a hot key against the time that callers wait for it.
+//! The trade-off that a policy makes between throughput on a hot key and the time that callers wait for it.
 //!
 //! `cargo bench --bench bounds`, a minute and a half on two free cores.
 

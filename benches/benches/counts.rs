@@ -1,5 +1,5 @@
 //! Instructions and allocations of single operations in steady state, as counted by callgrind and DHAT. They do not
-//! depend on the load of the machine: so keylatch's have a budget, `budget.txt`, which `.ci/counts` checks.
+//! depend on the load of the machine, so keylatch's counts have a budget, `budget.txt`, which `.ci/counts` checks.
 
 #![allow(clippy::unit_arg)] // in the expansion of gungraun's macros
 

@@ -5,8 +5,8 @@
 //! - `cargo bench --bench growth -- cancel`: the rows whose names contain `cancel`.
 //! - `cargo bench --bench growth -- --check`: fails if a ratio is larger than [`LIMIT`], or cannot be determined.
 //!
-//! A figure is the best of some rounds, so that the load of the machine matters little. After a crowd that took
-//! longer than [`ENOUGH`] no larger one is tried.
+//! A figure is the best of some rounds, so the load of the machine matters little. After a crowd that took longer than
+//! [`ENOUGH`], no larger one is tried.
 
 #![allow(unsafe_code)]
 

@@ -133,7 +133,7 @@ fn many_keys(threads: usize) -> Vec<Case> {
     ]
 }
 
-/// One lock that several threads use all the time.
+/// One lock that several threads use constantly.
 fn hot(threads: usize) -> Vec<Case> {
     fn run(threads: usize, work: impl Fn() + Sync) -> f64 {
         together(threads, SPAN, |_| {

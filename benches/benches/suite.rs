@@ -1,15 +1,15 @@
 //! Every candidate in every scenario, and keylatch compared with the best keyed peers.
 //!
-//! On a busy machine a figure drifts by tens of per cent within minutes; a ratio of figures that were taken one right after
-//! the other does not. So each round measures every case once, a ratio compares two cases of the same round, and the table
-//! shows the medians. A missed goal is marked in the table, but is not a failure.
+//! On a busy machine a figure drifts by tens of per cent within minutes; a ratio of figures that were taken one right
+//! after the other does not. So each round measures every case once, a ratio compares two cases of the same round, and
+//! the table shows the medians. A missed goal is marked in the table, but is not a failure.
 //!
 //! - `cargo bench --bench suite`: everything, in some ten minutes on two free cores. The results are also written to
 //!   `results/suite.csv`.
 //! - `cargo bench --bench suite -- hot`: the scenarios whose names contain `hot`; nothing is written.
-//! - `cargo bench --bench suite -- "one core"`: those where all threads share one core. The other conditions are
-//!   `"busy cores"`, where each core also has a thread that never waits, and `"slow wake"`, where a woken thread sleeps
-//!   another 30 µs.
+//! - `cargo bench --bench suite -- "one core"`: the scenarios in which all threads share one core. The other conditions
+//!   are `"busy cores"`, where each core also has a thread that never waits, and `"slow wake"`, where a woken thread
+//!   sleeps another 30 µs.
 //! - `cargo bench --bench suite -- --rounds 1 --span 5`: a quick look, with one round and 5 ms for each case.
 //!
 //! On some processors a spin hint takes a tenth of the time that it takes on others. To see the effect on keylatch,

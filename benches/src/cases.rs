@@ -2,7 +2,7 @@
 
 use crate::report::{figure, median};
 
-/// A candidate, and the names of those it is compared with.
+/// A candidate, and the names of those with which it is compared.
 pub struct Case {
     name: &'static str,
     beside: &'static [&'static str],
@@ -18,7 +18,7 @@ pub fn case(name: &'static str, beside: &'static [&'static str], run: impl Fn() 
 ///
 /// # Panics
 ///
-/// If a case is compared with one that does not exist.
+/// If a case is compared with a case that does not exist.
 pub fn compare<const N: usize>(rounds: usize, scenarios: [(&str, Vec<Case>); N]) {
     println!("| scenario | candidate | time, ns | beside | ratio |");
     println!("| --- | --- | ---: | --- | ---: |");

@@ -41,7 +41,7 @@ pub struct Bar {
 pub enum Kind {
     Own,
     Peer,
-    /// The reference that the others are compared with.
+    /// The reference with which the others are compared.
     Reference,
 }
 

@@ -54,7 +54,7 @@ impl Condition {
                         let busy = &busy;
                         scope.spawn(move || {
                             pin_to_core(core);
-                            // Without a spin hint, which might yield the core to another thread.
+                            // This uses no spin hint, because that might yield the core to another thread.
                             let mut n = 0_u64;
                             while busy.load(Ordering::Relaxed) {
                                 n = black_box(n + 1);

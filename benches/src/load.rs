@@ -49,7 +49,7 @@ impl<Q: ?Sized + Key> Walk<Q> {
 pub trait Table<Q: ?Sized + Key>: Send + Sync {
     fn blocking(&self, walk: &mut Walk<Q>, section: Section, n: u64);
 
-    /// The same, and records the nanoseconds of each wait.
+    /// Does the same, and records the nanoseconds of each wait.
     fn waits(&self, key: &Q, section: Section, n: u64, waits: &mut Vec<u64>);
 
     fn tries(&self, key: &Q, n: u64);
@@ -176,7 +176,7 @@ impl<Q: ?Sized + Key, L: Locks<Q>> Table<Q> for L {
         let bytes_kept_later = growth.bytes() / n;
         drop(growth);
 
-        // A second time, without the overhead of counting.
+        // This is measured a second time, without the overhead of counting.
         let start = Instant::now();
         guards.extend(keys.iter().map(|key| self.lock_blocking(key.borrow())));
         let held = Instant::now();

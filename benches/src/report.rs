@@ -55,7 +55,7 @@ impl Stats {
 }
 
 fn sorted_ratios(figures: &[f64], subject: &[f64]) -> Vec<f64> {
-    // Zero compared with zero is equal.
+    // Two zeros are equal.
     let ratio = |(subject, figure): (&f64, &f64)| if subject == figure { 1.0 } else { subject / figure };
     sorted(subject.iter().zip(figures).map(ratio))
 }
@@ -213,8 +213,8 @@ impl Report {
         table
     }
 
-    /// Returns a table in Markdown: a row for each comparison in a measure that `is_shown`, with keylatch and the candidate that it
-    /// is compared with.
+    /// Returns a table in Markdown: a row for each comparison in a measure that `is_shown`, with keylatch and the
+    /// candidate with which it is compared.
     pub fn short_table<'a>(
         &self,
         scenarios: impl IntoIterator<Item = &'a Scenario>,

@@ -19,7 +19,7 @@ use crate::candidates::{
 use crate::conditions::Condition;
 use crate::load::{Hold, Runtime, Section, Table, Visit, Walk, quantile, timed, together};
 
-/// The candidate that the others are compared with.
+/// The candidate with which the others are compared.
 pub const SUBJECT: &str = "keylatch";
 
 const RECYCLING: &str = "keylatch recycle_keys";
@@ -58,7 +58,7 @@ pub struct Scenario {
     /// The figures of a run, in this order.
     pub measures: Vec<Measure>,
     pub cases: Vec<Case>,
-    /// The candidate that the goals are for.
+    /// The candidate to which the goals apply.
     pub subject: &'static str,
     /// Run in only one of this many rounds, because it takes long.
     pub every: usize,
@@ -69,7 +69,7 @@ pub struct Scenario {
 pub enum Group {
     Uncontended,
     Contended,
-    /// As `Contended`, under adverse conditions.
+    /// Like `Contended`, under adverse conditions.
     Conditions,
     Memory,
     Tasks,
@@ -106,7 +106,7 @@ pub struct Comparison {
     pub goal: Option<Goal>,
 }
 
-/// The candidate that the subject is compared with.
+/// The candidate with which the subject is compared.
 #[derive(Clone, Copy)]
 pub enum With {
     /// The best peer in this measure.
@@ -124,7 +124,7 @@ pub struct Goal {
     pub stretch: Option<f64>,
 }
 
-/// The quantity that a goal refers to.
+/// The quantity to which a goal refers.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Of {
     /// The ratio to the best peer: the median of the ratios of all rounds.
@@ -492,7 +492,7 @@ fn hot(threads: usize, microseconds: u32, condition: Condition) -> Scenario {
 /// Returns millions of operations per second, the ratio of the busiest thread's operations to those of the least
 /// busy, the p99.9 and the longest wait in microseconds, and the number of busy cores.
 pub fn crowding(table: &dyn Table<u64>, threads: usize, section: Section, span: Duration) -> [f64; 5] {
-    // Longer than others, so that differences in scheduling even out.
+    // This takes longer than other scenarios, so that differences in scheduling even out.
     let span = 2 * span;
     let run = together(threads, span, |_| {
         let mut walk = Walk::one(&HOT);

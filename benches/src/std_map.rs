@@ -20,8 +20,8 @@ struct Guard<'a, K: Eq + Hash> {
     _visit: Visit<'a, K>,
 }
 
-/// One user of a key's lock. It is dropped after the user's `Arc`s of the lock: so if several users leave at once,
-/// the last of them finds that only the map's `Arc` is left, and none finds that while another user remains.
+/// One user of a key's lock. It is dropped after the user's `Arc`s of the lock. So if several users leave at once, the
+/// last of them finds that only the map's `Arc` is left, and no other does.
 struct Visit<'a, K: Eq + Hash> {
     map: &'a StdMap<K>,
     key: K,
@@ -75,7 +75,7 @@ impl<Q: ?Sized + Key> Locks<Q> for StdMap<Q::Owned> {
 
     fn lock(&self, key: &Q) -> Option<impl Future<Output = impl Send> + Send> {
         Some(async move {
-            // The same if this future is dropped while it waits.
+            // The same holds if this future is dropped while it waits.
             let (visit, lock) = visit(self, key);
             Guard { _held: lock.lock_arc().await, _visit: visit }
         })

@@ -34,7 +34,7 @@ pub fn machine() -> String {
     format!("{} {}{}", env::consts::OS, env::consts::ARCH, name().unwrap_or_default())
 }
 
-/// The additional time of a slow wake-up, at least: the system wakes the thread a second time.
+/// The least additional time of a slow wake-up: the system wakes the thread a second time.
 pub const DELAY: Duration = Duration::from_micros(30);
 
 /// Wake-ups are slow while a value of this type exists.
@@ -88,7 +88,7 @@ mod slow_wakes {
 
     /// # Safety
     ///
-    /// The same as for the system call. Arguments that it does not have may be anything.
+    /// Has the same contract as the system call. Arguments that the call does not have may have any value.
     unsafe extern "C" fn pass_on(
         number: c_long,
         a: c_long,
@@ -125,7 +125,7 @@ mod slow_wakes {
 
     /// Returns the function that ours replaces.
     fn c_librarys() -> Syscall {
-        // Not a cell whose initialization others wait for: that would need a futex.
+        // This is not a cell for whose initialization others wait, because that would need a futex.
         static FOUND: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
         let mut found = FOUND.load(Relaxed);
         if found.is_null() {

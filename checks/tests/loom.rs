@@ -13,9 +13,9 @@
 //! | `LOOM_MAX_PREEMPTIONS=4`, all models | 1,350,384 | 100 s |
 //! | no limit, all models of two threads but `handles_are_made_and_dropped_while_the_key_is_locked` | more than 5,118,274 | 400 s |
 //!
-//! (On two busy cores.) Without a limit, `two_threads_wait_for_each_other_in_futures` and
+//! (Measured on two busy cores.) Without a limit, `two_threads_wait_for_each_other_in_futures` and
 //! `two_threads_create_and_retire_a_key_that_owns_memory` were stopped after 150 seconds, when they had finished their
-//! first variant, of 1,664,872 interleavings each. The model that was left out had not finished in two minutes. The
+//! first variant, of 1,664,872 interleavings each. The model that was left out had not finished within two minutes. The
 //! models of three threads have not been tried.
 //!
 //! The key's memory is a loom cell, so that a missing happens-before between its use and its reuse is reported; so is
@@ -488,7 +488,7 @@ fn a_guard_may_be_the_last_user_of_its_table() {
     });
 }
 
-/// The same while the table's own `Arc` is dropped, too.
+/// Like the previous model, but the table's own `Arc` is dropped at the same time.
 #[test]
 fn a_table_may_be_dropped_while_its_last_guard_is() {
     model(|| {
@@ -520,7 +520,7 @@ fn a_visit_keeps_its_entry_and_no_other() {
     });
 }
 
-/// The queue is freed between two look-ups, or not. The end of the wait is reported under a separate claim, beside a
+/// The queue may be freed between two look-ups. The end of the wait is reported under a separate claim, beside a
 /// release that may be the last user of the key, and a thread that recreates the entry.
 #[test]
 fn a_wait_that_is_given_up_beside_a_release_ends_once() {
@@ -859,7 +859,7 @@ fn a_higher_default_limit_reaches_a_request_that_begins_to_wait() {
     }
 }
 
-/// Two threads set and take away the limit of one key: its entry is left once.
+/// Two threads set and reset the limit of one key: the limit gives up its claim on the entry exactly once.
 #[test]
 fn two_threads_set_and_take_away_the_limit_of_a_key() {
     model(|| {
@@ -1135,8 +1135,8 @@ fn a_request_gives_up_while_another_closes_the_cycle() {
     }
 }
 
-/// A party that waits elsewhere requests an untracked key that is released at this moment, and may pass another waiter
-/// of that key. If it does, there is a cycle, and its request elsewhere fails.
+/// A party that waits for another key requests a key that an untracked holder is just releasing, and may pass another
+/// waiter for that key. If it does, there is a cycle, and its request elsewhere fails.
 #[test]
 fn an_acquisition_beside_an_untracked_release_may_complete_a_cycle() {
     model(|| {

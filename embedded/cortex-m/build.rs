@@ -7,7 +7,7 @@ fn memory(target: &str) -> &'static str {
     match target {
         // microbit: a Cortex-M0
         "thumbv6m-none-eabi" => "FLASH : ORIGIN = 0, LENGTH = 256K\n RAM : ORIGIN = 0x20000000, LENGTH = 16K",
-        // mps2-an385: a Cortex-M3, of whose 4 MB only as much is used as a small device has
+        // mps2-an385: a Cortex-M3 with 4 MB, of which this uses only as much as a small device has
         "thumbv7m-none-eabi" => "FLASH : ORIGIN = 0, LENGTH = 256K\n RAM : ORIGIN = 0x20000000, LENGTH = 64K",
         other => panic!("no board is known for {other}"),
     }

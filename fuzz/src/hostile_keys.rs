@@ -1,6 +1,6 @@
 //! Keys, values and wakers whose code panics or uses the table when the input bytes say so. Some keys also lie: in
-//! `Eq`, in `Hash`, and in `Clone`, which returns a different key. With those the holders of a key are undefined; but
-//! memory is used correctly, nothing is leaked, and every waiter is served.
+//! `Eq`, in `Hash`, and in `Clone`, which returns a different key. With such keys it is undefined who holds a key, but
+//! memory is still used correctly, nothing is leaked, and every waiter is served.
 //!
 //! The operations are read from the front of the bytes. The actions of the hostile code are read from their end, one
 //! byte for each time it is called (by a key, a waker, or the limit of a wait). It uses the table by the same
@@ -60,7 +60,8 @@ pub fn run(bytes: &[u8]) {
     }
 }
 
-// ---- hostile code -----------------------------------------------------------------------------------------------------
+// ---- hostile code
+// -----------------------------------------------------------------------------------------------------
 
 /// The payload of an intended panic.
 struct Expected;
@@ -95,7 +96,7 @@ enum May {
     PanicOrAct,
 }
 
-/// A piece of hostile code: it acts as the next byte says.
+/// Runs a piece of hostile code, which acts as the next byte says.
 fn hook(may: May) {
     STAGE.with(|stage| {
         if stage.quiet.get() || stage.depth.get() == 3 {
@@ -141,7 +142,7 @@ impl Drop for LeftAlone {
     }
 }
 
-/// Whether a key lies now, as the next byte says.
+/// Returns whether a key lies now, which the next byte says.
 fn lies() -> bool {
     STAGE.with(|stage| !stage.quiet.get() && stage.hooks.borrow_mut().pop().is_some_and(|what| what % 4 == 3))
 }
@@ -362,7 +363,8 @@ impl Drop for Limit {
     }
 }
 
-// ---- the table --------------------------------------------------------------------------------------------------------
+// ---- the table
+// --------------------------------------------------------------------------------------------------------
 
 type Table<K> = KeyedRwLock<K, Identity>;
 
@@ -429,8 +431,8 @@ impl<K: Key> Request<K> {
             Future::Upgrade(future) => poll(future, &waker).map(Held::Write).map(Some),
             Future::Limited(future) => poll(future, &waker).map(Result::ok),
         };
-        // Not after the outcome has been returned: if a drop panics then, the compiler does not drop the returned
-        // value.
+        // These are dropped before the outcome is returned: if a drop panicked afterwards, the compiler would not drop
+        // the returned value.
         drop(waker);
         outcome
     }

@@ -59,7 +59,7 @@ impl Plain {
         }
     }
 
-    /// Whether the holds admit `want`, regardless of waiters.
+    /// Returns whether the holds admit `want`, regardless of waiters.
     fn admits(self, want: Want, permits: usize) -> bool {
         match want {
             Want::Hold(Access::Exclusive) => !self.held(),
@@ -80,7 +80,7 @@ impl Plain {
         }
     }
 
-    /// An attempt to enter at once, with a claim that becomes the hold, or without one.
+    /// Models an attempt to enter at once, either with a claim that becomes the hold, or without one.
     fn enter(self, want: Want, claims: usize, permits: usize) -> Result<Plain, Refusal> {
         let is_permits = matches!(want, Want::Hold(Access::Permits(_)));
         if !self.admits(want, permits) {
@@ -110,7 +110,7 @@ impl Plain {
         Ok(after)
     }
 
-    /// The same word, composed of the weights of its parts.
+    /// Returns the same word, composed of the weights of its parts.
     fn word(self) -> Word {
         let weight = |unit| Word::born(unit).bits();
         let mut bits = self.count * weight(Unit::Hold(Access::Shared)) + self.claims * weight(Unit::Claim);
@@ -139,7 +139,7 @@ impl Plain {
 }
 
 const ACCESSES: [Access; 3] = [Access::Exclusive, Access::Shared, Access::Upgradable];
-/// The number of units of a claim or a hold.
+/// Returns the number of units of a claim or a hold.
 fn units(unit: Unit) -> usize {
     if let Unit::Hold(Access::Permits(amount)) = unit { amount as usize } else { 1 }
 }
@@ -226,7 +226,7 @@ pub fn run(bytes: &[u8]) {
                 (Ok(after), Ok(word.leave(unit)))
             }
             6 if plain.queued => admit(plain, word, access, which, permits),
-            // As if many others arrived or left.
+            // This acts as if many others arrived or left.
             7 => {
                 let many = [1, 2, 3, MAX_UNITS / 2, MAX_UNITS - 2, MAX_UNITS - 1, MAX_UNITS][which % 7];
                 let rest = if permits > 0 { MAX_UNITS } else { MAX_UNITS.saturating_sub(plain.units()) };

@@ -1,5 +1,6 @@
-//! Tells the sources which checker they are built with. The sources do not test `cfg(loom)` itself, because it is set for every crate in a
-//! build. That includes the library in a user's own loom tests, where it has no loom to build with.
+//! Tells the sources which checker they are built with. The sources do not test `cfg(loom)` itself, because it is set
+//! for every crate in a build. That includes the library in a user's own loom tests, where it has no loom to build
+//! with.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");

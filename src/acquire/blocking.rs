@@ -66,7 +66,7 @@ impl<P: TablePtr, M: Mode> Wait for Request<P, M> {
         if !self.is_queued() && !self.is_done() {
             return Request::attempt(self);
         }
-        // A future that was polled before it was waited for. If it has finished, the poll panics.
+        // The future had been polled before this wait began. If it has finished, this poll panics.
         match self.poll(Waiter { presence: Presence::SleepingThread, waker: Waker::noop() }) {
             Poll::Ready(guard) => Some(guard),
             Poll::Pending => None,
@@ -118,7 +118,7 @@ pub(crate) fn block<W: Wait>(mut wait: W, deadline: Option<Instant>) -> Option<W
         }
         // The deadline is checked however the sleep ended: a spurious wakeup must not extend it.
         if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-            // The hold may have been handed over a moment ago.
+            // The hold may just have been handed over.
             return poll(Presence::SleepingThread);
         }
     }
@@ -130,7 +130,7 @@ mod tests {
 
     use super::*;
 
-    /// A wait that only a poll in the queue can end, with the function that it polls.
+    /// A wait that only a poll in the queue can end, with the function that the poll calls.
     struct Queued<F>(F);
 
     impl<F: FnMut(Waiter<'_>) -> Poll<()>> Wait for Queued<F> {
@@ -162,14 +162,14 @@ mod tests {
             }
             Poll::Pending
         });
-        // A thread that does not report that it sleeps is never woken in this test.
+        // If a thread does not report that it sleeps, it is never woken in this test.
         let deadline = Instant::now() + Duration::from_secs(1);
         assert_eq!(block(wait, Some(deadline)), Some(()));
         assert_eq!(polled, [Presence::SpinningThread, Presence::SleepingThread, Presence::SpinningThread]);
     }
 
-    // After the deadline a spinning thread polls once to report that it has stopped, and tries a last time; and one
-    // more poll may have begun before the deadline and read the clock after it.
+    // After the deadline a spinning thread polls once to report that it has stopped, and then tries one last time. One
+    // more poll is possible, if it began before the deadline and read the clock after it.
     #[test]
     fn a_thread_that_is_woken_again_and_again_gives_up_at_its_deadline() {
         let deadline = Instant::now() + Duration::from_millis(5);

@@ -65,23 +65,24 @@ impl<P: TablePtr, M: Mode> Acquire<P, M> {
         self.request
     }
 
-    /// Sets the priority of the request, 0 for the lowest and the default. Among the requests that wait for a key, the one
-    /// with the highest priority goes first; those with the same priority go in order of arrival. Holders are not
+    /// Sets the priority of the request, 0 for the lowest and the default. Among the requests that wait for a key, the
+    /// one with the highest priority goes first; those with the same priority go in order of arrival. Holders are not
     /// interrupted.
     ///
     /// Nothing changes for a table in which no request has a priority. A priority makes no future larger, and allocates
-    /// nothing. The call that queues searches for its place under the queue's lock: that takes a time proportional to the
+    /// nothing. The call that queues searches for its place under the queue's lock: that takes time proportional to the
     /// number of waiters before that place, or behind it, whichever is smaller.
     ///
     /// # No starvation
     /// A waiting request rises: each time 16 requests with a priority have come after it, it ranks one level higher
-    /// than before, compared with all that come later. So at most 16 × (*q* − *p*) requests of priority *q* pass a
-    /// waiting request of priority *p*, and of all requests at most 16 × (255 − *p*). Choose numbers close together to
-    /// mix two kinds of requests, and numbers far apart if those with the lower one should rarely get a turn while there
-    /// are others. The bounds count requests; no clock is involved.
+    /// than before, compared with all that come later. So a waiting request of priority *p* is passed by at most 16 ×
+    /// (*q* − *p*) requests of priority *q*, and by at most 16 × (255 − *p*) requests altogether. Choose numbers close
+    /// together to mix two kinds of requests, and numbers far apart if those with the lower one should rarely get a
+    /// turn while there are others. The bounds count requests; no clock is involved.
     ///
     /// # What a priority changes, and what it does not
-    /// A priority is a place in the queue. The policy decides as before what the first in the queue gets:
+    /// A priority only determines a place in the queue. What the first request in the queue gets is still up to the
+    /// policy:
     ///
     /// | | with priorities |
     /// |---|---|
@@ -91,7 +92,7 @@ impl<P: TablePtr, M: Mode> Acquire<P, M> {
     /// | [`Barging`](crate::Fairness::Barging) | the first is woken; nothing else is promised |
     /// | a newcomer that finds the key free | gets in if its priority makes it the first, under each policy; else as the policy says |
     /// | spinning threads | are handed the key past the first only if their priority is not lower than its own |
-    /// | waiters that were woken four times in vain | are handed the key past the first, whatever their priority |
+    /// | waiters that were woken four times without getting the key | are handed the key past the first, whatever their priority |
     /// | readers and writers | a writer keeps out the readers behind it in the queue; a reader whose place is before the first writer gets in beside other readers |
     /// | a readers' phase, when a writer leaves | lets in the readers whose priority is not lower than that of the first waiting writer, and those before it in the queue |
     /// | several permits | the first in the queue keeps out those behind it while there are too few permits for it, as without priorities |
@@ -178,7 +179,7 @@ impl<P: TablePtr, M: Mode> Acquire<P, M> {
     /// Waits for the key, as `lock_blocking` does.
     ///
     /// # Blocking
-    /// Blocks the thread until the key is acquired. A task awaits the future instead.
+    /// Blocks the thread until the key is acquired. In a task, await the future instead.
     ///
     /// # Panics
     /// If the future has finished.
@@ -197,7 +198,8 @@ impl<P: TablePtr, M: Mode> Acquire<P, M> {
     /// in time. Tries at least once.
     ///
     /// # Blocking
-    /// Blocks the thread until the key is acquired or the time is over. A task uses [`until`](Self::until) with a timer.
+    /// Blocks the thread until the key is acquired or the time is up. In a task, use [`until`](Self::until) with a
+    /// timer.
     ///
     /// # Panics
     /// If the future has finished.
@@ -219,8 +221,8 @@ impl<P: TablePtr, M: Mode> Acquire<P, M> {
     /// time. Tries at least once.
     ///
     /// # Blocking
-    /// Blocks the thread until the key is acquired or the deadline is reached. A task uses [`until`](Self::until) with a
-    /// timer.
+    /// Blocks the thread until the key is acquired or the deadline is reached. In a task, use [`until`](Self::until)
+    /// with a timer.
     ///
     /// # Panics
     /// If the future has finished.
@@ -243,7 +245,7 @@ pub(crate) async fn race<T, F: Future>(
     future: &mut (impl Future<Output = T> + Unpin),
     limit: F,
 ) -> Result<T, F::Output> {
-    // A result that has already been moved to the caller's place is leaked if a later drop panics. So the limit, and
+    // If a drop panics after the result has been moved to the caller's place, the result is leaked. So the limit, and
     // its output, are dropped while the outcome is in a local variable.
     let outcome;
     {

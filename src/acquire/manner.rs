@@ -58,7 +58,7 @@ impl Manner for Blocking {
     }
 }
 
-/// Runs an operation that waits by [`Blocking`].
+/// Runs an operation whose manner of waiting is [`Blocking`].
 #[cfg(all(feature = "std", not(target_family = "wasm")))]
 #[inline]
 pub(crate) fn run<T>(operation: impl Future<Output = T>) -> T {

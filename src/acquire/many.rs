@@ -2,7 +2,7 @@
 //! entries.
 //!
 //! Each is an ordinary [`Request`] for one key. A call waits only for a key that comes after all keys that it holds, in
-//! an order that is the same for all calls: so such calls never wait for each other in a cycle. An entry does not move
+//! an order that is the same for all calls, so such calls never wait for each other in a cycle. An entry does not move
 //! while it has a claim, and a call has all its claims before it sorts them.
 //!
 //! A call that does not wait need not follow the order. So a blocking call, or a call that never waits, first acquires
@@ -34,11 +34,11 @@ use crate::plumbing::{ClaimOf, CoreOf, HoldOf, PayloadOf, TablePtr};
 /// Several operations on one table, before the manner of waiting is chosen.
 pub(crate) struct Calls<P, I> {
     table: P,
-    /// The sources of the entries, each with the wanted mode.
+    /// The sources of the entries, each with the requested mode.
     wanted: I,
 }
 
-/// Claims of the entries of several keys, each with the wanted mode, in the order in which they were named.
+/// Claims of the entries of several keys, each with the requested mode, in the order in which they were named.
 struct Claims<P: TablePtr, M: Mode> {
     table: P,
     list: List<(ClaimIn<P>, M)>,
@@ -161,7 +161,7 @@ where
     /// Acquires all wanted keys, if all are free. Otherwise returns requests for them, which hold nothing.
     ///
     /// # Panics
-    /// As [`future`](Self::future).
+    /// Panics as [`future`](Self::future) does.
     #[inline]
     fn enter(self) -> Result<Guards<P, M>, Requests<P, M>> {
         let Calls { table, mut wanted } = self;
@@ -473,8 +473,8 @@ impl<P: TablePtr, M: Mode> Wait for Requests<P, M> {
 /// one key it holds the keys before it, for which others may wait: so it must be polled, or dropped, under every
 /// [policy](crate::Fairness). See [several keys](crate#several-keys), and [idle futures](crate#idle-futures).
 ///
-/// If a poll panics (because a waker does), the future has given up all of its holds and its place in the queue. A
-/// future for a single key behaves as [`Acquire`](crate::futures::Acquire) does.
+/// If a poll panics (because a waker does), the future has given up all of its holds and its place in the queue. With a
+/// single key, the future behaves like [`Acquire`](crate::futures::Acquire).
 ///
 /// # Cancel safety
 /// The future can be dropped at any moment: the table is then as if the request had never been made. The keys that the
@@ -607,12 +607,12 @@ impl<P: TablePtr, M: ManyMode> AcquireMany<P, M> {
 /// For requests that are [tracked](crate::deadlock).
 #[cfg(target_has_atomic = "ptr")]
 impl<P: TablePtr, M: Mode> Requests<P, M> {
-    /// Returns the guards, of which those that are still to come are vacant.
+    /// Returns the guards. Those of keys that are not held yet are vacant.
     pub(crate) fn held(&self) -> &[Guard<P, M>] {
         self.guards.as_ref().map_or(&[], Guards::as_slice)
     }
 
-    /// Takes the guards out, which are `None` if that has been done.
+    /// Takes the guards out; `None` if they have been taken before.
     pub(crate) fn take_guards(&mut self) -> Option<Guards<P, M>> {
         self.guards.take()
     }

@@ -1,4 +1,4 @@
-//! The primitive that a blocked thread sleeps on.
+//! The primitive on which a blocked thread sleeps.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ impl Parker {
         notified
     }
 
-    /// Sleeps until a notification, or until the deadline.
+    /// Sleeps until it is notified, or until the deadline.
     pub(super) fn park(&self, deadline: Option<Instant>) {
         loop {
             listener!(self.event => listener);

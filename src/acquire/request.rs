@@ -66,7 +66,7 @@ impl<P: TablePtr, S: Source<P::Key, PayloadOf<P>>, M: Mode> Call<P, S, M> {
         }
     }
 
-    /// Asks the queue, because there are waiters and the policy decides.
+    /// Asks the queue, because there are waiters, and so the policy decides.
     #[inline(never)]
     fn ask_queue(self, claim: ClaimOf<P>) -> Option<Guard<P, M>> {
         self.waiting(claim).attempt()
@@ -194,7 +194,7 @@ impl<P: TablePtr, M: Mode> Request<P, M> {
         }
     }
 
-    /// Acquires or queues, and leaves the waiters to wake in `batch`.
+    /// Acquires or queues, and adds the wakers that must be called to `batch`.
     #[inline(always)]
     pub(crate) fn poll_into(&mut self, waiter: Waiter<'_>, batch: &mut WakeBatch) -> Option<Guard<P, M>> {
         let want = self.want();

@@ -1,17 +1,18 @@
 //! The core of latches: a word, and queues that all latches of the process share.
 //!
-//! A word and a queue make an entry of a table a lock. So a latch is a word. While it has a queue, the queue is found
-//! by the latch's address, behind the queue lock. Nothing is made or retired: guards and futures borrow the latch, and
-//! a word of 0 means that it is unused and can be moved.
+//! An entry of a table is a lock because it has a word and a queue. A latch has only the word. While it has a queue,
+//! the queue is found by the latch's address, under the queue lock. Latches are not made or retired here: guards and
+//! futures borrow the latch, and a word of 0 means that it is unused and can be moved.
 //!
 //! A waiting request counts as a claim until it takes its hold or gives up. Claims only limit the number of users, so
 //! that no field of the word can overflow.
 //!
 //! Forgotten guards and futures stay counted. A forgotten guard keeps the latch locked for good, even after a move. A
 //! forgotten waiting request leaves its queue behind under the latch's address. Another latch at that address starts a
-//! new queue with its first waiter, and never reads the old one. A latch that was moved while a forgotten request
-//! waited for it finds no queue under its new address, and starts one; or it finds a queue that was left behind there:
-//! then a hold granted from that queue is never taken, and the latch stays locked for good.
+//! new queue with its first waiter, and never reads the old one. If a latch is moved after a request that waited for it
+//! has been forgotten, it usually finds no queue under its new address, and starts one. But it may find a queue that
+//! another latch left behind there. A hold granted from that queue is never taken, so the latch then stays locked for
+//! good.
 
 use crossbeam_utils::CachePadded;
 use hashbrown::HashTable;
@@ -98,8 +99,8 @@ fn waits(fairness: Fairness) -> WaitQueues<&'static LatchQueueShards> {
     WaitQueues::of(queue_shards(), Rules { fairness, counted: CountKind::Readers })
 }
 
-/// Returns the number that chooses the queue shard of the latch at this address. It uses other bits than the hash table
-/// in the shard.
+/// Returns the number that chooses the queue shard of the latch at this address. It does not use the bits that the hash
+/// table in the shard uses.
 fn number_of(address: usize) -> u32 {
     Tag::of(address as u64).bits().rotate_left(8)
 }
@@ -162,8 +163,8 @@ impl Waited for LatchWord {
         if let Ok(found) = queue_shard.of.find_entry(hash, |other| other.address == address) {
             found.remove();
         }
-        // Shrinks after a burst. Moving `n` entries is amortised over at least `3 n` removals, which have taken place since
-        // the table needed the room that it now gives up.
+        // Shrinks after a burst. Moving `n` entries is amortised over at least `3 n` removals, which have taken place
+        // since the table needed the room that it now gives up.
         if queue_shard.of.capacity() > 2 * ROOM_KEPT && queue_shard.of.len() < queue_shard.of.capacity() / 8 {
             let room = (2 * queue_shard.of.len()).max(ROOM_KEPT);
             queue_shard.of.shrink_to(room, Found::hash);
@@ -192,7 +193,7 @@ impl LatchWord {
         core::ptr::from_ref(self).addr()
     }
 
-    /// Returns the numbers of holders, and of requests that wait or are about to.
+    /// Returns the numbers of holders, and of requests that wait or are about to wait.
     pub(crate) fn users(&self) -> Users {
         let word = self.word();
         let holds = word.holds();
@@ -248,8 +249,8 @@ impl LatchWord {
         debug_assert!(left.is_ok());
     }
 
-    /// Gives up the claim of a request, its place in the queue, and its hold if one was granted. Puts the wakers of the
-    /// waiters that this admits into `batch`.
+    /// Gives up the claim of a request, its place in the queue, and its hold if one was granted. Adds the wakers of the
+    /// waiters that this admits to `batch`.
     pub(crate) fn cancel(&self, access: Access, ticket: Ticket, fairness: Fairness, batch: &mut WakeBatch) {
         if waits(fairness).leave_queue(self, ticket, batch).is_some() {
             // The reservation passes to the next waiter, not to the first newcomer.
@@ -258,8 +259,8 @@ impl LatchWord {
         self.leave_claim();
     }
 
-    /// Gives up the place in the queue. Returns the receipt of a hold, or of an upgrade, that was granted already. Leaves
-    /// the waiters to wake in `batch`.
+    /// Gives up the place in the queue. Returns the receipt if the hold, or the upgrade, had already been granted. Adds
+    /// the wakers that must be called to `batch`.
     pub(crate) fn leave_queue(&self, ticket: Ticket, fairness: Fairness, batch: &mut WakeBatch) -> Option<Entered> {
         waits(fairness).leave_queue(self, ticket, batch)
     }
@@ -301,7 +302,7 @@ impl LatchWord {
         waits(fairness).poll(self, want, ticket, waiter, None, batch)
     }
 
-    /// Releases a hold. Leaves the waiters to wake in `batch`, if there is one.
+    /// Releases a hold. Adds the wakers of the admitted waiters to `batch`, if there is one; otherwise calls them.
     #[inline]
     pub(crate) fn release(&self, access: Access, whom: ReleaseFor, fairness: Fairness, batch: Option<&mut WakeBatch>) {
         if !self.replace(Word::born(Unit::Hold(access)).bits(), 0) {
@@ -328,7 +329,7 @@ impl LatchWord {
         }
     }
 
-    /// Replaces a hold by a weaker one. Leaves the waiters to wake in `batch`.
+    /// Replaces a hold by a weaker one. Adds the wakers of the waiters that this admits to `batch`.
     pub(crate) fn downgrade(&self, from: Access, to: Access, fairness: Fairness, batch: &mut WakeBatch) {
         waits(fairness).downgrade(self, from, to, batch);
     }
@@ -430,7 +431,7 @@ mod tests {
         );
         drop((waiting, guards));
 
-        // The bits that choose the queue shard do not choose the bucket in it.
+        // The bits that choose the queue shard are not used to choose the bucket in it.
         let places = |found: &super::Found| found.hash() & 255;
         for address in [0x1000, 0x7f00_1230] {
             let addresses = (0..100_000).map(|n| address + n * size_of::<Latch>());

@@ -1,4 +1,5 @@
-//! The core: the entry of a key, its life, and how a request waits for it. It knows nothing of futures, threads or clocks.
+//! The core: the entry of a key, its life, and how a request waits for it. It knows nothing of futures, threads or
+//! clocks.
 //!
 //! ```text
 //! table   keys: finds, makes and retires entries          generic over key and payload
@@ -10,11 +11,12 @@
 //! slab    values at stable indices                        used by all
 //! ```
 //!
-//! Read the files bottom up: [`word`](wait::word), the moves as pure functions; [`state`](wait::state), the same moves as
-//! compare-exchanges; [`policy`](wait::policy), what a waiter is entitled to; `turn`, the order of the waiters; [`queue`](wait::queue), which waiter gets in;
-//! [`wait`], the machine that puts these together. Then [`slot`](table::slot), the memory of entries and the tokens for it, the
-//! only file with unsafe code; [`shard`](table::shard), and the rest of [`table`]. The reasons for the design, and what else was
-//! tried, are in `docs/design.md`.
+//! Read the files bottom up: [`word`](wait::word), the moves as pure functions; [`state`](wait::state), the same moves
+//! as compare-exchanges; [`policy`](wait::policy), which decides what a waiter is entitled to; `turn`, the order of the
+//! waiters; [`queue`](wait::queue), which decides which waiter gets in; [`wait`], the machine that puts these together.
+//! Then [`slot`](table::slot), the memory of entries and the tokens for it, the only file with unsafe code;
+//! [`shard`](table::shard), and the rest of [`table`]. The reasons for the design, and what else was tried, are in
+//! `docs/design.md`.
 //!
 //! # Glossary
 //! | word | meaning |
@@ -34,8 +36,8 @@
 //! | sweep | to return an unused value to the order of eviction, and to evict values beyond the bound |
 //!
 //! # The life of an entry
-//! An entry is a slot that is in the table. Its [word](wait::word) counts *units*. Each unit is represented by a token, a [`Hold`]
-//! or a [`Claim`]. The entry lives exactly as long as it has units.
+//! An entry is a slot that is in the table. Its [word](wait::word) counts *units*. Each unit is represented by a token,
+//! a [`Hold`] or a [`Claim`]. The entry lives exactly as long as it has units.
 //!
 //! | move | made by | under | word |
 //! |---|---|---|---|
@@ -54,22 +56,22 @@
 //! | retire | the last user | shard lock | one unit → dead, plain store |
 //!
 //! The rules that make this safe:
-//! 1. *New units come from a unit or from the table.* If an entry has one unit, which is ours, and we hold its shard's lock, then
-//!    the entry cannot get another unit: that is the moment to remove it. An entry is removed at no other moment, so two entries
-//!    for one key cannot exist.
-//! 2. *The last unit is given up only under the shard lock.* `leave` refuses the last unit, and `retire` checks again under the
-//!    lock. So the count never reaches zero while the table still points at the entry.
-//! 3. *While `QUEUED` is set, holds change only under the queue lock.* The moves that change holds without that lock are
-//!    compare-exchanges that refuse a word with `QUEUED`. (Claims are added and removed regardless.) So the next release sees
-//!    every waiter that has set the flag or queued behind it: no wakeup is lost, and no fence is needed.
-//! 4. *A waiter is a unit*: a claim, or a hold that waits for its upgrade. So a release that meets `QUEUED` is never the last
-//!    unit, and the slot outlives the admission.
-//! 5. *A grant is a hold.* When the queue lets a waiter in, one exchange turns the waiter's claim into a hold and gives up the
-//!    releaser's hold. A granted waiter that gives up releases its hold, like any holder.
+//! 1. *New units come from a unit or from the table.* If an entry has one unit, which is ours, and we hold its shard's
+//!    lock, then the entry cannot get another unit: that is the moment to remove it. An entry is removed at no other
+//!    moment, so two entries for one key cannot exist.
+//! 2. *The last unit is given up only under the shard lock.* `leave` refuses the last unit, and `retire` checks again
+//!    under the lock. So the count never reaches zero while the table still points at the entry.
+//! 3. *While `QUEUED` is set, holds change only under the queue lock.* The moves that change holds without that lock
+//!    are compare-exchanges that refuse a word with `QUEUED`. (Claims are added and removed regardless.) So the next
+//!    release sees every waiter that has set the flag or queued behind it: no wakeup is lost, and no fence is needed.
+//! 4. *A waiter is a unit*: a claim, or a hold that waits for its upgrade. So a release that meets `QUEUED` is never
+//!    the last unit, and the slot outlives the admission.
+//! 5. *A grant is a hold.* When the queue lets a waiter in, one exchange turns the waiter's claim into a hold and gives
+//!    up the releaser's hold. A granted waiter that gives up releases its hold, like any holder.
 //!
 //! # Values
-//! A table's [`Payload`](table::Payload) is what its entries contain besides the key: nothing, or a value. The wait layer does not
-//! know of it.
+//! A table's [`Payload`](table::Payload) is what its entries contain besides the key: nothing, or a value. The wait
+//! layer does not know of it.
 //!
 //! | move | made by | under | word |
 //! |---|---|---|---|
@@ -81,31 +83,33 @@
 //! | evict | a sweep that finds the entry unshared | shard lock | as retire |
 //! | evict beside a user that keeps the entry and does not use the value | a sweep of a table that hands out no keys | shard lock; none | + hold, claims − 1, − hold |
 //!
-//! 1. *A value has a claim of its own,* for which there is no token. So its entry outlives its users, and dies as every entry does
-//!    when that claim is given up.
-//! 2. *`&V` rests on a hold, and `&mut V` on an exclusive hold,* or on the shard lock of an unshared entry: new units come from the
-//!    table, or from a unit, and there is none (rule 1 above).
-//! 3. *A version continues* from that of the entry's last value. In a new entry it continues from the shard's high-water mark, which
-//!    every dying entry raises. So no key of the shard gets a version twice.
-//! 4. *Values are evicted when users leave.* In a bounded table every user that leaves an entry sweeps: if the value has no other
-//!    user, it returns to its order, and others are evicted while there are too many. A value whose turn comes while it is in use is
-//!    *parked*, by an exchange on the word that changes nothing. A user that leaves later therefore sees that there is something to
-//!    sweep, and a user that left earlier has been seen. An evicted value is dropped when no lock is held, or handed
-//!    to the table's `OnEvict` with its key: so such a table also parks a value whose entry another user keeps.
+//! 1. *A value has a claim of its own,* for which there is no token. So its entry outlives its users, and dies, like
+//!    every entry, when its last unit is given up.
+//! 2. *`&V` rests on a hold, and `&mut V` on an exclusive hold,* or, if the entry is unshared, on its shard's lock: new
+//!    units come only from the table, which is locked, or from a unit, and there is none (rule 1 above).
+//! 3. *A version continues* from that of the entry's last value. In a new entry it continues from the shard's
+//!    high-water mark, which every dying entry raises. So no key of the shard gets a version twice.
+//! 4. *Values are evicted when users leave.* In a bounded table every user that leaves an entry sweeps: if the value
+//!    has no other user, it returns to the order of eviction, and values are evicted while there are too many. A value
+//!    whose turn comes while it is in use is *parked*, by an exchange on the word that changes nothing. A user that
+//!    leaves later therefore sees that there is something to sweep, and a user that left earlier has been seen. An
+//!    evicted value is dropped when no lock is held, or is handed with its key to the table's `OnEvict`. Because the
+//!    key is handed over, a table with an `OnEvict` also parks a value whose entry another user keeps.
 //!
 //! # Locks
-//! The shard lock and the queue lock are internal locks ([`sync`](crate::sync)). A snapshot takes both, the shard lock first. The
-//! only user code that runs under them is `Equivalent`, the `to_key` of a key type that owns nothing and, with
-//! `recycle_keys(true)`, `to_key_into`; if one of these panics, the shard is left in order. Wakers to wake and keys to drop are
-//! carried out of the locks ([`WakeBatch`], `Dead`). An observer is called after the locks are released, by the call that moved the
-//! request. An overflow is carried out as a value too, because the panic hook is user code.
+//! The shard lock and the queue lock are internal locks ([`sync`](crate::sync)). A snapshot takes both, the shard lock
+//! first. The only user code that runs under them is `Equivalent`, the `to_key` of a key type that owns nothing and,
+//! with `recycle_keys(true)`, `to_key_into`; if one of these panics, the shard is left in order. Wakers to wake and
+//! keys to drop are carried out of the locks ([`WakeBatch`], `Dead`). An observer is called after the locks are
+//! released, by the call that moved the request. An overflow is carried out as a value, too: the panic comes after the
+//! locks, because the panic hook is user code.
 //!
 //! # Memory ordering
-//! The exchanges on an entry's word order each critical section after the previous one: to leave is a release, to enter is an
-//! acquire, and an admission also passes through the queue lock. The shard lock orders the last leave of one entry before the making
-//! of the next entry for the same key. A retirement loads the word with acquire, so that all uses of the key come before its drop. A
-//! new entry is written by plain stores: no other thread has its address before the shard lock is released. The queue's index in
-//! the state is used only under the queue lock.
+//! The exchanges on an entry's word order each critical section after the previous one: leaving is a release, entering
+//! is an acquire, and an admission also passes through the queue lock. The shard lock orders the retirement of one
+//! entry before the creation of the next entry for the same key. A retirement loads the word with acquire, so that all
+//! uses of the key come before its drop. A new entry is written by plain stores: no other thread has its address before
+//! the shard lock is released. The queue's index in the state is used only under the queue lock.
 
 mod latch;
 pub(crate) mod slab;

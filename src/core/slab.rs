@@ -120,7 +120,7 @@ impl<T> Slab<T> {
         }
     }
 
-    /// Returns whether one more value fits, if there may be `places` places.
+    /// Returns whether one more value fits if there may be at most `places` places.
     #[inline]
     pub(crate) fn has_room(&self, places: u32) -> bool {
         self.free != NONE || self.items.len() < places as usize
@@ -131,7 +131,7 @@ impl<T> Slab<T> {
         self.items.len()
     }
 
-    /// Returns the number of values that memory is allocated for.
+    /// Returns the number of values for which memory is allocated.
     #[cfg(test)]
     pub(crate) fn memory(&self) -> usize {
         self.items.capacity()

@@ -80,7 +80,7 @@ pub(crate) mod sealed {
 pub trait Waits: Sized + Unpin {
     type Tracked;
 
-    /// Acquires if everything is free for this request.
+    /// Acquires, if everything is free for this request.
     fn enter(waits: &mut Option<Self>) -> Option<Self::Tracked>;
 
     /// Tries without beginning to wait.
@@ -97,7 +97,7 @@ pub trait Waits: Sized + Unpin {
 
     fn party(&self) -> &Member;
 
-    /// Labels the holds, those that have been acquired and those that are to come.
+    /// Labels the holds: those that have been acquired, and those that will be.
     fn label(&mut self, label: Cow<'static, str>);
 }
 
@@ -156,9 +156,9 @@ impl Party {
     /// or if another request of the party acquired a key and so completed a cycle. The party keeps its holds.
     ///
     /// # Panics
-    /// If `future` has already finished. The returned future panics if the key's `Debug` does, which runs when it
-    /// begins to wait, and when it acquires a key for a detector that [names its
-    /// holders](super::DetectorBuilder::name_holders). Then it holds nothing, and has not begun to wait.
+    /// If `future` has already finished. The returned future panics if the key's `Debug` does, which runs when the
+    /// future begins to wait, and, if the detector [names its holders](super::DetectorBuilder::name_holders), when it
+    /// acquires a key. After such a panic the future holds nothing, and does not wait.
     ///
     /// # Cancel safety
     /// The returned future can be dropped at any moment, like `future` itself.
@@ -187,8 +187,8 @@ impl Party {
     /// Acquires a key by a lock future of any table, if that is possible without waiting. Returns `None` otherwise.
     ///
     /// Pass the async form, which this call polls at most once: `party.try_acquire(locks.lock("a"))`. A request that
-    /// does not wait cannot complete a cycle, so this call does not fail with a [`Deadlock`]. But another request of the
-    /// party, which waits, may fail if this one acquires a key and so completes a cycle.
+    /// does not wait cannot complete a cycle, so this call does not fail with a [`Deadlock`]. But another request of
+    /// the party, which waits, may fail if this one acquires a key and so completes a cycle.
     ///
     /// # Panics
     /// If `future` has already finished.
@@ -220,13 +220,13 @@ impl Party {
     /// Pass the async form, which this call polls: `party.acquire_blocking(locks.lock("a"))`.
     ///
     /// # Errors
-    /// As [`acquire`](Party::acquire).
+    /// See [`acquire`](Party::acquire).
     ///
     /// # Panics
-    /// As [`acquire`](Party::acquire).
+    /// See [`acquire`](Party::acquire).
     ///
     /// # Blocking
-    /// As the blocking form of the operation.
+    /// Blocks like the blocking form of the operation.
     ///
     /// # Examples
     /// ```
@@ -251,18 +251,18 @@ impl Party {
     /// Acquires a key by a lock future of any table, unless that would complete a cycle of waits, and blocks the thread
     /// for at most `timeout`. Returns `Ok(None)` after the timeout.
     ///
-    /// It tries at least once. If no time is left after that, it does not begin to wait, and so cannot complete a cycle.
-    /// Otherwise it counts as a waiting request, and may fail, or make another request fail, even if its timeout was
-    /// about to end.
+    /// It tries at least once. If no time is left after that, it does not begin to wait, and so cannot complete a
+    /// cycle. Otherwise it counts as a waiting request, and may fail, or make another request fail, even if its timeout
+    /// was about to end.
     ///
     /// # Errors
-    /// As [`acquire`](Party::acquire).
+    /// See [`acquire`](Party::acquire).
     ///
     /// # Panics
-    /// As [`acquire`](Party::acquire).
+    /// See [`acquire`](Party::acquire).
     ///
     /// # Blocking
-    /// As the blocking form of the operation, for at most `timeout`.
+    /// Blocks like the blocking form of the operation, for at most `timeout`.
     ///
     /// # Examples
     /// ```
@@ -288,13 +288,13 @@ impl Party {
     /// [`try_acquire_for`](Party::try_acquire_for) does.
     ///
     /// # Errors
-    /// As [`acquire`](Party::acquire).
+    /// See [`acquire`](Party::acquire).
     ///
     /// # Panics
-    /// As [`acquire`](Party::acquire).
+    /// See [`acquire`](Party::acquire).
     ///
     /// # Blocking
-    /// As the blocking form of the operation, until `deadline` at the latest.
+    /// Blocks like the blocking form of the operation, until `deadline` at the latest.
     ///
     /// # Examples
     /// ```
@@ -333,7 +333,8 @@ pub type TrackedAcquire<F> = TrackedRequest<<F as sealed::Track>::Waiting>;
 
 /// A request of a party, as a future: see [`Party::acquire`]. Its type is written as [`TrackedAcquire`].
 ///
-/// It names the request, and not the future from which that was made, so that it is covariant where the request is.
+/// It is generic over the request, not over the future from which the request was made, so that it is covariant where
+/// the request is.
 ///
 /// # Cancel safety
 /// The future can be dropped at any moment, like the future that it was made from.
@@ -388,7 +389,8 @@ impl<W: Waits> TrackedRequest<W> {
     /// wait. Otherwise it counts as a waiting request until the limit is reached.
     ///
     /// # Errors
-    /// Returns [`Refused::Deadlock`] where the future itself fails, and [`Refused::Limit`] with the output of `limit`.
+    /// Returns [`Refused::Deadlock`] if the future itself would fail, and [`Refused::Limit`], with the output of
+    /// `limit`, if the limit is reached first.
     ///
     /// # Cancel safety
     /// The future can be dropped at any moment, like [`TrackedRequest`] itself.

@@ -42,7 +42,7 @@ pub(crate) mod sealed {
 }
 
 impl Party {
-    /// Makes the hold of a guard a hold of this party, which the detector knows from now on.
+    /// Makes the hold of a guard a hold of this party. The detector knows of it from now on.
     ///
     /// Use it for a guard that was acquired without the detector, or that another party has acquired and passes on
     /// ([`into_inner`](Tracked::into_inner) ends its tracking there). The hold itself does not change. If the party has

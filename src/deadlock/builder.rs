@@ -57,11 +57,12 @@ impl DetectorBuilder {
         self
     }
 
-    /// Calls `f` when a request of a party begins to wait for a key that another request has held for `limit` or longer,
-    /// once for each such holder. This also [names the holders](Self::name_holders), even if that is set to `false`.
+    /// Calls `f` when a request of a party begins to wait for a key that another request has held for `limit` or
+    /// longer, once for each such holder. This also [names the holders](Self::name_holders), even if that is set to
+    /// `false`.
     ///
-    /// The detector looks only when a party begins to wait: a key for which no party waits may be held for any length of
-    /// time, and a holder that passes the limit after the last waiter has come is not reported.
+    /// The detector looks only when a party begins to wait: a key for which no party waits may be held for any length
+    /// of time, and a holder that passes the limit after the last waiter has come is not reported.
     ///
     /// `f` is called by the thread or task that begins to wait, with no internal lock held. It may use the detector and
     /// the tables, but should not wait for keys, because the caller is in a queue. If it owned a clone of the detector,
@@ -107,7 +108,7 @@ impl DetectorBuilder {
     #[must_use]
     pub fn build(self) -> Detector {
         let DetectorBuilder { names_holders, watchdog } = self;
-        // An event says of a hold what only a detector that names holders knows.
+        // An event says about a hold what only a detector that names holders knows.
         let names_holders = names_holders || watchdog.is_some();
         Detector { shared: Arc::new(Shared { registry: Lock::new(Registry::default()), names_holders, watchdog }) }
     }

@@ -10,7 +10,7 @@ use super::registry::{Registry, What};
 use crate::core::{PlaceState, Want, wait_mode};
 use crate::wait_event::WaitMode;
 
-/// The tracked holds and waits of a detector, by party, as [`Detector::dump`](super::Detector::dump) returns it.
+/// The tracked holds and waits of a detector, by party: the result of [`Detector::dump`](super::Detector::dump).
 ///
 /// `Display` and `Debug` write a line for each party, and below it a line for each hold and each wait.
 ///
@@ -245,8 +245,8 @@ impl WaitDump {
         self.is_granted
     }
 
-    /// Returns the names of the parties that hold the key; for an upgrade, apart from the hold that it upgrades. It is
-    /// empty if only untracked callers hold the key, or if the request waits for others in the queue alone.
+    /// Returns the names of the parties that hold the key. (For an upgrade, the hold that it upgrades does not count.)
+    /// The list is empty if only untracked callers hold the key, or if the request waits only for others in the queue.
     ///
     /// # Examples
     /// See [`DetectorDump`].

@@ -89,8 +89,8 @@ impl fmt::Debug for Holder {
     }
 }
 
-/// A hold that has lasted long while another party begins to wait for its key, as
-/// [`on_long_hold`](super::DetectorBuilder::on_long_hold) reports it.
+/// A hold that had already lasted long when another party began to wait for its key: the argument of the function set
+/// by [`on_long_hold`](super::DetectorBuilder::on_long_hold).
 ///
 /// # Examples
 /// See [`on_long_hold`](super::DetectorBuilder::on_long_hold).
@@ -157,7 +157,7 @@ impl fmt::Display for HoldEvent {
     }
 }
 
-/// User code that is called for a hold that has lasted long.
+/// User code that is called for a long hold.
 pub(super) struct Watchdog {
     pub(super) limit: Duration,
     pub(super) call: Box<dyn Fn(&HoldEvent) + Send + Sync>,

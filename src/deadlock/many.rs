@@ -38,7 +38,7 @@ pub trait SeveralRequests: Sized + Unpin {
     /// Keeps the guard that the current request has acquired. Returns its index among the guards.
     fn accept(&mut self, guard: GotOf<Self>) -> usize;
 
-    /// Returns the guards, of which some may be placeholders.
+    /// Returns the guards, some of which may be placeholders.
     fn held(&self) -> &[GotOf<Self>];
 
     fn is_held(guard: &GotOf<Self>) -> bool;
@@ -155,7 +155,8 @@ impl<R: SeveralRequests> Waits for Several<R> {
     }
 }
 
-/// Tracks the calls for several keys of a table in this mode. `gather` makes the output of the guards and the records.
+/// Tracks the calls for several keys of a table in this mode. `gather` makes the output from the guards and the
+/// records.
 macro_rules! several {
     ($Mode:ident: $Keys:ty, gather = $keys:expr) => {
         impl<P: TablePtr> Trackable for AcquireMany<P, $Mode>

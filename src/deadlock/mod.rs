@@ -6,8 +6,8 @@
 //! [`Detector`] finds the request that would complete a cycle of waits. That request fails with a [`Deadlock`], which
 //! names each party and the key it waits for, and the program can release a key and try again.
 //!
-//! It is opt-in. A [`Party`] is a line of work that takes several keys, such as a request or a task. Its requests through
-//! [`Party::acquire`] are tracked; all other requests, on the same tables, work as before and pay nothing.
+//! It is opt-in. A [`Party`] is a line of work that takes several keys, such as a request or a task. Its requests
+//! through [`Party::acquire`] are tracked; all other requests, on the same tables, work as before and pay nothing.
 //!
 //! # Examples
 //! ```
@@ -55,14 +55,15 @@
 //!
 //! [`unlock_fair`](Tracked::unlock_fair) matters: if the guard is merely dropped, as by `?`, the key is free for the
 //! first request, which is most likely the one of this loop, before a waiting task has run; so the loop would fail
-//! again and again. If `?` leaves the function, yield before the next attempt (`yield_now` of your runtime). A request
-//! for one key never fails if its party holds nothing and has no other waiting request. (A request for several keys may,
-//! because it waits for one while it holds another.)
+//! again and again. If the guard is dropped by `?`, yield before the next attempt (`yield_now` of your runtime). A
+//! request for one key never fails if its party holds nothing and has no other waiting request. (A request for several
+//! keys may, because it waits for one while it holds another.)
 //!
 //! # Definition of a deadlock
-//! Suppose that all untracked holders, and all parties that do not wait, release everything, and that the queues then admit waiters as
-//! their [policy](crate::Fairness) says; and that this repeats until nothing changes. The parties that still wait are deadlocked. This
-//! covers readers and writers, upgrades, permits, and queues: a reader behind a writer that waits for that reader's own hold. In particular:
+//! Suppose that all untracked holders, and all parties that do not wait, release everything, and that the queues then
+//! admit waiters as their [policy](crate::Fairness) says, and that this is repeated until nothing changes. The parties
+//! that still wait are deadlocked. This covers readers and writers, upgrades, permits, and queues: a reader behind a
+//! writer that waits for that reader's own hold. In particular:
 //! - A party waits if any of its requests does. (If it needs only one of several, as with `select!`, the report may be
 //!   premature.)
 //! - An untracked holder is assumed to release its key eventually. It causes no report, and a cycle through it is not
@@ -70,31 +71,31 @@
 //!   (An untracked call for several keys that waits for one of them counts as an untracked holder of those before it.)
 //!   A guard that was acquired without the detector can be [adopted](Party::adopt).
 //! - Waiters that a request passes by its [priority](crate::futures::Acquire::priority) wait for it, too. But if an
-//!   untracked request passes a tracked one, and so completes a cycle, no request fails until a party of the cycle makes
-//!   another one.
+//!   untracked request passes a tracked one, and so completes a cycle, no request fails until a party of the cycle
+//!   makes another one.
 //! - A request with a limit counts like any other until the limit is reached, even if it would have given up in time.
 //! - Parties of another detector are not tracked by this one. Use one detector for all tables whose keys are held
 //!   together.
 //!
 //! # The request that fails
 //! A request that would complete a cycle fails when it would begin to wait. It leaves the queue, and nothing else
-//! changes: its party keeps its holds, and the other parties continue to wait. If a party completes a cycle by acquiring
-//! a key, or by being granted one, while another of its requests waits, then that other request fails and is woken. One
-//! request fails for each cycle; without a cycle no request fails.
+//! changes: its party keeps its holds, and the other parties continue to wait. If a party completes a cycle by
+//! acquiring a key, or by being granted one, while another of its requests waits, then that other request fails and is
+//! woken. One request fails for each cycle; without a cycle no request fails.
 //!
 //! A request for several keys (`lock_many`) acquires them one after another. When it fails, it releases those that it
 //! has acquired. Such requests never complete a cycle with each other. They may complete one with a party that acquires
 //! keys one by one, or with holds that their own parties had before.
 //!
 //! # Looking
-//! If a program hangs and no request has failed, [`Detector::dump`] shows who holds what, and who waits for what: perhaps
-//! a holder waits for something that is not a lock. A detector that [names its
+//! If a program hangs and no request has failed, [`Detector::dump`] shows who holds what, and who waits for what:
+//! perhaps a holder waits for something that is not a lock. A detector that [names its
 //! holders](DetectorBuilder::name_holders) also knows when, from which source line and with which label each key was
 //! acquired, says so in its reports, and can [report long holds](DetectorBuilder::on_long_hold).
 //!
 //! # Cost
-//! Each tracked acquire takes the detector's lock when it ends, and at each step if it has to wait; so does each release.
-//! Untracked requests do none of this.
+//! Each tracked acquire takes the detector's lock when it ends, and at each step if it has to wait; so does each
+//! release. Untracked requests do none of this.
 //!
 //! A request that begins to wait looks for a cycle only if another request may wait for its party. The search follows
 //! the party's dependencies and ends as soon as the party turns out to be able to proceed. Its time is proportional to

@@ -1,4 +1,4 @@
-//! The detector's records of holds and waits, as their owners have them.
+//! The owners' side of the detector's records of holds and waits.
 
 use alloc::borrow::Cow;
 use alloc::boxed::Box;
@@ -109,7 +109,7 @@ impl Record {
         record
     }
 
-    /// Sets the label of the hold, or of the one that the recorded wait is for. Does nothing if there is no record.
+    /// Sets the label of the hold, or of the hold that the recorded wait is for. Does nothing if there is no record.
     pub(super) fn set_label(&self, label: Cow<'static, str>) {
         self.member.set_label(self.index, label);
     }
@@ -172,9 +172,9 @@ impl Drop for Record {
 #[allow(unreachable_pub, missing_debug_implementations)]
 pub struct Records {
     pub(super) member: Arc<Member>,
-    /// `NONE` for a guard that is still to come.
+    /// `NONE` for a key that is not held yet.
     list: Vec<u32>,
-    /// The first that has not been taken.
+    /// The index of the first record that has not been taken.
     next: usize,
 }
 
@@ -190,8 +190,8 @@ impl Records {
         records
     }
 
-    /// Records those of the holds that are held, and have no record yet. If they complete cycles, the requests that fail
-    /// are woken.
+    /// Records the holds that have been acquired and have no record yet. If they complete cycles, the requests that
+    /// fail are woken.
     pub(super) fn note<G: HoldGuard>(&mut self, guards: &[G], is_held: impl Fn(&G) -> bool, origin: &Origin) {
         self.list.resize(guards.len().max(self.list.len()), NONE);
         let is_new = |(index, guard): &(&mut u32, &G)| **index == NONE && is_held(guard);

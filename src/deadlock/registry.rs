@@ -51,9 +51,9 @@ impl Default for Registry {
 /// An entry that has records.
 struct Indexed {
     entry: Identity,
-    /// The first of them.
+    /// The first of these records.
     first: u32,
-    /// The number of them that wait.
+    /// The number of these records that are waits.
     waits: u32,
 }
 
@@ -61,7 +61,7 @@ pub(super) struct Party {
     pub(super) name: Cow<'static, str>,
     /// The first of its records.
     first: u32,
-    /// The number of them that wait.
+    /// The number of these records that are waits.
     pub(super) waits: u32,
     /// The number of its records that a wait meets.
     met: u32,
@@ -263,8 +263,9 @@ impl Registry {
             indexed.remove();
         }
         let Registry { entries, hasher, .. } = self;
-        // Shrinks after a burst. That moves entries for at most an eighth of the buckets, and at least as many removals have taken
-        // place since the last time. The buckets are what counts, because removed entries lower the capacity without freeing memory.
+        // Shrinks after a burst. That moves entries for at most an eighth of the buckets, and at least as many removals
+        // have taken place since the last time. The condition looks at the buckets, because removed entries lower the
+        // capacity without freeing memory.
         if entries.num_buckets() > BUCKETS_KEPT && entries.len() < entries.num_buckets() / 8 {
             entries.shrink_to(2 * entries.len(), |indexed| hasher.hash_one(indexed.entry));
         }
@@ -324,8 +325,8 @@ impl Registry {
         self.parties[party].waits > 0
     }
 
-    /// Returns whether the party, which has begun to wait with `request`, has a record that others could wait for: another
-    /// record, or that of a request which has passed them by its priority.
+    /// Returns whether the party, which has begun to wait with `request`, has a record that others could wait for:
+    /// another record, or that of a request which has passed them by its priority.
     pub(super) fn can_be_waited_for(&self, party: u32, request: u32) -> bool {
         let first = self.parties[party].first;
         first != NONE && self.records[first].links[OF_PARTY][1] != NONE || self.has_priority(request)
@@ -338,9 +339,10 @@ impl Registry {
     /// Returns whether a tracked request may wait for the party, which has begun to wait with `request`. If none does,
     /// no cycle goes through the party, so no search is needed, however many parties it waits for.
     ///
-    /// No tracked request waits behind a request that has just queued, unless that has a priority, because queueing and
-    /// this check are one step under the detector's lock. But requests before it may have to wait for the hold that it
-    /// gets, if its party then waits elsewhere: a readers' phase admits it before a writer.
+    /// No tracked request waits behind a request that has just queued, unless the latter has a priority, because
+    /// queueing and this check are one step under the detector's lock. But a request before it may have to wait for the
+    /// hold that it gets, if its party then waits elsewhere: for example, if a readers' phase admits it before a
+    /// writer.
     pub(super) fn is_waited_for(&mut self, party: u32, request: u32) -> bool {
         self.index();
         let Party { waits, met, .. } = self.parties[party];
@@ -361,8 +363,8 @@ impl Registry {
         }
     }
 
-    /// Returns the holds of the key for which this request begins to wait that have lasted for `limit` or longer, except
-    /// for the hold that it continues, if it is an upgrade.
+    /// Returns the holds of the key for which this request begins to wait that have lasted for `limit` or longer,
+    /// except for the hold that it continues, if it is an upgrade.
     pub(super) fn long_holds(&mut self, request: u32, continues: Option<u32>, limit: Duration) -> Vec<HoldEvent> {
         self.index();
         let Record { party: waiter, entry, .. } = self.records[request];
@@ -382,7 +384,7 @@ impl Registry {
         events.collect()
     }
 
-    /// Puts each record into the list of its entry, and calls `f` with each party that has records.
+    /// Puts each record into the list of its entry, and then calls `f` with each party that has records.
     pub(super) fn each_party(&mut self, mut f: impl FnMut(&Self, u32, &str)) {
         self.index();
         for index in 0..self.parties.places() as u32 {

@@ -2,17 +2,17 @@
 //!
 //! # When a party is stuck
 //! By the contract, all parties that do not wait, and all untracked holders, release their holds; the queues admit the
-//! waiters that they can; and this repeats until nothing changes. A party that still waits is stuck. The search does
-//! this only for the parties that the party in question depends on, directly or through others. Before it began to
-//! wait, none of them was stuck, because that would have been found earlier. So if it is stuck now, it is on a cycle
-//! of stuck parties, and when its request is removed no party is stuck. (A request that passes others by its priority
-//! may change the order in which they will get in, so that one of them will complete a cycle. That is found when this
-//! one gets in.)
+//! waiters that can get in; and this is repeated until nothing changes. A party that still waits is stuck. The search
+//! simulates this only for the parties on which the party in question depends, directly or through others. Before it
+//! began to wait, none of them was stuck, because that would have been found earlier. So if it is stuck now, it is on a
+//! cycle of stuck parties, and when its request is removed no party is stuck. (A request that passes others by its
+//! priority may change the order in which they will get in, so that one of them will complete a cycle. That is found
+//! when this one gets in.)
 //!
 //! The queues are read one after another, while untracked requests come and go. If the pictures show that the party can
 //! proceed, it can: a stuck request stays in its place, and every picture shows that nothing admits it. The party
 //! counts as stuck only if a second reading of the queues in which the stuck parties wait shows the same: then all of
-//! it was true at the moment between the two.
+//! it was true at some moment between the two readings.
 //!
 //! # What it costs
 //! A search holds the lock for a time proportional to the number of waiters and holders that it visits: each is
@@ -31,8 +31,8 @@ use crate::core::{Access, Holds, Identity, PlaceState, Queued, Rules, Ticket, Wa
 use crate::fairness::Fairness;
 
 impl Registry {
-    /// Returns the cycle that a request completes by beginning to wait, if there is one. If instead it will get in, and
-    /// so completes cycles with other requests of its party, those fail.
+    /// Returns the cycle that a request completes by beginning to wait, if there is one. If the request will get in
+    /// instead, and so completes cycles with other requests of its party, those fail.
     pub(super) fn closes(&mut self, record: u32, wakers: &mut Vec<Waker>) -> Option<Deadlock> {
         let party = self.records[record].party;
         while self.can_be_waited_for(party, record) && self.is_waited_for(party, record) {
@@ -52,8 +52,8 @@ impl Registry {
         self.parties[party].waits > 1
     }
 
-    /// Handles a hold that the party has acquired while other requests of it wait: each cycle that this completes makes
-    /// one of them fail. Adds their wakers to `wakers`.
+    /// Handles a hold that the party has acquired while its other requests wait: for each cycle that this completes,
+    /// one of them fails. Adds their wakers to `wakers`.
     pub(super) fn got_in(&mut self, party: u32, wakers: &mut Vec<Waker>) {
         while self.parties[party].waits > 0 && self.is_waited_for(party, NONE) {
             let Some((deadlock, request)) = self.cycle(party, None) else { return };
@@ -112,27 +112,28 @@ struct Seen {
     foreseen: Foreseen,
 }
 
-/// The changes of an entry while it was reduced.
+/// The changes of an entry during the simulation.
 #[derive(Clone, Default, PartialEq)]
 struct Foreseen {
     /// The holds of stuck parties.
     held: Held,
     /// The number of writers that have left.
     left: usize,
-    /// The number of them that began a readers' phase.
+    /// The number of those that began a readers' phase.
     phases: usize,
-    /// For each [`Class`], the place before which no waiter of the class is left.
+    /// For each [`Class`], the place before which every waiter of the class is known to get in.
     passed: [usize; 3],
     /// The places of waiters that take hand-offs although others before them cannot get in.
     passing: Vec<usize>,
 }
 
-/// Waiters that stand one behind the other in a queue and get in together, or not at all.
+/// A class of waiters. Apart from hand-offs and readers' phases, the waiters of a class are admitted in the order of
+/// the queue.
 #[derive(Clone, Copy, PartialEq)]
 enum Class {
     Reader,
     Upgradable,
-    /// If it cannot get in it keeps out those behind it.
+    /// A waiter that keeps out all waiters behind it, if it cannot get in.
     Blocks,
 }
 
@@ -202,7 +203,7 @@ fn access_of(want: Want) -> Access {
 
 /// Returns whether a waiter that wants this access waits for a holder of that one.
 fn excludes(want: Want, held: Access) -> bool {
-    // No limit is enough for permits: those that others hold are always waited for.
+    // With a limit of 0, a request for permits counts as waiting for every holder of permits.
     !Holds::NONE.with(held).allow(want, 0)
 }
 
@@ -270,7 +271,8 @@ impl Scene {
             !gone.contains(&(at - 1)) && !untracked_upgrade(waiter)
         });
         let end = queue.iter().rposition(|waiter| waiter.tracked.is_some()).map_or(0, |last| last + 1);
-        // It may matter to the waiters behind that there is a reader, with which an upgradable reader gets in, too.
+        // It may matter to the waiters behind it that there is a reader, because an upgradable reader gets in together
+        // with readers.
         let readers = queue[end..].iter().filter(|waiter| waiter.queued.want == READ);
         let reader = readers.max_by_key(|waiter| waiter.queued.turn.priority()).cloned();
         queue.truncate(end);
@@ -278,7 +280,8 @@ impl Scene {
         self.entries.push(Seen { entry, rules, writer, holders, queue, foreseen: Foreseen::default() });
     }
 
-    /// The picture of the entries in which stuck parties wait: whether they are stuck depends on nothing else.
+    /// Returns the picture of the entries in which stuck parties wait. Whether these parties are stuck depends on
+    /// nothing else.
     fn of_stuck(mut self, stuck: &HashMap<u32, usize>) -> Vec<Seen> {
         let is_stuck = |waiter: &Waiter| waiter.tracked.is_some_and(|(party, _)| stuck.contains_key(&party));
         self.entries.retain(|seen| seen.queue.iter().any(is_stuck));
@@ -347,7 +350,8 @@ impl Scene {
                 if is_followed(kind) || is_followed(Kind::Excludes) {
                     continue;
                 }
-                // Its own permits are a reason only if they alone keep it out; otherwise those of others do, too.
+                // The party's own permits are a reason only if they alone keep the waiter out; otherwise the permits of
+                // others keep it out, too.
                 let has_room = seen.leaves_room(at, from);
                 for (to, reason) in seen.waits_for(at, has_room.then_some(from), &self.stuck) {
                     if came_from.contains_key(&to) {
@@ -521,8 +525,8 @@ impl Seen {
         phase
     }
 
-    /// Returns the stuck parties for which the waiter in this place waits. The holds of `own` do not keep out its own
-    /// request.
+    /// Returns the stuck parties for which the waiter in this place waits. The holds of the party `own` do not keep out
+    /// its own request.
     fn waits_for(&self, at: usize, own: Option<u32>, stuck: &HashMap<u32, usize>) -> Vec<(u32, Reason)> {
         // The accesses wanted by the waiter itself, and by untracked waiters before it.
         let mut wants = alloc::vec![self.queue[at].queued.want];
@@ -571,7 +575,7 @@ enum Kind {
     Upgradable,
     /// Waits for all holders.
     Excludes,
-    /// Waits for all but for its own upgradable hold.
+    /// Waits for all holders, except for its own upgradable hold.
     Upgrade,
 }
 

@@ -54,8 +54,8 @@ impl<G> Tracked<G> {
 }
 
 impl<G> Tracked<G> {
-    /// Labels the hold anew, as [`TrackedRequest::label`](super::TrackedRequest::label) does: for a guard of a blocking
-    /// call or an attempt, or because the work has reached another stage.
+    /// Sets a new label, like [`TrackedRequest::label`](super::TrackedRequest::label): for a guard that a blocking call
+    /// or a `try_` call returned, or when the work has reached another stage.
     ///
     /// # Examples
     /// ```
@@ -108,7 +108,7 @@ impl<G: fmt::Debug> fmt::Debug for Tracked<G> {
 #[must_use = "the keys are released when the guards are dropped"]
 #[clippy::has_significant_drop]
 pub struct TrackedMany<G> {
-    // Dropped first, as that of a single guard.
+    // Dropped first, like the record of a single guard.
     pub(super) records: Records,
     pub(super) guards: G,
 }
@@ -167,7 +167,7 @@ impl<G: IntoIterator> IntoIterator for TrackedMany<G> {
 /// # drop(seven);
 /// ```
 pub struct TrackedIntoIter<I> {
-    // Dropped first, as that of a single guard.
+    // Dropped first, like the record of a single guard.
     records: Records,
     guards: I,
 }
@@ -335,7 +335,7 @@ impl<P: TablePtr> Tracked<Guard<P, Permit>> {
     /// Adds the permits of `other` to this guard, as [`Guard::merge`] does.
     ///
     /// # Panics
-    /// If `other` is of another party, another table or another key. Its permits are released then.
+    /// If `other` belongs to another party, another table or another key. Its permits are released.
     ///
     /// # Examples
     /// ```

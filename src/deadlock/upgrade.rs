@@ -30,10 +30,10 @@ impl<P: TablePtr> Tracked<Guard<P, Upgradable>>
 where
     P::Key: fmt::Debug,
 {
-    /// Upgrades to a writer, unless that would complete a cycle of waits: a future that waits until the other readers
-    /// have left.
+    /// Upgrades to a writer, unless that would complete a cycle of waits. The future waits until the other readers have
+    /// left.
     ///
-    /// It works as [`Guard::upgrade`]. [`until`](TrackedUpgrade::until) limits the wait.
+    /// It works like [`Guard::upgrade`]. [`until`](TrackedUpgrade::until) limits the wait.
     ///
     /// # Errors
     /// The future's output is a [`Deadlock`] and this guard, which is still an upgradable reader.
@@ -70,7 +70,7 @@ where
     /// Returns a [`Deadlock`] and this guard, which is still an upgradable reader.
     ///
     /// # Blocking
-    /// As [`Guard::upgrade_blocking`].
+    /// Blocks like [`Guard::upgrade_blocking`].
     ///
     /// # Examples
     /// ```
@@ -89,14 +89,15 @@ where
 
     /// Upgrades to a writer, unless that would complete a cycle of waits, and blocks the thread for at most `timeout`.
     ///
-    /// It tries at least once. If no time is left after that, it does not begin to wait, and so cannot complete a cycle.
+    /// It tries at least once. If no time is left after that, it does not begin to wait, and so cannot complete a
+    /// cycle.
     ///
     /// # Errors
     /// Returns this guard, which is still an upgradable reader, with [`Refused::Deadlock`], or with [`Refused::Limit`]
     /// after the timeout.
     ///
     /// # Blocking
-    /// As [`Guard::upgrade_blocking`], for at most `timeout`.
+    /// Blocks like [`Guard::upgrade_blocking`], for at most `timeout`.
     ///
     /// # Examples
     /// ```
@@ -126,10 +127,10 @@ where
     /// It tries at least once, even with a deadline in the past.
     ///
     /// # Errors
-    /// As [`try_upgrade_for`](Self::try_upgrade_for).
+    /// Fails like [`try_upgrade_for`](Self::try_upgrade_for).
     ///
     /// # Blocking
-    /// As [`Guard::upgrade_blocking`], until `deadline` at the latest.
+    /// Blocks like [`Guard::upgrade_blocking`], until `deadline` at the latest.
     ///
     /// # Examples
     /// ```
@@ -338,11 +339,11 @@ where
     /// wait. Otherwise it counts as a waiting request until the limit is reached.
     ///
     /// # Errors
-    /// Returns [`Refused::Deadlock`] where the future itself fails, and [`Refused::Limit`] with the output of `limit`;
-    /// and the guard, which is still an upgradable reader.
+    /// Returns the guard, which is still an upgradable reader, with [`Refused::Deadlock`] if the future itself would
+    /// fail, or with [`Refused::Limit`] and the output of `limit` if the limit is reached first.
     ///
     /// # Cancel safety
-    /// **Dropping the future before it has finished releases the hold**, as for [`TrackedUpgrade`] itself.
+    /// **Dropping the future before it has finished releases the hold**, as with [`TrackedUpgrade`] itself.
     ///
     /// # Examples
     /// ```

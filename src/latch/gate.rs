@@ -10,7 +10,7 @@ use super::request::{LatchAcquire, Request};
 /// A gate that is opened once. Its waiters are readers of a latch that a writer holds until then.
 pub(crate) struct Gate {
     latch: LatchWord,
-    /// 1 once the gate is open, or about to be.
+    /// 1 once the gate is open, or is about to be opened.
     is_open: AtomicUsize,
 }
 
@@ -23,7 +23,7 @@ impl Gate {
         Gate { latch, is_open: AtomicUsize::new(0) }
     }
 
-    /// Acquire: what was done before the gate was opened comes before what the caller does next.
+    /// Acquire: everything that was done before the gate was opened happens before what the caller does next.
     #[inline]
     pub(crate) fn is_open(&self) -> bool {
         self.is_open.load(Ordering::Acquire) != 0
@@ -36,7 +36,7 @@ impl Gate {
         }
     }
 
-    /// Waits until the gate is open. The guard means nothing: there is no further writer.
+    /// Waits until the gate is open. The guard has no meaning, because there will be no other writer.
     #[inline]
     pub(crate) fn opened(&self) -> LatchAcquire<'_, Shared> {
         LatchAcquire::new(Request::new(&self.latch, Fairness::Adaptive, Shared::NEW))

@@ -76,7 +76,7 @@ impl<'a, M: Mode> LatchGuard<'a, M> {
         mode
     }
 
-    /// Releases the hold, and leaves the waiters to wake in `batch`.
+    /// Releases the hold, and adds the wakers that must be called to `batch`.
     pub(super) fn release_into(self, batch: &mut WakeBatch) {
         self.release_for(ReleaseFor::Anybody, Some(batch));
     }

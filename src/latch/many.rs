@@ -22,8 +22,8 @@ use crate::mode::{Exclusive, Mode, ReadOrWrite, Shared};
 /// The guards that the `_many` calls of [`Striped`](crate::Striped) return: one for each distinct stripe, in no
 /// specified order. There may be fewer guards than keys. Keys are not stored, so a guard cannot be found by a key.
 ///
-/// Each guard that [`IntoIterator`] takes out of it is an ordinary one. Dropping the rest releases all of the stripes,
-/// and then wakes their waiters.
+/// Each guard that [`IntoIterator`] takes out is an ordinary one. Dropping the rest releases all of the stripes, and
+/// then wakes their waiters.
 ///
 /// # Examples
 /// ```
@@ -283,7 +283,7 @@ impl<'a, M: Mode> Requests<'a, M> {
         self.guards.as_ref().map_or(&[], List::as_slice)
     }
 
-    /// Takes the guards out, which are `None` if that has been done.
+    /// Takes the guards out; `None` if they have been taken before.
     #[cfg(target_has_atomic = "ptr")] // for tracked requests
     pub(crate) fn take_guards(&mut self) -> Option<List<LatchGuard<'a, M>>> {
         self.guards.take()

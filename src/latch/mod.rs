@@ -59,8 +59,9 @@ pub use self::upgrade::LatchUpgrade;
 ///
 /// The policy is [`Fairness::Adaptive`], the tables' default, with phases of readers and writers as in
 /// [`KeyedRwLock`](crate::KeyedRwLock). It is not reentrant: a reader that requests it again may wait for a writer that
-/// waits for that reader (see [`read_recursive`](Latch::read_recursive)). A [deadlock detector](crate::deadlock) can watch
-/// its borrowed forms, but not its upgrades; no observer watches it. Requests have no priorities. There is no poisoning.
+/// waits for that reader (see [`read_recursive`](Latch::read_recursive)). A [deadlock detector](crate::deadlock) can
+/// watch its borrowed forms, but not its upgrades; no observer watches it. Requests have no priorities. There is no
+/// poisoning.
 ///
 /// # Moving, dropping, forgetting
 /// Guards and futures borrow the latch; without them it can be moved and dropped. A forgotten guard keeps its latch
@@ -191,13 +192,13 @@ impl Latch {
             = Shared::NEW, Shared: "as a reader, past all waiters",
         [] [] [] of request.recursive,
         new = "Latch::new()", subject = "the latch", key = "", more = "",
-        /// Unlike [`read`](Self::read), it waits only for a writer that holds the latch, not for writers that are waiting. So
-        /// it never waits if the latch is held by readers, even by the caller itself: `read` could wait for a writer that
-        /// waits for the caller's first hold.
+        /// Unlike [`read`](Self::read), it waits only for a writer that holds the latch, not for writers that are
+        /// waiting. So it never waits if the latch is held by readers, even by the caller itself: `read` could wait for
+        /// a writer that waits for the caller's first hold.
         ///
-        /// This can starve writers. Any number of these readers pass a waiting writer, and while such readers overlap, it
-        /// never gets in. Use it only where the latch may already be held for reading on the caller's behalf, and `read`
-        /// everywhere else. If a writer holds the latch, it waits in the queue like any reader.
+        /// This can starve writers. Any number of these readers pass a waiting writer, and while such readers overlap,
+        /// it never gets in. Use it only where the latch may already be held for reading on the caller's behalf, and
+        /// `read` everywhere else. If a writer holds the latch, it waits in the queue like any reader.
         ///
     }
 

@@ -1,7 +1,7 @@
 //! Owned guards of latches: they keep the latch's `Arc` instead of borrowing the latch.
 //!
-//! Each operation is that of a borrowed guard or request, made from the `Arc` for the length of a call. So borrowed
-//! guards pay nothing for the owned ones.
+//! Each operation is done by a borrowed guard or request, which is made from the `Arc` and lives only during the call.
+//! So borrowed guards pay nothing for the owned ones.
 
 use alloc::sync::Arc;
 use core::fmt;
@@ -20,9 +20,9 @@ use crate::core::{Presence, Ticket, Waiter};
 use crate::fairness::Fairness;
 use crate::mode::{Exclusive, Mode, Shared, Upgradable};
 
-/// A hold on a [`Latch`] that keeps the latch's [`Arc`], so that it has no lifetime; released when the guard is dropped.
-/// `M` is its [mode](crate::mode): use the aliases [`LatchReadGuardArc`], [`LatchUpgradableGuardArc`] and
-/// [`LatchWriteGuardArc`]. The rest is as for [`LatchGuard`].
+/// A hold on a [`Latch`] that keeps the latch's [`Arc`], so that it has no lifetime; released when the guard is
+/// dropped. `M` is its [mode](crate::mode): use the aliases [`LatchReadGuardArc`], [`LatchUpgradableGuardArc`] and
+/// [`LatchWriteGuardArc`]. In all other respects it is like [`LatchGuard`].
 ///
 /// # Examples
 /// ```
@@ -61,7 +61,7 @@ impl<M: Mode> LatchGuardArc<M> {
         LatchGuardArc { latch: Some(latch), mode }
     }
 
-    /// Takes the latch out, and the hold with it: the caller makes it a borrowed guard at once.
+    /// Takes the latch out, and the hold with it. The caller must make a borrowed guard of the hold at once.
     fn take(mut self) -> Arc<Latch> {
         self.latch.take().expect(HELD)
     }
@@ -183,7 +183,7 @@ impl LatchGuardArc<Upgradable> {
         LatchGuardArc { latch: Some(latch), mode: reader }
     }
 
-    /// Upgrades to a writer: a future that waits until the other readers have left. See
+    /// Upgrades to a writer. The future waits until the other readers have left. See
     /// [`LatchGuard::upgrade`](LatchGuard#method.upgrade).
     ///
     /// # Cancel safety
@@ -449,10 +449,10 @@ impl LatchUpgradeArc {
     /// Waits for the upgrade until `limit` is ready. If both are ready, the result is `Ok`.
     ///
     /// # Errors
-    /// Returns the output of `limit`, and the upgradable reader's guard, which held the latch all the time.
+    /// Returns the output of `limit`, and the upgradable reader's guard, which has held the latch throughout.
     ///
     /// # Cancel safety
-    /// As [`LatchUpgradeArc`] itself: dropping the future releases the hold.
+    /// As with [`LatchUpgradeArc`] itself, dropping the future releases the hold.
     ///
     /// # Examples
     /// ```
@@ -526,7 +526,7 @@ macro_rules! owned {
     ) => {
         #[doc = concat!("Acquires the latch ", $what, ", with an owned guard: a future whose output is the guard.")]
         ///
-        #[doc = concat!("As [`", stringify!($borrowed), "`](Self::", stringify!($borrowed), ").")]
+        #[doc = concat!("See [`", stringify!($borrowed), "`](Self::", stringify!($borrowed), ").")]
         ///
         /// # Cancel safety
         /// The future may be dropped at any moment: see [`LatchAcquireArc`](crate::futures::LatchAcquireArc).
@@ -545,7 +545,7 @@ macro_rules! owned {
 
         #[doc = concat!("Acquires the latch ", $what, ", if that is possible without waiting, with an owned guard.")]
         ///
-        #[doc = concat!("As [`", stringify!($borrowed_try), "`](Self::", stringify!($borrowed_try), ").")]
+        #[doc = concat!("See [`", stringify!($borrowed_try), "`](Self::", stringify!($borrowed_try), ").")]
         ///
         /// # Examples
         /// ```
@@ -560,7 +560,7 @@ macro_rules! owned {
 
         #[doc = concat!("Acquires the latch ", $what, ", and blocks the thread while it waits, with an owned guard.")]
         ///
-        #[doc = concat!("As [`", stringify!($borrowed_blocking), "`](Self::", stringify!($borrowed_blocking), ").")]
+        #[doc = concat!("See [`", stringify!($borrowed_blocking), "`](Self::", stringify!($borrowed_blocking), ").")]
         ///
         /// # Blocking
         /// Do not call this in a task: it blocks the executor's thread.
@@ -579,7 +579,7 @@ macro_rules! owned {
 
         #[doc = concat!("Acquires the latch ", $what, ", and blocks the thread for at most `timeout`, with an owned guard.")]
         ///
-        #[doc = concat!("As [`", stringify!($borrowed_for), "`](Self::", stringify!($borrowed_for), ").")]
+        #[doc = concat!("See [`", stringify!($borrowed_for), "`](Self::", stringify!($borrowed_for), ").")]
         ///
         /// # Blocking
         /// Do not call this in a task: it blocks the executor's thread.
@@ -598,7 +598,7 @@ macro_rules! owned {
 
         #[doc = concat!("Acquires the latch ", $what, ", and blocks the thread until `deadline` at the latest, with an owned guard.")]
         ///
-        #[doc = concat!("As [`", stringify!($borrowed_until), "`](Self::", stringify!($borrowed_until), ").")]
+        #[doc = concat!("See [`", stringify!($borrowed_until), "`](Self::", stringify!($borrowed_until), ").")]
         ///
         /// # Blocking
         /// Do not call this in a task: it blocks the executor's thread.

@@ -120,14 +120,14 @@ impl<'a, M: Mode> Request<'a, M> {
         guard.map_or(Poll::Pending, Poll::Ready)
     }
 
-    /// Acquires or queues, and leaves the waiters to wake in `batch`. The request must have a claim.
+    /// Acquires or queues, and adds the wakers that must be called to `batch`. The request must have a claim.
     #[inline(always)]
     pub(crate) fn poll_into(&mut self, waiter: Waiter<'_>, batch: &mut WakeBatch) -> Option<LatchGuard<'a, M>> {
         let entered = self.word?.poll(self.want(), self.fairness, &mut self.ticket, waiter, batch)?;
         self.acquired(entered)
     }
 
-    /// Returns whether the request might acquire without queueing.
+    /// Returns whether the request might acquire without queueing, or must queue.
     #[cfg(all(feature = "std", not(target_family = "wasm")))]
     pub(crate) fn contention(&self) -> Contention {
         self.word.map_or(Contention::MustQueue, |word| word.contention(self.want(), self.fairness))
@@ -157,7 +157,7 @@ pub(super) struct Pending<M> {
 
 #[cfg(target_has_atomic = "ptr")]
 impl<M: Mode> Pending<M> {
-    /// Makes it a request again. `word` must be that of the latch for which it was made.
+    /// Makes this a request again. `word` must be that of the latch for which it was made.
     pub(super) fn resume(self, word: &LatchWord) -> Request<'_, M> {
         let Pending { mode, is_claimed, ticket } = self;
         Request { word: Some(word), fairness: Fairness::Adaptive, mode, is_claimed, ticket }
@@ -228,7 +228,7 @@ impl<'a, M: Mode> Wait for Request<'a, M> {
 }
 
 impl<M: Mode> Request<'_, M> {
-    /// Gives up the place in the queue, or the granted hold, and leaves the waiters to wake in `batch`.
+    /// Gives up the place in the queue, or the granted hold, and adds the wakers that must be called to `batch`.
     pub(super) fn give_up_into(&mut self, batch: &mut WakeBatch) {
         if let Some(word) = self.word.take().filter(|_| self.is_claimed) {
             word.cancel(self.mode.access(), self.ticket, self.fairness, batch);

@@ -37,15 +37,15 @@ pub const MAX_STRIPES: usize = if usize::BITS < 64 { 1 << 20 } else { 1 << 28 };
 /// which take 512 bytes, one request in 64 waits needlessly.
 ///
 /// # Keys
-/// `K` is the type of the keys, and a call takes any form that `K` can be [borrowed](Borrow) as, as in a `HashMap`:
-/// `Striped<str>`, `Striped<String>` and `Striped<Arc<str>>` are locked with `"a"`, `Striped<u64>` with `&7`. The
-/// borrowed form must hash as the owned one does, or the two are in different stripes. `Striped<String>` accepts both
-/// `&str` and `&String`, `Striped<str>` only `&str`.
+/// `K` is the type of the keys, and a call takes a reference to any type as which `K` can be [borrowed](Borrow), as in
+/// a `HashMap`: `Striped<str>`, `Striped<String>` and `Striped<Arc<str>>` are locked with `"a"`, `Striped<u64>` with
+/// `&7`. The borrowed form must hash as the owned one does, or the two are in different stripes. `Striped<String>`
+/// accepts both `&str` and `&String`, `Striped<str>` only `&str`.
 ///
 /// # Limits
 /// A `static` needs a `LazyLock`. The locks are not reentrant and have no owned guards. A [deadlock
-/// detector](crate::deadlock) can watch them, and shows their addresses. For forgotten guards and futures, and for moves,
-/// see [`Latch`](crate::Latch#moving-dropping-forgetting).
+/// detector](crate::deadlock) can watch them, and shows their addresses. For forgotten guards and futures, and for
+/// moves, see [`Latch`](crate::Latch#moving-dropping-forgetting).
 ///
 /// The policy is [`Fairness::Adaptive`], unless [`fairness`](StripedBuilder::fairness) sets another.
 ///
@@ -305,13 +305,13 @@ impl<K: ?Sized, S: BuildHasher> Striped<K, S> {
             = Shared::NEW, Shared: "as a reader, past all waiters",
         [key: &Q] [Q] [where K: Borrow<Q>, Q: ?Sized + Hash] of request.recursive,
         new = "Striped::<str>::new(64)", subject = "the key's stripe", key = "\"a\"", more = ", ",
-        /// Unlike [`read`](Self::read), it waits only for a writer that holds the stripe, not for writers that are waiting. So
-        /// it never waits if the stripe is held by readers, even by the caller itself: `read` could wait for a writer that
-        /// waits for the caller's first hold.
+        /// Unlike [`read`](Self::read), it waits only for a writer that holds the stripe, not for writers that are
+        /// waiting. So it never waits if the stripe is held by readers, even by the caller itself: `read` could wait
+        /// for a writer that waits for the caller's first hold.
         ///
-        /// This can starve writers. Any number of these readers pass a waiting writer, and while such readers overlap, it
-        /// never gets in. Use it only where the stripe may already be held for reading on the caller's behalf, and `read`
-        /// everywhere else. If a writer holds the stripe, it waits in the queue like any reader.
+        /// This can starve writers. Any number of these readers pass a waiting writer, and while such readers overlap,
+        /// it never gets in. Use it only where the stripe may already be held for reading on the caller's behalf, and
+        /// `read` everywhere else. If a writer holds the stripe, it waits in the queue like any reader.
         ///
     }
 
@@ -373,8 +373,9 @@ macro_rules! many {
     ) => {
         #[doc = concat!("Acquires the stripes of all these keys ", $what, ", all or none: a future whose output is the guards.")]
         ///
-        /// Each stripe is acquired once. Such calls never wait for each other in a cycle, in whatever order they name the keys. This
-        /// call reads the list of keys; the future does not borrow it. Nothing is acquired before the first poll.
+        /// Each stripe is acquired once. Such calls never wait for each other in a cycle, in whatever order they name
+        /// the keys. This call reads the list of keys; the future does not borrow it. Nothing is acquired before the
+        /// first poll.
         ///
         /// # Cancel safety
         /// See [`LatchAcquireMany`](crate::futures::LatchAcquireMany).
@@ -448,7 +449,8 @@ macro_rules! many {
 
         #[doc = concat!("Acquires the stripes of all these keys ", $what, ", all or none, and blocks the thread for at most `timeout`.")]
         ///
-        /// Each stripe is acquired once. Returns `None`, and holds no stripe, after the timeout. It tries at least once.
+        /// Each stripe is acquired once. Returns `None`, and holds no stripe, after the timeout. It tries at least
+        /// once.
         ///
         /// # Blocking
         /// Do not call this in a task: it blocks the executor's thread.
@@ -478,7 +480,8 @@ macro_rules! many {
 
         #[doc = concat!("Acquires the stripes of all these keys ", $what, ", all or none, and blocks the thread until `deadline` at the latest.")]
         ///
-        /// Each stripe is acquired once. Returns `None`, and holds no stripe, after the deadline. It tries at least once.
+        /// Each stripe is acquired once. Returns `None`, and holds no stripe, after the deadline. It tries at least
+        /// once.
         ///
         /// # Blocking
         /// Do not call this in a task: it blocks the executor's thread.

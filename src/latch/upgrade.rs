@@ -99,10 +99,10 @@ impl<'a> LatchUpgrade<'a> {
     /// cancellation token. If both are ready, the result is `Ok`.
     ///
     /// # Errors
-    /// Returns the output of `limit`, and the upgradable reader's guard, which held the latch all the time.
+    /// Returns the output of `limit`, and the upgradable reader's guard, which has held the latch throughout.
     ///
     /// # Cancel safety
-    /// As [`LatchUpgrade`] itself: dropping the future releases the hold.
+    /// As with [`LatchUpgrade`] itself, dropping the future releases the hold.
     ///
     /// # Examples
     /// ```
@@ -178,10 +178,10 @@ impl<'a> Wait for &mut LatchUpgrade<'a> {
 
 /// Upgrades and downgrades. All are atomic: no writer gets in between.
 impl<'a> LatchGuard<'a, Upgradable> {
-    /// Upgrades to a writer: a future that waits until the other readers have left.
+    /// Upgrades to a writer. The future waits until the other readers have left.
     ///
-    /// An upgrade continues a hold, so it takes precedence over every waiter. While it waits, it keeps later readers out
-    /// as a waiting writer does.
+    /// An upgrade continues a hold, so it takes precedence over every waiter. While it waits, it keeps later readers
+    /// out as a waiting writer does.
     ///
     /// # Cancel safety
     /// **Dropping the future before it has finished releases the hold**: see

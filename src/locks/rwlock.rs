@@ -71,7 +71,7 @@ use crate::plumbing::{ReaderWriter, TablePtr, TableRef};
 /// synchronization for multiprocessor real-time systems", 2010.
 ///
 /// # Panics
-/// As [`KeyedMutex`](crate::KeyedMutex#panics).
+/// Panics as [`KeyedMutex`](crate::KeyedMutex#panics) does.
 ///
 /// # Examples
 /// ```
@@ -124,13 +124,14 @@ forms! {
     new = "KeyedRwLock::<String>::new()", excludes = "try_write",
     guards ReadGuard, ReadGuardArc, futures Read, ReadArc,
     /// Acquires a key for reading, past all waiters
-    /// Unlike [`read`](Self::read), it waits only for a writer that holds the key, not for writers and upgrades that are
-    /// waiting. So it never waits if the key is held by readers, even by the caller itself: `read` could wait for a
+    /// Unlike [`read`](Self::read), it waits only for a writer that holds the key, not for writers and upgrades that
+    /// are waiting. So it never waits if the key is held by readers, even by the caller itself: `read` could wait for a
     /// writer that waits for the caller's first hold.
     ///
-    /// This can starve writers. Under every [policy](crate::Fairness) any number of these readers pass a waiting writer,
-    /// and while such readers overlap, it never gets in. Use it only where the key may already be held for reading on
-    /// the caller's behalf, and `read` everywhere else. If a writer holds the key, it waits in the queue like any reader.
+    /// This can starve writers. Under every [policy](crate::Fairness) any number of these readers pass a waiting
+    /// writer, and while such readers overlap, it never gets in. Use it only where the key may already be held for
+    /// reading on the caller's behalf, and `read` everywhere else. If a writer holds the key, it waits in the queue
+    /// like any reader.
     async read_recursive, blocking read_recursive_blocking,
     /// Returns `None` if a writer holds the key or has been handed it.
     try try_read_recursive, for try_read_recursive_for, until try_read_recursive_until,

@@ -79,20 +79,21 @@ use crate::plumbing::TablePtr;
 ///
 /// If it rises, waiters get in before the call returns, as many as the new number allows. If it falls, holders are not
 /// interrupted: nobody gets in until enough permits have come back. A request that is being made at the same moment as
-/// `set_default_permits` is called may still get in by the former number.
+/// `set_default_permits` is called may still get in under the former number.
 ///
-/// A request for more permits than the key has *now*, but not more than a key of this table ever had, does not panic:
-/// it may have been on its way when the number was lowered. It waits until no permit of the key is out, and then gets
-/// in, alone. So a lower number never leaves a request waiting for ever, except for 0, which keeps out all.
+/// A request for more permits than the key has *now*, but not more than a key of this table ever had, does not panic,
+/// because the number may have been lowered while the request was on its way. It waits until nobody holds a permit of
+/// the key, and then gets in alone. So lowering the number never leaves a request waiting for ever, unless the number
+/// is 0, which keeps all requests out.
 ///
-/// A [deadlock detector](crate::deadlock) searches by the limit at the time, and never takes a key without permits for a
-/// part of a deadlock. A change of a limit starts no search.
+/// A [deadlock detector](crate::deadlock) uses the limit at the time of its search, and never considers a key without
+/// permits part of a deadlock. Changing a limit does not start a search.
 ///
 /// # Panics
-/// As [`KeyedMutex`](crate::KeyedMutex#panics). In addition, every form of a call for `n` permits panics if `n` is 0 or
-/// more than [`permits`](KeyedSemaphore::permits), or than the greatest number that has been [set](#changing-the-limit)
-/// for a key of the table ([`MAX_PERMITS`], if it has a function of the key); the async forms panic at the call, not at
-/// the poll.
+/// Panics as [`KeyedMutex`](crate::KeyedMutex#panics) does. In addition, every form of a call for `n` permits panics if
+/// `n` is 0 or more than [`permits`](KeyedSemaphore::permits), or than the greatest number that has been
+/// [set](#changing-the-limit) for a key of the table ([`MAX_PERMITS`], if it has a function of the key); the async
+/// forms panic at the call, not at the poll.
 ///
 /// # Examples
 /// ```
@@ -244,7 +245,7 @@ impl<K, S> KeyedSemaphore<K, S> {
     /// Sets the number of permits of all keys that have none of their own: see [changing the
     /// limit](KeyedSemaphore#changing-the-limit). With 0 nobody gets in until it is changed again.
     ///
-    /// This visits all entries of the table, so it takes a time proportional to their number. In a table with
+    /// This visits all entries of the table, so it takes time proportional to their number. In a table with
     /// [`permits_for`](crate::Builder::permits_for) no key uses the default.
     ///
     /// # Panics
@@ -273,10 +274,10 @@ impl<K, S> KeyedSemaphore<K, S> {
     }
 }
 
-/// Checks a number of permits to which a limit is set.
+/// Checks the number of permits of a new limit.
 ///
 /// # Panics
-/// If it cannot be counted.
+/// If it is more than [`MAX_PERMITS`].
 #[track_caller]
 fn check(n: usize) {
     assert!(n <= MAX_PERMITS, "keylatch: the number of permits must be between 0 and {MAX_PERMITS}, but is {n}");
@@ -284,7 +285,7 @@ fn check(n: usize) {
 
 impl<K, S> Builder<SemaphoreKind, K, S> {
     /// Sets the number of permits of each key by a function of the key, in place of the number that was given to
-    /// [`KeyedSemaphore::builder`]. For a key that it returns 0 for, nobody gets in.
+    /// [`KeyedSemaphore::builder`]. If it returns 0 for a key, no request for that key gets in.
     ///
     /// `f` is called by the requests, once or a few times each, with no internal lock held. It should be quick, and
     /// return the same number for a key each time: while requests wait for a key, the number that the first of them got
@@ -360,8 +361,8 @@ many! {
     lists [keys [n]: Permit::checked], given = "[(\"a\", 2), (\"b\", 1)]",
     /// Acquires a number of permits of each of several keys
     /// The list has pairs of a key and a number of permits: `[("a", 2), (name.as_str(), 1)]`. As with
-    /// [`acquire_n`](Self::acquire_n), a key's permits are acquired at once, and one guard holds them. A key that is named
-    /// more than once gets the largest of its numbers, not their sum. A number that is 0, or more than
+    /// [`acquire_n`](Self::acquire_n), a key's permits are acquired at once, and one guard holds them. A key that is
+    /// named more than once gets the largest of its numbers, not their sum. A number that is 0, or more than
     /// [`permits`](Self::permits), panics at the call, in every form, and then nothing is held.
     async acquire_n_many, blocking acquire_n_many_blocking,
     try try_acquire_n_many, for try_acquire_n_many_for, until try_acquire_n_many_until,

@@ -23,7 +23,7 @@ impl<T> Lock<T> {
     }
 }
 
-/// Checks only once, which is as good as spinning under a checker.
+/// Checks only once: under a checker, that is as good as spinning.
 pub(crate) fn watch(mut has_happened: impl FnMut() -> bool) -> bool {
     has_happened()
 }

@@ -29,8 +29,8 @@ impl<T> Lock<T> {
 
     #[cold]
     fn guard_contended(&self) -> spin::mutex::SpinMutexGuard<'_, T> {
-        // `snooze` pauses for some rounds and then, with `std`, yields: with more threads than cores the holder may be off
-        // its core, and pure spinning would burn a whole time slice.
+        // `snooze` pauses for some rounds and then, with `std`, yields: with more threads than cores the holder may be
+        // off its core, and pure spinning would burn a whole time slice.
         let backoff = crossbeam_utils::Backoff::new();
         loop {
             if !self.0.is_locked() {

@@ -3,16 +3,16 @@ use std::time::Instant;
 
 use super::cpus;
 
-/// A spin wait, before a thread sleeps: pauses that grow, and then a few yields of the time slice.
+/// Lets a thread spin before it sleeps: first in growing pauses, and then by yielding its time slice a few times.
 ///
 /// Growing pauses help a hot key with short sections: each check takes the cache line from the holder, so a waiter that
-/// checks seldom lets the holder run many sections at full speed.
+/// rarely checks lets the holder run many sections at full speed.
 pub(crate) struct SpinWait {
     looks: u32,
 }
 
-/// Pauses of 1, 2, 4, 4, 4, 4, 4 and 4 [ticks](pause): not quite three microseconds in all. Longer ones would gain a few per cent of
-/// throughput, and double the longest of a thousand waits.
+/// Pauses of 1, 2, 4, 4, 4, 4, 4 and 4 [ticks](pause): not quite three microseconds in all. Longer ones would gain a
+/// few per cent of throughput, and double the longest of a thousand waits.
 const PAUSES: u32 = 8;
 const LONGEST_PAUSE: u32 = 4;
 

@@ -24,7 +24,7 @@ pub enum Want {
 use Want::{Permits, Read, Recursive, Upgradable, Upgrade, Write};
 
 impl Want {
-    /// Returns the number of holders, or of permits, that a hold of this kind counts for.
+    /// Returns the number of holders or permits as which a hold of this kind counts.
     pub fn weight(self) -> usize {
         if let Permits(n) = self { n as usize } else { 1 }
     }
@@ -167,7 +167,7 @@ const PASSES_OF_A_SLEEPING_HEAD: u32 = 16;
 /// A waiter has risen by one level after this many requests with a priority.
 const RISE: u64 = 16;
 
-/// The request that a released hold is meant for.
+/// The request for which a released hold is meant.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum For {
     Anyone,
@@ -203,12 +203,12 @@ pub struct Key {
     /// The sleeping waiters. A waiter whose attempt failed goes to the front; in a queue with priorities, to its place
     /// among those whose attempts failed.
     asleep: Vec<Id>,
-    /// The waiters that are handed their hold as soon as it is free, at any position in the queue. In a queue with
+    /// The waiters that are handed their hold when it becomes free, at any position in the queue. In a queue with
     /// priorities they are put in order.
     handed: Vec<Id>,
     /// The number of requests with a priority that have come while there were waiters.
     urgent: u64,
-    /// Whether one has come to this queue.
+    /// Whether a request with a priority has come to this queue.
     pub has_priorities: bool,
     /// Whether the key has a number of permits of its own.
     pub is_limited: bool,
@@ -223,7 +223,7 @@ impl Key {
         Key { rules, holds, queue, asleep, handed, granted, urgent, has_priorities, is_limited }
     }
 
-    /// Sets the number of permits, which is the key's own, or the default one.
+    /// Sets the number of permits, which is either the key's own or the default.
     pub fn set_permits(&mut self, permits: usize, own: bool) {
         // Without waiters the queue begins or ends here.
         self.has_priorities &= !self.queue.is_empty() || self.is_limited && own;
@@ -524,8 +524,8 @@ impl Key {
         }
     }
 
-    /// Grants free holds to the waiters in `handed`, which have failed [`MAX_FAILED_WAKEUPS`] times, on the terms of a newcomer: the
-    /// policy must let them pass the waiters before them.
+    /// Grants free holds to the waiters in `handed`, which have failed [`MAX_FAILED_WAKEUPS`] times. They are treated
+    /// like newcomers: the policy must let them pass the waiters before them.
     fn hand_over(&mut self) -> bool {
         let before = self.holds;
         for next in self.handed.clone() {
@@ -607,7 +607,7 @@ impl Key {
     }
 
     /// Returns the hold that an upgradable reader has after its upgrade left the queue with this outcome. Also returns
-    /// the request for which that hold is released, as for any granted request.
+    /// the recipient for which that hold is released.
     pub fn held_after_upgrade(left: Option<bool>) -> (Want, For) {
         if left == Some(true) { (Write, For::NextWaiter) } else { (Upgradable, For::Anyone) }
     }

@@ -23,7 +23,7 @@ pub fn panic_in(place: &'static str) {
     panic_after(place, 0);
 }
 
-/// Makes the operation at this place panic after `left` calls that do not.
+/// Makes the operation at this place panic after `left` calls that succeed.
 pub fn panic_after(place: &'static str, left: usize) {
     PANIC_IN.set((place, left));
 }

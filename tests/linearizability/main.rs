@@ -71,8 +71,7 @@ impl Random {
     }
 }
 
-/// Lets threads start at the same time: histories are short, and a thread that is still asleep would miss its
-/// history.
+/// Lets threads start at the same time: histories are short, so a thread that is still asleep would miss its history.
 struct Start(AtomicUsize);
 
 impl Start {
@@ -593,7 +592,7 @@ fn a_waiter_admitted_out_of_turn_is_rejected() {
     assert!(accepts(under(Fairness::Fifo), &history(1, 2)));
     assert!(!accepts(under(Fairness::Fifo), &history(2, 1)));
     assert!(accepts(under(Fairness::Barging), &history(2, 1)));
-    // The order of arrival is open if both arrive at the same time.
+    // Either order is right if both arrive at the same time.
     let mut at_once = history(2, 1);
     at_once[1].1 = 6;
     at_once[2].0 = 4;
@@ -725,7 +724,7 @@ fn a_call_that_gives_up_on_a_free_key_is_rejected() {
     assert!(!accepts(rules, &[held.as_slice(), &gives_up((0, 1))].concat()));
 }
 
-/// A history seen in a real run. Upgradable reader 2003 passes a writer that has been woken, with another writer
+/// This history was seen in a real run. Upgradable reader 2003 passes a writer that has been woken, with another writer
 /// asleep behind that one. The sleeping writer does not count as passed, because the one before it is a thread, which
 /// always runs again.
 #[test]
@@ -816,7 +815,7 @@ fn a_value_that_was_never_stored_and_a_lost_change_are_rejected() {
         // A value disappears without a removal, and reappears.
         assert_eq!(map_accepts(bounded, &[(1, 2, &insert), (3, 4, &get(None))]), bounded);
         assert!(!map_accepts(bounded, &[(1, 2, &insert), (3, 4, &get(None)), (5, 6, &get(Some(1)))]));
-        // Two insertions that both found no value.
+        // Two insertions both found no value.
         assert_eq!(map_accepts(bounded, &[(1, 4, &insert), (2, 3, &insert)]), bounded);
     }
 }

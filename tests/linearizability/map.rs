@@ -1,4 +1,4 @@
-//! Histories of calls on a map, and the specification that they are checked against.
+//! Histories of calls on a map, and the specification against which they are checked.
 //!
 //! Each call is a few steps, on one key or on both, that take effect at one instant. A step is what the call saw of a
 //! key, and what it changed. If no call returned the version of a change, the checker learns it when a later call sees
@@ -25,8 +25,8 @@ pub const KEYS: u64 = 2;
 
 pub type Map = LockMap<u64, u64, Hasher>;
 
-/// Creates the map with all entries in one allocation: several keys are locked in the order of their entries in
-/// memory, and a schedule that is to be replayed must not depend on an allocator.
+/// Creates the map with all entries in one allocation: several keys are locked in the order of their entries in memory,
+/// and a schedule must not depend on an allocator, or it could not be replayed.
 pub fn map(fairness: Fairness, most: Option<usize>) -> Arc<Map> {
     let builder = LockMap::builder().shards(1).capacity(KEYS as usize).pool_capacity(KEYS as usize);
     let builder = builder.fairness(fairness).hasher(Hasher::default());

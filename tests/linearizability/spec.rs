@@ -1,7 +1,7 @@
 //! The sequential specification, against which histories of concurrent calls are checked: the
-//! [contract](crate::common::contract) of calls that are made one at a time. It is exact, so these are errors, too:
-//! an attempt that fails although nothing is in its way, a status that counts a request twice, and one newcomer too
-//! many that passes a waiter.
+//! [contract](crate::common::contract) of calls that are made one at a time. It is exact, so it also finds errors such
+//! as an attempt that fails although nothing is in its way, a status that counts a request twice, or a waiter that is
+//! passed by one newcomer too many.
 //!
 //! Most calls are one operation. Some are two operations, which take effect at two instants of the same call:
 //!
@@ -252,7 +252,7 @@ pub fn is_linearizable(rules: Rules, records: &[Record]) -> bool {
 
 /// Panics and shows the history if no order explains the operations on some key.
 ///
-/// A history is linearizable if it is so for each key: keys are independent of each other.
+/// A history is linearizable if its part for each key is: keys are independent of each other.
 pub fn check(rules: Rules, records: impl IntoIterator<Item = Record>) {
     let mut keys = BTreeMap::<u64, Vec<Record>>::new();
     for record in records {

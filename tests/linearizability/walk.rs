@@ -1,4 +1,4 @@
-//! A walk: one caller that makes random calls of every kind that a table offers and that does not block, and records
+//! A walk: one caller that makes random calls of every kind that a table offers, except those that block, and records
 //! them.
 //!
 //! Waiters are polled by hand, woken or not, and holds are kept for a random time. So a queue reaches all of its
@@ -507,7 +507,7 @@ pub fn finish(mut walks: Vec<Walk>, fairness: Fairness) -> (Vec<Record>, Met) {
     if all.changes_permits {
         (0..all.keys).for_each(|key| all.set_permits(key, 4));
     }
-    // Walks polled with different wakers: wake-ups before the last poll do not count, later ones do.
+    // The walks have polled with different wakers: wake-ups before the last poll do not count, later ones do.
     loop {
         all.run();
         check_quiet(&all, fairness);

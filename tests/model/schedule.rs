@@ -90,7 +90,8 @@ fn build<T: Kind>(builder: Builder<T, u8>, fairness: Fairness, size: u8) -> (T::
     (builder.fairness(fairness).shards(shards).pool_capacity(pool).build(), waits)
 }
 
-// ---- the observer's events ---------------------------------------------------------------------------------------------
+// ---- the observer's events
+// ---------------------------------------------------------------------------------------------
 
 /// The waits that have begun and not ended.
 #[derive(Default)]
@@ -121,7 +122,8 @@ fn mode_of(want: Want) -> WaitMode {
     }
 }
 
-// ---- a common view of the tables -------------------------------------------------------------------------------------
+// ---- a common view of the tables
+// -------------------------------------------------------------------------------------
 
 /// The object on which an operation is called.
 enum Source<'a, 't, T: Table> {
@@ -624,7 +626,8 @@ impl<'t, P: TablePtr<Table = RwLock, Key = u8> + ExclusiveIn<'t>> Hold<'t> for G
     }
 }
 
-// ---- the schedule -----------------------------------------------------------------------------------------------------
+// ---- the schedule
+// -----------------------------------------------------------------------------------------------------
 
 /// A request that waits or may wait: its id and its waker.
 #[derive(Default)]
@@ -674,7 +677,7 @@ enum Upgrading {
     Done,
 }
 
-/// The remains of a forgotten request or guard: a claim, a hold, a place in the queue. They stay for good.
+/// What a forgotten request or guard leaves behind: a claim, a hold, a place in the queue. It stays for good.
 struct Forgotten {
     key: u8,
     held: Option<Want>,
@@ -714,8 +717,8 @@ struct World<'t, T: Locks> {
     handles: Vec<Handle<'t, T>>,
     forgotten: Vec<Forgotten>,
     next_id: Id,
-    /// For each key: the waiter at the head, and the number of later requests that have passed it and kept it out
-    /// since it became the head.
+    /// For each key, the waiter at the head, and the number of later requests that have passed it and kept it out since
+    /// it became the head.
     bypass: Vec<(Id, u32)>,
 }
 
@@ -758,7 +761,7 @@ impl<'t, T: Locks<Key = u8>> World<'t, T> {
                 }
                 _ => self.step(what, whom, is_locking),
             }
-            // A check of many keys takes long.
+            // Checking many keys takes long.
             if self.keys <= FEW || step % 8 == 0 {
                 self.check();
             }
@@ -837,8 +840,8 @@ impl<'t, T: Locks<Key = u8>> World<'t, T> {
         self.requests.push(Request { key, want, priority, owns, future, sleeper: Sleeper::default() });
     }
 
-    /// Called before a request acquires the key that is not at the head, or that was granted. Counts the waiter it
-    /// passes, as the contract defines that.
+    /// Called before a request that is not at the head, or that was granted, acquires the key. Counts the bypass of the
+    /// waiter that it passes, as the contract defines it.
     fn pass(&mut self, key: u8, want: Want, id: Option<Id>) {
         let model = &self.models[usize::from(key)];
         let Some(head) = model.queue.first() else { return };
@@ -974,9 +977,9 @@ impl<'t, T: Locks<Key = u8>> World<'t, T> {
         wanted
     }
 
-    /// Returns the keys in the table's order: that of the entries in memory, and so of their keys. A key that is free and
-    /// has no entry can have any position. One that has no entry and no permits gets an entry, by a handle that is to be
-    /// kept until the call has made its own.
+    /// Returns the keys in the table's order: that of the entries in memory, and so of their keys. A key that is free
+    /// and has no entry can have any position. One that has no entry and no permits gets an entry, by a handle that the
+    /// caller must keep until the call has made its own.
     fn in_order(&self, wanted: &[(u8, Want)]) -> (Vec<(u8, Want)>, Vec<KeyHandle<'t, T>>) {
         let mut kept = Vec::new();
         let mut order = Vec::new();
@@ -1155,7 +1158,7 @@ impl<'t, T: Locks<Key = u8>> World<'t, T> {
         self.push_holder(key, owns, held);
     }
 
-    /// Splits a guard, which the table does not notice.
+    /// Splits a guard. The table does not notice that.
     fn split(&mut self, at: usize, n: u32, form: u8) {
         let part = u32::from(form % 4);
         let Holder { key, owns, ref mut held, .. } = self.holders[at];
@@ -1373,7 +1376,7 @@ impl<'t, T: Locks<Key = u8>> World<'t, T> {
         });
         let mut holds = Holds::default();
         held.chain(forgotten).for_each(|held| *holds.of(held) += held.weight());
-        // If the number of permits was lowered, more may be out; the contract counts how many.
+        // If the number of permits was lowered, more of them may be held; the contract counts how many.
         assert!(holds.are_compatible(self.rules.permits.max(model.holds.permits)), "{holds:?}");
         let counted = model.holds;
         assert!(holds.readers <= counted.readers && holds.writers <= counted.writers, "{holds:?}, {counted:?}");

@@ -1,9 +1,10 @@
-//! Makes what the docs show from `results/suite.csv`: the charts in `docs/charts`, the tables of `docs/performance.md`, and
-//! `results/goals.csv`.
+//! Makes what the docs show from `results/suite.csv`: the charts in `docs/charts`, the tables of `docs/performance.md`,
+//! and `results/goals.csv`.
 //!
-//! A table of the page stands between `<!-- table: NAME -->` and `<!-- end -->`. Its name is that of a group of scenarios
-//! (`uncontended`, `contended`, `memory` or `tasks`), or `facts`, which is a paragraph about the machine. The page has the
-//! measures that a reader decides by; `goals.csv` has them all, with the goals. A test compares both with the results.
+//! A table of the page stands between `<!-- table: NAME -->` and `<!-- end -->`. Its name is that of a group of
+//! scenarios (`uncontended`, `contended`, `memory` or `tasks`), or `facts`, which is a paragraph about the machine. The
+//! page has the measures that matter for a decision; `goals.csv` has all of them, with the goals. A test compares both
+//! with the results.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -29,7 +30,7 @@ const HEADLINE: [&str; 8] = [
 /// The number of peers beside keylatch in the headline chart.
 const HEADLINE_PEERS: usize = 3;
 
-/// The measures that the page shows of threads that meet.
+/// The measures that the page shows for threads that contend.
 const CONTENDED: [&str; 2] = ["rate", "time"];
 
 fn main() -> io::Result<()> {
@@ -99,7 +100,8 @@ fn headline(report: &Report, scenarios: &[Scenario]) -> Chart {
 fn grouped(report: &Report, scenarios: &[Scenario], group: Group) -> Chart {
     let mut panels = Vec::new();
     for scenario in scenarios.iter().filter(|scenario| scenario.group == group) {
-        // Measures of waiting qualify the rate, so they stand beside its bars. Other measures get a panel of their own.
+        // Measures of waiting qualify the rate, so they are shown beside its bars. Other measures get a panel of their
+        // own.
         let (alone, beside) = match group {
             Group::Contended | Group::Conditions => scenario.measures.split_at(1),
             _ => (&scenario.measures[..], &[][..]),

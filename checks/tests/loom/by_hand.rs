@@ -97,7 +97,7 @@ fn a_value_is_evicted_by_hand_beside_a_call() {
     }
 }
 
-/// Every user evicts when it has finished: then there are never too many values in the end.
+/// If every user evicts when it has finished, there are never too many values in the end.
 #[test]
 fn no_excess_stays_when_every_user_evicts() {
     for by_guard in [false, true] {

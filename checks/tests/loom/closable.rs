@@ -29,7 +29,7 @@ fn a_waiter_is_released_by_closing() {
     });
 }
 
-/// The waiter sees what was done before the closing.
+/// The waiter sees everything that was done before the closing.
 #[test]
 fn closing_comes_before_its_error() {
     model(|| {
@@ -73,7 +73,7 @@ fn no_key_is_held_after_a_closed_table_was_empty() {
     });
 }
 
-/// The key may be handed to a request that is about to be closed: it passes on.
+/// If the key is handed to a request that is just being closed, the key passes on.
 #[test]
 fn a_handed_over_key_passes_on() {
     model(|| {
@@ -86,7 +86,7 @@ fn a_handed_over_key_passes_on() {
             thread::spawn(move || locks.close())
         };
         drop(holder);
-        // It may have been granted first. In both cases nothing stays locked.
+        // The request may have been granted first. In both cases nothing stays locked.
         drop(block_on(waiting));
         other.join().unwrap();
         assert!(locks.get_ref().is_empty());

@@ -1,8 +1,9 @@
-//! The book in which a model records its requests: the hold that each thread or task requested, and when it acquired it.
+//! The book in which a model records its requests: the hold that each thread or task requested, and when it acquired
+//! it.
 //!
-//! A time is a position in the order of the records. A record written after a call returned describes an event that
-//! happened a little before; one written before a call describes an event that happens a little later. The checks below
-//! hold wherever in between the event happened.
+//! A time is a position in the order of the records. A record that is written after a call has returned describes an
+//! event that happened a little earlier; one that is written before a call describes an event that happens a little
+//! later. The checks below are valid wherever in between the event happened.
 
 use std::collections::{BTreeMap, HashMap};
 use std::future::Future;
@@ -71,8 +72,8 @@ impl Pages {
     }
 }
 
-/// The records of a model. They use a lock that shuttle does not know, and need not know: no access to a book is a step
-/// of the model.
+/// The records of a model. They use a lock that shuttle does not know of, and need not know of, because no access to a
+/// book is a step of the model.
 pub struct Book {
     fairness: Fairness,
     permits: usize,
@@ -192,7 +193,7 @@ impl Book {
         asked
     }
 
-    /// Records a request by a future whose output contains a guard or not, as `sort` decides.
+    /// Records a request by a future whose output may contain a guard; `sort` decides whether it does.
     pub fn asked_until<F: Future, G, R>(
         self: &Arc<Self>,
         key: u64,
@@ -284,7 +285,7 @@ impl Book {
     fn passes(&self, request: &Request, all: &[Request]) -> usize {
         let (Some(queued), Some(entered)) = (request.queued, request.entered) else { return 0 };
         // The time by which every request that may have been before this one had entered or given up. An upgrade comes
-        // before all.
+        // before all others.
         let ahead = all.iter().filter(|other| other.asked < queued && other.asked != request.asked);
         let ahead = ahead.filter(|other| other.want != Want::Upgrade && request.want != Want::Upgrade);
         let head = ahead.map(|other| other.swept.unwrap_or(u64::MAX)).max().unwrap_or(0).max(queued);
@@ -324,7 +325,7 @@ impl<G> Held<G> {
         self.guard.as_mut().expect("the guard goes with the hold")
     }
 
-    /// Releases the hold in another way than by a drop.
+    /// Releases the hold in a way other than a drop.
     pub fn release(mut self, release: impl FnOnce(G)) {
         self.book.leaving(self.number, self.want);
         release(self.guard.take().expect("the guard goes with the hold"));

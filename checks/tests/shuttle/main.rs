@@ -9,8 +9,8 @@
 //! Every run tries different schedules. `KEYLATCH_SCHEDULES` sets the number for each test.
 //!
 //! # Replaying a failure
-//! A failing test prints its schedule after the words "failing schedule". Pass that, as it was printed or as the path
-//! of a file with it, to the same test:
+//! A failing test prints its schedule after the words "failing schedule". Pass that schedule, as it was printed or as
+//! the path of a file that contains it, to the same test:
 //!
 //! ```text
 //! RUSTFLAGS="--cfg shuttle" KEYLATCH_REPLAY=91010a... cargo test --release --test shuttle -- --exact mutex::everything_at_once
@@ -22,11 +22,11 @@
 //! # The contents of a model
 //! Threads and tasks make random calls on a table (by shuttle's random numbers, which are replayed, too) and record
 //! their requests and holds in a [`Book`](book::Book). At the end the book is checked: no two incompatible holds
-//! overlapped, no request was passed too often, and nothing is left. That every request is served needs no check: shuttle
-//! reports it if all threads sleep.
+//! overlapped, no request was passed too often, and nothing is left. That every request is served needs no check:
+//! shuttle reports it if all threads sleep.
 //!
-//! Blocking calls are left out: they sleep on `event-listener`, which shuttle does not know. Loom runs them. Shuttle treats
-//! every atomic operation as sequentially consistent: loom and ThreadSanitizer check orderings.
+//! Blocking calls are left out: they sleep on `event-listener`, which shuttle does not know. Loom runs them. Shuttle
+//! treats every atomic operation as sequentially consistent: loom and ThreadSanitizer check orderings.
 #![cfg(shuttle)]
 #![allow(unreachable_pub)] // nothing here is exported
 
@@ -103,7 +103,7 @@ fn explore_for(times: u8, model: impl Fn() + Send + Sync + 'static) -> Option<Se
 fn run(scheduler: impl Scheduler + 'static, model: &Arc<impl Fn() + Send + Sync + 'static>) {
     let mut config = Config::new();
     config.stack_size = 1 << 18;
-    // The warning says that shuttle does not check orderings, as the head of this file does.
+    // The warning says that shuttle does not check orderings. The documentation of this file says that, too.
     config.silence_warnings = true;
     let model = Arc::clone(model);
     Runner::new(scheduler, config).run(move || model());
@@ -146,8 +146,8 @@ fn most<const N: usize>(
     }
 }
 
-/// As [`most`], for the bounds below `N`: each bound must be reached, because one that is never reached shows nothing.
-/// The model itself fails if a bound is exceeded.
+/// Like [`most`], for the bounds below `N`: each bound must be reached, because a bound that is never reached shows
+/// nothing. The model itself fails if a bound is exceeded.
 fn reaches<const N: usize>(model: impl Fn(Fairness) -> usize + Send + Sync + 'static) {
     most(std::array::from_fn::<_, N, _>(|bound| Fairness::Bounded(bound as u16)), model, |policy, most| {
         assert_eq!(policy, Fairness::Bounded(most as u16), "the bound was not reached: at most {most} bypasses");
@@ -174,7 +174,7 @@ fn run_tasks_and_threads<F: Future<Output = ()> + Send + 'static>(steps: impl Fn
     join(threads);
 }
 
-/// Aborts the quitters one after another, and checks that the stayers get what they wait for.
+/// Aborts the quitters one after another, and checks that the stayers get the holds for which they wait.
 fn quit_and_stay(
     quitters: impl IntoIterator<Item = shuttle::future::JoinHandle<()>>,
     stayers: impl IntoIterator<Item = shuttle::future::JoinHandle<()>>,

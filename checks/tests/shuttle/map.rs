@@ -257,8 +257,8 @@ fn no_reader_sees_half_of_a_batch() {
     });
 }
 
-/// Pops and changes of the bound, beside insertions, removals and readers: a value that is held stays, and when all users
-/// have left, every value that remains can be popped.
+/// Pops and changes of the bound, beside insertions, removals and readers: a value that is held stays, and when all
+/// users have left, every value that remains can be popped.
 #[test]
 fn a_pop_takes_no_value_in_use_and_every_unused_value_can_be_popped() {
     explore(|| {

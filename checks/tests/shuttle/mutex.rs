@@ -251,8 +251,8 @@ fn slots_are_allocated_and_freed_in_groups() {
                 thread::spawn(move || {
                     let mut held = Vec::new();
                     for _ in 0..16 {
-                        // Releases a key in one step of four, so that the thread comes to hold several. With nine keys held,
-                        // always releases one.
+                        // Releases a key in one step of four, so that the thread comes to hold several. With nine keys
+                        // held, always releases one.
                         if held.len() > 8 || !held.is_empty() && random(4) == 0 {
                             drop(held.swap_remove(random(held.len() as u64) as usize));
                         } else {

@@ -11,7 +11,7 @@ use crate::book::{after, impatient};
 use crate::walk::Hasher;
 use crate::{any_policy, explore, random};
 
-/// The holders, as they count themselves.
+/// The number of holders, as counted by the holders themselves.
 #[derive(Default)]
 struct Inside {
     readers: AtomicUsize,

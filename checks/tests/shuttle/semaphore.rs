@@ -167,7 +167,7 @@ fn a_request_for_all_permits_at_the_head_is_passed_as_often_as_the_bound_allows(
     });
 }
 
-/// Several permits are released while some of the requests that they are handed to give up.
+/// Several permits are released while some of the requests to which they are handed give up.
 #[test]
 fn released_permits_reach_the_requests_that_remain() {
     explore(|| {

@@ -100,7 +100,8 @@ fn poll<F: Future>(future: Pin<&mut F>) -> Option<F::Output> {
     }
 }
 
-// ---- the cost of calls -----------------------------------------------------------------------------------------------
+// ---- the cost of calls
+// -----------------------------------------------------------------------------------------------
 
 fn calls() {
     println!("calls: stack, in bytes; instructions, and how many of them at most with interrupts off:");
@@ -144,7 +145,7 @@ fn calls() {
     measure("the builder makes a table", || (), |()| self::table(1, 8));
 }
 
-/// Locks `keys` keys; the table grows on the way if it has to. The guards are forgotten; their entries are freed with
+/// Locks `keys` keys; the table grows meanwhile if necessary. The guards are forgotten; their entries are freed with
 /// the table.
 fn held_at_once(table: Table, keys: u8) -> Table {
     for key in 0..keys {

@@ -2,7 +2,7 @@
 
 use core::sync::atomic::{AtomicBool, Ordering};
 
-/// Whether the interrupt handler uses the tables. It also does so in a build without locks, which shows the harm that
+/// Whether the interrupt handler uses the tables. It also uses them in a build without locks, which shows the harm that
 /// locks prevent.
 pub(crate) const LOCKS: bool = cfg!(any(feature = "interrupts", not(feature = "locks")));
 

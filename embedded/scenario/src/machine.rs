@@ -10,8 +10,8 @@ use crate::world::World;
 /// A machine, described by its firmware.
 #[derive(Clone, Copy)]
 pub struct Machine {
-    /// Makes the timer interrupt once, after this number of ticks of its own clock: less than an instruction each.
-    /// The interrupt handler calls [`alarm`].
+    /// Makes the timer interrupt once, after this number of ticks of its own clock, each of which is shorter than an
+    /// instruction. The interrupt handler calls [`alarm`].
     pub set_alarm: fn(u32),
     /// The instruction counter, if the machine has one.
     pub instructions: Option<Instructions>,

@@ -177,7 +177,7 @@ fn wait_for_permit(world: &'static World) {
     drop(channel);
 }
 
-/// The key may be free by then or not.
+/// The key may or may not be free by then.
 fn cancel_anyway(world: &'static World) {
     let waiter = pin!(world.bus.lock(&A));
     if let Poll::Ready(bus) = poll(waiter) {

@@ -23,8 +23,8 @@ const ROUNDS: u32 = 100;
 const TASKS: u32 = DRIVERS + 3;
 const HOT: u8 = ADDRESSES[1];
 
-/// Far more than is needed: a task that has not finished by then waits for ever. (A Cortex-M0 needs about 25,000, because
-/// its tasks get little done between two ticks, and the interrupt handler requests an address in each.)
+/// This is far more than is needed: a task that has not finished by then waits for ever. (A Cortex-M0 needs about
+/// 25,000, because its tasks get little done between two ticks, and the interrupt handler requests an address in each.)
 const MOST_TICKS: u32 = 200_000;
 
 #[derive(Default)]
@@ -122,7 +122,7 @@ async fn hog(world: &'static World) {
     add(&COUNTS.finished, 1);
 }
 
-/// Waits with a timer, and gets the address in time or not.
+/// Waits with a timer, and may or may not get the address in time.
 #[embassy_executor::task]
 async fn impatient(world: &'static World) {
     for _ in 0..ROUNDS {
@@ -156,7 +156,7 @@ static STOP: AtomicBool = AtomicBool::new(false);
 fn on_interrupt(world: &'static World) {
     tick();
     let now = ticks();
-    // Never the same interval twice in a row, so that over time every instruction is interrupted.
+    // The interval is never the same twice in a row, so that over time every instruction is interrupted.
     (machine::machine().set_alarm)(5_000 + now.wrapping_mul(2_654_435_761) % 4_099);
     if !interrupt::LOCKS {
         return;

@@ -1,4 +1,4 @@
-//! Tasks share locks on one thread, the only one there is. `check` returns 0 if every check passed.
+//! Tasks share locks on one thread, because there is no other. `check` returns 0 if every check passed.
 
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};

@@ -1,9 +1,11 @@
 //! The cost of leases in etcd, compared with etcd's own locks and with the cheapest two changes: a put and a delete.
 //!
-//! `cargo bench --bench etcd` takes half a minute, and starts a private server. `cargo test` runs every case once, quickly.
+//! `cargo bench --bench etcd` takes half a minute, and starts a private server. `cargo test` runs every case once,
+//! quickly.
 //!
-//! Each of etcd's own locks is attached to an etcd lease that its client already has, and that serves all of its locks. A lease of ours has an
-//! etcd lease of its own. In each cycle that is one more change that the caller waits for, and one that no caller waits for.
+//! Each of etcd's own locks is attached to an etcd lease that its client already has, and that serves all of its locks.
+//! A lease of ours has an etcd lease of its own. In each cycle that is one more change for which the caller waits, and
+//! one for which no caller waits.
 
 use std::process::ExitCode;
 use std::sync::Mutex;

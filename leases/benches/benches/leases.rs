@@ -1,8 +1,8 @@
 //! The cost of leases in memory.
 //!
-//! `cargo bench --bench leases` takes two minutes; `-- storm` runs the cases whose names contain `storm`. A ratio is the median of the ratios
-//! of the rounds, of times that a thread has spent on a core. With `-- --check` it fails if a goal is missed by more than a tolerance.
-//! `cargo test` runs every case once, quickly, and checks no goal.
+//! `cargo bench --bench leases` takes two minutes; `-- storm` runs the cases whose names contain `storm`. A ratio is
+//! the median of the ratios of the rounds, of times that a thread has spent on a core. With `-- --check` it fails if a
+//! goal is missed by more than a tolerance. `cargo test` runs every case once, quickly, and checks no goal.
 
 use std::collections::hash_map::RandomState as Sip;
 use std::env;
@@ -96,8 +96,8 @@ fn release(leases: &Leases<Memory<impl Clock>>, grant: &Grant) {
     leases.release_now(grant).expect("it has not expired");
 }
 
-/// Creates a peer with one lease that ends before all others. Without it, the peer would have to set its timer again for each lease, at an
-/// additional cost.
+/// Creates a peer with one lease that ends before all others. Without it, the peer would have to set its timer again
+/// for each lease, at an additional cost.
 fn peer<S: BuildHasher + Default>() -> MapAndQueue<S> {
     let peer = MapAndQueue::default();
     {
@@ -326,7 +326,8 @@ fn storms(run: &mut Run) {
         ("storm at one instant", Storm { leases: n, spread: Duration::ZERO, ..calm }),
         ("storm at one instant, with ticks", Storm { leases: n, spread: Duration::ZERO, ticks: true, ..calm }),
     ];
-    // Several storms are run, and the one with the median p99.9 counts, because other load on the machine may distort one.
+    // Several storms are run, and the one with the median p99.9 counts, because other load on the machine may distort
+    // one.
     let middle = |storm: Storm| -> Weather {
         let mut weathers: Vec<_> = (0..run.scale.storms).map(|_| storm.watch()).collect();
         weathers.sort_by_key(|weather| weather.due.value_at_quantile(0.999));
@@ -351,7 +352,8 @@ fn storms(run: &mut Run) {
             false => Goal::None,
         };
         if storm.pace.is_zero() {
-            // A bystander that makes no pause makes fewer calls when one of them is slow, so its quantiles say little about other callers.
+            // A bystander that makes no pause makes fewer calls when one of them is slow, so its quantiles say little
+            // about other callers.
             row(&format!("{what}: acquire + release"), |weather| &weather.calls, Goal::None);
         } else {
             row(&format!("{what}: acquire + release"), |weather| &weather.calls, goal);
@@ -387,7 +389,8 @@ fn hand_overs(run: &mut Run) {
 }
 
 fn main() -> ExitCode {
-    // The words are parts of case names. `cargo bench` adds the option `--bench`, which distinguishes it from `cargo test`.
+    // The words are parts of case names. `cargo bench` adds the option `--bench`, which distinguishes it from
+    // `cargo test`.
     let (options, words): (Vec<_>, Vec<_>) = env::args().skip(1).partition(|word| word.starts_with('-'));
     let has = |name| options.iter().any(|option| option == name);
     let scale = if has("--bench") { FULL } else { SMOKE };

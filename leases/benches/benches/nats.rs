@@ -1,6 +1,8 @@
-//! The cost of leases in NATS, compared with the cheapest two changes of a stream: two messages, each with its acknowledgement.
+//! The cost of leases in NATS, compared with the cheapest two changes of a stream: two messages, each with its
+//! acknowledgement.
 //!
-//! `cargo bench --bench nats` takes half a minute, and starts a private server. `cargo test` runs every case once, quickly.
+//! `cargo bench --bench nats` takes half a minute, and starts a private server. `cargo test` runs every case once,
+//! quickly.
 
 use std::process::ExitCode;
 

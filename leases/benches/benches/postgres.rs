@@ -1,9 +1,10 @@
 //! The cost of leases in Postgres, compared with its advisory locks and with empty requests.
 //!
-//! `cargo bench --bench postgres` takes half a minute, and starts a private server. `cargo test` runs every case once, quickly.
+//! `cargo bench --bench postgres` takes half a minute, and starts a private server. `cargo test` runs every case once,
+//! quickly.
 //!
-//! A cycle of a lease writes to disk twice, each time before the server answers; an advisory lock never does. So each has a reference that
-//! does as much: two transactions that change a row, and two that do nothing.
+//! A cycle of a lease writes to disk twice, each time before the server answers; an advisory lock never does. So each
+//! has a reference that does as much: two transactions that change a row, and two that do nothing.
 
 use std::process::ExitCode;
 

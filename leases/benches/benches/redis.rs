@@ -1,9 +1,11 @@
-//! The cost of leases in Redis, compared with the locks of the crate rslock and with the two commands that a lock needs at the least.
+//! The cost of leases in Redis, compared with the locks of the crate rslock and with the two commands that a lock needs
+//! at the least.
 //!
-//! `cargo bench --bench redis` takes half a minute, and starts a private server. `cargo test` runs every case once, quickly.
+//! `cargo bench --bench redis` takes half a minute, and starts a private server. `cargo test` runs every case once,
+//! quickly.
 //!
-//! rslock uses one server, as leases do. A waiter of rslock asks again after a random time of up to 200 ms, which is its default; but here it
-//! asks without limit, and by default three times.
+//! rslock uses one server, as leases do. A waiter of rslock asks again after a random time of up to 200 ms, which is
+//! its default. By default it asks three times, but here any number of times.
 
 use std::collections::HashMap;
 use std::process::ExitCode;

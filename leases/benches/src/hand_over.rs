@@ -30,7 +30,8 @@ impl Locks<u64> for LockOf {
     }
 }
 
-/// A lease as a candidate. Consecutive requests have different owners, because a request of the same owner would not have to wait.
+/// A lease as a candidate. Consecutive requests have different owners, because a request of the same owner would not
+/// have to wait.
 pub struct LeaseOf {
     leases: Leases,
     resource: Resource,

@@ -11,7 +11,8 @@ thread_local! {
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
 }
 
-/// [`keylatch_benches::heap::Counted`], which counts bytes for [`Growth`], with a count of requests for [`allocations`].
+/// [`keylatch_benches::heap::Counted`], which counts bytes for [`Growth`], with a count of requests for
+/// [`allocations`].
 pub struct Counted;
 
 /// Returns the number of allocations and reallocations that this thread makes while it runs `work`.

@@ -1,5 +1,5 @@
-//! The measurements of leases on servers, the same for each server: a cycle of acquire and release, by clients that want
-//! different resources; the same cycle by many tasks on one connection; and the hand-off to a waiter. The lease is
+//! The measurements of leases on servers, the same for each server: a cycle of acquire and release, by clients that
+//! want different resources; the same cycle by many tasks on one connection; and the hand-off to a waiter. The lease is
 //! compared with the server's other locks, and with the cheapest possible requests.
 
 use std::env;
@@ -22,8 +22,8 @@ const TTL: Duration = Duration::from_secs(300);
 pub trait Candidate: Send + Sync + Sized + 'static {
     /// The server's name in `leases/servers/run`.
     const SERVER: &'static str;
-    /// The names of the candidates. The first is the lease, and is compared with the others. The last are the cheapest
-    /// two requests.
+    /// The names of the candidates. The first is the lease, and is compared with the others. The last one is the
+    /// cheapest two requests.
     const NAMES: &'static [&'static str];
     /// The number of candidates, from the first on, that support waiting.
     const WAITED_FOR: usize;

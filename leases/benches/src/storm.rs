@@ -17,7 +17,7 @@ pub struct Storm {
     pub leases: u64,
     /// The time from the first end to the last.
     pub spread: Duration,
-    /// The time of the measurement, from the first end on.
+    /// The time from the first end to the end of the measurement.
     pub span: Duration,
     /// Whether a thread calls `tick` again after each delay that `tick` returns.
     pub ticks: bool,
@@ -43,7 +43,8 @@ const AFTER: Duration = Duration::from_millis(50);
 
 impl Storm {
     pub fn watch(self) -> Weather {
-        // The time to create all leases. If that takes longer, the measurement starts again with more time.
+        // The time that is allowed for creating all leases. If creating them takes longer, the measurement starts again
+        // with more time.
         let mut setup = Duration::from_millis(300) + Duration::from_micros(2 * self.leases);
         loop {
             if let Some(weather) = self.watch_after(setup) {

@@ -2,8 +2,8 @@
 
 use keylatch_benches::report::{figure, median};
 
-/// The factor by which a time may miss its goal before [`Table::misses`] counts it: the placement of code in memory and the other load of
-/// the machine vary.
+/// The factor by which a time may miss its goal before [`Table::misses`] counts it: the placement of code in memory and
+/// the other load of the machine vary.
 const TOLERANCE: f64 = 1.15;
 
 #[derive(Clone, Copy)]
@@ -14,7 +14,7 @@ pub enum Goal {
     Time(f64),
     /// The greatest figure of our own that meets the goal. The figure is the same in each run.
     Exact(f64),
-    /// As `Time`, but a miss proves nothing, because the machine has other load.
+    /// Like `Time`, but a miss proves nothing, because the machine has other load.
     TimeIfQuiet(f64),
     /// No goal: the figure is for information.
     None,
@@ -45,7 +45,7 @@ impl Table {
         self.row(what, ours, &figure(ours), "", None, goal);
     }
 
-    /// Adds a row as [`Table::single`] does, but with a description of each figure in its cell.
+    /// Adds a row like [`Table::single`], but with a description of each figure in its cell.
     pub fn described(&mut self, what: &str, (ours, cell): (f64, &str), peer: Option<(f64, &str)>, goal: Goal) {
         self.row(what, ours, cell, peer.map_or("", |(_, cell)| cell), peer.map(|(peer, _)| ours / peer), goal);
     }

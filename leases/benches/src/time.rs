@@ -20,7 +20,8 @@ impl Stopwatch {
     }
 }
 
-/// Measures the nanoseconds of an operation. `work` runs it as many times as its argument says, again and again for `span`.
+/// Measures the nanoseconds of an operation. `work` runs it as many times as its argument says, again and again for
+/// `span`.
 pub fn timed(span: Duration, mut work: impl FnMut(u64)) -> f64 {
     const BATCH: u64 = 1_000;
     let start = Stopwatch::start();

@@ -22,7 +22,8 @@ mod checker {
     pub(crate) use loom::future::block_on;
     pub(crate) use loom::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
-    /// The size of a stack, in words. A table is too large for loom's default stacks, including that of the first thread.
+    /// The size of a stack, in words. A table is too large for loom's default stacks, including that of the first
+    /// thread.
     const STACK: usize = 1 << 14;
 
     pub(crate) mod thread {

@@ -5,8 +5,8 @@
 //! RUSTFLAGS="--cfg shuttle" cargo test --release --test shuttle
 //! ```
 //!
-//! `KEYLATCH_SCHEDULES` says how many schedules each test tries with each scheduler. A test that fails prints its seed, for
-//! `SHUTTLE_RANDOM_SEED`.
+//! `KEYLATCH_SCHEDULES` says how many schedules each test tries with each scheduler. A test that fails prints its seed,
+//! for `SHUTTLE_RANDOM_SEED`.
 #![cfg(shuttle)]
 
 mod crowd;

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-/// The properties that an engine declares, and the cases that it is excused from.
+/// The properties that an engine declares, and the cases from which it is excused.
 ///
 /// # Examples
 /// An engine that counts whole seconds, and whose waiters poll twice a second:
@@ -16,11 +16,11 @@ use std::time::Duration;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Caps {
-    /// *T*: the length of the leases that a case lets expire. It must be at least the shortest that the engine has, and
-    /// long enough that this machine's delays do not exceed it: a second or two for a real server.
+    /// *T*: the length of the leases that a case lets expire. It must be at least the shortest length that the engine
+    /// supports, and longer than this machine's delays: a second or two for a real server.
     pub ttl: Duration,
-    /// The length of leases that must not end while a case runs. Ten minutes by default; less if the engine has no such
-    /// leases.
+    /// The length of leases that must not end while a case runs. Ten minutes by default; set it to less if the engine
+    /// has no such leases.
     pub long: Duration,
     /// Whether all leases of a namespace last equally long: each lasts for [`ttl`](Self::ttl), whatever a request asks
     /// for. The cases then request only that time, and a case that cannot check everything is reported as weakened.
@@ -32,7 +32,7 @@ pub struct Caps {
     /// default.
     pub noise: Duration,
     /// The longest delay after which a holder learns that its tenure was ended by another call, as the engine documents
-    /// it: that needs a message. Half a second by default. `None` if holders are [not
+    /// it; this needs a message. Half a second by default. `None` if holders are [not
     /// notified](keylatch_lease::engine::Engine::subscribe), and learn of it when they renew, within a third of the
     /// lease's time.
     pub notice: Option<Duration>,

@@ -20,7 +20,7 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// Returns a reason that the case cannot be run here. The case has not failed then.
+    /// Returns the reason that the case cannot be run here, which is not a failure of the case.
     ///
     /// # Examples
     /// See [`Failure`].

@@ -36,8 +36,8 @@ pub trait Fixture: Send + Sync + 'static {
         through: Option<&Proxy>,
     ) -> impl Future<Output = Result<Self::Engine, Failure>> + Send;
 
-    /// Runs a future on the runtime that the engine needs. By default that is none, only the timers and sockets of
-    /// `async-io`.
+    /// Runs a future on the runtime that the engine needs. By default there is no runtime, only the timers and sockets
+    /// of `async-io`.
     fn block_on<T>(&self, future: impl Future<Output = T>) -> T {
         async_io::block_on(future)
     }
@@ -60,16 +60,17 @@ pub trait Fixture: Send + Sync + 'static {
         None
     }
 
-    /// Returns the ways in which leases of a namespace can be taken away by hand, bypassing the engine. The suite tries them
-    /// in this order, in one namespace: only the last may leave the namespace in quarantine.
+    /// Returns the ways in which leases of a namespace can be taken away by hand, bypassing the engine. The suite tries
+    /// them in this order, in one namespace: only the last may leave the namespace in quarantine.
     fn by_hand(&self) -> Vec<ByHand> {
         Vec::new()
     }
 
-    /// Takes away all leases of a namespace, in the way of this name, which is one of [`by_hand`](Self::by_hand).
+    /// Takes away all leases of a namespace, in the way with this name, which is one of those that
+    /// [`by_hand`](Self::by_hand) returns.
     ///
     /// # Errors
-    /// The leases could not be taken away.
+    /// Fails if the leases could not be taken away.
     fn take_away(&self, namespace: &str, what: &str) -> impl Future<Output = Result<(), Failure>> + Send {
         let failure = Failure::does_not_apply(format!("{what} of {namespace} cannot be taken away"));
         async { Err(failure) }
@@ -140,7 +141,7 @@ pub trait Server: Send + Sync {
     /// Ends the server at once, as `kill -9` does.
     ///
     /// # Errors
-    /// The fault could not be inflicted, or does not apply.
+    /// Fails if the fault could not be inflicted, or does not apply.
     fn kill(&self) -> Result<(), Failure> {
         Err(Failure::does_not_apply("the server cannot be killed"))
     }
@@ -148,7 +149,7 @@ pub trait Server: Send + Sync {
     /// Starts the server after [`kill`](Self::kill), with what it has kept, and returns when it can be reached.
     ///
     /// # Errors
-    /// The server could not be started, or this does not apply.
+    /// Fails if the server could not be started, or if this does not apply.
     fn restart(&self) -> Result<(), Failure> {
         Err(Failure::does_not_apply("the server cannot be restarted"))
     }
@@ -156,7 +157,7 @@ pub trait Server: Send + Sync {
     /// Ends the server at once and starts it without any of its data.
     ///
     /// # Errors
-    /// The fault could not be inflicted, or does not apply.
+    /// Fails if the fault could not be inflicted, or does not apply.
     fn forget(&self) -> Result<(), Failure> {
         Err(Failure::does_not_apply("the server cannot be made to forget"))
     }
@@ -164,7 +165,7 @@ pub trait Server: Send + Sync {
     /// Deletes all leases while the server runs, as an operator can.
     ///
     /// # Errors
-    /// The fault could not be inflicted, or does not apply.
+    /// Fails if the fault could not be inflicted, or does not apply.
     fn empty(&self) -> Result<(), Failure> {
         Err(Failure::does_not_apply("the server cannot be emptied"))
     }
@@ -172,7 +173,7 @@ pub trait Server: Send + Sync {
     /// Makes a copy of all the server's data.
     ///
     /// # Errors
-    /// The copy could not be made, or this does not apply.
+    /// Fails if the copy could not be made, or if this does not apply.
     fn back_up(&self) -> Result<(), Failure> {
         Err(Failure::does_not_apply("the server's data cannot be copied"))
     }
@@ -180,7 +181,7 @@ pub trait Server: Send + Sync {
     /// Ends the server at once, and starts it with the copy that was made before.
     ///
     /// # Errors
-    /// The fault could not be inflicted, or does not apply.
+    /// Fails if the fault could not be inflicted, or does not apply.
     fn put_back(&self) -> Result<(), Failure> {
         Err(Failure::does_not_apply("the server's data cannot be put back"))
     }
@@ -188,7 +189,7 @@ pub trait Server: Send + Sync {
     /// Stops the server, as `SIGSTOP` does: connections stay open, but get no answer.
     ///
     /// # Errors
-    /// The fault could not be inflicted, or does not apply.
+    /// Fails if the fault could not be inflicted, or does not apply.
     fn pause(&self) -> Result<(), Failure> {
         Err(Failure::does_not_apply("the server cannot be paused"))
     }
@@ -196,7 +197,7 @@ pub trait Server: Send + Sync {
     /// Lets the server continue after [`pause`](Self::pause).
     ///
     /// # Errors
-    /// The server could not be resumed, or this does not apply.
+    /// Fails if the server could not be resumed, or if this does not apply.
     fn resume(&self) -> Result<(), Failure> {
         Err(Failure::does_not_apply("the server cannot be resumed"))
     }

@@ -3,8 +3,9 @@
 //! An [`Event`] is a request to the engine with the times before it was sent and after it was answered, by a clock of
 //! the test. Each request is one atomic action, so it happened at some instant between the two. [`check`] looks for
 //! such instants for all of them, resource by resource, so that each answer is the one that a [`State`] without
-//! concurrency would have given: then the history is *linearizable*. (It is a depth-first search after Wing and Gong
-//! that never visits the same place twice, after Lowe; nor one from which less is possible than from a visited one.)
+//! concurrency would have given: then the history is *linearizable*. (This is the depth-first search of Wing and Gong.
+//! As suggested by Lowe, it never visits the same place twice; nor does it visit a place from which less is possible
+//! than from a visited one.)
 //!
 //! The instant of an expiry is not known exactly, because nothing happens then. It lies between two times: `from` is
 //! the earliest time at which the lease can have expired, counted from the earliest instant at which it can have been
@@ -105,7 +106,7 @@ struct State {
     tenure: Option<Tenure>,
     /// The greatest known token.
     last: Option<Token>,
-    /// The earliest time that it can be.
+    /// The earliest time that it can be now.
     now: Duration,
 }
 
@@ -121,7 +122,8 @@ fn later(one: Option<Duration>, other: Option<Duration>) -> Option<Duration> {
 }
 
 impl State {
-    /// Returns the possible states before an event between `start` and `end`: with the tenure, or after its expiry.
+    /// Returns the possible states before an event that happens between `start` and `end`: with the tenure, or after
+    /// its expiry.
     fn at(&self, start: Duration, end: Duration) -> Vec<State> {
         let now = self.now.max(start);
         let mut may = Vec::with_capacity(2);
@@ -308,7 +310,7 @@ impl Tenure {
         Tenure { owner: owner.clone(), token, began, from, until }
     }
 
-    /// Moves the end to that of a term, unless that is earlier.
+    /// Moves the end to the end of a term, unless the latter is earlier.
     fn extend(&mut self, term: Option<Term>, times: &Times) {
         if let Some(term) = term {
             self.from = later(self.from, times.early(term, self.began.0));
@@ -316,7 +318,7 @@ impl Tenure {
         }
     }
 
-    /// Returns whether this tenure may end whenever the other may.
+    /// Returns whether this tenure may end at every instant at which the other one may.
     fn covers(&self, other: &Tenure) -> bool {
         let never = Duration::MAX;
         self.began.0 <= other.began.0
@@ -389,7 +391,7 @@ struct Place {
 /// The answered events that have happened.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct Done {
-    /// All before this one.
+    /// All events before this one have happened.
     first: usize,
     /// Later ones.
     beyond: BTreeSet<usize>,
@@ -411,7 +413,7 @@ impl Done {
 /// Only places with the same answered events, and the same owner and token of the tenure, are compared.
 type Shared = (Done, Option<(Owner, Option<Token>)>);
 
-/// The visited places, but for those from which less is possible than from another one.
+/// The visited places, except those from which less is possible than from another one.
 #[derive(Default)]
 struct Visited {
     places: HashMap<Shared, Vec<(BTreeSet<usize>, State)>>,
@@ -419,7 +421,7 @@ struct Visited {
 }
 
 impl Visited {
-    /// Adds a place, and returns whether something may be possible from it that is not from the others.
+    /// Adds a place, and returns whether something may be possible from it that is not possible from the others.
     fn insert(&mut self, place: &Place) -> bool {
         let Place { done, lost, state } = place;
         let holder = state.tenure.as_ref().map(|tenure| (tenure.owner.clone(), tenure.token));
@@ -519,7 +521,7 @@ impl<'a> Lost<'a> {
     }
 }
 
-/// Describes the place that the search got furthest to.
+/// Describes the furthest place that the search reached.
 fn describe(events: &[&Event], place: &Place) -> String {
     let mut text = format!("The longest one ends with {:?};", place.state);
     let left = events.iter().enumerate().skip(place.done.first).filter(|&(at, _)| !place.done.contains(at));

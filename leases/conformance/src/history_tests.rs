@@ -127,7 +127,7 @@ fn concurrent_requests_may_happen_in_any_order_that_explains_the_answers() {
     accepts(&[begins(0, 1, "ann", 1), releases(2, 6, "ann", Some(1), Gone::Released), begins(3, 4, "bob", 2)]);
     // The release cannot happen before the grant if it was requested after the grant.
     rejects(&[begins(0, 1, "ann", 1), begins(2, 3, "bob", 2), releases(4, 6, "ann", Some(1), Gone::Released)]);
-    // Two tenures begin during the same time. That is possible only with a release between the two.
+    // Two tenures begin within the same interval. That is possible only with a release between the two.
     rejects(&[begins(0, 9, "ann", 1), begins(0, 9, "bob", 2)]);
     accepts(&[begins(0, 9, "ann", 1), begins(0, 9, "bob", 2), releases(0, 9, "ann", None, Gone::Released)]);
 }

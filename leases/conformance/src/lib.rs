@@ -74,15 +74,15 @@
 //! [`Caps::excuses`] names what an engine does not promise, by [guarantee](keylatch_lease#what-it-guarantees) or by
 //! case, with a reason that the report contains. Good reasons are those of the engine's own page, such as "an answer of
 //! a replica that has lost the last second" for 1, or "one poll each 500 ms" for 8 (although a greater
-//! [`delta`](Caps::delta) is better for that). There are none for 3 and 5: if tokens do not grow no fence helps, and if
-//! others can release a lease, it is not a lease. An excuse for a guarantee applies to each check that is marked with it, and
-//! the rest of the case is demanded in full. An excuse for a case applies to the whole case, except for panics. If all
-//! leases of a namespace last equally long, say so with [`is_ttl_fixed`](Caps::is_ttl_fixed).
+//! [`delta`](Caps::delta) is better for that). There are none for 3 and 5: if tokens do not grow, no fence helps; and
+//! if others can release a lease, it is not a lease. An excuse for a guarantee applies to each check that is marked
+//! with it, and the rest of the case is demanded in full. An excuse for a case applies to the whole case, except for
+//! panics. If all leases of a namespace last equally long, declare it with [`is_ttl_fixed`](Caps::is_ttl_fixed).
 //!
 //! # Cases
-//! *T* is [`Caps::ttl`], *δ* is [`Caps::delta`]; the last column has the numbers of the guarantees that a case is
-//! about. "Soon" allows for [`Caps::noise`] in addition: the checks by time are that nothing happens too early, and
-//! that it happens at all.
+//! *T* is [`Caps::ttl`], *δ* is [`Caps::delta`]; the last column has the numbers of the guarantees that a case checks.
+//! "Soon" allows for [`Caps::noise`] in addition: the checks by time are that nothing happens too early, and that it
+//! happens at all.
 //!
 //! | | case | demands | |
 //! |---|---|---|---|

@@ -27,7 +27,7 @@ pub(crate) struct Observed<E> {
     recorder: Option<Recorder>,
 }
 
-/// A record that many clients write to.
+/// A record to which many clients write.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Recorder(Arc<Mutex<Vec<Event>>>);
 
@@ -61,7 +61,7 @@ impl<E: Engine> Observed<E> {
         asking.get_mut(resource).map_or(0, |(now, most)| std::mem::replace(most, *now))
     }
 
-    /// Counts a request and records it: with its answer, or as unanswered if the future is dropped before.
+    /// Counts a request and records it: with its answer, or as unanswered, if the future is dropped first.
     async fn noted<T>(
         &self,
         asked: impl Fn() -> Vec<Asked>,
@@ -87,7 +87,7 @@ impl<E: Engine> Observed<E> {
     }
 }
 
-/// A request that has not been answered. When it is dropped it is recorded as unanswered.
+/// A request that has not been answered. When this is dropped, the request is recorded as unanswered.
 struct Note<'a> {
     recorder: &'a Recorder,
     asked: Vec<Asked>,

@@ -2,8 +2,8 @@
 //!
 //! Each connection has two threads, one for each direction, so that the proxy depends on no runtime. A thread checks
 //! its instructions before it reads, and again before it forwards what it has read. A connection whose bytes were
-//! swallowed is useless afterwards: it is *spoilt*. The proxy closes it as soon as it forwards
-//! again, as a router that has forgotten the connection does.
+//! swallowed is useless afterwards: it is *spoilt*. When the proxy forwards again, it closes such a connection, like a
+//! router that has forgotten it.
 
 use std::{
     fmt, io,
@@ -101,7 +101,7 @@ impl Proxy {
     /// Returns a proxy to this address, which forwards everything.
     ///
     /// # Errors
-    /// No port is free.
+    /// Fails if no port is free.
     ///
     /// # Examples
     /// See [`Proxy`].
@@ -171,7 +171,7 @@ impl Proxy {
         self.go(Way::Deaf);
     }
 
-    /// Closes all connections, and every new one at once.
+    /// Closes all connections, and from now on every new one immediately.
     ///
     /// # Examples
     /// See [`Proxy`].
@@ -286,7 +286,7 @@ impl Shared {
         self.pump(link, &link.client.try_clone()?, Some((&server, false)))
     }
 
-    /// Forwards bytes in one direction, until an end closes. Without a destination swallows them.
+    /// Forwards bytes in one direction, until an end closes. Without a destination, swallows them.
     fn pump(&self, link: &Link, mut from: &TcpStream, to: Option<(&TcpStream, bool)>) -> io::Result<()> {
         from.set_read_timeout(Some(LOOK))?;
         let mut buffer = [0; 16 * 1024];

@@ -39,7 +39,7 @@ pub struct Suite<F> {
 pub enum Outcome {
     /// Every check held.
     Passed,
-    /// The engine did not do this, but it does not promise it. All other checks held.
+    /// The engine did not do this, but does not promise it either. All other checks held.
     Weakened(String),
     /// The case could not be run, because this is missing.
     DoesNotApply(String),
@@ -248,7 +248,7 @@ impl<F: Fixture> Suite<F> {
     /// ```
     ///
     /// # Panics
-    /// If there is no case of this number.
+    /// If there is no case with this number.
     pub fn case(&self, number: u32) -> Outcome {
         let case = CASES.iter().find(|case| case.number == number).expect("there is a case of this number");
         let (_alone, _beside);

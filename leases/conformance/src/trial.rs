@@ -120,7 +120,7 @@ impl<'f, F: Fixture> Trial<'f, F> {
         Process::start(command, self.patience())
     }
 
-    /// Reports a failed check: that fails the case, unless the guarantee is excused.
+    /// Reports a failed check, which fails the case unless the guarantee is excused.
     pub(crate) fn wrong(&self, guarantee: u32, message: String) -> Result<(), Failure> {
         let excuse = self.caps.excuses.iter().find(|excuse| excuse.of == Excused::Guarantee(guarantee));
         match excuse {
@@ -165,7 +165,7 @@ impl<'f, F: Fixture> Trial<'f, F> {
         Ok(client.engine().is_real_time())
     }
 
-    /// Returns how long the suite waits for an event that must happen at once.
+    /// Returns how long the suite waits for an event that should happen at once.
     pub(crate) fn patience(&self) -> Duration {
         self.caps.delta + self.caps.noise
     }

@@ -21,8 +21,8 @@ const AFTER: usize = 8;
 /// clients must be connected to one namespace, as separate processes would be.
 ///
 /// # Panics
-/// If two owners have the resource while each of their grants is still valid by this process's clock; or if a token is
-/// not greater than the one before, unless an owner resumes its own tenure.
+/// If two owners have the resource while both of their grants are still valid by this process's clock, or if a token is
+/// not greater than the previous one, unless an owner resumes its own tenure.
 ///
 /// # Blocking
 /// Blocks until the turns after the trouble have been taken: for ever, if the engine does not recover.
@@ -88,7 +88,7 @@ struct Inside {
 }
 
 impl Inside {
-    /// Notes the beginning of a turn. Returns `false` if the grant has already expired.
+    /// Records the beginning of a turn. Returns `false` if the grant has already expired.
     fn enter(inside: &Mutex<Inside>, grant: &Grant, until: Instant) -> bool {
         let token = grant.token();
         let mut inside = lock(inside);

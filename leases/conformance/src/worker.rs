@@ -1,7 +1,7 @@
 //! Another process, which carries out the suite's commands, line by line.
 //!
 //! The program of a [`Fixture::worker`](crate::Fixture::worker) connects to the engine and calls [`serve`]. That reads
-//! commands from the standard input and answers on the standard output until the input ends. [`this_binary`] makes a
+//! commands from the standard input and answers on the standard output until the input ends. [`this_binary`] turns a
 //! test into such a program, so that no other is needed.
 
 use std::{
@@ -37,7 +37,7 @@ const READY: &str = "ready";
 /// runtime, see [`serve`].
 ///
 /// # Errors
-/// The input cannot be read, or the output cannot be written.
+/// Fails if the input cannot be read, or if the output cannot be written.
 ///
 /// # Examples
 /// ```
@@ -77,7 +77,7 @@ where
 /// runtime; see [`serve_on`] for others.
 ///
 /// # Errors
-/// The input cannot be read, or the output cannot be written.
+/// Fails if the input cannot be read, or if the output cannot be written.
 ///
 /// # Examples
 /// ```
@@ -94,10 +94,10 @@ pub fn serve<E: Engine + 'static>(engine: E) -> io::Result<()> {
 /// Returns a command that runs one test of this test binary, alone and without capturing its output: for a worker that
 /// is one of the tests.
 ///
-/// That test must find out from the environment whether it is to be a worker, and do nothing otherwise.
+/// That test must find out from its environment whether it should be a worker, and do nothing if not.
 ///
 /// # Errors
-/// The path of this binary cannot be determined.
+/// Fails if the path of this binary cannot be determined.
 ///
 /// # Examples
 /// ```
@@ -206,7 +206,7 @@ pub(crate) struct Process {
     asked: u64,
 }
 
-/// A handle for an answer that is still to arrive.
+/// A handle for an answer that has not arrived yet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ticket(u64);
 
@@ -239,7 +239,7 @@ impl Process {
         }
     }
 
-    /// Sends a command, and does not wait for the answer.
+    /// Sends a command without waiting for the answer.
     pub(crate) fn ask(&mut self, command: impl fmt::Display) -> Result<Ticket, Failure> {
         self.asked += 1;
         let Some(input) = &mut self.input else { return Err(Failure::new("the worker has ended")) };

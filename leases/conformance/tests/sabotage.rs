@@ -14,8 +14,8 @@ mod without_a_fault {
 /// The case that finds a fault by chance.
 const RANDOM_LOAD: u32 = 29;
 
-/// Checks that these cases fail with the fault; others may fail too. Each random load finds a fault with a probability above
-/// 90 %, and there are ten of them.
+/// Checks that these cases fail with the fault; others may fail too. Each random load finds a fault with a probability
+/// above 90 %, and there are ten of them.
 #[track_caller]
 fn fails(fault: Fault, cases: &[u32]) {
     let suite = Suite::new(WithFault::new(fault));

@@ -45,8 +45,8 @@ pub enum Error {
         /// etcd's answer.
         source: Arc<ClientError>,
     },
-    /// The keys of the lease, or the namespace's mark, are not as this engine writes them: one was deleted or written by
-    /// hand, for example.
+    /// The keys of the lease, or the namespace's mark, are not as this engine writes them; for example, one was deleted
+    /// or written by hand.
     Unreadable,
     /// The driver has been dropped, so nothing connects to etcd.
     Stopped,
@@ -85,9 +85,9 @@ pub(crate) enum Trouble {
     Broken(Error),
     /// The request was not carried out.
     Refused(Error),
-    /// etcd has no space left. It also answers so after it has carried out the request.
+    /// etcd has no space left. It may also answer this after it has carried out the request.
     Full(Error),
-    /// The etcd lease does not exist, or not yet. The request was not carried out.
+    /// The etcd lease does not exist, or does not exist yet. The request was not carried out.
     NoLease,
 }
 

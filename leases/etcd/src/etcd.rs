@@ -26,7 +26,7 @@ use crate::{
 /// The pause before a key that is about to be removed is read again.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// The inexactness of the stopwatch, which counts whole seconds.
+/// The inaccuracy of the stopwatch, which counts whole seconds.
 const INEXACT: Duration = Duration::from_secs(1);
 
 /// The outcome of an operation.
@@ -34,8 +34,7 @@ type Done<T> = Result<T, Fail<Error>>;
 
 /// The engine that keeps leases in etcd: see the [crate's page](crate).
 ///
-/// Clones share the connection. When the last clone is dropped the driver ends, as soon as it has released the
-/// abandoned leases.
+/// Clones share the connection. When the last clone is dropped, the driver releases the abandoned leases, and ends.
 ///
 /// # Examples
 /// ```no_run
@@ -68,7 +67,7 @@ impl fmt::Debug for Etcd {
 /// The outcome of an attempt to begin a tenure.
 enum Begun {
     Done(Answer),
-    /// No tenure has begun: this is the one that the resource has, if any.
+    /// No tenure has begun. This is the tenure that the resource has, if any.
     Not(Option<Lock>),
 }
 
@@ -88,7 +87,7 @@ impl Etcd {
     /// at each start has no quarantine any more: see [the crate's page](crate#when-the-cluster-forgets).
     ///
     /// # Errors
-    /// Those of any operation.
+    /// The errors of any operation.
     ///
     /// # Cancel safety
     /// If the future is dropped, the namespace may have been opened or not.
@@ -109,8 +108,8 @@ impl Etcd {
     /// programs that want to know at their start.
     ///
     /// # Errors
-    /// Those of any operation: [`Error::Unconnected`] after the [timeout](crate::Options::timeout), [`Error::Refused`],
-    /// [`Error::Stopped`].
+    /// The errors of any operation: [`Error::Unconnected`] after the [timeout](crate::Options::timeout),
+    /// [`Error::Refused`], [`Error::Stopped`].
     ///
     /// # Examples
     /// ```no_run
@@ -174,7 +173,7 @@ impl Etcd {
         }
     }
 
-    /// Sends a request once. Returns `None` if the etcd lease that it needs is gone: then nothing was changed.
+    /// Sends a request once. Returns `None` if the etcd lease that it needs is gone; in that case nothing was changed.
     async fn write<T, F>(&self, limit: &mut Limit, question: impl FnOnce(Arc<Live<Session>>) -> F) -> Done<Option<T>>
     where
         F: Future<Output = Result<T, Trouble>>,
@@ -219,8 +218,8 @@ impl Etcd {
         Ok(Some(left.min(seconds(lock.value.seconds))))
     }
 
-    /// Requests an etcd lease of this length, and returns it with its seconds: with the ID 0, if the length means for
-    /// ever.
+    /// Requests an etcd lease of this length, and returns it with its length in seconds. If the lease never expires, no
+    /// etcd lease is needed, and the ID is 0.
     async fn grant(&self, limit: &mut Limit, time: Option<Duration>) -> Done<(Granted<'_>, i64)> {
         let granted = |id| Granted::new(&self.place.leftovers, id);
         let Some(whole) = time.and_then(whole) else { return Ok((granted(0), 0)) };
@@ -353,8 +352,8 @@ impl Etcd {
         }
     }
 
-    /// Releases all that the owner has now. If that takes several portions, each is added to `released` as it is
-    /// released.
+    /// Releases everything that the owner has now. If that takes several transactions, the resources of each are added
+    /// to `released` as they are released.
     async fn release_into(&self, released: &mut Vec<Resource>, owner: &Owner) -> Done<()> {
         let mut limit = self.core.limit();
         let mut rest: Option<HashSet<Resource>> = None;
@@ -362,7 +361,7 @@ impl Etcd {
             let (mut locks, at) = self.read(&mut limit, |session| async move { session.owned(owner).await }).await?;
             let listed = locks.len();
             // Resources acquired after the first listing are not released, or this might never end. A resource of that
-            // listing whose tenure is a newer one now is released: its owner may have held it without a break.
+            // listing that now has a newer tenure is released: its owner may have held it without a break.
             if let Some(rest) = &rest {
                 locks.retain(|lock| rest.contains(&lock.resource));
             }
@@ -370,7 +369,8 @@ impl Etcd {
                 return Ok(());
             }
             let rest = rest.insert(locks.iter().map(|lock| lock.resource.clone()).collect());
-            // A lease acquired since the listing makes this transaction fail. In portions each lease is named.
+            // A lease acquired since the listing makes this transaction fail. If several transactions are needed, each
+            // lease is named.
             let is_whole = released.is_empty() && locks.len() == listed && listed < MOST;
             if !is_whole {
                 locks.truncate(MOST / 2);
@@ -458,7 +458,7 @@ impl Engine for Etcd {
         loop {
             let this = match token {
                 Some(token) => token,
-                // A late request must end the tenure that it was sent for, and no later one.
+                // A late request must end the tenure for which it was sent, and no later one.
                 None => match self.find(&mut limit, resource).await? {
                     None => return Ok(Gone::NotHeld),
                     Some(lock) if lock.value.owner != *owner => return Ok(Gone::NotOwner(lock.value.owner)),

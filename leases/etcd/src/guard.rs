@@ -7,8 +7,8 @@ use crate::{
 };
 
 impl Etcd {
-    /// Returns a condition for your own transaction in the same cluster: that this tenure goes on. The transaction is
-    /// then done under the lease or not at all, however long the process was suspended before.
+    /// Returns a condition for your own transaction in the same cluster: that this tenure has not ended. The
+    /// transaction is then done under the lease or not at all, however long the process was suspended before.
     ///
     /// It needs no fence and no token. The engine must have been connected: see [`Etcd::ready`]. A tenure that began
     /// before [the cluster forgot something](crate#when-the-cluster-forgets) never meets the condition. Only etcd
@@ -37,7 +37,7 @@ impl Etcd {
     }
 }
 
-/// The condition that a tenure goes on: see [`Etcd::guard`].
+/// The condition that a tenure has not ended: see [`Etcd::guard`].
 ///
 /// It converts into a [`Compare`] for this crate's own [`Client`](crate::Client). For any other client of etcd, build
 /// the condition from its two values: a comparison of the create revision of all keys with the prefix:
@@ -65,7 +65,7 @@ impl Guard {
         &self.key_prefix
     }
 
-    /// Returns the create revision that the key has while the tenure goes on.
+    /// Returns the create revision that the key has until the tenure ends.
     #[must_use]
     pub fn create_revision(&self) -> i64 {
         self.create_revision

@@ -1,10 +1,10 @@
-//! Etcd leases that no tenure uses any more, or that perhaps none uses.
+//! Etcd leases that no tenure uses any more, or that perhaps no tenure uses.
 //!
-//! An operation whose future is dropped, or that gets no answer, may leave one behind: it was granted, but the
-//! transaction that was to use it may have been carried out, may not have been sent, or may still be under way.
-//! Revoking the etcd lease could end a tenure that its holder relies on; keeping it would be a leak until it expires.
-//! So the doubt is resolved first, by a transaction that either finds the resource attached to the etcd lease, or
-//! writes a mark that makes the other transaction fail, whenever it arrives.
+//! An operation whose future is dropped, or that gets no answer, may leave such an etcd lease behind: it was granted,
+//! but the transaction that was meant to use it may have been carried out, may not have been sent, or may still be
+//! under way. Revoking the etcd lease could end a tenure that its holder relies on; keeping it would be a leak until it
+//! expires. So the doubt is resolved first, by a transaction that either finds the resource attached to the etcd lease,
+//! or writes a mark that makes the other transaction fail, whenever it arrives.
 
 use std::{
     collections::VecDeque,
@@ -35,11 +35,12 @@ pub(crate) struct Leftovers {
 
 #[derive(Debug)]
 pub(crate) struct Leftover {
-    /// The ID of the etcd lease; 0 if there is none and only the one that the resource used before may be unused.
+    /// The ID of the etcd lease; 0 if there is none, and only the etcd lease that the resource used before may be
+    /// unused.
     pub(crate) lease: i64,
     /// Whether the etcd lease is known to have been granted. Otherwise it was requested, and the answer did not arrive.
     pub(crate) is_granted: bool,
-    /// The doubt, if the answer to the transaction that was to use the etcd lease did not arrive.
+    /// The doubt, if the answer to the transaction that was meant to use the etcd lease did not arrive.
     pub(crate) doubt: Option<Doubt>,
     /// The number of failed attempts.
     pub(crate) tries: u32,
@@ -48,7 +49,7 @@ pub(crate) struct Leftover {
 /// The transaction that may have attached a resource to an etcd lease.
 #[derive(Debug)]
 pub(crate) struct Doubt {
-    /// The resource that was to be attached.
+    /// The resource that the transaction attaches.
     pub(crate) resource: Resource,
     /// The etcd lease that the resource was attached to before; 0 if it was attached to none.
     pub(crate) before: i64,
@@ -87,8 +88,8 @@ impl Leftovers {
     }
 }
 
-/// An etcd lease for a tenure. When it is dropped it becomes a leftover: with a doubt, if a transaction without an
-/// answer may have used it.
+/// An etcd lease for a tenure. When it is dropped, it becomes a leftover. If a transaction that was not answered may
+/// have used it, the leftover has a doubt.
 pub(crate) struct Granted<'a> {
     leftovers: &'a Leftovers,
     left: Option<Leftover>,
@@ -112,7 +113,7 @@ impl<'a> Granted<'a> {
         }
     }
 
-    /// Notes that a transaction which may use the etcd lease is about to be sent.
+    /// Records that a transaction that may use the etcd lease is about to be sent.
     pub(crate) fn asked(&mut self, resource: &Resource, before: i64) {
         if let Some(left) = &mut self.left {
             left.doubt = Some(Doubt { resource: resource.clone(), before });

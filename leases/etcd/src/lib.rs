@@ -32,8 +32,8 @@
 //!
 //! Beside them is `keylatch-lease/NAMESPACE/l/mark`, which [identifies the namespace](#when-the-cluster-forgets), and
 //! during a quarantine `keylatch-lease/NAMESPACE/l/quarantine`. For a moment there may also be a
-//! `keylatch-lease/NAMESPACE/x/ETCD LEASE`: it marks an etcd lease that was requested by an operation that was then
-//! given up.
+//! `keylatch-lease/NAMESPACE/x/ETCD LEASE`: it marks an etcd lease that was requested by an operation that was given up
+//! afterwards.
 //!
 //! All characters but letters, digits and `-_.~:@+=,` are escaped as in URLs; the slot is 0 or 1. `etcdctl get --prefix
 //! keylatch-lease/shop/l/` lists the resources and their holders, and `etcdctl lease revoke` of a key's etcd lease
@@ -61,15 +61,15 @@
 //!   wrote the mark. So new tokens are greater than all earlier ones, even though etcd gives out the same revisions
 //!   again. The exception: that program's clock is behind the clock of an earlier writer of the mark, by more than the
 //!   time since.
-//! - **After a restore** from a snapshot (`etcdctl snapshot restore`) an operator need not do anything. After a data
-//!   folder was put back, or if others used a restored cluster for long before the first program connected: delete
-//!   `keylatch-lease/NAMESPACE/l/mark` before the programs resume. A program that was not connected before cannot tell
-//!   such a copy from the original (1, 3).
+//! - **After a restore** from a snapshot (`etcdctl snapshot restore`) an operator need not do anything. If a data
+//!   folder was put back, or if other programs used a restored cluster for long before the first program connected,
+//!   delete `keylatch-lease/NAMESPACE/l/mark` before the programs resume. A program that was not connected before
+//!   cannot tell such a copy from the original (1, 3).
 //! - **A lease that lasts longer** than the quarantine, from one renewal to the next, is not waited for; nor is one
 //!   that never expires. If the cluster forgets it, another owner may get the resource while the holder still relies on
 //!   its lease (1). The token tells them apart (3).
 //! - **A lease that was already released** may be back, if the cluster has forgotten the release. It ends when it would
-//!   have ended without the release; one that never expires has to be released again. A renewal with a grant that was
+//!   have ended without the release; one that never expires must be released again. A renewal with a grant that was
 //!   released succeeds in that time. An owner that acquires a resource that it held before begins a new tenure (4),
 //!   because another owner may have had a greater token in between.
 //! - **[`Etcd::init`]** ends a quarantine. Its caller vouches that nobody still relies on a lease that the cluster may
@@ -86,7 +86,8 @@
 //!   which the keys' value contains. Revisions grow with each change of the whole cluster, so tokens grow whatever is
 //!   released, expires or is deleted.
 //! - **Waiters** are notified by one watch on the namespace's keys: at a release, at an expiry, and when an owner
-//!   begins a fresh tenure. So are holders, whoever deletes their key. After a lost connection all waiters ask again.
+//!   begins a fresh tenure. Holders are notified in the same way, whoever deletes their key. After a lost connection
+//!   all waiters ask again.
 //! - **Connection**: one for each engine and its clones, to one node; it carries the requests of all tasks side by
 //!   side. If it is lost, or the node does not answer in time or has no leader, the engine connects to the next
 //!   endpoint, after 50 ms to 2 s, at random.
@@ -94,11 +95,11 @@
 //!   release is one transaction. A renewal reads the tenure, keeps its etcd lease alive, and writes the tenure again if
 //!   it is unchanged; the renewals of a batch run side by side. To learn the remaining time of another owner's lease
 //!   takes one more request. Unused etcd leases are revoked in the background; if they are not, they expire.
-//! - **Policies**: the etcd lease is as long as the policy's time, and a keep-alive cannot extend it further. If a
-//!   later end is due, under another policy or at each renewal of `SlidingUpTo`, the tenure moves to another etcd lease
-//!   and keeps its token. A tenure with `Never` is attached to none.
+//! - **Policies**: the etcd lease is as long as the policy's time, and a keep-alive cannot extend it further. If the
+//!   end must be later than that, under another policy or at each renewal of `SlidingUpTo`, the tenure moves to another
+//!   etcd lease and keeps its token. A tenure with `Never` is attached to none.
 //! - **The elapsed time of a tenure** is measured by a *stopwatch*: one etcd lease for each namespace, of 31 years,
-//!   that nobody renews. The clients' clocks have no part in it. It is exact to a second or two.
+//!   that is never renewed. The clients' clocks have no part in it. It is exact to a second or two.
 //! - **`release_all`** is one transaction, at one instant, for up to 127 leases, because etcd limits the size of a
 //!   transaction. More leases are released in portions of 64.
 //!
@@ -145,12 +146,12 @@
 //!   renewal one.
 //! - `--max-txn-ops` of at least 128, the default.
 //! - `--unsafe-no-fsync` is not supported: a crash forgets leases (1) and tokens (3).
-//! - A quota that is not exhausted. Otherwise nobody gets a lease ([`Error::Refused`]), another policy, or an end later
-//!   than a keep-alive gives. Releases and other renewals still work.
+//! - A quota that is not exhausted. Without space, no lease can be acquired ([`Error::Refused`]), and none can get
+//!   another policy, or an end later than a keep-alive gives it. Releases and all other renewals still work.
 //!
 //! # Writing under a lease
-//! A holder may stop for any length of time, and then write long after its lease has ended. The store that it writes to
-//! has to check that.
+//! A holder may stop for any length of time, and then write long after its lease has ended. The store to which it
+//! writes must check that.
 //!
 //! - In **the same cluster**: [`Etcd::guard`], a condition of the transaction that writes. It is exact.
 //! - **Elsewhere**: the token, as [`keylatch_lease`](keylatch_lease#a-lease-is-not-enough-the-token) says.

@@ -81,7 +81,7 @@ impl Lock {
     }
 
     /// Returns how long the tenure has lasted when the stopwatch shows `now`. The stopwatch starts again when the
-    /// cluster has a new leader: then the result is a lower bound.
+    /// cluster has a new leader; the result is then a lower bound.
     pub(crate) fn held_for(&self, now: i64) -> Duration {
         let since = self.value.since;
         seconds(if now.saturating_add(INEXACT) < since { now } else { now.saturating_sub(since) })
@@ -110,7 +110,8 @@ pub(crate) fn seconds(number: i64) -> Duration {
     Duration::from_secs(u64::try_from(number).unwrap_or(0))
 }
 
-/// Rounds up to whole seconds, at least one. `None`: longer than etcd accepts, which means for ever.
+/// Rounds up to whole seconds, at least one. Returns `None` for a time longer than etcd accepts, which counts as
+/// infinite.
 pub(crate) fn whole(time: Duration) -> Option<i64> {
     let whole = time.as_secs().saturating_add(u64::from(time.subsec_nanos() > 0)).max(1);
     i64::try_from(whole).ok().filter(|&whole| whole <= LONGEST)

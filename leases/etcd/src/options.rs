@@ -59,11 +59,11 @@ impl Etcd {
 
 impl Options {
     keylatch_lease_remote::setters! { settings;
-        /// Sets the time limit of an operation, including the wait for a connection: 5 s if not set. When it has passed the
-        /// operation fails.
+        /// Sets the time limit of an operation, including the wait for a connection: 5 s if not set. When it has
+        /// passed, the operation fails.
         ///
-        /// The calls of `Leases` send a request up to three times if it may have been carried out despite the timeout, so
-        /// they may take three times as long.
+        /// The calls of `Leases` send a request up to three times if it may have been carried out despite the timeout,
+        /// so they may take three times as long.
         ///
         /// # Panics
         /// If it is zero.
@@ -91,11 +91,12 @@ impl Options {
         /// ```
         pub fn fallback(time: Duration);
 
-        /// Sets the quarantine, during which nothing is granted because the cluster may have forgotten leases: 60 s if not
-        /// set, in whole seconds. No lease of the namespace should last longer from one renewal to the next; a longer one
-        /// is not waited for. See [the crate's page](crate#when-the-cluster-forgets).
+        /// Sets the quarantine, during which nothing is granted because the cluster may have forgotten leases: 60 s if
+        /// not set, in whole seconds. No lease of the namespace should last longer from one renewal to the next; a
+        /// longer one is not waited for. See [the crate's page](crate#when-the-cluster-forgets).
         ///
-        /// All programs that use the namespace should have the same quarantine: while they differ, the shortest may apply.
+        /// All programs that use the namespace should have the same quarantine: while they differ, the shortest may
+        /// apply.
         ///
         /// # Examples
         /// ```
@@ -107,8 +108,8 @@ impl Options {
     }
 
     /// Returns an engine and its driver, which must be spawned on tokio. The driver creates a client with this
-    /// function, and another one when the connection is lost. Without a running driver operations wait in vain; once it
-    /// is dropped, they fail with [`Error::Stopped`](crate::Error::Stopped).
+    /// function, and another one when the connection is lost. Without a running driver, operations wait until they time
+    /// out; once it is dropped, they fail with [`Error::Stopped`](crate::Error::Stopped).
     ///
     /// The function may take as long as an operation. Its client should have one endpoint, and each time another one: a
     /// client with several also sends requests to endpoints that are down. With [`ConnectOptions::with_require_leader`]

@@ -45,7 +45,7 @@ impl Place {
         let root = format!("{ROOT}/{}", escape(&settings.namespace));
         let fnv = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
         let hash = root.bytes().fold(0xcbf2_9ce4_8422_2325, fnv);
-        // An ID from the upper half, where etcd does not begin when it chooses IDs of its own.
+        // An ID from the upper half, in which etcd does not begin when it chooses IDs itself.
         let stopwatch = i64::try_from(hash >> 2 | 1 << 62).unwrap_or(1);
         let quarantine = whole(settings.quarantine).unwrap_or(LONGEST);
         Place { root, stopwatch, quarantine, before: Mutex::default(), leftovers: Leftovers::default() }
@@ -65,7 +65,7 @@ impl Place {
         format!("{}/l/", self.root)
     }
 
-    /// Returns the prefix of a resource's keys: there is at most one.
+    /// Returns the prefix of a resource's keys. At most one key has it.
     pub(crate) fn lock(&self, resource: &Resource) -> String {
         format!("{}/l/{}/", self.root, path(resource))
     }

@@ -1,8 +1,8 @@
 //! The check whether the cluster may have forgotten leases of the namespace.
 //!
 //! Each transaction that begins a tenure compares the revision of the mark's key. When the cluster may have forgotten
-//! something, a new mark is written with a greater base of tokens. With it a key is written that is attached to an etcd
-//! lease: nothing is granted until that has expired.
+//! something, a new mark is written with a greater base of tokens. Together with the mark, a key is written that is
+//! attached to an etcd lease: nothing is granted until that etcd lease has expired.
 
 use std::{
     sync::{Arc, PoisonError},
@@ -41,7 +41,7 @@ struct Found {
 
 /// The reason that a tenure cannot begin although the resource is free.
 pub(crate) enum Standing {
-    /// There is no reason.
+    /// There is no such reason: the conditions hold.
     Sound,
     Quarantined(Duration),
 }
@@ -78,8 +78,7 @@ impl Session {
         loop {
             let Found { revision, cluster, mark } = self.find_mark().await?;
             // The log's index is read after the revision, so this difference is at least the one at that revision.
-            let applied = self.client.call(StatusRequest {}).await?.raft_applied_index;
-            let ahead = i64::try_from(applied).unwrap_or(i64::MAX) - revision;
+            let ahead = self.applied().await? - revision;
             let has_gone_back = |mark: &Mark| {
                 let before = self.place.before.lock().unwrap_or_else(PoisonError::into_inner);
                 before.as_ref().is_some_and(|before| before.mark == *mark && revision < before.seen.get())
@@ -93,13 +92,24 @@ impl Session {
                     *self.mark.lock().unwrap_or_else(PoisonError::into_inner) = Some(mark);
                     return Ok(());
                 }
-                found => self.write_mark(cluster, ahead, revision, found).await?,
+                found => self.write_mark(found).await?,
             }
         }
     }
 
+    /// Returns the index of the last entry of the log that the node has applied.
+    async fn applied(&self) -> Result<i64, Trouble> {
+        let applied = self.client.call(StatusRequest {}).await?.raft_applied_index;
+        Ok(i64::try_from(applied).unwrap_or(i64::MAX))
+    }
+
     /// Writes a mark and begins a quarantine, unless another program has written a mark since `found` was read.
-    async fn write_mark(&self, cluster: u64, ahead: i64, revision: i64, found: Option<Mark>) -> Result<(), Trouble> {
+    async fn write_mark(&self, found: Option<Mark>) -> Result<(), Trouble> {
+        // The log's index is read before the revision, so this difference is at most the one at that revision. A greater
+        // one would be taken for that of a cluster whose log has begun again.
+        let applied = self.applied().await?;
+        let Found { revision, cluster, .. } = self.find_mark().await?;
+        let ahead = applied - revision;
         let least = found.as_ref().map_or(0, |mark| mark.base.saturating_add(revision)).max(self.place.greatest());
         let base = now().max(least.saturating_add(1));
         let mark = Mark { cluster, ahead, base, modified: 0 };
@@ -138,7 +148,7 @@ impl Session {
         Ok(Standing::Quarantined(seconds(left.min(self.place.quarantine)) + Duration::from_secs(1)))
     }
 
-    /// Gives up the connection, because the cluster has been replaced or put back to an older copy.
+    /// Gives up the connection, because the cluster has been replaced or has been reset to an older copy.
     pub(crate) fn is_another(&self) -> Trouble {
         self.give_up();
         Trouble::Broken(Error::Unconnected { source: None })

@@ -1,4 +1,4 @@
-//! The task that revokes etcd leases which no tenure uses: see [`leftovers`](crate::leftovers).
+//! The task that revokes the etcd leases that no tenure uses: see [`leftovers`](crate::leftovers).
 
 use std::{pin::pin, sync::Arc, time::Duration};
 
@@ -105,9 +105,9 @@ impl Revoker {
         is_settled
     }
 
-    /// Takes the ID of an etcd lease, so that a request for it that is still under way arrives too late. It is taken
-    /// for the shortest time, and then expires. Returns whether the ID was free. It may be called only if nothing that
-    /// is still under way could use the etcd lease.
+    /// Takes the ID of an etcd lease, so that a request for it that is still under way arrives too late. The ID is
+    /// taken for the shortest possible time, and then expires. Returns whether the ID was free. Must be called only if
+    /// nothing that is still under way could use the etcd lease.
     async fn take(&self, lease: i64) -> Result<bool, Trouble> {
         match self.client.call(LeaseGrantRequest { ttl: 1, id: lease }).await.map_err(Trouble::from) {
             Ok(_) => Ok(true),
@@ -135,7 +135,7 @@ impl Revoker {
     }
 
     /// Returns whether a resource has been attached to the etcd lease. If not, it never will be: the transaction that
-    /// was to attach it may still be under way, and will fail.
+    /// was meant to attach it may still be under way, but will fail.
     async fn is_used(&self, lease: i64, resource: &Resource) -> Result<bool, Trouble> {
         let (lock, mark) = (self.place.lock(resource), self.place.revoked(lease));
         // This condition also holds if there is no key.

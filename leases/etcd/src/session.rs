@@ -41,7 +41,7 @@ const STOPWATCH: i64 = 1_000_000_000;
 /// number of nanoseconds.
 const UNCOUNTED: i64 = i64::MAX / 1_000_000_000;
 
-/// The time for which a reading of the stopwatch is good enough to estimate the next one.
+/// The age up to which a reading of the stopwatch is good enough to estimate the next one.
 const FRESH: Duration = Duration::from_secs(5);
 
 /// The head start of a request for an etcd lease before the transaction that uses it.
@@ -91,8 +91,8 @@ pub(crate) struct Ear {
 }
 
 impl Session {
-    /// Starts the watch, and the stopwatch if it does not run. If etcd has no space to grant a lease, `shortest` stays
-    /// as the last connection found it.
+    /// Starts the watch, and the stopwatch if it does not run. If etcd has no space to grant a lease, `shortest` keeps
+    /// the value that the last connection found.
     pub(crate) async fn open(client: Client, place: Arc<Place>, shortest: &AtomicI64) -> Result<(Self, Ear), Trouble> {
         let shown = Mutex::new((0, StdClock::new().now()));
         let mut session = Session {
@@ -163,7 +163,8 @@ impl Session {
         self.shown.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Estimates the stopwatch; `None`, if it was last read too long ago: a new leader may have started it again.
+    /// Estimates the reading of the stopwatch; `None` if it was last read too long ago, because a new leader may have
+    /// restarted it.
     fn about(&self) -> Option<i64> {
         let (shown, at) = *self.shown();
         let age = StdClock::new().now().saturating_sub(at);
@@ -176,8 +177,8 @@ impl Session {
         Ok((granted.id, granted.ttl))
     }
 
-    /// Returns the whole seconds that an etcd lease has left, at least. `None`: it is gone, or about to be removed; 0
-    /// may mean that too.
+    /// Returns the whole seconds that an etcd lease has left, rounded down; `None` if it is gone, or about to be
+    /// removed. 0 may mean the latter, too.
     pub(crate) async fn left(&self, lease: i64) -> Result<Option<i64>, Trouble> {
         let left = self.time_to_live(lease).await?.ttl;
         Ok((left >= 0).then_some(left))
@@ -192,7 +193,7 @@ impl Session {
     }
 
     /// Restarts the time of an etcd lease, and returns whether it still existed. An expired one is not revived: etcd
-    /// answers once it is removed.
+    /// answers when it has been removed.
     pub(crate) async fn keep_alive(&self, lease: i64) -> Result<bool, Trouble> {
         match self.client.keep_alive(lease).await.map_err(Trouble::from) {
             Ok(is_there) => Ok(is_there),
@@ -214,8 +215,8 @@ impl Session {
         let got = self.client.range(Keys::prefix(prefix.as_str())).await?;
         let at = got.revision();
         let listed: Vec<_> = got.kvs.iter().filter_map(|kv| Lock::new(&prefix, kv)).collect();
-        // A tenure that was ended by hand may be half there; one that has ended since may have been replaced by
-        // another.
+        // A tenure that was ended by hand may have one of its keys left; one that has ended since may have been
+        // replaced by another.
         let parts = listed.chunks(MOST).map(|part| async move {
             let gets = part.iter().map(|lock| TxnOp::get_keys(self.key(lock)));
             let answer = self.client.txn(Txn::new().and_then(gets)).await?;
@@ -259,7 +260,7 @@ impl Session {
         self.changed(self.client.txn(Txn::new().when(when).and_then(then).or_else(otherwise)).await?)
     }
 
-    /// Returns whether one of the branches that write was taken; otherwise the branch that reads tells what the
+    /// Returns whether one of the branches that write was taken; otherwise the branch that reads tells which tenure the
     /// resource has.
     fn changed(&self, mut answer: TxnAnswer) -> Result<Changed, Trouble> {
         let at = answer.revision();
@@ -330,8 +331,8 @@ impl Session {
             let answer = self.client.txn(txn.clone()).await?;
             self.changed(answer)
         };
-        // The transaction does not wait long for the answer to the request of the etcd lease: it need only arrive after
-        // that request.
+        // The transaction does not wait long for the answer to the request for the etcd lease: it only needs to arrive
+        // after that request.
         let first = match early {
             Some(granted) => Ok(granted),
             None if lease == 0 => Ok(Ok(())),
@@ -361,7 +362,7 @@ impl Session {
             }
         };
         match (is_granted, changed) {
-            // The transaction overtook the request of the etcd lease.
+            // The transaction overtook the request for the etcd lease.
             (Ok(()), Err(Trouble::NoLease)) => ask().await,
             (Err(Trouble::Full(error)), Err(Trouble::NoLease)) => Err(Trouble::Refused(error)),
             (Err(trouble), Err(Trouble::NoLease)) => Err(trouble),
@@ -386,8 +387,8 @@ impl Session {
         TxnOp::txn(Txn::new().when(when).and_then(then).or_else([otherwise]))
     }
 
-    /// Attaches a tenure to another etcd lease, if one was granted, and sets its policy; unless it has changed since it
-    /// was read.
+    /// Attaches a tenure to another etcd lease, if one was granted, and sets its policy, unless the tenure has changed
+    /// since it was read.
     pub(crate) async fn alter(
         &self,
         new: &Draft<'_>,
@@ -405,9 +406,9 @@ impl Session {
         changed
     }
 
-    /// Returns whether a tenure is as it was read, and keeps it so by writing it again. Another request may be about to
-    /// move it to a shorter etcd lease, unaware of a keep-alive, which changes no key. After this write that move
-    /// fails; or the move was made before, and this write fails.
+    /// Returns whether a tenure is unchanged since it was read, and keeps it unchanged by writing it again. Another
+    /// request may be about to move it to a shorter etcd lease, unaware of a keep-alive, which changes no key. After
+    /// this write, that move fails; if the move was made before, this write fails.
     pub(crate) async fn confirm(&self, lock: &Lock) -> Result<bool, Trouble> {
         let Lock { resource, slot, lease, value, .. } = lock.clone();
         let key = self.key(lock);
@@ -421,7 +422,7 @@ impl Session {
         let same = Draft { resource: &resource, slot, lease, value };
         match self.change(&resource, when, self.puts(&same).into()).await {
             Ok(changed) => Ok(matches!(changed, Changed::Yes(_))),
-            // If there is no space for this write, there is none for the move.
+            // If there is no space for this write, there is none for such a move either.
             Err(Trouble::Full(_)) => {
                 let found = self.find(&resource).await?;
                 Ok(found.is_some_and(|found| (found.token, found.lease) == (lock.token, lock.lease)))
@@ -460,8 +461,8 @@ impl Session {
         }
     }
 
-    /// Ends all of these tenures, or none. With `at` they must be all that the owner has up to this revision; otherwise
-    /// the owner may have more.
+    /// Ends all of these tenures, or none. With `at`, they must be all tenures that the owner has up to this revision;
+    /// without it, the owner may have more.
     pub(crate) async fn end_all(&self, owner: &Owner, locks: &[Lock], at: Option<i64>) -> Result<bool, Trouble> {
         // The deleted keys tell the etcd leases to revoke: a tenure may have moved since it was read.
         let is_it = |lock: &Lock| Compare::create_revision(self.key(lock), CompareOp::Equal, lock.created);

@@ -1,6 +1,6 @@
-//! An editing desk: only one editor at a time may change a document, for as long as its page is open in a browser. Editors
-//! open (acquire), type (renew), save and close (release). Some go to lunch with a document open, some close the browser
-//! and never return, and some return the next morning and save the documents that they left open.
+//! An editing desk: only one editor at a time may change a document, for as long as its page is open in a browser.
+//! Editors open (acquire), type (renew), save and close (release). Some go to lunch with a document open, some close
+//! the browser and never return, and some return the next morning and save the documents that they left open.
 //!
 //! ```text
 //! cargo run --release --example desk                    # a day, a night and a morning, in simulated time
@@ -9,8 +9,9 @@
 //! cargo run --release --example desk -- --real          # the same with tasks and threads, in real time
 //! ```
 //!
-//! Where to look: [`Editor::open`] waits for a lease, with a limit; [`Editor::renew`] detects lost leases; [`Desk::save`] shows
-//! the fence at work; [`Agenda::run`] drives leases by a simulated clock, on which a day takes no time.
+//! Where to look: [`Editor::open`] waits for a lease, with a limit; [`Editor::renew`] detects lost leases;
+//! [`Desk::save`] shows the fence at work; [`Agenda::run`] drives leases by a simulated clock, on which a day takes no
+//! time.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -47,7 +48,7 @@ const DOCUMENTS: usize = 300;
 /// The number of editors that sign in during the day, and during the next morning.
 const SESSIONS: (usize, usize) = (600, 80);
 
-// Minutes since the desk opens: it closes, an administrator comes by, it opens again, it closes again.
+// Minutes after the desk opens, at which it closes, an administrator comes by, it opens again, and it closes again.
 const CLOSING: f64 = 600.0;
 const NIGHT: f64 = 800.0;
 const MORNING: f64 = 1440.0;
@@ -87,8 +88,9 @@ impl<C: Clock> Desk<C> {
     fn read(&self, index: usize, grant: Grant) -> Option<Draft> {
         let (resource, document) = &self.documents[index];
         let document = document.lock().unwrap();
-        // An editor that reads in order to write presents the token at the read already. If only saves did, a stale save
-        // could still come between this read and the first save, which would then overwrite a change that it has not read.
+        // An editor that reads in order to write presents the token at the read already. If only saves did, a stale
+        // save could still come between this read and the first save, and the first save would then overwrite a change
+        // that the editor has not read.
         if self.fence.admit(resource, grant.token()).is_err() && self.is_fenced {
             self.tally().noticed += 1; // the lease has ended, and another editor has read the document since
             return None;
@@ -253,8 +255,8 @@ impl<C: Clock> Editor<'_, C> {
     }
 
     fn save_and_close(&mut self, mut drafts: Vec<Draft>) {
-        // A check before the save makes stale saves rare. It cannot rule them out, because a lease may end between the check
-        // and the save. Half of the editors do not check.
+        // A check before the save makes stale saves rare. It cannot rule them out, because a lease may end between the
+        // check and the save. Half of the editors do not check.
         if self.random.between(0.0, 1.0) < 0.5 {
             self.renew(&mut drafts);
         }
@@ -314,9 +316,10 @@ impl Random {
 /// The way in which time passes for an editor.
 enum Pace<'a> {
     Simulated(&'a Agenda),
-    /// A task in real time, since this start.
+    /// A task in real time, which started at this instant.
     Task(Instant),
-    /// A thread in real time. It blocks where the others are pending, so its async functions act like ordinary ones.
+    /// A thread in real time, which started at this instant. It blocks where the others are pending, so its async
+    /// functions act like ordinary ones.
     Thread(Instant),
 }
 
@@ -360,8 +363,8 @@ impl Agenda {
     fn run(&self, leases: &Leases<Memory<ManualClock>>, editors: &Executor<'_>, until: Duration) {
         loop {
             while editors.try_tick() {}
-            // With a clock that is not the system's, leases have no timers. A tick serves the waiters for expired leases, and
-            // returns the time until there is more to do.
+            // With a clock that is not the system's, leases have no timers. A tick serves the waiters for expired
+            // leases, and returns the time until there is more to do.
             let tick = leases.tick().map(|time| self.clock.now() + time);
             if editors.try_tick() {
                 continue;

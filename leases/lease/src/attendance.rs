@@ -1,7 +1,8 @@
 //! A summary of the wait list for calls that do not take its lock: whether a resource may have waiters or watchers.
 //!
-//! Places are counted by a part of the resource's hash, so that one watched resource slows down only calls for resources that share its
-//! part. The summary may report a place that a resource does not have, but it never misses one that it has.
+//! Places are counted by a part of the resource's hash, so that one watched resource slows down only calls for
+//! resources that share its part. The summary may report a place that a resource does not have, but it never misses one
+//! that it has.
 
 use core::hash::{BuildHasher, Hash};
 

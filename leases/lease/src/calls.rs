@@ -31,7 +31,8 @@ mod sealed {
 
         fn run(self, leases: &crate::Leases<E>) -> impl core::future::Future<Output = Self::Output> + Send;
 
-        /// Returns the output if the operation can finish without a future. Otherwise returns the operation, which has done nothing.
+        /// Returns the output if the operation can finish without a future. Otherwise returns the operation, which has
+        /// done nothing.
         #[inline]
         fn run_at_once(self, leases: &crate::Leases<E>) -> Result<Self::Output, Self>
         where
@@ -44,8 +45,8 @@ mod sealed {
 }
 pub(crate) use sealed::Operation;
 
-/// The future of a call that does not wait in memory: it is ready on its first poll. With a server, it is ready when the server has
-/// answered.
+/// The future of a call that does not wait in memory: it is ready on its first poll. With a server, it is ready when
+/// the server has answered.
 ///
 /// Nothing happens before the first poll. The future borrows nothing but the [`Leases`].
 ///
@@ -61,7 +62,7 @@ pub struct Call<'a, E: Engine, O: Operation<E>> {
 /// The panic message of a future that is polled after it has finished.
 const ONCE: &str = "keylatch-lease: a lease future was polled after it had finished";
 
-/// The panic message of a `fresh_token` that comes too late.
+/// The panic message of a `fresh_token` call that comes too late.
 const FRESH: &str = "keylatch-lease: `fresh_token` must be called before the future is polled";
 
 impl<'a, E: Engine, O: Operation<E>> Call<'a, E, O> {
@@ -90,7 +91,7 @@ impl<'a, E: Engine, O: Operation<E>> Call<'a, E, O> {
 }
 
 impl<C: Clock, O: Operation<Memory<C>>> Call<'_, Memory<C>, O> {
-    /// Makes the call, which in memory needs no future, and returns its output.
+    /// Makes the call at once, which is possible because leases in memory need no future, and returns its output.
     ///
     /// # Examples
     /// ```
@@ -228,7 +229,7 @@ operations! {
 }
 
 impl<E: Engine> Call<'_, E, TryAcquire> {
-    /// Always begins a new tenure. A tenure that this owner already has ends, and its grants become stale.
+    /// Always begins a new tenure. If this owner already has a tenure, that tenure ends, and its grants become stale.
     ///
     /// # Examples
     /// ```
@@ -256,9 +257,9 @@ impl<E: Engine> Call<'_, E, TryAcquire> {
 /// The future of [`Leases::acquire`]: a request for a lease.
 ///
 /// # Cancel safety
-/// The future may be dropped at any moment, and then leaves the line. If it has been served but not polled since, the lease goes to the
-/// next waiter. With a server, a future that is dropped before the server has answered may leave a lease behind, which its owner has until
-/// it expires.
+/// The future may be dropped at any moment, which takes the request out of the line. If it has been served but not
+/// polled since, the lease goes to the next waiter. With a server, a future that is dropped before the server has
+/// answered may leave a lease behind, which belongs to its owner until it expires.
 #[must_use = "futures do nothing unless they are awaited or polled"]
 pub struct Acquire<'a, E: Engine> {
     leases: &'a Leases<E>,
@@ -273,7 +274,7 @@ impl<'a, E: Engine> Acquire<'a, E> {
         Acquire { leases, request: Some(Request::new(resource, owner, expiry)), waiting: None }
     }
 
-    /// Always begins a new tenure. A tenure that this owner already has ends, and its grants become stale.
+    /// Always begins a new tenure. If this owner already has a tenure, that tenure ends, and its grants become stale.
     ///
     /// # Examples
     /// ```
@@ -329,7 +330,7 @@ impl<'a, E: Engine> Acquire<'a, E> {
     /// Do not call it in a task.
     ///
     /// # Errors
-    /// As [`Leases::acquire`].
+    /// Fails like [`Leases::acquire`].
     ///
     /// # Examples
     /// ```
@@ -353,7 +354,7 @@ impl<'a, E: Engine> Acquire<'a, E> {
     /// Do not call it in a task.
     ///
     /// # Errors
-    /// As [`Leases::acquire`], and [`AcquireError::Limit`].
+    /// Fails like [`Leases::acquire`], or with [`AcquireError::Limit`].
     ///
     /// # Examples
     /// ```
@@ -430,7 +431,7 @@ pub(crate) enum Manner {
 /// The future of [`Leases::hold`]: a request for a lease to be [held](Held).
 ///
 /// # Cancel safety
-/// As for [`Acquire`].
+/// See [`Acquire`].
 #[must_use = "futures do nothing unless they are awaited or polled"]
 pub struct Hold<'a, E: Engine> {
     resource: Resource,
@@ -489,7 +490,7 @@ impl<'a, E: Engine> Hold<'a, E> {
     /// Do not call it in a task.
     ///
     /// # Errors
-    /// As [`Leases::hold`].
+    /// Fails like [`Leases::hold`].
     ///
     /// # Examples
     /// ```
@@ -513,7 +514,7 @@ impl<'a, E: Engine> Hold<'a, E> {
     /// Do not call it in a task.
     ///
     /// # Errors
-    /// As [`Leases::hold`], and [`AcquireError::Limit`].
+    /// Fails like [`Leases::hold`], or with [`AcquireError::Limit`].
     ///
     /// # Examples
     /// ```

@@ -5,8 +5,8 @@ use crate::sync::Unseen;
 
 /// The source of time for [`Leases`](crate::Leases).
 ///
-/// With `std` the default is `StdClock`. [`ManualClock`] is for tests. On a target without an operating system, implement
-/// this trait for the timer of the target.
+/// With `std` the default is `StdClock`. [`ManualClock`] is for tests. On a target without an operating system,
+/// implement this trait for the timer of the target.
 ///
 /// # Examples
 ///
@@ -37,8 +37,8 @@ pub trait Clock: Send + Sync {
     /// Returns the time since an origin that the clock chooses.
     ///
     /// The time must never go back, neither in one thread nor from one thread to another: an expired lease would become
-    /// valid again, beside the lease that followed it. A clock that can be set, such as the time of day, will not do. Every
-    /// call reads the clock, sometimes under a lock, so reading must be quick and must not use the leases itself.
+    /// valid again, beside the lease that followed it. A clock that can be set, such as the time of day, will not do.
+    /// Every call reads the clock, sometimes under a lock, so reading must be quick and must not use the leases itself.
     ///
     /// # Examples
     ///
@@ -94,8 +94,8 @@ impl<C: Clock + ?Sized> Clock for Arc<C> {
 ///
 /// All copies show the same time, and setting the time of day does not affect it.
 ///
-/// The system determines whether the time that a machine spends suspended counts, so that a lease may expire while the
-/// machine sleeps:
+/// The system determines whether the time that a machine spends suspended counts, and so whether a lease may expire
+/// while the machine sleeps:
 ///
 /// | system | the clock | origin | suspended time |
 /// |---|---|---|---|
@@ -144,8 +144,8 @@ impl StdClock {
 #[cfg(feature = "std")]
 #[cfg_attr(docsrs, doc(cfg(feature = "std")))]
 impl Clock for StdClock {
-    // `Instant` is CLOCK_MONOTONIC here, which stands still while the machine is suspended: the leases of a laptop would
-    // expire hours too late for their waiters.
+    // `Instant` is CLOCK_MONOTONIC here, which stands still while the machine is suspended: the leases of a laptop
+    // would expire hours too late for their waiters.
     #[cfg(any(target_os = "linux", target_os = "android"))]
     fn now(&self) -> Duration {
         use rustix::time::{ClockId, clock_gettime};
@@ -167,7 +167,8 @@ impl Clock for StdClock {
     }
 }
 
-/// A clock that stands still until [`advance`](Self::advance) is called: for tests, and for programs that simulate time.
+/// A clock that stands still until [`advance`](Self::advance) is called: for tests, and for programs that simulate
+/// time.
 ///
 /// Clones share the time, so keep one and give the other to the [`Leases`](crate::Leases). The clock starts at zero.
 ///

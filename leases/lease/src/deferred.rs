@@ -1,12 +1,13 @@
-//! Work that must be done with no lock held: calling wakers, and dropping wakers and policies. All of it is user code, which may call the
-//! table again.
+//! Work that must be done with no lock held: calling wakers, and dropping wakers and policies. All of it is user code,
+//! which may call the table again.
 
 use alloc::vec::Vec;
 use core::task::Waker;
 
 use crate::{Expiry, panics};
 
-/// Work that is collected under a lock and done on drop. It must be created before the lock is taken, so that it is dropped after the lock.
+/// Work that is collected under a lock and done on drop. It must be created before the lock is taken, so that it is
+/// dropped after the lock.
 #[derive(Default)]
 pub(crate) struct Deferred {
     wakes: Vec<Waker>,

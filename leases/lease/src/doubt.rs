@@ -1,8 +1,8 @@
 //! Tenures in doubt: the engine may have missed a notification about them. They are looked up together.
 //!
-//! When a connection is lost and made again, every tenure of the process is in doubt at once. A future that finds its own tenure in doubt
-//! takes up to 255 others with it, and asks about all of them in one request. If the future is dropped before the answer, they are in doubt
-//! again.
+//! When a connection is lost and made again, every tenure of the process is in doubt at once. A future that finds its
+//! own tenure in doubt takes up to 255 others with it, and asks about all of them in one request. If the future is
+//! dropped before the answer, they are in doubt again.
 
 use alloc::{boxed::Box, sync::Arc, vec::Vec};
 use core::{
@@ -32,8 +32,8 @@ impl<'a, E: Engine> Looking<'a, E> {
         Looking { leases, notices }
     }
 
-    /// Looks up the tenures of all `notices` in one request, and notifies the holders of those that have ended. If there is no answer, a
-    /// loss is found by the next renewal or the next notification.
+    /// Looks up the tenures of all `notices` in one request, and notifies the holders of those that have ended. If
+    /// there is no answer, a loss is found by the next renewal or the next notification.
     async fn run(mut self) {
         let grants: Vec<(usize, Grant)> =
             self.notices.iter().enumerate().filter_map(|(at, notice)| Some((at, notice.grant()?))).collect();
@@ -67,7 +67,8 @@ impl<E: Engine> Drop for Looking<'_, E> {
 }
 
 impl Tenure {
-    /// Runs a future that ends when the tenure is lost: polls it at each notification of the engine, and looks at the tenure if it is in doubt.
+    /// Runs a future that ends when the tenure is lost: polls it at each notification of the engine, and looks at the
+    /// tenure if it is in doubt.
     pub(crate) async fn heeding<E: Engine>(
         self: &Arc<Self>,
         leases: &Leases<E>,

@@ -1,17 +1,18 @@
 //! An engine keeps the leases: in a table in this process, or on a server.
 //!
-//! The engine makes the decisions, each in one atomic action. The front end, [`Leases`](crate::Leases), does the rest for all engines:
-//! the queue of waiters, deadlines, renewals, losses, and retries when an answer is lost. Five rules carry the guarantees:
+//! The engine makes the decisions, each in one atomic action. The front end, [`Leases`](crate::Leases), does the rest
+//! for all engines: the queue of waiters, deadlines, renewals, losses, and retries when an answer is lost. Five rules
+//! carry the guarantees:
 //!
-//! - (a) **Each operation is one atomic action** of the engine. The future of an operation may be dropped at any moment: the operation has
-//!   then been done or not, but is never half done.
+//! - (a) **Each operation is one atomic action** of the engine. The future of an operation may be dropped at any
+//!   moment: the operation has then been done or not, but is never half done.
 //! - (b) **Only durations are exchanged**, never points in time. The engine counts them by its own clock.
-//! - (c) **The token is made inside that action**, under the lock or transaction that protects the record. If it were made earlier, it
-//!   could be smaller than a token that is granted in between.
-//! - (d) **Watch, then try, then sleep**: a request that waits calls [`watch`](Engine::watch) before it asks. Otherwise a release between
-//!   the two would wake no waiter.
-//! - (e) **Everything else is the front end's business**, and asking again must be safe: an owner that has the lease and asks again gets
-//!   it with the same token.
+//! - (c) **The token is made inside that action**, under the lock or transaction that protects the record. If it were
+//!   made earlier, it could be smaller than a token that is granted in between.
+//! - (d) **Watch, then try, then sleep**: a request that waits calls [`watch`](Engine::watch) before it asks. Otherwise
+//!   a release between the two would wake no waiter.
+//! - (e) **Everything else is the front end's business**, and asking again must be safe: an owner that has the lease
+//!   and asks again gets it with the same token.
 
 use alloc::{sync::Arc, vec::Vec};
 use core::{
@@ -25,7 +26,8 @@ use core::{
 pub use crate::notice::Notice;
 use crate::{Expiry, Owner, Resource, Term, Token};
 
-/// Keeps leases, and decides which owner gets one. See the [rules](self) and, for an implementation, [`Memory`](crate::Memory).
+/// Keeps leases, and decides which owner gets one. See the [rules](self) and, for an implementation,
+/// [`Memory`](crate::Memory).
 ///
 /// # Examples
 /// An engine that counts requests and passes them on to another engine:
@@ -104,18 +106,19 @@ pub trait Engine: Send + Sync {
     /// The reason why the engine could not carry out a request.
     type Error: Error + Send + Sync + 'static;
 
-    /// Whether the engine is in this process. If so, each of its futures must be ready on its first poll, and its clock must be the one
-    /// that [`now`](Self::now) reads.
+    /// Whether the engine is in this process. If so, each of its futures must be ready on its first poll, and its clock
+    /// must be the one that [`now`](Self::now) reads.
     ///
-    /// The front end then hands a lease over in the same call that ends the previous one. It may poll these futures under a lock of its
-    /// own, so they must not call the [`Leases`](crate::Leases) that they serve.
+    /// The front end then hands a lease over in the same call that ends the previous one. It may poll these futures
+    /// under a lock of its own, so they must not call the [`Leases`](crate::Leases) that they serve.
     const LOCAL: bool = false;
 
-    /// Returns the time of this process's clock, as [`Clock::now`](crate::Clock::now) does. Deadlines are counted by it. It need not agree
-    /// with the engine's clock, unless the engine is [`LOCAL`](Self::LOCAL).
+    /// Returns the time of this process's clock, as [`Clock::now`](crate::Clock::now) does. Deadlines are counted by
+    /// it. It need not agree with the engine's clock, unless the engine is [`LOCAL`](Self::LOCAL).
     fn now(&self) -> Duration;
 
-    /// Returns whether time passes in [`now`](Self::now) as in the timers of the standard library. If so, waiters have timers of their own.
+    /// Returns whether time passes in [`now`](Self::now) as in the timers of the standard library. If so, waiters have
+    /// timers of their own.
     fn is_real_time(&self) -> bool {
         true
     }
@@ -123,10 +126,11 @@ pub trait Engine: Send + Sync {
     /// Grants a lease, or returns the reason why it is not granted, such as the owner that has it.
     fn acquire(&self, ask: Ask<'_>) -> impl Future<Output = Result<Answer, Fail<Self::Error>>> + Send;
 
-    /// Extends the leases of the batch that have not expired, and stores the time that each has left in [`Renewal::left`].
+    /// Extends the leases of the batch that have not expired, and stores the time that each has left in
+    /// [`Renewal::left`].
     ///
-    /// The end is never brought forward. The front end batches the renewals of [`Held`](crate::Held)s, up to 256 that are due at about the
-    /// same time, unless the engine is [`LOCAL`](Self::LOCAL).
+    /// The end is never brought forward. The front end batches the renewals of [`Held`](crate::Held)s, up to 256 that
+    /// are due at about the same time, unless the engine is [`LOCAL`](Self::LOCAL).
     fn renew(
         &self,
         batch: &mut [Renewal<'_>],
@@ -142,10 +146,11 @@ pub trait Engine: Send + Sync {
         at: Duration,
     ) -> impl Future<Output = Result<Gone, Fail<Self::Error>>> + Send;
 
-    /// Ends the tenure with this token, whatever its owner, on behalf of an operator. A subscribed [`Notice`] must learn of it.
+    /// Ends the tenure with this token, whatever its owner, on behalf of an operator. A subscribed [`Notice`] must
+    /// learn of it.
     ///
-    /// By default it looks up the owner, and releases the tenure by the owner's name. An engine that sends no notice of such a release must
-    /// implement this in another way.
+    /// By default it looks up the owner, and releases the tenure by the owner's name. An engine that sends no notice of
+    /// such a release must implement this in another way.
     fn release_token(
         &self,
         resource: &Resource,
@@ -161,7 +166,8 @@ pub trait Engine: Send + Sync {
         }
     }
 
-    /// Ends all tenures of this owner, as of one instant. Returns the resources that it freed, without those whose lease had expired.
+    /// Ends all tenures of this owner, as of one instant. Returns the resources that this freed, except those whose
+    /// lease had already expired.
     fn release_all(
         &self,
         owner: &Owner,
@@ -182,28 +188,34 @@ pub trait Engine: Send + Sync {
         at: Duration,
     ) -> impl Future<Output = Result<Vec<Owned>, Fail<Self::Error>>> + Send;
 
-    /// Removes up to `limit` expired leases, and returns the number of leases removed. This frees memory; nothing else depends on it.
+    /// Removes up to `limit` expired leases, and returns the number of leases removed. This frees memory; nothing else
+    /// depends on it.
     fn sweep(&self, limit: usize, at: Duration) -> impl Future<Output = Result<usize, Fail<Self::Error>>> + Send;
 
-    /// Returns a future that is ready as soon as the resource may have become free since the call, or may become free earlier than was
-    /// known: a [fresh](Want::Fresh) tenure can end before the one that it replaces. The future may be ready without a reason.
+    /// Returns a future that is ready when the resource may have become free since the call, or may become free earlier
+    /// than was known: a [fresh](Want::Fresh) tenure can end before the tenure that it replaces would have ended. The
+    /// future may also be ready for no reason.
     ///
-    /// The front end calls it before it asks (rule d), and never for a [`LOCAL`](Self::LOCAL) engine. By default the future is never ready.
-    /// A waiter then asks when the lease should have ended, and at every [`fallback`](Self::fallback).
+    /// The front end calls it before it asks (rule d), and never for a [`LOCAL`](Self::LOCAL) engine. By default the
+    /// future is never ready. A waiter then asks when the lease should have ended, and at every
+    /// [`fallback`](Self::fallback).
     fn watch(&self, resource: &Resource) -> impl Future<Output = ()> + Send {
         let _ = resource;
         core::future::pending()
     }
 
-    /// Subscribes this notice, from the call on, to everything but its holder's own release that ends a tenure of the resource early: a
-    /// release by name, of [all](Self::release_all) leases of an owner or by a [token](Self::release_token), a [fresh](Want::Fresh) tenure of
-    /// the same owner, and a manual change of the store, as far as the store reports it. The engine calls [`Notice::ended`] if it knows which
-    /// tenure ended, and [`Notice::doubt`] otherwise, such as after a time without a connection. While nothing happens, a subscription must
-    /// not cost requests to the server.
+    /// Subscribes this notice, from the call on, to everything but its holder's own release that ends a tenure of the
+    /// resource early: a release by name, of [all](Self::release_all) leases of an owner or by a
+    /// [token](Self::release_token), a [fresh](Want::Fresh) tenure of the same owner, and a manual change of the store,
+    /// as far as the store reports it. The engine calls [`Notice::ended`] if it knows which tenure ended, and
+    /// [`Notice::doubt`] otherwise, such as after a time without a connection. While nothing happens, a subscription
+    /// must not cost requests to the server.
     ///
-    /// Returns whether the engine notifies. By default it does not: a holder then learns of the loss at its next renewal.
+    /// Returns whether the engine notifies. By default it does not: a holder then learns of the loss at its next
+    /// renewal.
     ///
-    /// The front end calls it before it requests a lease to be [held](crate::Held), and never for a [`LOCAL`](Self::LOCAL) engine.
+    /// The front end calls it before it requests a lease to be [held](crate::Held), and never for a
+    /// [`LOCAL`](Self::LOCAL) engine.
     fn subscribe(&self, resource: &Resource, notice: &Arc<Notice>) -> bool {
         let _ = (resource, notice);
         false
@@ -214,34 +226,37 @@ pub trait Engine: Send + Sync {
         let _ = (resource, notice);
     }
 
-    /// Returns the longest time that a waiting request sleeps before it asks again, whatever [`watch`](Self::watch) does; `None` if there
-    /// is no limit.
+    /// Returns the longest time that a waiting request sleeps before it asks again, whatever [`watch`](Self::watch)
+    /// does; `None` if there is no limit.
     fn fallback(&self) -> Option<Duration> {
         None
     }
 
-    /// Drops the values whose drop the engine has postponed. The front end calls this after its requests, with no lock held.
+    /// Drops the values whose drop the engine has postponed. The front end calls this after its requests, with no lock
+    /// held.
     ///
-    /// This is for a [`LOCAL`](Self::LOCAL) engine that keeps policies: their `Drop` is the user's code, which may call the
-    /// [`Leases`](crate::Leases).
+    /// This is for a [`LOCAL`](Self::LOCAL) engine that keeps policies: their `Drop` is the user's code, which may call
+    /// the [`Leases`](crate::Leases).
     fn tidy(&self) {}
 
     /// Ends a tenure as far as possible without waiting for an answer: its [`Held`](crate::Held) has been dropped. By
     /// default, a [`LOCAL`](Self::LOCAL) engine releases the tenure, and any other does nothing: the lease expires.
     ///
-    /// If ending the tenure takes time, its owner may request the resource before it has ended. The engine must not grant this tenure any
-    /// more: [`Want::Any`] and [`Want::Mine`] wait until it has ended.
+    /// If ending the tenure takes time, its owner may request the resource before it has ended. The engine must not
+    /// grant this tenure any more: [`Want::Any`] and [`Want::Mine`] wait until it has ended.
     ///
     /// # Engines in this process
-    /// The front end calls this for each waiter that was handed this tenure ([`Ask::waiting`]) and was dropped before it fetched the grant.
-    /// When the last of them has been dropped the engine ends the tenure, unless the owner knows of it: another request of the owner, without
-    /// `waiting`, was granted the tenure, or the tenure was [renewed or looked at](Self::renew).
+    /// The front end calls this for each waiter that was handed this tenure ([`Ask::waiting`]) and was dropped before
+    /// it fetched the grant. When the last of them has been dropped the engine ends the tenure, unless the owner knows
+    /// of it: another request of the owner, without `waiting`, was granted the tenure, or the tenure was [renewed or
+    /// looked at](Self::renew).
     ///
     /// By default, the first of these waiters ends the tenure, even if the owner knows of it. An engine that wraps
     /// another one must pass this call on. Any other should override the default, and count the waiters.
     fn abandon(&self, resource: &Resource, owner: &Owner, token: Token) {
         if Self::LOCAL {
-            // Whether the lease has expired makes no difference, so the clock need not be read: it is the user's, and may panic.
+            // Whether the lease has expired makes no difference, so the clock need not be read: it is the user's, and
+            // may panic.
             let _ = at_once(self.release(resource, owner, Some(token), Duration::ZERO));
         }
     }
@@ -267,18 +282,20 @@ pub struct Ask<'a> {
     pub owner: &'a Owner,
     /// The conditions under which to grant it.
     pub want: Want,
-    /// The term of the lease, counted from the start of a new tenure, or from now and the old start if a tenure is resumed. The end is never
-    /// brought forward. `None`, only with [`Want::Mine`]: the end stays as it is.
+    /// The term of the lease. If a tenure begins, it counts from now; if a tenure is resumed, [`idle`](Term::idle)
+    /// counts from now, and [`total`](Term::total) from the start of the tenure. The end is never brought forward.
+    /// `None`, only with [`Want::Mine`]: the end stays as it is.
     pub term: Option<Term>,
     /// The policy that the term comes from, for engines that can keep it.
     pub expiry: &'a Expiry,
-    /// Whether the owner goes on waiting if another owner has it: the engine then sees to it that [`Engine::watch`] is notified.
+    /// Whether the owner goes on waiting if another owner has the lease. If so, the engine must see to it that
+    /// [`Engine::watch`] is notified.
     ///
-    /// In a request to a [`LOCAL`](Engine::LOCAL) engine: whether the lease is handed to a waiter, which may be dropped before it fetches the
-    /// grant: see [`Engine::abandon`].
+    /// In a request to a [`LOCAL`](Engine::LOCAL) engine: whether the lease is handed to a waiter, which may be dropped
+    /// before it fetches the grant: see [`Engine::abandon`].
     pub waiting: bool,
-    /// The time of the request, by [`Engine::now`]. A [`LOCAL`](Engine::LOCAL) engine counts durations from this time; other engines
-    /// use their own clock.
+    /// The time of the request, by [`Engine::now`]. A [`LOCAL`](Engine::LOCAL) engine counts durations from this time;
+    /// other engines use their own clock.
     pub at: Duration,
 }
 
@@ -291,7 +308,7 @@ pub enum Want {
     Fresh,
     /// Only if this owner has the lease.
     Mine,
-    /// Only if no owner has the lease, not even this one.
+    /// Only if no owner has the lease, not even this owner.
     New,
 }
 
@@ -339,9 +356,11 @@ pub struct Renewal<'a> {
     pub owner: &'a Owner,
     /// The token of the tenure.
     pub token: Token,
-    /// The new term, counted from now and the start of the tenure. `None`: the end stays, and the lease is only looked at.
+    /// The new term, counted from now and the start of the tenure. `None`: the end stays, and the lease is only looked
+    /// at.
     pub term: Option<Term>,
-    /// The answer: the time that the lease has left. It stays `Left::Nothing`, its initial value, if the tenure is over or has expired.
+    /// The answer: the time that the lease has left. It stays `Left::Nothing`, its initial value, if the tenure is over
+    /// or has expired.
     pub left: Left,
 }
 
@@ -363,7 +382,8 @@ pub enum Gone {
     Released,
     /// No owner has the resource.
     NotHeld,
-    /// This owner has the resource: another owner than the one that was named, or the same one in another tenure.
+    /// This owner has the resource: either an owner other than the one that was named, or the same owner in another
+    /// tenure.
     NotOwner(Owner),
 }
 

@@ -7,8 +7,8 @@ use crate::{Owner, Resource, invalid::Invalid};
 
 /// The reason why a lease was not acquired.
 ///
-/// `X` is the error of the engine; in memory there is none. The [`source`](Error::source) of [`Engine`](Self::Engine) is
-/// that error, and the other variants have no source.
+/// `X` is the error of the engine; in memory there is none. The [`source`](Error::source) of [`Engine`](Self::Engine)
+/// is that error, and the other variants have no source.
 ///
 /// # Examples
 ///
@@ -81,8 +81,8 @@ pub enum AcquireError<X = Infallible> {
 
 /// The reason why a lease was not renewed.
 ///
-/// `X` is the error of the engine; in memory there is none. The [`source`](Error::source) of [`Engine`](Self::Engine) is
-/// that error, and the other variants have no source.
+/// `X` is the error of the engine; in memory there is none. The [`source`](Error::source) of [`Engine`](Self::Engine)
+/// is that error, and the other variants have no source.
 ///
 /// # Examples
 ///
@@ -103,8 +103,8 @@ pub enum AcquireError<X = Infallible> {
 pub enum RenewError<X = Infallible> {
     /// The tenure is over: there is nothing left to renew.
     Lost(Lost),
-    /// The expiry is `Fixed`, or its custom policy refused, or the custom policy was lost when the grant was serialised. The lease runs on
-    /// to its end.
+    /// The expiry is `Fixed`, or its custom policy refused, or the custom policy was lost when the grant was
+    /// serialised. The lease runs on to its end.
     NotRenewable {
         /// The leased resource.
         resource: Resource,
@@ -120,8 +120,8 @@ pub enum RenewError<X = Infallible> {
 
 /// The reason why a lease was not released.
 ///
-/// `X` is the error of the engine; in memory there is none. The [`source`](Error::source) of [`Engine`](Self::Engine) is
-/// that error, and the other variants have no source.
+/// `X` is the error of the engine; in memory there is none. The [`source`](Error::source) of [`Engine`](Self::Engine)
+/// is that error, and the other variants have no source.
 ///
 /// # Examples
 ///
@@ -134,7 +134,7 @@ pub enum RenewError<X = Infallible> {
 /// };
 /// assert_eq!(
 ///     error.to_string(),
-///     "invoice/2024-17 was not released: jane holds it in another tenure than that of the grant"
+///     "invoice/2024-17 was not released: jane holds it in a tenure other than that of the grant"
 /// );
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -157,15 +157,15 @@ pub enum ReleaseError<X = Infallible> {
         /// `"owner"` or `"resource"`.
         argument: &'static str,
     },
-    /// The engine failed. It may still have released the lease; releasing again then returns `NotHeld`, or `NotOwner` if
-    /// another owner has acquired the resource.
+    /// The engine failed. It may still have released the lease; releasing again then returns `NotHeld`, or `NotOwner`
+    /// if another owner has acquired the resource.
     Engine(X),
 }
 
-/// The reason why a call failed that looks up leases, or ends several of them.
+/// The reason why a call that looks up leases, or that ends several of them, failed.
 ///
-/// `X` is the error of the engine; in memory there is none. The [`source`](Error::source) of [`Engine`](Self::Engine) is
-/// that error, and the other variants have no source.
+/// `X` is the error of the engine; in memory there is none. The [`source`](Error::source) of [`Engine`](Self::Engine)
+/// is that error, and the other variants have no source.
 ///
 /// # Examples
 ///
@@ -183,7 +183,7 @@ pub enum LookError<X = Infallible> {
         /// `"owner"` or `"resource"`.
         argument: &'static str,
     },
-    /// The engine failed. It may still have ended the leases that the call was to end.
+    /// The engine failed. It may still have ended the leases that the call was meant to end.
     Engine(X),
 }
 
@@ -211,8 +211,9 @@ pub enum Lost {
     TakenOver,
     /// The lease was released: by its owner, by a caller that used the owner's name, or by an operator with the token.
     Released,
-    /// The engine no longer has the lease, though it has not expired: it was deleted in the store. This is also reported if the cause is
-    /// unknown, because the engine did not answer, or because several leases were lost while there was no connection.
+    /// The engine no longer has the lease, though it has not expired: it was deleted in the store. This is also
+    /// reported if the cause is unknown, because the engine did not answer, or because several leases were lost while
+    /// there was no connection.
     EngineForgot,
     /// The lease is still valid, but for less time than the caller required.
     TooShort,
@@ -277,7 +278,7 @@ impl<X: fmt::Display> fmt::Display for ReleaseError<X> {
         match self {
             Self::NotHeld { resource } => write!(f, "{resource} was not released: no owner has a lease of it"),
             Self::NotOwner { resource, owner } => {
-                write!(f, "{resource} was not released: {owner} holds it in another tenure than that of the grant")
+                write!(f, "{resource} was not released: {owner} holds it in a tenure other than that of the grant")
             }
             Self::Invalid { argument } => write_invalid(f, argument),
             Self::Engine(error) => write_engine(f, error),

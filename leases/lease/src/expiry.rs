@@ -12,14 +12,15 @@ use core::time::Duration;
 /// | `Never` | when it is released | succeeds and changes nothing |
 /// | `Custom(policy)` | when the policy says | asks the policy again |
 ///
-/// A renewal goes by the policy of the grant that is passed to it, and never shortens a lease. If an owner has acquired a lease twice
-/// under two policies, it has two grants of one tenure: **a renewal with the old grant of a longer policy extends the lease beyond what
-/// the newer, shorter policy allows**. Keep the latest grant, and drop the others.
+/// A renewal goes by the policy of the grant that is passed to it, and never shortens a lease. If an owner has acquired
+/// a lease twice under two policies, it has two grants of one tenure: **a renewal with the old grant of a longer policy
+/// extends the lease beyond what the newer, shorter policy allows**. Keep the latest grant, and drop the others.
 ///
-/// The calls take `impl Into<Expiry>`, and a [`Duration`] converts to `Sliding`, so a plain duration will do. A lease whose end is too
-/// far off to fit the clock's [`Duration`] never ends.
+/// The calls take `impl Into<Expiry>`, and a [`Duration`] converts to `Sliding`, so a plain duration will do. A lease
+/// whose end is too far off to fit the clock's [`Duration`] never ends.
 ///
-/// Two policies are equal if they are of the same kind with the same durations. Two custom policies are equal if they share one `Arc`.
+/// Two policies are equal if they are of the same kind and have the same durations. Two custom policies are equal if
+/// they share one `Arc`.
 ///
 /// # Panics
 ///
@@ -81,7 +82,7 @@ impl Expiry {
         Self::Custom(Arc::new(policy))
     }
 
-    /// Returns the policy as a term; `None` for a custom policy, which has to be asked.
+    /// Returns the policy as a term; `None` for a custom policy, which must be asked.
     pub(crate) fn term(&self) -> Option<Term> {
         match *self {
             // The total holds the end in place when the owner acquires again.
@@ -157,8 +158,8 @@ impl fmt::Debug for Expiry {
 
 /// A custom expiry policy, for [`Expiry::Custom`].
 ///
-/// Closures from [`Duration`] to `Option<Duration>` are policies, too. A policy runs outside every lock, so it may take its
-/// time and use the leases itself. It may run in several threads at once.
+/// Closures from [`Duration`] to `Option<Duration>` are policies, too. A policy runs outside every lock, so it may take
+/// its time and use the leases itself. It may run in several threads at once.
 ///
 /// # Examples
 ///
@@ -192,12 +193,12 @@ impl fmt::Debug for Expiry {
 pub trait ExpiryPolicy: Send + Sync {
     /// Returns the time that the lease may run from now, when its tenure has lasted `held_for`.
     ///
-    /// It is called at each acquire and at each renewal. `held_for` is zero at the tenure's first acquire, and longer when
-    /// its owner acquires again.
+    /// It is called at each acquire and at each renewal. `held_for` is zero at the tenure's first acquire, and longer
+    /// when its owner acquires again.
     ///
     /// `None` and a duration of zero mean *no more time*: the first acquire is refused; a later acquire succeeds, but
-    /// leaves the end where it is; a renewal is refused as not renewable, and the lease runs on to its end. An answer that
-    /// would end the lease earlier leaves the end where it is, too.
+    /// leaves the end where it is; a renewal is refused as not renewable, and the lease runs on to its end. An answer
+    /// that would end the lease earlier leaves the end where it is, too.
     ///
     /// # Examples
     ///

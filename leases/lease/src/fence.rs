@@ -8,18 +8,19 @@ use crate::{Resource, Token};
 
 /// A guard of a resource that refuses writers whose lease has passed to another holder.
 ///
-/// A lease alone cannot do that. Its holder may look at the clock, find the lease valid, and be paused before its write takes
-/// effect: by the scheduler, a page fault, a suspended machine, or a slow network. When it goes on, the lease has expired and
-/// another holder is at work. The remedy is to check at the place of the write. Every tenure has a greater token than those
-/// before it, so a token smaller than one already seen comes from a holder whose tenure is over. Martin Kleppmann describes
-/// this in [How to do distributed locking](https://martin.kleppmann.com/2016/02/08/how-to-do-distributed-locking.html)
-/// (2016).
+/// A lease alone cannot do that. Its holder may look at the clock, find the lease valid, and be paused before its write
+/// takes effect: by the scheduler, a page fault, a suspended machine, or a slow network. When it goes on, the lease has
+/// expired and another holder is at work. The remedy is to check at the place of the write. Every tenure has a greater
+/// token than those before it, so a token smaller than one already seen comes from a holder whose tenure is over.
+/// Martin Kleppmann describes this in [How to do distributed
+/// locking](https://martin.kleppmann.com/2016/02/08/how-to-do-distributed-locking.html) (2016).
 ///
-/// So a fence belongs to the target of the writes, not to the writers, and every write must pass it. This one is for a target
-/// in this process: a file, a device, a connection that all writers share. Its memory ends with the process.
+/// So a fence belongs to the target of the writes, not to the writers, and every write must pass it. This one is for a
+/// target in this process: a file, a device, a connection that all writers share. Its memory ends with the process.
 ///
-/// **A writer that reads first must present its token at the read.** If only writes pass the fence, a stale write may still come
-/// between the new holder's read and its first write. That first write then overwrites data that the new holder has not read.
+/// **A writer that reads first must present its token at the read.** If only writes pass the fence, a stale write may
+/// still come between the new holder's read and its first write. That first write then overwrites data that the new
+/// holder has not read.
 ///
 /// `admit` and the write after it are two steps. If a newer holder may write in between, do both under one lock, or in
 /// one task that does all the writing.
@@ -38,9 +39,9 @@ use crate::{Resource, Token};
 /// UPDATE invoice SET total = $3, token = $1 WHERE id = $2 AND token <= $1;
 /// ```
 ///
-/// If no row is updated, the lease is lost (or there is no such row). The comparison is `<=` and not `<` because the same
-/// tenure may write again. The column outlives the process, so tokens must keep growing across restarts: with the feature
-/// `std`, those of [`Memory`](crate::Memory) start at the time of day.
+/// If no row is updated, the lease is lost (or there is no such row). The comparison is `<=` and not `<` because the
+/// same tenure may write again. The column outlives the process, so tokens must keep growing across restarts: with the
+/// feature `std`, those of [`Memory`](crate::Memory) start at the time of day.
 ///
 /// # Examples
 ///
@@ -134,8 +135,8 @@ impl Fence {
 
     /// Forgets the greatest token of this resource, and frees its memory.
     ///
-    /// From then on any token passes, even the oldest. So forget a resource only when it no longer exists, or when no writer
-    /// that once had it can be left.
+    /// From then on any token passes, even the oldest. So forget a resource only when it no longer exists, or when no
+    /// writer that once had it can still be running.
     ///
     /// # Examples
     ///

@@ -5,19 +5,20 @@ use crate::{Expiry, Owner, Resource, Token};
 /// The result of acquiring: a tenure, described as plain data.
 ///
 /// A grant states that the owner had the resource when the grant was made. Dropping it releases nothing, and cloning it
-/// leases nothing: the lease stays with the owner until it is released or expires. Any code that has the grant can renew and
-/// release the lease. The token in it belongs in each write.
+/// leases nothing: the lease stays with the owner until it is released or expires. Any code that has the grant can
+/// renew and release the lease. The token in it belongs in each write.
 ///
 /// Equality compares everything except [`is_resumed`](Grant::is_resumed).
 ///
 /// # Serde
 ///
 /// With the feature `serde`, a grant can be stored, or passed to another process that uses the same engine. Its start
-/// and end are times of the clock of its [`Leases`](crate::Leases), and mean nothing with another clock. A custom policy is
-/// not serialised: the deserialised grant keeps its end, but cannot be renewed until its owner has acquired the lease again.
+/// and end are times of the clock of its [`Leases`](crate::Leases), and mean nothing with another clock. A custom
+/// policy is not serialised: the deserialised grant keeps its end, but cannot be renewed until its owner has acquired
+/// the lease again.
 ///
-/// Deserialised values are trusted. Sign a grant that others could change, such as one in a cookie: a changed grant can make
-/// a lease endless.
+/// Deserialised values are trusted. Sign a grant that others could change, such as one in a cookie: a changed grant can
+/// make a lease endless.
 ///
 /// # Examples
 ///

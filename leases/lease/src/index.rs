@@ -1,5 +1,5 @@
-//! An index of records by name, in 64 parts that grow and shrink separately. When one table of a million names doubles its size, the
-//! call that causes it waits until all names are hashed again; here it waits for a sixty-fourth of them.
+//! An index of records by name, in 64 parts that grow and shrink separately. When one table of a million names doubles
+//! its size, the call that causes it waits until all names are hashed again; here it waits for a sixty-fourth of them.
 
 use hashbrown::HashTable;
 
@@ -29,7 +29,7 @@ impl Index {
         self.parts[(hash >> 40) as usize % PARTS].find(hash, |&id| is(id)).copied()
     }
 
-    /// Inserts a record whose name is not in the index.
+    /// Inserts a record whose name is not yet in the index.
     #[inline]
     pub(crate) fn insert(&mut self, hash: u64, id: u32, hash_of: impl Fn(u32) -> u64) {
         self.part(hash).insert_unique(hash, id, |&id| hash_of(id));

@@ -18,7 +18,7 @@ use crate::{
 
 #[cfg(feature = "std")]
 impl Leases {
-    /// Creates leases that are kept in the memory of this process, by the system's [clock](StdClock).
+    /// Creates leases that are kept in the memory of this process, with the system's [clock](StdClock).
     ///
     /// # Examples
     /// ```
@@ -44,7 +44,7 @@ impl Default for Leases {
 }
 
 impl<C: Clock> Leases<Memory<C>> {
-    /// Creates leases that are kept in the memory of this process, by a clock of your choice.
+    /// Creates leases that are kept in the memory of this process, with a clock of your choice.
     ///
     /// # Examples
     /// ```
@@ -89,13 +89,15 @@ impl<C: Clock> Leases<Memory<C>> {
         self.len() == 0
     }
 
-    /// Does the work that is due: removes expired leases, serves their waiters, and wakes renewals and [`lost`](crate::Held::lost). Returns
-    /// the time until more work will be due if nothing changes; `None` if none will be.
+    /// Does the work that is due: removes expired leases, serves their waiters, and wakes renewals and
+    /// [`lost`](crate::Held::lost). Returns the time until more work will be due if nothing changes; `None` if none
+    /// will be.
     ///
-    /// With a [`StdClock`] it need not be called. With another clock, nothing is woken by time alone until it is called.
+    /// With a [`StdClock`] it need not be called. With another clock, nothing is woken by time alone until it is
+    /// called.
     ///
-    /// If more than 64 leases end within the same few milliseconds (or, if their end is far ahead, minutes), the returned time may be too
-    /// short; it is never too long.
+    /// If more than 64 leases end within the same few milliseconds (or, if their end is far ahead, minutes), the
+    /// returned time may be too short; it is never too long.
     ///
     /// # Examples
     /// ```
@@ -148,18 +150,20 @@ impl<E: Engine> Leases<E> {
         &self.engine
     }
 
-    /// Acquires a lease, and waits while another owner has it. An owner that already has the lease gets it at once: the tenure continues
-    /// with the same token and with `expiry` as its policy, and its end is never brought forward.
+    /// Acquires a lease, and waits while another owner has it. An owner that already has the lease gets it at once: the
+    /// tenure continues with the same token and with `expiry` as its policy, and its end is never brought forward.
     ///
-    /// The waiters of this process are served in order of arrival. In memory, a waiter that is served has the lease from then on, whether
-    /// or not it is polled. With a server, the first waiter in line sends its own request when it is polled, so a future that is kept
-    /// without being polled any more blocks the waiters behind it. If the server does not answer, the first waiter gets the error, and all
-    /// the others send their own requests: they do not wait for a silent server one after another.
+    /// The waiters of this process are served in order of arrival. In memory, a waiter that is served has the lease
+    /// from then on, whether or not it is polled. With a server, the first waiter in line sends its own request when it
+    /// is polled, so a future that is kept without being polled any more blocks the waiters behind it. If the server
+    /// does not answer, the first waiter gets the error, and all the others send their own requests: they do not wait
+    /// for a silent server one after another.
     ///
     /// # Errors
     /// - [`AcquireError::Refused`](crate::AcquireError::Refused) if a custom policy refuses.
     /// - [`AcquireError::Invalid`](crate::AcquireError::Invalid) if a name is empty or too long.
-    /// - [`AcquireError::TtlTooShort`](crate::AcquireError::TtlTooShort), [`AcquireError::Quarantined`](crate::AcquireError::Quarantined) or
+    /// - [`AcquireError::TtlTooShort`](crate::AcquireError::TtlTooShort),
+    ///   [`AcquireError::Quarantined`](crate::AcquireError::Quarantined) or
     ///   [`AcquireError::Engine`](crate::AcquireError::Engine) if the engine reports it.
     ///
     /// # Panics
@@ -193,12 +197,12 @@ impl<E: Engine> Leases<E> {
     /// The future's output is `Result<Grant, AcquireError<E::Error>>`.
     ///
     /// # Errors
-    /// [`AcquireError::Busy`](crate::AcquireError::Busy) if another owner has the lease or a request waits for it; otherwise as
-    /// [`acquire`](Self::acquire).
+    /// [`AcquireError::Busy`](crate::AcquireError::Busy) if another owner has the lease or a request waits for it;
+    /// otherwise fails like [`acquire`](Self::acquire).
     ///
-    /// In memory, a lease that has become free is promised to the first waiter in line while that waiter's custom policy runs. Until the
-    /// policy has answered, a try fails with that waiter as the `owner` and no time `remaining`, even if it is a try of the same owner, and
-    /// [`status`](Self::status) reports no owner.
+    /// In memory, a lease that has become free is promised to the first waiter in line while that waiter's custom
+    /// policy runs. Until the policy has answered, a try fails with that waiter as the `owner` and no time `remaining`,
+    /// even if it is a try of the same owner, and [`status`](Self::status) reports no owner.
     ///
     /// # Panics
     /// If a duration of `expiry` is zero.
@@ -234,10 +238,12 @@ impl<E: Engine> Leases<E> {
     /// The future's output is `Result<Grant, RenewError<E::Error>>`.
     ///
     /// # Errors
-    /// - [`RenewError::Lost`](crate::RenewError::Lost) if the tenure is over, even if the lease has expired and no other owner has acquired it.
-    /// - [`RenewError::NotRenewable`](crate::RenewError::NotRenewable) if the policy is [`Expiry::Fixed`], or is custom and refuses. The
-    ///   lease then runs on to its end.
-    /// - [`RenewError::Invalid`](crate::RenewError::Invalid) and [`RenewError::Engine`](crate::RenewError::Engine).
+    /// - [`RenewError::Lost`](crate::RenewError::Lost) if the tenure is over, even if the lease has expired and no
+    ///   other owner has acquired it.
+    /// - [`RenewError::NotRenewable`](crate::RenewError::NotRenewable) if the policy is [`Expiry::Fixed`], or is custom
+    ///   and refuses. The lease then runs on to its end.
+    /// - [`RenewError::Invalid`](crate::RenewError::Invalid) if a name is empty or too long, and
+    ///   [`RenewError::Engine`](crate::RenewError::Engine) if the engine fails.
     ///
     /// # Examples
     /// ```
@@ -262,8 +268,10 @@ impl<E: Engine> Leases<E> {
     ///
     /// # Errors
     /// - [`ReleaseError::NotHeld`](crate::ReleaseError::NotHeld) if no owner has the resource.
-    /// - [`ReleaseError::NotOwner`](crate::ReleaseError::NotOwner) if another owner has it, or the same owner in a newer tenure.
-    /// - [`ReleaseError::Invalid`](crate::ReleaseError::Invalid) and [`ReleaseError::Engine`](crate::ReleaseError::Engine).
+    /// - [`ReleaseError::NotOwner`](crate::ReleaseError::NotOwner) if another owner has it, or the same owner in a
+    ///   newer tenure.
+    /// - [`ReleaseError::Invalid`](crate::ReleaseError::Invalid) if a name is empty or too long, and
+    ///   [`ReleaseError::Engine`](crate::ReleaseError::Engine) if the engine fails.
     ///
     /// # Examples
     /// ```
@@ -281,12 +289,13 @@ impl<E: Engine> Leases<E> {
         Call::new(self, Release { resource: resource.clone(), owner: owner.clone(), token: Some(*token) })
     }
 
-    /// Ends the tenure that this owner has of a resource, whatever its token: for callers that have only the owner's name.
+    /// Ends the tenure that this owner has of a resource, whatever its token: for callers that have only the owner's
+    /// name.
     ///
     /// The future's output is `Result<(), ReleaseError<E::Error>>`.
     ///
     /// # Errors
-    /// As [`release`](Self::release).
+    /// Fails like [`release`](Self::release).
     ///
     /// # Examples
     /// ```
@@ -303,8 +312,8 @@ impl<E: Engine> Leases<E> {
         Call::new(self, Release { resource: resource.into(), owner: owner.clone(), token: None })
     }
 
-    /// Ends exactly this tenure, whatever its owner: for an operator, who has the token from a list or from [`status`](Self::status). The
-    /// holder [is notified](crate::Held::check).
+    /// Ends exactly this tenure, whatever its owner: for an operator, who has the token from a list or from
+    /// [`status`](Self::status). The holder [is notified](crate::Held::check).
     ///
     /// The future's output is `Result<(), ReleaseError<E::Error>>`.
     ///
@@ -333,7 +342,7 @@ impl<E: Engine> Leases<E> {
     /// The future's output is `Result<usize, LookError<E::Error>>`.
     ///
     /// # Errors
-    /// [`LookError`](crate::LookError).
+    /// Fails with a [`LookError`](crate::LookError) if an argument is invalid or the engine fails.
     ///
     /// # Blocking
     /// In memory, other calls wait while it runs: about 0.1 µs for each lease.
@@ -355,13 +364,14 @@ impl<E: Engine> Leases<E> {
         Call::new(self, ReleaseAll { owner: owner.clone() })
     }
 
-    /// Removes the expired leases, serves their waiters, and returns the number of leases removed. This call is never necessary: a resource
-    /// whose lease has expired can be acquired, and each call removes a few expired leases in passing.
+    /// Removes the expired leases, serves their waiters, and returns the number of leases removed. This call is never
+    /// necessary: a resource whose lease has expired can be acquired, and each call removes a few expired leases in
+    /// passing.
     ///
     /// The future's output is `Result<usize, LookError<E::Error>>`.
     ///
     /// # Errors
-    /// [`LookError::Engine`](crate::LookError::Engine).
+    /// Fails with [`LookError::Engine`](crate::LookError::Engine) if the engine fails.
     ///
     /// # Examples
     /// ```
@@ -384,7 +394,7 @@ impl<E: Engine> Leases<E> {
     /// The future's output is `Result<Option<LeaseStatus>, LookError<E::Error>>`.
     ///
     /// # Errors
-    /// [`LookError`](crate::LookError).
+    /// Fails with a [`LookError`](crate::LookError) if an argument is invalid or the engine fails.
     ///
     /// # Examples
     /// ```
@@ -404,7 +414,7 @@ impl<E: Engine> Leases<E> {
     /// The future's output is `Result<Vec<Grant>, LookError<E::Error>>`.
     ///
     /// # Errors
-    /// [`LookError`](crate::LookError).
+    /// Fails with a [`LookError`](crate::LookError) if an argument is invalid or the engine fails.
     ///
     /// # Blocking
     /// In memory, other calls wait while it runs: about 0.1 µs for each lease of the owner.
@@ -424,9 +434,9 @@ impl<E: Engine> Leases<E> {
         Call::new(self, OwnedBy { owner: owner.clone() })
     }
 
-    /// Returns the time left until the lease expires, by this grant alone: `None` if it never expires, zero if it has expired. The engine is
-    /// not asked, so use it for display only: a lease that has been released since has no time left, and a lease that was renewed with a
-    /// newer grant has more. [`status`](Self::status) asks the engine.
+    /// Returns the time left until the lease expires, by this grant alone: `None` if it never expires, zero if it has
+    /// expired. The engine is not asked, so use it for display only: a lease that has been released since has no time
+    /// left, and a lease that was renewed with a newer grant has more. [`status`](Self::status) asks the engine.
     ///
     /// # Examples
     /// ```
@@ -444,12 +454,12 @@ impl<E: Engine> Leases<E> {
         grant.end.map(|end| end.saturating_sub(self.engine.now()))
     }
 
-    /// Acquires a lease for the time that some work takes, in a new tenure with [`Expiry::Sliding`]. The returned [`Held`](crate::Held)
-    /// renews the lease, and releases it when it is dropped. An earlier tenure of the same owner is
-    /// [taken over](crate::Lost::TakenOver), so **tasks that must exclude each other need an owner each**.
+    /// Acquires a lease for the time that some work takes, in a new tenure with [`Expiry::Sliding`]. The returned
+    /// [`Held`](crate::Held) renews the lease, and releases it when it is dropped. An earlier tenure of the same owner
+    /// is [taken over](crate::Lost::TakenOver), so **tasks that must exclude each other need an owner each**.
     ///
     /// # Errors
-    /// As [`acquire`](Self::acquire).
+    /// Fails like [`acquire`](Self::acquire).
     ///
     /// # Panics
     /// If `ttl` is zero.
@@ -464,14 +474,15 @@ impl<E: Engine> Leases<E> {
         Hold::new(Table::Borrowed(self), resource.into(), owner.clone(), ttl, Manner::Wait)
     }
 
-    /// Holds a lease as [`hold`](Self::hold) does, but does not wait: for work to be skipped if another owner does it.
+    /// Holds a lease as [`hold`](Self::hold) does, but does not wait: for work that should be skipped if another owner
+    /// is doing it.
     ///
     /// **An owner that holds the lease already takes it over from itself**: its earlier tenure is
     /// [lost](crate::Lost::TakenOver). A scheduler that fires twice under one name would thus stop its first job. Call
     /// [`try_hold_new`](Self::try_hold_new) to be refused instead.
     ///
     /// # Errors
-    /// As [`try_acquire`](Self::try_acquire).
+    /// Fails like [`try_acquire`](Self::try_acquire).
     ///
     /// # Panics
     /// If `ttl` is zero.
@@ -496,11 +507,13 @@ impl<E: Engine> Leases<E> {
         Hold::new(Table::Borrowed(self), resource.into(), owner.clone(), ttl, Manner::Try)
     }
 
-    /// Holds a lease as [`try_hold`](Self::try_hold) does, but takes over nothing: an owner that holds the lease already is refused, like
-    /// any other owner. For a scheduler that must not run a job twice, even if it fires twice under one name.
+    /// Holds a lease as [`try_hold`](Self::try_hold) does, but takes over nothing: an owner that holds the lease
+    /// already is refused, like any other owner. For a scheduler that must not run a job twice, even if it fires twice
+    /// under one name.
     ///
     /// # Errors
-    /// As [`try_acquire`](Self::try_acquire). [`AcquireError::Busy`](crate::AcquireError::Busy) may name the owner of this very request.
+    /// Fails like [`try_acquire`](Self::try_acquire). [`AcquireError::Busy`](crate::AcquireError::Busy) may name the
+    /// owner of this very request.
     ///
     /// # Panics
     /// If `ttl` is zero.
@@ -534,7 +547,7 @@ impl<E: Engine> Leases<E> {
     /// [`Held`](crate::Held) can move into a task.
     ///
     /// # Errors
-    /// As [`acquire`](Self::acquire).
+    /// Fails like [`acquire`](Self::acquire).
     ///
     /// # Panics
     /// If `ttl` is zero.

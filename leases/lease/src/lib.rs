@@ -1,8 +1,9 @@
 //! Leases: locks that outlive a task, with an owner and an expiry.
 //!
-//! A user opens a record in a form and goes to lunch; while it is open, no other user may change the record. A worker takes a job that
-//! must not run twice. The user and the worker each hold a *lease*. A lease belongs to an *owner*, which is a name, and not to a task or a thread. It
-//! expires unless it is renewed, so a closed browser or a crashed worker keeps nothing locked for ever.
+//! A user opens a record in a form and goes to lunch; while it is open, no other user may change the record. A worker
+//! takes a job that must not run twice. The user and the worker each hold a *lease*. A lease belongs to an *owner*,
+//! which is a name, and not to a task or a thread. It expires unless it is renewed, so a closed browser or a crashed
+//! worker keeps nothing locked for ever.
 //!
 //! ```
 //! use std::time::Duration;
@@ -30,9 +31,12 @@
 //! ```
 //!
 //! # Words
-//! - A *resource* is the thing that is leased: an entity and a key. A [`Resource`] is plain text, and need not exist anywhere.
-//! - An *owner* is the name of a session, a user or a worker. All callers that use the same name are the same [`Owner`].
-//! - A *tenure* is one uninterrupted hold of a resource by an owner. If the owner acquires the resource again, the tenure continues.
+//! - A *resource* is the thing that is leased: an entity and a key. A [`Resource`] is plain text, and need not exist
+//!   anywhere.
+//! - An *owner* is the name of a session, a user or a worker. All callers that use the same name are the same
+//!   [`Owner`].
+//! - A *tenure* is one uninterrupted hold of a resource by an owner. If the owner acquires the resource again, the
+//!   tenure continues.
 //! - A *token* is the number of a tenure. Every tenure of a resource has a greater [`Token`] than all earlier ones.
 //! - A *grant* describes a tenure as plain data; acquiring returns one. Dropping a [`Grant`] releases nothing.
 //!
@@ -44,8 +48,8 @@
 //! | a job that runs under a lease | [`hold`], and [`Held::run`], which renews |
 //! | looking up owners and their leases | [`status`], [`owned_by`] |
 //!
-//! Each of these calls returns a future. Its `.wait()` blocks the thread instead, and its `.now()` returns at once if the leases are in memory.
-//! `acquire_blocking`, `renew_now` and the like are short for these.
+//! Each of these calls returns a future. Its `.wait()` blocks the thread instead, and its `.now()` returns at once if
+//! the leases are in memory. `acquire_blocking`, `renew_now` and the like are short for these.
 //!
 //! [`try_acquire`]: Leases::try_acquire
 //! [`renew`]: Leases::renew
@@ -68,51 +72,55 @@
 //! | `Custom(policy)` | when the policy says so | office hours, quotas |
 //!
 //! # A lease is not enough: the token
-//! The end of a lease does not stop its holder. The holder may be suspended, by a long pause, a closed laptop or a network outage, and
-//! its next write would overwrite newer data. So each write carries the token of its tenure, and the store refuses a token that is
-//! smaller than the greatest it has seen. A [`Fence`] does this in one process; a column does it in a database.
+//! The end of a lease does not stop its holder. The holder may be suspended, by a long pause, a closed laptop or a
+//! network outage, and its next write would overwrite newer data. So each write carries the token of its tenure, and
+//! the store refuses a token that is smaller than the greatest it has seen. A [`Fence`] does this in one process; a
+//! column does it in a database.
 //!
 //! # What it guarantees
 //! 1. *Exclusion.* At any instant of the engine's clock, at most one owner has an unexpired lease of a resource.
 //! 2. *The holder errs on the safe side.* If [`Held::check`] succeeds, the lease has not expired by the engine's clock.
 //! 3. *Tokens grow*, whatever ended the previous tenure.
 //! 4. *Acquiring again is safe.* The owner of a lease gets it at once, with the same token, and never waits for itself.
-//! 5. *Only the owner* can renew or release a lease, with a grant of the present tenure. Two calls release without a grant:
-//!    [`release_as`](Leases::release_as) by the owner's name, and [`release_token`](Leases::release_token), for an operator, by the token.
+//! 5. *Only the owner* can renew or release a lease, with a grant of the present tenure. Two calls release without a
+//!    grant: [`release_as`](Leases::release_as) by the owner's name, and [`release_token`](Leases::release_token), for
+//!    an operator, by the token.
 //! 6. *No revival.* An expired lease is never renewed, even if no other owner has acquired the resource.
 //! 7. [`release_all`] releases exactly the leases of the owner, and returns their number.
 //! 8. *Timely take-over.* When a lease expires, the next waiter acquires it, woken by its own timer or by the next
 //!    [`tick`](Leases::tick).
-//!    The timers of all waiters but the first fire 10 ms later, or 10 µs later per waiter if that is longer: they matter only if the first
-//!    waiter is not polled.
-//! 9. *No lost wakeup.* Each release or expiry admits one waiter, in order of arrival in this process. A waiter that has been granted the
-//!    lease has it, polled or not; if its future is dropped, the next waiter gets the lease.
-//! 10. *The holder learns of a loss without asking the engine.* When the lease expires, [`Held::lost`] is ready and [`Held::check`] fails.
-//!     (If the machine slept, `lost` may be late: see [Clocks](#clocks).) If another caller ends the tenure earlier, the same happens: at once
-//!     in memory; with a server, when its notification arrives (each engine's page has a table).
-//! 11. *Cancel safety.* Every future may be dropped at any moment. A dropped future leaves nothing behind in this process; a request that
-//!     had already been sent to a server may leave a lease, which its owner has until the lease expires (see
-//!     [`Acquire`](futures::Acquire)).
-//! 12. *Memory follows use.* A resource costs memory while it is leased or waited for. Each call removes a few expired leases in passing;
-//!     neither sweeping nor a background thread is needed.
+//!    The timers of all waiters but the first fire 10 ms later, or 10 µs later per waiter if that is longer: they
+//!    matter only if the first waiter is not polled.
+//! 9. *No lost wakeup.* Each release or expiry admits one waiter, in order of arrival in this process. A waiter that
+//!    has been granted the lease has it, polled or not; if its future is dropped, the next waiter gets the lease.
+//! 10. *The holder learns of a loss without asking the engine.* When the lease expires, [`Held::lost`] is ready and
+//!     [`Held::check`] fails. (If the machine slept, `lost` may be late: see [Clocks](#clocks).) If another caller ends
+//!     the tenure earlier, the same happens: at once in memory; with a server, when its notification arrives (each
+//!     engine's page has a table).
+//! 11. *Cancel safety.* Every future may be dropped at any moment. A dropped future leaves nothing behind in this
+//!     process; a request that had already been sent to a server may leave a lease, which its owner has until the lease
+//!     expires (see [`Acquire`](futures::Acquire)).
+//! 12. *Memory follows use.* A resource costs memory while it is leased or waited for. Each call removes a few expired
+//!     leases in passing; neither sweeping nor a background thread is needed.
 //!
 //! # Clocks
-//! [`StdClock`] goes on counting while the machine sleeps, if the system has such a clock; see its page. With it, every waiter, renewal
-//! and watch has a timer of its own, on any runtime. (The timers are those of `async-io`, which runs a thread for them unless the
-//! runtime drives it.) Such a timer stops while the machine sleeps, and then fires late. All *decisions*, by [`Held::check`] or by any
-//! call, go by the clock. A program that learns that the machine has woken up should call [`Leases::tick`], which wakes every task that
-//! is due. With any other [`Clock`] there are no timers: [`Leases::tick`] does the work that is due, and returns the time until the next
-//! call. [`ManualClock`] is for tests and simulations.
+//! [`StdClock`] goes on counting while the machine sleeps, if the system has such a clock; see its page. With it, every
+//! waiter, renewal and watch has a timer of its own, on any runtime. (The timers are those of `async-io`, which runs a
+//! thread for them unless the runtime drives it.) Such a timer stops while the machine sleeps, and then fires late. All
+//! *decisions*, by [`Held::check`] or by any call, go by the clock. A program that learns that the machine has woken up
+//! should call [`Leases::tick`], which wakes every task that is due. With any other [`Clock`] there are no timers:
+//! [`Leases::tick`] does the work that is due, and returns the time until the next call. [`ManualClock`] is for tests
+//! and simulations.
 //!
 //! # Engines
-//! [`Memory`] keeps the leases in this process, for the life of the process. [`Leases::with_engine`] takes another engine: one of the
-//! crates `keylatch-lease-postgres`, `-redis`, `-etcd` and `-nats`, or an [`Engine`](engine::Engine) of your own. The calls stay the same.
-//! A request to a server takes time and may fail. A dropped `Held` is released in the background; if the program ends before that, the
-//! lease expires.
+//! [`Memory`] keeps the leases in this process, for the life of the process. [`Leases::with_engine`] takes another
+//! engine: one of the crates `keylatch-lease-postgres`, `-redis`, `-etcd` and `-nats`, or an [`Engine`](engine::Engine)
+//! of your own. The calls stay the same. A request to a server takes time and may fail. A dropped `Held` is released in
+//! the background; if the program ends before that, the lease expires.
 //!
 //! # Features
-//! - `std` (default): [`StdClock`], timers, and calls that block. Without it the crate is `no_std` and needs `alloc` and
-//!   pointer-sized atomics.
+//! - `std` (default): [`StdClock`], timers, and calls that block. Without it the crate is `no_std` and needs `alloc`
+//!   and pointer-sized atomics.
 //! - `serde`: resources, owners, tokens and grants can be stored and sent.
 //!
 //! The crate has no `unsafe` code.

@@ -17,19 +17,22 @@ use crate::{
     wait_list::{Look, Outcome},
 };
 
-/// The time for which the next in line leaves a new lease alone before it asks the engine, so that the engine notifies it of the end.
+/// The time for which the next in line leaves a new lease alone before it asks the engine, so that the engine notifies
+/// it of the end.
 ///
-/// Most leases with waiters end sooner, by a call in this process, and that call wakes the first in line. So a hand-off usually takes one
-/// request. If a call in another process ends the tenure within this time, the next in line notices it when the time has passed.
+/// Most leases with waiters end sooner, by a call in this process, and that call wakes the first in line. So a hand-off
+/// usually takes one request. If a call in another process ends the tenure within this time, the next in line notices
+/// it when the time has passed.
 const REST: Duration = Duration::from_millis(50);
 
-/// The first in line checks when the lease ends. The others check later by the first constant, in case the first is not polled; or by the
-/// second constant times the length of the line, if that is more, so that together they check at most 100,000 times a second.
+/// The first in line checks when the lease ends. The others check later by the first constant, in case the first is not
+/// polled; or by the second constant times the length of the line, if that is more, so that together they check at most
+/// 100,000 times a second.
 const GRACE: Duration = Duration::from_millis(10);
 const GRACE_FOR_EACH: Duration = Duration::from_micros(10);
 
-/// A request's place in line, or its outcome. A dropped ticket leaves nothing behind: if it was served, the lease passes to the next in line,
-/// unless its owner knows of the tenure by another request.
+/// A request's place in line, or its outcome. A dropped ticket leaves nothing behind: if it was served, the lease
+/// passes to the next in line, unless its owner knows of the tenure by another request.
 struct Ticket<'a, E: Engine> {
     leases: &'a Leases<E>,
     request: &'a Request,
@@ -160,7 +163,7 @@ impl<E: Engine> Drop for Ticket<'_, E> {
                 engine.abandon(resource, owner, token);
             });
         };
-        // If the clock panics, the ticket leaves nevertheless.
+        // If the clock panics, the ticket still leaves.
         let mut panics = Panics::new();
         if let Some(at) = panics.catch(|| panics::or_else(|| engine.now(), || leave(Duration::ZERO))) {
             panics.catch(|| leave(at));
@@ -217,7 +220,8 @@ impl<E: Engine> Leases<E> {
                             let next = Look::at(sleep.and_then(|sleep| at.checked_add(sleep)));
                             // Sets the time of the next check, unless the request has been notified in the meantime.
                             ticket.looks(|look| if look == Look::WhenTold { next } else { look });
-                            // An engine that answers at once, and always has to be asked again, must not keep the task from yielding.
+                            // If an engine answers at once, and must be asked again each time, the task must still
+                            // yield.
                             give_way().await;
                         }
                     }

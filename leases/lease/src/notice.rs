@@ -8,11 +8,11 @@ use core::{fmt, task::Waker};
 
 use crate::{Grant, Lost, Token, sync::Mutex};
 
-/// The channel by which an engine notifies a [`Held`](crate::Held) about its resource: which tenures have ended, or that the engine may have
-/// missed an event. See [`Engine::subscribe`](super::engine::Engine::subscribe).
+/// The channel by which an engine notifies a [`Held`](crate::Held) about its resource: which tenures have ended, or
+/// that the engine may have missed an event. See [`Engine::subscribe`](super::engine::Engine::subscribe).
 ///
-/// The engine calls [`ended`](Self::ended) and [`doubt`](Self::doubt) from its own task. After `ended`, [`Held::check`](crate::Held::check)
-/// fails, whether the `Held` is polled or not.
+/// The engine calls [`ended`](Self::ended) and [`doubt`](Self::doubt) from its own task. After `ended`,
+/// [`Held::check`](crate::Held::check) fails, whether the `Held` is polled or not.
 ///
 /// # Examples
 /// ```
@@ -104,7 +104,8 @@ impl Notice {
         Notice::doubt_all([self]);
     }
 
-    /// Does the same for many notices, as after a lost connection. The future that is woken checks the tenures of all of them.
+    /// Does the same for many notices, as after a lost connection. The future that is woken checks the tenures of all
+    /// of them.
     ///
     /// # Examples
     /// ```
@@ -138,7 +139,7 @@ impl Notice {
         self.told.lock().ended.filter(|(ended, _)| *ended >= token).map(|(_, how)| how)
     }
 
-    /// Notes the lease of the Held.
+    /// Records the lease of the Held.
     pub(crate) fn is_of(self: &Arc<Self>, grant: Grant) {
         let is_in_doubt = {
             let told = &mut *self.told.lock();

@@ -17,19 +17,20 @@ const DIGITS: usize = 16;
 
 /// The holder of a lease: a name, not a task or a thread.
 ///
-/// Callers with equal owners are the same holder, in every task, thread and process that shares the leases: they get a lease
-/// that the owner already has at once, and can renew and release it. So **two tasks that must exclude each other need two
-/// owners**: one for each worker of a pool, not one for the pool.
+/// Callers with equal owners are the same holder, in every task, thread and process that shares the leases: they get a
+/// lease that the owner already has at once, and can renew and release it. So **two tasks that must exclude each other
+/// need two owners**: one for each worker of a pool, not one for the pool.
 ///
-/// Knowing the name is enough to release a lease, and errors and [`status`](crate::Leases::status) reveal the name to other
-/// callers. So choose a name that may be known, such as the number that the server gave a session, never the secret in a cookie.
+/// Knowing the name is enough to release a lease, and errors and [`status`](crate::Leases::status) reveal the name to
+/// other callers. So choose a name that may be known, such as the number that the server gave a session, never the
+/// secret in a cookie.
 ///
-/// There are two kinds of owners. [`named`](Owner::named) is for an owner that outlives a restart of the process, such as a
-/// user's session. `incarnation` (with `std`) is for an owner that must not be confused with the one before a restart, such
-/// as a worker that would otherwise resume a job it knows nothing about.
+/// There are two kinds of owners. [`named`](Owner::named) is for an owner that outlives a restart of the process, such
+/// as a user's session. `incarnation` (with `std`) is for an owner that must not be confused with the one before a
+/// restart, such as a worker that would otherwise resume a job it knows nothing about.
 ///
-/// A name may be 1 to 1,024 bytes long. An owner with a name of another length can be created, but the calls refuse it with
-/// their error `Invalid`.
+/// A name may be 1 to 1,024 bytes long. An owner with a name of another length can be created, but the calls refuse it
+/// with their error `Invalid`.
 ///
 /// Cloning an owner copies no text and allocates nothing. [`Display`](fmt::Display) writes the name. With the feature
 /// `serde`, an owner is serialised as its [`id`](Owner::id).
@@ -50,7 +51,7 @@ pub struct Owner {
 }
 
 impl Owner {
-    /// Returns the owner of this name. Equal names are the same owner, for ever.
+    /// Returns the owner of this name. Equal names always denote the same owner.
     ///
     /// # Examples
     ///
@@ -73,12 +74,12 @@ impl Owner {
 
     /// Returns a new owner with this name, distinguished from all others by 64 random bits.
     ///
-    /// Call it once for each worker when the process starts, and clone the result for the tasks of that worker. The leases of
-    /// the previous process stay until they expire, or until a caller that has kept the previous [`id`](Owner::id) releases
-    /// them.
+    /// Call it once for each worker when the process starts, and clone the result for the tasks of that worker. The
+    /// leases of the previous process stay until they expire, or until a caller that has kept the previous
+    /// [`id`](Owner::id) releases them.
     ///
-    /// The bits come from [`RandomState`](std::hash::RandomState), and are as random as the system makes it. They keep owners
-    /// apart that share a name by accident or by design. They are not secret.
+    /// The bits come from [`RandomState`](std::hash::RandomState), and are as random as the system makes it. They
+    /// distinguish owners that share a name by accident or by design. They are not secret.
     ///
     /// # Examples
     ///
@@ -125,9 +126,9 @@ impl Owner {
 
     /// Returns the text that engines store: the name, after a tag for the kind of owner.
     ///
-    /// The id is `name:` and the name, or for an incarnation `run:`, 16 hexadecimal digits, a colon and the name. Equal ids
-    /// are equal owners. [`from_id`](Owner::from_id) converts an id back into the owner. [`named`](Owner::named) does not: it
-    /// takes the tag for a part of the name.
+    /// The id is `name:` and the name, or for an incarnation `run:`, 16 hexadecimal digits, a colon and the name. Equal
+    /// ids are equal owners. [`from_id`](Owner::from_id) converts an id back into the owner. [`named`](Owner::named)
+    /// does not: it treats the tag as part of the name.
     ///
     /// # Examples
     ///
@@ -143,7 +144,7 @@ impl Owner {
         &self.id
     }
 
-    /// Returns the owner with this [`id`](Owner::id). An id without a tag is taken for a name.
+    /// Returns the owner with this [`id`](Owner::id). An id without a tag is taken to be a name.
     ///
     /// # Examples
     ///
@@ -169,7 +170,8 @@ impl Owner {
     }
 }
 
-/// Returns whether this is the id of an incarnation. Upper-case digits are not accepted, so that each owner has only one id.
+/// Returns whether this is the id of an incarnation. Upper-case digits are not accepted, so that each owner has only
+/// one id.
 fn is_run(id: &str) -> bool {
     let Some(rest) = id.strip_prefix(RUN) else { return false };
     let Some((digits, _name)) = rest.split_once(':') else { return false };

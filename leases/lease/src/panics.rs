@@ -31,7 +31,8 @@ impl Panics {
                 None
             }
             Err(panic) => {
-                // The payload is dropped, which may panic, too; that panic's payload is leaked, as this could repeat without end.
+                // The payload is dropped, which may panic, too; that panic's payload is leaked, as this could repeat
+                // without end.
                 core::mem::forget(catch_unwind(AssertUnwindSafe(|| drop(panic))));
                 None
             }
@@ -67,8 +68,8 @@ pub(crate) fn or_else<R>(step: impl FnOnce() -> R, otherwise: impl FnOnce()) -> 
     result
 }
 
-/// Calls `act` with each item, even if `act` panics for some. With `std` the first panic is resumed at the end, unless the thread is
-/// panicking already; without `std` a second panic aborts.
+/// Calls `act` with each item, even if `act` panics for some. With `std` the first panic is resumed at the end, unless
+/// the thread is panicking already; without `std` a second panic aborts.
 pub(crate) fn each<T>(items: impl IntoIterator<Item = T>, mut act: impl FnMut(T)) {
     #[cfg(feature = "std")]
     {

@@ -12,19 +12,19 @@ const MAX_LEN: usize = 1024;
 /// A leased thing: an entity, such as a table, and a key in it.
 ///
 /// Two resources are equal if both their entities and their keys are equal: `("a", "bc")` and `("ab", "c")` differ, on
-/// every engine. A resource without an entity has `""` as its entity; a plain string converts to such a resource. The calls
-/// take `impl Into<Resource>`, so all of `("invoice", "2024-17")`, `"nightly-report"`, a `String`, and references to
-/// strings and resources will do.
+/// every engine. A resource without an entity has `""` as its entity; a plain string converts to such a resource. The
+/// calls take `impl Into<Resource>`, so all of `("invoice", "2024-17")`, `"nightly-report"`, a `String`, and references
+/// to strings and resources will do.
 ///
 /// Cloning a resource copies no text and allocates nothing. If you use the same resource often, create it once and pass
 /// `&resource`.
 ///
-/// Entity and key together may be up to 1,024 bytes long. A longer resource can be created, but the calls refuse it with
-/// their error `Invalid`. Both may contain any characters, and both may be empty.
+/// Entity and key together may be up to 1,024 bytes long. A longer resource can be created, but the calls refuse it
+/// with their error `Invalid`. Both may contain any characters, and both may be empty.
 ///
-/// Resources are ordered by entity, then by key. [`Display`](fmt::Display) writes `entity/key`, or the key alone if there
-/// is no entity. That text is for people to read: an entity may contain a slash, so two resources may have the same text.
-/// With the feature `serde`, a resource is serialised as the pair of its entity and its key.
+/// Resources are ordered by entity, then by key. [`Display`](fmt::Display) writes `entity/key`, or the key alone if
+/// there is no entity. That text is for people to read: an entity may contain a slash, so two resources may have the
+/// same text. With the feature `serde`, a resource is serialised as the pair of its entity and its key.
 ///
 /// # Examples
 ///

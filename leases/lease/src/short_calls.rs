@@ -1,6 +1,7 @@
 //! The calls without a future: each is short for its future's `wait()` or `now()`.
 //!
-//! `renew_now` and `release_now` also do what the long form cannot: without a future to keep the grant, they need not clone it.
+//! `renew_now` and `release_now` also do what the long form cannot: without a future to keep the grant, they need not
+//! clone it.
 
 use alloc::vec::Vec;
 #[cfg(feature = "std")]
@@ -25,7 +26,7 @@ macro_rules! short_calls {
                 #[doc = concat!("Short for [`", stringify!($call), "`](Self::", stringify!($call), ")`(..).now()`.")]
                 ///
                 /// # Errors
-                #[doc = concat!("As for [`", stringify!($call), "`](Self::", stringify!($call), ").")]
+                #[doc = concat!("Fails like [`", stringify!($call), "`](Self::", stringify!($call), ").")]
                 ///
                 /// # Examples
                 /// ```
@@ -48,10 +49,11 @@ macro_rules! short_calls {
                 #[doc = concat!("Short for [`", stringify!($call), "`](Self::", stringify!($call), ")`(..).wait()`.")]
                 ///
                 /// # Blocking
-                /// With an engine in another process, blocks until the engine has answered. Do not call it in an async task.
+                /// With an engine in another process, blocks until the engine has answered. Do not call it in an async
+                /// task.
                 ///
                 /// # Errors
-                #[doc = concat!("As for [`", stringify!($call), "`](Self::", stringify!($call), ").")]
+                #[doc = concat!("Fails like [`", stringify!($call), "`](Self::", stringify!($call), ").")]
                 ///
                 /// # Examples
                 /// ```
@@ -104,7 +106,7 @@ impl<C: Clock> Leases<Memory<C>> {
     /// Short for [`renew`](Self::renew)`(..).now()`.
     ///
     /// # Errors
-    /// As for [`renew`](Self::renew).
+    /// Fails like [`renew`](Self::renew).
     ///
     /// # Examples
     /// ```
@@ -125,7 +127,7 @@ impl<C: Clock> Leases<Memory<C>> {
     /// Short for [`release`](Self::release)`(..).now()`.
     ///
     /// # Errors
-    /// As for [`release`](Self::release).
+    /// Fails like [`release`](Self::release).
     ///
     /// # Examples
     /// ```
@@ -153,7 +155,7 @@ impl<E: Engine> Leases<E> {
     /// With an engine in another process, blocks until the engine has answered. Do not call it in an async task.
     ///
     /// # Errors
-    /// As for [`renew`](Self::renew).
+    /// Fails like [`renew`](Self::renew).
     ///
     /// # Examples
     /// ```
@@ -173,7 +175,7 @@ impl<E: Engine> Leases<E> {
     /// With an engine in another process, blocks until the engine has answered. Do not call it in an async task.
     ///
     /// # Errors
-    /// As for [`release`](Self::release).
+    /// Fails like [`release`](Self::release).
     ///
     /// # Examples
     /// ```
@@ -193,7 +195,7 @@ impl<E: Engine> Leases<E> {
     /// Blocks until the lease is granted. Do not call it in an async task.
     ///
     /// # Errors
-    /// As for [`acquire`](Self::acquire).
+    /// Fails like [`acquire`](Self::acquire).
     ///
     /// # Examples
     /// ```
@@ -215,10 +217,10 @@ impl<E: Engine> Leases<E> {
     /// Short for [`acquire`](Self::acquire)`(..).wait_for(longest)`.
     ///
     /// # Blocking
-    /// Blocks until the lease is granted, at most for `longest` in real time. Do not call it in an async task.
+    /// Blocks until the lease is granted, for at most `longest` of real time. Do not call it in an async task.
     ///
     /// # Errors
-    /// As for [`acquire`](Self::acquire), and [`AcquireError::Limit`].
+    /// Fails like [`acquire`](Self::acquire), or with [`AcquireError::Limit`].
     ///
     /// # Examples
     /// ```
@@ -244,7 +246,7 @@ impl<E: Engine> Leases<E> {
     /// Blocks until the lease is granted. Do not call it in an async task.
     ///
     /// # Errors
-    /// As for [`hold`](Self::hold).
+    /// Fails like [`hold`](Self::hold).
     ///
     /// # Examples
     /// ```

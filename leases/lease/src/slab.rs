@@ -1,17 +1,20 @@
 //! A slab: records, each with a number, so that links and indexes can use numbers instead of pointers.
 //!
-//! Records lie in chunks of 64. Growing adds a chunk and moves no record, so that no call stalls because the table is large. A chunk is freed
-//! when its last record is removed, so that memory follows the number of records down as well as up. One empty chunk is kept as a spare:
-//! otherwise a number of records that swings around a multiple of 64 would allocate at every swing.
+//! Records lie in chunks of 64. Growing adds a chunk and moves no record, so that no call stalls because the table is
+//! large. A chunk is freed when its last record is removed, so that memory follows the number of records down as well
+//! as up. One empty chunk is kept as a spare: otherwise a number of records that swings around a multiple of 64 would
+//! allocate at every swing.
 //!
-//! A chunk has a bitmap of the places in use. The chunks with room are in a doubly linked list; the entries of the table whose chunk has
-//! been freed are in another. So inserting and removing take constant time, apart from the allocator's time and from growing and shrinking
-//! the table of chunks (24 bytes for every 64 records, amortized).
+//! A chunk has a bitmap of the places in use. The chunks with room are in a doubly linked list; the entries of the
+//! table whose chunk has been freed are in another. So inserting and removing take constant time, apart from the
+//! allocator's time and from growing and shrinking the table of chunks (24 bytes for every 64 records, amortized).
 //!
-//! A place is an `Option<T>`, which is no larger than a record that has a niche (a box, a reference, an enum, a `bool`).
+//! A place is an `Option<T>`, which is no larger than a record that has a niche (a box, a reference, an enum, a
+//! `bool`).
 //!
-//! The crate `slab` and the slab of `keylatch` keep all records in one `Vec`: they move every record when they grow, and a record at the end keeps
-//! the memory of all before it. That suits `keylatch`, whose slabs are small and must not take 64 places for one value.
+//! The crate `slab` and the slab of `keylatch` keep all records in one `Vec`: they move every record when they grow,
+//! and a record at the end keeps the memory of all before it. That suits `keylatch`, whose slabs are small and must not
+//! take 64 places for one value.
 use alloc::{boxed::Box, vec::Vec};
 use core::{
     iter,
@@ -24,7 +27,8 @@ mod tests;
 
 /// The number of places in a chunk: one for each bit of its bitmap.
 const PLACES: usize = 64;
-/// The largest number of chunks. The last chunk that `u32` could number is not used, so that `u32::MAX` can stand for "none".
+/// The largest number of chunks. The last chunk that `u32` could number is not used, so that `u32::MAX` can stand for
+/// "none".
 const MAX_CHUNKS: usize = u32::MAX as usize / PLACES;
 /// The capacity below which the table of chunks is not shrunk.
 const SMALL: usize = 16;
@@ -39,7 +43,8 @@ struct Chunk<T> {
     places: Option<Places<T>>,
     /// A bit for each place in use.
     used: u64,
-    /// Neighbours in the list of chunks with room, or in that of freed chunks. A full chunk is in neither, nor is the spare.
+    /// Neighbours in the list of chunks with room, or in that of freed chunks. A full chunk is in neither, nor is the
+    /// spare.
     prev: u32,
     next: u32,
 }
@@ -106,7 +111,8 @@ impl<T> Slab<T> {
         let at = self.room;
         let chunk = &mut self.chunks[at as usize];
         let place = chunk.used.trailing_ones();
-        // The record is created last, and the old value is not dropped: so the compiler can create the record in its place.
+        // The record is created last, and the old value is not dropped: so the compiler can create the record in its
+        // place.
         let places = chunk.places.as_mut().expect("a chunk with room has places");
         core::mem::forget(places[place as usize].replace(record()));
         chunk.used |= 1 << place;
@@ -188,7 +194,8 @@ impl<T> Slab<T> {
         at
     }
 
-    /// Makes the chunk `at`, which has no records any more, the spare. If there is a spare already, frees the later of the two.
+    /// Makes the chunk `at`, which has no records any more, the spare. If there is a spare already, frees the later of
+    /// the two.
     fn empty_chunk(&mut self, at: u32) {
         unlink(&mut self.chunks, &mut self.room, at);
         let other = core::mem::replace(&mut self.spare, at);

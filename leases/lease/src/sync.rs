@@ -25,13 +25,15 @@ pub(crate) mod atomic {
     pub(crate) use shuttle::sync::atomic::{AtomicUsize, Ordering};
 }
 
-/// The number of calls that may process due resources at the same time. A policy that is asked then may call the leases, and that call
-/// processes due resources, too, and asks the next policy. Without a limit these calls would nest as deep as there are resources. Under a
-/// checker the limit is one, so that the checker explores how a call leaves resources to another.
+/// The number of calls that may process due resources at the same time. A policy that is asked then may call the
+/// leases, and that call processes due resources, too, and asks the next policy. Without a limit these calls would nest
+/// as deep as there are resources. Under a checker the limit is one, so that the checker explores how a call leaves
+/// resources to another.
 pub(crate) const MAX_WORKERS: usize = if cfg!(any(lease_loom, lease_shuttle)) { 1 } else { 8 };
 
-/// The number of parts into which [`Attendance`](crate::attendance::Attendance) divides hashes; zero under a checker. The counts of the parts
-/// are written and read together with the number of places, in the same order, and would only double what the checker has to explore.
+/// The number of parts into which [`Attendance`](crate::attendance::Attendance) divides hashes; zero under a checker.
+/// The counts of the parts are written and read together with the number of places, in the same order, and would only
+/// double what the checker has to explore.
 pub(crate) const SIEVE: usize = if cfg!(any(lease_loom, lease_shuttle)) { 0 } else { 64 };
 
 /// A mutex without poisoning: a panic in one call must not break all later calls.
@@ -65,8 +67,8 @@ impl<T> Mutex<T> {
         guard
     }
 
-    /// Lets the waiting threads take the lock first. A thread that locks again and again calls this: it would otherwise get the lock each
-    /// time, because the waiting threads have to wake up first.
+    /// Lets the waiting threads take the lock first. A thread that locks again and again calls this: it would otherwise
+    /// get the lock each time, because the waiting threads have to wake up first.
     pub(crate) fn give_way(&self) {
         for _ in 0..100 {
             if self.waiting.load(atomic::Ordering::Relaxed) == 0 {

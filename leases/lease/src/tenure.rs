@@ -1,8 +1,9 @@
 //! The tenures of [`Held`](crate::Held)s, and the queue from which renewals are batched.
 //!
-//! The renewal of a lease on a server includes other leases of this process that are due soon, in one request. No lease depends on that.
-//! The future of an included lease wakes when it would have anyway, and finds that the lease has been renewed. If it has not been renewed
-//! yet, the future waits a little for the request that includes it, at most twice, and then sends its own.
+//! The renewal of a lease on a server includes other leases of this process that are due soon, in one request. No lease
+//! depends on this. The future of an included lease wakes when it would have anyway, and finds that the lease has been
+//! renewed. If it has not been renewed yet, the future waits a little for the request that includes it, at most twice,
+//! and then sends its own.
 
 use alloc::{collections::BTreeMap, sync::Arc, vec::Vec};
 use core::time::Duration;
@@ -85,7 +86,8 @@ pub(crate) struct RenewalQueue {
 
 struct Entry {
     tenure: Arc<Tenure>,
-    /// The time of the tenure's last renewal when it entered. If the tenure has been renewed since, this entry is no longer due.
+    /// The time of the tenure's last renewal when it entered. If the tenure has been renewed since, this entry is no
+    /// longer due.
     renewed: Duration,
     /// Whether another request includes the tenure. If so, no further request takes it before it is due.
     is_batched: bool,
@@ -108,8 +110,8 @@ impl RenewalQueue {
         Some(self.due.remove(&place)?.tenure)
     }
 
-    /// Takes the tenures that are due within `moment`, the earliest first, to be renewed together with `one`. After refusals it takes fewer,
-    /// because one of them may be the reason.
+    /// Takes the tenures that are due within `moment`, the earliest first, to be renewed together with `one`. After
+    /// refusals it takes fewer, because one of them may be the reason.
     pub(crate) fn take(
         &mut self,
         one: &Arc<Tenure>,

@@ -6,7 +6,7 @@ use core::{
     time::Duration,
 };
 
-/// A timer whose time may change from poll to poll. Without the feature `std` it never fires by itself.
+/// A timer whose time may change from poll to poll. Without the feature `std` it never wakes the task.
 #[derive(Default)]
 pub(crate) struct Timer {
     #[cfg(feature = "std")]
@@ -18,7 +18,8 @@ impl Timer {
         Timer::default()
     }
 
-    /// Returns `Ready` if `due` may have come; `now` is the time of the caller's clock. Without a `due` time it is always pending.
+    /// Returns `Ready` if `due` may have come; `now` is the time of the caller's clock. Without a `due` time it is
+    /// always pending.
     #[cfg(feature = "std")]
     pub(crate) fn poll(&mut self, due: Option<Duration>, now: Duration, cx: &mut Context<'_>) -> Poll<()> {
         let Some(due) = due else {

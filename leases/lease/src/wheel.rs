@@ -1,21 +1,22 @@
-//! A timing wheel: finds the deadlines that have passed, among very many, in constant time for each, however far ahead they lie.
+//! A timing wheel: finds the deadlines that have passed, among very many, in constant time for each, however far ahead
+//! they lie.
 //!
 //! It is the hierarchical wheel of Varghese & Lauck, "Hashed and Hierarchical Timing Wheels: Data Structures for the
-//! Efficient Implementation of a Timer Facility" (SOSP 1987). A tick is a millisecond. There are 11 levels of 64
-//! slots; a slot is one tick wide on level 0 and 64 times as wide on each further level, so that any `u64` tick has
-//! its slot: on the level of the highest digit, to base 64, in which it differs from the wheel's own time. When that
-//! time reaches a slot, the nodes in it move to finer slots (they *cascade*), one by one, so that a caller can stop
-//! after any of them. A bitmap for each level finds the next slot without stepping through empty ones, so time may jump.
+//! Efficient Implementation of a Timer Facility" (SOSP 1987). A tick is a millisecond. There are 11 levels of 64 slots;
+//! a slot is one tick wide on level 0 and 64 times as wide on each further level, so that any `u64` tick has its slot:
+//! on the level of the highest base-64 digit in which it differs from the wheel's own time. When that time reaches a
+//! slot, the nodes in it move to finer slots (they *cascade*), one by one, so that a caller can stop after any of them.
+//! A bitmap for each level finds the next slot without stepping through empty ones, so time may jump.
 //!
-//! Nodes of the millisecond that the wheel is at, or of an earlier one, are in *the present*: two more lists, each with a
-//! time before which none of its nodes is due. A search for due nodes takes nodes from the front list, and puts those
-//! that are not due yet into the back list. The lists change places once a node in the back list may be due. So a caller
-//! that takes due nodes one at a time does not examine the others again and again, and a search that comes too early
-//! costs nothing.
+//! Nodes of the millisecond that the wheel is at, or of an earlier one, are in *the present*: two more lists, each with
+//! a time before which none of its nodes is due. A search for due nodes takes nodes from the front list, and puts those
+//! that are not due yet into the back list. The lists change places once a node in the back list may be due. So a
+//! caller that takes due nodes one at a time does not examine the others again and again, and a search that comes too
+//! early costs nothing.
 //!
-//! The wheel only decides when to look at a node. The node itself says whether it is due ([`Nodes::due`]) at that moment.
-//! A deadline may thus be postponed without telling the wheel, which then finds the node too early and moves it to its
-//! right slot.
+//! The wheel only decides when to look at a node. The node itself says whether it is due ([`Nodes::due`]) at that
+//! moment. A deadline may thus be postponed without telling the wheel, which then finds the node too early and moves it
+//! to its right slot.
 use core::time::Duration;
 
 #[cfg(test)]
@@ -69,8 +70,9 @@ impl Default for Links {
 pub(crate) trait Nodes {
     fn links(&mut self, id: u32) -> &mut Links;
 
-    /// Returns the time at which the node is due, as things stand; `None` if it never is. The time may be later than it was
-    /// when the node was inserted, but not earlier: to bring a deadline forward, remove the node and insert it again.
+    /// Returns the time at which the node is due, as currently known; `None` if it never is. The time may be later than
+    /// it was when the node was inserted, but not earlier: to bring a deadline forward, remove the node and insert it
+    /// again.
     fn due(&self, id: u32) -> Option<Duration>;
 }
 
@@ -84,15 +86,15 @@ struct Slot {
 
 /// The wheel. Its times count from the origin of the caller's clock.
 pub(crate) struct Wheel {
-    /// The wheel's own time, which never goes back. Every node outside of the present has a later tick, except the nodes
-    /// of a slot that begins at this tick and is being cascaded. There is at most one such slot, because a slot is emptied
-    /// before time moves on.
+    /// The wheel's own time, which never goes back. Every node outside of the present has a later tick, except the
+    /// nodes of a slot that begins at this tick and is being cascaded. There is at most one such slot, because a slot
+    /// is emptied before time moves on.
     elapsed: u64,
-    /// A lower bound for the next event: before this tick no slot in use begins, and no node in the two rings of the present is
-    /// due, so there is nothing to search.
+    /// A lower bound for the next event: before this tick no slot in use begins, and no node in the two rings of the
+    /// present is due, so there is nothing to search.
     next: u64,
-    /// The slots in use, one bit each, by level. All nodes of a level are within one slot of the next level, so slots do
-    /// not wrap around, and the lowest bit is the earliest slot.
+    /// The slots in use, one bit each, by level. All nodes of a level are within one slot of the next level, so slots
+    /// do not wrap around, and the lowest bit is the earliest slot.
     used: [u64; LEVELS],
     /// A node of each slot's ring, and then of the two rings of the present.
     heads: [u32; PRESENT + 2],
@@ -123,8 +125,8 @@ impl Wheel {
     #[inline]
     pub(crate) fn insert(&mut self, nodes: &mut impl Nodes, id: u32) {
         if let Some(due) = nodes.due(id) {
-            // The node goes into the front list, because a node in the back list that is due at once would cause all other nodes there to
-            // be examined.
+            // The node goes into the front list, because a node in the back list that is due at once would cause all
+            // other nodes there to be examined.
             let slot = self.slot_of(due, self.front);
             self.link(nodes, id, slot, due);
         }
@@ -138,8 +140,8 @@ impl Wheel {
         }
     }
 
-    /// Moves a node whose due time has changed from `old`. If the new time is later, the node stays: the wheel moves it when
-    /// the old time comes.
+    /// Moves a node whose due time has changed from `old`. If the new time is later, the node stays: the wheel moves it
+    /// when the old time comes.
     pub(crate) fn reschedule(&mut self, nodes: &mut impl Nodes, id: u32, old: Option<Duration>) {
         let is_sooner = nodes.due(id).is_some_and(|due| old.is_none_or(|old| due < old));
         if is_sooner || !nodes.links(id).is_linked() {
@@ -148,12 +150,13 @@ impl Wheel {
         }
     }
 
-    /// Removes a node that is due at `now`, and returns it. Nodes come in no particular order. Returns `None` if no node is
-    /// due or `budget` is used up. The budget is reduced by one for each node that is touched: one that is returned, that
-    /// cascades to a finer slot, that moves because it was postponed, or that is removed because it is never due any more.
+    /// Removes a node that is due at `now`, and returns it. Nodes come in no particular order. Returns `None` if no
+    /// node is due or `budget` is used up. The budget is reduced by one for each node that is touched: one that is
+    /// returned, that cascades to a finer slot, that moves because it was postponed, or that is removed because it is
+    /// never due any more.
     ///
-    /// If `thorough`, the search includes nodes that are due within the current millisecond, and not only up to its start. For a caller
-    /// that comes often, a search that is not thorough is less work.
+    /// If `thorough`, the search includes nodes that are due within the current millisecond, and not only up to its
+    /// start. For a caller that comes often, a search that is not thorough is less work.
     ///
     /// A `now` before that of an earlier call is allowed, and finds fewer nodes.
     #[inline]
@@ -180,7 +183,8 @@ impl Wheel {
                 None => {}
                 Some(due) if due <= now => return Some(id),
                 Some(due) => {
-                    // This is never the slot that the node comes from: once a slot has begun, no node belongs to it any more.
+                    // This is never the slot that the node comes from: once a slot has begun, no node belongs to it any
+                    // more.
                     let slot = self.slot_of(due, self.front ^ 1);
                     self.link(nodes, id, slot, due);
                 }
@@ -191,10 +195,10 @@ impl Wheel {
 
     /// Returns the earliest [`due`](Nodes::due) time of all nodes; `None` if there are none.
     ///
-    /// The result is exact if the slot of the earliest node has at most 64 nodes. Otherwise it may be too early, down to
-    /// the start of the slot, and a [`pop_due`](Self::pop_due) at that time brings the next result closer. After a
-    /// `thorough` `pop_due` that had budget left, the result is no earlier than the `now` of that call, unless a node has
-    /// been inserted since that was already due then.
+    /// The result is exact if the slot of the earliest node has at most 64 nodes. Otherwise it may be too early, down
+    /// to the start of the slot, and a [`pop_due`](Self::pop_due) at that time brings the next result closer. After a
+    /// `thorough` `pop_due` that had budget left, the result is no earlier than the `now` of that call, unless a node
+    /// that was already due then has been inserted since.
     ///
     /// The call also moves the postponed nodes that it examines, at most 64 in a slot, to their right slots.
     pub(crate) fn next_due(&mut self, nodes: &mut impl Nodes) -> Option<Duration> {
@@ -206,7 +210,8 @@ impl Wheel {
             }
             earliest = earlier(earliest, due);
         }
-        // One slot is enough, unless all of its nodes leave it, as those of a cascading slot do; then the next slot is examined, too.
+        // One slot is enough, unless all of its nodes leave it, as those of a cascading slot do; then the next slot is
+        // examined, too.
         while let Some((start, slot)) = self.first_slot() {
             let start = Duration::from_millis(start);
             if earliest.is_some_and(|earliest| earliest <= start) {
@@ -220,8 +225,8 @@ impl Wheel {
         earliest
     }
 
-    /// Returns the next slot to search for a node that is due at `now`. The wheel's time moves to the start of the slot, or
-    /// to `now` if there is none.
+    /// Returns the next slot to search for a node that is due at `now`. The wheel's time moves to the start of the
+    /// slot, or to `now` if there is none.
     fn next_slot(&mut self, now: Duration) -> Option<usize> {
         for list in [self.front, self.front ^ 1] {
             if self.heads[PRESENT + list] != NONE && self.bounds[list] <= now {
@@ -242,7 +247,8 @@ impl Wheel {
 
     /// Returns the first tick of the earliest slot outside of the present, and that slot.
     ///
-    /// A slot that is being cascaded is always the earliest: it begins now, and all other nodes of now are in the present.
+    /// A slot that is being cascaded is always the earliest: it begins now, and all other nodes of now are in the
+    /// present.
     fn first_slot(&self) -> Option<(u64, usize)> {
         let levels = self.used.iter().enumerate().filter(|&(_, &used)| used != 0);
         let starts = levels.map(|(level, used)| {

@@ -153,7 +153,8 @@ fn shifted(time: Duration, nanos: i8) -> Duration {
 #[derive(Clone, Debug)]
 enum Op {
     Insert(When),
-    /// Inserts many nodes, each due a little after the previous one: the first due time, the number, and the nanoseconds in between.
+    /// Inserts many nodes, each due a little after the previous one: the first due time, the number, and the
+    /// nanoseconds in between.
     Flock(When, u32, u32),
     Remove(Index),
     /// Postpones a node without notifying the wheel.
@@ -425,7 +426,8 @@ fn the_next_due_is_exact_for_up_to_64_nodes_in_a_slot() {
 
 #[test]
 fn the_next_due_includes_nodes_that_it_moves_into_the_present() {
-    // All nodes are in one slot, which a budget of one only begins to cascade. One node is due in the slot's first millisecond.
+    // All nodes are in one slot, which a budget of one only begins to cascade. One node is due in the slot's first
+    // millisecond.
     let (mut wheel, mut nodes) = wheel([ms(64 * 3 + 9), us(64 * 3_000 + 500), ms(64 * 3 + 5)]);
     assert_eq!(wheel.pop_due(&mut nodes, ms(64 * 3), true, &mut 1), None);
     assert_eq!(wheel.next_due(&mut nodes), Some(us(64 * 3_000 + 500)));
@@ -481,7 +483,8 @@ fn a_driver_that_sleeps_until_the_next_due_is_on_time_and_rarely_wakes_in_vain()
 #[test]
 fn a_million_nodes_in_one_slot_are_handled_a_few_at_a_time() {
     const COUNT: u64 = 1_000_000;
-    // All nodes are in one slot of level 4, which is four hours wide. Every tenth node is postponed to twice its due time.
+    // All nodes are in one slot of level 4, which is four hours wide. Every tenth node is postponed to twice its due
+    // time.
     let begin = ms(1 << 24);
     let (mut wheel, mut nodes) = wheel((0..COUNT).map(|nth| begin + us(nth * 10_000)));
     let heads = wheel.heads.iter().filter(|&&head| head != NONE).count();

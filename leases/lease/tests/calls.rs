@@ -1,5 +1,5 @@
-//! Types, calls and errors, as documented, and the hand-off of leases. The guarantees, `Held` and the wakers are tested in other
-//! files.
+//! Types, calls and errors, as documented, and the hand-off of leases. The guarantees, `Held` and the wakers are tested
+//! in other files.
 #![cfg(feature = "std")] // threads that block
 
 mod common;
@@ -32,7 +32,8 @@ fn panic_quietly() -> ! {
     resume_unwind(Box::new("of the policy"))
 }
 
-// ---- types: resources, owners, tokens ---------------------------------------------------------------------------------
+// ---- types: resources, owners, tokens
+// ---------------------------------------------------------------------------------
 
 #[test]
 fn a_resource_is_made_of_an_entity_and_a_key() {
@@ -176,7 +177,8 @@ fn leases_can_be_shared_and_created_from_an_engine() {
     assert_eq!(same(default).len(), 1);
 }
 
-// ---- types: expiry ----------------------------------------------------------------------------------------------------
+// ---- types: expiry
+// ----------------------------------------------------------------------------------------------------
 
 #[test]
 fn a_fixed_lease_ends_on_time_and_is_not_renewable() {
@@ -315,7 +317,7 @@ fn a_zero_duration_panics_in_every_call_and_changes_nothing() {
     for resource in ["free", "mine", "another's"] {
         let before = seen(&table, resource);
         let panics = |what: &str, call: &dyn Fn()| {
-            assert!(catch_unwind(AssertUnwindSafe(call)).is_err(), "{what} of what is {resource}");
+            assert!(catch_unwind(AssertUnwindSafe(call)).is_err(), "{what} of a resource that is {resource}");
             assert_eq!((seen(&table, resource), waiters(&table, resource)), (before.clone(), 0), "{what}");
             assert_eq!(table.len(), 2);
         };
@@ -341,7 +343,8 @@ fn an_expiry_can_be_cloned_and_debug_printed() {
     assert!(matches!(Expiry::from(secs(3)), Expiry::Sliding(ttl) if ttl == secs(3)));
 }
 
-// ---- custom policies --------------------------------------------------------------------------------------------------
+// ---- custom policies
+// --------------------------------------------------------------------------------------------------
 
 #[test]
 fn a_policy_is_asked_at_acquire_with_zero_and_at_each_renewal_with_the_time_held() {
@@ -475,8 +478,8 @@ fn a_resumed_acquire_whose_policy_refuses_keeps_the_end() {
     }
 }
 
-/// Causes every kind of question to a policy: at an acquire, a renewal, a resumed acquire, a hand-off by a release and by an expiry, and
-/// for a fresh token. Each time the policy uses the leases.
+/// Causes every call that asks a policy: an acquire, a renewal, a resumed acquire, a hand-off by a release and one by
+/// an expiry, and a request for a fresh token. Each time the policy uses the leases.
 fn asks_a_policy_that_uses_the_table(uses: impl Fn(&Table, usize) + Send + Sync + 'static) {
     let (table, clock) = table();
     let table = Arc::new(table);
@@ -724,7 +727,8 @@ fn a_policy_that_panics_leaves_the_leases_consistent() {
     take(&table, "a", &bob, secs(1));
 }
 
-// ---- acquire ----------------------------------------------------------------------------------------------------------
+// ---- acquire
+// ----------------------------------------------------------------------------------------------------------
 
 #[test]
 fn every_form_of_acquire_gets_a_free_resource_at_once() {
@@ -886,7 +890,8 @@ fn a_refused_fresh_token_keeps_the_old_tenure() {
 
 #[test]
 fn a_resumed_acquire_replaces_the_policy_and_keeps_the_later_end() {
-    // The lease of ten seconds is acquired again after four. Each row has the policy, the end, and the end after a renewal at eight seconds.
+    // The lease of ten seconds is acquired again after four. Each row has the policy, the end, and the end after a
+    // renewal at eight seconds.
     let cases = [
         (Expiry::Sliding(secs(10)), 14, Some(18)),
         (Expiry::Sliding(secs(3)), 10, Some(11)),
@@ -927,7 +932,8 @@ fn a_resumed_acquire_replaces_the_policy_and_keeps_the_later_end() {
     }
 }
 
-// ---- renew ------------------------------------------------------------------------------------------------------------
+// ---- renew
+// ------------------------------------------------------------------------------------------------------------
 
 #[test]
 fn every_form_of_renew_returns_a_grant_of_the_same_tenure_with_the_later_end() {
@@ -974,7 +980,8 @@ fn renewing_a_stale_grant_reports_expired_then_taken_over_then_released() {
     assert_eq!(lost(table.renew_now(&never)), Lost::Released);
 }
 
-// ---- release ----------------------------------------------------------------------------------------------------------
+// ---- release
+// ----------------------------------------------------------------------------------------------------------
 
 #[test]
 fn every_form_of_release_frees_the_resource() {
@@ -1084,7 +1091,8 @@ fn release_expired_removes_expired_leases_and_returns_their_number() {
     }
 }
 
-// ---- looking ----------------------------------------------------------------------------------------------------------
+// ---- looking
+// ----------------------------------------------------------------------------------------------------------
 
 #[test]
 fn status_reports_owner_token_time_left_and_waiters() {
@@ -1200,7 +1208,8 @@ fn remaining_depends_on_the_grant_alone() {
     assert_eq!(table.remaining(&take(&table, "a", &ann, Expiry::Never)), None);
 }
 
-// ---- tick -------------------------------------------------------------------------------------------------------------
+// ---- tick
+// -------------------------------------------------------------------------------------------------------------
 
 #[test]
 fn tick_returns_none_if_nothing_will_be_due() {
@@ -1256,7 +1265,8 @@ fn tick_may_be_called_early_late_or_twice() {
     assert_eq!(left(&table, "a"), secs(10)); // counted from the hand-off
 }
 
-// ---- errors -----------------------------------------------------------------------------------------------------------
+// ---- errors
+// -----------------------------------------------------------------------------------------------------------
 
 #[test]
 fn every_call_rejects_an_invalid_argument() {
@@ -1365,7 +1375,8 @@ fn errors_name_the_resource_and_the_owner() {
     assert_eq!(all.iter().map(|lost| lost.to_string()).collect::<HashSet<_>>().len(), all.len());
 }
 
-// ---- hand-off --------------------------------------------------------------------------------------------------------
+// ---- hand-off
+// --------------------------------------------------------------------------------------------------------
 
 #[test]
 fn a_served_waiter_has_the_lease_before_it_is_polled() {
@@ -1586,7 +1597,8 @@ fn a_newcomer_does_not_overtake_waiters() {
     ready(&mut of_ann).unwrap();
 }
 
-// ---- futures ----------------------------------------------------------------------------------------------------------
+// ---- futures
+// ----------------------------------------------------------------------------------------------------------
 
 /// Each future borrows the leases, and none of its arguments.
 mod borrow_only_the_table {
@@ -1683,7 +1695,8 @@ fn a_blocking_acquire_waits_for_a_release_by_another_thread() {
     }
 }
 
-// ---- fences -----------------------------------------------------------------------------------------------------------
+// ---- fences
+// -----------------------------------------------------------------------------------------------------------
 
 #[test]
 fn a_fence_refuses_tokens_that_are_smaller_than_the_greatest_it_has_seen() {
@@ -1718,7 +1731,8 @@ fn a_fence_admits_the_successor_and_then_refuses_the_late_holder() {
     assert!(fence.admit(late.resource(), late.token()).is_err());
 }
 
-// ---- serde ------------------------------------------------------------------------------------------------------------
+// ---- serde
+// ------------------------------------------------------------------------------------------------------------
 
 #[cfg(feature = "serde")]
 mod serialised {

@@ -44,7 +44,8 @@ struct Faults {
     /// The number of further requests that fail.
     failures: usize,
     abandoned: usize,
-    /// Whether the server does not know that an owner has released its lease, so that the owner's next request begins another tenure.
+    /// Whether the server does not know that an owner has released its lease, so that the owner's next request begins
+    /// another tenure.
     is_in_doubt: bool,
 }
 
@@ -249,7 +250,8 @@ fn an_acquire_whose_answer_is_lost_is_retried_and_gets_the_same_tenure() {
     assert_eq!(leases.status_blocking("report").unwrap().unwrap().token(), grant.token());
 }
 
-/// With a custom policy, or while others wait, the front end first asks whether the owner has the lease, and then requests it.
+/// With a custom policy, or while others wait, the front end first asks whether the owner has the lease, and then
+/// requests it.
 #[test]
 fn a_tenure_that_begins_with_the_first_of_two_requests_is_not_reported_as_resumed() {
     let (server, leases, jane, joe) = desk();
@@ -390,12 +392,14 @@ fn waiters_get_in_in_order_and_only_one_asks_at_a_time() {
     assert!(order.iter().map(|(i, _)| *i).eq(0..WAITERS));
     assert!(order.is_sorted_by(|(_, one), (_, next)| one < next));
     assert_eq!(server.most_in_flight.load(SeqCst), 1);
-    // Each waiter asks when it comes, asks whether it already has the lease, and asks a few more times when it is the first.
+    // Each waiter asks when it comes, asks whether it already has the lease, and asks a few more times when it is the
+    // first.
     assert!(server.acquires.load(SeqCst) - before <= 6 * WAITERS);
     assert_eq!(leases.status_blocking("report"), Ok(None));
 }
 
-/// The next waiter gives the holder some time before it asks. If the holder releases within that time, a hand-off takes one request.
+/// The next waiter gives the holder some time before it asks. If the holder releases within that time, a hand-off takes
+/// one request.
 #[test]
 fn a_hand_off_within_a_process_takes_one_request() {
     const WAITERS: usize = 100;
@@ -427,7 +431,8 @@ fn a_hand_off_within_a_process_takes_one_request() {
     }));
 }
 
-/// While the next waiter does not ask the engine, another process ends the tenure, or the tenure expires, or that waiter is dropped.
+/// While the next waiter does not ask the engine, another process ends the tenure, or the tenure expires, or that
+/// waiter is dropped.
 #[test]
 fn the_next_waiter_asks_in_the_end() {
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -544,7 +549,7 @@ fn a_dropped_request_leaves_no_waiter_behind() {
                     return;
                 }
             }
-            // At worst, a grant that no caller has seen stays until it expires.
+            // At worst, a grant that no caller has seen remains until it expires.
             server.pass(MINUTE);
             assert!(next.await.is_ok());
         });
@@ -670,7 +675,7 @@ fn a_call_that_finds_a_free_resource_wakes_the_first_in_line() {
     }
 }
 
-/// The owner has the lease by another hold, which was served before. The second hold must not return that tenure.
+/// The owner has the lease through another hold, which was served before. The second hold must not return that tenure.
 #[test]
 fn a_waiting_hold_whose_answer_is_lost_leaves_its_owners_other_hold_alone() {
     let (server, leases, jane, joe) = desk();

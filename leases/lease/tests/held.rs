@@ -16,8 +16,8 @@ use common::{
 };
 use keylatch_lease::{AcquireError, Clock, Expiry, Lost, ManualClock, ReleaseError};
 
-/// Advances the clock to each time for which `tick` asks, calls `tick`, and polls the future, until this much time has passed. Returns the
-/// output of the future.
+/// Advances the clock to each time for which `tick` asks, calls `tick`, and polls the future, until this much time has
+/// passed. Returns the output of the future.
 fn live<F: Future + Unpin>(table: &Table, clock: &ManualClock, future: &mut F, time: Duration) -> Option<F::Output> {
     let mut passed = Duration::ZERO;
     let mut steps = 0;
@@ -43,7 +43,8 @@ fn work_until(done: &Cell<bool>) -> impl Future<Output = &'static str> + '_ {
     poll_fn(|_| if done.get() { Poll::Ready("done") } else { Poll::Pending })
 }
 
-// ---- hold -------------------------------------------------------------------------------------------------------------
+// ---- hold
+// -------------------------------------------------------------------------------------------------------------
 
 #[test]
 fn hold_acquires_a_sliding_lease() {
@@ -142,7 +143,8 @@ fn a_hold_of_shared_leases_is_static() {
     assert!(weak.upgrade().is_none(), "nothing keeps the leases alive");
 }
 
-// ---- check ------------------------------------------------------------------------------------------------------------
+// ---- check
+// ------------------------------------------------------------------------------------------------------------
 
 #[test]
 fn check_returns_the_token_while_the_lease_is_held() {
@@ -252,7 +254,8 @@ fn a_lease_that_never_expires_is_always_long_enough() {
     assert_eq!(live(&table, &clock, &mut lost, HOUR * 1000), None);
 }
 
-// ---- lost -------------------------------------------------------------------------------------------------------------
+// ---- lost
+// -------------------------------------------------------------------------------------------------------------
 
 #[test]
 fn lost_is_ready_at_the_loss_and_reports_its_cause() {
@@ -337,7 +340,8 @@ fn lost_waits_while_other_owners_request_the_resource() {
     assert_eq!(held.check(), Ok(held.token()));
 }
 
-// ---- run --------------------------------------------------------------------------------------------------------------
+// ---- run
+// --------------------------------------------------------------------------------------------------------------
 
 #[test]
 fn run_returns_the_output_of_the_work() {
@@ -487,7 +491,8 @@ fn work_may_use_the_leases_and_even_release_its_own() {
     assert_eq!(done, Err(Lost::Released));
 }
 
-// ---- renewal ----------------------------------------------------------------------------------------------------------
+// ---- renewal
+// ----------------------------------------------------------------------------------------------------------
 
 #[test]
 fn renewal_keeps_the_hold_for_as_long_as_it_is_polled() {
@@ -597,7 +602,8 @@ fn a_hold_that_is_not_renewed_expires() {
     assert_eq!(clock.now(), secs(10));
 }
 
-// ---- the end ----------------------------------------------------------------------------------------------------------
+// ---- the end
+// ----------------------------------------------------------------------------------------------------------
 
 #[test]
 fn release_frees_the_resource() {
@@ -735,7 +741,7 @@ fn try_hold_new_does_not_take_over_its_own_owners_lease() {
         assert_eq!(busy(refused.map(|held| held.into_grant())), (ann.clone(), remaining));
     }
     assert_eq!(first.check(), Ok(first.token()));
-    // A lease that the owner has by a grant is also a reason to refuse.
+    // The call is also refused if the owner has the lease through a grant.
     drop(first);
     let grant = table.try_acquire_now("r", &ann, Expiry::Never).unwrap();
     assert!(ready(table.try_hold_new("r", &ann, secs(60))).is_err());

@@ -1,5 +1,5 @@
-//! Hostile schedules: futures that are woken and not polled, wakers and policies that call back, panic or drop futures, engines that fall
-//! silent, lost answers, clocks at the ends of their range, and threads that act at random.
+//! Hostile schedules: futures that are woken and not polled, wakers and policies that call back, panic or drop futures,
+//! engines that fall silent, lost answers, clocks at the ends of their range, and threads that act at random.
 #![cfg(feature = "std")] // threads that block
 
 use std::{
@@ -73,8 +73,8 @@ fn got<T, X: fmt::Debug>(polled: Poll<Result<T, X>>) -> T {
     }
 }
 
-/// Runs a function in a thread, and returns its result, or `None` if the function takes longer than this time. In that case the thread is
-/// left behind.
+/// Runs a function in a thread, and returns its result, or `None` if the function takes longer than this time. In that
+/// case the thread is left behind.
 fn within<T: Send + 'static>(longest: Duration, what: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     let (done, is_done) = mpsc::channel();
     thread::spawn(move || {
@@ -148,7 +148,8 @@ struct Faults {
     holds_back: AtomicBool,
     abandoned: AtomicUsize,
     acquires: AtomicUsize,
-    /// The number of requests at which the test fails, because it means that a future asks in a loop. Zero for no limit.
+    /// The number of requests at which the test fails, because it means that a future asks in a loop. Zero for no
+    /// limit.
     most_acquires: AtomicUsize,
 }
 
@@ -686,7 +687,8 @@ impl Drop for LooksWhenDropped {
     }
 }
 
-/// Acquires a lease whose record has the last reference to a policy that calls the leases when it is dropped. Joe waits for the resource.
+/// Acquires a lease whose record has the last reference to a policy that calls the leases when it is dropped. Joe waits
+/// for the resource.
 fn with_a_policy_that_looks(
     end: impl FnOnce(&ManualClock, &Leases<Memory<ManualClock>>) + Send + 'static,
 ) -> Option<()> {
@@ -1127,7 +1129,8 @@ fn a_tick_serves_waiters_that_were_woken_and_not_polled() {
     got(poll(line[2].as_mut().unwrap(), &bells[2]));
 }
 
-/// Jane has the lease for an hour, and joe and kim wait. Then the lease gets an earlier end, and joe's task does not poll.
+/// Jane has the lease for an hour, and joe and kim wait. Then the lease gets an earlier end, and joe's task does not
+/// poll.
 #[cfg(not(miri))]
 #[test]
 fn a_task_that_does_not_poll_does_not_deprive_others_of_their_timers() {
@@ -1773,7 +1776,8 @@ impl Seen {
     }
 }
 
-/// Threads acquire, wait, give up and release at random. There is one holder at a time, tokens grow, and no waiter is left behind.
+/// Threads acquire, wait, give up and release at random. There is one holder at a time, tokens grow, and no waiter is
+/// left behind.
 #[cfg(not(miri))]
 #[test]
 fn random_threads_have_one_holder_and_leave_no_waiter() {

@@ -1,5 +1,6 @@
-//! Guarantee 12 (memory follows use), measured by the memory of the process: it depends on the number of leases and waiters at one time, not
-//! on the number so far. The parts run one after another, because the figure is that of the whole process.
+//! Guarantee 12 (memory follows use), measured by the memory of the process: it depends on the number of leases and
+//! waiters at one time, not on the number so far. The parts run one after another, because memory is measured for the
+//! whole process.
 #![cfg(target_os = "linux")]
 
 mod common;
@@ -9,7 +10,8 @@ use std::time::Duration;
 use common::{HOUR, owners, ready, secs, table, take, waiting};
 use keylatch_lease::{Expiry, Owner};
 
-/// The number of repetitions. A leak of a few bytes per repetition exceeds the limit; in a debug build, one of a hundred bytes.
+/// The number of repetitions. A leak of a few bytes per repetition exceeds the limit; in a debug build, one of a
+/// hundred bytes.
 const MANY: u64 = if cfg!(debug_assertions) { 100_000 } else { 10_000_000 };
 /// The number of repetitions of slower cases.
 const FEWER: u64 = if cfg!(debug_assertions) { 100_000 } else { 2_000_000 };
@@ -20,7 +22,8 @@ fn resident() -> usize {
     pages.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
 }
 
-/// Repeats a step to warm up, and then again, and checks that the memory has not grown, except for the allocator's slack.
+/// Repeats a step to warm up, and then again, and checks that the memory has not grown, except for the allocator's
+/// slack.
 fn stays_flat(what: &str, many: u64, mut round: impl FnMut(u64)) {
     let warm = many / 4;
     (0..warm).for_each(&mut round);

@@ -1,12 +1,13 @@
 //! Random schedules of all calls, with time, checked against the contract.
 //!
-//! One thread plays all parts, on a clock that it moves itself. It polls futures by hand, keeps them, and drops them half way. It keeps
-//! grants, and renews and releases them in any order, including old copies and stale ones.
+//! One thread plays all parts, on a clock that it moves itself. It polls futures by hand, keeps them, and drops them
+//! halfway. It keeps grants, and renews and releases them in any order, including old copies and stale ones.
 //!
-//! For each resource the oracle knows the owner, the start and end of the lease, and the waiters in order. Where the contract leaves a choice,
-//! the oracle keeps every state that the contract allows ([`Guess`]). Each result must fit at least one of these states, and removes those
-//! that it does not fit. Above all, the contract does not say *when* an ended lease is noticed: a call for its resource must notice it, and any
-//! other call may. So a waiter may be served, and its time may start, at any call after the end.
+//! For each resource the oracle knows the owner, the start and end of the lease, and the waiters in order. Where the
+//! contract leaves a choice, the oracle keeps every state that the contract allows ([`Guess`]). Each result must fit at
+//! least one of these states, and removes those that it does not fit. In particular, the contract does not say *when*
+//! an ended lease is noticed: a call for its resource must notice it, and any other call may. So a waiter may be
+//! served, and its time may start, at any call after the end.
 
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
@@ -29,7 +30,8 @@ type Engine = Memory<ManualClock>;
 const RESOURCES: usize = 3;
 const OWNERS: usize = 3;
 
-// ---- time and policies ------------------------------------------------------------------------------------------------
+// ---- time and policies
+// ------------------------------------------------------------------------------------------------
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum End {
@@ -146,7 +148,8 @@ impl Policy {
     }
 }
 
-// ---- the possible states of a resource ---------------------------------------------------------------------------------
+// ---- the possible states of a resource
+// ---------------------------------------------------------------------------------
 
 type Id = usize;
 
@@ -254,8 +257,8 @@ enum Expect {
     Grant([End; 2], Option<bool>),
     /// A grant of a tenure that has ended.
     Stale,
-    /// A status: the owner, the time left and the number of waiters. The model need not know the token beforehand: it learns the token from
-    /// the result.
+    /// A status: the owner, the time left and the number of waiters. The model need not know the token beforehand: it
+    /// learns the token from the result.
     Status(Option<usize>, Option<Duration>, usize),
     Listed(Option<Duration>),
 }
@@ -412,7 +415,7 @@ impl Guess {
     }
 
     fn in_line(&self, ask: Ask, place: Place) -> Guesses {
-        // The contract does not say in which order two requests stand that have both asked again.
+        // The contract does not say in which order two requests are in the queue that have both asked again.
         let first = self.queue.iter().take_while(|other| other.again).count();
         let mut places = match place {
             Place::Front => vec![0, first],
@@ -448,7 +451,8 @@ impl Guess {
                     let expected = Expect::Grant([end, lease.end], resumed);
                     vec![(guess.with(|lease| lease.fetched = true), expected)]
                 }
-                // The lease of this request has expired, so it asks again at the front, either before or after the waiters are served.
+                // The lease of this request has expired, so it asks again at the front, either before or after the
+                // waiters are served.
                 Answer::Served { ended: None | Some(How::Expired), .. } => {
                     let mut all = guess.ask(now, ask, Place::Front);
                     if guess.has_expired(now) {
@@ -458,8 +462,8 @@ impl Guess {
                     }
                     all
                 }
-                // The tenure of this request was released by name, or taken over by a fresh one of its owner, before it was polled. The
-                // request may ask again, or return the grant that it had.
+                // The tenure of this request was released by name, or taken over by a fresh one of its owner, before it
+                // was polled. The request may ask again, or return the grant that it had.
                 Answer::Served { ended: Some(_), .. } => {
                     let mut all = vec![(guess.clone(), Expect::Stale)];
                     all.extend(guess.ask(now, ask, Place::Front));
@@ -675,7 +679,8 @@ struct Copy {
     resource: usize,
     token: u64,
     end: End,
-    /// The possible policies of the grant: that of its request, and those that replaced it before the grant was fetched.
+    /// The possible policies of the grant: that of its request, and those that replaced it before the grant was
+    /// fetched.
     policies: Vec<Policy>,
     grant: Grant,
 }
@@ -763,7 +768,8 @@ impl<'m> World<'m> {
         }
     }
 
-    /// Checks that a result fits at least one of the possible states of this resource, and keeps the states that follow.
+    /// Checks that a result fits at least one of the possible states of this resource, and keeps the states that
+    /// follow.
     fn saw(&mut self, r: usize, seen: &Seen, next: impl Fn(&Guess) -> Guesses) {
         let before = std::mem::take(&mut self.guesses[r]);
         let mut after: Vec<_> = before
@@ -1018,7 +1024,8 @@ impl<'m> World<'m> {
         assert!((least..=most).contains(&count), "{}: {count}, not {least} to {most}", self.what);
         for guesses in &mut self.guesses {
             let only = if least == most { None } else { Some(count) }.filter(|&count| count == least || count == most);
-            // If the count is the least or the greatest possible, it tells for each resource whether that was counted.
+            // If the count is the least or the greatest possible, it reveals for each resource whether its lease was
+            // counted.
             match only {
                 Some(count) if count == most && guesses.iter().any(has) => guesses.retain(has),
                 Some(count) if count == least && !guesses.iter().all(has) => guesses.retain(|guess| !has(guess)),
@@ -1105,8 +1112,8 @@ impl<'m> World<'m> {
         self.settle_all();
         let now = self.now;
         let ends = self.guesses.iter().flatten().filter_map(|guess| guess.lease.as_ref()?.end.left(now));
-        // If nothing is leased, no tick is necessary, but `tick` may ask for one: the contract does not say when the last record is
-        // removed.
+        // If nothing is leased, no tick is necessary, but `tick` may ask for one: the contract does not say when the
+        // last record is removed.
         let Some(first) = ends.min() else { return };
         let all_have = |guesses: &Vec<Guess>| {
             guesses.iter().all(|guess| guess.lease.as_ref().is_some_and(|lease| lease.end.left(now) == Some(first)))
@@ -1231,7 +1238,8 @@ impl<'m> World<'m> {
         }
     }
 
-    // ---- all of the above --------------------------------------------------------------------------------------------
+    // ---- all of the above
+    // --------------------------------------------------------------------------------------------
 
     fn advance(&mut self, time: Duration) {
         self.now += time;
@@ -1265,7 +1273,8 @@ impl<'m> World<'m> {
         let (what, r, owner, a, b) = step;
         let pick = |n: usize| (n > 0).then(|| usize::from(b) % n.max(1));
         self.what = format!("{step:?}");
-        // Calls that count expired leases must count those that no earlier call could have noticed, so they are excluded.
+        // Calls that count expired leases must count those that no earlier call could have noticed, so they are
+        // excluded.
         if !matches!(what, 28 | 32..=36) {
             self.goes_by();
         }

@@ -35,7 +35,8 @@ impl fmt::Display for Down {
 
 impl Error for Down {}
 
-/// A simulated server: an engine in memory that executes a request on its second poll, and answers on the third. The test decides which notices it sends.
+/// A simulated server: an engine in memory that executes a request on its second poll, and answers on the third. The
+/// test decides which notices it sends.
 #[derive(Clone)]
 struct Server {
     memory: Arc<Memory<ManualClock>>,
@@ -349,7 +350,7 @@ fn tenures_in_doubt_that_are_not_polled_are_looked_at_too() {
     assert_eq!(silent.check(), Err(Lost::Released));
 }
 
-/// A future that is woken by the first doubt finds all tenures in doubt.
+/// A future that is woken by the first doubt finds all tenures in doubt already.
 #[test]
 fn all_tenures_are_in_doubt_before_any_waker_runs() {
     struct Polls(Mutex<Option<Box<dyn FnOnce() + Send>>>);

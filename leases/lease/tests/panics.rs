@@ -1,5 +1,5 @@
-//! User code that panics, or calls the leases from inside one of their calls, must not harm other callers. All of this also holds
-//! without `std`.
+//! User code that panics, or calls the leases from inside one of their calls, must not harm other callers. All of this
+//! also holds without `std`.
 
 mod common;
 
@@ -216,7 +216,8 @@ fn a_dropped_held_is_released_even_if_the_clock_panics() {
     assert_eq!(*ready(&mut next).unwrap().owner(), bob);
 }
 
-// ---- user code that calls the leases ------------------------------------------------------------------------------------
+// ---- user code that calls the leases
+// ------------------------------------------------------------------------------------
 
 /// The present and the greatest nesting of user code, and the number of its calls.
 #[derive(Default)]
@@ -296,7 +297,8 @@ fn policies_whose_drops_call_the_leases_are_not_nested_without_limit() {
         drop(leases.try_acquire_now(n.to_string(), &ann, Expiry::custom(Curious(depth.clone(), leases))).unwrap());
     }
     clock.advance(secs(2));
-    // Each call removes a few expired leases in passing and drops their policies, which call the leases, which remove a few more.
+    // Each call removes a few expired leases in passing and drops their policies, which call the leases, which remove a
+    // few more.
     (0..MANY).for_each(|_| drop(leases.status_now("r")));
     assert_eq!(depth.calls.load(SeqCst), MANY, "all policies must have been dropped");
     assert!(depth.most.load(SeqCst) <= DEEP, "{} deep", depth.most.load(SeqCst));
@@ -324,7 +326,8 @@ fn a_tenure_starts_when_its_policy_has_answered() {
     }
 }
 
-// ---- cases that no other test covers ---------------------------------------------------------------------------------------
+// ---- cases that no other test covers
+// ---------------------------------------------------------------------------------------
 
 /// A clock that the test moves, although it claims to be real time.
 #[derive(Clone, Default)]
@@ -413,8 +416,9 @@ fn a_hand_off_wakes_the_watchers_of_the_expired_lease() {
     ready(&mut next).unwrap();
 }
 
-/// Ann's request has a custom policy and waits behind bob. It would resume a tenure that another request of ann has acquired. The policy
-/// calls `meanwhile` when it is first asked. Returns the questions to the policy, and the result of the request.
+/// Ann's request has a custom policy and waits behind bob. It would resume a tenure that another request of ann has
+/// acquired. The policy calls `meanwhile` when it is first asked. Returns the questions to the policy, and the result
+/// of the request.
 fn asked_as_resumed(
     leases: &'static Table,
     clock: &ManualClock,
@@ -436,8 +440,8 @@ fn asked_as_resumed(
     });
     let held = leases.try_acquire_now("r", &bob, Expiry::Never).unwrap();
     let mut with_policy = waiting(leases.acquire("r", &ann, policy));
-    // Bob's tenure ends and ann's begins by direct calls of the engine, which another program with the same engine might make. The waiters
-    // do not notice.
+    // Bob's tenure ends and ann's begins by direct calls of the engine, which another program with the same engine
+    // might make. The waiters do not notice.
     let engine = leases.engine();
     use keylatch_lease::engine::{Ask, Engine, Want};
     let at = engine.now();

@@ -1,5 +1,6 @@
-//! Behaviour that needs the system's clock: the timers of waiters, blocking calls with a limit, renewals by timers. The tests are short, and
-//! not strict about times: they check that an event is not too early, and that it happens within a minute.
+//! Behaviour that needs the system's clock: the timers of waiters, blocking calls with a limit, renewals by timers. The
+//! tests are short, and not strict about times: they check that an event is not too early, and that it happens within a
+//! minute.
 #![cfg(feature = "std")] // threads that block
 
 use std::cell::Cell;
@@ -318,7 +319,8 @@ fn run_ends_at_a_loss_while_its_work_sleeps() {
     });
 }
 
-/// The timers of the other waiters fire a little later, in case the first is not polled. The delay grows with the number of waiters.
+/// The timers of the other waiters fire a little later, in case the first is not polled. The delay grows with the
+/// number of waiters.
 #[test]
 fn an_expiry_wakes_the_next_waiter_and_not_all_of_them() {
     const TASKS: u32 = 1000;

@@ -1,7 +1,8 @@
-//! Threads and tasks with the system's clock, and leases so short that they may end at any point. The checks must hold whatever the timing.
+//! Threads and tasks with the system's clock, and leases so short that they may end at any point. The checks must hold
+//! whatever the timing is.
 //!
-//! No test relies on how long anything takes. A lease may end between a check and the next action, so the data is guarded as it must be
-//! outside of a test: by a [`Fence`], at each read and each write.
+//! No test relies on how long anything takes. A lease may end between a check and the next action, so the data is
+//! guarded as it must be outside of a test: by a [`Fence`], at each read and each write.
 #![cfg(feature = "std")] // threads that block
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
@@ -67,7 +68,8 @@ impl Guarded {
         admitted
     }
 
-    /// Asks whether the tenure with this token is held. If it is, checks that no later tenure had been held when the question began.
+    /// Asks whether the tenure with this token is held. If it is, checks that no later tenure had been held when the
+    /// question began.
     fn confirm(&self, token: Token, is_held: impl FnOnce() -> bool) -> bool {
         let before = self.confirmed.load(SeqCst);
         let held = is_held();
@@ -228,8 +230,8 @@ fn tasks_with_short_leases_lose_no_update_and_no_wake_up() {
                             let Ok(grant) = table.acquire(resource, &owner, ttl).until(limit).await else { continue };
                             let value = guarded.read(grant.token());
                             smol::Timer::after(pause).await;
-                            // Two tasks of one owner may have the same tenure, and then the fence admits both. So only tasks that do not
-                            // share their owner write.
+                            // Two tasks of one owner may have the same tenure, and then the fence admits both. So only
+                            // tasks that do not share their owner write.
                             if n % 20 >= 10 {
                                 value.map(|value| guarded.write(grant.token(), value + 1));
                             }
@@ -351,8 +353,8 @@ fn every_release_admits_the_next_thread() {
     assert_eq!(table.len(), 0);
 }
 
-/// Only `release_all` ends the tenures of ann, so its counts must add up to the number of tenures that began. The other owner's leases
-/// stay.
+/// Only `release_all` ends the tenures of ann, so its counts must add up to the number of tenures that began. The other
+/// owner's leases stay.
 #[test]
 fn release_all_counts_each_tenure_once_while_others_begin() {
     const KEYS: u64 = 50;

@@ -1,5 +1,5 @@
-//! Renewals on a server: leases that are due at about the same time are renewed in one request, and no lease depends on the task that sends
-//! it.
+//! Renewals on a server: leases that are due at about the same time are renewed in one request, and no lease depends on
+//! the task that sends it.
 
 #![cfg(feature = "std")]
 

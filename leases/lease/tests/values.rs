@@ -548,7 +548,7 @@ mod error {
         );
         assert_eq!(
             text(ReleaseError::NotOwner { resource: resource(), owner: Owner::named("jane") }),
-            "invoice/17 was not released: jane holds it in another tenure than that of the grant"
+            "invoice/17 was not released: jane holds it in a tenure other than that of the grant"
         );
     }
 

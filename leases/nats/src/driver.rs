@@ -69,8 +69,8 @@ async fn hear(mut told: Subscriber, mut end: End, seen: &Seen, watchers: &Watche
         match select(told.next(), over.as_mut()).await {
             Either::Left((Some(message), _)) => {
                 if let Some(sequence) = sequence(&message) {
-                    // The stream is another one, or an older copy; or, in a cluster, it has another leader. The next
-                    // connection finds out which.
+                    // The stream is a different one, or an older copy, or, in a cluster, has a different leader. The
+                    // next connection finds out which.
                     if sequence <= last {
                         return Error::unconnected(None);
                     }

@@ -23,7 +23,7 @@
 //! ```
 //!
 //! # The stream
-//! The stream has to exist: [`Nats::stream`] returns its configuration. It is called `keylatch_lease` unless
+//! The stream must exist: [`Nats::stream`] returns its configuration. It is called `keylatch_lease` unless
 //! [`Options::stream`] names another, and contains the leases of all namespaces. Each resource has a subject of its
 //! own, `keylatch_lease.lease.<namespace>.e<entity>.k<key>`, with the entity and the key in Base64, and the stream
 //! keeps the last message of each subject. Without the stream calls fail with [`Error::Missing`]. They fail with
@@ -70,7 +70,7 @@
 //!   that never expires. If the stream forgets it, another owner may get the resource while the holder still relies on
 //!   its lease (1). The token tells them apart (3).
 //! - **A lease that was already released** may be back, if the stream has forgotten the release. It ends when it would
-//!   have ended without the release; one that never expires has to be released again. A renewal with a grant that was
+//!   have ended without the release; one that never expires must be released again. A renewal with a grant that was
 //!   released succeeds in that time. An owner that acquires a resource that it held before begins a new tenure (4),
 //!   because another owner may have had a greater token in between.
 //! - **[`Nats::init`]** ends a quarantine. Its caller vouches that nobody still relies on a lease that the stream may
@@ -89,7 +89,7 @@
 //!   effect.
 //! - **The current time** is not available from the server. An engine that needs it, because another owner has the
 //!   resource, has the server store a message, and reads the time on it. Such a reading is used for a second.
-//! - **Token**: the resource's last token plus one, or the server's time in microseconds since 1970 by a reading of the
+//! - **Token**: the resource's last token plus one, or the server's time in microseconds since 1970, as read within the
 //!   last minute, whichever is greater. The message contains the token, and is stored only if the last message is still
 //!   the one that it was computed from. A sweep records in the mark the greatest token that it deletes.
 //! - **Waiters and holders** are notified by the stream itself, which republishes the headers of the messages that it
@@ -102,11 +102,11 @@
 //!   message and for the time at which it was stored; the first one after an acquire takes three. The renewals of a
 //!   batch run side by side. A request for a resource that another owner has takes two or three, and two more if the
 //!   server's clock was read more than a second ago. `release_all`, `owned_by` and a sweep take one for each resource
-//!   of the *namespace* that has a message, and one for each that is to be released or swept, 64 at a time.
-//!   `release_expired` reads all of them again after each 1024 that it has deleted. A waiter sends one request when it
-//!   arrives and one for each notification, one when the lease should have ended, and one every 5 s
-//!   ([`Options::fallback`]). In each process only the first waiter in line does so. Each process receives the headers
-//!   of each message of its namespace, about 200 bytes.
+//!   of the *namespace* that has a message, and one for each that is released or swept, 64 at a time. `release_expired`
+//!   reads all of them again after each 1024 that it has deleted. A waiter sends one request when it arrives and one
+//!   for each notification, one when the lease should have ended, and one every 5 s ([`Options::fallback`]). In each
+//!   process only the first waiter in line does so. Each process receives the headers of each message of its namespace,
+//!   about 200 bytes.
 //! - **Timeouts**: after 5 s ([`Options::timeout`]) a request fails, and the connection is given up if it has answered
 //!   nothing in that time. A request that may have been carried out is sent again, up to three times in all, so that an
 //!   operation fails after 15 s at most.
@@ -161,12 +161,11 @@
 //! has changed since. Times are kept in nanoseconds; a lease of more than 500 years never expires.
 //!
 //! # Writing under a lease
-//! A holder may stop for any length of time, and then write long after its lease has ended. The store that it writes to
-//! has to check that, by the token, as [`keylatch_lease`](keylatch_lease#a-lease-is-not-enough-the-token) says.
+//! A holder may stop for any length of time, and then write long after its lease has ended. The store to which it
+//! writes must check that, by the token, as [`keylatch_lease`](keylatch_lease#a-lease-is-not-enough-the-token) says.
 //!
 //! # Runtimes
-//! `async-nats` runs on tokio, and [`Options::connect`] has to be called there. Operations can be awaited on any
-//! runtime.
+//! `async-nats` runs on tokio, and [`Options::connect`] must be called there. Operations can be awaited on any runtime.
 #![forbid(unsafe_code)]
 
 mod driver;

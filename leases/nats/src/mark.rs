@@ -14,10 +14,10 @@ pub(crate) struct Mark {
     pub(crate) run: String,
     /// The time until which nothing is granted.
     pub(crate) until: u64,
-    /// The token up to which tokens are in doubt: the stream may have forgotten that their leases were released, and
-    /// granted to other owners. It differs each time that leases may have been forgotten.
+    /// The greatest token that is in doubt: the stream may have forgotten that leases with tokens up to this one were
+    /// released, and granted to other owners. It differs each time that leases may have been forgotten.
     pub(crate) doubt: u64,
-    /// The greatest token that is in doubt, or whose message was deleted.
+    /// The greatest token that is in doubt or whose message was deleted.
     pub(crate) swept: u64,
 }
 
@@ -39,7 +39,7 @@ impl Mark {
         serde_json::to_vec(self).unwrap_or_else(|_| unreachable!("a mark contains only strings and numbers"))
     }
 
-    /// Returns whether no lease can have been forgotten between the two.
+    /// Returns whether no lease can have been forgotten between the two marks.
     pub(crate) fn is_same(&self, other: &Mark) -> bool {
         (&self.stream, self.doubt) == (&other.stream, other.doubt)
     }

@@ -20,8 +20,8 @@ type Done<T> = Result<T, Fail<Error>>;
 
 /// The engine that keeps leases in a JetStream stream: see the [crate's page](crate).
 ///
-/// Clones share the connection. When the last clone is dropped the connection ends, as soon as the abandoned leases
-/// have been released.
+/// Clones share the connection. When the last clone is dropped, the connection ends once the abandoned leases have been
+/// released.
 ///
 /// # Examples
 /// ```no_run
@@ -75,7 +75,7 @@ impl Nats {
     /// has no quarantine any more: see [the crate's page](crate#when-the-stream-forgets).
     ///
     /// # Errors
-    /// Those of any operation.
+    /// The errors of any operation.
     ///
     /// # Cancel safety
     /// If the future is dropped, the namespace may have been opened or not.
@@ -97,8 +97,8 @@ impl Nats {
     /// for programs that want to know at their start.
     ///
     /// # Errors
-    /// Those of any operation: [`Error::Unconnected`] after the [timeout](crate::Options::timeout), [`Error::Missing`],
-    /// [`Error::Unsuitable`], [`Error::Stopped`].
+    /// The errors of any operation: [`Error::Unconnected`] after the [timeout](crate::Options::timeout),
+    /// [`Error::Missing`], [`Error::Unsuitable`], [`Error::Stopped`].
     ///
     /// # Examples
     /// ```no_run

@@ -54,7 +54,7 @@ impl Nats {
 }
 
 impl Options {
-    /// Sets the name of the stream: `keylatch_lease` if not set. The stream has to exist: see [`Nats::stream`].
+    /// Sets the name of the stream: `keylatch_lease` if not set. The stream must exist: see [`Nats::stream`].
     ///
     /// # Panics
     /// If the name is empty, is longer than 255 bytes, or has characters other than ASCII letters, digits, `_` and `-`.
@@ -77,9 +77,9 @@ impl Options {
     }
 
     keylatch_lease_remote::setters! { settings;
-        /// Sets the time limit of an operation, including the wait for a connection: 5 s if not set. When it has passed
-        /// the operation fails. For an operation on all leases of an owner, and for a sweep, this limit applies to each
-        /// 128 leases of the namespace.
+        /// Sets the time limit of an operation, including the wait for a connection: 5 s if not set. When it has
+        /// passed, the operation fails. For an operation on all leases of an owner, and for a sweep, this limit applies
+        /// to each 128 leases of the namespace.
         ///
         /// The calls of `Leases` send a request up to three times if it may have been carried out despite the timeout,
         /// so they may take three times as long.
@@ -113,7 +113,7 @@ impl Options {
 
         /// Sets the interval at which one of the namespace's processes deletes the messages of leases that have ended:
         /// 5 minutes if not set. Each sweep reads the last message of each resource. With `None` this process never
-        /// does; if none does, some program has to call `Leases::release_expired` now and then.
+        /// does; if none does, some program must call `Leases::release_expired` now and then.
         ///
         /// # Panics
         /// If it is zero.
@@ -144,10 +144,10 @@ impl Options {
     /// Sets whether the server is trusted to have everything that it had confirmed after a restart, so that no
     /// quarantine is needed: `true` if not set.
     ///
-    /// The server has everything after its process was killed. It may not after its machine lost its power, unless it
-    /// has `sync_interval: always`; nor after an older copy of its data folder was put back. With `false` there is a
-    /// quarantine after each restart of a single server; in a cluster the setting makes no difference. All programs
-    /// that use the namespace should have the same setting.
+    /// After its process was killed, the server still has everything. It may not have everything after its machine lost
+    /// power, unless it has `sync_interval: always`, or after an older copy of its data folder was put back. With
+    /// `false` there is a quarantine after each restart of a single server; in a cluster the setting makes no
+    /// difference. All programs that use the namespace should have the same setting.
     ///
     /// # Examples
     /// ```
@@ -162,13 +162,13 @@ impl Options {
     /// Returns an engine whose driver is spawned on tokio. This call does not wait for the connection: see
     /// [`Nats::ready`].
     ///
-    /// The function is called for each connection, also when a lost one is replaced; `ConnectOptions::new` is one for
-    /// servers without authentication. The engine sets the options' `event_callback` and `max_reconnects` itself. It
-    /// does not share a connection with your own client, because a client hides lost connections, which waiters have to
-    /// know about.
+    /// The function is called for each connection, including those that replace a lost one; for servers without
+    /// authentication, pass `ConnectOptions::new`. The engine sets the options' `event_callback` and `max_reconnects`
+    /// itself. It does not share a connection with your own client, because a client hides lost connections, and
+    /// waiters must know about those.
     ///
     /// # Errors
-    /// The addresses cannot be parsed.
+    /// Fails if the addresses cannot be parsed.
     ///
     /// # Panics
     /// If the call is made outside a tokio runtime.

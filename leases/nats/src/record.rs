@@ -34,10 +34,11 @@ pub(crate) struct Message {
     /// The longest duration from the beginning of the tenure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     total: Option<u64>,
-    /// The end that the tenure had before: it does not end earlier.
+    /// The end that the tenure had before: the tenure does not end earlier than this.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     least: Option<u64>,
-    /// The time by which this message must have been stored: otherwise it is too late, and the tenure has ended.
+    /// The time by which this message must have been stored; if it was stored later, it has no effect, and the tenure
+    /// has ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     by: Option<u64>,
     /// The policy.
@@ -61,13 +62,14 @@ impl Kept {
     }
 }
 
-/// Returns nanoseconds; `None` if they do not fit, which means for ever.
+/// Returns nanoseconds; `None` if they do not fit, which counts as infinite.
 fn nanos(time: Duration) -> Option<u64> {
     u64::try_from(time.as_nanos()).ok()
 }
 
 impl Message {
-    /// Returns the message that the resource is free after the tenure of this token; zero if there was none.
+    /// Returns the message that says that the resource is free after the tenure with this token; zero if there was
+    /// none.
     pub(crate) fn free(token: u64) -> Self {
         Message {
             v: VERSION,

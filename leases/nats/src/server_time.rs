@@ -1,19 +1,19 @@
 //! The server's time, as far as it can be known here.
 //!
 //! The server writes the time on each message that it stores, and there is no other way to read its clock. A message
-//! was stored after it was sent and before the answer arrived. So by the process's own clock, which runs about as fast,
-//! the server's time is known between two bounds.
+//! was stored after it was sent and before the answer arrived. So, by the process's own clock, which runs at about the
+//! same rate, the server's time is known to lie between two bounds.
 
 use std::{
     sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
-/// The age up to which a reading is usually good enough. In that time clocks run apart by 10 ms at most; and a clock
-/// that was set is noticed after that time.
+/// The age up to which a reading is usually good enough. In that time, two clocks drift apart by 10 ms at most; and if
+/// the clock was set, that is noticed after this time.
 pub(crate) const FRESH: Duration = Duration::from_secs(1);
 
-/// The denominator of the greatest relative error between two clocks: they run apart by 1 % at most.
+/// The denominator of the greatest relative error between two clocks: they drift apart by 1 % at most.
 const PARTS: u32 = 100;
 
 /// The server's time, as one message shows it.
@@ -55,7 +55,7 @@ pub(crate) struct Now {
 }
 
 impl Now {
-    /// Returns whether an end that the message with this sequence has set is past; `None` if that is not certain. A
+    /// Returns whether the end that the message with this sequence has set is past; `None` if that is not certain. A
     /// reading from before that message was stored cannot show that the end is past, because the server's clock may
     /// have been set back in between.
     pub(crate) fn is_past(&self, end: u64, sequence: u64) -> Option<bool> {

@@ -27,7 +27,8 @@ impl Subjects {
         format!("{}.lease.{}.*.*", self.stream, self.namespace)
     }
 
-    /// Returns the subject of the namespace's mark. Whatever deletes all leases also deletes the mark.
+    /// Returns the subject of the namespace's mark, which is chosen so that any request that deletes all leases also
+    /// deletes the mark.
     pub(crate) fn mark(&self) -> String {
         format!("{}.lease.{}.mark", self.stream, self.namespace)
     }
@@ -37,7 +38,7 @@ impl Subjects {
         format!("{}.told.{}.>", self.stream, self.namespace)
     }
 
-    /// Returns the subject of the message whose time is that of the last sweep.
+    /// Returns the subject of the message whose time is the time of the last sweep.
     pub(crate) fn swept(&self) -> String {
         format!("{}.clock.{}.swept", self.stream, self.namespace)
     }

@@ -33,8 +33,8 @@ use tokio::{runtime::Runtime, time::sleep};
 /// A desk whose client is the stream.
 type Desk = servers::Desk<Server>;
 
-/// Options with a timeout that is long enough for a server to start on a busy machine, and with so long a fallback that
-/// no waiter asks again by itself.
+/// Options with a timeout that is long enough for a server to start on a busy machine, and with such a long fallback
+/// that no waiter asks again unless it is notified.
 fn options(namespace: &str) -> Options {
     Nats::in_namespace(namespace).sweeps(None).timeout(20 * SECOND).fallback(LATE)
 }
@@ -226,7 +226,7 @@ fn tokens_grow_across_a_purge_of_the_stream() {
 fn a_stream_that_is_created_again_under_a_connection_is_quarantined() {
     at_desk(|desk| async move {
         let context = jetstream::new(desk.server.client().await);
-        // In the second round the sequences tell nothing: the new stream soon has more messages than the old one ever
+        // In the second round the sequences show nothing: the new stream soon has more messages than the old one ever
         // had.
         for fill in [0, 100] {
             context.create_stream(Nats::stream("again")).await.unwrap();
@@ -275,7 +275,7 @@ fn programs_that_were_connected_notice_an_older_copy_of_the_stream() {
         let old = insist(&here, "report", jane).await;
         server.run("restore");
         here.engine().ready().await.unwrap();
-        // This engine took no part in any of that, but was notified.
+        // This engine took no part in any of this, but was notified.
         assert!(is_quarantined(&there.try_acquire("report", joe, MINUTE).await));
         // A tenure that the copy contains can be renewed.
         here.renew(&kept).await.unwrap();

@@ -109,8 +109,8 @@ impl Session {
         Ok(decided)
     }
 
-    /// Sends a batch of questions. What needs another attempt is left to its caller: a question about which the batch
-    /// decided nothing, and each question of a batch that the server refused as a whole.
+    /// Sends a batch of questions. A question that needs another attempt is left to its caller: one about which the
+    /// batch decided nothing, or each question of a batch that the server refused as a whole.
     async fn decide(&self, batch: &[Question]) -> Vec<Option<Outcome>> {
         let decided = match batch {
             [one] => self.decide_one(one).await.map(|decided| vec![decided]),

@@ -65,11 +65,12 @@ impl Postgres {
     /// transaction**.
     ///
     /// In a transaction that is `REPEATABLE READ` or `SERIALIZABLE` this call should be the first statement. Otherwise
-    /// it is a serialization failure if the tenure has ended since the first statement, and a tenure that was renewed
-    /// since may look expired.
+    /// a tenure that has ended since the first statement causes a serialization failure, and a tenure that was renewed
+    /// since then may look expired.
     ///
     /// # Errors
-    /// [`GuardError::Stale`] if the tenure has ended; [`GuardError::Database`] if the server did not answer that.
+    /// [`GuardError::Stale`] if the tenure has ended; [`GuardError::Database`] if the server refused the statement or
+    /// could not answer it.
     ///
     /// # Examples
     /// ```no_run

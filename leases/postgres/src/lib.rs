@@ -26,15 +26,15 @@
 //! The table is called `keylatch_lease`, and an index, eight functions and two triggers belong to it. [`SCHEMA`] is the
 //! SQL that creates them, for your migrations; [`Postgres::create_table`] runs it. It is written for Postgres 12 and
 //! later, and tested with 15. While the table or a function is missing, calls fail with [`Error::Missing`]. The
-//! connection's `search_path` has to contain their schema. A role that only uses the table needs `SELECT`, `INSERT`,
+//! connection's `search_path` must contain their schema. A role that only uses the table needs `SELECT`, `INSERT`,
 //! `UPDATE` and `DELETE` on it, and `EXECUTE` on the functions, which every role has unless it was revoked.
 //!
 //! *Migrating.* The functions' names end in a version. A release of this crate that needs other functions adds them
 //! beside the old ones, so that programs of both releases work on one table: run the new [`SCHEMA`] first, then deploy.
 //! No program has to stop, and no lease is lost.
 //!
-//! *Why functions.* A decision has to be made under the row's lock, with one reading of the clock after the wait for
-//! that lock. A single statement cannot do that: it computes the values that it inserts before it waits, and
+//! *Why functions.* A decision must be made under the row's lock, with one reading of the clock after the wait for that
+//! lock. A single statement cannot do that: it computes the values that it inserts before it waits, and
 //! `clock_timestamp()` in five expressions gives five times. A transaction of several statements can, but takes several
 //! round trips, and a future that is dropped in the middle leaves the row locked.
 //!
@@ -65,7 +65,7 @@
 //!   that never expires. If the database forgets it, another owner may get the resource while the holder still relies
 //!   on its lease (1). The token tells them apart (3).
 //! - **A lease that was already released** may be back, if the database has forgotten the release. It ends when it
-//!   would have ended without the release; one that never expires has to be released again. A renewal with a grant that
+//!   would have ended without the release; one that never expires must be released again. A renewal with a grant that
 //!   was released succeeds in that time. An owner that acquires a resource that it held before begins a new tenure (4),
 //!   because another owner may have had a greater token in between.
 //! - **[`Postgres::init`]** ends a quarantine. Its caller vouches that nobody still relies on a lease that the database
@@ -89,11 +89,11 @@
 //! - **Connection**: one for each engine and its clones, which carries the requests of all tasks one after the other.
 //!   If it is lost, the driver connects again, after 50 ms to 2 s, at random.
 //! - **Requests**: each operation is one prepared statement, which commits by itself, and one round trip. A whole batch
-//!   of renewals is one statement too; so are acquires and releases of different resources that arrive while another one
-//!   is under way, up to 128. No call waits for others to join it. Of those, a tenure to resume or a locked row takes a
-//!   second statement of its own. A waiter sends one request when it arrives and one for each notification, one
-//!   when the lease should have ended, and one every 5 s ([`Options::fallback`]). In each process only the first waiter
-//!   in line does so.
+//!   of renewals is one statement too; so are acquires and releases of different resources that arrive while another
+//!   one is under way, up to 128. No call waits for others to join it. Of these, a request that resumes a tenure, or
+//!   meets a locked row, takes a second statement of its own. A waiter sends one request when it arrives and one for
+//!   each notification, one when the lease should have ended, and one every 5 s ([`Options::fallback`]). In each
+//!   process only the first waiter in line does so.
 //! - **Timeouts**: after 5 s ([`Options::timeout`]) a request fails, and the connection is given up if it has answered
 //!   nothing in that time. A request that may have been carried out is sent again, up to three times in all, so that an
 //!   operation fails after 15 s at most.
@@ -146,8 +146,8 @@
 //! to write to it. Times are kept in microseconds; a lease of more than 285 years never expires.
 //!
 //! # Writing under a lease
-//! A holder may stop for any length of time, and then write long after its lease has ended. The store that it writes to
-//! has to check that.
+//! A holder may stop for any length of time, and then write long after its lease has ended. The store to which it
+//! writes must check that.
 //!
 //! - In **the same database**: with [`Postgres::guard`], in the transaction that writes. This check is exact.
 //! - **Elsewhere**: by the token, as [`keylatch_lease`](keylatch_lease#a-lease-is-not-enough-the-token) says.
@@ -158,9 +158,9 @@
 //! *session* mode. Your own queries, guarded transactions included, may go through any pooler.
 //!
 //! An engine detects such a pooler when it connects, or at the latest when another session answers it. Operations then
-//! fail with [`Error::Pooled`] until a connection is a session of its own. An engine that is the pool's only client
-//! cannot detect it: then it receives no notifications, and the next client that gets its session has its settings,
-//! among them a `statement_timeout` of half of its [timeout](Options::timeout).
+//! fail with [`Error::Pooled`] until the engine gets a connection with a session of its own. An engine that is the
+//! pool's only client cannot detect it: then it receives no notifications, and the next client that gets its session
+//! has its settings, among them a `statement_timeout` of half of its [timeout](Options::timeout).
 //!
 //! # Runtimes
 //! With the feature `tokio` (default) [`Options::connect`] connects and spawns on tokio. [`Options::connect_with`]

@@ -55,8 +55,8 @@ impl Postgres {
 
 impl Options {
     keylatch_lease_remote::setters! { settings;
-        /// Sets the time limit of an operation, including the wait for a connection: 5 s if not set. When it has passed
-        /// the operation fails. The server gives up a statement after half of it.
+        /// Sets the time limit of an operation, including the wait for a connection: 5 s if not set. When it has
+        /// passed, the operation fails. The server gives up a statement after half of it.
         ///
         /// The calls of `Leases` send a request up to three times if it may have been carried out despite the timeout,
         /// so they may take three times as long.
@@ -88,7 +88,7 @@ impl Options {
         pub fn fallback(time: Duration);
 
         /// Sets the interval at which the driver removes the rows of leases that ended more than a minute ago, a
-        /// thousand with each statement: 60 s if not set. With `None` it never does; then some program has to call
+        /// thousand with each statement: 60 s if not set. With `None` it never does; some program must then call
         /// `Leases::release_expired` now and then.
         ///
         /// # Panics
@@ -135,8 +135,8 @@ impl Options {
     }
 
     /// Returns an engine and its driver, which must be spawned on some runtime. The driver connects with this function,
-    /// and connects again when the connection is lost. Without a running driver operations wait in vain; once it is
-    /// dropped, they fail with [`Error::Stopped`](crate::Error::Stopped).
+    /// and connects again when the connection is lost. Without a running driver, operations wait until they time out;
+    /// once it is dropped, they fail with [`Error::Stopped`](crate::Error::Stopped).
     ///
     /// The function opens a stream and performs the handshake, which [`tokio_postgres::Config::connect_raw`] does on
     /// any stream. It may take as long as an operation. A pooler in front of the server must not share the session
@@ -144,7 +144,7 @@ impl Options {
     ///
     /// # Examples
     /// ```no_run
-    /// # async fn stream() -> std::io::Result<tokio::io::DuplexStream> { unimplemented!() }
+    /// # async fn stream() -> std::io::Result<tokio::io::DuplexStream> { Ok(tokio::io::duplex(1).0) }
     /// use keylatch_lease::Leases;
     /// use keylatch_lease_postgres::{NoTls, Postgres};
     ///

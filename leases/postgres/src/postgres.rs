@@ -14,10 +14,10 @@ use crate::{
     together::{Decided, Question, Wish, answer, gone, is_guarded, owner, remaining, token},
 };
 
-/// The number of times that a statement is sent when the server rolls it back in favour of another.
+/// The greatest number of times that a statement is sent, if the server rolls it back in favour of another.
 const TRIES: u32 = 5;
 
-/// The pause before a release is tried again that a guarded transaction prevents.
+/// The pause before another attempt at a release that a guarded transaction prevents.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// The outcome of an operation.
@@ -25,8 +25,7 @@ type Done<T> = Result<T, Fail<Error>>;
 
 /// The engine that keeps leases in a Postgres table: see the [crate's page](crate).
 ///
-/// Clones share the connection. When the last clone is dropped the driver ends, as soon as it has released the
-/// abandoned leases.
+/// Clones share the connection. When the last clone is dropped, the driver releases the abandoned leases, and ends.
 ///
 /// # Examples
 /// ```no_run
@@ -51,7 +50,7 @@ pub struct Postgres {
 }
 
 impl Postgres {
-    /// Creates the table, its index, its functions and its triggers, as far as they are missing, by running [`SCHEMA`].
+    /// Creates the table, its index, its functions and its triggers, if they are missing, by running [`SCHEMA`].
     /// Several programs may do so at the same time.
     ///
     /// A new table grants nothing in its first minute, unless it is [opened](Postgres::init).
@@ -84,7 +83,7 @@ impl Postgres {
     /// has no quarantine any more: see [the crate's page](crate#when-the-database-forgets).
     ///
     /// # Errors
-    /// Those of any operation.
+    /// The errors of any operation.
     ///
     /// # Cancel safety
     /// If the future is dropped, the table may have been opened or not.
@@ -105,8 +104,8 @@ impl Postgres {
     /// programs that want to know at their start.
     ///
     /// # Errors
-    /// Those of any operation: [`Error::Unconnected`] after the [timeout](crate::Options::timeout), [`Error::Missing`],
-    /// [`Error::Stopped`].
+    /// The errors of any operation: [`Error::Unconnected`] after the [timeout](crate::Options::timeout),
+    /// [`Error::Missing`], [`Error::Stopped`].
     ///
     /// # Examples
     /// ```no_run
@@ -171,7 +170,7 @@ impl Postgres {
         }
     }
 
-    /// Asks together with others. Returns `None` if the question is to be sent alone.
+    /// Asks together with others. Returns `None` if the question must be sent alone.
     async fn decided(&self, limit: &mut Limit, question: &Question) -> Done<Option<Decided>> {
         self.core.ask_together(limit, &question.resource, question, |session| &session.batches).await?.transpose()
     }

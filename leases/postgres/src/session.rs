@@ -37,7 +37,7 @@ const TOGETHER: &str = "SELECT *, pg_backend_pid() FROM keylatch_lease_together_
 const FIND_MARK: &str = "SELECT FROM keylatch_lease_barred_v1($1, $2, $3)";
 const END_QUARANTINE: &str = "UPDATE keylatch_lease SET until = '-infinity'
     WHERE ns = '' AND entity = decode('fe', 'hex') AND key = ''";
-/// Reads the identifier of the database system, which no other one has.
+/// Reads the identifier of the database system, which is unique.
 const SYSTEM: &str = "SELECT system_identifier::text FROM pg_control_system()";
 const RENEW: &str = "SELECT *, pg_backend_pid() FROM keylatch_lease_renew_v1($1, $2, $3, $4, $5, $6, $7, $8)";
 const RELEASE: &str = "SELECT *, pg_backend_pid() FROM keylatch_lease_release_v1($1, $2, $3, $4, $5, $6)";

@@ -70,7 +70,8 @@ impl Wish {
 }
 
 impl Question {
-    /// Returns the question of an acquire; `None` if the server seldom grants such an acquire, so that it is sent alone.
+    /// Returns the question of an acquire; `None` if the server rarely grants such an acquire, so that it is sent
+    /// alone.
     pub(crate) fn acquire(ask: &Ask<'_>, wish: &Wish) -> Option<Self> {
         if !wish.has_term || wish.want == Want::Mine {
             return None;

@@ -44,7 +44,7 @@ fn at_desk<F: Future<Output = ()>>(test: impl FnOnce(Arc<Desk>) -> F) {
     servers::at_desk(&shared(), settings(&namespace()), test);
 }
 
-/// Runs a test on the shared server with so long a fallback that no waiter asks again by itself.
+/// Runs a test on the shared server with such a long fallback that no waiter asks again unless it is notified.
 fn at_patient_desk<F: Future<Output = ()>>(test: impl FnOnce(Arc<Desk>) -> F) {
     servers::at_desk(&shared(), settings(&namespace()).fallback(LATE), test);
 }
@@ -276,7 +276,7 @@ fn a_sweep_removes_rows_that_ended_a_minute_ago() {
         here.try_acquire("never", jane, Expiry::Never).await.unwrap();
         here.release_as("9", jane).await.unwrap();
         assert_eq!(here.release_expired().await.unwrap(), 0);
-        // The tokens have to be as old as the leases.
+        // The tokens must be as old as the leases.
         desk.pass(62 * SECOND).await;
         let sql = "UPDATE keylatch_lease SET token = token - 62000000 WHERE ns = $1";
         desk.client.execute(sql, &[&desk.namespace]).await.unwrap();
@@ -954,7 +954,7 @@ fn the_driver_sweeps_until_nothing_is_left() {
     });
 }
 
-/// Returns an engine on whose connection a function of the test's own replaces the clock.
+/// Returns an engine on whose connection a function of the test replaces the server's clock.
 async fn with_clock(desk: &Desk, clock: &str) -> Leases<Postgres> {
     let schema = format!("clock_{}", desk.namespace.replace('-', "_"));
     let sql = format!(
@@ -1063,7 +1063,7 @@ fn no_waker_is_dropped_under_a_lock() {
     let (done, is_done) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         let dial = || async { std::future::pending::<Result<_, keylatch_lease_postgres::BoxError>>().await };
-        // With this timeout there is no timer, which would also have the waker.
+        // With this timeout there is no timer, which would keep a copy of the waker, too.
         let options = Postgres::in_namespace("n").timeout(Duration::MAX);
         let (engine, _driver) = options.connect_with::<_, _, tokio::net::TcpStream, tokio::net::TcpStream>(dial);
         let asks = || {

@@ -24,7 +24,7 @@ fn leases_work_through_a_pool_in_session_mode() {
     let namespace = namespace();
     on_tokio(async {
         let (jane, bob) = (Owner::named("jane"), Owner::named("bob"));
-        // The engines have the same session in turn; the pooler resets it in between.
+        // The engines use the same session in turn; the pooler resets it in between.
         for _ in 0..3 {
             let leases = engine(&pooler, &namespace);
             let grant = leases.try_acquire("door", &jane, HOUR).await.unwrap();

@@ -1,4 +1,4 @@
-//! Tests of requests that wait for the connection at the same moment, and that one statement decides about.
+//! Tests of requests that wait for the connection at the same moment, and are decided by one statement.
 
 mod common;
 
@@ -38,7 +38,7 @@ impl<'a> Plug<'a> {
         Self::of(desk, &desk.here, &desk.namespace).await
     }
 
-    /// Lets a statement of this engine wait, whose connection has this name.
+    /// Lets a statement of this engine wait. Its connection has this name.
     async fn of(desk: &'a Desk, leases: &'a Leases<Postgres>, name: &str) -> Self {
         let plug = leases.try_acquire("plug", &desk.jane, MINUTE).await.unwrap();
         leases.release(&plug).await.unwrap();
@@ -117,7 +117,7 @@ fn what_waits_for_the_connection_is_one_statement() {
         assert!(owner == desk.joe && left > MINUTE / 2 && left <= MINUTE);
         assert_eq!(statements() - before, 1);
 
-        // Everybody else sees what one statement for each would have done.
+        // Everybody else sees what separate statements would have done.
         for (i, grant) in grants.iter().enumerate() {
             let status = desk.there.status(("page", &*i.to_string())).await.unwrap().unwrap();
             assert_eq!((status.owner(), status.token()), (&desk.jane, grant.token()));
@@ -267,7 +267,11 @@ fn batches_of_two_processes_do_not_deadlock() {
             let mut keys: Vec<_> = here.0.iter().chain(&there.0).map(|(key, _)| key.clone()).collect();
             keys.sort();
             keys.dedup();
-            assert_eq!((keys.len(), here.0.len() + there.0.len()), (40, 40), "not everybody held what is its own");
+            assert_eq!(
+                (keys.len(), here.0.len() + there.0.len()),
+                (40, 40),
+                "not every process held its own resources"
+            );
             let mut tasks = JoinSet::new();
             for (held, is_here) in [here, there] {
                 for (_, grant) in held {

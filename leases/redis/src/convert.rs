@@ -5,7 +5,7 @@ use std::{fmt::Write, time::Duration};
 use keylatch_lease::{Expiry, Resource, Token};
 use keylatch_lease_remote::{Policy, Told};
 
-/// Returns microseconds as text; `-` for ever.
+/// Returns microseconds as text; `-` if the time is infinite.
 pub(crate) fn micros(time: Option<Duration>) -> String {
     or_dash(time.and_then(keylatch_lease_remote::micros))
 }
@@ -39,8 +39,8 @@ pub(crate) fn prefix(namespace: &str) -> String {
     for char in namespace.chars() {
         match char {
             // A cluster hashes the text up to the first closing brace, which must therefore end the name. The other
-            // characters have a meaning in a pattern of an access control list, or end it: escaped, the prefix can be
-            // pasted there as it is.
+            // characters have a meaning in the pattern of an access control list, or end it. Because they are escaped,
+            // the prefix can be pasted into such a list as it is.
             '%' | '}' | '*' | '?' | '[' | ']' | '\\' | '"' | '\'' => escape(&mut prefix, char),
             char if char.is_whitespace() || char.is_control() => escape(&mut prefix, char),
             _ => prefix.push(char),

@@ -22,8 +22,7 @@ type Done<T> = Result<T, Fail<Error>>;
 
 /// The engine that keeps leases in Redis: see the [crate's page](crate).
 ///
-/// Clones share the connection. When the last clone is dropped the driver ends, as soon as it has released the
-/// abandoned leases.
+/// Clones share the connection. When the last clone is dropped, the driver releases the abandoned leases, and ends.
 ///
 /// # Examples
 /// ```no_run
@@ -54,7 +53,7 @@ impl Redis {
     /// at each start has no quarantine any more: see [the crate's page](crate#when-the-server-forgets).
     ///
     /// # Errors
-    /// Those of any operation.
+    /// The errors of any operation.
     ///
     /// # Cancel safety
     /// If the future is dropped, the namespace may have been opened or not.
@@ -75,8 +74,8 @@ impl Redis {
     /// their start.
     ///
     /// # Errors
-    /// Those of any operation: [`Error::Unconnected`] after the [timeout](crate::Options::timeout), [`Error::Evicts`],
-    /// [`Error::Stopped`].
+    /// The errors of any operation: [`Error::Unconnected`] after the [timeout](crate::Options::timeout),
+    /// [`Error::Evicts`], [`Error::Stopped`].
     ///
     /// # Examples
     /// ```no_run

@@ -36,7 +36,7 @@
 //!
 //! # When the server forgets
 //! Most servers forget leases at times. A server without persistence forgets all of them with each restart; one with
-//! `appendfsync everysec` forgets those of the last second or two; one that is succeeded by an asynchronous replica
+//! `appendfsync everysec` forgets those of the last second or two; one that is replaced by an asynchronous replica
 //! loses what the replica had not received. So whenever leases may have been forgotten, nothing is granted for a while,
 //! until every lease that may have been granted before has ended.
 //! [`AcquireError::Quarantined`](keylatch_lease::AcquireError::Quarantined) gives the remaining time, and
@@ -54,7 +54,7 @@
 //!   that never expires. If the server forgets it, another owner may get the resource while the holder still relies on
 //!   its lease (1). The token tells them apart (3).
 //! - **A lease that was already released** may be back, if the server has forgotten the release. It ends when it would
-//!   have ended without the release; one that never expires has to be released again. A renewal with a grant that was
+//!   have ended without the release; one that never expires must be released again. A renewal with a grant that was
 //!   released succeeds in that time. An owner that acquires a resource that it held before begins a new tenure (4),
 //!   because another owner may have had a greater token in between.
 //! - **[`Redis::init`]** ends a quarantine. Its caller vouches that nobody still relies on a lease that the server may
@@ -150,9 +150,9 @@
 //! Times are kept in microseconds; a lease of more than 285 years never expires.
 //!
 //! # Writing under a lease
-//! A holder may stop for any length of time, and then write long after its lease has ended. The store that it writes to
-//! has to check that: see the token in [`keylatch_lease`](keylatch_lease#a-lease-is-not-enough-the-token). That is also
-//! true of data in the same Redis: keep the greatest token beside them, and compare it in a script.
+//! A holder may stop for any length of time, and then write long after its lease has ended. The store to which it
+//! writes must check that: see the token in [`keylatch_lease`](keylatch_lease#a-lease-is-not-enough-the-token). That is
+//! also true of data in the same Redis: keep the greatest token beside them, and compare it in a script.
 //!
 //! # Runtimes
 //! [`Options::connect`] connects and spawns on tokio, with TLS if the client was built with it.

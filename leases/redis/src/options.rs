@@ -49,8 +49,8 @@ impl Redis {
 
 impl Options {
     keylatch_lease_remote::setters! { settings;
-        /// Sets the time limit of an operation, including the wait for a connection: 5 s if not set. When it has passed
-        /// the operation fails.
+        /// Sets the time limit of an operation, including the wait for a connection: 5 s if not set. When it has
+        /// passed, the operation fails.
         ///
         /// The calls of `Leases` send a request up to three times if it may have been carried out despite the timeout,
         /// so they may take three times as long.
@@ -129,8 +129,8 @@ impl Options {
     }
 
     /// Returns an engine and its driver, which must be spawned on some runtime. The driver makes a stream with this
-    /// function, and another one when the connection is lost. Without a running driver operations wait in vain; once it
-    /// is dropped, they fail with [`Error::Stopped`](crate::Error::Stopped).
+    /// function, and another one when the connection is lost. Without a running driver, operations wait until they time
+    /// out; once it is dropped, they fail with [`Error::Stopped`](crate::Error::Stopped).
     ///
     /// The function may take as long as an operation. The settings contain user, password and database; the protocol is
     /// always RESP3.

@@ -110,8 +110,8 @@ impl Session {
             return Err(Error::unconnected(Some("the server's INFO contains no run_id".into())));
         }
         connection.subscribe(&place.channel).await.map_err(unusable)?;
-        // With the scripts loaded, each operation is one round trip from the first on. If the user may not load them,
-        // the text of each is sent at its first use.
+        // With the scripts loaded, even the first operation is only one round trip. If the user may not load them, the
+        // text of each is sent at its first use.
         for script in [&ACQUIRE, &RENEW, &RELEASE, &RELEASE_ALL, &LOOK, &OWNED_BY, &SWEEP] {
             let loaded =
                 redis::cmd("SCRIPT").arg("LOAD").arg(&script.source).query_async::<String>(&mut connection).await;
@@ -172,8 +172,8 @@ impl Session {
     }
 }
 
-/// Returns whether another connection is needed: this one is gone, or its server is not, or not yet, the primary that
-/// decides.
+/// Returns whether another connection is needed: this one is gone, or its server is not the primary that decides, or
+/// not yet.
 fn is_over(error: &RedisError) -> bool {
     match error.code() {
         Some(code) => ["READONLY", "LOADING", "MASTERDOWN"].contains(&code),

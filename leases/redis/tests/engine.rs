@@ -69,7 +69,7 @@ fn at_desk_with<F: Future<Output = ()>>(settings: Settings, test: impl FnOnce(Ar
     servers::at_desk(&Arc::new(Server::start()), settings, test);
 }
 
-/// Runs a test with so long a fallback that no waiter asks again by itself.
+/// Runs a test with such a long fallback that no waiter asks again unless it is notified.
 fn at_patient_desk<F: Future<Output = ()>>(test: impl FnOnce(Arc<Desk>) -> F) {
     at_desk_with(settings().fallback(LATE), test);
 }
@@ -292,7 +292,7 @@ fn a_clock_that_is_set_back_does_not_prolong_a_quarantine() {
         };
         assert!(started.elapsed() >= millis(2900));
         assert_eq!(here.try_acquire("report", jane, MINUTE).await.unwrap().token(), grant.token());
-        // A new connection does not see a longer one either.
+        // A new connection does not see a longer quarantine either.
         desk.open_ahead(LATE);
         let third = desk.server.leases(options().quarantine(3 * SECOND));
         third.engine().ready().await.unwrap();
@@ -939,7 +939,7 @@ fn a_connection_that_ends_with_the_answer_that_opens_it_is_replaced() {
         words
     }
 
-    /// Answers as a server, up to the first script; then closes the connection.
+    /// Answers like a server, up to the first script, and then closes the connection.
     async fn serve(stream: DuplexStream, answers: Arc<AtomicUsize>) {
         let mut stream = BufReader::new(stream);
         loop {

@@ -95,7 +95,7 @@ impl<S: Session> Core<S> {
         self.0.link.session(&mut self.limit()).await.map(|_| ())
     }
 
-    /// Sends a request to the server, as soon as there is a connection, and returns the answer.
+    /// Sends a request to the server once there is a connection, and returns the answer.
     ///
     /// # Errors
     /// [`NotDone`](Fail::NotDone) if there is no connection within the limit, [`Unknown`](Fail::Unknown) if there is no
@@ -114,12 +114,12 @@ impl<S: Session> Core<S> {
         answer.ok_or_else(|| Fail::Unknown(S::Error::timeout()))
     }
 
-    /// Asks a question [together](Together) with those that wait at the same moment. Returns `None` if the caller is to
-    /// send it by itself.
+    /// Asks a question [together](Together) with others that wait at the same moment. Returns `None` if the caller must
+    /// send it itself.
     ///
     /// # Errors
-    /// Those of [`ask`](Self::ask). If the connection ends before the question is sent, it waits for the next one; if
-    /// it ends afterwards, the error is [`Unknown`](Fail::Unknown).
+    /// Those of [`ask`](Self::ask). If the connection ends before the question is sent, the question waits for the next
+    /// connection; if it ends afterwards, the error is [`Unknown`](Fail::Unknown).
     ///
     /// # Examples
     /// ```

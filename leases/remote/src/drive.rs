@@ -1,4 +1,4 @@
-//! The driver: it connects, reconnects, and does the work that no caller waits for.
+//! The driver: it connects, reconnects, and does the work for which no caller waits.
 
 use std::{
     future::{Future, poll_fn},
@@ -15,8 +15,8 @@ use crate::{
     link::{Driving, Failure, Link, Live, Session},
 };
 
-/// The pause between two attempts to connect grows from the first of these to the second. The real pause is between half
-/// of that and all of it, at random.
+/// The pause between two attempts to connect grows from the first of these to the second. The real pause is between
+/// half of that and all of it, at random.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
@@ -136,8 +136,8 @@ async fn chores<S: Session>(link: &Link<S>, session: &Live<S>) {
     .await;
 }
 
-/// Releases a tenure. The answer counts like that to any other request, because there may be no other request that
-/// notices a silent server.
+/// Releases a tenure. The answer counts like the answer to any other request, because there may be no other request
+/// that notices a silent server.
 async fn give_back<S: Session>(link: &Link<S>, session: &Live<S>, abandoned: Abandoned) {
     let mut hand = InHand { link, abandoned: Some(abandoned), is_done: false };
     let Some(Abandoned { tenure, .. }) = &hand.abandoned else { unreachable!("the tenure is taken only by `drop`") };

@@ -1,4 +1,4 @@
-//! The state that an engine and its driver share: the connection, if there is one, and the work that each leaves to the
+//! The state that an engine and its driver share: the connection, if there is one, and the work that each hands to the
 //! other.
 
 use std::{
@@ -63,7 +63,7 @@ pub trait Session: Send + Sync + 'static {
         None
     }
 
-    /// Releases an abandoned tenure. Returns whether that is settled; if not, it is tried again a moment later, a
+    /// Releases an abandoned tenure. Returns whether that is settled; if not, the driver tries again a moment later, a
     /// hundred times at most.
     fn give_back(&self, tenure: &Tenure) -> impl Future<Output = bool> + Send;
 
@@ -189,7 +189,7 @@ impl<S: Session> Link<S> {
         self.timeout
     }
 
-    /// Returns the waiters and holders to notify. When a connection is made all of them are notified, because messages
+    /// Returns the waiters and holders to notify. When a connection is made, all of them are notified, because messages
     /// were lost before.
     ///
     /// # Examples
@@ -238,8 +238,8 @@ impl<S: Session> Link<S> {
     }
 
     /// Returns the server's answer; `None` if there is none within the limit. If the server has answered no other
-    /// request since this one either, the connection is given up; if it has, it may just be busy. A request that had
-    /// less than half of the [timeout](Self::timeout) left does not count against the server.
+    /// request since this one was sent, the connection is given up; if it has, the server may just be busy. A request
+    /// that had less than half of the [timeout](Self::timeout) left does not count against the server.
     ///
     /// # Examples
     /// See the [crate's page](crate).
@@ -247,8 +247,8 @@ impl<S: Session> Link<S> {
         self.answer_if(session, limit, question, |_| true).await
     }
 
-    /// Returns the output of the future as [`answer`](Self::answer) does. It may be no answer of the server: then it
-    /// does not show that the server is there.
+    /// Returns the output of the future as [`answer`](Self::answer) does. The output may not be an answer of the
+    /// server; in that case it does not show that the server is there.
     pub(crate) async fn answer_if<F: Future>(
         &self,
         session: &Live<S>,
@@ -294,7 +294,7 @@ impl<S: Session> Link<S> {
     }
 
     pub(crate) fn connected(&self, session: Arc<Live<S>>) {
-        // Before the first request: a watch that begins with the session has missed no message.
+        // While no session is known: a watch that is made later than that misses no message, and must not be notified.
         self.watchers.tell_all();
         let wakers = {
             let mut state = self.lock();
@@ -335,7 +335,7 @@ impl<S: Session> Link<S> {
 
     /// Waits before an [`acquire`](keylatch_lease::engine::Engine::acquire) until the owner's
     /// [abandoned](Self::abandon) tenures of the resource have been released: such a tenure may end at any moment, and
-    /// must not be resumed. An acquire that wants another tenure in any case need not wait.
+    /// must not be resumed. An acquire that begins another tenure in any case need not wait.
     ///
     /// # Errors
     /// The reason that such a tenure could not be released within the limit.
@@ -415,7 +415,7 @@ impl<S: Session> Link<S> {
     }
 }
 
-/// An operation that waits. When it is dropped its waker is removed.
+/// An operation that waits. When it is dropped, its waker is removed.
 struct Asking<'a, S: Session> {
     link: &'a Link<S>,
     id: u64,
@@ -428,7 +428,7 @@ impl<S: Session> Drop for Asking<'_, S> {
     }
 }
 
-/// The engine's end of a [`Link`], to which it derefs. When it is dropped the driver releases the abandoned tenures,
+/// The engine's end of a [`Link`], to which it derefs. When it is dropped, the driver releases the abandoned tenures,
 /// and ends.
 ///
 /// # Examples

@@ -5,7 +5,7 @@ use std::time::Duration;
 /// The longest name of a namespace, in bytes.
 const LONGEST_NAME: usize = 255;
 
-/// The longest quarantine: a century, with which no server's numbers overflow.
+/// The longest quarantine: a century, so that no server's numbers overflow.
 const LONGEST_QUARANTINE: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
 /// The settings that all engines on servers have.
@@ -97,7 +97,7 @@ impl Settings {
         Settings { sweeps, ..self }
     }
 
-    /// Sets the quarantine. A longer one than a century is shortened to a century.
+    /// Sets the quarantine. A quarantine of more than a century is shortened to a century.
     ///
     /// # Examples
     /// ```

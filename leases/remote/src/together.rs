@@ -1,4 +1,4 @@
-//! Requests that wait for the connection at the same moment, and travel together.
+//! Requests that wait for the connection at the same moment, and are sent together.
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
@@ -11,11 +11,12 @@ use std::{
 
 use keylatch_lease::Resource;
 
-/// Collects the questions that come while a request is under way, and sends them together when it has been answered.
+/// Collects the questions that arrive while a request is under way, and sends them together when that request has been
+/// answered.
 ///
-/// A question that comes while nothing is under way is sent at once: nobody waits for company. A question whose future
-/// is dropped before it is sent is not sent. A question about a resource that another one waits for is sent by its
-/// caller, as it would be without this.
+/// A question that arrives while nothing is under way is sent at once, without waiting for others. A question whose
+/// future is dropped before it is sent is not sent. If another question about the same resource is waiting or under
+/// way, the caller sends its question itself, as it would without this type.
 ///
 /// The connection's driver sends them, so it does not matter whether the callers are polled.
 ///
@@ -51,7 +52,7 @@ pub enum Turn<A> {
     /// The question was sent: this is its answer.
     Answered(A),
     /// The question was not answered together with others, or nothing carries questions, or another question about the
-    /// resource is on its way: the caller sends it by itself.
+    /// resource is on its way: the caller must send it itself.
     Alone,
     /// The connection has ended, and the question was not sent.
     NotSent,
@@ -87,7 +88,7 @@ struct Caller<A> {
 }
 
 impl<Q, A> State<Q, A> {
-    /// Tells a caller its turn, and returns its waker.
+    /// Gives a caller its turn, and returns its waker.
     fn tell(&mut self, id: u64, turn: Turn<A>) -> Option<Waker> {
         let caller = self.callers.get_mut(&id)?;
         caller.turn = Some(turn);
@@ -102,8 +103,8 @@ impl<Q, A> fmt::Debug for Together<Q, A> {
 }
 
 impl<Q, A> Together<Q, A> {
-    /// Returns a collection for batches of at most this many questions. Until somebody [carries](Self::carry) them,
-    /// each question is for its caller to send.
+    /// Returns a collection for batches of at most this many questions. Until [`carry`](Self::carry) is polled, each
+    /// caller must send its own question.
     ///
     /// # Panics
     /// If `most` is 0.
@@ -132,7 +133,8 @@ impl<Q, A> Together<Q, A> {
     /// Sends a question about a resource, and waits for its answer.
     ///
     /// # Cancel safety
-    /// If the future is dropped, the question is not sent any more; if it has been sent, its answer is ignored.
+    /// If the future is dropped, a question that is still waiting is not sent; if it has been sent, its answer is
+    /// ignored.
     ///
     /// # Examples
     /// See [`Together`].
@@ -168,8 +170,8 @@ impl<Q, A> Together<Q, A> {
 
     /// Carries the questions, for as long as the connection lasts: the connection's driver polls this future.
     ///
-    /// `send` sends a batch of questions, each about another resource, and returns their answers in the same order. A
-    /// question without an answer is for its caller to send. One batch is under way at a time.
+    /// `send` sends a batch of questions, each about another resource, and returns their answers in the same order. If
+    /// a question has no answer, its caller must send it. One batch is under way at a time.
     ///
     /// # Examples
     /// See [`Together`].
@@ -204,7 +206,7 @@ impl<Q, A> Together<Q, A> {
     }
 }
 
-/// A caller that waits. When it is dropped its question is not sent.
+/// A caller that waits. When this is dropped, its question is not sent.
 struct Called<'a, Q, A> {
     together: &'a Together<Q, A>,
     id: u64,
@@ -224,14 +226,14 @@ impl<Q, A> Drop for Called<'_, Q, A> {
     }
 }
 
-/// The questions that are under way. When this is dropped, with the connection, nobody waits any more.
+/// The questions that are under way. When this is dropped, with the connection, all waiting callers get their turn.
 struct Carrying<'a, Q, A> {
     together: &'a Together<Q, A>,
     sent: Vec<(u64, Resource)>,
 }
 
 impl<Q, A> Carrying<'_, Q, A> {
-    /// Tells each caller whose question is under way its turn.
+    /// Gives its turn to each caller whose question is under way.
     fn tell(&mut self, mut turn: impl FnMut() -> Turn<A>) {
         let sent = mem::take(&mut self.sent);
         let turns: Vec<_> = sent.into_iter().map(|(id, resource)| (id, resource, turn())).collect();

@@ -19,7 +19,7 @@ fn named(number: u32) -> Resource {
     Resource::from(number.to_string())
 }
 
-/// A server that notes the batches, and doubles numbers once it is told to. It leaves odd ones to their callers.
+/// A server that records the batches, and doubles numbers once it is told to. It leaves odd numbers to their callers.
 #[derive(Default)]
 struct Server {
     batches: RefCell<Vec<Vec<u32>>>,
@@ -58,7 +58,7 @@ fn what_comes_while_a_batch_is_under_way_travels_together() {
     let mut asked: Vec<_> = (0..6).map(|i| Box::pin(together.ask(&resources[i as usize], 2 * i))).collect();
     let [first, rest @ ..] = &mut asked[..] else { unreachable!() };
     assert!(poll(first).is_none() && poll(carried.as_mut()).is_none());
-    assert_eq!(server.batches(), [[0]], "a lone question waited for company");
+    assert_eq!(server.batches(), [[0]], "a lone question waited for others");
     assert!(together.lock().is_busy);
     assert!(rest.iter_mut().all(|ask| poll(ask).is_none()));
     assert!(poll(carried.as_mut()).is_none());
@@ -151,7 +151,7 @@ fn nobody_waits_for_a_connection_that_has_ended() {
     assert!(state.resources.is_empty() && state.waiting.is_empty());
 }
 
-/// Counts how often it is woken.
+/// Counts how many times it is woken.
 #[derive(Default)]
 struct Woken(AtomicUsize);
 
@@ -179,7 +179,7 @@ fn each_side_is_woken_when_it_is_its_turn() {
     assert_eq!(caller.0.load(SeqCst), 2);
     assert!(asked.iter_mut().all(|ask| ask.as_mut().poll(&mut as_caller) == Poll::Ready(Turn::Answered(7))));
 
-    // The waker of a batch that is under way is its own: the carrier is not woken for what only waits.
+    // A batch that is under way has a waker of its own: the carrier is not woken for questions that only wait.
     let mut stuck = pin!(together.carry(|_| pending()));
     assert!(stuck.as_mut().poll(&mut as_carrier).is_pending());
     let mut asked = [0, 1].map(|i| Box::pin(together.ask(&resources[i], 7)));

@@ -30,8 +30,8 @@ pub struct Told {
 
 impl Told {
     /// Reads the letter by which a server says how the tenure has ended: `r` if it was released; `t` if another tenure
-    /// of its owner took over; `n` if that one ends no earlier, so that waiters need not know; `d` if it was deleted by
-    /// hand. Returns `None` for other letters.
+    /// of its owner took over; `n` if that other tenure ends no earlier, so that waiters need not know; `d` if it was
+    /// deleted by hand. Returns `None` for other letters.
     ///
     /// # Examples
     /// ```
@@ -57,8 +57,8 @@ impl Told {
 }
 
 impl Watchers {
-    /// Notifies the waiters and holders that a message concerns. `None` is a message that cannot be read: everything
-    /// may have changed, so everybody looks again.
+    /// Notifies the waiters and holders that a message concerns. `None` stands for a message that cannot be read:
+    /// everything may have changed, so all waiters and holders look again.
     ///
     /// # Examples
     /// See [`Told`].

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use keylatch_lease::Expiry;
 
-/// The number of microseconds, some 285 years, above which a time counts as for ever. Numbers up to it are exact in a
-/// float too.
+/// The number of microseconds, some 285 years, above which a time counts as infinite. Numbers up to this are also exact
+/// as floats.
 const NEVER: u128 = 1 << 53;
 
-/// Converts into microseconds, rounded up; `None` for more than 285 years, which count as for ever.
+/// Converts into microseconds, rounded up; `None` for more than 285 years, which counts as infinite.
 ///
 /// # Examples
 /// ```

@@ -131,8 +131,8 @@ impl Watchers {
         self.raise(resource);
     }
 
-    /// Reports like [`tell_end`](Self::tell_end) to the holders only: when the resource has not come free, and will not
-    /// come free earlier than before, so that waiters need not know.
+    /// Reports like [`tell_end`](Self::tell_end), but only to the holders: for an end with which the resource has not
+    /// come free, and will not come free earlier than before, so that waiters need not know.
     ///
     /// # Examples
     /// ```

@@ -27,7 +27,7 @@ const EVENTS: usize = 5;
 /// The numbers of events, by kind.
 type Counts = [u64; EVENTS];
 
-/// The counters of all shards. Each shard has its own, so that callers who use different keys seldom meet.
+/// The counters of all shards. Each shard has its own, so that callers that use different keys rarely contend.
 ///
 /// Each shard's counters have a lock, because some targets have no atomics of 64 bits, and smaller ones would wrap
 /// around. It may be taken under the shard lock.

@@ -13,7 +13,7 @@ impl<K, V: Payload> Core<K, V> {
         self.waits.default_limit()
     }
 
-    /// Returns the greatest limit that a key can have had until now.
+    /// Returns the greatest limit that any key can have had so far.
     #[inline]
     pub(crate) fn greatest_limit(&self) -> usize {
         self.limits.greatest()

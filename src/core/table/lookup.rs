@@ -15,7 +15,7 @@ use crate::key::ToKey;
 
 /// The unit with which a caller joins an entry.
 ///
-/// The access of the wanted hold is passed separately, because two registers are cheaper than three words.
+/// The access of the requested hold is passed separately, because two registers are cheaper than three words.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Join {
     /// A claim, whatever the access.
@@ -91,7 +91,7 @@ impl Join {
 pub(crate) trait Source<K, V: Payload> {
     fn join(&mut self, core: &Core<K, V>, join: Join, access: Access) -> Joined<K, V>;
 
-    /// Gives the key for a new entry, if that is possible under the shard lock. The caller must use the key.
+    /// Returns the key for a new entry, if that is possible under the shard lock. The caller must use the key.
     fn give(&mut self) -> Option<K> {
         None
     }
@@ -200,7 +200,7 @@ impl<K: Eq, V: Payload> Source<K, V> for OwnedKey<K> {
     }
 }
 
-/// An entry of which the caller has a unit, and keeps it.
+/// An entry of which the caller has a unit. It keeps this unit.
 impl<K, V: Payload> Source<K, V> for Live<'_, K, V> {
     #[inline]
     fn join(&mut self, core: &Core<K, V>, join: Join, access: Access) -> Joined<K, V> {
@@ -292,8 +292,8 @@ impl<K, V: Payload> Core<K, V> {
             if let Some(entry) = shard.find(tag, |other| key.equivalent(other)) {
                 return Ok(join.locked(access, entry, self));
             }
-            // A key that owns nothing is copied under the lock, and an old key is overwritten there, which saves a
-            // second look-up.
+            // To save a second look-up, a key that owns nothing is copied under the lock, and an old key is overwritten
+            // there.
             if !core::mem::needs_drop::<K>() {
                 if shard.has_spare() {
                     let key = key.to_key();
@@ -340,7 +340,8 @@ impl<K, V: Payload> Core<K, V> {
         made
     }
 
-    /// Joins the entry that another caller has just made, or makes it if it is already gone, repeatedly.
+    /// Joins the entry that another caller has just made, or makes a new one if that is already gone, and repeats this
+    /// until one of the two succeeds.
     #[cold]
     #[inline(never)]
     fn join_contended<Q>(&self, tag: Tag, key: &Q, join: Join, access: Access) -> Joined<K, V>

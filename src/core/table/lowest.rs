@@ -143,7 +143,9 @@ mod tests {
                     _ => {
                         models.iter_mut().for_each(|model| drop(model.split_off(&number)));
                         sets.truncate(number as usize);
-                        prop_assert!(sets.rows.capacity() <= KEPT.max(5 * (number / BITS + 1) as usize));
+                        // It shrinks when less than a quarter of the capacity, rounded down, is in use.
+                        let rows = number.div_ceil(BITS) as usize;
+                        prop_assert!(sets.rows.capacity() <= KEPT.max(4 * rows + 3));
                     }
                 }
                 for (set, model) in models.iter().enumerate() {

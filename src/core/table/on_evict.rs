@@ -1,4 +1,4 @@
-//! The function that a map hands its evicted values to.
+//! The function to which a map hands its evicted values.
 
 use alloc::boxed::Box;
 

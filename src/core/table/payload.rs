@@ -29,7 +29,7 @@ pub trait Payload: Sized {
     /// The state that the table keeps for all its shards.
     type Excess;
 
-    /// The function that a table with keys `K` hands evicted values to, if it may have one.
+    /// The function to which a table with keys `K` hands evicted values, if the table may have one.
     type OnEvict<K>: Default + Sync;
 
     /// The counters that a table may have.
@@ -38,8 +38,8 @@ pub trait Payload: Sized {
     /// Makes the marks of a slot that serves no key.
     fn dead() -> Self::Marks;
 
-    /// Makes the state of a shard with at most `most` values, and memory for `capacity` of them. `counts` tells whether the
-    /// table has counters.
+    /// Makes the state of a shard with at most `most` values, and memory for `capacity` of them. `counts` tells whether
+    /// the table has counters.
     fn kept(most: Option<usize>, capacity: usize, counts: bool) -> Self::Kept;
 
     /// Makes the state of a table with `shards` shards, which should have at most `most` values. With `by_hand` the
@@ -57,7 +57,7 @@ pub trait Payload: Sized {
 
     fn excess(excess: &Self::Excess) -> Option<&Excess>;
 
-    /// Returns the function that evicted values are handed to, if there is one.
+    /// Returns the function to which evicted values are handed, if there is one.
     fn on_evict<K>(on_evict: &Self::OnEvict<K>) -> Option<&OnEvict<K, Self::Value>>;
 
     /// Begins an entry without a value. Called under the shard lock.
@@ -113,7 +113,7 @@ pub trait Payload: Sized {
         Self::marks(marks).is_none_or(Marks::is_quiet)
     }
 
-    /// Notes a use of the value, if there is one. `counts` tells whether the table has counters.
+    /// Notes a use of the value, if there is one. `counts` says whether the table has counters.
     #[inline(always)]
     fn note_use(marks: &Self::Marks, counts: bool) {
         if let Some(marks) = Self::marks(marks) {

@@ -1,5 +1,5 @@
-//! Explicit eviction: [`Core::pop`] removes the value that would be evicted next, [`Core::hold_next`] acquires its key, and
-//! [`Core::set_max_values`] changes the bound of a map in use.
+//! Explicit eviction: [`Core::pop`] removes the value that would be evicted next, [`Core::hold_next`] acquires its key,
+//! and [`Core::set_max_values`] changes the bound of a map in use.
 
 use super::lookup::Ask;
 use super::retire::Dead;
@@ -14,8 +14,8 @@ use crate::sync::{Ordering, give_way};
 
 /// Reads under the shard lock, for a caller without a hold.
 impl<K, T> Core<K, Valued<T>> {
-    /// Passes the value of a key to `look`, if the entry is not in use, and does not mark the value as used. `look` runs
-    /// under the shard lock.
+    /// Passes the value of a key to `look`, if the entry is not in use, and does not mark the value as used. `look`
+    /// runs under the shard lock.
     #[inline]
     #[cfg_attr(any(not(feature = "std"), target_family = "wasm"), allow(dead_code))] // for blocking calls
     pub(crate) fn glance<R>(&self, key: &impl Ask<K>, look: impl FnOnce(&T) -> R) -> Result<Option<R>, Busy<()>> {
@@ -27,9 +27,9 @@ impl<K, T> Core<K, Valued<T>> {
     }
 }
 
-/// The search for the next value to evict in one shard. It goes round the order twice. In the first round it clears the
-/// marks of used values and passes them, as eviction does. In the second round it takes the first value that is not in use,
-/// marked or not, so that it ends even if other callers keep using values.
+/// The search for the next value to evict in one shard. It goes through the order twice. In the first round it clears
+/// the marks of used values and passes over them, as eviction does. In the second round it takes the first value that
+/// is not in use, marked or not, so that it ends even if other callers keep using values.
 #[derive(Default)]
 struct Search {
     /// The number of values in the order when the search began.
@@ -82,8 +82,8 @@ impl<K, T> Core<K, Valued<T>> {
         popped
     }
 
-    /// Acquires the key of the value that the next eviction of a shard would take, and moves on to the next value. Returns
-    /// `None` if all values are in use, or if values are not bounded. The shards take turns.
+    /// Acquires the key of the value that the next eviction of a shard would take, and moves on to the next value.
+    /// Returns `None` if all values are in use, or if values are not bounded. The shards take turns.
     pub(crate) fn hold_next<M: TypedAccess>(&self, mode: M) -> Option<Hold<K, Valued<T>, M>> {
         self.next_value(
             |entry| !is_used(entry, entry.state().word()),
@@ -96,7 +96,8 @@ impl<K, T> Core<K, Valued<T>> {
         )
     }
 
-    /// Searches the shards, which take turns, for the next value for which `is_free` returns `true` and `take` succeeds.
+    /// Searches the shards, which take turns, for the next value for which `is_free` returns `true` and `take`
+    /// succeeds.
     fn next_value<R>(
         &self,
         is_free: impl Fn(Live<'_, K, Valued<T>>) -> bool,
@@ -129,8 +130,8 @@ impl<K, T> Core<K, Valued<T>> {
             if let Some(taken) = is_next.then(|| take(shard, number)).flatten() {
                 return Step::Found(taken);
             }
-            // A value in use is passed, but not parked as by a sweep: its user may leave before the shard is marked as
-            // having values to sweep, and the value would stay parked.
+            // A value in use is passed over, but not parked as in a sweep: its user might leave before the shard is
+            // marked as having values to sweep, and the value would then stay parked.
             shard.kept.pass();
         }
         Step::More
@@ -148,8 +149,8 @@ impl<K, T> Core<K, Valued<T>> {
         Some(self.excess.whole()?.most.load(Ordering::Relaxed))
     }
 
-    /// Changes the largest number of values, and evicts values in excess of it, unless that is the caller's task. Returns
-    /// `false`, and does nothing, if values are not bounded.
+    /// Changes the largest number of values, and evicts values in excess of it, unless that is the caller's task.
+    /// Returns `false`, and does nothing, if values are not bounded.
     pub(crate) fn set_max_values(&self, n: usize) -> bool {
         let Some(whole) = self.excess.whole() else { return false };
         whole.most.store(n, Ordering::Relaxed);
@@ -158,8 +159,8 @@ impl<K, T> Core<K, Valued<T>> {
         }
         for (index, shard) in self.shards.iter().enumerate() {
             shard.with(|shard| {
-                // Not `n`: if two calls run at once, the shard's lock orders them, and the later one reads the number
-                // that was stored last, so that all shards agree.
+                // This reads the stored number instead of using `n`: if two calls run at once, the shard's lock orders
+                // them, and the later one reads the number that was stored last, so all shards agree.
                 let part = part_of(whole.most.load(Ordering::Relaxed), index, self.shards.len());
                 shard.kept.bound.iter_mut().for_each(|bound| bound.most = part);
                 shard.kept.note_excess(&self.excess, index);
@@ -167,7 +168,7 @@ impl<K, T> Core<K, Valued<T>> {
         }
         let mut panics = Panics::default();
         for index in 0..self.shards.len() {
-            // Any tag of the shard will do. No entry has the address 0, so the sweep spares none.
+            // Any tag of the shard will do. No entry has the address 0, so the sweep spares no value.
             let tag = Tag::from_bits(((index as u64) << self.shift) as u32);
             if self.exceeds(tag) {
                 panics.run(|| self.sweep(tag, 0));

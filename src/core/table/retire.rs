@@ -13,7 +13,7 @@ use crate::core::wait::{Access, Left, ReleaseFor, Ticket, WakeBatch};
 use crate::evicted::Evicted;
 
 impl<K, V: Payload> Core<K, V> {
-    /// Releases a hold. Leaves the waiters to wake in `batch`, if there is one.
+    /// Releases a hold. Adds the wakers of the admitted waiters to `batch`, if there is one; otherwise calls them.
     #[inline]
     pub(crate) fn release<M: TypedAccess>(&self, hold: Hold<K, V, M>, batch: Option<&mut WakeBatch>) {
         let access = hold.mode().access();
@@ -39,10 +39,11 @@ impl<K, V: Payload> Core<K, V> {
         }
     }
 
-    /// Releases a hold of a call that holds several entries. Wakes and drops nothing yet, and leaves the waiters to
-    /// wake in `batch`. The returned claim keeps the entry until the caller has released all holds, woken all waiters,
-    /// and [withdraws](Core::withdraw) the claim. There is no claim if nothing would be dropped with this user, or if
-    /// the entry has [`MAX_UNITS`] units, whose owners then retire it.
+    /// Releases a hold of a call that holds several entries. Wakes and drops nothing yet: the wakers that must be
+    /// called are added to `batch`. The returned claim keeps the entry until the caller has released all holds and
+    /// woken all waiters, and then [withdraws](Core::withdraw) the claim. There is no claim if nothing would be dropped
+    /// when this user leaves, or if the entry has [`MAX_UNITS`] units: in that case the owners of the other units
+    /// retire it.
     #[inline]
     pub(crate) fn unlock<M: TypedAccess>(
         &self,
@@ -76,8 +77,8 @@ impl<K, V: Payload> Core<K, V> {
         V::excess(&self.excess).is_some_and(Excess::is_bounded)
     }
 
-    /// Returns the address that a leaving user needs if it sweeps by itself: after it has left, it asks what is [to
-    /// sweep](Core::to_sweep), and it [sweeps](Core::sweep_now) last of all.
+    /// Returns the address that a leaving user needs if it does the sweep itself: after it has left, it asks what is
+    /// [to be swept](Core::to_sweep), and it [sweeps](Core::sweep_now) last of all.
     #[inline]
     fn entry_address(&self, entry: Live<'_, K, V>) -> Option<EntryAddress> {
         V::VALUES.then(|| EntryAddress::of(entry))
@@ -125,7 +126,7 @@ impl<K, V: Payload> Core<K, V> {
         self.leave_as(hold, access, |state| self.waits.hand_over(state, access, whom));
     }
 
-    /// Gives up a hold, and leaves the waiters to wake in `batch`.
+    /// Gives up a hold, and adds the wakers that must be called to `batch`.
     #[inline(never)]
     pub(super) fn leave_into(&self, hold: UnitOf<K, V>, access: Access, whom: ReleaseFor, batch: &mut WakeBatch) {
         self.leave_as(hold, access, |state| self.waits.hand_over_into(state, access, whom, batch));

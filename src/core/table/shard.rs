@@ -32,15 +32,15 @@ pub(super) struct Shard<K, V: Payload> {
 const REST_KEPT: usize = 112;
 
 impl<K, V: Payload> Shard<K, V> {
-    /// Makes a shard with memory for `capacity` entries, and at most `values` values. `counts` tells whether the table has
-    /// counters.
+    /// Makes a shard with memory for `capacity` entries, and at most `values` values. `counts` says whether the table
+    /// has counters.
     pub(super) fn new(capacity: usize, spares_kept: usize, values: Option<usize>, counts: bool) -> Self {
         Shard {
             first: None,
             first_tag: Tag::from_bits(0),
             spares_kept: u32::try_from(spares_kept).unwrap_or(u32::MAX),
-            // Twice the capacity: when tombstones have used up the room of a table that is more than half full, it grows
-            // instead of rehashing in place.
+            // Twice the capacity: when tombstones have used up the room of a table that is more than half full, it
+            // grows instead of rehashing in place.
             rest: HashTable::with_capacity(2 * capacity.saturating_sub(1)),
             hot: None,
             keeps_hot: spares_kept > 0,
@@ -65,9 +65,9 @@ impl<K, V: Payload> Shard<K, V> {
         }
     }
 
-    // The hash table's code is kept out of line: the cycle of a key that is alone in its shard is a few dozen
-    // instructions, and would carry the table's registers and branches. But where there are values, entries stay, so most of
-    // them are in the hash table.
+    // The hash table's code is kept out of line: locking and releasing a key that is alone in its shard takes a few
+    // dozen instructions, and the table's code, if inlined, would burden them with its registers and branches. In a
+    // map, however, values keep their entries, so most entries are in the hash table.
 
     #[inline(never)]
     fn find_rest(&self, tag: Tag, eq: impl FnMut(&K) -> bool) -> Option<Live<'_, K, V>> {
@@ -155,8 +155,8 @@ impl<K, V: Payload> Shard<K, V> {
         let (slot_index, _) = found.ok()?.remove();
         let slot_ref = self.pool.recall(slot_index);
         // Shrunk to a capacity of `n`, a table has up to 16/7 `n` buckets. The factor 4 is greater than that; otherwise
-        // the table would be shrunk in vain again and again. The buckets are what counts, because removed entries lower
-        // the capacity without freeing memory.
+        // the table would be shrunk again and again without any effect. The condition looks at the buckets, because
+        // removed entries lower the capacity without freeing memory.
         let buckets = self.rest.num_buckets();
         if buckets > self.rest_kept().saturating_mul(4) && self.rest.len() < buckets / 8 {
             self.shrink_rest();
@@ -186,8 +186,8 @@ impl<K, V: Payload> Shard<K, V> {
         self.hot.is_some()
     }
 
-    /// Returns whether the slot that [`take_spare`](Self::take_spare) would return next still has an old key, which must
-    /// be dropped.
+    /// Returns whether the slot that [`take_spare`](Self::take_spare) would return next still has an old key, which
+    /// must be dropped.
     #[inline]
     pub(super) fn next_is_keyed(&self) -> bool {
         self.hot.as_ref().is_some_and(Spare::has_old_key)
@@ -199,14 +199,14 @@ impl<K, V: Payload> Shard<K, V> {
     }
 
     fn take_free(&mut self) -> Option<Spare<K, V>> {
-        // A recycled key saves less memory than the chunk that would be kept for it takes.
+        // Recycling a key saves less than the memory of the chunk that would be kept for it.
         let spare = self.pool.take(self.keeps_hot);
         self.look_at_pool();
         spare
     }
 
-    /// Decides the order in which slots are reused. If more slots are free than are kept for reuse, and more than a
-    /// quarter of those in use, the order is one that lets chunks be freed.
+    /// Decides the order in which slots are reused. If at least as many slots are free as are kept for reuse, and at
+    /// least a quarter as many as there are entries, the order is one in which chunks can be freed.
     fn look_at_pool(&mut self) {
         let free = self.pool.free();
         let is_sparse = free >= self.spares_kept && 4 * free as usize >= self.len();

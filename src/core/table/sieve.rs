@@ -2,8 +2,8 @@
 //!
 //! It has the order and the hand of SIEVE: Y. Zhang, J. Yang, Y. Yue, Y. Vigfusson, K. V. Rashmi, "SIEVE is Simpler
 //! than LRU", NSDI 2024. New values enter at the head. The hand moves from the tail to the head, and then starts at the
-//! tail again. It passes values that were used since its last visit, and evicts the first that was not. Values that it
-//! passes stay in place.
+//! tail again. It passes over values that were used since its last visit, and evicts the first that was not. Values
+//! that it passes over stay in place.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;

@@ -31,7 +31,8 @@ impl Tag {
         (u64::from(self.0) >> shift) as usize
     }
 
-    /// ... and the low bits of this choose the bucket, while its high bits, which hashbrown compares first, depend on all.
+    /// ... and the low bits of this choose the bucket, while its high bits, which hashbrown compares first, depend on
+    /// all.
     #[inline]
     pub(crate) fn bucket_hash(self) -> u64 {
         u64::from(self.0).wrapping_mul(0x9e37_79b9_7f4a_7c15)

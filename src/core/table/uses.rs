@@ -1,5 +1,5 @@
-//! Noting uses of values, for their order of eviction, and counting events. A table without counters only finds that it
-//! has none; a use of a value does not even do that, if the value is already marked as used.
+//! Noting uses of values, for their order of eviction, and counting events. In a table without counters, the only cost
+//! is to see that there are none; and if a value is already marked as used, another use of it does not even cost that.
 
 use super::Core;
 use super::counters::Event;
@@ -17,8 +17,9 @@ impl<K, V: Payload> Core<K, V> {
         }
     }
 
-    /// Counts a look-up of a key that had no value, for a caller that no longer knows the key. Any shard's counters will
-    /// do. The address of a local variable differs from thread to thread, so that threads seldom meet.
+    /// Counts a look-up of a key that had no value, for a caller that no longer knows the key. Any shard's counters
+    /// will do. They are chosen by the address of a local variable, which differs from thread to thread, so that
+    /// threads rarely use the same ones.
     #[inline]
     pub(crate) fn count_miss(&self) {
         if V::counters(&self.counters).is_some() {

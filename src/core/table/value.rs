@@ -24,8 +24,8 @@ pub struct Valued<T>(PhantomData<T>);
 /// | 9 to 31 | the high bits of the version, the low ones of which are `low` |
 ///
 /// A table without counters has nothing to note if there is no value, or if its use has been noted: so there, `QUIET`
-/// says of a value that it was used. In a table with counters each use has to be noted, and no entry is quiet. So tables
-/// without counters pay nothing for them.
+/// says of a value that it was used. In a table with counters each use has to be noted, and no entry is quiet. So
+/// tables without counters pay nothing for them.
 ///
 /// The version is that of the last value, even if that value has been removed, so later versions continue from it. Only
 /// a caller with exclusive use of the entry changes the version and `PRESENT`, and it changes `PRESENT` only under the
@@ -63,9 +63,9 @@ pub struct Kept {
 
 /// The state of a shard whose number of values is bounded.
 ///
-/// Each value is either in the sieve or *parked*: its entry is in use, or was in use when the sieve's hand last reached it.
-/// (The number of parked values is [`Kept::values`] minus the length of the sieve.) The last user of a parked value puts it into the sieve. So each use
-/// costs a constant number of steps, however many values are in use.
+/// Each value is either in the sieve or *parked*: its entry is in use, or was in use when the sieve's hand last reached
+/// it. (The number of parked values is [`Kept::values`] minus the length of the sieve.) The last user of a parked value
+/// puts it into the sieve. So each use costs a constant number of steps, however many values are in use.
 pub(super) struct Bound {
     pub(super) most: usize,
     pub(super) sieve: Sieve,
@@ -112,11 +112,12 @@ impl Marks {
         self.high.load(Ordering::Relaxed) & PRESENT != 0
     }
 
-    /// Sets whether there is a value. With `sole` the caller has the shard lock, and the value has the entry's only
-    /// unit: so no other bit can change, and a plain store suffices.
+    /// Sets whether there is a value. With `sole` the caller has the shard lock, and the value's claim is the entry's
+    /// only unit, so no other bit can change, and a plain store suffices.
     #[inline]
     pub(super) fn set_present(&self, present: bool, sole: bool) {
-        // A value that has just been stored is unused, so the entry is not quiet any more. Until then that bit does not change.
+        // A value that has just been stored is unused, so the entry is no longer quiet. While there is no value, no
+        // other call changes that bit.
         let high = self.high.load(Ordering::Relaxed);
         match (present, sole) {
             (true, false) => drop(self.high.fetch_xor(PRESENT | high & QUIET, Ordering::Relaxed)),
@@ -132,7 +133,7 @@ impl Marks {
         self.high.load(Ordering::Relaxed) & QUIET != 0
     }
 
-    /// Notes a use of the value, if there is one. `counts` tells whether the table has counters.
+    /// Notes a use of the value, if there is one. `counts` says whether the table has counters.
     #[inline]
     pub(super) fn note_use(&self, counts: bool) {
         if !counts {
@@ -169,13 +170,13 @@ impl Marks {
         }
     }
 
-    /// Returns whether the value, which there is, was used since the last call.
+    /// Returns whether the value, which must be present, was used since the last call.
     pub(super) fn take_used(&self) -> bool {
         const ANY: u32 = QUIET | USED;
         self.high.load(Ordering::Relaxed) & ANY != 0 && self.high.fetch_and(!ANY, Ordering::Relaxed) & ANY != 0
     }
 
-    /// Returns whether the entry may have a handle. `claimed` tells whether it has units besides its value's claim.
+    /// Returns whether the entry may have a handle. `claimed` says whether it has units besides its value's claim.
     pub(super) fn has_handle(&self, claimed: bool) -> bool {
         match self.high.load(Ordering::Relaxed) & HANDLES {
             0 => false,
@@ -221,8 +222,8 @@ impl Whole {
 }
 
 impl Kept {
-    /// Makes the state of a shard with at most `most` values, and memory for `capacity` of them. `counts` tells whether the
-    /// table has counters.
+    /// Makes the state of a shard with at most `most` values, and memory for `capacity` of them. `counts` tells whether
+    /// the table has counters.
     pub(super) fn new(most: Option<usize>, capacity: usize, counts: bool) -> Kept {
         let bound = |most| Box::new(Bound { most, sieve: Sieve::with_capacity(capacity), exceeds: false, counted: 0 });
         let unused = if counts { 0 } else { QUIET };
@@ -241,7 +242,7 @@ impl Kept {
     pub(super) fn note_excess(&mut self, excess: &Excess, shard: usize) {
         let Some(bound) = &mut self.bound else { return };
         if let Some(values) = excess.whole().and_then(|whole| whole.values.as_ref()) {
-            // The number may have become smaller: then the difference wraps around, and so does the sum.
+            // If the number has become smaller, the difference wraps around, and so does the sum.
             values.fetch_add(self.values.wrapping_sub(bound.counted), Ordering::Relaxed);
             bound.counted = self.values;
         }

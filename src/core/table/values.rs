@@ -129,7 +129,8 @@ impl<K, T> Live<'_, K, Valued<T>> {
     }
 }
 
-/// Operations of a caller without a hold: under the shard lock an unshared entry can be used as with an exclusive hold.
+/// Operations of a caller without a hold: under the shard lock, an unshared entry can be used as if the caller had an
+/// exclusive hold.
 impl<K, T> Core<K, Valued<T>> {
     /// Looks the value of a key up. `look` runs under the shard lock.
     #[inline]
@@ -313,7 +314,7 @@ impl<K, V: Payload> Core<K, V> {
         }
     }
 
-    /// As [`retire_valued`](Self::retire_valued), and takes the key out, even if keys are recycled.
+    /// Like [`retire_valued`](Self::retire_valued), but also takes the key out, even if keys are recycled.
     pub(super) fn retire_with_key(
         &self,
         shard: &mut Shard<K, V>,
@@ -357,7 +358,7 @@ impl<K, V: Payload> Core<K, V> {
         panics.resume();
     }
 
-    /// Returns the function that evicted values are handed to, if there is one.
+    /// Returns the function to which evicted values are handed, if there is one.
     fn on_evict(&self) -> Option<&OnEvict<K, V::Value>> {
         V::on_evict(&self.on_evict)
     }
@@ -411,8 +412,8 @@ impl<K, V: Payload> Core<K, V> {
                 }
                 return Eviction::Done((dead, None));
             }
-            // Another user keeps the entry with an unpolled future, or visits it. It needs the key, which therefore
-            // cannot be handed out.
+            // Another user keeps the entry with an unpolled future, or is visiting it. That user needs the key, which
+            // therefore cannot be handed out.
             let alone = || entry.join(|word| word.hold(Access::Exclusive, 1)).ok();
             let Some(unit) = self.on_evict().is_none().then(alone).flatten() else {
                 V::keeps(&mut shard.kept).into_iter().for_each(|kept| kept.park(number));
@@ -439,7 +440,8 @@ pub(super) fn is_used<K, V: Payload>(entry: Live<'_, K, V>, word: Word) -> bool 
         || V::marks(entry.marks()).is_some_and(|marks| marks.has_handle(!word.is_only(Unit::Claim)))
 }
 
-/// The number of values that one step of the search for a victim examines under the shard lock. The lock is released between two steps.
+/// The number of values that one step of the search for a victim examines under the shard lock. The lock is released
+/// between two steps.
 pub(super) const LOOKED_AT: usize = 128;
 
 enum Eviction<K, V: Payload> {
@@ -450,8 +452,8 @@ enum Eviction<K, V: Payload> {
     Nothing,
 }
 
-/// The evicted value, to be dropped outside the lock. If another user keeps the entry, also the value's claim, to be
-/// given up before that, and the wakers of waiters that queued in between.
+/// The evicted value, to be dropped outside the lock; and, if another user keeps the entry, the value's claim, to be
+/// given up before the drop, with the wakers of waiters that queued in between.
 type Evicted<K, V> = (Dead<K, V>, Option<(Claim<K, V>, WakeBatch)>);
 
 impl Kept {
@@ -509,7 +511,8 @@ impl<K, T> Core<K, Valued<T>> {
             .with(|shard| shard.find(key.tag(), |other| key.is(other)).is_some_and(|entry| entry.has_value()))
     }
 
-    /// Stores a value for the owner of the table, whatever guards have been forgotten, and returns the old one.
+    /// Stores a value for the owner of the table, even if guards of the key have been forgotten, and returns the old
+    /// one.
     ///
     /// # Panics
     /// If the entry has as many units as can be counted.

@@ -44,8 +44,8 @@ impl<K, V: Payload> Core<K, V> {
         );
     }
 
-    /// Calls `pick` for each live entry, under the shard lock, and claims those that it picks; calls `visit` for them
-    /// outside the locks. Proceeds shard by shard.
+    /// Calls `pick` for each live entry, under the shard lock, and claims the entries that it picks. Then calls `visit`
+    /// for these outside the locks. Proceeds shard by shard.
     ///
     /// # Panics
     /// If an entry has [`MAX_UNITS`](crate::core::MAX_UNITS) units.
@@ -93,8 +93,8 @@ impl<K, V: Payload> Core<K, V> {
 }
 
 impl<K, V: Payload> Core<K, V> {
-    /// Returns a claim with which a request that gives up reports the end of its wait, after everything else. Returns
-    /// `None` if the entry has no room for a claim: then the end is reported now, early.
+    /// Returns a claim with which a request that gives up can report the end of its wait after everything else. If the
+    /// entry has no room for a claim, reports the end now, which is early, and returns `None`.
     pub(crate) fn ending(&self, entry: Live<'_, K, V>, want: Want, id: WaitId) -> Option<Ending<'_, K, V>> {
         match self.join_as_claim(entry) {
             Ok(unit) => Some(Ending { visit: Visit { core: self, claim: Some(unit.into_claim()) }, want, id }),

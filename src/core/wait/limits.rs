@@ -1,8 +1,8 @@
 //! The limits of permits: the default one, and those that keys have of their own.
 //!
-//! An entry has a limit of its own exactly as long as its queue says so. Such a queue stays while nobody waits, and so
-//! does `QUEUED`: all requests for the key and all releases pass through the queue lock then, and find the limit there.
-//! An entry without a queue has the limit that a request brings along: the default one, or what the table's function
+//! An entry has a limit of its own exactly as long as its queue says so. Such a queue, and `QUEUED`, stay even while
+//! nobody waits, so all requests for the key and all releases pass through the queue lock, and find the limit there. An
+//! entry without a queue has the limit that a request brings along: the default one, or what the table's function
 //! returns for the key. The first waiter notes it in the queue.
 
 use core::ops::Deref;
@@ -52,11 +52,11 @@ where
         limited.insert(queue_shard.queues().rules_of(queue, &self.rules))
     }
 
-    /// Sets the default limit, for all requests that have not begun. The caller [adopts](Self::adopt_default_limit) it for
-    /// each entry with waiters then.
+    /// Sets the default limit, for all requests that have not begun. The caller must then call
+    /// [`adopt_default_limit`](Self::adopt_default_limit) for each entry with waiters.
     ///
-    /// A request reads the limit under the queue lock before it waits. Either it does so after this call had the lock, and
-    /// reads the new limit; or the caller finds it in the queue.
+    /// A request reads the limit under the queue lock before it waits. Either it does so after this call had the lock,
+    /// and reads the new limit; or the caller finds it in the queue.
     pub(in crate::core) fn set_default_limit(&self, limit: usize) {
         if let Some(default) = self.queue_shards.default_limit() {
             default.store(limit, Ordering::Relaxed);
@@ -80,7 +80,8 @@ where
         });
     }
 
-    /// Gives an entry a limit of its own. Returns whether it had none: then the limit has one of the caller's claims.
+    /// Gives an entry a limit of its own. Returns whether it had none before: if so, the limit now has one of the
+    /// caller's claims.
     pub(in crate::core) fn set_own_limit(
         &self,
         state: &impl Waited<QueueShard = H>,
@@ -101,8 +102,8 @@ where
         })
     }
 
-    /// Takes an entry's own limit away: from now on `limit` applies, or the default one if it is `None`. Returns whether
-    /// the entry had a limit: then the limit's claim is the caller's.
+    /// Takes an entry's own limit away. From now on, `limit` applies, or the default limit if it is `None`. Returns
+    /// whether the entry had a limit of its own: if so, the limit's claim is now the caller's.
     pub(in crate::core) fn reset_limit(
         &self,
         state: &impl Waited<QueueShard = H>,

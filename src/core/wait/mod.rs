@@ -1,5 +1,5 @@
-//! The wait layer: how a request enters an entry, waits for it, and leaves it to the waiters. It knows nothing of keys: it
-//! needs only the [`State`] of an entry.
+//! The wait layer: how a request enters an entry, waits for it, and hands it over to the waiters. It knows nothing of
+//! keys: it needs only the [`State`] of an entry.
 //!
 //! Every way in and every way out is a step of one machine:
 //!
@@ -58,7 +58,7 @@ use self::word::{Refusal, Unit};
 
 /// The wait queues of all entries of a table, or of all latches, and the rules by which they admit waiters.
 pub(super) struct WaitQueues<Q = TableQueues> {
-    /// A power of two of them, each behind its own lock.
+    /// The queue shards: a power of two of them, each behind its own lock.
     queue_shards: Q,
     /// The rules of all queues. The limit of permits in them is not used: it may change.
     rules: Rules,
@@ -68,7 +68,7 @@ pub(super) struct WaitQueues<Q = TableQueues> {
 #[must_use = "an acquired hold must become a guard, or be released"]
 pub(crate) struct Entered(());
 
-/// Whether a request might acquire without queueing. The answer is a snapshot, and no promise.
+/// Whether a request might acquire without queueing. The answer is only a snapshot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[cfg_attr(any(not(feature = "std"), target_family = "wasm"), allow(dead_code))] // for threads that spin
 pub(crate) enum Contention {
@@ -97,8 +97,8 @@ pub(super) enum Left {
     Last,
 }
 
-/// A resource that a step needs, and that cannot be made under the queue lock, because making it takes an allocation or
-/// user code.
+/// A resource that a step needs and that cannot be made under the queue lock, because making it allocates or runs user
+/// code.
 enum Needs {
     /// Room for this many wakers in the batch.
     Room(usize),
@@ -155,7 +155,8 @@ where
         (self.number(state), self.lock(state).with(|queue_shard| state.queue(queue_shard)))
     }
 
-    /// Takes a step under the queue lock, and repeats it once it has what it needs.
+    /// Takes a step under the queue lock. If the step needs something, provides it outside the lock, and repeats the
+    /// step.
     fn step<R>(
         &self,
         state: &impl Waited<QueueShard = H>,
@@ -174,11 +175,11 @@ where
 
     // ---- in -------------------------------------------------------------------------------------------------------
 
-    /// The first step, and the only one that most requests need: enters if nothing is in the way. A request that has a ticket enters by
-    /// its position instead.
+    /// The first step, and the only one that most requests need: enters if nothing is in the way. A request that has a
+    /// ticket enters by its position instead.
     ///
-    /// `limit` is the limit of permits that applies to an entry without a queue: the default limit if it is `None`. (A queue has the
-    /// limit of its entry.)
+    /// `limit` is the limit of permits that applies to an entry without a queue: the default limit if it is `None`. (A
+    /// queue has the limit of its entry.)
     #[inline]
     pub(super) fn enter(
         &self,
@@ -190,7 +191,8 @@ where
         state.update(|word| word.enter(want, state.spends(want.claims()), limit)).ok().map(|_| Entered(()))
     }
 
-    /// Enters without waiting, or fails. The ticket says whether the request passes waiters: it must not be in the queue.
+    /// Enters without waiting, or fails. The ticket says whether the request passes waiters: it must not be in the
+    /// queue.
     pub(super) fn try_enter(
         &self,
         state: &impl Waited<QueueShard = H>,
@@ -327,7 +329,7 @@ where
         if stays { Ok(None) } else { Err(Needs::Waker) }
     }
 
-    /// Lets a newcomer pass the waiters, if holds and policy allow.
+    /// Lets a newcomer pass the waiters, if the holds and the policy allow it.
     fn bypass(
         &self,
         queue_shard: &mut H,
@@ -349,8 +351,8 @@ where
         state.update(|word| Ok(word.admit(holds.after(want), state.spends(want.claims()), true))).map(drop)
     }
 
-    /// Returns whether priority or policy lets a newcomer pass the waiters. An upgrade is not a newcomer, and neither applies
-    /// to a recursive reader: its passing is not counted, so it leaves the bounds for others as they are.
+    /// Returns whether priority or policy lets a newcomer pass the waiters. An upgrade is not a newcomer, and neither
+    /// applies to a recursive reader: its passing is not counted, so it leaves the bounds for others as they are.
     fn may_bypass(
         &self,
         queue_shard: &mut H,
@@ -375,7 +377,7 @@ where
 
     // ---- out ------------------------------------------------------------------------------------------------------
 
-    /// Gives up a position in the queue. If the hold has already been granted, the caller has it.
+    /// Gives up a position in the queue. If the hold had already been granted, the caller has it now.
     pub(super) fn leave_queue(
         &self,
         state: &impl Waited<QueueShard = H>,
@@ -385,7 +387,8 @@ where
         if !ticket.is_some() {
             return None;
         }
-        // One step: the waiter leaves and the waiters that it kept out get in at one instant, for every observer.
+        // This is one step: to every observer, the waiter leaves at the same instant at which the waiters that it kept
+        // out get in.
         self.step(state, batch, None, |queue_shard, batch| {
             let queues = queue_shard.queues();
             if queues.state(ticket) == WaitState::Granted {
@@ -428,7 +431,7 @@ where
         }
     }
 
-    /// Gives up a hold, unless it is the last unit. If there are waiters, `hand_over` leaves it to them.
+    /// Gives up a hold, unless it is the last unit. If there are waiters, `hand_over` hands it over to them.
     #[inline(always)]
     pub(super) fn leave(
         &self,
@@ -455,14 +458,14 @@ where
         }
     }
 
-    /// Leaves a hold to the waiters. Returns `false` if there are no waiters any more.
+    /// Hands a hold over to the waiters. Returns `false` if there are no waiters any more.
     #[inline(never)]
     pub(super) fn hand_over(&self, state: &impl Waited<QueueShard = H>, access: Access, whom: ReleaseFor) -> bool {
         // Wakers run after the hold is given up.
         self.hand_over_into(state, access, whom, &mut WakeBatch::default())
     }
 
-    /// Leaves a hold to the waiters, and their wakers in `batch`.
+    /// Hands a hold over to the waiters, and adds their wakers to `batch`.
     pub(super) fn hand_over_into(
         &self,
         state: &impl Waited<QueueShard = H>,
@@ -485,7 +488,8 @@ where
 
     // ---- both -----------------------------------------------------------------------------------------------------
 
-    /// Admits the waiters that can enter now. `holds` are the present holds; `claims` of the holders had claims until now.
+    /// Admits the waiters that can enter now. `holds` are the present holds; `claims` of the holders had claims until
+    /// now.
     fn admit(
         &self,
         queue_shard: &mut H,
@@ -530,7 +534,8 @@ where
 
     // ---- looking --------------------------------------------------------------------------------------------------
 
-    /// Returns the holders and waiters at one instant: while there are waiters, the queue lock keeps word and queue consistent.
+    /// Returns the holders and waiters at one instant: while there are waiters, the queue lock keeps word and queue
+    /// consistent.
     pub(super) fn snapshot(&self, state: &impl Waited<QueueShard = H>) -> Snapshot {
         let counted = self.rules.counted;
         let word = state.word();

@@ -43,7 +43,7 @@ impl<T> Paged<T> {
         if index < PAGE { self.near.delete(index) } else { self.delete_far(index) }
     }
 
-    // These are out of line, so that the common access to the first page is short.
+    // These functions are out of line, so that the code for the common case, the first page, is short.
 
     #[cold]
     #[inline(never)]
@@ -94,7 +94,7 @@ impl<T> Paged<T> {
         }
     }
 
-    /// Returns the number of values that memory is allocated for.
+    /// Returns the number of values for which memory is allocated.
     #[cfg(test)]
     pub(super) fn memory(&self) -> usize {
         self.near.memory() + self.far.iter().map(Slab::memory).sum::<usize>()

@@ -15,7 +15,8 @@ pub(crate) struct Place {
     has_priority: bool,
 }
 
-/// Gives access to queues in a `static`: it calls its second argument under the queue lock of this number.
+/// Gives access to queues in a `static`: calls its second argument with the queues, under the queue lock of the given
+/// number.
 pub(in crate::core) type WithQueues = fn(u32, &mut dyn FnMut(&Queues));
 
 /// Where the queues are.

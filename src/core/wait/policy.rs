@@ -6,8 +6,8 @@
 use super::word::{Access, CountKind};
 use crate::fairness::Fairness;
 
-/// The rules of a queue. They are the same for all keys of a table, except that a key can have a limit of permits of its
-/// own.
+/// The rules of a queue. They are the same for all keys of a table, except that a key can have a limit of permits of
+/// its own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Rules {
     pub(crate) fairness: Fairness,
@@ -34,7 +34,7 @@ pub(super) struct Standing {
     pub(super) presence: Presence,
     /// The number of times that the waiter was woken and did not get the hold.
     failed_wakeups: u8,
-    /// The number of later requests that passed the waiter while it was at the head: before it was woken, and after.
+    /// The numbers of later requests that passed the waiter while it was at the head: before it was woken, and after.
     passed: [u16; 2],
 }
 
@@ -56,8 +56,8 @@ const MAX_FAILED_WAKEUPS: u8 = 4;
 /// bound, such as for overlapping readers, it might never get in.
 const PASSES_OF_A_SLEEPER: u16 = 16;
 
-/// The number of later requests that pass a thread that has been woken. A thread always runs again, so this is reached
-/// only if it does not get a core for long.
+/// The number of later requests that pass a thread that has been woken. A thread always runs again, so this number is
+/// reached only if it does not get a core for a long time.
 const PASSES_OF_A_THREAD: u16 = 1024;
 
 /// While a woken head has not run yet, one more sleeping waiter is woken after this many passes.
@@ -127,8 +127,8 @@ impl Standing {
 
     /// Returns whether a release that finds this head already woken wakes the next waiter, too.
     ///
-    /// A task may never poll, and the waiters behind it must not depend on it. A thread does poll, and so do waiters
-    /// that have just been admitted: then it is enough to wake a further waiter now and then.
+    /// A task may never poll, and the waiters behind it must not depend on it. But a thread does poll, and so do
+    /// waiters that have just been admitted. In those cases it is enough to wake another waiter now and then.
     pub(super) fn lets_wake_the_next(&self, others_come: bool) -> bool {
         let [_, passed] = self.passed;
         !(self.is_thread() || others_come) || passed > 0 && passed % PASSES_TO_WAKE_ONE_MORE == 0
@@ -196,16 +196,16 @@ impl Rules {
 /// The recipient of a released hold.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ReleaseFor {
-    /// The request that the policy admits, or else the first request.
+    /// The waiter that the policy admits; if it admits none, the first request to come.
     Anybody,
     /// A waiter: no newcomer gets in before it.
     Waiter,
-    /// The next waiter, because a waiter that had been granted the hold gave it up. (One exception: under `Adaptive`, if
-    /// the head is a task that was woken and has not polled since, nothing is reserved, and this is like `Anybody`.)
+    /// The next waiter, because a waiter that had been granted the hold gave it up. (One exception: under `Adaptive`,
+    /// if the head is a task that was woken and has not polled since, nothing is reserved, and this is like `Anybody`.)
     NextWaiter,
 }
 
-/// Why [`Queues::admit`](super::queue::Queues::admit) is called.
+/// The reason for which [`Queues::admit`](super::queue::Queues::admit) is called.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Cause {
     /// A waiter entered, or gave up.

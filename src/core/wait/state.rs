@@ -50,8 +50,8 @@ impl QueueShard for Queues {
 
 /// The atomic state of an entry.
 ///
-/// Nothing here knows whose unit a move adds or removes: the caller makes or consumes a token in the same step. (The
-/// [slots](crate::core::table) do so for claims and holds.)
+/// This code does not know whose unit a move adds or removes: the caller makes or consumes a token in the same step.
+/// (The [slots](crate::core::table) do so for claims and holds.)
 pub(in crate::core) struct State {
     word: AtomicUsize,
     /// The stored part of the key's hash. Written only while the slot serves no key.
@@ -92,7 +92,7 @@ impl State {
 
     /// Returns whether the word is `sole`.
     ///
-    /// The load is an acquire: what former users did with the key happens before the caller drops the key.
+    /// The load is an acquire: everything that former users did with the key happens before the caller drops it.
     #[inline]
     pub(in crate::core) fn is_sole(&self, sole: Word) -> bool {
         self.word.load(Ordering::Acquire) == sole.bits()
@@ -128,7 +128,7 @@ impl State {
     }
 
     /// Replaces the word if it is `old`, without loading it first, which would fetch a contended cache line twice.
-    /// Otherwise as [`update`](State::update).
+    /// Otherwise like [`update`](State::update).
     #[inline]
     pub(in crate::core) fn replace(&self, old: Word, new: Word) -> bool {
         self.word.compare_exchange(old.bits(), new.bits(), Ordering::AcqRel, Ordering::Relaxed).is_ok()

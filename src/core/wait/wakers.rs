@@ -3,10 +3,10 @@
 use alloc::vec::Vec;
 use core::task::Waker;
 
-/// User code that must run outside every lock, after the caller's own state is consistent: wakers to wake, and wakers
-/// to drop. Dropping the batch handles all of them, even if some panic.
+/// User code that must run outside every lock, when the caller's own state is consistent: wakers to call, and wakers to
+/// drop. Dropping the batch handles all of them, even if some panic.
 ///
-/// Two wakers to wake need no allocation, and a mutex never has more.
+/// Two wakers need no allocation, and a mutex never wakes more.
 ///
 /// `pub` because sealed traits name it; other crates cannot.
 #[derive(Default)]
@@ -14,7 +14,7 @@ use core::task::Waker;
 pub struct WakeBatch {
     wakers: [Option<Waker>; 2],
     more: Vec<Waker>,
-    /// The waker that a waiter had until now.
+    /// The former waker of a waiter, to be dropped.
     pub(super) old: Option<Waker>,
     /// A clone of the caller's waker, made before the lock was taken.
     pub(super) fresh: Option<Waker>,
@@ -37,7 +37,7 @@ impl WakeBatch {
         }
     }
 
-    /// Adds a waker to wake before all others.
+    /// Adds a waker that is called before all others.
     pub(super) fn wake_first(&mut self, waker: Option<Waker>) {
         let Some(waker) = waker else { return };
         let next = self.wakers[0].replace(waker);
@@ -61,7 +61,7 @@ impl WakeBatch {
         self.wakers.iter().flatten().count() + self.more.len()
     }
 
-    /// Handles several wakers: a panic of one must not skip the others.
+    /// Handles all wakers, even if one of them panics.
     #[cold]
     #[inline(never)]
     fn empty(&mut self) {

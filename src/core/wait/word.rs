@@ -1,7 +1,7 @@
 //! The state word of an entry, and every move on it, as pure functions.
 //!
-//! Nothing here is atomic: [`State`](super::state::State) wraps these moves in compare-exchange loops. So the rules can be
-//! tested by enumeration, and the loops by loom.
+//! Nothing here is atomic: [`State`](super::state::State) wraps these moves in compare-exchange loops. So the rules can
+//! be tested by enumeration, and the loops by loom.
 //!
 //! | bits | name | meaning |
 //! |---|---|---|
@@ -21,12 +21,12 @@
 //! |---|---|---|---|---|---|
 //! | 0 | 0 | 0 | 0 | > 0 | free: handles, unpolled futures, or waiters on their way in |
 //! | 0 | 1 | 0 | 0 | any | held exclusively |
-//! | 0 | 0 | 0 | > 0 | any | held by readers, or permits are out |
+//! | 0 | 0 | 0 | > 0 | any | held by readers, or permits are held |
 //! | 0 | 0 | 1 | any | any | held by an upgradable reader, perhaps beside readers |
 //! | 1 | 0 | 0 | 0 | 0 | dead |
 //!
-//! `QUEUED` needs at least one unit: a waiter's claim, the hold that waits for an upgrade, or the claim of the key's own limit of
-//! permits. A live word without a unit does not exist.
+//! `QUEUED` needs at least one unit: a waiter's claim, the hold that waits for an upgrade, or the claim of the key's
+//! own limit of permits. A live word without a unit does not exist.
 
 use core::fmt;
 
@@ -119,7 +119,7 @@ const CLAIM_ONE: usize = 1 << (FLAGS + FIELD);
 const FIELD_MAX: usize = (1 << FIELD) - 1;
 const COUNT: usize = FIELD_MAX << FLAGS;
 const CLAIMS: usize = FIELD_MAX << (FLAGS + FIELD);
-/// The upper half of each field: without any of these bits, an entry is far from full.
+/// The upper half of each field: if none of these bits is set, the entry is far from full.
 const CROWDED: usize = (COUNT | CLAIMS) & !((COUNT_ONE | CLAIM_ONE) * ((1 << (FIELD / 2)) - 1));
 const HOLDS: usize = WRITER | UPGRADABLE | COUNT;
 
@@ -304,7 +304,7 @@ impl Word {
         Ok(self.admit(holds.after(want), claims, false))
     }
 
-    /// Turns a hold into a weaker one. Refused if there are waiters, because they may get in.
+    /// Turns a hold into a weaker one. Refused if there are waiters, because the change may let them in.
     #[inline]
     pub(crate) const fn downgrade(self, from: Access, to: Access) -> Result<Word, Refusal> {
         if self.is_queued() {
@@ -313,7 +313,7 @@ impl Word {
         Ok(self.admit(self.holds().without(from).with(to), 0, false))
     }
 
-    /// Turns a hold into a claim. Refused if there are waiters, because they may get in.
+    /// Turns a hold into a claim. Refused if there are waiters, because the change may let them in.
     #[inline]
     pub(crate) const fn unlock(self, access: Access, counted: CountKind) -> Result<Word, Refusal> {
         if self.is_queued() {
@@ -335,7 +335,7 @@ impl Word {
         }
     }
 
-    /// Removes a unit. The caller has made sure that it is not the last.
+    /// Removes a unit. The caller must have made sure that it is not the last.
     #[inline]
     pub(crate) const fn leave(self, unit: Unit) -> Word {
         Word(self.0 - unit.weight())

@@ -53,8 +53,8 @@ macro_rules! borrowed {
             $(#[doc = $more])*
             ///
             $(#[doc = $fails])+
-            /// It never fails spuriously. It waits for no holder; at most it waits for calls that hold an internal lock,
-            /// usually for a few dozen instructions.
+            /// It never fails spuriously. It waits for no holder; at most it waits for calls that hold an internal
+            /// lock, usually for a few dozen instructions.
             ///
             /// To move the guard elsewhere (into a spawned task, `spawn_blocking`, a field) use
             #[doc = concat!("[`", stringify!($try_lock_arc), "`](Self::", stringify!($try_lock_arc), ").")]
@@ -132,7 +132,7 @@ macro_rules! borrowed {
             /// too long for the clock, such as [`Duration::MAX`](core::time::Duration::MAX), means no limit.
             ///
             /// # Blocking
-            #[doc = concat!("As [`", stringify!($lock_blocking), "`](Self::", stringify!($lock_blocking), "),")]
+            #[doc = concat!("Blocks like [`", stringify!($lock_blocking), "`](Self::", stringify!($lock_blocking), "),")]
             /// for at most `timeout`.
             ///
             $(
@@ -173,7 +173,7 @@ macro_rules! borrowed {
             /// Returns `None` after the deadline. It tries at least once, even with a deadline in the past.
             ///
             /// # Blocking
-            #[doc = concat!("As [`", stringify!($lock_blocking), "`](Self::", stringify!($lock_blocking), "),")]
+            #[doc = concat!("Blocks like [`", stringify!($lock_blocking), "`](Self::", stringify!($lock_blocking), "),")]
             /// until `deadline` at the latest.
             ///
             $(

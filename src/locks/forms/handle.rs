@@ -10,14 +10,14 @@ macro_rules! handle {
         impl<$($handles)+> $crate::handle::Handle<P> {
             #[doc = concat!($does, ": a future whose output is the guard.")]
             ///
-            #[doc = concat!("As [`", stringify!($Table), "::", stringify!($lock), "`], for the handle's key.")]
+            #[doc = concat!("Like [`", stringify!($Table), "::", stringify!($lock), "`], for the handle's key.")]
             ///
             /// # Cancel safety
             /// The future can be dropped at any moment: see [`Acquire`](crate::futures::Acquire#cancel-safety).
             ///
             $(
                 /// # Panics
-                #[doc = concat!("If `", stringify!($n), "` is 0 or more than the table has permits for a key.")]
+                #[doc = concat!("If `", stringify!($n), "` is 0, or more permits than a key can have.")]
                 ///
                 #[track_caller]
             )?
@@ -36,11 +36,11 @@ macro_rules! handle {
 
             #[doc = concat!($does, ", if that is possible without waiting.")]
             ///
-            #[doc = concat!("As [`", stringify!($Table), "::", stringify!($try_lock), "`], for the handle's key.")]
+            #[doc = concat!("Like [`", stringify!($Table), "::", stringify!($try_lock), "`], for the handle's key.")]
             ///
             $(
                 /// # Panics
-                #[doc = concat!("If `", stringify!($n), "` is 0 or more than the table has permits for a key.")]
+                #[doc = concat!("If `", stringify!($n), "` is 0, or more permits than a key can have.")]
                 ///
                 #[track_caller]
             )?
@@ -57,14 +57,14 @@ macro_rules! handle {
 
             #[doc = concat!($does, ", blocking the thread while it waits.")]
             ///
-            #[doc = concat!("As [`", stringify!($Table), "::", stringify!($lock_blocking), "`], for the handle's key.")]
+            #[doc = concat!("Like [`", stringify!($Table), "::", stringify!($lock_blocking), "`], for the handle's key.")]
             ///
             /// # Blocking
-            #[doc = concat!("As [`", stringify!($Table), "::", stringify!($lock_blocking), "`].")]
+            #[doc = concat!("Blocks like [`", stringify!($Table), "::", stringify!($lock_blocking), "`].")]
             ///
             $(
                 /// # Panics
-                #[doc = concat!("If `", stringify!($n), "` is 0 or more than the table has permits for a key.")]
+                #[doc = concat!("If `", stringify!($n), "` is 0, or more permits than a key can have.")]
                 ///
                 #[track_caller]
             )?
@@ -84,15 +84,15 @@ macro_rules! handle {
 
             #[doc = concat!($does, ", blocking the thread for at most `timeout`.")]
             ///
-            #[doc = concat!("As [`", stringify!($Table), "::", stringify!($try_lock_for), "`], for the handle's key.")]
+            #[doc = concat!("Like [`", stringify!($Table), "::", stringify!($try_lock_for), "`], for the handle's key.")]
             ///
             /// # Blocking
-            #[doc = concat!("As [`", stringify!($Table), "::", stringify!($lock_blocking), "`], for at most")]
+            #[doc = concat!("Blocks like [`", stringify!($Table), "::", stringify!($lock_blocking), "`], for at most")]
             /// `timeout`.
             ///
             $(
                 /// # Panics
-                #[doc = concat!("If `", stringify!($n), "` is 0 or more than the table has permits for a key.")]
+                #[doc = concat!("If `", stringify!($n), "` is 0, or more permits than a key can have.")]
                 ///
                 #[track_caller]
             )?
@@ -117,16 +117,16 @@ macro_rules! handle {
 
             #[doc = concat!($does, ", blocking the thread until `deadline` at the latest.")]
             ///
-            #[doc = concat!("As [`", stringify!($Table), "::", stringify!($try_lock_until), "`], for the handle's")]
+            #[doc = concat!("Like [`", stringify!($Table), "::", stringify!($try_lock_until), "`], for the handle's")]
             /// key.
             ///
             /// # Blocking
-            #[doc = concat!("As [`", stringify!($Table), "::", stringify!($lock_blocking), "`], until `deadline` at")]
+            #[doc = concat!("Blocks like [`", stringify!($Table), "::", stringify!($lock_blocking), "`], until `deadline` at")]
             /// the latest.
             ///
             $(
                 /// # Panics
-                #[doc = concat!("If `", stringify!($n), "` is 0 or more than the table has permits for a key.")]
+                #[doc = concat!("If `", stringify!($n), "` is 0, or more permits than a key can have.")]
                 ///
                 #[track_caller]
             )?

@@ -32,8 +32,8 @@ macro_rules! many {
         // For the examples: a table of strings, and a `try_` call that the operation on "a" excludes.
         new = $new:literal, excludes = $excludes:literal,
         // The key arguments of the call, each with the mode in which its keys are acquired; `given` is the arguments in
-        // the examples. For a list of pairs, the name of the number stands in brackets, and the mode is a function of the
-        // number and the limit.
+        // the examples. For a list of pairs, the name of the number stands in brackets, and the mode is a function of
+        // the number and the limit.
         lists [$($keys:ident $([$n:ident])?: $mode:expr),+], given = $given:literal,
         // The operation's summary, without a full stop: each form appends how it waits. Then the rest of the docs.
         #[doc = $does:literal]
@@ -52,7 +52,7 @@ macro_rules! many {
             /// Such calls on one table never wait for each other in a cycle, in whatever order they name their keys,
             /// because each acquires them in the table's own order. Keys need no `Ord`. A key that is named twice is
             /// acquired once. (A caller that already holds a key and requests more can still deadlock.) The
-            /// [policy](crate::Fairness) applies to each key as in single calls.
+            /// [policy](crate::Fairness) applies to each key as it does in calls for a single key.
             ///
             /// Keys are references, all of one type: `&vec`, or `["a", name.as_str()]`. This call reads the list and
             /// finds or makes the entries; nothing is acquired before the first poll. While the future waits for one
@@ -62,7 +62,7 @@ macro_rules! many {
             /// The future can be dropped at any moment: see [`AcquireMany`](crate::futures::AcquireMany#cancel-safety).
             ///
             /// # Panics
-            #[doc = concat!("As [`", stringify!($Table), "`](", stringify!($Table), "#panics), and then none of the keys is held.")]
+            #[doc = concat!("Panics as [`", stringify!($Table), "`](", stringify!($Table), "#panics) does, and then holds none of the keys.")]
             ///
             /// # Examples
             /// ```
@@ -85,7 +85,7 @@ macro_rules! many {
 
             #[doc = concat!($does, ", all of them or none, if that is possible without waiting.")]
             ///
-            #[doc = concat!("As ", "[`", stringify!($lock), "`](Self::", stringify!($lock), "), but returns `None`, and holds")]
+            #[doc = concat!("Like ", "[`", stringify!($lock), "`](Self::", stringify!($lock), "), but returns `None`, and holds")]
             /// no key, if one of the keys cannot be acquired at once.
             ///
             /// It waits for no holder; at most it waits for calls that hold an internal lock, usually for a few dozen
@@ -124,13 +124,13 @@ macro_rules! many {
         impl<K: Eq + ::core::hash::Hash, $($V,)? S: ::core::hash::BuildHasher> $Table<K, $($V,)? S> {
             #[doc = concat!($does, ", all of them or none, blocking the thread while it waits.")]
             ///
-            #[doc = concat!("As ", "[`", stringify!($lock), "`](Self::", stringify!($lock), ").")]
+            #[doc = concat!("See ", "[`", stringify!($lock), "`](Self::", stringify!($lock), ").")]
             ///
-            /// Free keys are acquired while the list is read, and released again, before the call waits, if a key is
-            /// not free: so the list's iterator must not wait for keys of this table.
+            /// Free keys are acquired while the list is read. If a key is not free, they are released before the call
+            /// waits. So the list's iterator must not wait for keys of this table.
             ///
             /// # Blocking
-            /// As a call for a single key, in the blocking form.
+            /// Blocks like the blocking call for a single key.
             ///
             /// # Examples
             /// ```
@@ -152,8 +152,9 @@ macro_rules! many {
 
             #[doc = concat!($does, ", all of them or none, blocking the thread for at most `timeout`.")]
             ///
-            #[doc = concat!("As ", "[`", stringify!($lock_blocking), "`](Self::", stringify!($lock_blocking), "), but returns `None`, and holds")]
-            /// no key, after the timeout. It tries at least once. A timeout that is too long for the clock means no limit.
+            #[doc = concat!("Like ", "[`", stringify!($lock_blocking), "`](Self::", stringify!($lock_blocking), "), but returns `None`, and holds")]
+            /// no key, after the timeout. It tries at least once. A timeout that is too long for the clock means no
+            /// limit.
             ///
             /// # Blocking
             /// Blocks for at most `timeout`, for all of the keys together.
@@ -183,7 +184,7 @@ macro_rules! many {
 
             #[doc = concat!($does, ", all of them or none, blocking the thread until `deadline` at the latest.")]
             ///
-            #[doc = concat!("As ", "[`", stringify!($lock_blocking), "`](Self::", stringify!($lock_blocking), "), but returns `None`, and holds")]
+            #[doc = concat!("Like ", "[`", stringify!($lock_blocking), "`](Self::", stringify!($lock_blocking), "), but returns `None`, and holds")]
             /// no key, after the deadline. It tries at least once.
             ///
             /// # Blocking
@@ -215,7 +216,7 @@ macro_rules! many {
         impl<K: Eq + ::core::hash::Hash, $($V,)? S: ::core::hash::BuildHasher> $Table<K, $($V,)? S> {
             #[doc = concat!($does, ", all of them or none: an owned future whose output is owned guards.")]
             ///
-            #[doc = concat!("As ", "[`", stringify!($lock), "`](Self::", stringify!($lock), "), but the future and")]
+            #[doc = concat!("Like ", "[`", stringify!($lock), "`](Self::", stringify!($lock), "), but the future and")]
             /// the guards keep the table alive instead of borrowing it.
             ///
             /// # Cancel safety
@@ -243,7 +244,7 @@ macro_rules! many {
 
             #[doc = concat!($does, ", all of them or none, if that is possible without waiting, with owned guards.")]
             ///
-            #[doc = concat!("As ", "[`", stringify!($try_lock), "`](Self::", stringify!($try_lock), "), but")]
+            #[doc = concat!("Like ", "[`", stringify!($try_lock), "`](Self::", stringify!($try_lock), "), but")]
             /// the guards keep the table alive instead of borrowing it.
             ///
             /// # Examples
@@ -273,11 +274,11 @@ macro_rules! many {
         impl<K: Eq + ::core::hash::Hash, $($V,)? S: ::core::hash::BuildHasher> $Table<K, $($V,)? S> {
             #[doc = concat!($does, ", all of them or none, blocking the thread while it waits, with owned guards.")]
             ///
-            #[doc = concat!("As ", "[`", stringify!($lock_blocking), "`](Self::", stringify!($lock_blocking), "), but")]
+            #[doc = concat!("Like ", "[`", stringify!($lock_blocking), "`](Self::", stringify!($lock_blocking), "), but")]
             /// the guards keep the table alive instead of borrowing it.
             ///
             /// # Blocking
-            #[doc = concat!("As ", "[`", stringify!($lock_blocking), "`](Self::", stringify!($lock_blocking), ").")]
+            #[doc = concat!("Blocks like ", "[`", stringify!($lock_blocking), "`](Self::", stringify!($lock_blocking), ").")]
             ///
             /// # Examples
             /// ```
@@ -301,11 +302,11 @@ macro_rules! many {
 
             #[doc = concat!($does, ", all of them or none, blocking the thread for at most `timeout`, with owned guards.")]
             ///
-            #[doc = concat!("As ", "[`", stringify!($try_lock_for), "`](Self::", stringify!($try_lock_for), "), but")]
+            #[doc = concat!("Like ", "[`", stringify!($try_lock_for), "`](Self::", stringify!($try_lock_for), "), but")]
             /// the guards keep the table alive instead of borrowing it.
             ///
             /// # Blocking
-            #[doc = concat!("As ", "[`", stringify!($try_lock_for), "`](Self::", stringify!($try_lock_for), ").")]
+            #[doc = concat!("Blocks like ", "[`", stringify!($try_lock_for), "`](Self::", stringify!($try_lock_for), ").")]
             ///
             /// # Examples
             /// ```
@@ -328,11 +329,11 @@ macro_rules! many {
 
             #[doc = concat!($does, ", all of them or none, blocking the thread until `deadline` at the latest, with owned guards.")]
             ///
-            #[doc = concat!("As ", "[`", stringify!($try_lock_until), "`](Self::", stringify!($try_lock_until), "), but")]
+            #[doc = concat!("Like ", "[`", stringify!($try_lock_until), "`](Self::", stringify!($try_lock_until), "), but")]
             /// the guards keep the table alive instead of borrowing it.
             ///
             /// # Blocking
-            #[doc = concat!("As ", "[`", stringify!($try_lock_until), "`](Self::", stringify!($try_lock_until), ").")]
+            #[doc = concat!("Blocks like ", "[`", stringify!($try_lock_until), "`](Self::", stringify!($try_lock_until), ").")]
             ///
             /// # Examples
             /// ```

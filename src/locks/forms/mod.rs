@@ -27,8 +27,8 @@ macro_rules! forms {
         asked with [$($asked:tt)+],
         // For the examples: a table of strings, and a `try_` call that excludes this operation.
         new = $new:literal, excludes = $excludes:literal,
-        // The summary of the guard, without a full stop: each type of guard appends how it refers to the table. Empty if
-        // another operation defines the guard.
+        // The summary of the guard, without a full stop: each type of guard appends how it refers to the table. Empty
+        // if another operation defines the guard.
         $(#[doc = $held:literal])?
         guards $Guard:ident, $GuardArc:ident, futures $Future:ident, $FutureArc:ident,
         // The operation's summary, without a full stop: each form appends how it waits. Then the rest of the docs.

@@ -15,7 +15,7 @@ macro_rules! owned {
         impl<K: Eq + ::core::hash::Hash, $($V,)? S: ::core::hash::BuildHasher> $Table<K, $($V,)? S> {
             #[doc = concat!($does, ": an owned future whose output is an owned guard.")]
             ///
-            #[doc = concat!("As [`", stringify!($lock), "`](Self::", stringify!($lock), "), but")]
+            #[doc = concat!("Like [`", stringify!($lock), "`](Self::", stringify!($lock), "), but")]
             /// the future and the guard keep the table alive instead of borrowing it.
             ///
             /// # Cancel safety
@@ -48,7 +48,7 @@ macro_rules! owned {
 
             #[doc = concat!($does, ", if that is possible without waiting, with an owned guard.")]
             ///
-            #[doc = concat!("As [`", stringify!($try_lock), "`](Self::", stringify!($try_lock), "), but")]
+            #[doc = concat!("Like [`", stringify!($try_lock), "`](Self::", stringify!($try_lock), "), but")]
             /// the guard keeps the table alive instead of borrowing it.
             ///
             $(
@@ -83,11 +83,11 @@ macro_rules! owned {
         impl<K: Eq + ::core::hash::Hash, $($V,)? S: ::core::hash::BuildHasher> $Table<K, $($V,)? S> {
             #[doc = concat!($does, ", blocking the thread while it waits, with an owned guard.")]
             ///
-            #[doc = concat!("As [`", stringify!($lock_blocking), "`](Self::", stringify!($lock_blocking), "), but")]
+            #[doc = concat!("Like [`", stringify!($lock_blocking), "`](Self::", stringify!($lock_blocking), "), but")]
             /// the guard keeps the table alive instead of borrowing it.
             ///
             /// # Blocking
-            #[doc = concat!("As [`", stringify!($lock_blocking), "`](Self::", stringify!($lock_blocking), ").")]
+            #[doc = concat!("Blocks like [`", stringify!($lock_blocking), "`](Self::", stringify!($lock_blocking), ").")]
             ///
             $(
                 /// # Panics
@@ -114,11 +114,11 @@ macro_rules! owned {
 
             #[doc = concat!($does, ", blocking the thread for at most `timeout`, with an owned guard.")]
             ///
-            #[doc = concat!("As [`", stringify!($try_lock_for), "`](Self::", stringify!($try_lock_for), "), but")]
+            #[doc = concat!("Like [`", stringify!($try_lock_for), "`](Self::", stringify!($try_lock_for), "), but")]
             /// the guard keeps the table alive instead of borrowing it.
             ///
             /// # Blocking
-            #[doc = concat!("As [`", stringify!($lock_blocking), "`](Self::", stringify!($lock_blocking), "),")]
+            #[doc = concat!("Blocks like [`", stringify!($lock_blocking), "`](Self::", stringify!($lock_blocking), "),")]
             /// for at most `timeout`.
             ///
             $(
@@ -152,11 +152,11 @@ macro_rules! owned {
 
             #[doc = concat!($does, ", blocking the thread until `deadline` at the latest, with an owned guard.")]
             ///
-            #[doc = concat!("As [`", stringify!($try_lock_until), "`](Self::", stringify!($try_lock_until), "), but")]
+            #[doc = concat!("Like [`", stringify!($try_lock_until), "`](Self::", stringify!($try_lock_until), "), but")]
             /// the guard keeps the table alive instead of borrowing it.
             ///
             /// # Blocking
-            #[doc = concat!("As [`", stringify!($lock_blocking), "`](Self::", stringify!($lock_blocking), "),")]
+            #[doc = concat!("Blocks like [`", stringify!($lock_blocking), "`](Self::", stringify!($lock_blocking), "),")]
             /// until `deadline` at the latest.
             ///
             $(

@@ -4,7 +4,7 @@
 macro_rules! table {
     (
         $Table:ident [$($V:ident)?],
-        // As for `forms!`.
+        // See `forms!`.
         asked with [$($asked:tt)+],
         // For the examples: a table of strings named `locks`, and two calls that exclude each other.
         new = $new:literal, hold = $hold:literal $(,)?
@@ -74,8 +74,8 @@ macro_rules! table {
                 self.status(key).is_some_and(|status| status.holders() > 0)
             }
 
-            /// Returns the number of requests that wait for the key; 0 if the key has no entry. [`status`](Self::status)
-            /// returns more details.
+            /// Returns the number of requests that wait for the key; 0 if the key has no entry.
+            /// [`status`](Self::status) returns more details.
             ///
             /// # Examples
             /// ```
@@ -115,7 +115,7 @@ macro_rules! table {
         impl<K, $($V,)? S> $Table<K, $($V,)? S> {
             /// Calls `f` with the key and the status of every entry.
             ///
-            /// The status is of the moment at which the call reads the entry. `f` runs outside every internal lock and
+            /// Each status is a snapshot, taken when the call reads the entry. `f` runs outside every internal lock and
             /// may use the table. The call keeps each entry alive until `f` has returned. An entry that is made or
             /// removed during the call may be seen or not; an entry that exists throughout is seen once.
             ///
@@ -159,7 +159,7 @@ macro_rules! table {
 macro_rules! lock_table {
     (
         $Table:ident, $Kind:ident,
-        // As for `table!`.
+        // See `table!`.
         new = $new:literal, hold = $hold:literal $(,)?
     ) => {
         #[doc = concat!("The kind of table that [`", stringify!($Table), "::builder`] makes.")]

@@ -30,7 +30,7 @@ use crate::plumbing::{TablePtr, TableRef};
 /// A caller that locks several keys with [`read_many`](LockMap::read_many) sees all of a batch or nothing of it.
 ///
 /// # Examples
-/// The same change of a whole group, retried on conflict:
+/// Changing a whole group of values, with a retry after a conflict:
 /// ```
 /// use keylatch::LockMap;
 ///
@@ -203,7 +203,7 @@ impl<'a, K: Eq + Hash, V, S: BuildHasher> Batch<'a, K, V, S> {
         "batch.push_check_absent(\"b\");";
     }
 
-    /// Makes all changes, or none: a future.
+    /// Makes all changes, or none.
     ///
     /// Its output has an item for each step, in the order in which the steps were added: the version of the stored
     /// value, the version that was checked, or `None` for a removal or a [`check_absent`](Batch::check_absent). If a
@@ -219,8 +219,8 @@ impl<'a, K: Eq + Hash, V, S: BuildHasher> Batch<'a, K, V, S> {
     /// The future can be dropped at any moment. If it had not finished, it has changed nothing.
     ///
     /// # Panics
-    /// As [`LockMap`](LockMap#panics), and if the keys' `Eq` is inconsistent. Then nothing has changed, unless the
-    /// panic came from the drop of a key or a value.
+    /// Panics as [`LockMap`](LockMap#panics) does, and if the keys' `Eq` is inconsistent. Nothing has changed then,
+    /// unless the panic came from the drop of a key or a value.
     ///
     /// # Examples
     /// ```
@@ -250,7 +250,7 @@ impl<'a, K: Eq + Hash, V, S: BuildHasher> Batch<'a, K, V, S> {
     /// See [`LockMap::write_many_blocking`].
     ///
     /// # Panics
-    /// As [`commit`](Batch::commit).
+    /// Panics as [`commit`](Batch::commit) does.
     ///
     /// # Examples
     /// ```
@@ -273,11 +273,11 @@ impl<'a, K: Eq + Hash, V, S: BuildHasher> Batch<'a, K, V, S> {
     /// Makes all changes, or none, if all keys can be locked at once.
     ///
     /// # Errors
-    /// Returns the unchanged batch if a key is locked, or the first condition that did not hold. Then nothing has
-    /// changed.
+    /// Returns the unchanged batch if a key is locked, or the first condition that did not hold. In both cases nothing
+    /// has changed.
     ///
     /// # Panics
-    /// As [`commit`](Batch::commit).
+    /// Panics as [`commit`](Batch::commit) does.
     ///
     /// # Examples
     /// ```

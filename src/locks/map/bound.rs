@@ -72,23 +72,23 @@ impl<V, K, S> Builder<MapKind<V>, K, S> {
     ///
     /// `f` owns what it is handed, and the key is the one from the map's entry, even if keys are
     /// [recycled](Builder::recycle_keys). It is called by the thread or task whose call evicted the value, with no
-    /// internal lock held, and after that call has released its keys and woken the admitted waiters. Several threads may
-    /// call it at once. The call returns when `f` has returned, so keep `f` short. It may use the map, but a caller may
-    /// hold other keys, so `f` should not wait for keys; and each value that it stores may evict another one, for which
-    /// `f` is called before the insertion returns. To refer to the map in `f`, use a [`Weak`](alloc::sync::Weak).
+    /// internal lock held, and after that call has released its keys and woken the admitted waiters. Several threads
+    /// may call it at once. The call returns when `f` has returned, so keep `f` short. It may use the map, but a caller
+    /// may hold other keys, so `f` should not wait for keys; and each value that it stores may evict another one, for
+    /// which `f` is called before the insertion returns. To refer to the map in `f`, use a [`Weak`](alloc::sync::Weak).
     ///
     /// When `f` is called, the key has no value any more, and another caller may already have stored a new one, or read
-    /// the key's value from wherever `f` is about to write it. So `f` is for counting, for returning memory to a pool, and
-    /// for whatever else needs no order with later uses of the key. To write values back, use
+    /// the key's value from wherever `f` is about to write it. So `f` is for counting, for returning memory to a pool,
+    /// and for whatever else needs no order with later uses of the key. To write values back, use
     /// [`evict_by_hand`](Builder::evict_by_hand), which keeps the key locked meanwhile.
     ///
-    /// An entry that is kept by an unpolled future or a running [`for_each_value`](crate::LockMap::for_each_value) still
-    /// needs its key. With this setting its value is not evicted until the future is polled or dropped.
+    /// An entry that is kept by an unpolled future or a running [`for_each_value`](crate::LockMap::for_each_value)
+    /// still needs its key. With this setting its value is not evicted until the future is polled or dropped.
     ///
     /// # Panics
-    /// If `f` panics, only the value that it was handed is lost. The other values of the same call are still evicted and
-    /// handed over, and then the first panic resumes in the caller, unless the caller's thread is already panicking.
-    /// Without `std` a panic is not caught.
+    /// If `f` panics, only the value that it was handed is lost. The other values of the same call are still evicted
+    /// and handed over, and then the first panic resumes in the caller, unless the caller's thread is already
+    /// panicking. Without `std` a panic is not caught.
     ///
     /// # Examples
     /// ```
@@ -140,16 +140,16 @@ impl<K, V, S> LockMap<K, V, S> {
     /// released: see [`max_values`](Builder::max_values). If the new bound is larger, nothing changes until the map
     /// reaches it. If several calls run at once, one of their bounds applies to all shards in the end.
     ///
-    /// The number of shards does not change. The bound is divided among them, and if `n` is less than their number, each
-    /// shard may keep one value.
+    /// The number of shards does not change. The bound is divided among them, and if `n` is less than their number,
+    /// each shard may keep one value.
     ///
     /// Only a map that was built with `max_values` keeps an eviction order. To set a bound later, build the map with
-    /// `max_values(usize::MAX)`: it evicts nothing, and keeps the order, at 8 bytes for each value. To lift a bound, set
-    /// it to `usize::MAX`.
+    /// `max_values(usize::MAX)`: it evicts nothing, and keeps the order, at 8 bytes for each value. To lift a bound,
+    /// set it to `usize::MAX`.
     ///
-    /// This call waits for no holder; at most it waits for calls that hold an internal lock for a few dozen instructions.
-    /// It evicts values one by one, so that other calls can run in between, and drops them with no lock held. If such a
-    /// drop panics, the other values are still evicted, and then the first panic is resumed.
+    /// This call waits for no holder; at most it waits for calls that hold an internal lock for a few dozen
+    /// instructions. It evicts values one by one, so that other calls can run in between, and drops them with no lock
+    /// held. If such a drop panics, the other values are still evicted, and then the first panic is resumed.
     ///
     /// # Panics
     /// If `n` is 0, or if the map was built without `max_values`.
@@ -176,8 +176,8 @@ impl<K, V, S> LockMap<K, V, S> {
         );
     }
 
-    /// Removes the value that would be evicted next, and returns it with its key; `None` if there is none. The map does not
-    /// have to be full.
+    /// Removes the value that would be evicted next, and returns it with its key; `None` if there is none. The map does
+    /// not have to be full.
     ///
     /// It never removes a value in use: one whose key is held, waited for, or kept by a handle. It also passes over a
     /// value whose entry is kept by an unpolled future or a running [`for_each_value`](Self::for_each_value), because
@@ -188,12 +188,12 @@ impl<K, V, S> LockMap<K, V, S> {
     /// would evict. With several, successive calls begin at successive shards, and each call removes the next value of
     /// the first shard that has one. So `None` means that no shard had a value to remove when the call looked at it.
     ///
-    /// A map that was built without [`max_values`](Builder::max_values) has no order of eviction, so the result is always
-    /// `None`. A map that was built with `max_values(usize::MAX)` never evicts by itself, but can be popped.
+    /// A map that was built without [`max_values`](Builder::max_values) has no order of eviction, so the result is
+    /// always `None`. A map that was built with `max_values(usize::MAX)` never evicts by itself, but can be popped.
     ///
-    /// This call waits for no holder; at most it waits for calls that hold an internal lock for a few dozen instructions.
-    /// It examines each value at most twice. The returned key is the one in the map's entry, even if keys are
-    /// [recycled](Builder::recycle_keys). For versions it is a removal.
+    /// This call waits for no holder; at most it waits for calls that hold an internal lock for a few dozen
+    /// instructions. It examines each value at most twice. The returned key is the one in the map's entry, even if keys
+    /// are [recycled](Builder::recycle_keys). For versions it is a removal.
     ///
     /// # Examples
     /// ```

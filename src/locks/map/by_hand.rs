@@ -7,15 +7,15 @@ use crate::plumbing::TableRef;
 impl<V, K, S> Builder<MapKind<V>, K, S> {
     /// Leaves the eviction of values to the caller: the map itself never evicts.
     ///
-    /// The map keeps the order of eviction, and says how many values are too many:
-    /// [`excess`](crate::LockMap::excess) returns the number of values beyond [`max_values`](Builder::max_values), and
-    /// [`try_next_eviction`](crate::LockMap::try_next_eviction) locks the key of the value that should go next. The caller
-    /// writes the value to a disk, say, and then [removes](crate::Guard::remove) it. Meanwhile the key is locked, and
-    /// others that ask for it wait. So a value is always in the map or on the disk, and is never read from the disk while
-    /// it is being written.
+    /// The map keeps the order of eviction, and says how many values are too many: [`excess`](crate::LockMap::excess)
+    /// returns the number of values beyond [`max_values`](Builder::max_values), and
+    /// [`try_next_eviction`](crate::LockMap::try_next_eviction) locks the key of the value that should go next. The
+    /// caller writes the value to a disk, say, and then [removes](crate::Guard::remove) it. Meanwhile the key is
+    /// locked, and others that ask for it wait. So a value is always in the map or on the disk, and is never read from
+    /// the disk while it is being written.
     ///
-    /// The map grows without bound if nobody evicts. So evict after each insertion, as below, or in a task or thread of
-    /// its own. [`on_evict`](Builder::on_evict) is not called for values that are evicted by hand.
+    /// The map grows without bound unless the caller evicts values. So evict after each insertion, as below, or in a
+    /// separate task or thread. [`on_evict`](Builder::on_evict) is not called for values that are evicted by hand.
     ///
     /// # Panics
     /// [`build`](Builder::build) panics if [`max_values`](Builder::max_values) is not set.
@@ -58,8 +58,9 @@ impl<K, V, S> LockMap<K, V, S> {
     /// Returns the number of values beyond [`max_values`](Self::max_values); 0 if the map has no bound.
     ///
     /// It includes values in use, which [`try_next_eviction`](Self::try_next_eviction) does not return. The answer is a
-    /// snapshot. In a map that is [evicted by hand](crate::Builder::evict_by_hand) this call takes no lock, and is cheap
-    /// enough to be made after each insertion. In other maps it is as exact and as expensive as [`len`](Self::len).
+    /// snapshot. In a map that is [evicted by hand](crate::Builder::evict_by_hand) this call takes no lock, and is
+    /// cheap enough to be made after each insertion. In other maps it is as exact and as expensive as
+    /// [`len`](Self::len).
     ///
     /// # Examples
     /// ```
@@ -76,29 +77,30 @@ impl<K, V, S> LockMap<K, V, S> {
         self.core.excess()
     }
 
-    /// Locks the key of the value that should be evicted next, as [`write`](Self::write) does; `None` if all values are in
-    /// use. The map does not have to be full.
+    /// Locks the key of the value that should be evicted next, as [`write`](Self::write) does; `None` if all values are
+    /// in use. The map does not have to be full.
     ///
     /// To evict the value, [remove](crate::Guard::remove) it; until the guard is dropped, callers that ask for the key
-    /// wait, and then find no value. A guard that is dropped without that leaves the value where it was in the order: its
-    /// turn comes again when all others have had theirs. The guard itself does not count as a use of the value, so a
-    /// caller that could not write a value can drop the guard, and continue with the next one.
+    /// wait, and then find no value. If the guard is dropped without removing the value, the value keeps its place in
+    /// the order: its turn comes again after all the others. The guard itself does not count as a use of the value, so
+    /// a caller that could not write a value can drop the guard, and continue with the next one.
     ///
     /// It never returns a value in use: one whose key is held, waited for, or kept by a handle. An unpolled future does
-    /// not use a value. As in an eviction, a value that was used recently loses its mark and is passed over once; if all
-    /// have been used, the call returns the first of them. Values that are passed over keep their places in the order.
+    /// not use a value. As in an eviction, a value that was used recently loses its mark and is passed over once; if
+    /// all have been used, the call returns the first of them. Values that are passed over keep their places in the
+    /// order.
     ///
-    /// Each shard has its own order. With one shard, the value is the one that an insertion beyond the bound would evict.
-    /// With several, successive calls begin at successive shards. The guard always has a value. Several callers may evict
-    /// at the same time: they get different values. But each of them counts the values that the others are about to
-    /// remove as part of the [`excess`](Self::excess), and may evict one value more than needed.
+    /// Each shard has its own order. With one shard, the value is the one that an insertion beyond the bound would
+    /// evict. With several, successive calls begin at successive shards. The guard always has a value. Several callers
+    /// may evict at the same time: they get different values. But each of them counts the values that the others are
+    /// about to remove as part of the [`excess`](Self::excess), and may evict one value more than needed.
     ///
-    /// This call is meant for maps that are [evicted by hand](crate::Builder::evict_by_hand), but works for all maps that
-    /// were built with [`max_values`](crate::Builder::max_values). Other maps have no order of eviction, and the result is
-    /// always `None`.
+    /// This call is meant for maps that are [evicted by hand](crate::Builder::evict_by_hand), but works for all maps
+    /// that were built with [`max_values`](crate::Builder::max_values). Other maps have no order of eviction, and the
+    /// result is always `None`.
     ///
-    /// This call waits for no holder; at most it waits for calls that hold an internal lock for a few dozen instructions.
-    /// It examines each value at most twice.
+    /// This call waits for no holder; at most it waits for calls that hold an internal lock for a few dozen
+    /// instructions. It examines each value at most twice.
     ///
     /// # Examples
     /// ```
@@ -124,8 +126,8 @@ impl<K, V, S> LockMap<K, V, S> {
 
     /// Locks the key of the value that should be evicted next, with an owned guard.
     ///
-    /// As [`try_next_eviction`](Self::try_next_eviction), but the guard keeps the map alive instead of borrowing it: so a
-    /// task or a thread can write the value.
+    /// Like [`try_next_eviction`](Self::try_next_eviction), but the guard keeps the map alive instead of borrowing it,
+    /// so a task or a thread can write the value.
     ///
     /// # Examples
     /// ```

@@ -20,9 +20,9 @@ use crate::mode::{Exclusive, Shared, Upgradable};
 use crate::plumbing::TableRef;
 use crate::plumbing::sealed::TablePtrInside as _;
 
-/// The operations, generic over the manner of waiting and over the way to the entry. They drop their remaining arguments
-/// and guards explicitly before they return: if such a drop panics, the result is dropped while unwinding, and not
-/// leaked.
+/// The operations, generic over the manner of waiting and over the way to the entry. They drop their remaining
+/// arguments and guards explicitly before they return: if such a drop panics, the result is dropped while unwinding,
+/// and not leaked.
 ///
 /// They are methods of the reference, not of the map, because they do not need the hasher to be `Sync`. They consume
 /// `entry`, the way to the entry, before they wait, so that a waiting future does not keep a key.
@@ -284,7 +284,7 @@ macro_rules! one_call {
             /// The future can be dropped at any moment. If it had not finished, it has changed nothing.
             ///
             /// # Panics
-            /// As [`LockMap`](LockMap#panics).
+            /// Panics as [`LockMap`](LockMap#panics) does.
             ///
             /// # Examples
             /// ```
@@ -316,11 +316,11 @@ macro_rules! one_call {
                 ///
             )?
             /// # Blocking
-            /// As [`read_blocking`](LockMap::read_blocking). Not for use inside a task: there, use
+            /// Blocks like [`read_blocking`](LockMap::read_blocking). Do not call this in a task; there, use
             #[doc = concat!("[`", stringify!($call), "`](Self::", stringify!($call), ").")]
             ///
             /// # Panics
-            /// As [`LockMap`](LockMap#panics).
+            /// Panics as [`LockMap`](LockMap#panics) does.
             ///
             /// # Examples
             /// ```
@@ -344,14 +344,15 @@ macro_rules! one_call {
 one_call! {
     /// Returns a clone of a key's value; `None` if it has none
     /// To read the value without cloning it, use [`read`](Self::read). A `V` that owns nothing (for which
-    /// [`needs_drop`](core::mem::needs_drop) is false) may be cloned under an internal lock, so its `clone` must not use the map.
+    /// [`needs_drop`](core::mem::needs_drop) is false) may be cloned under an internal lock, so its `clone` must not
+    /// use the map.
     async get, blocking get_blocking by get_as() -> Option<V>
     where [V: Clone,], found by_claim, asked with [?Sized + Hash + Equivalent<K>],
     example = ["map.try_write(\"a\").unwrap().insert(7);"], "\"a\"", ", Some(7)";
 
     /// Returns a clone of a key's value and its version; `None` if it has none
-    /// Both are of the same instant, so the version can be the condition of an [`update_if`](Self::update_if). A `V` that
-    /// owns nothing may be cloned under an internal lock: see [`get`](Self::get).
+    /// Both are of the same instant, so the version can be the condition of an [`update_if`](Self::update_if). A `V`
+    /// that owns nothing may be cloned under an internal lock: see [`get`](Self::get).
     async get_versioned, blocking get_versioned_blocking by get_versioned_as() -> Option<(V, Version)>
     where [V: Clone,], found by_claim, asked with [?Sized + Hash + Equivalent<K>],
     example = ["map.try_write(\"a\").unwrap().insert(7);", "let version = map.try_read(\"a\").unwrap().version().unwrap();"],
@@ -364,30 +365,29 @@ one_call! {
     example = ["map.try_write(\"a\").unwrap().insert(7);"], "\"a\", 8", ", Some(7)";
 
     /// Stores a value for a key that has none, and returns its version
-    /// Otherwise nothing changes, and the error is the value that was not stored. The key is locked for
-    /// [upgradable reading](Self::upgradable_read) while the call looks: so a value that is there keeps no plain readers
-    /// out.
+    /// Otherwise nothing changes, and the error is the value that was not stored. The key is locked for [upgradable
+    /// reading](Self::upgradable_read) while the call looks, so it keeps no plain readers out if the key has a value.
     async insert_if_absent, blocking insert_if_absent_blocking by insert_if_absent_as(value: V) -> Result<Version, V>, errors "If the key has a value: returns the one that was not stored."
     where [], found by_claim_or_key, asked with [?Sized + Hash + Equivalent<K> + ToKey<K>],
     example = ["map.try_write(\"a\").unwrap().insert(7);"], "\"a\", 8", ", Err(8)";
 
     /// Returns a reader's guard of a key that has a value; if there is none, stores this one
-    /// It works as [`get_or_insert_with`](Self::get_or_insert_with). If the key has a value, `value` is dropped while the
-    /// call holds the key for reading: so its `Drop` must not write that key.
+    /// It works like [`get_or_insert_with`](Self::get_or_insert_with). If the key has a value, `value` is dropped while
+    /// the call holds the key for reading: so its `Drop` must not write that key.
     async get_or_insert, blocking get_or_insert_blocking for 'a by get_or_insert_as(value: V) -> MapReadGuard<'a, K, V, S>
     where [], found by_claim_or_key, asked with [?Sized + Hash + Equivalent<K> + ToKey<K>],
     example = ["map.try_write(\"a\").unwrap().insert(7);"], "\"a\", 8", ".value(), Some(&7)";
 
     /// Returns a reader's guard of a key that has a value; if there is none, stores the default value
-    /// It works as [`get_or_insert_with`](Self::get_or_insert_with): the call of [`Default::default`] has the place of
+    /// It works like [`get_or_insert_with`](Self::get_or_insert_with): [`Default::default`] is called in place of
     /// `init`, and must not request the same key.
     async get_or_default, blocking get_or_default_blocking for 'a by get_or_default_as() -> MapReadGuard<'a, K, V, S>
     where [V: Default,], found by_claim_or_key, asked with [?Sized + Hash + Equivalent<K> + ToKey<K>],
     example = [], "\"a\"", ".value(), Some(&0)";
 
     /// Changes a key's value in place, and returns what `change` returns; `None` if the key has no value
-    /// The value gets a new version. `change` runs while this call holds the key as a writer: it may use other keys, but
-    /// must not request this one, which would wait for ever. If it panics, the value stays in the state in which
+    /// The value gets a new version. `change` runs while this call holds the key as a writer: it may use other keys,
+    /// but must not request this one, which would wait for ever. If it panics, the value stays in the state in which
     /// `change` left it, with a new version, and the key is free. To change a value across an `.await`, use
     /// [`write`](Self::write); to insert or remove it in the same step, use [`compute`](Self::compute).
     async update, blocking update_blocking by update_as<R, F>(change: F) -> Option<R>
@@ -402,24 +402,24 @@ one_call! {
     example = ["map.try_write(\"a\").unwrap().insert(7);"], "\"a\"", ", Some(7)";
 
     /// Stores a value for a key, unless the key has an equal value
-    /// The key is locked for [upgradable reading](Self::upgradable_read) until the values have been compared: so an
-    /// unchanged value keeps no plain readers out.
+    /// The key is locked for [upgradable reading](Self::upgradable_read) until the values have been compared, so a call
+    /// that changes nothing keeps no plain readers out.
     async add_or_update, blocking add_or_update_blocking by add_or_update_as(value: V) -> AddOrUpdate<V>
     where [V: PartialEq,], found by_claim_or_key, asked with [?Sized + Hash + Equivalent<K> + ToKey<K>],
     example = ["map.try_write(\"a\").unwrap().insert(7);"], "\"a\", 8", ", keylatch::AddOrUpdate::Updated(7)";
 
     /// Stores a value for a key, if its present value has this version, and returns the new version
     /// Otherwise nothing changes, and the [`Conflict`] contains the value that was not written. The key is locked for
-    /// [upgradable reading](Self::upgradable_read) until the version has been compared: so a conflict keeps no plain
-    /// readers out.
+    /// [upgradable reading](Self::upgradable_read) until the version has been compared, so a call that ends in a
+    /// conflict keeps no plain readers out.
     async update_if, blocking update_if_blocking by update_if_as(version: Version, value: V) -> Result<Version, Conflict<V>>, errors "If the value has another version, or the key has no value."
     where [], found by_claim, asked with [?Sized + Hash + Equivalent<K>],
     example = ["map.try_write(\"a\").unwrap().insert(7);", "let seen = map.try_read(\"a\").unwrap().version().unwrap();"],
     "\"a\", seen, 8", ".unwrap(), map.try_read(\"a\").unwrap().version().unwrap()";
 
     /// Removes a key's value, if it has this version, and returns it
-    /// Otherwise nothing changes. The key is locked for [upgradable reading](Self::upgradable_read) until the version has
-    /// been compared: so a conflict keeps no plain readers out.
+    /// Otherwise nothing changes. The key is locked for [upgradable reading](Self::upgradable_read) until the version
+    /// has been compared, so a call that ends in a conflict keeps no plain readers out.
     async remove_if, blocking remove_if_blocking by remove_if_as(version: Version) -> Result<V, Conflict<()>>, errors "If the value has another version, or the key has no value."
     where [], found by_claim, asked with [?Sized + Hash + Equivalent<K>],
     example = ["map.try_write(\"a\").unwrap().insert(7);", "let seen = map.try_read(\"a\").unwrap().version().unwrap();"],

@@ -44,31 +44,31 @@ impl<'a, K, V, S> Map<'a, K, V, S> {
 impl<K: Eq + Hash, V, S: BuildHasher> LockMap<K, V, S> {
     /// Replaces a key's value by the result of `change`, and returns the version of the new value.
     ///
-    /// `change` is called with the value, `None` if the key has none, and returns the value that the key shall have,
-    /// `None` for none. So one step can insert, change or remove. A value that is returned gets a new version, even if it
-    /// is equal to the old one.
+    /// `change` is called with the value (`None` if the key has none), and returns the new value (`None` to leave the
+    /// key without one). So one step can insert, change or remove. A value that is returned gets a new version, even if
+    /// it is equal to the old one.
     ///
     /// `change` returns a future (`async |value| …`); for the [blocking form](Self::compute_blocking) it returns the
     /// value. It runs while this call holds the key as a writer: it may use other keys, but must not request this one,
     /// which would wait for ever.
     ///
     /// # The value belongs to `change`
-    /// From the moment at which `change` is called until it is done the key has no value, for calls such as
-    /// [`contains_key`](Self::contains_key) that do not wait for the key. If `change` panics, or if the future is dropped
-    /// meanwhile, the value that `change` was given is lost, unless `change` has put it somewhere: the key then has no
-    /// value, as after a [`remove`](Self::remove), and is free. A change that must not lose the value is made in place,
-    /// by [`update`](Self::update) or under the guard of [`write`](Self::write).
+    /// While `change` runs, calls that do not wait for the key, such as [`contains_key`](Self::contains_key), see no
+    /// value. If `change` panics, or if the future is dropped meanwhile, the value that `change` was given is lost,
+    /// unless `change` has put it somewhere: the key then has no value, as after a [`remove`](Self::remove), and is
+    /// free. A change that must not lose the value must be made in place, by [`update`](Self::update) or under the
+    /// guard of [`write`](Self::write).
     ///
-    /// This call hashes the key, and copies it only if it has no entry or owns nothing, so the future does not borrow it.
-    /// The request starts at the first poll. A future that has not copied the key keeps the entry in the map until it
-    /// finishes, but not its value.
+    /// This call hashes the key, and copies it only if it has no entry or owns nothing, so the future does not borrow
+    /// it. The request starts at the first poll. A future that has not copied the key keeps the entry in the map until
+    /// it finishes, but not its value.
     ///
     /// # Cancel safety
-    /// The future can be dropped at any moment. Before it has called `change`, it has changed nothing; afterwards the value
-    /// is lost, see above. A `change` that does not wait is never interrupted.
+    /// The future can be dropped at any moment. If it has not called `change` yet, it has changed nothing; if `change`
+    /// has not finished, the value is lost (see above). A `change` that does not wait is never interrupted.
     ///
     /// # Panics
-    /// As [`LockMap`](LockMap#panics), and if `change` panics.
+    /// Panics as [`LockMap`](LockMap#panics) does, and if `change` panics.
     ///
     /// # Examples
     /// ```
@@ -100,13 +100,14 @@ impl<K: Eq + Hash, V, S: BuildHasher> LockMap<K, V, S> {
     /// Replaces a key's value by the result of `change`, and returns the version of the new value. It blocks the thread
     /// while it waits.
     ///
-    /// See [`compute`](Self::compute): also for what a panic in `change` leaves.
+    /// See [`compute`](Self::compute), including the effect of a panic in `change`.
     ///
     /// # Blocking
-    /// As [`read_blocking`](Self::read_blocking). Not for use inside a task: there, use [`compute`](Self::compute).
+    /// Blocks like [`read_blocking`](Self::read_blocking). Do not call this in a task; there, use
+    /// [`compute`](Self::compute).
     ///
     /// # Panics
-    /// As [`LockMap`](LockMap#panics), and if `change` panics.
+    /// Panics as [`LockMap`](LockMap#panics) does, and if `change` panics.
     ///
     /// # Examples
     /// ```

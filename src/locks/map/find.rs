@@ -1,5 +1,5 @@
-//! The ways in which the operations of a single call find their entry: by a key that is looked up when the request starts,
-//! or by a claim of the entry that the key had at the call.
+//! The ways in which the operations of a single call find their entry: by a key that is looked up when the request
+//! starts, or by a claim of the entry that the key had at the call.
 
 use core::hash::{BuildHasher, Hash};
 use core::mem::needs_drop;
@@ -164,8 +164,8 @@ impl<'a, K, V, S> Find<'a, K, V, S> for ByClaim<'a, K, V, S> {
     }
 }
 
-/// The entry that the key had at the call that made the future, or a copy of the key: if it had no entry, or copying costs
-/// nothing.
+/// The entry that the key had at the call that made the future, or a copy of the key, if it had no entry or if copying
+/// it costs nothing.
 pub(super) enum ByClaimOrKey<'a, K, V, S> {
     Claim(ByClaim<'a, K, V, S>),
     Key(ByKey<OwnedKey<K>>),

@@ -106,15 +106,15 @@ impl<K: Eq + Hash, V, S: BuildHasher> LockMap<K, V, S> {
     /// `init` returns a future (`async || …`); for the [blocking form](Self::get_or_insert_with_blocking) it returns
     /// the value. It must not request the same key, which would wait for ever. It may use other keys.
     ///
-    /// This call hashes the key, and copies it only if it has no entry or owns nothing, so the future does not borrow it.
-    /// The request starts at the first poll. A future that has not copied the key keeps the entry in the map until it
-    /// finishes, but not its value.
+    /// This call hashes the key, and copies it only if it has no entry or owns nothing, so the future does not borrow
+    /// it. The request starts at the first poll. A future that has not copied the key keeps the entry in the map until
+    /// it finishes, but not its value.
     ///
     /// # Cancel safety
     /// The future can be dropped at any moment. If it had not finished, it has changed nothing.
     ///
     /// # Panics
-    /// As [`LockMap`](LockMap#panics), and if `init` panics.
+    /// Panics as [`LockMap`](LockMap#panics) does, and if `init` panics.
     ///
     /// # Examples
     /// ```
@@ -143,7 +143,7 @@ impl<K: Eq + Hash, V, S: BuildHasher> LockMap<K, V, S> {
 
     /// Returns a reader's guard of a key that has a value; if there is none, `init` makes it, or fails.
     ///
-    /// It works as [`get_or_insert_with`](Self::get_or_insert_with). If `init` fails, the next caller runs its own.
+    /// It works like [`get_or_insert_with`](Self::get_or_insert_with). If `init` fails, the next caller runs its own.
     ///
     /// # Errors
     /// Returns the error of `init`.
@@ -152,7 +152,7 @@ impl<K: Eq + Hash, V, S: BuildHasher> LockMap<K, V, S> {
     /// The future can be dropped at any moment. If it had not finished, it has changed nothing.
     ///
     /// # Panics
-    /// As [`LockMap`](LockMap#panics), and if `init` panics.
+    /// Panics as [`LockMap`](LockMap#panics) does, and if `init` panics.
     ///
     /// # Examples
     /// ```
@@ -182,10 +182,10 @@ impl<K: Eq + Hash, V, S: BuildHasher> LockMap<K, V, S> {
     /// See [`get_or_insert_with`](Self::get_or_insert_with).
     ///
     /// # Blocking
-    /// As [`read_blocking`](Self::read_blocking), and while another caller runs its `init`.
+    /// Blocks like [`read_blocking`](Self::read_blocking), and while another caller runs its `init`.
     ///
     /// # Panics
-    /// As [`LockMap`](LockMap#panics), and if `init` panics.
+    /// Panics as [`LockMap`](LockMap#panics) does, and if `init` panics.
     ///
     /// # Examples
     /// ```
@@ -212,10 +212,10 @@ impl<K: Eq + Hash, V, S: BuildHasher> LockMap<K, V, S> {
     /// Returns the error of `init`.
     ///
     /// # Blocking
-    /// As [`read_blocking`](Self::read_blocking), and while another caller runs its `init`.
+    /// Blocks like [`read_blocking`](Self::read_blocking), and while another caller runs its `init`.
     ///
     /// # Panics
-    /// As [`LockMap`](LockMap#panics), and if `init` panics.
+    /// Panics as [`LockMap`](LockMap#panics) does, and if `init` panics.
     ///
     /// # Examples
     /// ```

@@ -119,8 +119,8 @@ macro_rules! writer {
             /// Returns the value as an `Option` that the caller can change, fill or empty, for wrappers that need a
             /// `&mut Option<V>`.
             ///
-            /// When the returned [`ValueSlot`](crate::ValueSlot) is dropped, its contents become the key's value, with a
-            /// new version: also if they are unchanged, and also if the caller panics. `value` and `value_mut` are
+            /// When the returned [`ValueSlot`](crate::ValueSlot) is dropped, its contents become the key's value, with
+            /// a new version: even if they are unchanged, and even if the caller panics. `value` and `value_mut` are
             /// cheaper if the value is only read, or changed in place.
             ///
             /// # Examples

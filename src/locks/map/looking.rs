@@ -90,10 +90,10 @@ impl<K, V, S> LockMap<K, V, S> {
     /// `look` runs outside every internal lock and may use the map, except that it must not write the key that it is
     /// called with.
     ///
-    /// A caller that must see all values, or all values of a group, calls the method again if any were skipped, because
-    /// one of the group may be among them. A task should yield before that (`yield_now().await`), because the writer
-    /// may be a task of the same thread. A key that gets its value after the method has returned is not seen, so a
-    /// [`Batch`](crate::Batch) on the values that were seen does not include it.
+    /// A caller that must see all values, or all values of a group, must call the method again if any were skipped,
+    /// because one of the group may be among them. A task should yield before that (`yield_now().await`), because the
+    /// writer may be a task of the same thread. A key that gets its value after the method has returned is not seen, so
+    /// a [`Batch`](crate::Batch) on the values that were seen does not include it.
     ///
     /// # Panics
     /// If a key has [`MAX_USERS`](crate::MAX_USERS) users already, or if `look` panics.
@@ -120,7 +120,7 @@ impl<K, V, S> LockMap<K, V, S> {
     /// Removes the values for which `keep` returns `false`, and returns the number of values that it skipped because
     /// their keys were locked.
     ///
-    /// It works as [`for_each_value`](Self::for_each_value), except that it locks each key as
+    /// It works like [`for_each_value`](Self::for_each_value), except that it locks each key as
     /// [`try_write`](Self::try_write) does, and so skips a key that has any holder. Values that stay keep their
     /// versions. Removed values are dropped with no lock held.
     ///
@@ -145,7 +145,7 @@ impl<K, V, S> LockMap<K, V, S> {
 
     /// Removes all values whose keys are not locked, and returns the number of values that stay because their keys are.
     ///
-    /// It works as [`retain`](Self::retain) with a `keep` that always returns `false`.
+    /// It works like [`retain`](Self::retain) with a `keep` that always returns `false`.
     ///
     /// # Panics
     /// If a key has [`MAX_USERS`](crate::MAX_USERS) users already. If drops of values or keys panic, all are still

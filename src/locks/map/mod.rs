@@ -33,7 +33,8 @@ pub use self::value_slot::ValueSlot;
 pub use self::version::{AddOrUpdate, Conflict, Version};
 pub use self::walk::{Walk, WalkNext};
 
-/// A map whose values are protected by keyed locks: each key has a reader-writer lock that contains a value or none.
+/// A map whose values are protected by keyed locks: each key has a reader-writer lock, which contains a value or
+/// nothing.
 ///
 /// ```
 /// use keylatch::LockMap;
@@ -111,23 +112,24 @@ pub use self::walk::{Walk, WalkNext};
 ///
 /// # Bounds
 /// A map keeps all values, unless its builder sets [`max_values`](crate::Builder::max_values).
-/// [`set_max_values`](LockMap::set_max_values) changes the bound later, [`pop`](LockMap::pop) removes the value that would
-/// be evicted next, and [`peek`](LockMap::peek) reads a value without marking it as used. The map can hand evicted values
-/// [to a function](crate::Builder::on_evict), or leave eviction [to the caller](crate::Builder::evict_by_hand), and
-/// [count](LockMap::stats) how often values were found, and how many were evicted.
+/// [`set_max_values`](LockMap::set_max_values) changes the bound later, [`pop`](LockMap::pop) removes the value that
+/// would be evicted next, and [`peek`](LockMap::peek) reads a value without marking it as used. The map can hand
+/// evicted values [to a function](crate::Builder::on_evict), or leave eviction [to the
+/// caller](crate::Builder::evict_by_hand), and [count](LockMap::stats) how often values were found, and how many were
+/// evicted.
 ///
 /// # User code
 /// `V`'s `Drop` runs with no lock held for every value that the map itself drops: values that were evicted, overwritten
-/// by `update_if`, `add_or_update` or a batch, refused by `retain`, or cleared. If such a drop panics, the change
+/// by `update_if`, `add_or_update` or a batch, removed by `retain` or `clear`. If such a drop panics, the change
 /// stands, and the other values are still dropped. A call that releases several keys drops values only after it has
-/// released all of them and woken the admitted waiters. (But [`get_or_insert`](LockMap::get_or_insert) drops a value that
-/// it does not need while it holds the key for reading, because it returns that hold.) `V`'s `Clone`, `PartialEq` and
-/// `Default`, and closures such as `init`, run under the lock of their key, and may use other keys; but the `clone` of a
-/// `V` that owns nothing must not use the map (see [`get`](LockMap::get)).
+/// released all of them and woken the admitted waiters. (But [`get_or_insert`](LockMap::get_or_insert) drops a value
+/// that it does not need while it holds the key for reading, because it returns that hold.) `V`'s `Clone`, `PartialEq`
+/// and `Default`, and closures such as `init`, run under the lock of their key, and may use other keys; but the `clone`
+/// of a `V` that owns nothing must not use the map (see [`get`](LockMap::get)).
 ///
 /// # Panics
-/// As [`KeyedMutex`](crate::KeyedMutex#panics), and if `V`'s own code panics. A panic under a key's lock frees the key,
-/// and leaves the value as it was, or in the state in which a writer left it.
+/// Panics as [`KeyedMutex`](crate::KeyedMutex#panics) does, and if `V`'s own code panics. A panic under a key's lock
+/// frees the key, and leaves the value as it was, or in the state in which a writer left it.
 ///
 /// # Examples
 /// A counter for each key:
@@ -210,13 +212,14 @@ forms! {
     new = "LockMap::<String, u32>::new()", excludes = "try_write",
     guards MapReadGuard, MapReadGuardArc, futures MapRead, MapReadArc,
     /// Acquires a key for reading, past all waiters
-    /// Unlike [`read`](Self::read), it waits only for a writer that holds the key, not for writers and upgrades that are
-    /// waiting. So it never waits if the key is held by readers, even by the caller itself: `read` could wait for a
+    /// Unlike [`read`](Self::read), it waits only for a writer that holds the key, not for writers and upgrades that
+    /// are waiting. So it never waits if the key is held by readers, even by the caller itself: `read` could wait for a
     /// writer that waits for the caller's first hold.
     ///
-    /// This can starve writers. Under every [policy](crate::Fairness) any number of these readers pass a waiting writer,
-    /// and while such readers overlap, it never gets in. Use it only where the key may already be held for reading on
-    /// the caller's behalf, and `read` everywhere else. If a writer holds the key, it waits in the queue like any reader.
+    /// This can starve writers. Under every [policy](crate::Fairness) any number of these readers pass a waiting
+    /// writer, and while such readers overlap, it never gets in. Use it only where the key may already be held for
+    /// reading on the caller's behalf, and `read` everywhere else. If a writer holds the key, it waits in the queue
+    /// like any reader.
     async read_recursive, blocking read_recursive_blocking,
     /// Returns `None` if a writer holds the key or has been handed it.
     try try_read_recursive, for try_read_recursive_for, until try_read_recursive_until,
@@ -265,7 +268,8 @@ many! {
     new = "LockMap::<String, u32>::new()", excludes = "try_write",
     lists [keys: Shared::NEW], given = "[\"a\", \"b\"]",
     /// Acquires several keys for reading
-    /// Other readers may hold them at the same time. These readers see all of a [`batch`](Self::batch), or nothing of it.
+    /// Other readers may hold them at the same time. These readers see all of a [`batch`](Self::batch), or nothing of
+    /// it.
     async read_many, blocking read_many_blocking,
     try try_read_many, for try_read_many_for, until try_read_many_until,
     arc read_many_arc, read_many_arc_blocking, try_read_many_arc, try_read_many_arc_for, try_read_many_arc_until,

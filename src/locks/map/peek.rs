@@ -23,18 +23,18 @@ const PEEK: Unmarked<Shared> = Unmarked(Shared::NEW);
 impl<K: Eq + Hash, V, S: BuildHasher> LockMap<K, V, S> {
     /// Returns a copy of a key's value, and does not mark the value as used; `None` if the key has none.
     ///
-    /// It is [`get`](Self::get) for callers that must not affect the order of eviction, such as a monitor or a scan. In all
-    /// other respects it is a reader: it waits for a writer, and a value is not evicted while it is being read. Without
-    /// [`max_values`](crate::Builder::max_values) it is the same as `get`.
+    /// It is [`get`](Self::get) for callers that must not affect the order of eviction, such as a monitor or a scan. In
+    /// all other respects it is a reader: it waits for a writer, and a value is not evicted while it is being read.
+    /// Without [`max_values`](crate::Builder::max_values) it is the same as `get`.
     ///
-    /// This call looks the key up, and never copies it. If the key has no entry now, the future returns `None`, even if a
-    /// value is inserted before the first poll. Otherwise the value is read at the poll.
+    /// This call looks the key up, and never copies it. If the key has no entry now, the future returns `None`, even if
+    /// a value is inserted before the first poll. Otherwise the value is read when the future is polled.
     ///
     /// # Cancel safety
-    /// The future can be dropped at any moment; nothing is changed.
+    /// The future can be dropped at any moment. It changes nothing.
     ///
     /// # Panics
-    /// As [`LockMap`](LockMap#panics).
+    /// Panics as [`LockMap`](LockMap#panics) does.
     ///
     /// # Examples
     /// ```
@@ -57,17 +57,17 @@ impl<K: Eq + Hash, V, S: BuildHasher> LockMap<K, V, S> {
         async move { copy(Awaiting.acquire(request?).await) }
     }
 
-    /// Returns a copy of a key's value, and does not mark the value as used; `None` if the key has none. Blocks the thread
-    /// while it waits.
+    /// Returns a copy of a key's value, and does not mark the value as used; `None` if the key has none. Blocks the
+    /// thread while it waits.
     ///
     /// See [`peek`](Self::peek). A `V` that owns nothing (for which [`needs_drop`] is false) is usually copied under an
     /// internal lock, so its `clone` must not use the map.
     ///
     /// # Blocking
-    /// As [`read_blocking`](Self::read_blocking). Not for use inside a task: there, use [`peek`](Self::peek).
+    /// Blocks like [`read_blocking`](Self::read_blocking). Do not call this in a task; there, use [`peek`](Self::peek).
     ///
     /// # Panics
-    /// As [`LockMap`](LockMap#panics).
+    /// Panics as [`LockMap`](LockMap#panics) does.
     ///
     /// # Examples
     /// ```
@@ -98,7 +98,8 @@ impl<K: Eq + Hash, V, S: BuildHasher> LockMap<K, V, S> {
     }
 }
 
-/// Copies the value, and releases the key before it returns the copy: if the release panics, the unwinding drops the copy.
+/// Copies the value, and releases the key before it returns the copy: if the release panics, the unwinding drops the
+/// copy.
 fn copy<K, V: Clone, S>(guard: Guard<TableRef<'_, LockMap<K, V, S>>, Unmarked<Shared>>) -> Option<V> {
     let value = guard.value().cloned();
     drop(guard);

@@ -5,8 +5,8 @@ use crate::stats::Stats;
 impl<V, K, S> Builder<MapKind<V>, K, S> {
     /// Makes the map count hits, misses, insertions, evictions and waits: see [`stats`](crate::LockMap::stats).
     ///
-    /// By default nothing is counted, which costs nothing. With this setting each counted event takes an internal lock for
-    /// a few instructions. Each shard has counters of its own, in a cache line or two of their own.
+    /// By default nothing is counted, which costs nothing. With this setting each counted event takes an internal lock
+    /// for a few instructions. Each shard has counters of its own, in a cache line or two of their own.
     ///
     /// # Examples
     /// ```
@@ -21,23 +21,24 @@ impl<V, K, S> Builder<MapKind<V>, K, S> {
 
 /// Counters.
 impl<K, V, S> LockMap<K, V, S> {
-    /// Returns the numbers of hits, misses, insertions, evictions and waits until now; `None` if the map was built without
+    /// Returns the numbers of hits, misses, insertions, evictions and waits so far; `None` if the map was built without
     /// [`record_stats`](Builder::record_stats).
     ///
     /// A look-up is a read: a call of [`get`](Self::get), [`get_versioned`](Self::get_versioned),
     /// [`get_or_insert_with`](Self::get_or_insert_with) or another `get_or_…`, and each key that is acquired by
-    /// [`read`](Self::read), [`read_recursive`](Self::read_recursive) or [`read_many`](Self::read_many), in all of their
-    /// forms, with handles too. It is a hit if there is a value when the call first has the key, and otherwise a miss. So
-    /// a `get_or_insert_with` that finds a reader of a key without a value, and then waits until another caller has made
-    /// the value, is a miss. A call that does not get the key, because it fails or its future is dropped, is neither.
+    /// [`read`](Self::read), [`read_recursive`](Self::read_recursive) or [`read_many`](Self::read_many), in all of
+    /// their forms, including those of handles. It is a hit if there is a value when the call first has the key, and
+    /// otherwise a miss. So a `get_or_insert_with` that finds a reader of a key without a value, and then waits until
+    /// another caller has made the value, is a miss. A call that does not get the key, because it fails or its future
+    /// is dropped, is neither.
     ///
     /// Not counted are calls that change values or might do so, such as [`write`](Self::write),
     /// [`upgradable_read`](Self::upgradable_read), [`insert`](Self::insert), [`update`](Self::update) and
     /// [`batch`](Self::batch); [`read_write_many`](Self::read_write_many); and calls that do not count as a use of a
     /// value, such as [`peek`](Self::peek), [`walk`](Self::walk) and [`for_each_value`](Self::for_each_value).
     ///
-    /// The numbers only grow. They are added up shard by shard, while other calls go on; so two of them need not be of the
-    /// same instant. For the numbers of an interval, subtract those of its beginning from those of its end.
+    /// The numbers only grow. They are added up shard by shard, while other calls run, so two numbers need not be from
+    /// the same instant. To get the numbers for an interval, subtract those at its beginning from those at its end.
     ///
     /// # Examples
     /// ```

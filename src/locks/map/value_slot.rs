@@ -10,16 +10,16 @@ use crate::plumbing::{Map, TablePtr, ValueOf};
 /// The value of a [`LockMap`](crate::LockMap)'s key as an `Option` that its writer can change, fill or empty;
 /// [`value_slot`](crate::Guard::value_slot) returns it.
 ///
-/// It is for wrappers whose own interface has a `&mut Option<V>`. The slot contains the value while the slot lives. When
-/// the slot is dropped, by a panic too, its contents become the key's value; if it is empty, the key has none. So a slot is
-/// a [removal](crate::Guard::remove), followed by an [insertion](crate::Guard::insert) if it is not empty:
+/// It is for wrappers whose own interface has a `&mut Option<V>`. The slot contains the value while the slot lives.
+/// When the slot is dropped, even by a panic, its contents become the key's value; if it is empty, the key has none. So
+/// a slot is a [removal](crate::Guard::remove), followed by an [insertion](crate::Guard::insert) if it is not empty:
 ///
 /// - While the slot lives, [`len`](crate::LockMap::len) does not count the value, and
-///   [`contains_key`](crate::LockMap::contains_key) returns `false`. The key stays locked, so no other caller can acquire
-///   it.
+///   [`contains_key`](crate::LockMap::contains_key) returns `false`. The key stays locked, so no other caller can
+///   acquire it.
 /// - A value that is written back has a new version, whether it was changed or not.
-/// - If values are [bounded](crate::Builder::max_values), the value enters the order of eviction as a new one. It counts as
-///   used if the key had a value before.
+/// - If values are [bounded](crate::Builder::max_values), the value enters the order of eviction as a new one. It
+///   counts as used if the key had a value before.
 /// - Forgetting a slot ([`core::mem::forget`]) leaks its value, and the key has none.
 ///
 /// [`value_mut`](crate::Guard::value_mut) is cheaper for changing a value in place.

@@ -2,7 +2,7 @@
 //! ends.
 //!
 //! Also the trap of a future that is kept and not polled ("futurelock"): while a loop waits for a camera, it handles
-//! messages that need the same camera. Once wrong, and two right ways.
+//! messages that need the same camera. It shows one wrong way, and two right ones.
 //!
 //! ```text
 //! cargo run --bin select_cancel

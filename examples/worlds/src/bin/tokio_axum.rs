@@ -73,7 +73,7 @@ async fn order(address: SocketAddr, user: &str) -> String {
     answer.rsplit("\r\n").next().unwrap().to_owned()
 }
 
-/// Returns as soon as `n` requests wait for the user's key.
+/// Returns when `n` requests wait for the user's key.
 async fn until_waiters(n: usize, users: &KeyedMutex<String>, user: &str) {
     let there = async {
         while users.status(user).map_or(0, |status| status.waiters()) != n {

@@ -185,7 +185,8 @@ async fn many_processes<S: Subject>(case: &Case<'_>, running: &Running) -> Resul
     Ok(())
 }
 
-/// Measures hand-offs among processes. Each process has one waiter, which asks again a while after it has held the resource.
+/// Measures hand-offs among processes. Each process has one waiter, which asks again a while after it has held the
+/// resource.
 async fn hand_over<S: Subject>(case: &Case<'_>, running: &Running) -> Result<(), Error> {
     let mut figures = vec![];
     for &processes in case.scale.pairs {

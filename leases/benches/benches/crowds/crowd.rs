@@ -117,8 +117,8 @@ impl News {
     }
 }
 
-/// Returns the times, in microseconds, from each release until the next task, which was already waiting, had the resource. If
-/// `among_processes`, only hand-offs to another process count.
+/// Returns the times, in microseconds, from each release until the next task, which was already waiting, had the
+/// resource. If `among_processes`, only hand-offs to another process count.
 pub fn hand_overs(mut visits: Vec<Visit>, among_processes: bool) -> Histogram<u64> {
     visits.sort_by_key(|visit| visit.token);
     let mut times = Histogram::new_with_max(600_000_000, 3).expect("ten minutes, three digits");

@@ -47,7 +47,8 @@ impl Running {
 /// The timeout of an operation. It is long, because the machine may be busy.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The engine in memory, served over TCP by a thread for each connection. It shows the cost of leases when the engine costs almost nothing.
+/// The engine in memory, served over TCP by a thread for each connection. It shows the cost of leases when the engine
+/// costs almost nothing.
 pub struct Memory;
 
 impl Subject for Memory {

@@ -1,13 +1,14 @@
-//! The behaviour of leases on engines when many owners want one resource, when holders are killed, and when very many leases are held.
+//! The behaviour of leases on engines when many owners want one resource, when holders are killed, and when very many
+//! leases are held.
 //!
-//! `cargo bench --bench crowds` takes a minute and a half for each engine. `-- postgres` measures only that engine, and `-- --case renewals`
-//! only the cases whose names contain that word. `-- --csv FILE` also writes the figures to that file, where they replace those of the same
-//! engine and case. `-- --list` prints the names of the engines. Private servers are started, and stopped at the end. `cargo test` runs
-//! every case once, quickly.
+//! `cargo bench --bench crowds` takes a minute and a half for each engine. `-- postgres` measures only that engine, and
+//! `-- --case renewals` only the cases whose names contain that word. `-- --csv FILE` also writes the figures to that
+//! file, where they replace those of the same engine and case. `-- --list` prints the names of the engines. Private
+//! servers are started, and stopped at the end. `cargo test` runs every case once, quickly.
 //!
-//! Other processes run this same program. An environment variable tells them their task; they read commands from their standard input, and
-//! end when it is closed. Times that are compared among processes are those of `StdClock`, which on Linux counts from the boot of the machine
-//! in every process.
+//! Other processes run this same program. An environment variable tells them their task; they read commands from their
+//! standard input, and end when it is closed. Times that are compared among processes are those of `StdClock`, which on
+//! Linux counts from the boot of the machine in every process.
 
 mod case;
 mod cases;

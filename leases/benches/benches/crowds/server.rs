@@ -17,8 +17,8 @@ pub struct Private {
     _shell: Shell,
 }
 
-/// A shell that reads from a pipe of this process until the pipe is closed, by the drop or by the end of the process. It then stops the
-/// server.
+/// A shell that reads from a pipe of this process until the pipe is closed, by the drop or by the end of the process.
+/// It then stops the server.
 struct Shell(Child);
 
 impl Private {

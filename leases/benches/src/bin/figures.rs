@@ -1,10 +1,11 @@
 //! Converts `results` into the tables of `docs/leases.md` and its charts in `docs/charts`.
 //!
-//! `cargo bench --bench crowds` writes `results/crowds.csv`, and the output of each engine's own bench is in `results/ENGINE.md`. The
-//! script `figures` of this package makes all of these files, and runs this program. An engine without a file is left out.
+//! `cargo bench --bench crowds` writes `results/crowds.csv`, and the output of each engine's own bench is in
+//! `results/ENGINE.md`. The script `figures` of this package makes all of these files, and runs this program. An engine
+//! without a file is left out.
 //!
-//! A table of the page stands between `<!-- table: NAME -->` and `<!-- end -->`. NAME is a case of `crowds`; or `facts`, which is a
-//! sentence; or `cycles` or `hand-offs`, which are the tables of the engines' benches.
+//! A table of the page stands between `<!-- table: NAME -->` and `<!-- end -->`. NAME is a case of `crowds`; or
+//! `facts`, which is a sentence; or `cycles` or `hand-offs`, which are the tables of the engines' benches.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -80,7 +81,8 @@ impl Printed {
         self.tables.iter().find(|table| table.columns[0] == name)
     }
 
-    /// Returns the kind of a candidate. The first is the lease. The others that can hand over are its peers, and the rest are references.
+    /// Returns the kind of a candidate. The first is the lease. The others that can hand over are its peers, and the
+    /// rest are references.
     fn kind(&self, at: usize, candidate: &str) -> Kind {
         let hand_overs = self.table(HAND_OVERS).map_or(&[][..], |table| &table.rows);
         match at {

@@ -14,7 +14,7 @@ use shuttle::thread;
 use crate::checker::{Shared, explore};
 use crate::models::{Table, close, poll, table};
 
-/// Returns a number below `n`, which is the same when the schedule is replayed.
+/// Returns a number below `n` that is the same when the schedule is replayed.
 fn random(n: usize) -> usize {
     thread_rng().gen_range(0..n)
 }
@@ -51,7 +51,7 @@ fn a_crowd_and_a_resource() {
             .map(|n| {
                 let (table, shared) = (table.clone(), Arc::clone(&shared));
                 spawn(async move {
-                    // The last two tasks are one owner, which does not exclude itself. So they do not write.
+                    // The last two tasks have the same owner, which does not exclude itself. So they do not write.
                     let owner = Owner::named(["a", "b", "c", "d", "d"][n]);
                     for _ in 0..2 {
                         after(random(3)).await;

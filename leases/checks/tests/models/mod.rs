@@ -1,6 +1,7 @@
 //! Small models of two and three threads: loom runs them through every interleaving, shuttle through many.
 //!
-//! If a waiter is not served, the checker reports that all threads sleep. [`close`] asserts that no lease and no waiter is left.
+//! If a waiter is not served, the checker reports that all threads sleep. [`close`] asserts that no lease and no waiter
+//! is left.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -22,8 +23,8 @@ pub(crate) struct Table {
     pub(crate) clock: Time,
 }
 
-/// A clock that the checkers can see, so that they explore whether it is read before or after it advances. They cannot see a
-/// [`ManualClock`](keylatch_lease::ManualClock).
+/// A clock that the checkers can see, so that they explore whether it is read before or after it advances. They cannot
+/// see a [`ManualClock`](keylatch_lease::ManualClock).
 #[derive(Clone)]
 pub(crate) struct Time(Arc<AtomicU64>);
 
@@ -72,7 +73,8 @@ impl Table {
         self.leases.try_acquire_now("r", &owner(name), expiry).unwrap()
     }
 
-    /// Waits for the lease, writes the value that it protects, and releases it. The lease never expires, so it protects the write.
+    /// Waits for the lease, writes the value that it protects, and releases it. The lease never expires, so it protects
+    /// the write.
     fn visit(&self, name: &str, shared: &Shared) -> u64 {
         let grant = block_on(self.leases.acquire("r", &owner(name), Expiry::Never)).unwrap();
         assert!(!grant.is_resumed());
@@ -216,7 +218,7 @@ fn a_release_and_a_waiter_that_gives_up_meet_a_second_waiter() {
     });
 }
 
-/// The same, except that the lease expires instead of being released.
+/// Like the previous model, except that the lease expires instead of being released.
 #[test]
 fn the_end_and_a_waiter_that_gives_up_meet_a_second_waiter() {
     explore(|| {
@@ -313,7 +315,7 @@ fn a_renewal_meets_a_look_at_the_end() {
     });
 }
 
-/// The same, except that a waiter is served.
+/// Like the previous model, except that a waiter is served.
 #[test]
 fn a_renewal_meets_a_tick_that_serves() {
     explore(|| {
@@ -342,7 +344,8 @@ fn a_renewal_meets_a_tick_that_serves() {
     });
 }
 
-/// All leases of an owner are released at one instant: a concurrent acquire happens either before it, and is released, or after it.
+/// All leases of an owner are released at one instant: a concurrent acquire happens either before it, and is released,
+/// or after it.
 #[test]
 fn a_release_of_all_meets_an_acquire() {
     explore(|| {
@@ -507,7 +510,8 @@ fn a_tick_meets_a_later_one() {
     });
 }
 
-/// A tenure that another request of its owner has resumed is not passed on when the request that was served with it is dropped.
+/// A tenure that another request of its owner has resumed is not passed on when the request that was served with it is
+/// dropped.
 #[test]
 fn a_try_meets_a_served_request_of_its_owner_that_gives_up() {
     explore(|| {
@@ -539,7 +543,8 @@ fn two_holds_of_one_owner_wait_for_each_other() {
             let token = held.token();
             match held.check() {
                 Ok(checked) => assert_eq!(checked, token),
-                // The other hold of the same owner took the tenure over without waiting. That hold may have finished already.
+                // The other hold of the same owner took the tenure over without waiting. That hold may have finished
+                // already.
                 Err(lost) => assert!(matches!(lost, Lost::TakenOver | Lost::Released)),
             }
             token

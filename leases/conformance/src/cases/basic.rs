@@ -1,4 +1,4 @@
-//! Cases with one call after the other, and no faults.
+//! Cases with one call after another, and no faults.
 
 use std::{
     cell::Cell,
@@ -217,7 +217,7 @@ pub(super) async fn acquiring_again_resumes_the_tenure<F: Fixture>(trial: &Trial
     let again = there.try_acquire("form", &ann, shorter).await?;
     ensure!(trial, 4, again.token() == first.token(), "acquiring for less time changed the token");
     let after = there.status("form").await?.and_then(|status| status.remaining());
-    // The time that has passed in between is gone, but nearly all of the time must be left.
+    // The time that has passed in between is used up, but nearly all of the rest must be left.
     let is_right = before.zip(after).is_some_and(|(before, after)| after > before / 2);
     ensure!(trial, 4, is_right, "acquiring again left {after:?} of {before:?}");
     Ok(())
@@ -422,7 +422,7 @@ pub(super) async fn release_all_releases_exactly_the_owners_leases<F: Fixture>(
     Ok(())
 }
 
-/// While a release of all leases is under way, their owner replaces each with a fresh tenure, again and again.
+/// While a release of all leases is under way, their owner keeps replacing each with a fresh tenure.
 pub(super) async fn release_all_includes_tenures_that_are_replaced_meanwhile<F: Fixture>(
     trial: &Trial<'_, F>,
 ) -> Result<(), Failure> {
@@ -443,7 +443,7 @@ pub(super) async fn release_all_includes_tenures_that_are_replaced_meanwhile<F: 
                     let began = Instant::now();
                     here.try_acquire(("row", at.to_string()), ann, trial.long()).fresh_token().await?;
                     count.set(count.get() + 1);
-                    // Long enough for an engine that has to try again to succeed between two replacements, however slow
+                    // Long enough that an engine that must try again can succeed between two replacements, however slow
                     // the machine is.
                     Timer::after(Duration::from_millis(8).max(5 * began.elapsed())).await;
                 }
@@ -536,8 +536,8 @@ pub(super) async fn each_want_gets_the_right_answer<F: Fixture>(trial: &Trial<'_
     Ok(())
 }
 
-/// A dropped `Held` is released when there is time. The release must not end a lease that its owner was granted in
-/// between.
+/// A dropped `Held` is released in the background, some time later. The release must not end a lease that its owner was
+/// granted in the meantime.
 pub(super) async fn a_dropped_lease_releases_no_later_tenure<F: Fixture>(trial: &Trial<'_, F>) -> Result<(), Failure> {
     let (here, there) = (trial.client().await?, trial.client().await?);
     let [ann, _] = owners();
@@ -555,8 +555,8 @@ pub(super) async fn a_dropped_lease_releases_no_later_tenure<F: Fixture>(trial: 
         );
         here.release(&grant).await?;
     }
-    // Many are dropped at once, so that the last release takes a while; and acquired as by an owner with a policy of
-    // its own.
+    // Many are dropped at once, so that the last release takes a while. They are then acquired as by an owner with a
+    // custom policy.
     for round in 0..10 {
         let forms: Vec<Resource> = (0..20).map(|form| Resource::new("forms", format!("{round}/{form}"))).collect();
         let mut held = Vec::new();

@@ -113,8 +113,8 @@ pub(super) async fn many_waiters_in_one_process_are_served<F: Fixture>(trial: &T
             there.engine().most_asking(form);
             let (before, start) = (there.engine().requests(), Instant::now());
             here.release(&first).await?;
-            // The limit is for each hand-off, not for all of them: a slow machine takes long for a thousand. Nor is it for
-            // a certain waiter: most of them arrive in no certain order.
+            // The limit is for each hand-off, not for all of them: a slow machine takes long for a thousand. Nor is it
+            // for a particular waiter: most of them arrive in no particular order.
             let mut tokens = Vec::with_capacity(WAITERS);
             for mut waiter in crowd {
                 let token = loop {
@@ -175,7 +175,7 @@ pub(super) async fn a_dropped_acquire_leaves_no_waiter_and_no_connection<F: Fixt
     trial: &Trial<'_, F>,
 ) -> Result<(), Failure> {
     const MOST: usize = 25;
-    /// A request that is not answered within this time is dropped where it stands.
+    /// A request that is not answered within this time is dropped in whatever state it is.
     const SLEEP: Duration = Duration::from_millis(50);
     let (here, there) = (trial.client().await?, trial.client().await?);
     for client in [&here, &there] {
@@ -207,7 +207,8 @@ pub(super) async fn a_dropped_acquire_leaves_no_waiter_and_no_connection<F: Fixt
     Ok(())
 }
 
-/// Drops a request for a resource that is free or held, and perhaps handed over. The next waiter must be served.
+/// Drops a request for a resource that is free, or held, or perhaps just being handed over. The next waiter must be
+/// served.
 async fn one_drop<F: Fixture>(
     trial: &Trial<'_, F>,
     here: &Client<F>,
@@ -250,7 +251,7 @@ async fn one_drop<F: Fixture>(
             here.release(holder).await?;
         }
     }
-    // At worst the lease was granted without the caller's knowledge: then it expires.
+    // At worst, the lease was granted without the caller's knowledge, and has to expire.
     let mut next = pin!(there.acquire(resource, &cid, trial.long()));
     let asleep = async {
         Timer::after(sleep).await;

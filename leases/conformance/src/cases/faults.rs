@@ -210,7 +210,7 @@ async fn forgets<F: Fixture>(
     Ok(())
 }
 
-/// Keeps recording the last time at which the holder could rely on its lease. Never ready.
+/// Keeps recording the last time at which the holder could rely on its lease. The future is never ready.
 async fn watch<F: Fixture, T>(client: &Client<F>, held: &Hold<'_, F>, sure: &Cell<Duration>) -> T {
     let mut pulse = Timer::interval(Duration::from_millis(2));
     while pulse.next().await.is_some() {
@@ -324,7 +324,7 @@ pub(super) async fn a_paused_server_never_has_two_holders<F: Fixture>(trial: &Tr
     lost
 }
 
-/// Runs a request whose answer is swallowed: `is_done` tells when the engine has carried it out.
+/// Runs a request whose answer is swallowed. `is_done` returns whether the engine has carried it out.
 async fn with_its_answer_lost<F: Fixture, T, W>(
     trial: &Trial<'_, F>,
     proxy: &crate::Proxy,
@@ -375,7 +375,8 @@ pub(super) async fn an_acquire_recovers_from_a_lost_answer<F: Fixture>(trial: &T
     ensure!(trial, 4, is_right, "token {:?} was granted first, and {} the second time", token.get(), grant.token());
     ensure!(trial, 4, here.owned_by(&ann).await?.len() == 1, "the lease was granted twice");
 
-    // A fresh tenure must be made good too, and must not be taken for the old one.
+    // The loss of this answer must be made good for a fresh tenure, too, and the fresh tenure must not be mistaken for
+    // the old one.
     let is_done = || async {
         let status = there.status("form").await?;
         Ok(status.is_some_and(|status| status.token() > grant.token()))

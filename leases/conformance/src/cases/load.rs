@@ -29,17 +29,18 @@ struct Lane<'a, F: Fixture> {
     random: Random,
     own: Owner,
     shared: Owner,
-    /// The leases of its own owner that it still relies on, with the times of certainty.
+    /// The leases of its own owner on which it still relies, with the times during which each was certainly valid.
     grants: Vec<(Grant, Sure)>,
     /// Some of its earlier grants, to be used once more.
     stale: Vec<Grant>,
-    /// The times of certainty of all clients' former leases.
+    /// The times during which all clients' former leases were certainly valid.
     past: &'a RefCell<Vec<Sure>>,
     is_real_time: bool,
 }
 
 impl<F: Fixture> Lane<'_, F> {
-    /// Updates the times of certainty: those of valid grants last until now, the others are over.
+    /// Updates the times during which the leases were certainly valid: for valid grants they last until now, and for
+    /// the others they are over.
     fn look(&mut self) {
         let now = self.client.engine().now();
         let (client, past) = (self.client, self.past);
@@ -159,7 +160,7 @@ impl<F: Fixture> Lane<'_, F> {
         drop(acquire.or(limit).await);
     }
 
-    /// Returns one of its valid grants, of which there must be one.
+    /// Returns one of its valid grants. It must have one.
     fn one_of_its_own(&mut self) -> Grant {
         let at = usize::try_from(self.random.next(self.grants.len() as u64)).unwrap_or(0);
         self.grants[at].0.clone()
@@ -193,7 +194,7 @@ impl<F: Fixture> Lane<'_, F> {
         }
     }
 
-    /// Makes many calls; in real time, for at least as long as it takes for some leases to expire.
+    /// Makes many calls. In real time, it goes on for at least as long as it takes for some leases to expire.
     async fn run(mut self) {
         let start = Instant::now();
         let least = if self.is_real_time { 3 * self.trial.ttl() } else { Duration::ZERO };
@@ -211,7 +212,7 @@ impl<F: Fixture> Lane<'_, F> {
     }
 }
 
-/// Makes a proxy misbehave, in all ways, without end. Without a proxy does nothing.
+/// Makes a proxy misbehave in all ways, endlessly. Without a proxy, does nothing.
 #[expect(clippy::infinite_loop, reason = "it is dropped when the load ends")]
 async fn inflict_faults(proxy: Option<&Proxy>) {
     let Some(proxy) = proxy else { return std::future::pending().await };
@@ -371,7 +372,7 @@ pub(super) async fn a_fenced_set_loses_no_element<F: Fixture>(trial: &Trial<'_, 
                 set.add(trial, &here, &slow, base + 1, 1).await?;
             }
         }
-        // The other writers are many, and in time.
+        // The other writers are many, and write in time.
         let executor = LocalExecutor::new();
         let crowd = (0..CROWD).map(|at| {
             let set = &sets[at as usize % 2];

@@ -90,7 +90,7 @@ pub(super) async fn a_suspended_process_cannot_write_late<F: Fixture>(trial: &Tr
     trial.pass(ttl + ttl / 2).await?;
     let said = process.tell("check form", patience)?;
     if said.starts_with("lost") {
-        // This machine may have been too slow for it; then the rest of the case would show nothing.
+        // This machine may have been too slow for the renewal. In that case the rest of the case would show nothing.
         return Err(Failure::new(format!("a process that renews its lease got {said:?}")));
     }
     fence.admit(&form, token(&process.tell("write form", patience)?)?)?;
@@ -129,7 +129,7 @@ pub(super) async fn a_killed_owners_lease_passes_to_a_waiter<F: Fixture>(trial: 
     holder.ask("keep form")?;
     waiter.ask(format_args!("acquire form bob {}", ttl.as_millis()))?;
     trial.pass(ttl / 2).await?;
-    // A dead waiter keeps others out only for the time of a lease that it may have been granted.
+    // A dead waiter keeps others out at most for the time of a lease that it may have been granted.
     let behind = third.ask(format_args!("visit form dan {}", ttl.as_millis()))?;
     waiter.kill();
     let killed = Instant::now();

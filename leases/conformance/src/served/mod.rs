@@ -3,8 +3,8 @@
 //!
 //! The server is small: a thread for each connection, no authentication, nothing on disk. Every fault between an engine
 //! and its client can happen between the two, and the methods of [`Server`] cause such faults. A killed server closes
-//! its connections and its port at any point of its work. It keeps what it has granted, as a server with a disk does,
-//! or forgets it, as one without.
+//! its connections and its port at any point of its work. It keeps what it has granted, like a server with a disk, or
+//! forgets it, like a server without one.
 //!
 //! ```
 //! use std::time::Duration;
@@ -59,10 +59,11 @@ pub use self::remote::{Remote, Unreachable};
 use self::wire::{Fields, name, record, text, time};
 use crate::{Failure, Server};
 
-// ---- The server --------------------------------------------------------------------------------------------------------
+// ---- The server
+// --------------------------------------------------------------------------------------------------------
 
 /// A server in this process, on a free port of 127.0.0.1. Its [`Server`] methods inflict faults on it; when it is
-/// dropped it is killed.
+/// dropped, it is killed.
 pub struct Served {
     shared: Arc<Shared>,
     address: SocketAddr,
@@ -119,11 +120,11 @@ impl Connection {
 }
 
 impl Served {
-    /// Starts a server. After it was made to [forget](Server::forget) it grants nothing for the time of its
+    /// Starts a server. After it was made to [forget](Server::forget), it grants nothing for the time of its
     /// `quarantine`.
     ///
     /// # Errors
-    /// No port is free, or no thread can be started.
+    /// Fails if no port is free, or if no thread can be started.
     ///
     /// # Examples
     /// See the [module's page](self).
@@ -325,7 +326,7 @@ struct Freed {
 }
 
 impl Book {
-    /// Answers a request of this connection. Tenures that end with it are added to `freed`.
+    /// Answers a request of this connection. Tenures that the request ends are added to `freed`.
     fn answer(
         &mut self,
         namespace: &str,
@@ -484,4 +485,5 @@ fn never<T>(fail: Fail<Infallible>) -> T {
     match never {}
 }
 
-// ---- The client --------------------------------------------------------------------------------------------------------
+// ---- The client
+// --------------------------------------------------------------------------------------------------------

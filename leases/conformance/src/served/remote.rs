@@ -45,7 +45,7 @@ impl Error for Unreachable {}
 pub(super) const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The engine of a process that uses a [`Served`](super::Served): it has one connection at a time, and makes a new one
-/// when that breaks.
+/// when the old one breaks.
 ///
 /// A request that is not answered within two seconds fails. [`connect`](Self::connect) blocks the thread while it
 /// connects, and so does the next call after the connection has broken.
@@ -111,7 +111,7 @@ impl Remote {
     /// Connects to a server. Different namespaces have separate leases.
     ///
     /// # Errors
-    /// The server cannot be reached.
+    /// Fails if the server cannot be reached.
     ///
     /// # Examples
     /// See [`Served`](super::Served).

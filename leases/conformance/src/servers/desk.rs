@@ -87,7 +87,7 @@ impl<S: TestServer> Desk<S> {
         Desk::with(server, settings, || S::connect(these.clone(), address)).await
     }
 
-    /// Does the same with engines that a function makes: for engines with options beyond the settings.
+    /// Does the same with engines that a function makes, which may have options beyond the settings.
     ///
     /// # Panics
     /// If the engines cannot connect.
@@ -239,7 +239,7 @@ pub fn is_quarantined<T, X>(asked: &Result<T, AcquireError<X>>) -> bool {
     matches!(asked, Err(AcquireError::Quarantined { .. }))
 }
 
-/// Requests a lease of a minute, again and again, until there is neither a quarantine nor an error of the engine.
+/// Keeps requesting a lease of a minute, until there is neither a quarantine nor an error of the engine.
 ///
 /// # Panics
 /// If another owner has the resource.

@@ -118,8 +118,8 @@ use crate::{ByHand, Caps, Failure};
 
 /// A private server of an engine's tests, with everything on it that the engine needs.
 ///
-/// All tests need the methods without a default. Each of the others makes more tests possible, of the suite and of
-/// [`cases`].
+/// All tests need the methods that have no default. Each of the other methods makes more tests possible, in the suite
+/// and in [`cases`].
 ///
 /// # Examples
 /// See the [module's page](self).
@@ -181,7 +181,7 @@ pub trait TestServer: Sized + Send + Sync + 'static {
     /// Deletes all leases while the server runs.
     ///
     /// # Errors
-    /// The server cannot be emptied.
+    /// Fails if the server cannot be emptied.
     fn empty(&self) -> Result<(), Failure> {
         Err(Failure::does_not_apply("the server cannot be emptied"))
     }
@@ -195,7 +195,7 @@ pub trait TestServer: Sized + Send + Sync + 'static {
     /// Takes away all leases of a namespace, as [`Fixture::take_away`](crate::Fixture::take_away) does.
     ///
     /// # Errors
-    /// The leases could not be taken away.
+    /// Fails if the leases could not be taken away.
     fn take_away(&self, namespace: &str, what: &str) -> impl Future<Output = Result<(), Failure>> + Send {
         let failure = Failure::does_not_apply(format!("{what} of {namespace} cannot be taken away"));
         async { Err(failure) }
@@ -320,7 +320,7 @@ pub fn on_tokio<F: Future>(test: F) -> F::Output {
 /// runtime.
 ///
 /// # Panics
-/// If the future does.
+/// If the future panics.
 ///
 /// # Examples
 /// ```

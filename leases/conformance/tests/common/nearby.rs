@@ -159,7 +159,7 @@ impl Engine for Nearby {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     None,
-    /// Each tenure of a resource has the token of the first.
+    /// Every tenure of a resource has the token of the first one.
     TokenReused,
     /// Any owner can release a lease.
     NoOwnerCheck,
@@ -169,7 +169,7 @@ pub(crate) enum Fault {
     ClientClock,
     /// No waiter is notified of a release.
     ForgottenWakeUp,
-    /// A release succeeds with any token of the owner's.
+    /// A release succeeds with any token of the owner.
     NoTokenCheck,
     /// A holder is not notified when another caller releases its lease.
     UntoldHolder,

@@ -24,7 +24,7 @@ use crate::client::{
 
 type Token = MetadataValue<Ascii>;
 
-/// The size limit of an answer, large enough for the list of an owner of very many leases.
+/// The size limit of an answer, large enough for the list of all leases of an owner with very many.
 const LARGEST: usize = 256 << 20;
 
 /// A client of etcd.
@@ -62,13 +62,14 @@ struct Login {
 }
 
 impl Client {
-    /// Prepares a connection to these endpoints, and logs in if the options have a user. Calls are spread over the endpoints.
+    /// Prepares a connection to these endpoints, and logs in if the options have a user. Calls are spread over the
+    /// endpoints.
     ///
     /// An endpoint is a URL, or a host and a port. Without a user nothing is sent yet: the first call connects.
     ///
     /// # Errors
-    /// If there is no endpoint, or one is not a URL; if one is `https://` without the feature `tls`; if the login
-    /// fails.
+    /// Fails if there is no endpoint, if one of them is not a URL, if one begins with `https://` and the feature `tls`
+    /// is off, or if the login fails.
     pub async fn connect<E: AsRef<str>>(
         endpoints: impl IntoIterator<Item = E>,
         options: Option<ConnectOptions>,
@@ -93,7 +94,7 @@ impl Client {
     /// Reads keys, in their order.
     ///
     /// # Errors
-    /// Those of [`call`](Client::call).
+    /// Fails like [`call`](Client::call).
     pub async fn get(&self, keys: impl Into<Keys>) -> Result<Vec<KeyValue>, ClientError> {
         Ok(self.range(keys).await?.kvs)
     }
@@ -106,7 +107,7 @@ impl Client {
     /// Writes a key, and returns the cluster's revision after that.
     ///
     /// # Errors
-    /// Those of [`call`](Client::call).
+    /// Fails like [`call`](Client::call).
     pub async fn put(&self, key: impl Into<Vec<u8>>, value: impl Into<Vec<u8>>) -> Result<i64, ClientError> {
         let answer = self.call(PutRequest { key: key.into(), value: value.into(), lease: 0 }).await?;
         Ok(answer.header.map_or(0, |header| header.revision))
@@ -115,7 +116,7 @@ impl Client {
     /// Deletes keys, and returns the number of deleted ones.
     ///
     /// # Errors
-    /// Those of [`call`](Client::call).
+    /// Fails like [`call`](Client::call).
     pub async fn delete(&self, keys: impl Into<Keys>) -> Result<i64, ClientError> {
         let Keys { start: key, end: range_end } = keys.into();
         Ok(self.call(DeleteRangeRequest { key, range_end, prev_kv: false }).await?.deleted)
@@ -124,7 +125,7 @@ impl Client {
     /// Runs a transaction.
     ///
     /// # Errors
-    /// Those of [`call`](Client::call). A condition that does not hold is not an error.
+    /// Fails like [`call`](Client::call). A condition that does not hold is not an error.
     ///
     /// # Examples
     /// See [`Etcd::guard`](crate::Etcd::guard).
@@ -135,7 +136,7 @@ impl Client {
     /// Returns the version of etcd on the node.
     ///
     /// # Errors
-    /// Those of [`call`](Client::call).
+    /// Fails like [`call`](Client::call).
     pub async fn version(&self) -> Result<String, ClientError> {
         Ok(self.call(StatusRequest {}).await?.version)
     }
@@ -189,7 +190,7 @@ impl Client {
     /// Makes a call whose requests and answers are streams. It goes on until the answers end or are dropped.
     ///
     /// # Errors
-    /// Those of [`call`](Client::call), but the client does not log in again.
+    /// Fails like [`call`](Client::call), but the client does not log in again.
     pub async fn stream<Q: Request>(
         &self,
         requests: impl Stream<Item = Q> + Send + 'static,
@@ -255,7 +256,7 @@ impl<A> Answers<A> {
     /// Waits for the next answer. Returns `None` when the server has ended the stream.
     ///
     /// # Errors
-    /// Those of [`Client::call`].
+    /// Fails like [`Client::call`].
     ///
     /// # Cancel safety
     /// No answer is lost if the future is dropped.

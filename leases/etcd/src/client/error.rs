@@ -58,8 +58,8 @@ impl ClientError {
         self.status().map_or("", Status::message)
     }
 
-    /// Returns whether the server does not know the token of the request, or users have changed since it was given. Then
-    /// the request was not carried out.
+    /// Returns whether the server does not know the token of the request, or users have changed since it was given. In
+    /// either case the request was not carried out.
     pub(crate) fn is_stale_token(&self) -> bool {
         let is_unknown = self.status().is_some_and(|status| status.code() == Code::Unauthenticated);
         is_unknown || self.message().contains(OLD_REVISION)

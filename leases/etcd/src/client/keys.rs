@@ -17,7 +17,7 @@ pub struct Keys {
     pub(crate) end: Vec<u8>,
 }
 
-/// The end of an unlimited range; as a start, the first key of all.
+/// As an end, that of an unlimited range; as a start, the first possible key.
 const ZERO: &[u8] = &[0];
 
 impl Keys {

@@ -1,6 +1,7 @@
 //! The messages of etcd's gRPC API that the engine needs, each with only the fields that it uses.
 //!
-//! Names and tags are those of `rpc.proto` and `kv.proto` in etcd. Enumerations are plain numbers, which look the same on the wire.
+//! Names and tags are those of `rpc.proto` and `kv.proto` in etcd. Enumerations are plain numbers, which look the same
+//! on the wire.
 
 use crate::client::request::Request;
 

@@ -73,7 +73,7 @@ impl ConnectOptions {
         self
     }
 
-    /// Sets whether a node that has no leader refuses a call, instead of waiting for one: no, if not set.
+    /// Sets whether a node that has no leader refuses a call instead of waiting for a leader: `false` if not set.
     #[must_use]
     pub fn with_require_leader(mut self, require_leader: bool) -> Self {
         self.require_leader = require_leader;
@@ -102,7 +102,7 @@ impl ConnectOptions {
         self
     }
 
-    /// Sets whether HTTP/2 pings are also sent while no call is under way: yes, if not set.
+    /// Sets whether HTTP/2 pings are also sent while no call is under way: `true` if not set.
     #[must_use]
     pub fn with_keep_alive_while_idle(mut self, enabled: bool) -> Self {
         self.keep_alive_while_idle = enabled;
@@ -116,7 +116,7 @@ impl ConnectOptions {
         self
     }
 
-    /// Sets the certificates for `https://`. Without a scheme, an endpoint has `https://` from then on.
+    /// Sets the certificates for `https://`. With this setting, an endpoint without a scheme gets `https://`.
     #[cfg(feature = "tls")]
     #[cfg_attr(docsrs, doc(cfg(feature = "tls")))]
     #[must_use]

@@ -14,8 +14,8 @@ use crate::{
 };
 
 impl<E: Engine> Leases<E> {
-    /// Serves the waiters, sends a request to the engine, and sends it again if the answer was lost. The flag in the result says whether an
-    /// answer was lost.
+    /// Serves the waiters, sends a request to the engine, and sends it again if the answer was lost. The flag in the
+    /// result says whether an answer was lost.
     #[inline]
     pub(super) async fn ask<T, F>(
         &self,
@@ -29,7 +29,8 @@ impl<E: Engine> Leases<E> {
         self.ask_with(resource, at, |_| None, make).await
     }
 
-    /// Does the same as [`ask`](Self::ask), `unless` the wait list has the answer.
+    /// Does the same as [`ask`](Self::ask), except that with an engine in this process the wait list may give the
+    /// answer instead, by `unless`.
     #[inline]
     pub(super) async fn ask_with<T, F>(
         &self,
@@ -84,7 +85,8 @@ impl<E: Engine> Leases<E> {
         let question = || self.engine.acquire(ask);
         let (mut answer, was_lost) = self.ask_with(Some(resource), at, is_promised, &question).await?;
         match &mut answer {
-            // The lost answer may have been a grant. If it was not, another request of this owner has acquired the lease.
+            // The lost answer may have been a grant. If it was not, another request of this owner has acquired the
+            // lease.
             Answer::Busy { owner: other, .. } if was_lost && want == Want::New && other == owner => {
                 let (record, _) = self.ask(Some(resource), at, &|| self.engine.look(resource, at)).await?;
                 let began_since = |held_for: Duration| held_for <= self.engine.now().saturating_sub(at);
@@ -107,8 +109,8 @@ impl<E: Engine> Leases<E> {
 
     /// Requests a lease without waiting for it.
     ///
-    /// Usually that takes one request to the engine. A request with a custom policy, or behind waiters, first asks whether its owner has
-    /// the lease already.
+    /// Usually that takes one request to the engine. A request with a custom policy, or behind waiters, first asks
+    /// whether its owner has the lease already.
     #[inline]
     pub(crate) async fn attempt(&self, request: &Request, turn: Turn) -> Result<Asked, AcquireError<E::Error>> {
         request.check()?;
@@ -199,8 +201,8 @@ impl<E: Engine> Leases<E> {
         }
     }
 
-    /// Extends a lease, or only looks at it if there is no term. Returns its end, or how it was lost. The tenures in `batched` are renewed in the
-    /// same request.
+    /// Extends a lease, or only looks at it if there is no term. Returns its end, or how it was lost. The tenures in
+    /// `batched` are renewed in the same request.
     #[inline]
     pub(super) async fn extend(
         &self,
@@ -262,8 +264,8 @@ impl<E: Engine> Leases<E> {
         if E::LOCAL {
             return Some(end);
         }
-        // The known end may be later than the new one, which is one percent earlier than the engine's. But it must not be later than the
-        // engine's end.
+        // The known end may be later than the new one, which is one percent earlier than the engine's. But it must not
+        // be later than the engine's end.
         let latest = remaining.and_then(|left| self.engine.now().checked_add(left));
         let known = known.into_iter().chain(latest).min();
         Some(known.map_or(end, |known| known.max(end)))

@@ -1,8 +1,8 @@
 //! The calls that an engine in this process answers at once.
 //!
-//! The most common calls take this path when there are no waiters and watches: they call the engine without a future around the call. They
-//! return `None` if the engine has not agreed. Then nothing has been done, or only steps that may be repeated, and the caller takes the
-//! general path.
+//! The most common calls take this path when there are no waiters and watches: they call the engine without a future
+//! around the call. They return `None` if the engine has refused or failed. In that case nothing has been done, apart
+//! from steps that may be repeated, and the caller takes the general path.
 
 use core::time::Duration;
 
@@ -13,7 +13,8 @@ use crate::{
 };
 
 impl<E: Engine> Leases<E> {
-    /// Returns whether a call may ask the engine without the wait list. Invalid names take the general path, which reports the error.
+    /// Returns whether a call may ask the engine without the wait list. Invalid names take the general path, which
+    /// reports the error.
     #[inline]
     pub(super) fn is_at_once(&self, resource: &Resource, owner: &Owner) -> bool {
         E::LOCAL && !self.is_attended(resource) && resource.check().is_ok() && owner.check().is_ok()
@@ -53,7 +54,8 @@ impl<E: Engine> Leases<E> {
         self.extended_at(held, term, self.engine.now())
     }
 
-    /// Extends a lease, or only looks at it if there is no term. Returns its end; `None` if it is lost or the engine has failed.
+    /// Extends a lease, or only looks at it if there is no term. Returns its end; `None` if it is lost or the engine
+    /// has failed.
     #[inline]
     pub(crate) fn extended_at(&self, held: &Grant, term: Option<Term>, at: Duration) -> Option<Option<Duration>> {
         let Grant { resource, owner, token, .. } = held;

@@ -15,7 +15,8 @@ impl<E: Engine> Leases<E> {
     /// Returns how a tenure ended.
     pub(crate) async fn lost(&self, grant: &Grant) -> Lost {
         let _tidier = Tidier(&self.engine);
-        // The clock is read again: the engine may have seen a later time than the caller when it answered that the tenure has ended.
+        // The clock is read again: the engine may have seen a later time than the caller when it answered that the
+        // tenure has ended.
         let at = self.engine.now();
         if grant.end.is_some_and(|end| end <= at) {
             return Lost::Expired;
@@ -85,8 +86,8 @@ impl<E: Engine> Leases<E> {
         self.has_released(resource, Some(token), at, released)
     }
 
-    /// Notifies waiters and watchers of the outcome of a release, and converts it to the call's result. The flag beside the engine's answer says
-    /// whether an earlier answer was lost.
+    /// Notifies waiters and watchers of the outcome of a release, and converts it to the call's result. The flag beside
+    /// the engine's answer says whether an earlier answer was lost.
     pub(super) fn has_released(
         &self,
         resource: &Resource,
@@ -173,7 +174,8 @@ impl<E: Engine> Leases<E> {
         Ok(owned.into_iter().map(grant).collect())
     }
 
-    /// Returns the end of this tenure, or how it was lost. With an engine on a server, the result is what is known without a request.
+    /// Returns the end of this tenure, or how it was lost. With an engine on a server, the result is what is known
+    /// without a request.
     pub(crate) fn check(&self, grant: &Grant) -> Result<Option<Duration>, Lost> {
         if let Some(end) = self.extended_at_once(grant, None) {
             return Ok(end);

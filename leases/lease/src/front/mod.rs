@@ -1,17 +1,18 @@
 //! The front end: everything that is the same for all engines.
 //!
-//! Each call reads the clock, asks the engine, and wakes the waiters and watchers that its outcome concerns. The call that frees a
-//! resource, or finds it free, serves the waiters: before a call looks at a resource that has waiters, it *settles* their line, so that no
-//! call ever sees a resource that is free and has waiters. If the engine is in this process, the call serves them itself, under the wait
-//! list's lock. Otherwise it wakes the first in line, which asks the engine.
+//! Each call reads the clock, asks the engine, and wakes the waiters and watchers that its outcome concerns. The call
+//! that frees a resource, or finds it free, serves the waiters: before a call looks at a resource that has waiters, it
+//! *settles* their line, so that no call ever sees a resource that is free and has waiters. If the engine is in this
+//! process, the call serves them itself, under the wait list's lock. Otherwise it wakes the first in line, which asks
+//! the engine.
 //!
-//! A resource without waiters and watchers has no place on the wait list, and calls for it ask the engine without taking the list's lock. No
-//! waiter is missed: it registers before it asks the engine, and a call that frees a resource looks for waiters after it has freed it. So one
-//! of the two sees the other.
+//! A resource without waiters and watchers has no place on the wait list, and calls for it ask the engine without
+//! taking the list's lock. No waiter is missed: it registers before it asks the engine, and a call that frees a
+//! resource looks for waiters after it has freed it. So one of the two sees the other.
 //!
-//! A waiter that is served has the lease before it is polled, and may be dropped before it learns of the lease. The tenure then ends,
-//! unless another request of its owner has learned of it. Only the engine can decide this atomically, so its record says whether the owner
-//! knows of the tenure: see [`Engine::abandon`].
+//! A waiter that is served has the lease before it is polled, and may be dropped before it learns of the lease. The
+//! tenure then ends, unless another request of its owner has learned of it. Only the engine can decide this atomically,
+//! so its record says whether the owner knows of the tenure: see [`Engine::abandon`].
 
 mod asking;
 mod at_once;
@@ -121,7 +122,7 @@ impl LeaseStatus {
     }
 }
 
-/// The number of times that a request is sent while its answers are lost.
+/// The number of times that a request is sent, at most, if its answers are lost.
 const TRIES: u32 = 3;
 
 /// The number of expired leases that are removed at a time.
@@ -174,7 +175,7 @@ pub(crate) enum Turn {
     First,
 }
 
-/// The policy of a waiting request, which a call of another owner has to ask with no lock held.
+/// The policy of a waiting request, which a call of another owner must ask with no lock held.
 struct Question {
     serial: u64,
     policy: Arc<dyn ExpiryPolicy>,
@@ -189,7 +190,8 @@ struct Prepared {
     answer: Option<Duration>,
 }
 
-/// A policy that is being asked, with no lock held. If it panics and the panic is not caught, the waiters are served on drop.
+/// A policy that is being asked, with no lock held. If it panics and the panic is not caught, the waiters are served on
+/// drop.
 struct Asking<'a, E: Engine> {
     leases: &'a Leases<E>,
     resource: &'a Resource,
@@ -266,8 +268,8 @@ impl<E: Engine> Drop for Tidier<'_, E> {
     }
 }
 
-/// The guard of a call that may end a tenure of an engine in this process. If the call panics after that, waiters and watchers are notified
-/// on drop.
+/// The guard of a call that may end a tenure of an engine in this process. If the call panics after that, waiters and
+/// watchers are notified on drop.
 pub(crate) struct Ending<'a, E: Engine> {
     leases: &'a Leases<E>,
     resource: &'a Resource,
@@ -360,8 +362,8 @@ impl<E: Engine> Leases<E> {
     }
 }
 
-/// Returns the end of a lease for its holder, by this process's clock: counted from before the engine was asked and, where the engine has a
-/// clock of its own, less one percent for the different rates of the two clocks.
+/// Returns the end of a lease for its holder, by this process's clock: counted from before the engine was asked and,
+/// where the engine has a clock of its own, less one percent for the different rates of the two clocks.
 #[inline]
 fn deadline(remaining: Option<Duration>, at: Duration, is_local: bool) -> Option<Duration> {
     let remaining = remaining?;

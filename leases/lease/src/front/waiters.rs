@@ -58,7 +58,7 @@ impl<E: Engine> Leases<E> {
             match settled {
                 Ok(Some(result)) => break result,
                 Ok(None) => unreachable!("the loop ends when the operation has run"),
-                // A policy that panics refuses: otherwise its request would keep all others waiting.
+                // A panic of the policy counts as a refusal: otherwise its request would keep all others waiting.
                 Err(Question { serial, policy, held_for, is_resumed }) => {
                     let answered = Prepared { serial, is_resumed, answer: None };
                     let mut asking = Asking { leases: self, resource, at, answered: Some(answered) };
@@ -76,8 +76,9 @@ impl<E: Engine> Leases<E> {
         result
     }
 
-    /// Serves the waiters in line as far as the resource is free, or returns the policy that must be asked first. Requests that joined the
-    /// line after `since` may not know when to check again, because a policy was being asked when they joined.
+    /// Serves the waiters in line as far as the resource is free, or returns the policy that must be asked first.
+    /// Requests that joined the line after `since` may not know when to check again, because a policy was being asked
+    /// when they joined.
     fn settle(
         &self,
         wait_list: &mut WaitList,
@@ -135,7 +136,7 @@ impl<E: Engine> Leases<E> {
         has_served: bool,
         deferred: &mut Deferred,
     ) {
-        // A waiter with a timer learns of a later end when the timer fires.
+        // A waiter with a timer learns of a later end when its timer fires.
         let known = wait_list.place(place).look.time();
         let is_sooner = end.is_some_and(|end| known.is_none_or(|known| end < known));
         wait_list.look(place, Look::at(end));
@@ -213,8 +214,8 @@ impl<E: Engine> Leases<E> {
     }
 }
 
-/// Returns the term of a waiting request, or the question if its policy must be asked first. `held_for` is the time for which its owner has
-/// held the lease; `None` if the resource is free.
+/// Returns the term of a waiting request, or the question if its policy must be asked first. `held_for` is the time for
+/// which its owner has held the lease; `None` if the resource is free.
 fn term_of(wait: &Wait, held_for: Option<Duration>, prepared: Option<&Prepared>) -> Result<Option<Term>, Question> {
     let Expiry::Custom(policy) = &wait.expiry else { return Ok(wait.expiry.term()) };
     let (serial, is_resumed) = (wait.serial, held_for.is_some());

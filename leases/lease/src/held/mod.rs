@@ -81,9 +81,9 @@ macro_rules! held {
     ($($default:tt)*) => {
         /// A lease that is held while some work runs: see [`Leases::hold`].
         ///
-        /// The work [renews](Self::run) the lease, and can [check](Self::check) at any moment whether it is still valid. Dropping the `Held`
-        /// releases the lease; on a server, in the background. At the end of a program the background release may come too late, and the
-        /// lease then expires: await [`release`](Self::release) there.
+        /// The work [renews](Self::run) the lease, and can [check](Self::check) at any moment whether it is still
+        /// valid. Dropping the `Held` releases the lease; on a server, in the background. At the end of a program the
+        /// background release may come too late, and the lease then expires: await [`release`](Self::release) there.
         ///
         /// # Examples
         /// ```
@@ -184,13 +184,14 @@ impl<'a, E: Engine> Held<'a, E> {
         self.tenure.token
     }
 
-    /// Checks that the lease is still valid, and returns its token. Call it before each side effect, and send the token along.
+    /// Checks that the lease is still valid, and returns its token. Call it before each side effect, and send the token
+    /// along.
     ///
-    /// In memory, this looks at the lease itself. With a server, it makes no request. It compares the clock with the end of the lease, which
-    /// is counted from the moment before the last renewal was sent, and it takes into account the answer of that renewal and the server's
-    /// notifications since, such as of a release by another caller. No future of this `Held` needs to be polled for that. There is one
-    /// exception: after a lost connection the engine must be asked again, by a future of this `Held` or of any other `Held` of the same
-    /// `Leases`.
+    /// In memory, this looks at the lease itself. With a server, it makes no request. It compares the clock with the
+    /// end of the lease, which is counted from the moment before the last renewal was sent, and it takes into account
+    /// the answer of that renewal and the server's notifications since, such as of a release by another caller. No
+    /// future of this `Held` needs to be polled for that. There is one exception: after a lost connection the engine
+    /// must be asked again, by a future of this `Held` or of any other `Held` of the same `Leases`.
     ///
     /// # Errors
     /// The way in which the lease was lost.
@@ -267,15 +268,16 @@ impl<'a, E: Engine> Held<'a, E> {
         Waiting::new(async move { self.tenure.heeding(&self.table, self.tenure.lost(&self.table)).await })
     }
 
-    /// Runs `work`, and renews the lease for as long as the work takes. Checks the lease before each poll of `work`. Once the lease is
-    /// lost, `work` is not polled again, and is dropped.
+    /// Runs `work`, and renews the lease for as long as the work takes. Checks the lease before each poll of `work`.
+    /// Once the lease is lost, `work` is not polled again, and is dropped.
     ///
-    /// The task that works also renews; no other task or thread takes part. With a server, a renewal includes other leases of this process
-    /// that are due soon, in one request; those leases do not depend on it. If one poll of `work` takes longer than two thirds of the lease's
-    /// time, the lease is not renewed meanwhile, except at most once as part of another lease's request.
+    /// The task that works also renews; no other task or thread takes part. With a server, a renewal includes other
+    /// leases of this process that are due soon, in one request; those leases do not depend on it. If one poll of
+    /// `work` takes longer than two thirds of the lease's time, the lease is not renewed meanwhile, except at most once
+    /// as part of another lease's request.
     ///
-    /// An output of `Ok` does not prove that the lease lasted: the last poll of `work` may have outlived it. So [check](Self::check) the
-    /// lease before each side effect, or send the [token](Self::token) with it.
+    /// An output of `Ok` does not prove that the lease lasted: the last poll of `work` may have outlived it. So
+    /// [check](Self::check) the lease before each side effect, or send the [token](Self::token) with it.
     ///
     /// # Errors
     /// The way in which the lease was lost.
@@ -321,8 +323,9 @@ impl<'a, E: Engine> Held<'a, E> {
         })
     }
 
-    /// Returns a future that renews the lease until it is lost, to be spawned when the work cannot be [`run`](Self::run). It is ready when
-    /// the lease is lost, or with [`Lost::Released`] when this `Held` is released or dropped.
+    /// Returns a future that renews the lease until it is lost, to be spawned when the work cannot be
+    /// [`run`](Self::run). It is ready when the lease is lost, or with [`Lost::Released`] when this `Held` is released
+    /// or dropped.
     ///
     /// With [`hold_arc`](Leases::hold_arc) the future is `'static`.
     ///
@@ -352,8 +355,9 @@ impl<'a, E: Engine> Held<'a, E> {
     /// Returns a future that releases the lease.
     ///
     /// # Errors
-    /// [`ReleaseError::NotHeld`] or [`ReleaseError::NotOwner`] if the lease was lost; [`ReleaseError::Engine`] if a server did not answer
-    /// within the time that the engine's crate documents. If the lease is known to be lost, drop the `Held` instead, to avoid that wait.
+    /// [`ReleaseError::NotHeld`] or [`ReleaseError::NotOwner`] if the lease was lost; [`ReleaseError::Engine`] if a
+    /// server did not answer within the time that the engine's crate documents. If the lease is known to be lost, drop
+    /// the `Held` instead, to avoid that wait.
     ///
     /// # Cancel safety
     /// If the future is dropped before it is ready, the lease is released as if the `Held` had been dropped.
@@ -388,7 +392,8 @@ impl<'a, E: Engine> Held<'a, E> {
         self.is_left = true;
     }
 
-    /// Converts the lease into plain data. The resource stays leased, and the owner renews and releases it from then on.
+    /// Converts the lease into plain data. The resource stays leased, and the owner renews and releases it from then
+    /// on.
     ///
     /// # Examples
     /// ```
@@ -433,7 +438,8 @@ impl<E: Engine> fmt::Debug for Held<'_, E> {
     }
 }
 
-/// The wait of a tenure for a request of another tenure that includes it. The tenure waits a little before it sends a request of its own.
+/// The wait of a tenure for a request of another tenure that includes it. The tenure waits a little before it sends a
+/// request of its own.
 struct Ride {
     /// The number of requests that have included this tenure since its last renewal.
     number: u32,
@@ -442,7 +448,8 @@ struct Ride {
 }
 
 impl Ride {
-    /// Waits longer for the second such request than for the first, because the engine may be slow, and does not wait for a third.
+    /// Waits longer for the second such request than for the first, because the engine may be slow, and does not wait
+    /// for a third.
     fn new(number: u32, due: Option<Duration>, moment: Duration) -> Self {
         let until = match (number, due) {
             (1 | 2, Some(due)) => due.saturating_add(moment * number),

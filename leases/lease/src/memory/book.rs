@@ -13,7 +13,7 @@ use crate::{
     wheel::{Links, Nodes, Wheel},
 };
 
-/// The policies of users, which must be dropped with no lock held.
+/// Custom policies, which must be dropped with no lock held.
 pub(super) type Dead = Vec<Arc<dyn ExpiryPolicy>>;
 
 /// Stands for no owner, or for no neighbour in an owner's list.
@@ -279,8 +279,8 @@ impl Book {
         Gone::Released
     }
 
-    /// Notes that a waiter that was handed this tenure has been dropped before it fetched the grant. Ends the tenure if it was the last such
-    /// waiter and the owner does not know of the tenure.
+    /// Notes that a waiter that was handed this tenure has been dropped before it fetched the grant. Ends the tenure if
+    /// it was the last such waiter and the owner does not know of the tenure.
     pub(super) fn abandon(&mut self, resource: &Resource, token: Token) {
         let Some(id) = self.find(resource) else { return };
         let lease = &mut self.records[id];
@@ -371,11 +371,11 @@ impl Book {
     }
 }
 
-/// The clock to which tokens are bound, in microseconds since 1970: the system's time when the table was created, continued by a monotonic
-/// clock.
+/// The clock to which tokens are bound, in microseconds since 1970: the system's time when the table was created,
+/// continued by a monotonic clock.
 ///
-/// A token greater than the clock's time could be greater than the first token of the next process, if that process starts soon enough.
-/// Usually tokens are far behind the time, and the clock is read once in very many tenures.
+/// If a token were greater than the clock's time, it could be greater than the first token of the next process, if that
+/// process starts soon enough. Usually tokens are far behind the time, and the clock is read once in very many tenures.
 pub(super) struct TokenClock {
     /// The latest time that was read from the clock; it is not in the future.
     passed: u64,

@@ -1,12 +1,13 @@
 //! The engine in this process.
 //!
-//! Each lease has a record, which is found by its resource through a hash table, and by its owner through a list. A call that looks at a
-//! record compares the lease's end with the clock to decide whether the lease has expired: nothing has to happen at the end itself. The
-//! [wheel](crate::wheel) only says which records can be removed, and each call removes a few.
+//! Each lease has a record, which is found by its resource through a hash table, and by its owner through a list. A
+//! call that looks at a record compares the lease's end with the clock to decide whether the lease has expired: nothing
+//! has to happen at the end itself. The [wheel](crate::wheel) only says which records can be removed, and each call
+//! removes a few.
 //!
-//! Everything is behind one lock, so that each operation happens at one instant, `release_all` included. That instant is the latest that any
-//! call so far has seen, so that time never goes back between calls. No user code runs under the lock: the clock is read before the lock is
-//! taken, and a policy is dropped after the lock has been released.
+//! Everything is behind one lock, so that each operation happens at one instant, `release_all` included. That instant
+//! is the latest that any call so far has seen, so that time never goes back between calls. No user code runs under the
+//! lock: the clock is read before the lock is taken, and a policy is dropped after the lock has been released.
 
 mod book;
 
@@ -32,8 +33,9 @@ use crate::{
     },
 };
 
-/// The number of records that each call examines in passing, to remove those that have expired. A record is examined once for each level of
-/// the wheel that it passes, and once when it is removed. So a number greater than that of the levels in use is enough.
+/// The number of records that each call examines in passing, to remove those that have expired. A record is examined
+/// once for each level of the wheel that it passes, and once when it is removed. So a number greater than that of the
+/// levels in use is enough.
 const IN_PASSING: u32 = 8;
 
 /// The number of records that are removed at a time; the lock is released in between.
@@ -43,10 +45,11 @@ macro_rules! memory {
     ($($default:tt)*) => {
         /// Leases in the memory of this process.
         ///
-        /// Tokens grow across all resources. With the feature `std` the first token is the system's time in microseconds since 1970, and no token
-        /// is granted before the time that it stands for. So tokens keep growing when the process restarts, however many leases it has
-        /// granted, unless the system's clock was set back. (A table that has begun more than a million tenures per second since it was
-        /// created waits for its clock, up to a microsecond for each.) Without `std` the first token is 1 in each process.
+        /// Tokens grow across all resources. With the feature `std` the first token is the system's time in
+        /// microseconds since 1970, and no token is granted before the time that it stands for. So tokens keep growing
+        /// when the process restarts, however many leases it has granted, unless the system's clock was set back. (A
+        /// table that has begun more than a million tenures per second since it was created waits for its clock, up to
+        /// a microsecond for each.) Without `std` the first token is 1 in each process.
         ///
         /// # Examples
         /// ```
@@ -114,7 +117,8 @@ impl<C: Clock> Memory<C> {
         operation(book) // last, so that its result is built in place
     }
 
-    // These three are compiled once, outside of their futures, so that the futures are short wherever they are inlined.
+    // These three functions are compiled once, outside of their futures, so that the futures are short wherever they
+    // are inlined.
 
     #[inline(never)]
     fn acquire_at_once(&self, ask: &Ask<'_>) -> Answer {
@@ -207,8 +211,8 @@ impl<C: Clock> Engine for Memory<C> {
 
     fn tidy(&self) {
         if self.dead.load(Relaxed) > 0 {
-            // The drop of a policy may call the table, and that call arrives here, too. It leaves the rest to this call, so that the calls
-            // are not nested, however many policies there are.
+            // The drop of a policy may call the table, and that call arrives here, too. It leaves the rest to this
+            // call, so that the calls are not nested, however many policies there are.
             if let Some(burial) = PolicyDropper::begin(self) {
                 panics::each(burial, drop);
             }
@@ -237,7 +241,8 @@ impl<C: Clock> Engine for Memory<C> {
     }
 
     fn abandon(&self, resource: &Resource, _: &Owner, token: Token) {
-        // The operation takes place at the latest instant that a call has seen, because the clock is the user's, and may panic.
+        // The operation takes place at the latest instant that a call has seen, because the clock is the user's, and
+        // may panic.
         self.at(Duration::ZERO, |book| book.abandon(resource, token));
     }
 
@@ -258,8 +263,8 @@ impl<C: Clock> Engine for Memory<C> {
     }
 }
 
-/// An iterator over the policies to be dropped. Only one call at a time drops them: meanwhile [`begin`](PolicyDropper::begin) returns `None` to the
-/// others.
+/// An iterator over the policies to be dropped. Only one call at a time drops them: meanwhile
+/// [`begin`](PolicyDropper::begin) returns `None` to the others.
 struct PolicyDropper<'a, C> {
     memory: &'a Memory<C>,
     batch: Dead,

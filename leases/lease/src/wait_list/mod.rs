@@ -1,8 +1,8 @@
 //! The waiters of this process, by resource: the front end's own state, for every engine.
 //!
 //! Each resource that has waiters or watches has a *place*, which is removed with the last of them. A place has
-//! - a *line* of waiting requests, in order of arrival. Requests of one owner that would resume a tenure are also linked with each other:
-//!   when the owner gets the lease, all of them are served, wherever they stand in the line;
+//! - a *line* of waiting requests, in order of arrival. Requests of one owner that would resume a tenure are also
+//!   linked with each other: when the owner gets the lease, all of them are served, wherever they stand in the line;
 //! - the requests that have been *served* and not polled since: the lease already belongs to their owner;
 //! - the *watches* of tasks that are woken at the end of a tenure, or at a given time.
 //!
@@ -23,7 +23,8 @@ use crate::{
     wheel::{Links, Nodes, Wheel},
 };
 
-/// The number of places and watches that one step of a `tick` examines under the lock, which is released between two steps.
+/// The number of places and watches that one step of a `tick` examines under the lock, which is released between two
+/// steps.
 const AT_A_TIME: u32 = 256;
 
 const NONE: u32 = u32::MAX;
@@ -52,7 +53,8 @@ pub(crate) struct Place {
     /// The number of waiters in line.
     pub(crate) waiting: usize,
     pub(crate) look: Look,
-    /// The request whose policy is being asked, with no lock held. Until the policy has answered, no other request is served.
+    /// The request whose policy is being asked, with no lock held. Until the policy has answered, no other request is
+    /// served.
     asked: Option<Asked>,
     /// The number of requests that have been served and not polled since.
     unfetched: usize,
@@ -128,7 +130,7 @@ pub(crate) enum Outcome {
     Granted(Grant),
     /// The policy refused.
     Refused,
-    /// The request should ask the engine by itself, out of turn.
+    /// The request should ask the engine itself, out of turn.
     AskAlone,
 }
 
@@ -282,8 +284,8 @@ impl WaitList {
         self.wheel.reschedule(&mut self.places, id, old);
     }
 
-    /// Registers a call to process the work that is due at `now`. Returns `false` if [`MAX_WORKERS`] calls do so already: they process this
-    /// work, too.
+    /// Registers a call to process the work that is due at `now`. Returns `false` if [`MAX_WORKERS`] calls do so
+    /// already: they process this work, too.
     pub(crate) fn begin_attending(&mut self, now: Duration) -> bool {
         self.attended_until = self.attended_until.max(now);
         let begins = self.attending < MAX_WORKERS;
@@ -376,8 +378,8 @@ impl WaitList {
         self.reschedule(place);
     }
 
-    /// Records that the policy of this request has been asked. Requests that joined the line in the meantime have greater serial numbers
-    /// than the result.
+    /// Records that the policy of this request has been asked. Requests that joined the line in the meantime have
+    /// greater serial numbers than the result.
     pub(crate) fn has_asked(&mut self, resource: &Resource, serial: u64) -> Option<u64> {
         let place = self.find(resource)?;
         self.places[place].asked.take_if(|asked| asked.serial == serial).map(|asked| asked.since)
@@ -435,7 +437,7 @@ impl WaitList {
         }
     }
 
-    /// Wakes all requests in line, whose timers would fire too late.
+    /// Wakes all requests in line, because their timers would fire too late.
     pub(crate) fn wake_line(&mut self, place: u32, deferred: &mut Deferred) {
         let mut next = self.places[place].line.first;
         while next != NONE {
@@ -462,7 +464,7 @@ impl WaitList {
         }
     }
 
-    /// Removes a request. Returns the token of the tenure that it was served with.
+    /// Removes a request. Returns the token of the tenure that it was granted, if it had been served.
     pub(crate) fn leave(&mut self, id: u32, deferred: &mut Deferred) -> Option<Token> {
         let place = self.waits[id].place;
         let was_first = self.first(place) == Some(id);
@@ -480,8 +482,8 @@ impl WaitList {
             }
             _ => None,
         };
-        // The next in line is now the one that has to check. With an engine in this process only its timer matters: the call that frees the
-        // resource serves it.
+        // The next in line is now the one that has to check. With an engine in this process only its timer matters: the
+        // call that frees the resource serves it.
         if was_first {
             if !self.is_local {
                 self.places[place].look = Look::Now;
@@ -492,8 +494,8 @@ impl WaitList {
         served
     }
 
-    /// Removes the first in line, which has acquired the lease from an engine elsewhere. Other requests of its owner ask for the same tenure, and
-    /// the next in line watches the resource and checks at `next`.
+    /// Removes the first in line, which has acquired the lease from an engine elsewhere. Other requests of its owner
+    /// ask for the same tenure, and the next in line watches the resource and checks at `next`.
     pub(crate) fn leave_served(&mut self, id: u32, next: Look, deferred: &mut Deferred) {
         let (place, owner) = (self.waits[id].place, self.waits[id].owner.clone());
         self.finish(id, Outcome::AskAlone, deferred);
@@ -505,8 +507,8 @@ impl WaitList {
         self.leave(id, deferred);
     }
 
-    /// Removes the first in line, whose request the engine has not answered. All others ask at once: one after another, each would wait for
-    /// the full timeout.
+    /// Removes the first in line, whose request the engine has not answered. All others ask at once: one after another,
+    /// each would wait for the full timeout.
     pub(crate) fn leave_unanswered(&mut self, id: u32, deferred: &mut Deferred) {
         let place = self.waits[id].place;
         while let Some(first) = self.first(place) {

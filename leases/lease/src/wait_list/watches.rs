@@ -7,8 +7,8 @@ use crate::{Resource, deferred::Deferred, wheel::Links};
 
 /// The methods for watches.
 impl WaitList {
-    /// Wakes this task when a tenure of the resource has ended, and at `at` at the latest. Returns the number of the watch, which is `known` if
-    /// that watch is replaced.
+    /// Wakes this task when a tenure of the resource has ended, and at `at` at the latest. Returns the number of the
+    /// watch, which is `known` if that watch is replaced.
     pub(crate) fn watch(
         &mut self,
         resource: &Resource,

@@ -87,8 +87,7 @@ impl Session {
         let is_mine = tenure.owner == ask.owner.id();
         // The stream may have forgotten that the tenure was released, and that another one with a greater token began.
         let is_in_doubt = is_mine && tenure.token <= self.marked().await.map_err(not_done)?.doubt;
-        // The holders of the tenure do not know that it is taken over; and its waiters may have to wait for a shorter
-        // time.
+        // The holders of the tenure do not know that it is taken over, and its waiters may not have to wait so long.
         let taken_over = Instead::Begins { behind, frees: Some((tenure.token, Lost::TakenOver)) };
         match (want, term) {
             (Want::Fresh, _) if is_mine => Ok(taken_over),

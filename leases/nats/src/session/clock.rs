@@ -19,7 +19,7 @@ impl Session {
         let Put::Stored(put) = self.put(subject.clone(), None, Vec::new(), None, None).await? else {
             return Err(Error::Closed);
         };
-        // The message may have been replaced by a later one of another program.
+        // The message may have been replaced by a later one from another program.
         let raw = self.message(&serde_json::json!({ "last_by_subj": subject })).await?;
         let raw = raw.filter(|raw| raw.sequence >= put).ok_or(Error::Closed)?;
         let reading = Reading { sequence: raw.sequence, time: stored_at(&raw), from, to: self.clock.now() };
@@ -57,8 +57,8 @@ impl Session {
         tenure.end != NEVER && now.and_then(|now| now.is_past(tenure.end, sequence)) == Some(true)
     }
 
-    /// Returns the time, by the clock of this process, until which a tenure has certainly not ended that lasts at least
-    /// `remaining` from `from` on.
+    /// Returns the time, by the clock of this process, until which a tenure that lasts at least `remaining` from `from`
+    /// on has certainly not ended.
     pub(super) fn sure(from: Duration, remaining: Option<Duration>) -> Duration {
         remaining.map_or(Duration::MAX, |left| from.saturating_add(left - left / 100))
     }

@@ -58,8 +58,8 @@ impl Session {
         Ok(owned)
     }
 
-    /// Releases the owner's leases among these subjects. Adds those that were released to the list, even if others
-    /// fail.
+    /// Releases the owner's leases among these subjects. Adds the resources that were released to the list, even if
+    /// others fail.
     pub(crate) async fn release_all(
         &self,
         owner: &Owner,
@@ -70,7 +70,7 @@ impl Session {
         let is_mine = |last: &Last| last.tenure.as_ref().is_some_and(|tenure| tenure.owner == owner.id());
         let mine = all.into_iter().filter(|(_, last)| is_mine(last));
         let each = mine.map(|(resource, _)| async move {
-            // Whatever its token is: the owner may have begun a fresh tenure since the listing.
+            // The token does not matter: the owner may have begun a fresh tenure since the listing.
             let gone = self.release(&resource, owner, None).await?;
             Ok((gone == Gone::Released).then_some(resource))
         });

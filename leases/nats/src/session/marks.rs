@@ -13,8 +13,8 @@ use crate::{error::Error, mark::Mark, server_time::FRESH};
 
 impl Session {
     /// Reads the namespace's mark. If it is missing or belongs to another stream, or if the stream has gone back to an
-    /// older copy, leases may have been forgotten: then this writes a new mark, and nothing is granted until all
-    /// earlier leases have ended.
+    /// older copy, leases may have been forgotten. In that case this writes a new mark, and nothing is granted until
+    /// all earlier leases have ended.
     pub(super) async fn recall(&self, last: u64) -> Result<(), Error> {
         let (stream, run) = &self.origin;
         let Place { quarantine, trusts, before, .. } = &*self.place;
@@ -70,8 +70,8 @@ impl Session {
         Ok(matches!(put, Put::Stored(_)))
     }
 
-    /// Ends the connection, because the stream is not the one that it was. The next connection finds out what was
-    /// forgotten. Returns the error of a request whose outcome is not known.
+    /// Ends the connection, because the stream is no longer the same. The next connection finds out what was forgotten.
+    /// Returns the error of a request whose outcome is not known.
     pub(super) fn is_another(&self) -> Error {
         self.end.bring();
         Error::Closed

@@ -46,8 +46,8 @@ const LANES: usize = 64;
 /// that the connection is not given up during a long operation.
 pub(crate) const PART: usize = 2 * LANES;
 
-/// The header of a message that ends a tenure: how, and its token. The resource may be free now, or will be earlier
-/// than expected.
+/// The header of a message that ends a tenure: how it ends, and its token. The resource is free now, or may become free
+/// earlier than expected.
 const FREED: &str = "Keylatch-Freed";
 /// The header of the first message of a resource: the token of its tenure. All earlier tenures have ended. On a mark it
 /// is zero, and means that there was no mark.
@@ -55,8 +55,8 @@ const BEGINS: &str = "Keylatch-Begins";
 /// The error of a stream that is full.
 const FULL: u64 = 10077;
 
-/// The greatest age of a reading of the server's clock that tokens start from. With it they are behind by less than a
-/// second.
+/// The greatest age of a reading of the server's clock that is used for tokens. With this age, they are behind by less
+/// than a second.
 const ABOUT: Duration = Duration::from_secs(60);
 
 const EXPECTED: &str = "Nats-Expected-Last-Subject-Sequence";
@@ -96,8 +96,8 @@ impl Seen {
         self.0.fetch_max(sequence, SeqCst);
     }
 
-    /// Notes that the stream is an older copy, or another one, even if its sequences grow past the old ones before that
-    /// is checked.
+    /// Records that the stream is an older copy, or a different one, so that this is known even if its sequences grow
+    /// past the old ones before the check.
     pub(crate) fn went_back(&self) {
         self.sees(u64::MAX);
     }
@@ -162,7 +162,7 @@ enum Put {
     Changed,
 }
 
-/// The outcome of a tenure that should continue.
+/// The outcome of an attempt to continue a tenure.
 enum On {
     /// The tenure goes on: its state from the time `at` on.
     Goes { tenure: Tenure, at: u64 },
@@ -263,7 +263,7 @@ pub(crate) fn stream_config(name: &str) -> Config {
     }
 }
 
-/// Returns a setting that would lose leases, or prevent notifications. `is_from` tells whether the server has this
+/// Returns a setting that would lose leases, or prevent notifications. `is_from` says whether the server has this
 /// version or a later one.
 fn unsuitable(is: &Config, name: &str, is_from: impl Fn(i64, i64, i64) -> bool) -> Option<&'static str> {
     let must = stream_config(name);

@@ -1,4 +1,5 @@
-//! The ledger, the list of accounts and the bank. They are in the process that starts the workers, which talk to them over TCP.
+//! The ledger, the list of accounts and the bank. They are in the process that starts the workers, which talk to them
+//! over TCP.
 //!
 //! | question | answer |
 //! |---|---|
@@ -9,7 +10,7 @@
 //! | `pay ACCOUNT TOKEN` | `paid` or `stale` |
 //! | `lost ACCOUNT WHY` | `noted`: the worker's own check of its lease has failed for this reason |
 //!
-//! A token of 0 stands for none: the run then has no leases and no fence.
+//! A token of 0 means that there is none: the run then has no leases and no fence.
 
 use std::{
     collections::HashMap,
@@ -52,7 +53,8 @@ pub(crate) struct Book {
     at: HashMap<String, usize>,
     /// The accounts that are offered first.
     redo: Vec<usize>,
-    /// The workers to be killed or stopped, each with the account at which that happens. No other worker is offered such an account first.
+    /// The workers to be killed or stopped, each with the account at which that happens. No other worker is offered
+    /// such an account first.
     pub(crate) scenes: Vec<Scene>,
 }
 
@@ -139,8 +141,8 @@ impl Ledger {
         "all".to_owned()
     }
 
-    /// Offers an account. The list knows which accounts are paid. It does not know which worker is paying which: that is the
-    /// purpose of the leases.
+    /// Offers an account. The list knows which accounts are paid. It does not know which worker is paying which: that
+    /// is the purpose of the leases.
     fn next(&self, worker: &str) -> String {
         let mut book = self.book();
         *book.asked.entry(worker.to_owned()).or_default() += 1;

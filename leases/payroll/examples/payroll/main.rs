@@ -1,5 +1,5 @@
-//! A payroll: several worker processes must pay each account exactly once. One worker is killed in the middle of a payment. Another
-//! is stopped in the middle of a payment, and resumes after another worker has made that payment.
+//! A payroll: several worker processes must pay each account exactly once. One worker is killed in the middle of a
+//! payment. Another is stopped in the middle of a payment, and resumes after another worker has made that payment.
 //!
 //! ```text
 //! cargo run --release --example payroll                  # needs no server: serves the engine in memory to the workers over TCP

@@ -42,8 +42,8 @@ impl Private {
     }
 }
 
-/// A shell that reads from a pipe of this process until the pipe is closed, by the drop or by the end of the process. It then stops the
-/// server, and removes the folder.
+/// A shell that reads from a pipe of this process until the pipe is closed, by the drop or by the end of the process.
+/// It then stops the server, and removes the folder.
 struct Watchdog {
     folder: PathBuf,
     shell: Child,

@@ -57,7 +57,8 @@ pub(crate) fn run(args: &Args, worker: &Worker) -> Result<(), Error> {
                     pay(&mut ledger, account, taken)?;
                 }
             }
-            // A worker has locked this account before, but it is not paid yet. That worker may have died, so wait for its lock to end.
+            // A worker has locked this account before, but it is not paid yet. That worker may have died, so wait for
+            // its lock to end.
             Some(("again", account)) => {
                 let account = account.parse()?;
                 if let Some(taken) = lock.take(account, true)? {
@@ -72,13 +73,14 @@ pub(crate) fn run(args: &Args, worker: &Worker) -> Result<(), Error> {
 
 pub(crate) fn pay(ledger: &mut Ledger, account: usize, taken: Box<dyn Taken>) -> Result<(), Error> {
     let token = taken.token().map_or(0, Token::get);
-    // Present the token at the read already. If only payments did, a stale payment could come between our read and our payment.
+    // Present the token at the read already. If only payments did, a stale payment could come between our read and our
+    // payment.
     let is_open = ledger.ask(format!("read {account} {token}"))? == "open";
     // Checking the lease costs nothing, so check it before each action that cannot be undone.
     if is_open && taken.check().is_ok() {
         ledger.ask(format!("bank {account}"))?; // slow
-        // A second check here would make late writes rare. It could not rule them out, because the worker may be stopped between
-        // the check and the write. This worker does not check again, to show what happens then.
+        // A second check here would make late writes rare. It could not rule them out, because the worker may be
+        // stopped between the check and the write. This worker does not check again, to show what happens then.
         ledger.ask(format!("pay {account} {token}"))?;
         if let Err(lost) = taken.check() {
             ledger.ask(format!("lost {account} {lost}"))?;

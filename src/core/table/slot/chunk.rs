@@ -30,8 +30,8 @@ const _: () = assert!(1 << INDEX_BITS == Indices::BITS);
 /// A shard's chunks by number. The last place is in use.
 pub(in crate::core::table) struct Chunks<K, V: Payload> {
     chunks: Vec<Option<Chunk<K, V>>>,
-    /// The first slot of each chunk; any pointer if the place is free. A look-up reads only this, so that the lists of a
-    /// table that is bigger than a core's cache stay in the cache for longer.
+    /// The first slot of each chunk; an arbitrary pointer if the place is free. A look-up reads only this, so that the
+    /// lists of a table that is bigger than a core's cache stay in the cache for longer.
     first_slots: Vec<Ptr<K, V>>,
 }
 
@@ -44,10 +44,10 @@ impl<K, V: Payload> Chunk<K, V> {
     /// A key that is held for long keeps its whole chunk. Larger chunks would hardly reduce the work for each slot.
     pub(in crate::core::table) const MOST: usize = SLOTS;
 
-    /// The number of chunks that can be told apart.
+    /// The number of chunks that a [`Number`] can tell apart.
     pub(in crate::core::table) const CHUNKS: usize = 1 << (u32::BITS - INDEX_BITS) as usize;
 
-    /// Allocates a chunk of which all slots are free.
+    /// Allocates a chunk, all of whose slots are free.
     pub(in crate::core::table) fn alloc(len: usize) -> Chunk<K, V> {
         assert!((1..=Self::MOST).contains(&len));
         let slot = |_| Slot {
@@ -92,7 +92,8 @@ impl<K, V: Payload> Chunk<K, V> {
         unsafe { self.slots.add(index as usize) }
     }
 
-    /// Takes a free slot out of this chunk, which is the shard's chunk number `id`: one with an old key, if there is one.
+    /// Takes a free slot out of this chunk, which is the shard's chunk number `id`: one with an old key, if there is
+    /// one.
     pub(in crate::core::table) fn take(&mut self, id: u32) -> Option<Spare<K, V>> {
         let from = if self.keyed != 0 { self.keyed } else { self.free };
         if from == 0 {
@@ -211,8 +212,8 @@ impl<K, V: Payload> Chunks<K, V> {
         let Number(number) = slot_index.0;
         let first = self.first_slots[Number(number).chunk() as usize];
         debug_assert!(self.get(slot_index.chunk()).is_some_and(|chunk| Number(number).index() < chunk.len.into()));
-        // SAFETY: the index is that of a slot that `Chunk::take` took out of the chunk of this number, in this shard, and
-        // which has not been put back. So that chunk is still here, and the index is in its allocation (6).
+        // SAFETY: the index is that of a slot that `Chunk::take` took out of the chunk of this number, in this shard,
+        // and which has not been put back. So that chunk is still here, and the index is in its allocation (6).
         unsafe { first.add(Number(number).index() as usize) }
     }
 }

@@ -1,13 +1,13 @@
-//! Tokens and references that are covariant in the type of the keys, so that guards, handles and futures are. They erase
-//! the types of entries and restore them, as the parent's invariants 10 and 11 allow.
+//! Tokens and references that are covariant in the type of the keys, so that guards, handles and futures are. They
+//! erase the types of entries and restore them, as the parent's invariants 10 and 11 allow.
 
 use core::{convert::Infallible, marker::PhantomData, ptr::NonNull};
 
 use super::{Claim, Hold, Live, TypedAccess, UnitOf};
 use crate::core::table::payload::Payload;
 
-/// The types of the entries of a table, as a reference to it names them. `pub` because sealed traits name it; other crates
-/// cannot.
+/// The types of a table's entries, as named by a reference to the table. `pub` because sealed traits name it; other
+/// crates cannot.
 #[allow(unreachable_pub)]
 pub trait EntryTypes {
     type EntryKey;
@@ -65,12 +65,12 @@ impl<P: EntryTypes, M: TypedAccess> HoldIn<P, M> {
     }
 }
 
-/// The core of a table. Only [`Core`](super::super::Core) implements this. It is a trait because this module must not import
-/// `Core`, which imports this module.
+/// The core of a table. Only [`Core`](super::super::Core) implements this. It is a trait because this module must not
+/// import `Core`, which imports this module.
 pub(crate) trait IsCore<K, V: Payload> {}
 
-/// A reference to the core of a table whose entries have the types `R`. It is covariant in `R`, and so in the type of the
-/// keys, in which a plain reference to the core is invariant.
+/// A reference to the core of a table whose entries have the types `R`. It is covariant in `R`, and so in the type of
+/// the keys, in which a plain reference to the core is invariant.
 pub(crate) struct CoreRef<'a, R> {
     /// The core of a table whose keys have the type that `R` names, or a subtype of it.
     core: NonNull<()>,
@@ -86,8 +86,8 @@ impl<'a, R: EntryTypes> CoreRef<'a, R> {
 
     #[inline]
     pub(crate) fn core<C: IsCore<R::EntryKey, R::Payload>>(&self) -> &C {
-        // SAFETY: the pointer comes from a reference that is valid for `'a`. The table's keys can be used as keys of the
-        // type that `R` names, and no key of that type is put into the table (11).
+        // SAFETY: the pointer comes from a reference that is valid for `'a`. The table's keys can be used as keys of
+        // the type that `R` names, and no key of that type is put into the table (11).
         unsafe { self.core.cast().as_ref() }
     }
 }
@@ -101,8 +101,8 @@ impl<R> Clone for CoreRef<'_, R> {
 
 impl<R> Copy for CoreRef<'_, R> {}
 
-// SAFETY: this is a reference to a core, which is `Sync` under these bounds: `a_core_is_sync`, in the tests of the table,
-// compiles only if it is.
+// SAFETY: this is a reference to a core, which is `Sync` under these bounds: `a_core_is_sync`, in the tests of the
+// table, compiles only if it is.
 unsafe impl<R> Send for CoreRef<'_, R> where
     R: EntryTypes<
             EntryKey: Send + Sync,

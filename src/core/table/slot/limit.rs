@@ -4,7 +4,7 @@ use super::super::payload::Payload;
 use super::{Claim, Live, UnitOf};
 
 impl<K, V: Payload> Claim<K, V> {
-    /// Leaves the claim to the key's own limit of permits, which the caller has set (12).
+    /// Gives the claim to the key's own limit of permits, which the caller has set (12).
     pub(in crate::core::table) fn leave_to_limit(self) {
         let Claim(UnitOf(_)) = self;
     }

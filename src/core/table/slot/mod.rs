@@ -3,46 +3,50 @@
 //! Slots are allocated by *chunks* and never move, so that guards can point at them and at their keys. The right to
 //! access a slot is represented by *tokens*, none of which can be copied:
 //!
-//! - [`Spare`]: sole owner of a slot that serves no key. It may still own an old key (`Word::DEAD_KEYED`). A slot that is marked
-//!   free in its chunk belongs to the chunk in the same way.
+//! - [`Spare`]: sole owner of a slot that serves no key. It may still own an old key (`Word::DEAD_KEYED`). A slot that
+//!   is marked free in its chunk belongs to the chunk in the same way.
 //! - [`SlotRef`], or [`SlotIndex`], its form as a number: the table's pointer to a live slot; at most one per slot, and
 //!   it stays behind the shard lock.
-//! - [`Claim`] and [`Hold`]: units of a live slot's word. [`UnitOf`] is either, where the code that has it knows which.
+//! - [`Claim`] and [`Hold`]: units of a live slot's word. [`UnitOf`] is either of them, for code that knows which one
+//!   it has.
 //!
-//! The invariants that every `unsafe` below refers to:
+//! The invariants to which every `unsafe` below refers:
 //!
 //! 1. A slot is live from [`Spare::publish`] to [`SlotRef::vacate`]; while it is live its key is initialised.
-//! 2. The units in a live slot's word are those of the tokens in existence (forgotten ones included), a hold of permits being as
-//!    many units as its amount says: a token is made in the step that counts it, and used up by the step that takes its units
-//!    away; or one is split in two, or two are merged, and the sum of the amounts stays the same.
+//! 2. The units in a live slot's word are those of the tokens in existence (forgotten ones included), where a hold of
+//!    permits is as many units as its amount says. A token is made in the step that counts its units, and used up in
+//!    the step that takes them away; a token may also be split in two, and two may be merged, if the sum of the amounts
+//!    stays the same.
 //! 3. A slot dies only in `vacate`, which owns the `SlotRef` and the last unit ([`Last`]). New units come from a
 //!    `SlotRef`, under the shard lock, or from another unit, so none can appear in between.
-//! 4. Between `vacate` and the next `publish` exactly one token, or the chunk's mark, stands for the slot: its unique owner.
-//! 5. A unit is kept only beside a reference or an `Arc` to its table, so it does not outlive the table, whose drop frees
-//!    the slots of forgotten units.
+//! 4. Between `vacate` and the next `publish` exactly one token, or the chunk's mark, represents the slot. It is the
+//!    slot's sole owner.
+//! 5. A unit is kept only beside a reference or an `Arc` to its table, so it does not outlive the table, whose drop
+//!    frees the slots of forgotten units.
 //! 6. A chunk, and the spares and `SlotRef`s of its slots, stay in one shard. A chunk is dropped when all its slots are
-//!    marked free, or with its shard: then no token of its slots exists any more, or none is used any more (5).
-//! 7. A hold's mode says what the word counts it as; and while the word counts an exclusive hold it counts no other.
-//! 8. A slot's value is initialised while its marks say that it is present, which they do of live slots only. A present
-//!    value comes with a claim of its own, for which there is no token: storing the value consumes a claim, and taking
-//!    it out returns one. Both are done under the shard lock, or by the owner of the table: so a caller that has locked
-//!    the shard, and finds that a value is present, knows that one of the units is its claim. (The claim of a handle
-//!    would let its owner in without the lock.)
+//!    marked free, when no token of them exists, or with its shard, when none is used any more (5).
+//! 7. A hold's mode is the access as which the word counts it. While the word counts an exclusive hold, it counts no
+//!    other hold.
+//! 8. A slot's value is initialised while its marks say that it is present, which they say only of live slots. A
+//!    present value comes with a claim of its own, for which there is no token: storing the value consumes a claim, and
+//!    taking it out returns one. Both are done under the shard lock, or by the owner of the table, so a caller that has
+//!    locked the shard and finds a value present knows that one of the units is the value's claim. (This matters
+//!    because the claim of a handle, unlike that of a value, lets its owner in without the lock.)
 //! 9. Only a caller with *exclusive use* of an entry stores, changes or takes out its value: the owner of an exclusive
 //!    hold (7), a caller that finds under the shard lock that the value's own claim is the only unit ([`Unshared`]; 3),
 //!    or the owner of the table (5). Only a caller with a hold, or with exclusive use, reads the value.
-//! 10. A [`ClaimIn`] or a [`HoldIn`] is made from a token of an entry whose types are those of its `P`, and is kept beside
-//!     a reference to the entry's table. `P` may since have become a supertype of what it was. A type and its
+//! 10. A [`ClaimIn`] or a [`HoldIn`] is made from a token of an entry whose types are those of its `P`, and is kept
+//!     beside a reference to the entry's table. `P` may since have become a supertype of what it was. A type and its
 //!     supertype differ in lifetimes only, and a value of the type can be used as one of the supertype: so the slot's
 //!     key can be used, in place, as a key of the supertype. Values keep their type, in which `P` is invariant.
-//! 11. A [`CoreRef`] is made from a reference to a table, and its `R` may since have become a supertype of what it
-//!     was. So no key of the type that `R` now names may enter the table through it. Those who use it either have a
-//!     token, whose entry has its key already, or are public calls, which make a new `CoreRef` from the table itself,
-//!     so that `R` is exact. Values always have the table's own type, because `R` is invariant in it.
+//! 11. A [`CoreRef`] is made from a reference to a table, and its `R` may since have become a supertype of what it was.
+//!     So no key of the type that `R` now names may enter the table through it. It is used only with a token, whose
+//!     entry has its key already, or by public calls, which make a new `CoreRef` from the table itself, so that `R` is
+//!     exact. Values always have the table's own type, because `R` is invariant in it.
 
-//! 12. A key's own limit of permits comes with a claim of its own, for which there is no token. The call that sets the limit has
-//!     two claims, and one of them becomes the limit's; the call that takes the limit away gets it back. Which calls these are is
-//!     decided under the queue lock.
+//! 12. A key's own limit of permits comes with a claim of its own, for which there is no token. The call that sets the
+//!     limit has two claims, and one of them becomes the limit's; the call that takes the limit away gets it back. The
+//!     queue lock decides which calls these are.
 
 #![allow(unsafe_code)]
 
@@ -112,8 +116,8 @@ struct ErasedHold<M> {
     mode: M,
 }
 
-/// The access that the word counts for a hold, where the type determines it. `pub` because sealed traits name it; other
-/// crates cannot.
+/// The access as which the word counts a hold, as far as the hold's type determines it. `pub` because sealed traits
+/// name it; other crates cannot.
 #[allow(unreachable_pub)]
 pub trait TypedAccess: Copy + Unpin {
     /// Returns the access. It is constant, except for a number of permits, and for an upgradable hold that has been
@@ -149,7 +153,8 @@ impl<K, V: Payload> Drop for Slot<K, V> {
     fn drop(&mut self) {
         let word = self.state.word();
         if word != Word::DEAD {
-            // SAFETY: the slot is live or keeps an old key, so its key is initialised (1), and it is not used again (6).
+            // SAFETY: the slot is live or keeps an old key, so its key is initialised (1), and it is not used again
+            // (6).
             self.key.with_mut(|key| unsafe { (*key).assume_init_drop() });
         }
         if V::is_present(&self.marks) {
@@ -267,7 +272,8 @@ impl<K, V: Payload> SlotRef<K, V> {
 }
 
 impl<K, V: Payload> SlotRef<K, V> {
-    /// Ends the entry together with its table. The caller owns the table, so any units that remain have been forgotten (5).
+    /// Ends the entry together with its table. The caller owns the table, so any units that remain have been forgotten
+    /// (5).
     pub(super) fn abandon(self) -> (K, Option<V::Value>) {
         let mut spare = Spare(self.0, self.1);
         let value = V::is_present(&spare.slot().marks).then(|| self.live().take(false).0);
@@ -411,7 +417,7 @@ impl<K, V: Payload> Claim<K, V> {
         self.0
     }
 
-    /// Gives up the claim, if the value's own claim is the only other unit. Under the shard lock.
+    /// Gives up the claim, if the value's own claim is the only other unit. Called under the shard lock.
     #[inline]
     pub(super) fn into_unshared<'s>(self) -> Result<Unshared<'s, K, V>, Self> {
         let live = Live(self.0.0, PhantomData);
@@ -428,7 +434,7 @@ impl<K, V: Payload> Claim<K, V> {
         Live(self.0.0, PhantomData).store(value, self, false);
     }
 
-    /// Stores the first value of an entry that has just been made, and has no other unit. Under the shard lock.
+    /// Stores the first value of an entry that has just been made and has no other unit. Called under the shard lock.
     #[inline]
     pub(super) fn store(self, value: V::Value) {
         let live = Live(self.0.0, PhantomData);
@@ -448,7 +454,7 @@ impl<K, V: Payload, M: TypedAccess> Hold<K, V, M> {
         self.erased.mode
     }
 
-    /// Sets the mode, which is the access that the word counts, or the progress of an upgrade.
+    /// Sets the mode: the access that the word counts, or the state of an upgrade.
     #[inline]
     pub(crate) fn set_mode(&mut self, mode: M) {
         self.erased.mode = mode;
@@ -490,7 +496,7 @@ impl<K, V: Payload, M: TypedAccess> Hold<K, V, M> {
             .then(|| self.live().slot().value.with(|value| unsafe { (*value).assume_init_ref() }))
     }
 
-    /// Checks that the hold is exclusive, on which the following methods rest.
+    /// Checks that the hold is exclusive. The following methods rely on that.
     #[inline]
     #[track_caller]
     fn assert_alone(&self) {

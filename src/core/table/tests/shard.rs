@@ -22,8 +22,8 @@ where
     is_sync::<Core<K, V>>
 }
 
-/// A hasher may return numbers that count up in some of their bits. Their tags are spread over shards and over queue
-/// locks as if at random, and hardly any two are equal.
+/// A hasher may return numbers that count up in some of their bits. Even so, their tags are spread over shards and over
+/// queue locks as if at random, and hardly any two are equal.
 #[test]
 fn weak_hashes_are_spread_over_shards_and_queue_locks() {
     const HASHES: usize = 1 << 14;
@@ -73,7 +73,7 @@ fn the_table_shrinks_in_a_few_steps() {
     assert_eq!(shard.len(), 0);
 }
 
-/// The slot stays in its place, with its key as far as it was overwritten.
+/// The slot stays in its place, and its key stays in the state in which the panic left it.
 #[test]
 fn an_old_key_whose_overwriting_panics_stays_available() {
     let mut shard = Shard::<String, ()>::new(1, 1, None, false);

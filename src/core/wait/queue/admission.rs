@@ -1,4 +1,4 @@
-//! Which waiters get in when holds change.
+//! Decides which waiters get in when holds change.
 
 use core::task::Waker;
 
@@ -79,8 +79,8 @@ impl Queues {
         admitted
     }
 
-    /// Hands free holds over to waiters behind the head that take them at once, as if these were newcomers. So a hot key
-    /// is not idle until a sleeping waiter has run.
+    /// Hands free holds over to waiters behind the head that will take them at once, as if they were newcomers. So a
+    /// hot key is not idle until a sleeping waiter has run.
     #[inline]
     pub(super) fn hand_off(
         &mut self,
@@ -92,7 +92,7 @@ impl Queues {
         self.queues[queue].hand_offs[FIRST] != NONE && self.hand_off_slowly(queue, rules, admitted, batch)
     }
 
-    /// Returns whether the priority of a waiter, and that of the head, allow a hand-off to the waiter.
+    /// Returns whether the priorities of a waiter and of the head allow a hand-off to the waiter.
     fn may_be_handed(&self, queue: u32, index: u32) -> bool {
         let queue = &self.queues[queue];
         !queue.turns.has_priorities() || self.nodes[index].may_pass(&self.nodes[self.head(queue)])

@@ -4,7 +4,7 @@ use super::{FIRST, LAST, List, Queues, Ticket};
 use crate::core::slab::NONE;
 
 impl Queues {
-    /// Returns the number of nodes that memory is allocated for.
+    /// Returns the number of nodes for which memory is allocated.
     pub(crate) fn memory(&self) -> usize {
         self.nodes.memory()
     }

@@ -1,17 +1,18 @@
 //! The wait queues, and the one place where fairness is decided.
 //!
-//! [`Queues`] has the queues of all entries whose tags lead to it, behind one lock, the *queue lock*. It is not the shard's lock, so
-//! the waiters of a hot key do not hold up look-ups of other keys in the same shard. Nothing here is atomic, and no user code runs
-//! here: wakers are moved in and moved out, and the caller wakes and drops them after it has released the lock.
+//! [`Queues`] has the queues of all entries whose tags lead to it, behind one lock, the *queue lock*. It is not the
+//! shard's lock, so the waiters of a hot key do not hold up look-ups of other keys in the same shard. Nothing here is
+//! atomic, and no user code runs here: wakers are moved in and moved out, and the caller wakes and drops them after it
+//! has released the lock.
 //!
-//! A waiter is a [`Node`]; its index is the *ticket*. A queued node is in its entry's queue. A granted node has left the queue and
-//! stands for a hold that its waiter has not taken yet. A waiter that is merely *woken* stays queued, in its position, until it
-//! enters: so it cannot lose its position to a faster one.
+//! A waiter is a [`Node`]; its index is the *ticket*. A queued node is in its entry's queue. A granted node has left
+//! the queue and stands for a hold that its waiter has not taken yet. A waiter that is merely *woken* stays queued, in
+//! its position, until it enters: so it cannot lose its position to a faster one.
 //!
 //! # Which waiter gets in
-//! [`Queues::admit`] runs whenever waiters might get in: a hold was released or changed, or a waiter gave up or entered. It goes from
-//! the head of the queue as far as the holds allow. It either *grants* (the waiter holds from now on) or *opens* (the waiter is
-//! woken, the key stays free, and the first request acquires it):
+//! [`Queues::admit`] runs whenever waiters might get in: a hold was released or changed, or a waiter gave up or
+//! entered. It goes from the head of the queue as far as the holds allow. It either *grants* (the waiter holds from now
+//! on) or *opens* (the waiter is woken, the key stays free, and the first request acquires it):
 //!
 //! | | `Fifo` | `Bounded(n)` | `Adaptive` | `Barging` |
 //! |---|---|---|---|---|
@@ -34,23 +35,26 @@
 //! | when a writer has left | a reader whose priority is lower than that of the first waiting writer, and whose turn comes later, stays |
 //!
 //! When a request with a priority comes to the head, the former head stays as it is: it keeps its counts, and if it was
-//! woken, it polls as any waiter behind the head does, or stays idle. The key is not free for the new head then, or the
-//! newcomer would have entered ([`Queues::goes_first`]). So the new head is woken by the next release, as after a cancel.
+//! woken, it polls like any waiter behind the head, or stays idle. At that moment the key is not free for the new head;
+//! otherwise the newcomer would have entered ([`Queues::goes_first`]). So the new head is woken by the next release, as
+//! after a cancellation.
 //!
 //! [`Queues::bypass`] decides whether a newcomer that finds the key free may pass the waiters. It also decides for
 //! hand-offs behind the head, where the waiter counts as a newcomer. The numbers are in [`policy`](super::policy).
 //!
 //! # Several permits
-//! A request for several permits is one waiter, and gets all of them or none. Free permits are not saved up for it. Instead:
-//! - At the head, while too few permits are free for it, it keeps out all waiters behind it. Newcomers pass it within the policy's
-//!   bounds, as they pass a writer behind readers; a newcomer that leaves it enough permits is not counted.
-//! - An idle head keeps no request out. So the next waiter behind it is passed within the same bounds, if the current
-//!   holds keep it out: the first that takes hand-offs, or else the first that sleeps.
-//! - A hand-off skips a waiter for which too few permits are free, and goes to the waiters behind it. They count as
-//!   passing the skipped waiter if it is the next one in the sense above.
+//! A request for several permits is one waiter, and gets all of them or none. Free permits are not saved up for it.
+//! Instead:
+//! - At the head, while too few permits are free for it, it keeps out all waiters behind it. Newcomers pass it within
+//!   the policy's bounds, as they pass a writer behind readers; a newcomer that leaves it enough permits is not
+//!   counted.
+//! - An idle head keeps no request out. So the next waiter behind it is protected by the same bounds, if the current
+//!   holds keep it out. (The next waiter is the first that takes hand-offs, or else the first that sleeps.)
+//! - A hand-off skips a waiter for which too few permits are free, and goes to the waiters behind it. The waiters that
+//!   get the hand-off count as passing the skipped waiter if that is the next waiter in the sense above.
 //! - Sleeping waiters are woken in order. If too few permits are free for one of them, those after it stay asleep, too.
 //! - The limit can be lowered while requests wait. A request for more permits than the limit gets in when no permit is
-//!   out. So only a limit of 0 can strand a waiter.
+//!   held. So only a limit of 0 can strand a waiter.
 
 mod admission;
 #[cfg(test)]
@@ -82,8 +86,8 @@ impl Ticket {
     /// The ticket of a request that does not wait, with priority 0.
     pub(crate) const NONE: Ticket = Ticket(NONE);
 
-    /// The ticket of a reader that passes all waiters. If a writer holds the key, it queues as any reader. It is a mark in
-    /// the ticket, so that requests need no room for it.
+    /// The ticket of a reader that passes all waiters. If a writer holds the key, it queues like any reader. It is a
+    /// mark in the ticket, so that requests need no room for it.
     pub(crate) const RECURSIVE: Ticket = Ticket(NONE - 1 - u8::MAX as u32);
 
     /// Makes the ticket of a request that does not wait.
@@ -112,7 +116,7 @@ pub(crate) struct Waiter<'a> {
     pub(crate) waker: &'a Waker,
 }
 
-/// A waiter, as a search for deadlocks sees it.
+/// A waiter, as seen by a search for deadlocks.
 #[cfg(target_has_atomic = "ptr")]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Queued {
@@ -233,7 +237,7 @@ struct Line {
 }
 
 /// The waiters of one entry. Each kind has its own line, so that a search never passes waiters of another kind; their
-/// [turns](Turn) order waiters of different lines. There is at most one upgrade, which stands before all.
+/// [turns](Turn) order waiters of different lines. There is at most one upgrade, which comes before all other waiters.
 struct Queue {
     lines: [Line; LINES],
     /// The number of all waiters.
@@ -250,8 +254,8 @@ struct Queue {
 /// Notes about the entry of a queue. The two low bits are one of the constants; the others are the limit of permits, if
 /// there are permits.
 ///
-/// The number is never 0, so the slab can mark a vacant place with 0. That keeps a place at 128 bytes, the most that are
-/// copied without a call.
+/// The number is never 0, so the slab can mark a vacant place with 0. That keeps a place at 128 bytes, the most that
+/// are copied without a call.
 #[derive(Clone, Copy)]
 struct Notes(NonZeroU32);
 
@@ -361,7 +365,7 @@ impl Queues {
         self.queues[queue].notes.says(Notes::OWN)
     }
 
-    /// Sets the limit of permits, and whether it is the key's own. The caller admits the waiters then.
+    /// Sets the limit of permits, and whether it is the key's own. The caller must then admit the waiters.
     pub(crate) fn set_limit(&mut self, queue: u32, limit: usize, own: bool) {
         self.queues[queue].notes = Notes::new(if own { Notes::OWN } else { Notes::NONE }, limit);
     }
@@ -370,7 +374,7 @@ impl Queues {
     #[inline]
     pub(crate) fn note(&mut self, queue: u32, holds: Holds) {
         let notes = &mut self.queues[queue].notes;
-        // Where there are writers, there are no permits.
+        // A table with writers has no permits.
         if !notes.says(Notes::OWN) {
             *notes = Notes::new(if holds.writer() { Notes::WRITER } else { Notes::NONE }, notes.limit());
         }
@@ -462,8 +466,8 @@ impl Queues {
     }
 
     /// Returns the sleeping waiter of a line to wake first: one that was woken without getting in, or else the first.
-    /// (Without priorities the former's turn comes before those of all waiters that have never been woken, because those
-    /// are woken in order.)
+    /// (Without priorities the former's turn comes before those of all waiters that have never been woken, because
+    /// those are woken in order.)
     #[inline]
     fn first_asleep(&self, line: &Line) -> u32 {
         self.earlier(line.asleep[FIRST], line.fresh)
@@ -539,9 +543,9 @@ impl Queues {
         waker
     }
 
-    /// Returns whether a newcomer with a priority, which the holds allow, passes the waiters by its turn: it would stand
-    /// at the head, or is a reader that no waiter before it would keep out. If so, its turn is taken: what passes the
-    /// waiters by priority makes them rise, whether it queues or not.
+    /// Returns whether a newcomer with a priority, which the holds allow, passes the waiters by its turn: it would
+    /// stand at the head, or is a reader that no waiter before it would keep out. If so, its turn is counted: a request
+    /// that passes waiters by its priority makes them rise, whether or not it queues.
     #[cold]
     #[inline(never)]
     pub(crate) fn goes_first(&mut self, queue: u32, priority: u8, holds: Holds, access: Access, rules: &Rules) -> bool {
@@ -585,9 +589,9 @@ impl Queues {
             _ => (Holds::NONE, queue.lines[WRITERS].len > 0 || upgrade != NONE),
         };
         let keeps_out = writers || !beside.with(access).allow(self.nodes[head].want(), rules.limit());
-        // The newcomer may pass a second waiter, too, which counts it as well. If an upgrade is waiting, that is the first
-        // waiter in the queue. If the head was woken and is idle, it is the next sleeping waiter that the newcomer's hold
-        // would keep out: a writer, or a request for several permits.
+        // The newcomer may pass a second waiter, too, which counts the bypass, too. If an upgrade is waiting, that is
+        // the first waiter in the queue. If the head was woken and is idle, it is the next sleeping waiter that the
+        // newcomer's hold would keep out: a writer, or a request for several permits.
         let second = match access {
             _ if upgrade != NONE => self.first(queue),
             _ if !self.nodes[head].standing.is_idle() => NONE,

@@ -13,8 +13,8 @@ use crate::{
 };
 
 impl Queues {
-    /// Returns the largest number of wakers that [`Queues::admit`] hands out, beside these holds, when `gone` has left. It looks at no
-    /// more waiters than that will.
+    /// Returns the largest number of wakers that [`Queues::admit`] hands out, beside these holds, when `gone` has left.
+    /// It looks at no more waiters than that will.
     #[cold]
     pub(crate) fn most_wakers(&self, queue: u32, gone: Ticket, holds: Holds, rules: &Rules, cause: Cause) -> usize {
         let heads = self.heads(queue, gone);
@@ -26,8 +26,8 @@ impl Queues {
             return (most + next).min(lines[PERMITS].len as usize);
         }
         if cause.begins_phase(rules) && lines[READERS].len > 0 {
-            // Beside the readers one upgradable reader is admitted, and one waiter may be woken. If a writer's priority
-            // keeps all readers out, the writer may be woken, and there may be a hand-off.
+            // In addition to the readers, one upgradable reader is admitted, and one waiter may be woken. If a writer's
+            // priority keeps all readers out, the writer may be woken, and there may be a hand-off.
             return lines[READERS].len as usize
                 + (lines[UPGRADABLE].len as usize).min(2)
                 + usize::from(turns.has_priorities());
@@ -69,7 +69,8 @@ impl Queues {
         let Queue { lines, awake, hand_offs, .. } = &self.queues[queue];
         let gone_awake =
             if gone.is_some() && self.state(gone) == WaitState::Woken { self.nodes[gone.0].awake() } else { 0 };
-        // A waiter that is woken behind the head finds all of its permits free, beside those granted and those kept for woken waiters.
+        // A waiter that is woken behind the head finds all of its permits free, beside those granted and those kept for
+        // woken waiters.
         let most_woken = limit.saturating_sub(holds.count() + awake - gone_awake);
         let (mut in_order, mut woken, mut kept) = (0, 0, cause.kept());
         let mut head = lines[PERMITS].head;

@@ -1,6 +1,6 @@
 //! Waiters of one key, tasks and threads, for one permit and for several, in random steps. The model (`tests/model`)
-//! checks which waiters get in; this checks that the lists match the waiters, and that no step hands out more wakers
-//! than were announced.
+//! checks which waiters get in; this test checks that the lists match the waiters, and that no step hands out more
+//! wakers than were announced.
 
 use alloc::vec::Vec;
 use core::task::Waker;
@@ -13,7 +13,7 @@ use crate::core::wait::queue::Queues;
 use crate::core::wait::word::{Access, Holds, Want};
 use crate::core::wait::{CountKind, Presence, Rules, Ticket, Waiter, WakeBatch};
 
-/// The most permits that a request wants, and a limit allows.
+/// The largest number of permits that a request wants, and the largest limit.
 const MOST: u8 = 9;
 
 /// An operation, with its target and a detail.
@@ -228,7 +228,7 @@ impl Machine {
         self.queues.check(queue);
         for &(ticket, want) in &self.waiting {
             let sleeps = self.queues.is_head(queue, ticket) && self.queues.sleeps(ticket);
-            assert!(!(sleeps && holds.allow(want, limit)), "the head sleeps beside what it wants");
+            assert!(!(sleeps && holds.allow(want, limit)), "the head sleeps although the holds allow its request");
         }
     }
 }

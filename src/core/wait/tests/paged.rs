@@ -8,8 +8,8 @@ use proptest::prelude::*;
 use crate::core::wait::paged::Paged;
 
 proptest! {
-    /// For any sequence of operations: a value stays in its place, no index in use is given out again, and the memory
-    /// follows the values: a page for each page with values, and at most the first page besides.
+    /// For any sequence of operations, a value stays in its place, no index in use is given out again, and no page is
+    /// allocated except those that contain values, and perhaps the first.
     #[test]
     fn values_stay_where_they_are(steps in prop::collection::vec((0..5u8, any::<u16>()), 1..60)) {
         let mut paged = Paged::new();

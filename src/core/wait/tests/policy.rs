@@ -188,7 +188,7 @@ fn by_default_a_head_that_is_kept_out_is_passed_16_times_until_it_is_woken() {
         }
         assert!(!hot.queues.bypass(hot.queue, Holds::NONE.with(R), R, &hot.rules));
         assert_eq!(hot.admit(Holds::NONE, Cause::Released), []);
-        assert!(hot.is_passed(), "it has been woken: it may come");
+        assert!(hot.is_passed(), "the waiter has been woken, so it is not protected");
     }
 }
 
@@ -261,7 +261,7 @@ fn behind_a_woken_task_that_is_not_polled_a_large_request_is_passed_16_times() {
     for kept_out in [Task, Sleeps, Looks] {
         let mut hot = several(Fairness::Adaptive, &[(Task, 1), (kept_out, 4), (Task, 1)]);
         for _ in 0..99 {
-            assert!(newcomer(&mut hot, one), "the head has not been woken, and finds one");
+            assert!(newcomer(&mut hot, one), "the head has not been woken, and a permit is left for it");
         }
         hot.admit(one, Cause::Released);
         assert_eq!(hot.woken()[0], 0);
@@ -272,7 +272,7 @@ fn behind_a_woken_task_that_is_not_polled_a_large_request_is_passed_16_times() {
         assert!(newcomer(&mut hot, Holds::NONE), "it is not kept out");
         hot.admit(Holds::NONE, Cause::Released);
         assert_eq!(hot.woken().contains(&1), kept_out != Looks);
-        assert!(newcomer(&mut hot, one), "it has been woken: it may come");
+        assert!(newcomer(&mut hot, one), "the waiter has been woken, so it is not protected");
     }
 }
 
@@ -284,7 +284,7 @@ fn a_woken_thread_protects_no_waiter_behind_it() {
     for _ in 0..99 {
         assert!(
             hot.queues.bypass(hot.queue, one, Access::Permits(1), &hot.rules),
-            "it comes, and then the other is the head"
+            "the woken waiter acquires its permit, and then the other is the head"
         );
     }
 }
@@ -294,13 +294,17 @@ fn permits_released_to_waiters_are_all_granted() {
     let given_up = |permits| Cause::Fair { writer_left: false, passed_on: false, permits };
     for fairness in HANDING_OVER.into_iter().chain([Fairness::Barging]) {
         let waiting = [(Task, 1), (Task, 2), (Task, 1)];
-        // Two permits are granted to two requests of one. A waiter that finds more free permits than were released
-        // still gets them.
+        // The released permits are granted to waiters in order. The last of these waiters gets all that it wants, even
+        // if that is more than is left of the released permits.
         assert_eq!(several(fairness, &waiting).admit(Holds::NONE, given_up(1)), [0], "{fairness:?}");
         assert_eq!(several(fairness, &waiting).admit(Holds::NONE, given_up(2)), [0, 1], "{fairness:?}");
         assert_eq!(several(fairness, &waiting).admit(Holds::NONE, given_up(4)), [0, 1, 2], "{fairness:?}");
         let two = Holds::NONE.with(Access::Permits(2));
-        assert_eq!(several(fairness, &waiting).admit(two, given_up(2)), [0], "{fairness:?}: the second finds one");
+        assert_eq!(
+            several(fairness, &waiting).admit(two, given_up(2)),
+            [0],
+            "{fairness:?}: the second finds only one permit"
+        );
     }
     // A hold that was granted to a waiter that gives up does not go to a woken waiter that has not run since.
     let passed_on = Cause::Fair { writer_left: false, passed_on: true, permits: 4 };

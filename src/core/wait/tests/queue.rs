@@ -186,11 +186,7 @@ fn wakes(fairness: Fairness, left: &[Access], waiting: &[Access], expected: usiz
         holds = queues.admit(queue, holds, &rules, Cause::QueueChanged, &mut bin).holds;
         assert!(bin.count() <= most, "more wakers than announced");
         drop(bin);
-        assert_eq!(
-            bell.0.swap(0, std::sync::atomic::Ordering::SeqCst),
-            expected,
-            "the second time nobody is left to wake"
-        );
+        assert_eq!(bell.0.swap(0, std::sync::atomic::Ordering::SeqCst), expected, "the second call woke somebody");
         if queues.is_idle() {
             return;
         }
@@ -254,7 +250,11 @@ fn waiters_are_counted_by_what_they_wait_for() {
     let waiting = queues.waiting(queue, CountKind::Readers);
     assert_eq!((waiting.writers, waiting.readers, waiting.upgradable, waiting.permits), (1, 2, 1, 0));
     for (ticket, place) in tickets.into_iter().zip([Head; 4]) {
-        assert_eq!(position(&queues, queue, ticket), place, "whoever is removed was the first that was left");
+        assert_eq!(
+            position(&queues, queue, ticket),
+            place,
+            "a waiter is not the head after those before it were removed"
+        );
         drop(queues.remove(queue, ticket));
     }
     let waiting = queues.waiting(queue, CountKind::Readers);

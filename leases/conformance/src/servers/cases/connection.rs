@@ -179,7 +179,7 @@ pub async fn dropping_the_last_clone_of_an_engine_closes_the_connection<S: TestS
     }
 }
 
-/// Operations fail at once when the driver was dropped. The driver must be one that never connects.
+/// Operations fail at once when the driver has been dropped. The driver must be one that never connects.
 pub async fn an_engine_without_a_driver_is_stopped<S: TestServer>(engine: S::Engine, driver: impl Future<Output = ()>) {
     let leases = Leases::with_engine(engine);
     let mut asked = leases.release_all(&Owner::named("jane"));

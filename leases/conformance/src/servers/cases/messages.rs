@@ -44,7 +44,7 @@ async fn wait<S: TestServer>(desk: &Desk<S>, report: &Resource) {
     desk.there.engine().acquire(waits).await.unwrap();
 }
 
-/// The server sends no message about a resource without waiters, unless another caller than the holder releases it.
+/// The server sends no message about a resource without waiters, unless a caller other than the holder releases it.
 pub async fn no_message_is_sent_about_a_resource_without_waiters<S: TestServer>(desk: Arc<Desk<S>>) {
     let Desk { here, jane, joe, .. } = &*desk;
     let mut told = desk.server.listen(&desk.namespace).await;
@@ -57,7 +57,7 @@ pub async fn no_message_is_sent_about_a_resource_without_waiters<S: TestServer>(
     let new = here.try_acquire(&report, jane, MINUTE).fresh_token().await.unwrap();
     here.release(&grant).await.unwrap();
     here.release(&new).await.unwrap();
-    // A notified waiter has to ask again before it is notified once more.
+    // A waiter that has been notified must ask again before it is notified once more.
     let again = here.try_acquire(&report, jane, MINUTE).await.unwrap();
     here.release(&again).await.unwrap();
     // A holder is notified of what other callers do.
