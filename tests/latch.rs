@@ -628,8 +628,7 @@ fn blocked_threads_get_in_and_those_with_a_deadline_give_up() {
     assert!(latch.try_write_for(Duration::MAX).is_some());
 }
 
-// ---- forgotten guards, moves and drops
-// ----------------------------------------------------------------------------------
+// ---- forgotten guards, moves and drops ------------------------------------------------------------------------------
 
 #[test]
 fn a_forgotten_guard_keeps_its_latch_locked_after_a_move() {
@@ -984,8 +983,7 @@ fn debug_output_of_latches_stripes_and_guards() {
     assert_eq!(format!("{:?}", striped.read_many(["a"])), "LatchAcquireMany { to_come: 1, done: false, .. }");
 }
 
-// ---- stripes
-// ------------------------------------------------------------------------------------------------------------
+// ---- stripes --------------------------------------------------------------------------------------------------------
 
 /// A hasher whose hash is the number itself.
 #[derive(Default)]

@@ -24,8 +24,7 @@ use keylatch::{Fairness, Guards, KeyedMutex, KeyedRwLock, KeyedSemaphore};
 const ALL: [Fairness; 5] =
     [Fairness::Adaptive, Fairness::Fifo, Fairness::Bounded(0), Fairness::Bounded(16), Fairness::Barging];
 
-// ---- every form on every table
-// ----------------------------------------------------------------------------------------
+// ---- every form on every table --------------------------------------------------------------------------------------
 
 /// Tests every form of an operation, given a guard that keeps it from "b", and its arguments, which contain "a" and
 /// "b".
@@ -174,8 +173,7 @@ every_form! {
     try_acquire_many_arc_until
 }
 
-// ---- the guards that are returned
-// ------------------------------------------------------------------------------------
+// ---- the guards that are returned -----------------------------------------------------------------------------------
 
 fn keys<'g, I: Iterator<Item = &'g u64>>(guards: I) -> Vec<u64> {
     guards.copied().collect()
@@ -371,8 +369,7 @@ fn a_future_polled_after_it_has_finished_panics() {
     }
 }
 
-// ---- while a call waits
-// -----------------------------------------------------------------------------------------------
+// ---- while a call waits ---------------------------------------------------------------------------------------------
 
 #[test]
 fn a_waiting_caller_visibly_holds_the_keys_that_come_first_in_the_tables_order() {
@@ -556,8 +553,7 @@ fn wakers_run_after_all_keys_are_released() {
     assert_eq!(locks.len(), 0);
 }
 
-// ---- misbehaving lists, keys and wakers
-// -------------------------------------------------------------------------------
+// ---- misbehaving lists, keys and wakers -----------------------------------------------------------------------------
 
 /// A list that claims an arbitrary size.
 struct WithSizeHint<I>(I, (usize, Option<usize>));
@@ -920,8 +916,7 @@ fn a_future_whose_poll_has_panicked_holds_nothing_even_before_it_is_dropped() {
     }
 }
 
-// ---- crowds
-// -----------------------------------------------------------------------------------------------------------
+// ---- crowds ---------------------------------------------------------------------------------------------------------
 
 /// Hashes all keys alike.
 #[derive(Clone, Default)]

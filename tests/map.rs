@@ -39,8 +39,7 @@ fn panics(f: impl FnOnce()) -> bool {
     catch_unwind(AssertUnwindSafe(f)).is_err()
 }
 
-// ---- every form of acquiring
-// ------------------------------------------------------------------------------------------
+// ---- every form of acquiring ----------------------------------------------------------------------------------------
 
 /// Each form returns a guard of the key, with and without a value, and leaves no entry for a key without a value.
 macro_rules! every_form {
@@ -214,8 +213,7 @@ fn every_form_takes_several_keys() {
     assert_eq!((map.len(), map.entries()), (1, 1));
 }
 
-// ---- guards and values
-// ------------------------------------------------------------------------------------------------
+// ---- guards and values ----------------------------------------------------------------------------------------------
 
 #[test]
 fn a_writers_guard_reads_changes_stores_and_removes() {
@@ -331,8 +329,7 @@ fn a_panic_in_a_closure_leaves_the_value_unchanged_and_the_key_free() {
     assert!(version(&map, &7) > seen && map.get_blocking(&7) == Some(1));
 }
 
-// ---- versions
-// ---------------------------------------------------------------------------------------------------------
+// ---- versions -------------------------------------------------------------------------------------------------------
 
 #[test]
 fn each_change_makes_a_new_version_that_the_same_guard_returns_at_once() {
@@ -444,8 +441,7 @@ fn a_version_from_before_a_removal_never_matches_again() {
     }
 }
 
-// ---- one call each
-// ----------------------------------------------------------------------------------------------------
+// ---- one call each --------------------------------------------------------------------------------------------------
 
 /// Defines a macro for each call, which makes it in the async or the blocking manner.
 macro_rules! manners {
@@ -635,8 +631,7 @@ fn the_lifetime_of_a_borrowed_form_does_not_restrict_the_map() {
     assert!(map.is_empty());
 }
 
-// ---- get_or_insert_with
-// -----------------------------------------------------------------------------------------------
+// ---- get_or_insert_with ---------------------------------------------------------------------------------------------
 
 #[test]
 fn one_caller_computes_the_value_and_the_others_receive_it() {
@@ -787,8 +782,7 @@ fn init_runs_only_without_a_value_and_not_before_the_first_poll() {
     assert_eq!(guard.value(), Some(&2));
 }
 
-// ---- changes that look first
-// ------------------------------------------------------------------------------------------
+// ---- changes that look first ----------------------------------------------------------------------------------------
 
 #[test]
 fn plain_readers_are_not_excluded_until_there_is_something_to_write() {
@@ -838,8 +832,7 @@ fn plain_readers_are_not_excluded_until_there_is_something_to_write() {
     }
 }
 
-// ---- batches
-// ----------------------------------------------------------------------------------------------------------
+// ---- batches --------------------------------------------------------------------------------------------------------
 
 #[test]
 fn a_batch_makes_all_changes_and_returns_a_version_for_each_step() {
@@ -1136,8 +1129,7 @@ proptest! {
     }
 }
 
-// ---- looking
-// ----------------------------------------------------------------------------------------------------------
+// ---- looking --------------------------------------------------------------------------------------------------------
 
 #[test]
 fn a_value_counts_from_the_moment_it_is_inserted_until_it_is_removed() {
@@ -1268,8 +1260,7 @@ fn for_each_key_visits_entries_with_and_without_values() {
     drop(guard);
 }
 
-// ---- the whole map
-// ----------------------------------------------------------------------------------------------------
+// ---- the whole map --------------------------------------------------------------------------------------------------
 
 #[test]
 fn the_last_value_of_equal_keys_is_kept() {

@@ -40,8 +40,7 @@ macro_rules! both {
     }};
 }
 
-// ---- get_versioned
-// ----------------------------------------------------------------------------------------------------
+// ---- get_versioned --------------------------------------------------------------------------------------------------
 
 #[test]
 fn get_versioned_returns_the_value_with_its_version() {
@@ -98,8 +97,7 @@ fn get_versioned_waits_for_a_writer_and_counts_as_a_use() {
     assert!(map.contains_key(&1) && !map.contains_key(&2));
 }
 
-// ---- insert_if_absent
-// -------------------------------------------------------------------------------------------------
+// ---- insert_if_absent -----------------------------------------------------------------------------------------------
 
 #[test]
 fn insert_if_absent_leaves_a_value_alone() {
@@ -147,8 +145,7 @@ fn of_two_that_insert_if_absent_one_succeeds() {
     assert_eq!(ready(second), Err(vec![2]));
 }
 
-// ---- get_or_insert, get_or_default
-// ------------------------------------------------------------------------------------
+// ---- get_or_insert, get_or_default ----------------------------------------------------------------------------------
 
 #[test]
 fn get_or_insert_and_get_or_default_return_a_reader() {
@@ -182,8 +179,7 @@ fn a_dropped_get_or_insert_has_changed_nothing() {
     assert_eq!((map.len(), map.entries()), (0, 0));
 }
 
-// ---- update
-// -----------------------------------------------------------------------------------------------------------
+// ---- update ---------------------------------------------------------------------------------------------------------
 
 #[test]
 fn update_changes_a_value_in_place_and_returns_the_result() {
@@ -272,8 +268,7 @@ fn a_dropped_update_has_not_called_its_closure() {
     assert!(!called.get() && !map.is_locked("a"));
 }
 
-// ---- compute
-// ----------------------------------------------------------------------------------------------------------
+// ---- compute --------------------------------------------------------------------------------------------------------
 
 #[test]
 fn compute_inserts_changes_and_removes() {

@@ -254,8 +254,7 @@ fn a_returned_value_is_not_leaked_when_the_drop_of_its_key_panics() {
     assert!(panics > 10, "{panics}");
 }
 
-// ---- drops that panic together
-// ----------------------------------------------------------------------------------------
+// ---- drops that panic together --------------------------------------------------------------------------------------
 
 thread_local! {
     static BAD: Cell<bool> = const { Cell::new(false) };
@@ -336,8 +335,7 @@ fn several_keys_whose_drops_panic_are_all_dropped_without_an_abort() {
     assert_eq!(dropped(|| drop(map)), 10);
 }
 
-// ---- code that uses the map
-// -------------------------------------------------------------------------------------------
+// ---- code that uses the map -----------------------------------------------------------------------------------------
 
 /// Values that the map itself discards are dropped with no lock held, not even that of their own key.
 #[test]

@@ -529,8 +529,7 @@ fn waiters_are_counted_in_every_table_and_zero_without_an_entry() {
     assert_eq!([jobs.waiters(&"a"), pages.waiters(&"a"), hosts.waiters(&"a"), map.waiters(&"a")], [0; 4]);
 }
 
-// ---- the order of events
-// -----------------------------------------------------------------------------------------------
+// ---- the order of events --------------------------------------------------------------------------------------------
 
 /// An action that an observer performs once, in one phase.
 type Once = Arc<Mutex<Option<(WaitPhase, Box<dyn FnOnce() + Send>)>>>;

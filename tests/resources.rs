@@ -85,8 +85,7 @@ const OTHERS: isize = 8 << 10;
 const ALL: [Fairness; 5] =
     [Fairness::Adaptive, Fairness::Fifo, Fairness::Bounded(1), Fairness::Bounded(16), Fairness::Barging];
 
-// ---- many keys
-// --------------------------------------------------------------------------------------------------------
+// ---- many keys ------------------------------------------------------------------------------------------------------
 
 struct Tables {
     mutex: KeyedMutex<String>,
@@ -325,8 +324,7 @@ fn memory_follows_use() {
     as_fresh("bounded", bounded(BURST), bounded(STAY));
 }
 
-// ---- many threads
-// -----------------------------------------------------------------------------------------------------
+// ---- many threads ---------------------------------------------------------------------------------------------------
 
 /// Restricts this thread, and the threads that it starts, to one CPU.
 #[cfg(target_os = "linux")]
@@ -416,8 +414,7 @@ fn sixty_four_threads_on_one_cpu_all_finish() {
     }
 }
 
-// ---- forgotten guards and futures
-// -------------------------------------------------------------------------------------
+// ---- forgotten guards and futures -----------------------------------------------------------------------------------
 
 /// Borrowed guards do not keep the table alive: dropping it frees the memory of the forgotten ones.
 fn a_forgotten_guard_affects_only_its_key() {

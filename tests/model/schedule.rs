@@ -90,8 +90,7 @@ fn build<T: Kind>(builder: Builder<T, u8>, fairness: Fairness, size: u8) -> (T::
     (builder.fairness(fairness).shards(shards).pool_capacity(pool).build(), waits)
 }
 
-// ---- the observer's events
-// ---------------------------------------------------------------------------------------------
+// ---- the observer's events ------------------------------------------------------------------------------------------
 
 /// The waits that have begun and not ended.
 #[derive(Default)]
@@ -122,8 +121,7 @@ fn mode_of(want: Want) -> WaitMode {
     }
 }
 
-// ---- a common view of the tables
-// -------------------------------------------------------------------------------------
+// ---- a common view of the tables ------------------------------------------------------------------------------------
 
 /// The object on which an operation is called.
 enum Source<'a, 't, T: Table> {
@@ -626,8 +624,7 @@ impl<'t, P: TablePtr<Table = RwLock, Key = u8> + ExclusiveIn<'t>> Hold<'t> for G
     }
 }
 
-// ---- the schedule
-// -----------------------------------------------------------------------------------------------------
+// ---- the schedule ---------------------------------------------------------------------------------------------------
 
 /// A request that waits or may wait: its id and its waker.
 #[derive(Default)]

@@ -100,8 +100,7 @@ fn poll<F: Future>(future: Pin<&mut F>) -> Option<F::Output> {
     }
 }
 
-// ---- the cost of calls
-// -----------------------------------------------------------------------------------------------
+// ---- the cost of calls ----------------------------------------------------------------------------------------------
 
 fn calls() {
     println!("calls: stack, in bytes; instructions, and how many of them at most with interrupts off:");

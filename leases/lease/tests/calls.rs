@@ -32,8 +32,7 @@ fn panic_quietly() -> ! {
     resume_unwind(Box::new("of the policy"))
 }
 
-// ---- types: resources, owners, tokens
-// ---------------------------------------------------------------------------------
+// ---- types: resources, owners, tokens -------------------------------------------------------------------------------
 
 #[test]
 fn a_resource_is_made_of_an_entity_and_a_key() {
@@ -177,8 +176,7 @@ fn leases_can_be_shared_and_created_from_an_engine() {
     assert_eq!(same(default).len(), 1);
 }
 
-// ---- types: expiry
-// ----------------------------------------------------------------------------------------------------
+// ---- types: expiry --------------------------------------------------------------------------------------------------
 
 #[test]
 fn a_fixed_lease_ends_on_time_and_is_not_renewable() {
@@ -343,8 +341,7 @@ fn an_expiry_can_be_cloned_and_debug_printed() {
     assert!(matches!(Expiry::from(secs(3)), Expiry::Sliding(ttl) if ttl == secs(3)));
 }
 
-// ---- custom policies
-// --------------------------------------------------------------------------------------------------
+// ---- custom policies ------------------------------------------------------------------------------------------------
 
 #[test]
 fn a_policy_is_asked_at_acquire_with_zero_and_at_each_renewal_with_the_time_held() {
@@ -727,8 +724,7 @@ fn a_policy_that_panics_leaves_the_leases_consistent() {
     take(&table, "a", &bob, secs(1));
 }
 
-// ---- acquire
-// ----------------------------------------------------------------------------------------------------------
+// ---- acquire --------------------------------------------------------------------------------------------------------
 
 #[test]
 fn every_form_of_acquire_gets_a_free_resource_at_once() {
@@ -932,8 +928,7 @@ fn a_resumed_acquire_replaces_the_policy_and_keeps_the_later_end() {
     }
 }
 
-// ---- renew
-// ------------------------------------------------------------------------------------------------------------
+// ---- renew ----------------------------------------------------------------------------------------------------------
 
 #[test]
 fn every_form_of_renew_returns_a_grant_of_the_same_tenure_with_the_later_end() {
@@ -980,8 +975,7 @@ fn renewing_a_stale_grant_reports_expired_then_taken_over_then_released() {
     assert_eq!(lost(table.renew_now(&never)), Lost::Released);
 }
 
-// ---- release
-// ----------------------------------------------------------------------------------------------------------
+// ---- release --------------------------------------------------------------------------------------------------------
 
 #[test]
 fn every_form_of_release_frees_the_resource() {
@@ -1091,8 +1085,7 @@ fn release_expired_removes_expired_leases_and_returns_their_number() {
     }
 }
 
-// ---- looking
-// ----------------------------------------------------------------------------------------------------------
+// ---- looking --------------------------------------------------------------------------------------------------------
 
 #[test]
 fn status_reports_owner_token_time_left_and_waiters() {
@@ -1208,8 +1201,7 @@ fn remaining_depends_on_the_grant_alone() {
     assert_eq!(table.remaining(&take(&table, "a", &ann, Expiry::Never)), None);
 }
 
-// ---- tick
-// -------------------------------------------------------------------------------------------------------------
+// ---- tick -----------------------------------------------------------------------------------------------------------
 
 #[test]
 fn tick_returns_none_if_nothing_will_be_due() {
@@ -1265,8 +1257,7 @@ fn tick_may_be_called_early_late_or_twice() {
     assert_eq!(left(&table, "a"), secs(10)); // counted from the hand-off
 }
 
-// ---- errors
-// -----------------------------------------------------------------------------------------------------------
+// ---- errors ---------------------------------------------------------------------------------------------------------
 
 #[test]
 fn every_call_rejects_an_invalid_argument() {
@@ -1375,8 +1366,7 @@ fn errors_name_the_resource_and_the_owner() {
     assert_eq!(all.iter().map(|lost| lost.to_string()).collect::<HashSet<_>>().len(), all.len());
 }
 
-// ---- hand-off
-// --------------------------------------------------------------------------------------------------------
+// ---- hand-off -------------------------------------------------------------------------------------------------------
 
 #[test]
 fn a_served_waiter_has_the_lease_before_it_is_polled() {
@@ -1597,8 +1587,7 @@ fn a_newcomer_does_not_overtake_waiters() {
     ready(&mut of_ann).unwrap();
 }
 
-// ---- futures
-// ----------------------------------------------------------------------------------------------------------
+// ---- futures --------------------------------------------------------------------------------------------------------
 
 /// Each future borrows the leases, and none of its arguments.
 mod borrow_only_the_table {
@@ -1695,8 +1684,7 @@ fn a_blocking_acquire_waits_for_a_release_by_another_thread() {
     }
 }
 
-// ---- fences
-// -----------------------------------------------------------------------------------------------------------
+// ---- fences ---------------------------------------------------------------------------------------------------------
 
 #[test]
 fn a_fence_refuses_tokens_that_are_smaller_than_the_greatest_it_has_seen() {
@@ -1731,8 +1719,7 @@ fn a_fence_admits_the_successor_and_then_refuses_the_late_holder() {
     assert!(fence.admit(late.resource(), late.token()).is_err());
 }
 
-// ---- serde
-// ------------------------------------------------------------------------------------------------------------
+// ---- serde ----------------------------------------------------------------------------------------------------------
 
 #[cfg(feature = "serde")]
 mod serialised {

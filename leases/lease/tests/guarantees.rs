@@ -16,8 +16,7 @@ use common::{
 use futures_lite::Future;
 use keylatch_lease::{AcquireError, Expiry, Grant, Lost, Owner, Resource, Token};
 
-// ---- 1: exclusion
-// -----------------------------------------------------------------------------------------------------
+// ---- 1: exclusion ---------------------------------------------------------------------------------------------------
 
 #[test]
 fn guarantee_1_while_one_owner_has_a_lease_no_call_gives_it_to_another() {
@@ -157,8 +156,7 @@ fn guarantee_1_at_each_step_of_a_random_walk_at_most_one_owner_has_the_lease() {
     }
 }
 
-// ---- 2: the holder errs on the safe side
-// ------------------------------------------------------------------------------
+// ---- 2: the holder errs on the safe side ----------------------------------------------------------------------------
 
 #[test]
 fn guarantee_2_check_succeeds_exactly_until_the_end() {
@@ -209,8 +207,7 @@ fn guarantee_2_a_grant_never_reports_more_time_than_the_engine() {
     assert_eq!((table.remaining(&first), table.remaining(&second)), (Some(secs(0)), Some(secs(0))));
 }
 
-// ---- 3: tokens grow
-// ---------------------------------------------------------------------------------------------------
+// ---- 3: tokens grow -------------------------------------------------------------------------------------------------
 
 #[test]
 fn guarantee_3_tokens_grow_whatever_ended_the_previous_tenure() {
@@ -300,8 +297,7 @@ fn guarantee_3_renewing_and_acquiring_again_keep_the_token() {
     assert_eq!(seen(&table, "a").unwrap().1, token);
 }
 
-// ---- 4: acquiring again is safe
-// ---------------------------------------------------------------------------------------
+// ---- 4: acquiring again is safe -------------------------------------------------------------------------------------
 
 #[test]
 fn guarantee_4_an_owner_that_acquires_again_gets_its_lease_at_once() {
@@ -378,8 +374,7 @@ fn guarantee_4_acquiring_after_the_end_begins_a_new_tenure() {
     assert!(second.token() > first.token());
 }
 
-// ---- 5: only the owner
-// ------------------------------------------------------------------------------------------------
+// ---- 5: only the owner ----------------------------------------------------------------------------------------------
 
 #[test]
 fn guarantee_5_a_release_by_another_owner_is_an_error_and_changes_nothing() {
@@ -455,8 +450,7 @@ fn guarantee_5_an_older_copy_of_a_renewed_grant_is_not_stale() {
     assert_eq!(holder(&table, "a"), None);
 }
 
-// ---- 6: no revival
-// ----------------------------------------------------------------------------------------------------
+// ---- 6: no revival --------------------------------------------------------------------------------------------------
 
 #[test]
 fn guarantee_6_an_expired_lease_is_never_renewed_even_if_it_is_still_free() {
@@ -517,8 +511,7 @@ fn guarantee_6_acquiring_again_does_not_revive_an_expired_tenure() {
     assert_eq!(seen(&table, "a"), Some((ann, new.token(), Some(secs(10)))));
 }
 
-// ---- 7: release_all
-// ---------------------------------------------------------------------------------------------------
+// ---- 7: release_all -------------------------------------------------------------------------------------------------
 
 #[test]
 fn guarantee_7_release_all_releases_only_that_owners_leases_among_a_thousand() {
@@ -596,8 +589,7 @@ fn guarantee_7_leases_acquired_in_every_way_are_released() {
     assert_eq!(table.len(), 0);
 }
 
-// ---- 8: timely take-over
-// ----------------------------------------------------------------------------------------------
+// ---- 8: timely take-over --------------------------------------------------------------------------------------------
 
 #[test]
 fn guarantee_8_after_the_holders_end_a_waiter_has_it_at_the_next_tick() {
@@ -679,8 +671,7 @@ fn guarantee_8_a_chain_of_dead_holders_takes_no_longer_than_their_leases() {
     assert_eq!(table.len(), 0);
 }
 
-// ---- 9: no lost wake-up
-// -----------------------------------------------------------------------------------------------
+// ---- 9: no lost wake-up ---------------------------------------------------------------------------------------------
 
 #[test]
 fn guarantee_9_each_release_admits_one_waiter_in_order_of_arrival() {
@@ -827,8 +818,7 @@ fn guarantee_9_on_a_random_walk_no_waiter_is_left_with_a_free_resource() {
     }
 }
 
-// ---- 10: the holder learns of a loss
-// ----------------------------------------------------------------------------------
+// ---- 10: the holder learns of a loss --------------------------------------------------------------------------------
 
 #[test]
 fn guarantee_10_lost_is_ready_and_check_fails_at_the_deadline() {
@@ -870,8 +860,7 @@ fn guarantee_10_the_loss_is_seen_whatever_happens_to_the_resource_afterwards() {
     assert_eq!(ready(held.lost()), Lost::Expired);
 }
 
-// ---- 11: cancel safety
-// ------------------------------------------------------------------------------------------------
+// ---- 11: cancel safety ----------------------------------------------------------------------------------------------
 
 #[test]
 fn guarantee_11_a_future_that_was_never_polled_has_done_nothing() {
@@ -950,8 +939,7 @@ fn guarantee_11_an_acquired_lease_outlives_its_future() {
     assert_eq!(holder(&table, "a"), Some(ann));
 }
 
-// ---- 12: memory follows use
-// -------------------------------------------------------------------------------------------
+// ---- 12: memory follows use -----------------------------------------------------------------------------------------
 
 #[test]
 fn guarantee_12_a_resource_is_kept_only_while_it_is_leased() {

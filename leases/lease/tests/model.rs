@@ -30,8 +30,7 @@ type Engine = Memory<ManualClock>;
 const RESOURCES: usize = 3;
 const OWNERS: usize = 3;
 
-// ---- time and policies
-// ------------------------------------------------------------------------------------------------
+// ---- time and policies ----------------------------------------------------------------------------------------------
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum End {
@@ -148,8 +147,7 @@ impl Policy {
     }
 }
 
-// ---- the possible states of a resource
-// ---------------------------------------------------------------------------------
+// ---- the possible states of a resource ------------------------------------------------------------------------------
 
 type Id = usize;
 
@@ -1238,8 +1236,7 @@ impl<'m> World<'m> {
         }
     }
 
-    // ---- all of the above
-    // --------------------------------------------------------------------------------------------
+    // ---- all of the above -------------------------------------------------------------------------------------------
 
     fn advance(&mut self, time: Duration) {
         self.now += time;

@@ -216,8 +216,7 @@ fn a_dropped_held_is_released_even_if_the_clock_panics() {
     assert_eq!(*ready(&mut next).unwrap().owner(), bob);
 }
 
-// ---- user code that calls the leases
-// ------------------------------------------------------------------------------------
+// ---- user code that calls the leases --------------------------------------------------------------------------------
 
 /// The present and the greatest nesting of user code, and the number of its calls.
 #[derive(Default)]
@@ -326,8 +325,7 @@ fn a_tenure_starts_when_its_policy_has_answered() {
     }
 }
 
-// ---- cases that no other test covers
-// ---------------------------------------------------------------------------------------
+// ---- cases that no other test covers --------------------------------------------------------------------------------
 
 /// A clock that the test moves, although it claims to be real time.
 #[derive(Clone, Default)]

@@ -17,8 +17,7 @@ use common::{
 use futures_lite::future::yield_now;
 use keylatch_lease::{Expiry, Grant, Lost, Owner};
 
-// ---- which tasks are woken
-// --------------------------------------------------------------------------------------------
+// ---- which tasks are woken ------------------------------------------------------------------------------------------
 
 #[test]
 fn a_release_wakes_only_the_first_waiter() {
@@ -295,8 +294,7 @@ fn a_renewal_that_outlives_its_held_is_woken_at_its_end() {
     }
 }
 
-// ---- which waker
-// ------------------------------------------------------------------------------------------------------
+// ---- which waker ----------------------------------------------------------------------------------------------------
 
 #[test]
 fn a_future_that_is_polled_with_a_new_waker_forgets_the_old_one() {
@@ -373,8 +371,7 @@ fn a_dropped_future_takes_its_waker_along() {
     assert_eq!((Arc::strong_count(&bell), bell.take()), (1, 0));
 }
 
-// ---- in order, and without lost wakes
-// ---------------------------------------------------------------------------------
+// ---- in order, and without lost wakes -------------------------------------------------------------------------------
 
 #[test]
 fn a_thousand_waiters_are_served_in_order_and_woken_once_each() {
@@ -466,8 +463,7 @@ fn a_waiter_polled_only_when_woken_gets_in_whatever_the_others_do() {
     }
 }
 
-// ---- unusual wakers
-// ---------------------------------------------------------------------------------------------------
+// ---- unusual wakers -------------------------------------------------------------------------------------------------
 
 /// A waker that uses the leases when it is woken, and when it is dropped.
 struct Busybody {

@@ -59,8 +59,7 @@ pub use self::remote::{Remote, Unreachable};
 use self::wire::{Fields, name, record, text, time};
 use crate::{Failure, Server};
 
-// ---- The server
-// --------------------------------------------------------------------------------------------------------
+// ---- The server -----------------------------------------------------------------------------------------------------
 
 /// A server in this process, on a free port of 127.0.0.1. Its [`Server`] methods inflict faults on it; when it is
 /// dropped, it is killed.
@@ -485,5 +484,4 @@ fn never<T>(fail: Fail<Infallible>) -> T {
     match never {}
 }
 
-// ---- The client
-// --------------------------------------------------------------------------------------------------------
+// ---- The client -----------------------------------------------------------------------------------------------------

@@ -37,8 +37,7 @@ pub fn owners<const N: usize>() -> [Owner; N] {
     std::array::from_fn(|n| Owner::named(NAMES[n]))
 }
 
-// ---- polling
-// ----------------------------------------------------------------------------------------------------------
+// ---- polling --------------------------------------------------------------------------------------------------------
 
 /// Polls once, with this waker.
 pub fn poll_with<F: Future + Unpin>(future: &mut F, waker: &Waker) -> Poll<F::Output> {
@@ -89,8 +88,7 @@ pub fn assert_send<T: Send>(value: T) -> T {
     value
 }
 
-// ---- wakers
-// -----------------------------------------------------------------------------------------------------------
+// ---- wakers ---------------------------------------------------------------------------------------------------------
 
 /// A waker that counts its wakes.
 #[derive(Default)]
@@ -116,8 +114,7 @@ impl Bell {
     }
 }
 
-// ---- the state of the leases
-// ------------------------------------------------------------------------------------------
+// ---- the state of the leases ----------------------------------------------------------------------------------------
 
 /// Returns the owner of a resource, its token, and the time left (`None` if the lease never expires).
 pub type Seen = Option<(Owner, Token, Option<Duration>)>;
@@ -210,8 +207,7 @@ pub fn refused(acquired: Acquired) -> Resource {
     }
 }
 
-// ---- policies
-// ---------------------------------------------------------------------------------------------------------
+// ---- policies -------------------------------------------------------------------------------------------------------
 
 /// A policy that calls a function.
 pub struct By<F>(pub F);
