@@ -1,4 +1,5 @@
-//! Models of walks over all values of a map. An access of a value that is not ordered after the last change is reported.
+//! Models of walks over all values of a map. An access of a value that is not ordered after the last change is
+//! reported.
 
 use std::sync::Arc;
 

@@ -31,7 +31,8 @@ impl Stay {
         }
     }
 
-    /// Returns whether an entry has been made in this slot since the walk arrived, or the shard did not have the slot then.
+    /// Returns whether an entry has been made in this slot since the walk arrived, or the shard did not have the slot
+    /// then.
     pub(super) fn was_made(&self, number: u32) -> bool {
         self.made.get((number / u32::BITS) as usize).is_none_or(|bits| bits >> (number % u32::BITS) & 1 != 0)
     }

@@ -24,8 +24,8 @@ use crate::plumbing::{TablePtr, TableRef};
 /// checked is locked for reading. Then it checks the conditions, in the order in which the steps were added, and makes
 /// the changes only if all conditions hold. A condition sees the effect of the steps before it on its key.
 ///
-/// Each kind of step has two methods: one for a chain of calls, such as [`insert`](Batch::insert), and one for a batch in a
-/// variable, such as [`push_insert`](Batch::push_insert).
+/// Each kind of step has two methods: one for a chain of calls, such as [`insert`](Batch::insert), and one for a batch
+/// in a variable, such as [`push_insert`](Batch::push_insert).
 ///
 /// A caller that locks several keys with [`read_many`](LockMap::read_many) sees all of a batch or nothing of it.
 ///

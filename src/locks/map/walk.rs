@@ -22,14 +22,14 @@ use crate::plumbing::sealed::TablePtrInside as _;
 
 /// A visit of all values of a [`LockMap`], one after another, that waits for those that are locked.
 ///
-/// Each `next_…` call returns a guard of the next key that has a value, and `None` at the end. A walk locks one key at a time:
-/// while it waits for a key, it holds none, unless the caller has kept an earlier guard.
+/// Each `next_…` call returns a guard of the next key that has a value, and `None` at the end. A walk locks one key at
+/// a time: while it waits for a key, it holds none, unless the caller has kept an earlier guard.
 ///
 /// # What it visits
-/// A key that has a value from the beginning of the walk ([`LockMap::walk`]) to its end is visited exactly once, however
-/// often the value is changed. That includes a value that its writer takes out for a moment and stores again while it
-/// still holds the key as a writer, as [`compute`](LockMap::compute) does. A key that gets or loses its value meanwhile is
-/// visited at most once. The order is that of the entries in memory, and says nothing.
+/// A key that has a value from the beginning of the walk ([`LockMap::walk`]) to its end is visited exactly once,
+/// however often the value is changed. That includes a value that its writer takes out for a moment and stores again
+/// while it still holds the key as a writer, as [`compute`](LockMap::compute) does. A key that gets or loses its value
+/// meanwhile is visited at most once. The order is that of the entries in memory, and says nothing.
 ///
 /// A walk is not a snapshot: each value is as it is when its key is locked. To see several keys at one instant, use
 /// [`read_many`](LockMap::read_many). To visit only what is not locked, without waiting, use
@@ -41,16 +41,17 @@ use crate::plumbing::sealed::TablePtrInside as _;
 /// A walk neither calls the keys' `Hash` or `Eq` nor clones a value.
 ///
 /// # Waiting for oneself
-/// A walk waits for every key that a writer holds, even if the key has no value at the moment: the writer may have taken it
-/// out. So a caller that holds a key as a writer waits for itself. The caller may keep the guards of a walk while it
-/// continues, because no key is visited twice, and may lock other keys meanwhile. But then it holds several keys in no
-/// order; if another caller does so, too, each may wait for the other for ever.
+/// A walk waits for every key that a writer holds, even if the key has no value at the moment: the writer may have
+/// taken it out. So a caller that holds a key as a writer waits for itself. The caller may keep the guards of a walk
+/// while it continues, because no key is visited twice, and may lock other keys meanwhile. But then it holds several
+/// keys in no order; if another caller does so, too, each may wait for the other for ever.
 ///
 /// # Memory
-/// A walk has a position in the map, not a list of keys. While it is in one of the map's [shards](crate::Builder::shards),
-/// that shard has in addition one bit for each of its slots, allocated once. Drop a walk that is no longer needed: until
-/// then each new key of its shard costs a few instructions more. If a walk is forgotten ([`core::mem::forget`]), that stays
-/// so until the map is dropped, which also frees the walk's bits; nothing stays locked.
+/// A walk has a position in the map, not a list of keys. While it is in one of the map's
+/// [shards](crate::Builder::shards), that shard has in addition one bit for each of its slots, allocated once. Drop a
+/// walk that is no longer needed: until then each new key of its shard costs a few instructions more. If a walk is
+/// forgotten ([`core::mem::forget`]), that stays so until the map is dropped, which also frees the walk's bits; nothing
+/// stays locked.
 ///
 /// # Examples
 /// ```
@@ -208,9 +209,9 @@ impl<K, V, S> fmt::Debug for Walk<'_, K, V, S> {
 /// # Cancel safety
 /// The future can be dropped at any moment: then nothing is locked, and the walk continues with the same key.
 ///
-/// A future that is kept, and not polled, is not cancelled: see [idle futures](crate#idle-futures). One that is forgotten
-/// ([`core::mem::forget`]) while it waits is idle for good: it keeps its place in the key's queue. The walk continues
-/// with the same key, behind that place.
+/// A future that is kept, and not polled, is not cancelled: see [idle futures](crate#idle-futures). One that is
+/// forgotten ([`core::mem::forget`]) while it waits is idle for good: it keeps its place in the key's queue. The walk
+/// continues with the same key, behind that place.
 ///
 /// # Examples
 /// See [`Walk::next_read`].
@@ -223,7 +224,8 @@ pub struct WalkNext<'w, 'a, K, V, S, M: Mode> {
 }
 
 impl<'a, K, V, S, M: Mode> WalkNext<'_, 'a, K, V, S, M> {
-    /// Waits until `limit` is ready. Any future may be the limit: see [`Acquire::until`](crate::futures::Acquire::until).
+    /// Waits until `limit` is ready. Any future may be the limit: see
+    /// [`Acquire::until`](crate::futures::Acquire::until).
     ///
     /// # Errors
     /// Returns the output of `limit` if it was ready and the next key could not be locked. The walk can go on: it
