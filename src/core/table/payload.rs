@@ -60,11 +60,12 @@ pub trait Payload: Sized {
     /// Returns the function to which evicted values are handed, if there is one.
     fn on_evict<K>(on_evict: &Self::OnEvict<K>) -> Option<&OnEvict<K, Self::Value>>;
 
-    /// Begins an entry without a value. Called under the shard lock.
+    /// Begins an entry without a value, in the slot with this number. Called under the shard lock.
     #[inline(always)]
-    fn begin(marks: &Self::Marks, kept: &mut Self::Kept) {
+    fn begin(number: u32, marks: &Self::Marks, kept: &mut Self::Kept) {
         if let (Some(marks), Some(kept)) = (Self::marks(marks), Self::keeps(kept)) {
             marks.begin(kept);
+            kept.walks.note_made(number);
         }
     }
 
@@ -73,14 +74,6 @@ pub trait Payload: Sized {
     fn end(marks: &Self::Marks, kept: &mut Self::Kept) {
         if let (Some(marks), Some(kept)) = (Self::marks(marks), Self::keeps(kept)) {
             kept.end(marks);
-        }
-    }
-
-    /// Notes that an entry has been made in this slot. Called under the shard lock.
-    #[inline(always)]
-    fn note_made(kept: &mut Self::Kept, number: u32) {
-        if let Some(kept) = Self::keeps(kept) {
-            kept.walks.note_made(number);
         }
     }
 

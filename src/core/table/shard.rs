@@ -118,7 +118,6 @@ impl<K, V: Payload> Shard<K, V> {
 
     #[inline]
     fn file(&mut self, tag: Tag, (slot_ref, unit): (SlotRef<K, V>, UnitOf<K, V>)) -> UnitOf<K, V> {
-        V::note_made(&mut self.kept, slot_ref.number());
         if self.first.is_none() {
             self.first_tag = tag;
             self.first = Some(slot_ref);

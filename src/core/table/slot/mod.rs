@@ -245,7 +245,7 @@ impl<K, V: Payload> Spare<K, V> {
     /// Makes the slot live. Its key has been initialised (1).
     #[inline]
     fn start(self, tag: u32, unit: Unit, kept: &mut V::Kept) -> Published<K, V> {
-        V::begin(&self.slot().marks, kept);
+        V::begin(self.1.0, &self.slot().marks, kept);
         self.slot().state.begin(tag, unit);
         (SlotRef(self.0, self.1), UnitOf(self.0))
     }
