@@ -78,7 +78,7 @@ impl Session {
         loop {
             let Found { revision, cluster, mark } = self.find_mark().await?;
             // The log's index is read after the revision, so this difference is at least the one at that revision.
-            let ahead = self.applied().await? - revision;
+            let ahead = self.applied().await?.saturating_sub(revision);
             let has_gone_back = |mark: &Mark| {
                 let before = self.place.before.lock().unwrap_or_else(PoisonError::into_inner);
                 before.as_ref().is_some_and(|before| before.mark == *mark && revision < before.seen.get())
@@ -109,7 +109,7 @@ impl Session {
         // one would be taken for that of a cluster whose log has begun again.
         let applied = self.applied().await?;
         let Found { revision, cluster, .. } = self.find_mark().await?;
-        let ahead = applied - revision;
+        let ahead = applied.saturating_sub(revision);
         let least = found.as_ref().map_or(0, |mark| mark.base.saturating_add(revision)).max(self.place.greatest());
         let base = now().max(least.saturating_add(1));
         let mark = Mark { cluster, ahead, base, modified: 0 };

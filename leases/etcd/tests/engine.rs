@@ -1049,9 +1049,9 @@ fn programs_that_were_connected_notice_an_older_copy_of_the_cluster() {
 fn a_mark_that_was_written_while_others_wrote_is_no_cause_for_a_quarantine() {
     at_desk(|desk| async move {
         let Desk { server, client, namespace, .. } = &*desk;
-        for at in 0..10 {
-            let leases = || server.leases(Etcd::in_namespace(format!("{namespace}/{at}")));
-            let writes = join_all((0..16).map(|_| async {
+        for at in 0..40 {
+            let leases = || server.leases(Etcd::in_namespace(format!("{namespace}/{at}")).timeout(20 * SECOND));
+            let writes = join_all((0..32).map(|_| async {
                 loop {
                     client.put("elsewhere", "x").await.unwrap();
                 }

@@ -17,15 +17,21 @@ impl<K, V: Payload> Core<K, V> {
         }
     }
 
-    /// Counts a look-up of a key that had no value, for a caller that no longer knows the key. Any shard's counters
-    /// will do. They are chosen by the address of a local variable, which differs from thread to thread, so that
-    /// threads rarely use the same ones.
+    /// Counts a look-up of a key that had no value, for a caller that no longer knows the key.
     #[inline]
     pub(crate) fn count_miss(&self) {
         if V::counters(&self.counters).is_some() {
-            let local = 0;
-            self.count(Tag::of(core::ptr::from_ref(&local).addr() as u64), Event::Miss);
+            self.count_miss_somewhere();
         }
+    }
+
+    /// Any shard's counters will do. They are chosen by the address of a local variable, which differs from thread to
+    /// thread, so that threads rarely use the same ones. In the caller's frame, the variable would cost a register.
+    #[cold]
+    #[inline(never)]
+    fn count_miss_somewhere(&self) {
+        let local = 0;
+        self.count(Tag::of(core::ptr::from_ref(&local).addr() as u64), Event::Miss);
     }
 
     /// Notes a use of the value of an entry, if there is one.

@@ -217,3 +217,26 @@ impl<K, V: Payload> Chunks<K, V> {
         unsafe { first.add(Number(number).index() as usize) }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Chunk, Chunks, KEPT};
+
+    #[test]
+    fn both_lists_grow_and_shrink_together() {
+        let mut chunks = Chunks::<u32, ()>::default();
+        for _ in 0..3 {
+            for id in 0..1000 {
+                chunks.add(id, Chunk::alloc(1));
+                assert_eq!(chunks.first_slots.len(), chunks.end());
+            }
+            for id in (0..1000).rev() {
+                assert!(chunks.remove(id).is_some());
+                assert_eq!(chunks.first_slots.len(), chunks.end());
+                let most = KEPT.max(4 * chunks.end() + 3);
+                assert!(chunks.first_slots.capacity() <= most);
+                assert!(chunks.chunks.capacity() <= most);
+            }
+        }
+    }
+}
