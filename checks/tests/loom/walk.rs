@@ -83,7 +83,7 @@ fn a_walk_visits_keys_that_change_their_slots_at_most_once() {
     model(|| {
         let map = map_of_two();
         let swap = |map: &Arc<Map<Cell>>| {
-            drop((map.remove_blocking(&1), map.remove_blocking(&2)));
+            let _ = (map.remove_blocking(&1), map.remove_blocking(&2));
             map.insert_blocking(&2, Cell::new(20));
             map.insert_blocking(&1, Cell::new(10));
         };
