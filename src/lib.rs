@@ -1,7 +1,7 @@
 //! Keyed locks: operations exclude each other only when they name the same key.
 //!
-//! A key takes memory only while a caller holds it or waits for it. One table serves async tasks on any runtime, plain
-//! threads, and callers that only try, at the same time and on the same keys.
+//! A key takes memory only while it is in use: held, waited for, or, in a [`LockMap`], with a value. One table serves
+//! async tasks on any runtime, plain threads, and non-blocking callers, at the same time and on the same keys.
 //!
 //! ```
 //! use keylatch::KeyedMutex;
@@ -101,7 +101,8 @@
 //! If in doubt, use the mutex, or the map if you lock a value in memory. A reader-writer lock pays off only if readers
 //! hold the key for a while: acquiring a key exclusively costs no more than acquiring it as a reader.
 //!
-//! In a [`KeyedRwLock`], and in a [`LockMap`], whether a call acquires the key at once depends on its holders:
+//! In a [`KeyedRwLock`], and in a [`LockMap`], whether a call acquires a key that nobody waits for depends on its
+//! holders:
 //!
 //! | held by | [`read`] | [`upgradable_read`] | [`write`] |
 //! |---|---|---|---|
@@ -120,13 +121,13 @@
 //! [`upgrade().until(limit)`](futures::Upgrade::until).
 //!
 //! # The forms
-//! Each operation `op` (`lock`, `read`, `upgradable_read`, `write`, `acquire`) has these forms:
+//! Each operation (`lock`, `read`, `upgradable_read`, `write`, `acquire`) has these forms:
 //!
 //! | form | call, for a mutex | needs `std` |
 //! |---|---|---|
 //! | async | [`lock`](KeyedMutex::lock) | |
 //! | async with a limit: a timer, a cancellation token | [`lock(..).until(limit)`](futures::Acquire::until) | |
-//! | with a priority | [`lock(..).priority(9)`](futures::Acquire::priority), then any other form of a future; to block, [`wait`](futures::Acquire::wait) and its forms | the blocking ones |
+//! | with a priority | [`lock(..).priority(9)`](futures::Acquire::priority), which is used like `lock(..)` itself; to block, [`wait`](futures::Acquire::wait) and its forms | the blocking ones |
 //! | without waiting | [`try_lock`](KeyedMutex::try_lock) | |
 //! | blocking | [`lock_blocking`](KeyedMutex::lock_blocking) | yes |
 //! | blocking with a limit | [`try_lock_for`], [`try_lock_until`] | yes |
@@ -150,23 +151,23 @@
 //! 3. *No starvation.* Under the default policy no waiter that is polled starves: if it was woken four times without
 //!    acquiring the key, the next suitable release hands it the key, before any newcomer. With the exceptions that
 //!    [`Fairness`] lists, no key is reserved for a task that is not polled: every other request passes a task that was
-//!    woken but is not polled. [`Fairness`] also has policies with a numeric bound. No clock is involved. (Requests
-//!    with a higher [priority](futures::Acquire::priority) pass a waiter in bounded numbers. Readers that call
+//!    woken but is not polled. [`Fairness`] also has policies with a numeric bound. No clock is involved. (A bounded
+//!    number of requests with a higher [priority](futures::Acquire::priority) may pass a waiter. Readers that call
 //!    [`read_recursive`](KeyedRwLock::read_recursive) pass it without a bound, and can starve it.)
 //! 4. *Phase fairness.* In a [`KeyedRwLock`], a waiting writer keeps later readers out (except a few: see
 //!    [`Fairness`]), and when a writer leaves, all readers that are waiting at that moment get in before the next
-//!    writer, except those that it precedes by a higher [priority](futures::Acquire::priority). When a writer gives up,
+//!    writer, unless that writer has a higher [priority](futures::Acquire::priority) than they. When a writer gives up,
 //!    the readers that it kept out get in. (Under `Fifo` only the order of arrival and of priorities counts, and
 //!    `Barging` promises nothing.)
 //! 5. *User code runs outside the internal locks.* Hashing, cloning and dropping keys, calling an observer, and waking,
 //!    cloning and dropping wakers happen outside every internal lock, so all of them may use the table, and a waker may
 //!    run its task inside `wake`. The exceptions, which must not use the table, are the key's `Equivalent` (or `Eq`),
 //!    the [`to_key`](ToKey::to_key) of a key type that owns nothing (for which [`needs_drop`](::core::mem::needs_drop)
-//!    is false); with [`recycle_keys(true)`](Builder::recycle_keys), [`to_key_into`](ToKey::to_key_into) and everything
-//!    that it calls; and the clone that [`LockMap::get`] makes of a value that owns nothing. If user code panics, the
-//!    panic reaches the caller, and the table stays usable. If a waker panics, the other waiters are still woken.
-//!    (Wakers that run their tasks inside `wake` nest: each task that releases a key runs the next one inside its
-//!    release, so a long chain of them needs a deep stack.)
+//!    is false), [`to_key_into`](ToKey::to_key_into) and everything that it calls, with
+//!    [`recycle_keys(true)`](Builder::recycle_keys), and the clone that [`LockMap::get`] makes of a value that owns
+//!    nothing. If user code panics, the panic reaches the caller, and the table stays usable. If a waker panics, the
+//!    other waiters are still woken. (Wakers that run their tasks inside `wake` nest: each task that releases a key
+//!    runs the next one inside its release, so a long chain of them needs a deep stack.)
 //! 6. *No poisoning.* A panic while a key is held drops the guard, and the key is free.
 //! 7. *Not reentrant.* A request for a key that the caller already holds waits: see [below](#re-entry).
 //! 8. *Memory follows use.* The memory that a burst of keys took is freed as the keys are released, except for a
@@ -182,13 +183,13 @@
 //! # Cancel safety
 //! Every future can be dropped at any moment: the table is then as if the request had never been made, and a key that
 //! the future was already granted passes to the next waiter. So a lock future may be used in `select!`, under a
-//! timeout, or in a task that may be aborted. Only the future of [`upgrade`](Guard::upgrade) owns a hold while it
-//! waits: dropping it before it has finished releases that hold.
+//! timeout, or in a task that may be aborted. There is one exception: an [`upgrade`](Guard::upgrade) takes over the
+//! hold of the guard, so dropping its future before it has finished releases that hold.
 //!
 //! # Idle futures
 //! Dropping a future is safe; *keeping* one without polling it is a trap, known as futurelock. Once a lock future has
 //! been polled, it is a waiter in its key's queue, and it acquires the key only when it is polled again. If its task
-//! does something else in the meantime that needs the same key, the task may wait for a key that waits for the task.
+//! does something else in the meantime that needs the same key, the task can deadlock with its own idle future.
 //!
 //! | | what happens |
 //! |---|---|
@@ -199,8 +200,9 @@
 //!
 //! How a waiter that is not polled affects others depends on the [policy](Fairness):
 //! - [`Adaptive`](Fairness::Adaptive), the default: every other request passes it, for ever, so the code that forgot it
-//!   can continue. But a wakeup that goes to it is wasted, and the waiters behind it have to wait for the next release.
-//!   Moreover, a reader that was waiting when a writer left has been granted the key and holds it: see [`Fairness`].
+//!   can continue. But a wake-up that goes to it is wasted, and the waiters behind it have to wait for the next
+//!   release. Moreover, a reader that was waiting when a writer left has been granted the key and holds it: see
+//!   [`Fairness`].
 //! - [`Barging`](Fairness::Barging): the same, but the waiters behind it are not woken in its place.
 //! - [`Bounded(n)`](Fairness::Bounded): `n` later requests pass it. Then the key is reserved for it until it is polled
 //!   or dropped. So tests may pass while production hangs.
@@ -343,7 +345,7 @@
 //!
 //! # Implementation
 //! The `core` module of the source has an overview: the life of an entry, which lock protects which state, and why no
-//! wakeup is lost. Unsafe code is confined to one of its modules, `slot`, the memory of entries.
+//! wake-up is lost. Unsafe code is confined to one of its modules, `slot`, the memory of entries.
 #![no_std]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // Every item that needs a feature has its own `doc(cfg)`: by default rustdoc would name the targets, too, at every

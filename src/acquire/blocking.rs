@@ -116,7 +116,7 @@ pub(crate) fn block<W: Wait>(mut wait: W, deadline: Option<Instant>) -> Option<W
             }
             parking.parker.park(deadline);
         }
-        // The deadline is checked however the sleep ended: a spurious wakeup must not extend it.
+        // The deadline is checked however the sleep ended: a spurious wake-up must not extend it.
         if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
             // The hold may just have been handed over.
             return poll(Presence::SleepingThread);

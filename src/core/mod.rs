@@ -63,7 +63,7 @@
 //!    under the lock. So the count never reaches zero while the table still points at the entry.
 //! 3. *While `QUEUED` is set, holds change only under the queue lock.* The moves that change holds without that lock
 //!    are compare-exchanges that refuse a word with `QUEUED`. (Claims are added and removed regardless.) So the next
-//!    release sees every waiter that has set the flag or queued behind it: no wakeup is lost, and no fence is needed.
+//!    release sees every waiter that has set the flag or queued behind it: no wake-up is lost, and no fence is needed.
 //! 4. *A waiter is a unit*: a claim, or a hold that waits for its upgrade. So a release that meets `QUEUED` is never
 //!    the last unit, and the slot outlives the admission.
 //! 5. *A grant is a hold.* When the queue lets a waiter in, one exchange turns the waiter's claim into a hold and gives

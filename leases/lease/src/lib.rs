@@ -91,7 +91,7 @@
 //!    [`tick`](Leases::tick).
 //!    The timers of all waiters but the first fire 10 ms later, or 10 µs later per waiter if that is longer: they
 //!    matter only if the first waiter is not polled.
-//! 9. *No lost wakeup.* Each release or expiry admits one waiter, in order of arrival in this process. A waiter that
+//! 9. *No lost wake-up.* Each release or expiry admits one waiter, in order of arrival in this process. A waiter that
 //!    has been granted the lease has it, polled or not; if its future is dropped, the next waiter gets the lease.
 //! 10. *The holder learns of a loss without asking the engine.* When the lease expires, [`Held::lost`] is ready and
 //!     [`Held::check`] fails. (If the machine slept, `lost` may be late: see [Clocks](#clocks).) If another caller ends

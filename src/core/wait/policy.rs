@@ -48,7 +48,7 @@ pub(crate) enum WaitState {
     Granted,
 }
 
-/// The number of failed wakeups after which a waiter takes hand-offs. This bounds the cost of wakeups, and prevents
+/// The number of failed wake-ups after which a waiter takes hand-offs. This bounds the cost of wake-ups, and prevents
 /// starvation by quicker requests.
 const MAX_FAILED_WAKEUPS: u8 = 4;
 

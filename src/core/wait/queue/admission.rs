@@ -114,7 +114,7 @@ impl Queues {
             let fits = admitted.holds.fits(access, limit) && self.may_be_handed(queue, next);
             if fits && self.bypass(queue, admitted.holds, access, rules) {
                 let waker = self.grant(queue, next, admitted);
-                // This waiter is woken before the head, whose wakeup may take a system call.
+                // This waiter is woken before the head, whose wake-up may take a system call.
                 batch.wake_first(waker);
             } else if admitted.holds.count() >= limit {
                 break; // nothing is left (if permits are left, they may be enough for the next waiter)

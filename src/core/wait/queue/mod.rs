@@ -167,7 +167,7 @@ enum List {
     None,
     /// The waiter has slept since it arrived: it is found by its line, in order of the turns.
     Fresh,
-    /// The waiter sleeps again after a wakeup: it is in a list of its line.
+    /// The waiter sleeps again after a wake-up: it is in a list of its line.
     Asleep,
     /// The waiter takes hand-offs: it is in a list of its queue.
     HandOff,
