@@ -1,5 +1,5 @@
-//! What a look-up requires of its key argument: a call that makes no entry needs no `ToKey`, and a call that finds an
-//! entry makes no key. tests/allocations.rs counts allocations.
+//! The requirements of look-ups on their key argument: a call that never makes an entry works without `ToKey`, and a
+//! call that finds an entry does not copy the key. tests/allocations.rs counts allocations.
 
 use std::cell::Cell;
 use std::rc::Rc;

@@ -43,7 +43,21 @@ fn next(walk: &mut Walk<'_, u64, u64, Hasher>) -> Option<u64> {
     ready(walk.next_read()).map(|guard| *guard.key())
 }
 
-// ---- what is visited --------------------------------------------------------------------------------------------------
+// ---- what is visited ------------------------------------------------------------------------------------------------
+
+/// A walk unlocks its shard after it has looked at 256 slots in a row, and then continues.
+#[test]
+fn a_value_behind_many_free_slots_is_visited() {
+    for free in (250..260).chain(506..518).chain([1000]) {
+        let map = map(free + 2, 1);
+        for key in 1..=free {
+            map.remove_blocking(&key);
+        }
+        assert_eq!(visited(&mut map.walk()), [0, free + 1]);
+        map.remove_blocking(&0);
+        assert_eq!(visited(&mut map.walk()), [free + 1]);
+    }
+}
 
 #[test]
 fn every_value_is_visited_once_in_every_form() {
@@ -193,7 +207,7 @@ fn a_visit_is_not_a_use() {
     }
 }
 
-// ---- waiting ----------------------------------------------------------------------------------------------------------
+// ---- waiting --------------------------------------------------------------------------------------------------------
 
 #[test]
 fn a_walk_waits_for_a_writer_and_sees_its_change() {
@@ -332,7 +346,7 @@ fn blocking_walks_wait_for_a_writer_of_another_thread() {
     });
 }
 
-// ---- hostile callers and keys -----------------------------------------------------------------------------------------
+// ---- hostile callers and keys ---------------------------------------------------------------------------------------
 
 #[test]
 fn guards_may_be_kept_while_the_walk_continues() {
@@ -416,7 +430,7 @@ fn a_walk_calls_no_hash_eq_or_clone_of_a_key_or_a_value() {
     }
 }
 
-/// Whoever waits for a key that is removed meanwhile may be the last to release it, and drops it.
+/// The walk waits for a key whose value is removed meanwhile. It is then the last user of the entry, and drops the key.
 #[test]
 fn a_key_whose_drop_panics_in_a_step_leaves_nothing_locked_and_is_passed() {
     let map: LockMap<Hostile, Value> = LockMap::builder().shards(1).pool_capacity(0).build();
@@ -473,7 +487,7 @@ fn a_panic_of_the_visitor_leaves_nothing_locked() {
     assert_eq!(visited(&mut walk).len(), 4);
 }
 
-// ---- maps that evict --------------------------------------------------------------------------------------------------
+// ---- maps that evict ------------------------------------------------------------------------------------------------
 
 #[test]
 fn a_walk_ends_when_all_values_are_evicted_meanwhile() {
@@ -534,7 +548,7 @@ fn a_visit_is_not_a_look_up() {
     drop(handle);
 }
 
-// ---- random schedules -------------------------------------------------------------------------------------------------
+// ---- random schedules -----------------------------------------------------------------------------------------------
 
 const KEYS: u64 = 40;
 
@@ -675,7 +689,7 @@ proptest! {
     }
 }
 
-// ---- threads ----------------------------------------------------------------------------------------------------------
+// ---- threads --------------------------------------------------------------------------------------------------------
 
 #[test]
 fn walks_among_threads_visit_what_stays_once() {

@@ -674,7 +674,7 @@ enum Upgrading {
     Done,
 }
 
-/// What a forgotten request or guard leaves behind: a claim, a hold, a place in the queue. It stays for good.
+/// The remains of a forgotten request or guard, which are never released: a claim, a hold, a place in the queue.
 struct Forgotten {
     key: u8,
     held: Option<Want>,

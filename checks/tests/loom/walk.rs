@@ -134,7 +134,7 @@ fn a_walk_beside_an_eviction() {
             let mut seen = [0; 3];
             let evicted = beside(&map, evict, |map| seen = visits(map, false));
             assert!(seen.iter().all(|&visits| visits <= 1));
-            // What is still there has been there from the beginning to the end.
+            // A key that has a value now had it during the whole walk.
             for key in [1, 2] {
                 assert!(evicted.is_none_or(|evicted| evicted != key) || !map.contains_key(&key));
                 assert!(seen[key as usize - 1] == 1 || !map.contains_key(&key), "a value that stayed was not visited");

@@ -30,13 +30,14 @@ use crate::{Expiry, Owner, Resource, Term, Token};
 /// [`Memory`](crate::Memory).
 ///
 /// # Examples
-/// An engine that counts requests and passes them on to another engine:
+/// An engine that counts requests and passes them on to another engine. It passes on every method, because the default
+/// of a method that it left out would replace the other engine's:
 /// ```
-/// use std::{sync::atomic::{AtomicU64, Ordering}, time::Duration};
+/// use std::{sync::{Arc, atomic::{AtomicU64, Ordering}}, time::Duration};
 ///
 /// use keylatch_lease::{
 ///     Leases, ManualClock, Memory, Owner, Resource, Token,
-///     engine::{Answer, Ask, Engine, Fail, Gone, Owned, Record, Renewal},
+///     engine::{Answer, Ask, Engine, Fail, Gone, Notice, Owned, Record, Renewal},
 /// };
 ///
 /// struct Counted<E>(E, AtomicU64);
@@ -72,6 +73,10 @@ use crate::{Expiry, Owner, Resource, Term, Token};
 ///         self.0.release(resource, owner, token, at).await
 ///     }
 ///
+///     async fn release_token(&self, resource: &Resource, token: Token, at: Duration) -> Result<Gone, Fail<E::Error>> {
+///         self.0.release_token(resource, token, at).await
+///     }
+///
 ///     async fn release_all(&self, owner: &Owner, at: Duration) -> Result<Vec<Resource>, Fail<E::Error>> {
 ///         self.0.release_all(owner, at).await
 ///     }
@@ -86,6 +91,22 @@ use crate::{Expiry, Owner, Resource, Term, Token};
 ///
 ///     async fn sweep(&self, limit: usize, at: Duration) -> Result<usize, Fail<E::Error>> {
 ///         self.0.sweep(limit, at).await
+///     }
+///
+///     fn watch(&self, resource: &Resource) -> impl Future<Output = ()> + Send {
+///         self.0.watch(resource)
+///     }
+///
+///     fn subscribe(&self, resource: &Resource, notice: &Arc<Notice>) -> bool {
+///         self.0.subscribe(resource, notice)
+///     }
+///
+///     fn unsubscribe(&self, resource: &Resource, notice: &Arc<Notice>) {
+///         self.0.unsubscribe(resource, notice);
+///     }
+///
+///     fn fallback(&self) -> Option<Duration> {
+///         self.0.fallback()
 ///     }
 ///
 ///     fn tidy(&self) {
