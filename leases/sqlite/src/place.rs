@@ -1,0 +1,232 @@
+//! The file: where it is, and whether it is still the one that was opened.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    sync::OnceLock,
+    time::{Duration, Instant},
+};
+
+use keylatch_lease_remote::{Failure, Settings};
+use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, TransactionBehavior};
+
+use crate::{busy, clock, error::Error, options::Synchronous};
+
+/// The version of the tables in `schema.sql`.
+const VERSION: i64 = 1;
+
+/// The pause before SQLite is asked again for something for which it does not wait by itself.
+const PAUSE: Duration = Duration::from_millis(2);
+
+/// What all connections of an engine have in common.
+#[derive(Debug)]
+pub(crate) struct Place {
+    pub(crate) path: PathBuf,
+    pub(crate) namespace: String,
+    /// The time for which a statement waits while another process has the file locked.
+    pub(crate) patience: Duration,
+    synchronous: Synchronous,
+    /// The file that was opened first.
+    identity: OnceLock<Identity>,
+}
+
+/// A name of a file that stays with it when it is moved.
+pub(crate) type Identity = (u64, u64);
+
+#[cfg(unix)]
+pub(crate) fn identity(path: &Path) -> io::Result<Identity> {
+    use std::os::unix::fs::MetadataExt;
+
+    fs::metadata(path).map(|of| (of.dev(), of.ino()))
+}
+
+/// Only notices that the file is gone: elsewhere an open file cannot be replaced.
+#[cfg(not(unix))]
+pub(crate) fn identity(path: &Path) -> io::Result<Identity> {
+    fs::metadata(path).map(|_| (0, 0))
+}
+
+impl Place {
+    pub(crate) fn new(path: &Path, settings: &Settings, synchronous: Synchronous) -> io::Result<Self> {
+        Ok(Place {
+            path: std::path::absolute(path)?, // the program may change its folder
+            namespace: settings.namespace.clone(),
+            // The engine must learn of the lock before the operation's own limit.
+            patience: settings.timeout.mul_f64(0.75),
+            synchronous,
+            identity: OnceLock::new(),
+        })
+    }
+
+    /// Opens the file, and creates it, and its tables, if it has not been opened before.
+    pub(crate) fn open(&self) -> Result<Connection, Error> {
+        let until = Instant::now() + self.patience;
+        if self.identity.get().is_some() {
+            self.check()?;
+        }
+        self.refuse_network()?;
+        busy::set_deadline(until);
+        let mut connection = self.connect().map_err(|error| self.error(error))?;
+        if connection.is_readonly("main").map_err(|error| self.error(error))? {
+            return Err(Error::ReadOnly { path: self.path.clone() });
+        }
+        self.set_modes(&connection, until)?;
+        self.prepare(&mut connection)?;
+        let found = identity(&self.path).map_err(|_| self.replaced())?;
+        if *self.identity.get_or_init(|| found) != found {
+            return Err(self.replaced());
+        }
+        Ok(connection)
+    }
+
+    fn connect(&self) -> rusqlite::Result<Connection> {
+        let mut flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        if self.identity.get().is_none() {
+            flags |= OpenFlags::SQLITE_OPEN_CREATE;
+        }
+        let mut connection = Connection::open_with_flags(&self.path, flags)?;
+        connection.busy_handler(Some(busy::wait))?;
+        Ok(connection)
+    }
+
+    /// Opens a connection for reading only.
+    pub(crate) fn open_reader(&self) -> Result<Connection, Error> {
+        let open = || {
+            let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+            let mut connection = Connection::open_with_flags(&self.path, flags)?;
+            connection.busy_handler(Some(busy::wait))?;
+            Ok(connection)
+        };
+        open().map_err(|error| self.error(error))
+    }
+
+    /// Sets the modes of the connection. SQLite does not wait for other connections while it changes the mode of the
+    /// journal, which happens once in the life of a file.
+    fn set_modes(&self, connection: &Connection, until: Instant) -> Result<(), Error> {
+        let set = || {
+            let mode: String = connection.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))?;
+            connection.pragma_update(None, "synchronous", self.synchronous.name())?;
+            Ok(mode)
+        };
+        loop {
+            match set() {
+                Ok(mode) if mode == "wal" => return Ok(()),
+                Ok(mode) => {
+                    let reason = format!("the file system allows only the journal mode {mode}, and not WAL");
+                    return Err(Error::unconnected(Some(reason.into())));
+                }
+                Err(error) if is_busy(&error) && Instant::now() < until => std::thread::sleep(PAUSE),
+                Err(error) => return Err(self.error(error)),
+            }
+        }
+    }
+
+    /// Creates the tables if they are missing. After a restart of the machine, counts the leases by its new clock.
+    fn prepare(&self, connection: &mut Connection) -> Result<(), Error> {
+        let (boot, error) = (clock::boot(), |error| self.error(error));
+        match stored(connection).map_err(error)? {
+            Some((version, _)) if version > VERSION => return Err(Error::Newer { found: version, known: VERSION }),
+            Some((_, of)) if of == boot => return Ok(()),
+            _ => {}
+        }
+        let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(error)?;
+        // Another process may have been faster.
+        match stored(&transaction).map_err(error)? {
+            Some((version, _)) if version > VERSION => return Err(Error::Newer { found: version, known: VERSION }),
+            Some((_, of)) if of == boot => {}
+            Some(_) => restarted(&transaction, &boot).map_err(error)?,
+            None => create(&transaction, &boot).map_err(error)?,
+        }
+        transaction.commit().map_err(error)
+    }
+
+    /// Fails if the path does not lead to the file that was opened.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        match identity(&self.path) {
+            Ok(found) if self.identity.get().is_none_or(|known| *known == found) => Ok(()),
+            _ => Err(self.replaced()),
+        }
+    }
+
+    /// Returns whether this is the file that was opened.
+    pub(crate) fn is_known(&self, found: Identity) -> bool {
+        self.identity.get() == Some(&found)
+    }
+
+    pub(crate) fn error(&self, error: rusqlite::Error) -> Error {
+        Error::of(error, &self.path)
+    }
+
+    fn replaced(&self) -> Error {
+        Error::Replaced { path: self.path.clone() }
+    }
+
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    fn refuse_network(&self) -> Result<(), Error> {
+        /// From `linux/magic.h`, and from the file systems that are not in it.
+        const NETWORK: [(i64, &str); 10] = [
+            (0x6969, "NFS"),
+            (0x517b, "SMB"),
+            (0xff53_4d42, "CIFS"),
+            (0xfe53_4d42, "SMB2"),
+            (0x5346_414f, "AFS"),
+            (0x7375_7245, "Coda"),
+            (0x0102_1997, "9P"),
+            (0x00c3_6400, "Ceph"),
+            (0x0bd0_0bd0, "Lustre"),
+            (0x7461_636f, "OCFS2"),
+        ];
+        let folder = self.path.parent().unwrap_or(&self.path);
+        let found = rustix::fs::statfs(&self.path).or_else(|_| rustix::fs::statfs(folder));
+        // If neither exists, opening the file fails with a better reason.
+        let Ok(found) = found else { return Ok(()) };
+        #[allow(clippy::unnecessary_cast, clippy::cast_lossless, trivial_numeric_casts)] // its type differs by target
+        let kind = i64::from(found.f_type as u32);
+        match NETWORK.iter().find(|(magic, _)| *magic == kind) {
+            Some((_, kind)) => Err(Error::NetworkFileSystem { path: self.path.clone(), kind }),
+            None => Ok(()),
+        }
+    }
+
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    fn refuse_network(&self) -> Result<(), Error> {
+        Ok(())
+    }
+}
+
+fn is_busy(error: &rusqlite::Error) -> bool {
+    matches!(error.sqlite_error_code(), Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked))
+}
+
+/// Returns the version of the tables, and the start of the machine by whose clock they count; `None` if there are none.
+fn stored(connection: &Connection) -> rusqlite::Result<Option<(i64, String)>> {
+    let sql = "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = 'keylatch_lease_file'";
+    if connection.query_row(sql, [], |row| row.get::<_, i64>(0))? == 0 {
+        return Ok(None);
+    }
+    let sql = "SELECT version, boot FROM keylatch_lease_file";
+    connection.query_row(sql, [], |row| Ok((row.get(0)?, row.get(1)?))).optional()
+}
+
+fn create(connection: &Connection, boot: &str) -> rusqlite::Result<()> {
+    connection.execute_batch(include_str!("schema.sql"))?;
+    let now = clock::now();
+    connection.execute(
+        "INSERT INTO keylatch_lease_file VALUES (1, ?1, ?2, ?3, ?4, 0)",
+        (VERSION, boot, now.clock, now.day),
+    )?;
+    Ok(())
+}
+
+/// Moves all instants to the clock of this start of the machine. The time of day says how much time has passed, but it
+/// is not less than the time since the start; a time of day that was set back makes leases last longer.
+fn restarted(connection: &Connection, boot: &str) -> rusqlite::Result<()> {
+    let (clock, day): (i64, i64) =
+        connection.query_row("SELECT clock, day FROM keylatch_lease_file", [], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    let now = clock::now();
+    let passed = (now.day - day).max(now.clock).max(0);
+    let shift = now.clock - (clock + passed);
+    connection.execute("UPDATE keylatch_lease SET since = since + ?1, until = until + ?1", [shift])?;
+    connection.execute("UPDATE keylatch_lease_file SET boot = ?1, clock = ?2, day = ?3", (boot, now.clock, now.day))?;
+    Ok(())
+}
