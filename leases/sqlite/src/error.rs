@@ -113,11 +113,9 @@ impl fmt::Display for Error {
                 "a newer version of this program has used the file: its tables have version {found}, and this program knows {known}: \
                  update the program"
             ),
-            Error::Replaced { path } => write!(
-                f,
-                "{} has been deleted or replaced since it was opened: restart the program",
-                path.display()
-            ),
+            Error::Replaced { path } => {
+                write!(f, "{} has been deleted or replaced since it was opened: restart the program", path.display())
+            }
             Error::Refused { source } => Causes(source).fmt(f),
             Error::Stopped => f.write_str("the engine's thread has ended"),
         }

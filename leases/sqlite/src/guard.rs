@@ -90,9 +90,9 @@ impl Sqlite {
     /// # }
     /// ```
     pub fn guard(&self, transaction: &Transaction<'_>, grant: &Grant) -> Result<(), GuardError> {
-        let is_same = transaction.path().is_some_and(|path| {
-            matches!(place::identity(Path::new(path)), Ok(found) if self.place.is_known(found))
-        });
+        let is_same = transaction
+            .path()
+            .is_some_and(|path| matches!(place::identity(Path::new(path)), Ok(found) if self.place.is_known(found)));
         if !is_same {
             return Err(GuardError::OtherFile);
         }

@@ -39,7 +39,7 @@ pub(crate) fn leave(
 pub(crate) fn announce(path: &Path) {
     use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, UTIME_NOW, utimensat};
 
-    let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW.into() };
+    let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
     let _ = utimensat(CWD, path, &Timestamps { last_access: now, last_modification: now }, AtFlags::empty());
 }
 

@@ -118,16 +118,18 @@ fn open(connection: Connection, place: &Arc<Place>) -> Result<(Session, Changes,
 
 /// Tells the waiters and holders of this process what happens in the file. Returns the reason that it has ended.
 async fn listen(link: &Link<Session>, place: &Place, changes: &Changes, mut reader: Reader) -> Error {
+    let watchers = link.watchers();
     loop {
         changes.next().await;
-        if let Err(error) = place.check() {
+        let heard = place.check().and_then(|()| {
+            if changes.is_reported() || reader.has_changed().map_err(|error| place.error(error))? {
+                reader.read(&place.namespace, watchers).map_err(|error| place.error(error))?;
+            }
+            Ok(())
+        });
+        if let Err(error) = heard {
+            watchers.tell_all(); // they ask, and learn the reason
             return error;
-        }
-        if !changes.is_reported() && !reader.has_changed().unwrap_or(true) {
-            continue;
-        }
-        if let Err(error) = reader.read(&place.namespace, link.watchers()) {
-            return place.error(error);
         }
     }
 }

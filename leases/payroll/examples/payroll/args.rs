@@ -9,6 +9,7 @@ Usage: payroll [OPTIONS]
 
   --engine NAME  the place of the leases (default: memory)
                    memory    this process, which serves them to the workers over TCP
+                   sqlite    a file that all workers open
                    etcd      a private server, which is started for the run (needs the feature etcd)
                    nats      likewise (needs the feature nats)
                    postgres  likewise (needs the feature postgres)
@@ -35,6 +36,7 @@ pub(crate) enum Engine {
     Nats,
     Postgres,
     Redis,
+    Sqlite,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,8 +92,11 @@ impl Args {
                         "nats" => Engine::Nats,
                         "postgres" => Engine::Postgres,
                         "redis" => Engine::Redis,
+                        "sqlite" => Engine::Sqlite,
                         other => {
-                            return Err(format!("--engine {other}: must be etcd, memory, nats, postgres or redis"));
+                            return Err(format!(
+                                "--engine {other}: must be etcd, memory, nats, postgres, redis or sqlite"
+                            ));
                         }
                     }
                 }
@@ -124,6 +129,7 @@ impl Args {
             Engine::Nats => ("nats", cfg!(feature = "nats")),
             Engine::Postgres => ("postgres", cfg!(feature = "postgres")),
             Engine::Redis => ("redis", cfg!(feature = "redis")),
+            Engine::Sqlite => ("sqlite", true),
         };
         if !is_built_in {
             let command = format!("cargo run --release --example payroll --features {name} -- --engine {name}");
@@ -142,6 +148,7 @@ impl Args {
             Engine::Nats => "nats",
             Engine::Postgres => "postgres",
             Engine::Redis => "redis",
+            Engine::Sqlite => "sqlite",
         };
         let lock = match self.lock {
             Locking::Lease => "lease",

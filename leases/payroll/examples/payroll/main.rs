@@ -3,6 +3,7 @@
 //!
 //! ```text
 //! cargo run --release --example payroll                  # needs no server: serves the engine in memory to the workers over TCP
+//! cargo run --release --example payroll -- --engine sqlite    # needs no server: a file
 //! cargo run --release --example payroll -- --no-fence    # the ledger admits any write: one account is paid twice
 //! cargo run --release --example payroll -- --lock none   # no leases: many accounts are paid twice
 //! cargo run --release --example payroll --features etcd -- --engine etcd
@@ -29,6 +30,7 @@ mod private;
 #[cfg(feature = "redis")]
 mod redis;
 mod script;
+mod sqlite;
 mod worker;
 
 use std::{env, process::ExitCode};

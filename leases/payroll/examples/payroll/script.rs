@@ -52,6 +52,7 @@ enum Server {
     Postgres(crate::postgres::Server),
     #[cfg(feature = "redis")]
     Redis(crate::redis::Server),
+    Sqlite(crate::sqlite::Folder),
 }
 
 impl Server {
@@ -65,6 +66,7 @@ impl Server {
             crate::args::Engine::Postgres => Ok(Server::Postgres(crate::postgres::Server::start()?)),
             #[cfg(feature = "redis")]
             crate::args::Engine::Redis => Ok(Server::Redis(crate::redis::Server::start()?)),
+            crate::args::Engine::Sqlite => Ok(Server::Sqlite(crate::sqlite::Folder::new()?)),
             _ => Ok(Server::Memory(Served::start(Duration::ZERO)?)),
         }
     }
@@ -80,6 +82,7 @@ impl Server {
             Server::Postgres(server) => server.name(),
             #[cfg(feature = "redis")]
             Server::Redis(server) => server.name(),
+            Server::Sqlite(_) => "sqlite".to_owned(),
         }
     }
 
@@ -95,6 +98,7 @@ impl Server {
             Server::Postgres(server) => server.address(),
             #[cfg(feature = "redis")]
             Server::Redis(server) => server.address(),
+            Server::Sqlite(folder) => folder.file(),
         }
     }
 
@@ -118,6 +122,9 @@ impl Server {
             #[cfg(feature = "redis")]
             (_, Server::Redis(server)) => {
                 Ok(Some(lock::count(crate::redis::engine(&server.address())?, args.accounts)?))
+            }
+            (_, Server::Sqlite(folder)) => {
+                Ok(Some(lock::count(crate::sqlite::engine(&folder.file())?, args.accounts)?))
             }
         }
     }

@@ -43,6 +43,9 @@ pub(crate) fn run(args: &Args, worker: &Worker) -> Result<(), Error> {
         (Locking::Lease, Engine::Redis) => {
             Box::new(Leased::new(crate::redis::engine(&worker.server)?, &worker.name, args.ttl))
         }
+        (Locking::Lease, Engine::Sqlite) => {
+            Box::new(Leased::new(crate::sqlite::engine(&worker.server)?, &worker.name, args.ttl))
+        }
         #[allow(unreachable_patterns, reason = "without the feature")]
         _ => return Err("this engine has no such lock, or its feature is not enabled".into()),
     };
