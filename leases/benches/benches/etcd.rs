@@ -81,7 +81,7 @@ fn engine(server: &Server) -> Etcd {
 }
 
 impl remote::Candidate for Candidate {
-    const SERVER: &'static str = "etcd";
+    const SERVER: Option<&'static str> = Some("etcd");
     const NAMES: &'static [&'static str] = &["lease", "etcd's lock", "put and delete"];
     const WAITED_FOR: usize = 2;
     const TASKS: [(usize, f64); 3] = [(1, 0.6), (16, 0.8), (64, 1.0)];

@@ -37,7 +37,7 @@ fn engine(server: &Server) -> Nats {
 }
 
 impl remote::Candidate for Candidate {
-    const SERVER: &'static str = "nats";
+    const SERVER: Option<&'static str> = Some("nats");
     const NAMES: &'static [&'static str] = &["lease", "two messages"];
     const WAITED_FOR: usize = 1;
     const TASKS: [(usize, f64); 3] = [(1, 0.75), (16, 0.6), (64, 0.6)];

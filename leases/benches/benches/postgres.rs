@@ -45,7 +45,7 @@ impl Candidate {
 }
 
 impl remote::Candidate for Candidate {
-    const SERVER: &'static str = "postgres";
+    const SERVER: Option<&'static str> = Some("postgres");
     const NAMES: &'static [&'static str] = &["lease", "advisory lock", "two SELECT 1", "two UPDATEs of a row"];
     const WAITED_FOR: usize = 2;
     const TASKS: [(usize, f64); 3] = [(1, 0.65), (16, 1.5), (64, 3.0)];

@@ -20,8 +20,8 @@ const TTL: Duration = Duration::from_secs(300);
 
 /// A client with its own connection, and a kind of lock that it takes.
 pub trait Candidate: Send + Sync + Sized + 'static {
-    /// The server's name in `leases/servers/run`.
-    const SERVER: &'static str;
+    /// The server's name in `leases/servers/run`; `None` if there is none.
+    const SERVER: Option<&'static str>;
     /// The names of the candidates. The first is the lease, and is compared with the others. The last one is the
     /// cheapest two requests.
     const NAMES: &'static [&'static str];

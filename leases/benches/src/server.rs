@@ -1,4 +1,5 @@
-//! A private server for the benches, started by the script that the tests use.
+//! A private server for the benches, started by the script that the tests use; or only a folder, for an engine without
+//! a server.
 
 use std::net::TcpListener;
 use std::path::PathBuf;
@@ -9,17 +10,17 @@ const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../servers/run");
 
 /// A server that is stopped and removed when this is dropped.
 pub struct Server {
-    /// The name of the server in the script.
-    name: &'static str,
-    folder: PathBuf,
+    /// The name of the server in the script; `None` if there is none.
+    name: Option<&'static str>,
+    pub folder: PathBuf,
     pub port: u16,
 }
 
 impl Server {
     /// # Errors
     /// If the server cannot be started, for instance because it is not installed.
-    pub fn start(name: &'static str) -> io::Result<Self> {
-        let folder = env::temp_dir().join(format!("keylatch-bench-{name}-{}", process::id()));
+    pub fn start(name: Option<&'static str>) -> io::Result<Self> {
+        let folder = env::temp_dir().join(format!("keylatch-bench-{}-{}", name.unwrap_or("none"), process::id()));
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
         fs::create_dir_all(&folder)?;
         let server = Server { name, folder, port };
@@ -31,8 +32,9 @@ impl Server {
     }
 
     fn run(&self, before: &[&str], behind: &[&str]) -> io::Result<bool> {
+        let Some(name) = self.name else { return Ok(true) };
         let mut command = Command::new(SCRIPT);
-        command.args(before).arg(self.name).arg(&self.folder).args(behind).stdout(Stdio::null());
+        command.args(before).arg(name).arg(&self.folder).args(behind).stdout(Stdio::null());
         Ok(command.status()?.success())
     }
 }

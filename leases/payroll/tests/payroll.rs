@@ -38,6 +38,14 @@ fn each_account_is_paid_once() {
 }
 
 #[test]
+fn a_file_serves_as_well() {
+    let table = table(&payroll(&["--engine", "sqlite"]), 0);
+    assert_eq!(row(&table, "payments"), "30  must be 30");
+    assert_eq!(row(&table, "accounts paid more than once"), "0  must be 0");
+    assert_eq!(row(&table, "locks left"), "0  must be 0");
+}
+
+#[test]
 fn without_the_fence_one_account_is_paid_twice() {
     let table = table(&payroll(&["--no-fence"]), 1);
     assert_eq!(row(&table, "accounts paid more than once"), "1  must be 0: FAILED");

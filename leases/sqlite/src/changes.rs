@@ -23,7 +23,7 @@ impl Changes {
 
         let watch = || {
             let reports = init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
-            // The end of the file's last link changes its attributes, too.
+            // Removing the file's name changes its attributes, too.
             add_watch(&reports, &place.path, WatchFlags::ATTRIB | WatchFlags::MOVE_SELF | WatchFlags::DELETE_SELF)?;
             async_io::Async::new_nonblocking(reports)
         };

@@ -216,8 +216,10 @@ fn other_tables_in_the_file_are_left_alone() {
 
 // --- Deleted and replaced files -------------------------------------------------------------------------------------
 
-/// Each way takes the file away from under a running engine.
-fn ways_to_go() -> [(&'static str, fn(&Path)); 3] {
+/// A way to take the file away from under a running engine.
+type Way = (&'static str, fn(&Path));
+
+fn ways_to_go() -> [Way; 3] {
     fn without_log(file: &Path) {
         for end in ["-wal", "-shm"] {
             let _ = fs::remove_file(format!("{}{end}", file.display()));
