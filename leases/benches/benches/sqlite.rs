@@ -2,11 +2,13 @@
 //!
 //! `cargo bench --bench sqlite` takes half a minute. `cargo test` runs every case once, quickly.
 //!
-//! The rows are in a file of their own. Each client has a connection, and asks on the thread that also runs its task, as
-//! a program does that uses SQLite without a thread for it.
+//! The rows are in a file of their own. Each client has a connection. One reference asks on the thread that runs the
+//! task, which it blocks; the other, like the engine, on a thread for SQLite alone.
 
 use std::process::ExitCode;
+use std::sync::mpsc::{self, Sender};
 use std::sync::{Mutex, PoisonError};
+use std::thread;
 use std::time::Duration;
 
 use keylatch_lease::Grant;
@@ -14,13 +16,17 @@ use keylatch_lease_benches::remote::{self, Lease};
 use keylatch_lease_benches::server::Server;
 use keylatch_lease_sqlite::Sqlite;
 use rusqlite::Connection;
+use tokio::sync::oneshot;
 
 /// Longer than any operation waits, even if 64 connections contend.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 enum Candidate {
     Lease(Box<Lease<Sqlite>>),
-    Update(Mutex<Connection>),
+    /// Updates on the thread of the caller.
+    Here(Mutex<Connection>),
+    /// Updates on a thread for SQLite alone.
+    There(Sender<(u64, oneshot::Sender<()>)>),
 }
 
 fn connect(server: &Server) -> Connection {
@@ -30,18 +36,28 @@ fn connect(server: &Server) -> Connection {
     connection
 }
 
+fn update(connection: &Connection, key: u64) {
+    let update = connection.prepare_cached("UPDATE floor SET n = n + 1 WHERE key = ?1");
+    update.and_then(|mut update| update.execute([key as i64])).expect("the statement is valid");
+}
+
 impl Candidate {
-    fn update(&self, key: u64) {
-        let Candidate::Update(connection) = self else { unreachable!("a lease has no statements") };
-        let connection = connection.lock().unwrap_or_else(PoisonError::into_inner);
-        let update = connection.prepare_cached("UPDATE floor SET n = n + 1 WHERE key = ?1");
-        update.and_then(|mut update| update.execute([key as i64])).expect("the statement is valid");
+    async fn update(&self, key: u64) {
+        match self {
+            Candidate::Here(connection) => update(&connection.lock().unwrap_or_else(PoisonError::into_inner), key),
+            Candidate::There(keys) => {
+                let (done, is_done) = oneshot::channel();
+                keys.send((key, done)).expect("the thread runs");
+                is_done.await.expect("the thread runs");
+            }
+            Candidate::Lease(_) => unreachable!("a lease has no statements"),
+        }
     }
 }
 
 impl remote::Candidate for Candidate {
     const SERVER: Option<&'static str> = None;
-    const NAMES: &'static [&'static str] = &["lease", "two UPDATEs of a row"];
+    const NAMES: &'static [&'static str] = &["lease", "two UPDATEs here", "two UPDATEs on a thread"];
     const WAITED_FOR: usize = 1;
     const TASKS: [(usize, f64); 3] = [(1, 0.77), (16, 1.0), (64, 1.0)];
 
@@ -60,21 +76,32 @@ impl remote::Candidate for Candidate {
                 options.open(server.folder.join("leases.db")).expect("opens"),
             )));
         }
-        Candidate::Update(Mutex::new(connect(server)))
+        let connection = connect(server);
+        if name == "two UPDATEs here" {
+            return Candidate::Here(Mutex::new(connection));
+        }
+        let (keys, waiting) = mpsc::channel::<(u64, oneshot::Sender<()>)>();
+        thread::spawn(move || {
+            for (key, done) in waiting {
+                update(&connection, key);
+                let _ = done.send(());
+            }
+        });
+        Candidate::There(keys)
     }
 
     async fn enter(&self, key: u64) -> Option<Grant> {
         if let Candidate::Lease(lease) = self {
             return Some(lease.enter(key).await);
         }
-        self.update(key);
+        self.update(key).await;
         None
     }
 
     async fn leave(&self, key: u64, grant: Option<Grant>) {
         match self {
             Candidate::Lease(lease) => lease.leave(grant).await,
-            Candidate::Update(_) => self.update(key),
+            _ => self.update(key).await,
         }
     }
 }

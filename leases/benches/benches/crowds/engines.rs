@@ -2,7 +2,10 @@
 
 use std::any::Any;
 use std::future::Future;
+use std::net::TcpListener;
+use std::path::PathBuf;
 use std::time::Duration;
+use std::{env, fs, process};
 
 use keylatch_lease::engine::Engine;
 use keylatch_lease_conformance::served::{Remote, Served};
@@ -10,6 +13,7 @@ use keylatch_lease_etcd::{Client, Etcd};
 use keylatch_lease_nats::{ConnectOptions, Nats};
 use keylatch_lease_postgres::{NoTls, Postgres};
 use keylatch_lease_redis::Redis;
+use keylatch_lease_sqlite::Sqlite;
 
 use crate::case::Error;
 use crate::server::Private;
@@ -63,6 +67,36 @@ impl Subject for Memory {
 
     async fn connect(address: &str, namespace: &str) -> Result<Remote, Error> {
         Ok(Remote::connect(namespace, address.parse()?)?)
+    }
+}
+
+/// The engine in a file. It has no server and no connections.
+pub struct InSqlite;
+
+/// A folder that is removed when this is dropped.
+struct Folder(PathBuf);
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+impl Subject for InSqlite {
+    const NAME: &'static str = "sqlite";
+    type Engine = Sqlite;
+
+    async fn start() -> Result<Running, Error> {
+        let folder = env::temp_dir().join(format!("keylatch-crowds-sqlite-{}", process::id()));
+        fs::create_dir_all(&folder)?;
+        let address = folder.join("leases.db").display().to_string();
+        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port(); // nobody listens there
+        let version = rusqlite::version().to_owned();
+        Ok(Running { address, port, version, _server: Box::new(Folder(folder)) })
+    }
+
+    async fn connect(address: &str, namespace: &str) -> Result<Sqlite, Error> {
+        Ok(Sqlite::in_namespace(namespace).timeout(TIMEOUT).open(address)?)
     }
 }
 

@@ -26,11 +26,17 @@ use std::process::ExitCode;
 use keylatch_lease_benches::figures::Figures;
 
 use crate::case::{Case, Error, FULL, SMOKE};
-use crate::engines::{InEtcd, InNats, InPostgres, InRedis, Memory, Subject};
+use crate::engines::{InEtcd, InNats, InPostgres, InRedis, InSqlite, Memory, Subject};
 
 /// The engines that are measured, in this order.
-const ENGINES: [Entry; 5] =
-    [entry::<Memory>(), entry::<InPostgres>(), entry::<InRedis>(), entry::<InEtcd>(), entry::<InNats>()];
+const ENGINES: [Entry; 6] = [
+    entry::<Memory>(),
+    entry::<InSqlite>(),
+    entry::<InPostgres>(),
+    entry::<InRedis>(),
+    entry::<InEtcd>(),
+    entry::<InNats>(),
+];
 
 /// The functions for an engine, without its type.
 struct Entry {
