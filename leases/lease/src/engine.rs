@@ -14,7 +14,7 @@
 //! - (e) **Everything else is the front end's business**, and asking again must be safe: an owner that has the lease
 //!   and asks again gets it with the same token.
 
-use alloc::{sync::Arc, vec::Vec};
+use alloc::{string::String, sync::Arc, vec::Vec};
 use core::{
     error::Error,
     future::Future,
@@ -37,7 +37,7 @@ use crate::{Expiry, Owner, Resource, Term, Token};
 ///
 /// use keylatch_lease::{
 ///     Leases, ManualClock, Memory, Owner, Resource, Token,
-///     engine::{Answer, Ask, Engine, Fail, Gone, Notice, Owned, Record, Renewal},
+///     engine::{Answer, Ask, Engine, Fail, Gone, Listing, Notice, Owned, Part, Record, Renewal},
 /// };
 ///
 /// struct Counted<E>(E, AtomicU64);
@@ -87,6 +87,10 @@ use crate::{Expiry, Owner, Resource, Term, Token};
 ///
 ///     async fn owned_by(&self, owner: &Owner, at: Duration) -> Result<Vec<Owned>, Fail<E::Error>> {
 ///         self.0.owned_by(owner, at).await
+///     }
+///
+///     async fn list(&self, part: Part<'_>) -> Result<Listing, Fail<E::Error>> {
+///         self.0.list(part).await
 ///     }
 ///
 ///     async fn sweep(&self, limit: usize, at: Duration) -> Result<usize, Fail<E::Error>> {
@@ -208,6 +212,15 @@ pub trait Engine: Send + Sync {
         owner: &Owner,
         at: Duration,
     ) -> impl Future<Output = Result<Vec<Owned>, Fail<Self::Error>>> + Send;
+
+    /// Returns a page of the unexpired leases, in an order of the engine's own, in which each lease keeps its place while
+    /// it is not ended. So whatever changes meanwhile, a lease that exists throughout is on exactly one page.
+    ///
+    /// By default the engine cannot list leases.
+    fn list(&self, part: Part<'_>) -> impl Future<Output = Result<Listing, Fail<Self::Error>>> + Send {
+        let _ = part;
+        async { Ok(Listing::Unsupported) }
+    }
 
     /// Removes up to `limit` expired leases, and returns the number of leases removed. This frees memory; nothing else
     /// depends on it.
@@ -430,6 +443,37 @@ pub struct Owned {
     pub record: Record,
     /// Its policy, if the engine keeps it.
     pub expiry: Option<Expiry>,
+}
+
+/// The leases to list: see [`Engine::list`].
+#[derive(Clone, Copy, Debug)]
+pub struct Part<'a> {
+    /// Only those of this owner.
+    pub owner: Option<&'a Owner>,
+    /// Only those of entities that begin with this.
+    pub entity_prefix: &'a str,
+    /// Only those behind this [cursor](Listing::Page::next), which may have come from elsewhere, and be nonsense.
+    pub after: Option<&'a str>,
+    /// The greatest number of leases, which is not zero. The page may have fewer, or none.
+    pub limit: usize,
+    /// The time of the request, as in [`Ask::at`].
+    pub at: Duration,
+}
+
+/// The answer of [`Engine::list`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Listing {
+    /// Some of the leases.
+    Page {
+        /// The leases.
+        leases: Vec<(Resource, Record)>,
+        /// The cursor behind which the next page begins; `None` if this is the last page.
+        next: Option<String>,
+    },
+    /// The cursor is not one of this engine's.
+    UnknownCursor,
+    /// The engine cannot list leases.
+    Unsupported,
 }
 
 /// The failure of a request to an engine.

@@ -178,11 +178,14 @@ pub enum ReleaseError<X = Infallible> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LookError<X = Infallible> {
-    /// An argument is invalid: the owner's name is empty, or the name or the resource is longer than 1,024 bytes.
+    /// An argument is invalid: the owner's name is empty, or the name or the resource is longer than 1,024 bytes; or the
+    /// cursor of a list is not one of this engine's.
     Invalid {
-        /// `"owner"` or `"resource"`.
+        /// `"owner"`, `"resource"` or `"cursor"`.
         argument: &'static str,
     },
+    /// The engine cannot list leases.
+    Unsupported,
     /// The engine failed. It may still have ended the leases that the call was meant to end.
     Engine(X),
 }
@@ -290,6 +293,7 @@ impl<X: fmt::Display> fmt::Display for LookError<X> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Invalid { argument } => write_invalid(f, argument),
+            Self::Unsupported => f.write_str("this engine cannot list leases"),
             Self::Engine(error) => write_engine(f, error),
         }
     }
@@ -299,6 +303,7 @@ fn write_invalid(f: &mut fmt::Formatter<'_>, argument: &str) -> fmt::Result {
     match argument {
         "owner" => f.write_str("the owner's name is empty or longer than 1024 bytes"),
         "resource" => f.write_str("the resource is longer than 1024 bytes"),
+        "cursor" => f.write_str("the cursor is not one of this engine's lists"),
         other => write!(f, "the argument `{other}` is invalid"),
     }
 }

@@ -148,6 +148,8 @@ mod index;
 mod invalid;
 mod leases;
 mod line;
+mod list;
+mod local_watch;
 mod memory;
 mod notice;
 mod owner;
@@ -162,6 +164,7 @@ mod tenure;
 mod timer;
 mod token;
 mod wait_list;
+mod watch;
 mod wheel;
 
 /// The futures of the calls.
@@ -185,10 +188,12 @@ pub use fence::{Fence, Stale};
 pub use front::{LeaseStatus, Leases};
 pub use grant::Grant;
 pub use held::Held;
+pub use list::{List, ListedLease};
 pub use memory::Memory;
 pub use owner::Owner;
 pub use resource::Resource;
 pub use token::Token;
+pub use watch::Watch;
 
 /// The README's examples are tests.
 #[cfg(all(doctest, feature = "std"))]

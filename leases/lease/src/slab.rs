@@ -70,13 +70,19 @@ impl<T> Slab<T> {
         self.len as usize
     }
 
-    /// Returns the numbers of all records. Visits all chunks.
+    /// Returns the numbers of all records, in order. Visits all chunks.
     pub(crate) fn ids(&self) -> impl Iterator<Item = u32> {
+        self.ids_from(0)
+    }
+
+    /// Returns the numbers of the records from this number on, in order. Visits all chunks from there on.
+    pub(crate) fn ids_from(&self, first: u32) -> impl Iterator<Item = u32> {
+        let (skipped, _) = split(first);
         let used = |chunk: &Chunk<T>| if chunk.places.is_some() { chunk.used } else { 0 };
         let of = |(at, used): (usize, u64)| {
             (0..PLACES).filter(move |place| used >> place & 1 == 1).map(move |place| (at * PLACES + place) as u32)
         };
-        self.chunks.iter().map(used).enumerate().flat_map(of)
+        self.chunks.iter().map(used).enumerate().skip(skipped).flat_map(of).skip_while(move |id| *id < first)
     }
 
     #[inline]

@@ -155,9 +155,9 @@ impl<E: Engine> Leases<E> {
                 wait_list.find(&resource).map_or(0, |place| wait_list.place(place).waiting)
             })
         };
-        Ok(record.map(|Record { owner, token, remaining, .. }| {
+        Ok(record.map(|Record { owner, token, held_for, remaining }| {
             let waiters = if self.is_attended(&resource) { waiters() } else { 0 };
-            LeaseStatus { owner, token, remaining, waiters }
+            LeaseStatus { owner, token, since: at.saturating_sub(held_for), held_for, remaining, waiters }
         }))
     }
 

@@ -17,6 +17,7 @@
 mod asking;
 mod at_once;
 mod ending;
+mod listing;
 mod waiters;
 
 use alloc::{boxed::Box, sync::Arc};
@@ -34,6 +35,8 @@ use crate::{
     tenure::RenewalQueue,
     wait_list::{Due, WaitList},
 };
+pub(crate) use listing::Entry;
+
 #[cfg(feature = "std")]
 use crate::{Memory, StdClock};
 
@@ -86,12 +89,15 @@ leases!();
 /// let grant = leases.try_acquire_now("report", &jane, Duration::from_secs(60)).unwrap();
 /// let status = leases.status_now("report").unwrap().unwrap();
 /// assert_eq!((status.owner(), status.token()), (&jane, grant.token()));
-/// assert_eq!((status.remaining(), status.waiters()), (Some(Duration::from_secs(60)), 0));
+/// assert_eq!((status.held_for(), status.remaining()), (Duration::ZERO, Some(Duration::from_secs(60))));
+/// assert_eq!(status.waiters(), 0);
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeaseStatus {
     pub(crate) owner: Owner,
     pub(crate) token: Token,
+    pub(crate) since: Duration,
+    pub(crate) held_for: Duration,
     pub(crate) remaining: Option<Duration>,
     pub(crate) waiters: usize,
 }
@@ -107,6 +113,19 @@ impl LeaseStatus {
     #[must_use]
     pub fn token(&self) -> Token {
         self.token
+    }
+
+    /// Returns the time at which the tenure began, by the clock of the [`Leases`], which is that of
+    /// [`Engine::now`](crate::engine::Engine::now).
+    #[must_use]
+    pub fn since(&self) -> Duration {
+        self.since
+    }
+
+    /// Returns the time for which the owner has had the lease.
+    #[must_use]
+    pub fn held_for(&self) -> Duration {
+        self.held_for
     }
 
     /// Returns the time left until the lease expires if it is not renewed; `None` if it never does.

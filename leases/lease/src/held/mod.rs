@@ -9,7 +9,7 @@ use core::{
     future::{Future, poll_fn},
     ops::Deref,
     pin::pin,
-    task::{Context, Poll},
+    task::Poll,
     time::Duration,
 };
 
@@ -505,30 +505,5 @@ impl<E: Engine> Drop for Slot<'_, E> {
         let Some(place) = self.place else { return };
         let itself = self.leases.renewal_queue().leave(place);
         drop(itself);
-    }
-}
-
-/// Wakes a task when a tenure of the resource ends.
-struct Watch<'a, E: Engine> {
-    leases: &'a Leases<E>,
-    resource: &'a Resource,
-    id: Option<u32>,
-}
-
-impl<E: Engine> Watch<'_, E> {
-    fn wake_by(&mut self, due: Option<Duration>, cx: &Context<'_>) {
-        let waker = cx.waker().clone();
-        let known = self.id;
-        let watch = self
-            .leases
-            .with_wait_list(|wait_list, deferred| wait_list.watch(self.resource, known, due, waker, deferred));
-        self.id = Some(watch);
-    }
-}
-
-impl<E: Engine> Drop for Watch<'_, E> {
-    fn drop(&mut self) {
-        let Some(id) = self.id else { return };
-        self.leases.with_wait_list(|wait_list, deferred| wait_list.unwatch(id, deferred));
     }
 }

@@ -8,10 +8,11 @@ use core::{
     time::Duration,
 };
 
-use super::{RENEWED_AFTER, Ride, SHORTEST, Slot, Watch};
+use super::{RENEWED_AFTER, Ride, SHORTEST, Slot};
 use crate::{
     Leases, Lost, RenewError,
     engine::Engine,
+    local_watch::LocalWatch,
     tenure::Tenure,
     timer::{Timer, give_way},
 };
@@ -79,7 +80,7 @@ impl Tenure {
 
     /// Sleeps until `due`, or until the lease is lost; then returns how it was lost.
     pub(super) async fn pause<E: Engine>(&self, leases: &Leases<E>, due: Option<Duration>) -> Option<Lost> {
-        let mut watch = Watch { leases, resource: &self.resource, id: None };
+        let mut watch = LocalWatch::new(leases, &self.resource);
         let mut timer = Timer::new();
         poll_fn(|cx| {
             loop {

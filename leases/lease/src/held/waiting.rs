@@ -13,7 +13,7 @@ use core::{
 pub struct Waiting<F>(pub(super) Pin<Box<F>>);
 
 impl<F: Future> Waiting<F> {
-    pub(super) fn new(future: F) -> Self {
+    pub(crate) fn new(future: F) -> Self {
         Waiting(Box::pin(future))
     }
 }

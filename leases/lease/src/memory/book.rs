@@ -1,13 +1,13 @@
 //! The leases, and their indexes by resource, by owner, and by end.
 
-use alloc::{sync::Arc, vec::Vec};
+use alloc::{string::ToString, sync::Arc, vec::Vec};
 use core::{hash::BuildHasher, time::Duration};
 
 use hashbrown::DefaultHashBuilder;
 
 use crate::{
     Expiry, ExpiryPolicy, Owner, Resource, Term, Token,
-    engine::{Answer, Ask, Gone, Left, Owned, Record, Renewal, Want},
+    engine::{Answer, Ask, Gone, Left, Listing, Owned, Part, Record, Renewal, Want},
     index::Index,
     slab::Slab,
     wheel::{Links, Nodes, Wheel},
@@ -18,6 +18,9 @@ pub(super) type Dead = Vec<Arc<dyn ExpiryPolicy>>;
 
 /// Stands for no owner, or for no neighbour in an owner's list.
 const NONE: u32 = u32::MAX;
+
+/// The number of leases that a request for a list looks at, while other calls wait.
+const LISTED: usize = 1000;
 
 /// Says that the owner knows of the tenure.
 const KNOWN: u32 = u32::MAX;
@@ -328,6 +331,46 @@ impl Book {
             }
         }
         owned
+    }
+
+    /// Returns a page of the leases, in the order of their numbers, which stay the same. The cursor is the last number
+    /// that was looked at.
+    pub(super) fn list(&mut self, part: &Part<'_>) -> Listing {
+        let from = match part.after.map(str::parse::<u32>) {
+            None => 0,
+            Some(Ok(last)) => last.saturating_add(1),
+            Some(Err(_)) => return Listing::UnknownCursor,
+        };
+        let ids = match part.owner {
+            Some(owner) => self.ids_of(owner, from),
+            None => self.records.ids_from(from).take(LISTED).collect(),
+        };
+        let (mut leases, mut last) = (Vec::new(), None);
+        for &id in &ids {
+            if leases.len() == part.limit {
+                break;
+            }
+            last = Some(id);
+            let lease = &self.records[id];
+            if !lease.is_over(self.now) && lease.resource.entity().starts_with(part.entity_prefix) {
+                leases.push((lease.resource.clone(), self.record(id, part.at)));
+            }
+        }
+        // A page that ends with the last lease of all is followed by one without leases.
+        Listing::Page { leases, next: last.map(|last| last.to_string()) }
+    }
+
+    /// Returns the numbers, in order, of the first of an owner's leases from this number on.
+    fn ids_of(&self, owner: &Owner, from: u32) -> Vec<u32> {
+        let mut ids = Vec::new();
+        let mut next = self.first_of(owner);
+        while next != NONE {
+            ids.extend((next >= from).then_some(next));
+            next = self.records[next].behind;
+        }
+        ids.sort_unstable();
+        ids.truncate(LISTED);
+        ids
     }
 
     /// Returns an expired lease, which has been taken out of the wheel.

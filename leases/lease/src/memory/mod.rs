@@ -25,7 +25,7 @@ use self::book::{Book, Dead};
 use crate::StdClock;
 use crate::{
     Clock, ExpiryPolicy, Owner, Resource, Token,
-    engine::{Answer, Ask, Engine, Fail, Gone, Owned, Record, Renewal},
+    engine::{Answer, Ask, Engine, Fail, Gone, Listing, Owned, Part, Record, Renewal},
     panics,
     sync::{
         Mutex,
@@ -256,6 +256,10 @@ impl<C: Clock> Engine for Memory<C> {
 
     async fn owned_by(&self, owner: &Owner, at: Duration) -> Result<Vec<Owned>, Fail<Infallible>> {
         Ok(self.at(at, |book| book.owned_by(owner, at)))
+    }
+
+    async fn list(&self, part: Part<'_>) -> Result<Listing, Fail<Infallible>> {
+        Ok(self.at(part.at, |book| book.list(&part)))
     }
 
     async fn sweep(&self, limit: usize, at: Duration) -> Result<usize, Fail<Infallible>> {

@@ -39,6 +39,11 @@ impl WaitList {
         id
     }
 
+    /// Returns whether the task of a watch has been woken, or is about to be, since it was registered.
+    pub(crate) fn has_woken(&self, id: u32) -> bool {
+        self.watches[id].waker.is_none()
+    }
+
     pub(crate) fn unwatch(&mut self, id: u32, deferred: &mut Deferred) {
         self.alarms.remove(&mut self.watches, id);
         let Watch { place, waker, next: Next { before, behind }, .. } = self.watches.remove(id);

@@ -1,0 +1,40 @@
+//! Wakes a task when a tenure of a resource begins or ends through this process.
+
+use core::{task::Context, time::Duration};
+
+use crate::{Leases, Resource, engine::Engine};
+
+/// A place for a waker on the wait list, which is given up on drop.
+pub(crate) struct LocalWatch<'a, E: Engine> {
+    leases: &'a Leases<E>,
+    resource: &'a Resource,
+    id: Option<u32>,
+}
+
+impl<'a, E: Engine> LocalWatch<'a, E> {
+    pub(crate) fn new(leases: &'a Leases<E>, resource: &'a Resource) -> Self {
+        LocalWatch { leases, resource, id: None }
+    }
+
+    /// Wakes this task at the next change, and at `due` at the latest.
+    pub(crate) fn wake_by(&mut self, due: Option<Duration>, cx: &Context<'_>) {
+        let waker = cx.waker().clone();
+        let known = self.id;
+        let watch = self
+            .leases
+            .with_wait_list(|wait_list, deferred| wait_list.watch(self.resource, known, due, waker, deferred));
+        self.id = Some(watch);
+    }
+
+    /// Returns whether there was a change, or the due time came, since the last [`wake_by`](Self::wake_by).
+    pub(crate) fn has_woken(&self) -> bool {
+        self.id.is_some_and(|id| self.leases.with_wait_list(|wait_list, _| wait_list.has_woken(id)))
+    }
+}
+
+impl<E: Engine> Drop for LocalWatch<'_, E> {
+    fn drop(&mut self) {
+        let Some(id) = self.id else { return };
+        self.leases.with_wait_list(|wait_list, deferred| wait_list.unwatch(id, deferred));
+    }
+}
