@@ -128,6 +128,10 @@
 //! | 40 | `a_holder_learns_that_its_lease_was_deleted_by_hand` | each way of [`Fixture::by_hand`], as soon as the store reports it, or another owner requests the resource | 2, 10 |
 //! | 41 | `a_holder_learns_of_a_release_during_a_broken_connection` | by another process, although the notification is lost | 2, 10 |
 //! | 42 | `release_all_includes_tenures_that_are_replaced_meanwhile` | the owner holds each lease throughout, by one fresh tenure after the other | 7 |
+//! | 43 | `a_list_has_each_lease_once` | in pages, by owner and by the beginning of the entity; the time since when is right | 1 |
+//! | 44 | `a_list_keeps_its_place_while_leases_change` | what exists throughout is on one page; expired leases are on none | 1 |
+//! | 45 | `a_watch_reports_each_tenure` | and each time that the resource is free, but no renewal | 3, 9 |
+//! | 46 | `a_watch_reports_an_expiry` | although nobody waits for the resource | 1, 9 |
 //!
 //! Cases 21, 22 and 34 harm the server and run alone; the others run side by side, each in its own namespace.
 //!
@@ -214,6 +218,10 @@ macro_rules! conformance {
             a_holder_learns_that_its_lease_was_deleted_by_hand
             a_holder_learns_of_a_release_during_a_broken_connection
             release_all_includes_tenures_that_are_replaced_meanwhile
+            a_list_has_each_lease_once
+            a_list_keeps_its_place_while_leases_change
+            a_watch_reports_each_tenure
+            a_watch_reports_an_expiry
         }
     };
 }

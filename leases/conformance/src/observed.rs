@@ -12,7 +12,7 @@ use std::{
 
 use keylatch_lease::{
     Owner, Resource, Token,
-    engine::{Answer, Ask, Engine, Fail, Gone, Left, Notice, Owned, Record, Renewal},
+    engine::{Answer, Ask, Engine, Fail, Gone, Left, Listing, Notice, Owned, Part, Record, Renewal},
 };
 
 use crate::history::{Asked, Event, Said};
@@ -195,6 +195,10 @@ impl<E: Engine> Engine for Observed<E> {
             vec![Said::Owned(owned.iter().map(|owned| (owned.resource.clone(), owned.record.token)).collect())]
         };
         self.noted(asked, self.engine.owned_by(owner, at), said).await
+    }
+
+    async fn list(&self, part: Part<'_>) -> Result<Listing, Fail<E::Error>> {
+        self.noted(Vec::new, self.engine.list(part), |_| Vec::new()).await
     }
 
     async fn sweep(&self, limit: usize, at: Duration) -> Result<usize, Fail<E::Error>> {

@@ -10,7 +10,7 @@ use std::{
 use futures_util::future::{join_all, try_join, try_join_all};
 use keylatch_lease::{
     Owner, Resource, Term, Token,
-    engine::{Answer, Ask, Engine, Fail, Gone, Left, Owned, Record, Renewal, Want},
+    engine::{Answer, Ask, Engine, Fail, Gone, Left, Listing, Owned, Part, Record, Renewal, Want},
 };
 use keylatch_lease_remote::{Core, Limit, Live, Policy, sleep};
 
@@ -519,6 +519,21 @@ impl Engine for Etcd {
         });
         let owned: Vec<Result<_, Fail<Error>>> = join_all(looks).await;
         owned.into_iter().filter_map(Result::transpose).collect()
+    }
+
+    async fn list(&self, part: Part<'_>) -> Done<Listing> {
+        let mut limit = self.core.limit();
+        let (locks, next) = self.read(&mut limit, |session| async move { session.listed(&part).await }).await?;
+        // A tenure that was ended by hand may have left its key in the owner's list; and one may have moved to another
+        // etcd lease since.
+        let looks = locks.into_iter().map(|lock| async move {
+            let record = self.look(&lock.resource, Duration::ZERO).await?;
+            let record = record.filter(|record| record.owner == lock.value.owner);
+            Ok(record.map(|record| (lock.resource, record)))
+        });
+        let leases: Vec<Result<_, Fail<Error>>> = join_all(looks).await;
+        let leases = leases.into_iter().filter_map(Result::transpose).collect::<Result<_, _>>()?;
+        Ok(Listing::Page { leases, next })
     }
 
     async fn sweep(&self, _: usize, _: Duration) -> Done<usize> {

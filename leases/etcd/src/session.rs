@@ -10,7 +10,7 @@ use std::{
 };
 
 use futures_util::future::{Either, join, select, try_join_all};
-use keylatch_lease::{Clock, Lost, Owner, Resource, StdClock, Token};
+use keylatch_lease::{Clock, Lost, Owner, Resource, StdClock, Token, engine::Part};
 use keylatch_lease_remote::{Tenure, Watchers, sleep};
 use tokio::sync::Notify;
 
@@ -26,7 +26,7 @@ use crate::{
     leftovers::Granted,
     lock::{Changed, Lock, Value, revision},
     mark::{Mark, Seen},
-    names::resource_of,
+    names::{escape, resource_of},
     place::Place,
     revoker::Revoker,
 };
@@ -207,6 +207,22 @@ impl Session {
         let got = self.client.range(Keys::prefix(self.place.lock(resource))).await?;
         self.seen.sees(got.revision());
         lock_of(&self.place.locks(), &got.kvs)
+    }
+
+    /// Returns a page of the tenures: of all, or of one owner. The second result is the key of the last one looked at,
+    /// unless there are no more.
+    pub(crate) async fn listed(&self, part: &Part<'_>) -> Result<(Vec<Lock>, Option<String>), Trouble> {
+        let prefix = part.owner.map_or_else(|| self.place.locks(), |owner| self.place.owned(owner));
+        let mut keys = Keys::prefix(format!("{prefix}{}", escape(part.entity_prefix)));
+        if let Some(after) = part.after {
+            keys = keys.behind(after);
+        }
+        let limit = i64::try_from(part.limit).unwrap_or(i64::MAX);
+        let got = self.client.range_of(keys, limit).await?;
+        let last = got.kvs.last().filter(|_| got.kvs.len() == part.limit);
+        let last = last.map(|kv| String::from_utf8_lossy(kv.key()).into_owned());
+        let locks = got.kvs.iter().filter_map(|kv| Lock::new(&prefix, kv));
+        Ok((locks.filter(|lock| part.owner.is_none_or(|owner| lock.value.owner == *owner)).collect(), last))
     }
 
     /// Returns the leases of an owner, and the revision at which they were listed.

@@ -99,7 +99,11 @@ impl<E: Engine> Watch<'_, E> {
         loop {
             // Both watches begin before the engine is asked, so that no change is missed.
             let mut local = LocalWatch::new(leases, resource);
-            poll_fn(|cx| Poll::Ready(local.wake_by(None, cx))).await;
+            poll_fn(|cx| {
+                local.wake_by(None, cx);
+                Poll::Ready(())
+            })
+            .await;
             let mut far = pin!((!E::LOCAL).then(|| leases.engine().watch(resource)));
             let status = leases.looked(resource.clone()).await?;
             let tenure = status.as_ref().map(LeaseStatus::token);

@@ -3,13 +3,14 @@ use std::{future::Future, sync::Arc, time::Duration};
 use async_nats::jetstream::stream::Config;
 use keylatch_lease::{
     Owner, Resource, Token,
-    engine::{Answer, Ask, Engine, Fail, Gone, Left, Owned, Record, Renewal},
+    engine::{Answer, Ask, Engine, Fail, Gone, Left, Listing, Owned, Part, Record, Renewal},
 };
 use keylatch_lease_remote::{Core, Limit, Live};
 
 use crate::{
     error::Error,
     session::{PART, Session, side_by_side, stream_config},
+    subjects::resource,
 };
 
 /// The greatest number of renewals of a batch that run at the same time.
@@ -200,6 +201,27 @@ impl Engine for Nats {
             all.extend(owned.await?);
         }
         Ok(all)
+    }
+
+    async fn list(&self, part: Part<'_>) -> Done<Listing> {
+        let subjects = self.subjects().await?;
+        let behind = part.after.map_or(0, |after| subjects.partition_point(|subject| subject.as_str() <= after));
+        let begins = |subject: &String| resource(subject).is_some_and(|of| of.entity().starts_with(part.entity_prefix));
+        let mut leases = Vec::new();
+        let mut next = None;
+        let wanted: Vec<String> = subjects.into_iter().skip(behind).filter(begins).collect();
+        for some in wanted.chunks(part.limit.min(PART)) {
+            if leases.len() + some.len() > part.limit {
+                break;
+            }
+            let question = |session: Arc<Live<Session>>| async move {
+                session.listed(part.owner, some).await.map_err(Fail::NotDone)
+            };
+            leases.extend(self.ask(&mut self.core.limit(), question).await?);
+            next = some.last().cloned();
+        }
+        next = next.filter(|last| wanted.last() != Some(last));
+        Ok(Listing::Page { leases, next })
     }
 
     async fn sweep(&self, limit: usize, _: Duration) -> Done<usize> {

@@ -2,10 +2,10 @@ use std::{future::Future, sync::Arc, time::Duration};
 
 use keylatch_lease::{
     Owner, Resource, Token,
-    engine::{Answer, Ask, Engine, Fail, Gone, Left, Owned, Record, Renewal},
+    engine::{Answer, Ask, Engine, Fail, Gone, Left, Listing, Owned, Part, Record, Renewal},
 };
-use keylatch_lease_remote::{Core, Limit, Live, Policy, from_micros, micros, sleep};
-use tokio_postgres::{Client, Row};
+use keylatch_lease_remote::{Core, Limit, Live, Policy, cursor, from_micros, micros, prefix_end, resource_of, sleep};
+use tokio_postgres::{Client, Row, types::ToSql};
 
 use crate::{
     convert::{number, parts},
@@ -284,6 +284,28 @@ impl Engine for Postgres {
             expiry: Policy { kind: row.get::<_, i8>(6) as u8, idle: row.get(7), total: row.get(8) }.expiry(),
         };
         Ok(rows.iter().map(owned).collect())
+    }
+
+    async fn list(&self, part: Part<'_>) -> Done<Listing> {
+        let after = match part.after.map(resource_of) {
+            Some(None) => return Ok(Listing::UnknownCursor),
+            after => after.flatten(),
+        };
+        let (entity, key) =
+            (after.as_ref().map(|of| of.entity().as_bytes()), after.as_ref().map(|of| of.key().as_bytes()));
+        // No text contains the byte ff.
+        let end = prefix_end(part.entity_prefix).map_or_else(|| vec![0xff], String::into_bytes);
+        let (start, owner) = (part.entity_prefix.as_bytes(), part.owner.map(|owner| owner.id().as_bytes()));
+        let limit = i64::try_from(part.limit).unwrap_or(i64::MAX);
+        let question = |session: Arc<Live<Session>>| async move {
+            let arguments: [&(dyn ToSql + Sync); 7] =
+                [&session.place.namespace, &start, &end, &entity, &key, &owner, &limit];
+            session.client.query(&session.list, &arguments).await
+        };
+        let rows = self.ask(&mut self.core.limit(), question).await?;
+        let leases: Vec<_> = rows.iter().map(|row| (resource(row.get(4), row.get(5)), record(row))).collect();
+        let next = leases.last().filter(|_| leases.len() == part.limit).map(|(resource, _)| cursor(resource));
+        Ok(Listing::Page { leases, next })
     }
 
     async fn sweep(&self, limit: usize, _: Duration) -> Done<usize> {

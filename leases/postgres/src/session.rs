@@ -55,6 +55,16 @@ const OWNED_BY: &str = "WITH clock AS MATERIALIZED (SELECT statement_timestamp()
         entity, key, policy, idle, total
     FROM keylatch_lease, clock WHERE ns = $1 AND owner = $2 AND until > now";
 
+/// The rows that are no leases are left out: their entities are no text.
+const LIST: &str = "WITH clock AS MATERIALIZED (SELECT statement_timestamp() AS now)
+    SELECT owner, token, greatest(extract(epoch FROM now - since) * 1000000, 0)::bigint,
+        (extract(epoch FROM nullif(until, 'infinity') - now) * 1000000)::bigint,
+        entity, key
+    FROM keylatch_lease, clock WHERE ns = $1 AND until > now
+        AND entity >= $2 AND entity < $3 AND ($4::bytea IS NULL OR (entity, key) > ($4, $5))
+        AND ($6::bytea IS NULL OR owner = $6)
+    ORDER BY entity, key LIMIT $7";
+
 /// The namespace that an engine uses, its channel, and the rules for its quarantine.
 #[derive(Debug)]
 pub(crate) struct Place {
@@ -92,6 +102,7 @@ pub(crate) struct Session {
     pub(crate) release_all: Statement,
     pub(crate) look: Statement,
     pub(crate) owned_by: Statement,
+    pub(crate) list: Statement,
     pub(crate) sweep: Statement,
 }
 
@@ -114,6 +125,7 @@ impl Session {
             release_all: client.prepare(RELEASE_ALL).await.map_err(failed)?,
             look: client.prepare(LOOK).await.map_err(failed)?,
             owned_by: client.prepare(OWNED_BY).await.map_err(failed)?,
+            list: client.prepare(LIST).await.map_err(failed)?,
             sweep: client.prepare(SWEEP).await.map_err(failed)?,
             process,
             batches: Arc::new(Together::new(MOST)),

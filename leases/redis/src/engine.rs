@@ -2,7 +2,7 @@ use std::{future::Future, sync::Arc, time::Duration};
 
 use keylatch_lease::{
     Owner, Resource, Token,
-    engine::{Answer, Ask, Engine, Fail, Gone, Left, Owned, Record, Renewal, Want},
+    engine::{Answer, Ask, Engine, Fail, Gone, Left, Listing, Owned, Part, Record, Renewal, Want},
 };
 use keylatch_lease_remote::{Core, Limit, Live, from_micros};
 use redis::RedisResult;
@@ -10,7 +10,7 @@ use redis::RedisResult;
 use crate::{
     convert::{self, micros},
     error::{Error, judge},
-    scripts::{ACQUIRE, LOOK, OWNED_BY, RELEASE_ALL, RENEW},
+    scripts::{ACQUIRE, LIST, LOOK, OWNED_BY, RELEASE_ALL, RENEW},
     session::{Session, flag},
 };
 
@@ -252,6 +252,25 @@ impl Engine for Redis {
             Some(Owned { resource, record, expiry: convert::expiry(&policy) })
         });
         Ok(owned.collect())
+    }
+
+    async fn list(&self, part: Part<'_>) -> Done<Listing> {
+        // The scripts compare bytes, and a cursor is a member of an index: the owner and the resource.
+        let owner = part.owner.map_or("", Owner::id);
+        let (after, looked_at) = (part.after.unwrap_or_default(), part.limit.min(AT_A_TIME).to_string());
+        if part.after.is_some_and(|after| !after.starts_with(|first: char| first.is_ascii_digit())) {
+            return Ok(Listing::UnknownCursor);
+        }
+        type Row = (Vec<u8>, Vec<u8>, Vec<u8>, i64, Option<i64>);
+        let question = |session: Arc<Live<Session>>| async move {
+            session.call::<(Vec<u8>, Vec<Row>)>(&LIST, &[owner, part.entity_prefix, after, &looked_at]).await
+        };
+        let (last, found) = self.ask(&mut self.core.limit(), question).await?;
+        let leases = found.into_iter().filter_map(|(name, id, number, held_for, remaining)| {
+            Some((convert::resource(&name)?, record(&id, &number, held_for, remaining)))
+        });
+        let leases = leases.collect();
+        Ok(Listing::Page { leases, next: String::from_utf8(last).ok().filter(|last| !last.is_empty()) })
     }
 
     async fn sweep(&self, limit: usize, _: Duration) -> Done<usize> {

@@ -30,5 +30,6 @@ scripts! {
     RELEASE_ALL "release_all"
     LOOK "look"
     OWNED_BY "owned_by"
+    LIST "list"
     SWEEP "sweep"
 }

@@ -7,7 +7,7 @@ use keylatch_lease::{
     Owner, Resource, Term, Token,
     engine::{Answer, Gone, Left, Owned, Record, Want},
 };
-use keylatch_lease_remote::{Policy, from_micros, micros};
+use keylatch_lease_remote::{Policy, from_micros, micros, prefix_end};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use crate::{
@@ -51,6 +51,15 @@ pub(crate) struct Extension {
     pub(crate) owner: Owner,
     pub(crate) token: Token,
     pub(crate) term: Option<Term>,
+}
+
+/// The [leases to list](keylatch_lease::engine::Part).
+#[derive(Clone, Debug)]
+pub(crate) struct Query {
+    pub(crate) owner: Option<Owner>,
+    pub(crate) entity_prefix: String,
+    pub(crate) after: Option<Resource>,
+    pub(crate) limit: usize,
 }
 
 /// Returns the end of a lease with this term, in microseconds; `None` if it never ends.
@@ -277,6 +286,45 @@ impl Table<'_> {
             })
         };
         statement.query_map(params![self.namespace, owner.id(), self.now.clock], read)?.collect()
+    }
+
+    /// Returns a page of the leases, in the order of their resources.
+    pub(crate) fn list(&self, query: &Query) -> rusqlite::Result<Vec<(Resource, Record)>> {
+        let sql = "SELECT entity, key, owner, token, since, until FROM keylatch_lease
+            WHERE ns = ?1 AND entity >= ?2 AND (?3 IS NULL OR entity < ?3)
+                AND (?4 IS NULL OR (entity, key) > (?4, ?5)) AND (?6 IS NULL OR owner = ?6)
+                AND (until IS NULL OR until > ?7)
+            ORDER BY entity, key LIMIT ?8";
+        let mut statement = self.connection.prepare_cached(sql)?;
+        let after = query.after.as_ref().map(|after| (after.entity(), after.key()));
+        let read = |row: &Row<'_>| {
+            let (entity, key, owner): (String, String, String) = (row.get(0)?, row.get(1)?, row.get(2)?);
+            let record = Record {
+                owner: Owner::from_id(&owner),
+                token: token(row.get(3)?),
+                held_for: from_micros(self.now.clock - row.get::<_, i64>(4)?),
+                remaining: self.left(row.get(5)?),
+            };
+            Ok((Resource::new(entity, key), record))
+        };
+        let from = query
+            .after
+            .as_ref()
+            .map_or(&*query.entity_prefix, |after| query.entity_prefix.as_str().max(after.entity()));
+        let rows = statement.query_map(
+            params![
+                self.namespace,
+                from,
+                prefix_end(&query.entity_prefix),
+                after.map(|(entity, _)| entity),
+                after.map(|(_, key)| key),
+                query.owner.as_ref().map(Owner::id),
+                self.now.clock,
+                i64::try_from(query.limit).unwrap_or(i64::MAX),
+            ],
+            read,
+        )?;
+        rows.collect()
     }
 
     /// Removes up to `limit` expired leases, and returns their number.

@@ -2,12 +2,12 @@ use std::{future::Future, sync::Arc, time::Duration};
 
 use keylatch_lease::{
     Owner, Resource, Token,
-    engine::{Answer, Ask, Engine, Gone, Owned, Record, Renewal},
+    engine::{Answer, Ask, Engine, Gone, Listing, Owned, Part, Record, Renewal},
 };
-use keylatch_lease_remote::{Core, Limit, Live, Policy};
+use keylatch_lease_remote::{Core, Limit, Live, Policy, cursor, resource_of};
 
 use crate::{
-    decide::{Extension, Request},
+    decide::{Extension, Query, Request},
     error::Error,
     place::Place,
     session::Session,
@@ -122,6 +122,19 @@ impl Engine for Sqlite {
         let question =
             |session: Arc<Live<Session>>| async move { session.read(move |table| table.owned_by(&owner)).await };
         self.ask(&mut self.core.limit(), question).await
+    }
+
+    async fn list(&self, part: Part<'_>) -> Done<Listing> {
+        let after = match part.after.map(resource_of) {
+            Some(None) => return Ok(Listing::UnknownCursor),
+            after => after.flatten(),
+        };
+        let (owner, entity_prefix, limit) = (part.owner.cloned(), part.entity_prefix.to_owned(), part.limit);
+        let query = Query { owner, entity_prefix, after, limit };
+        let question = |session: Arc<Live<Session>>| async move { session.read(move |table| table.list(&query)).await };
+        let leases = self.ask(&mut self.core.limit(), question).await?;
+        let next = leases.last().filter(|_| leases.len() == limit).map(|(resource, _)| cursor(resource));
+        Ok(Listing::Page { leases, next })
     }
 
     async fn sweep(&self, limit: usize, _: Duration) -> Done<usize> {

@@ -4,7 +4,7 @@ use std::future::Future;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use keylatch_lease::engine::{Answer, Ask, Engine, Fail, Gone, Owned, Record, Renewal};
+use keylatch_lease::engine::{Answer, Ask, Engine, Fail, Gone, Listing, Owned, Part, Record, Renewal};
 use keylatch_lease::{Owner, Resource, Token};
 
 /// The requests to an engine so far. Messages that the engine sends by itself, such as `LISTEN`, are not counted.
@@ -89,6 +89,10 @@ impl<E: Engine> Engine for Counted<E> {
 
     async fn owned_by(&self, owner: &Owner, at: Duration) -> Result<Vec<Owned>, Fail<E::Error>> {
         self.other().owned_by(owner, at).await
+    }
+
+    async fn list(&self, part: Part<'_>) -> Result<Listing, Fail<E::Error>> {
+        self.other().list(part).await
     }
 
     async fn sweep(&self, limit: usize, at: Duration) -> Result<usize, Fail<E::Error>> {

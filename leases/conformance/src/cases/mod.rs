@@ -5,6 +5,7 @@ mod crowds;
 mod ended;
 mod expiry;
 mod faults;
+mod lists;
 mod load;
 mod processes;
 
@@ -75,4 +76,8 @@ cases! {
     40 ended a_holder_learns_that_its_lease_was_deleted_by_hand false
     41 ended a_holder_learns_of_a_release_during_a_broken_connection false
     42 basic release_all_includes_tenures_that_are_replaced_meanwhile false
+    43 lists a_list_has_each_lease_once false
+    44 lists a_list_keeps_its_place_while_leases_change false
+    45 lists a_watch_reports_each_tenure false
+    46 lists a_watch_reports_an_expiry false
 }

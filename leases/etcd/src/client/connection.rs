@@ -100,8 +100,13 @@ impl Client {
     }
 
     pub(crate) async fn range(&self, keys: impl Into<Keys>) -> Result<RangeResponse, ClientError> {
+        self.range_of(keys, 0).await
+    }
+
+    /// Returns the first `limit` of the keys, or all if it is 0.
+    pub(crate) async fn range_of(&self, keys: impl Into<Keys>, limit: i64) -> Result<RangeResponse, ClientError> {
         let Keys { start: key, end: range_end } = keys.into();
-        self.call(RangeRequest { key, range_end, keys_only: false }).await
+        self.call(RangeRequest { key, range_end, limit, keys_only: false }).await
     }
 
     /// Writes a key, and returns the cluster's revision after that.

@@ -32,6 +32,14 @@ impl Keys {
     }
 }
 
+impl Keys {
+    /// Leaves out this key, and all before it.
+    pub(crate) fn behind(self, key: &str) -> Self {
+        let first = [key.as_bytes(), ZERO].concat();
+        Keys { start: self.start.max(first), end: self.end }
+    }
+}
+
 impl<K: Into<Vec<u8>>> From<K> for Keys {
     fn from(key: K) -> Self {
         Keys { start: key.into(), end: Vec::new() }

@@ -76,6 +76,9 @@ pub(crate) struct RangeRequest {
     pub(crate) key: Vec<u8>,
     #[prost(bytes = "vec", tag = "2")]
     pub(crate) range_end: Vec<u8>,
+    /// The greatest number of keys; 0: all.
+    #[prost(int64, tag = "3")]
+    pub(crate) limit: i64,
     #[prost(bool, tag = "8")]
     pub(crate) keys_only: bool,
 }

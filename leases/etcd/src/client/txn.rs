@@ -86,14 +86,14 @@ impl TxnOp {
     #[must_use]
     pub fn get(keys: impl Into<Keys>) -> Self {
         let Keys { start: key, end: range_end } = keys.into();
-        TxnOp(Asked::Range(RangeRequest { key, range_end, keys_only: false }))
+        TxnOp(Asked::Range(RangeRequest { key, range_end, limit: 0, keys_only: false }))
     }
 
     /// Reads keys without their values.
     #[must_use]
     pub fn get_keys(keys: impl Into<Keys>) -> Self {
         let Keys { start: key, end: range_end } = keys.into();
-        TxnOp(Asked::Range(RangeRequest { key, range_end, keys_only: true }))
+        TxnOp(Asked::Range(RangeRequest { key, range_end, limit: 0, keys_only: true }))
     }
 
     /// Writes a key that is attached to no etcd lease.

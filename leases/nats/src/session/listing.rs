@@ -4,11 +4,16 @@ use std::{sync::PoisonError, time::Duration};
 
 use keylatch_lease::{
     Owner, Resource,
-    engine::{Fail, Gone, Owned},
+    engine::{Fail, Gone, Owned, Record},
 };
 
 use super::{Deleted, LANES, Last, Listed, PART, Put, Session, is_full, not_done, side_by_side, stored_at};
-use crate::{error::Error, listing::Listing, record::NEVER, subjects::resource};
+use crate::{
+    error::Error,
+    listing::Listing,
+    record::{NEVER, Tenure},
+    subjects::resource,
+};
 
 impl Session {
     /// Returns the subjects of all resources that have a message.
@@ -41,6 +46,22 @@ impl Session {
             }
         });
         side_by_side(each.collect(), LANES).await.into_iter().filter_map(Result::transpose).collect()
+    }
+
+    /// Returns the leases among these subjects; those of one owner, if it is given.
+    pub(crate) async fn listed(
+        &self,
+        owner: Option<&Owner>,
+        subjects: &[String],
+    ) -> Result<Vec<(Resource, Record)>, Error> {
+        let mut listed = Vec::new();
+        for (resource, last) in self.all_of(subjects).await? {
+            let is_wanted = |tenure: &Tenure| owner.is_none_or(|owner| tenure.owner == owner.id());
+            if let Some(tenure) = last.tenure.filter(is_wanted) {
+                listed.extend(self.record(&tenure, last.sequence).await?.map(|record| (resource, record)));
+            }
+        }
+        Ok(listed)
     }
 
     pub(crate) async fn owned_by(&self, owner: &Owner, subjects: &[String]) -> Result<Vec<Owned>, Error> {
