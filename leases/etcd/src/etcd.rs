@@ -522,8 +522,17 @@ impl Engine for Etcd {
     }
 
     async fn list(&self, part: Part<'_>) -> Done<Listing> {
-        let mut limit = self.core.limit();
-        let (locks, next) = self.read(&mut limit, |session| async move { session.listed(&part).await }).await?;
+        let question = |session: Arc<Live<Session>>| async move {
+            let prefix = part.owner.map_or_else(|| session.place.locks(), |owner| session.place.owned(owner));
+            // A cursor is the last key that was looked at.
+            if part.after.is_some_and(|after| !after.starts_with(&prefix)) {
+                return Ok(None);
+            }
+            session.listed(&prefix, &part).await.map(Some)
+        };
+        let Some((locks, next)) = self.read(&mut self.core.limit(), question).await? else {
+            return Ok(Listing::UnknownCursor);
+        };
         // A tenure that was ended by hand may have left its key in the owner's list; and one may have moved to another
         // etcd lease since.
         let looks = locks.into_iter().map(|lock| async move {

@@ -211,8 +211,7 @@ impl Session {
 
     /// Returns a page of the tenures: of all, or of one owner. The second result is the key of the last one looked at,
     /// unless there are no more.
-    pub(crate) async fn listed(&self, part: &Part<'_>) -> Result<(Vec<Lock>, Option<String>), Trouble> {
-        let prefix = part.owner.map_or_else(|| self.place.locks(), |owner| self.place.owned(owner));
+    pub(crate) async fn listed(&self, prefix: &str, part: &Part<'_>) -> Result<(Vec<Lock>, Option<String>), Trouble> {
         let mut keys = Keys::prefix(format!("{prefix}{}", escape(part.entity_prefix)));
         if let Some(after) = part.after {
             keys = keys.behind(after);
@@ -221,7 +220,7 @@ impl Session {
         let got = self.client.range_of(keys, limit).await?;
         let last = got.kvs.last().filter(|_| got.kvs.len() == part.limit);
         let last = last.map(|kv| String::from_utf8_lossy(kv.key()).into_owned());
-        let locks = got.kvs.iter().filter_map(|kv| Lock::new(&prefix, kv));
+        let locks = got.kvs.iter().filter_map(|kv| Lock::new(prefix, kv));
         Ok((locks.filter(|lock| part.owner.is_none_or(|owner| lock.value.owner == *owner)).collect(), last))
     }
 

@@ -203,7 +203,11 @@ impl Engine for Nats {
         Ok(all)
     }
 
+    /// A cursor is the last subject that was looked at.
     async fn list(&self, part: Part<'_>) -> Done<Listing> {
+        if part.after.is_some_and(|after| resource(after).is_none()) {
+            return Ok(Listing::UnknownCursor);
+        }
         let subjects = self.subjects().await?;
         let behind = part.after.map_or(0, |after| subjects.partition_point(|subject| subject.as_str() <= after));
         let begins = |subject: &String| resource(subject).is_some_and(|of| of.entity().starts_with(part.entity_prefix));

@@ -295,7 +295,8 @@ impl Engine for Postgres {
             (after.as_ref().map(|of| of.entity().as_bytes()), after.as_ref().map(|of| of.key().as_bytes()));
         // No text contains the byte ff.
         let end = prefix_end(part.entity_prefix).map_or_else(|| vec![0xff], String::into_bytes);
-        let (start, owner) = (part.entity_prefix.as_bytes(), part.owner.map(|owner| owner.id().as_bytes()));
+        let (start, end) = (part.entity_prefix.as_bytes(), &*end);
+        let owner = part.owner.map(|owner| owner.id().as_bytes());
         let limit = i64::try_from(part.limit).unwrap_or(i64::MAX);
         let question = |session: Arc<Live<Session>>| async move {
             let arguments: [&(dyn ToSql + Sync); 7] =
