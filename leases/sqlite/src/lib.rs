@@ -113,12 +113,14 @@ mod messages;
 mod options;
 mod place;
 mod session;
+mod synchronous;
 mod worker;
 
 pub use engine::Sqlite;
 pub use error::Error;
 pub use guard::GuardError;
-pub use options::{Options, Synchronous};
+pub use options::Options;
+pub use synchronous::Synchronous;
 
 /// Runs the README's examples as doctests.
 #[cfg(doctest)]

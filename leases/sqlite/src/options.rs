@@ -2,7 +2,7 @@ use std::{path::Path, sync::Arc, time::Duration};
 
 use keylatch_lease_remote::{Core, Failure, Settings};
 
-use crate::{engine::Sqlite, error::Error, place::Place, session};
+use crate::{engine::Sqlite, error::Error, place::Place, session, synchronous::Synchronous};
 
 /// Settings of the engine: see [`Sqlite::in_namespace`].
 ///
@@ -21,32 +21,6 @@ use crate::{engine::Sqlite, error::Error, place::Place, session};
 pub struct Options {
     settings: Settings,
     synchronous: Synchronous,
-}
-
-/// What a confirmed lease survives: SQLite's setting of this name.
-///
-/// # Examples
-/// See [`Options`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Synchronous {
-    /// It survives the end of every process, by `kill -9` too. If the power fails or the kernel crashes, the changes of
-    /// the last moments may be lost, and the file is as it was a moment before. The processes that held the leases are
-    /// gone with the machine; tokens still grow.
-    #[default]
-    Normal,
-    /// It also survives the loss of power. Each operation that changes something waits for the disk, for a fraction of
-    /// a millisecond to several milliseconds.
-    Full,
-}
-
-impl Synchronous {
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Synchronous::Normal => "NORMAL",
-            Synchronous::Full => "FULL",
-        }
-    }
 }
 
 impl Sqlite {

@@ -10,7 +10,7 @@ use std::{
 use keylatch_lease_remote::{Failure, Settings};
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, TransactionBehavior};
 
-use crate::{busy, clock, error::Error, options::Synchronous};
+use crate::{busy, clock, error::Error, synchronous::Synchronous};
 
 /// The version of the tables in `schema.sql`.
 const VERSION: i64 = 1;
