@@ -1,0 +1,47 @@
+//! The answers to requests: JSON, with an `error` that a person can read if there is no result.
+
+use std::fmt;
+
+use axum::{
+    Json,
+    http::StatusCode,
+    response::{IntoResponse, Response},
+};
+use serde::Serialize;
+
+/// A request that failed, and why.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    status: StatusCode,
+    error: String,
+}
+
+impl Failure {
+    /// Somebody else has the document, or the user's lease of it has ended.
+    pub(crate) fn conflict(error: impl Into<String>) -> Self {
+        Self { status: StatusCode::CONFLICT, error: error.into() }
+    }
+
+    /// The request is not one that the pages send.
+    pub(crate) fn bad_request(error: impl fmt::Display) -> Self {
+        Self { status: StatusCode::BAD_REQUEST, error: error.to_string() }
+    }
+
+    /// The service cannot answer now.
+    pub(crate) fn internal(error: impl fmt::Display) -> Self {
+        Self { status: StatusCode::INTERNAL_SERVER_ERROR, error: error.to_string() }
+    }
+}
+
+impl IntoResponse for Failure {
+    fn into_response(self) -> Response {
+        #[derive(Serialize)]
+        struct Body {
+            error: String,
+        }
+        (self.status, Json(Body { error: self.error })).into_response()
+    }
+}
+
+/// The output of a handler.
+pub(crate) type Answer<T> = Result<Json<T>, Failure>;
