@@ -53,6 +53,9 @@
 //!   are [refused](Error::NetworkFileSystem); one behind FUSE, such as sshfs, is not recognised, and does not work. The
 //!   same file in several containers of one machine works; in several virtual machines it does not.
 //! - The right to write to the file and to its folder, in which SQLite makes two more files (`-wal` and `-shm`).
+//! - A program must not open the file other than by SQLite while it has it open, not even to read it: with its first
+//!   `close` the system would give up all locks of the process (see "How to corrupt an SQLite database file" in SQLite's
+//!   documentation).
 //! - It must not be deleted, moved, replaced or restored from a copy while a program has it open. To copy it, use
 //!   SQLite's `VACUUM INTO` or its backup.
 //! - All programs that use the file should have versions of this crate that know its tables. A program that does not know

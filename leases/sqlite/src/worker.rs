@@ -101,8 +101,8 @@ impl Worker {
         self.ask(place, false, work).await
     }
 
-    /// Carries out work in a transaction, and returns its answer once that is committed. The work may be done twice if
-    /// the first transaction is rolled back.
+    /// Carries out work in a transaction, and returns its answer once that is committed. If a transaction is rolled back,
+    /// its work may be carried out once more in another one.
     pub(crate) async fn write<T: Send + 'static>(
         &self,
         place: &Place,
@@ -126,21 +126,28 @@ impl Worker {
 }
 
 fn serve(mut connection: Connection, place: &Place, waiting: &Receiver<Box<dyn Job>>) {
-    let mut next = waiting.recv().ok();
-    while let Some(job) = next.take() {
-        if job.is_dropped() {
-            // It has not been begun.
-        } else if Instant::now() >= job.deadline() {
-            job.finish(Some(Fail::NotDone(Error::Timeout)));
-        } else if job.writes() {
+    for job in waiting {
+        let Some(job) = due(job) else { continue };
+        if job.writes() {
             let mut jobs = vec![job];
-            jobs.extend(waiting.try_iter().take(TOGETHER - 1).filter(|job| !job.is_dropped()));
+            jobs.extend(waiting.try_iter().take(TOGETHER - 1).filter_map(due));
             write(&mut connection, place, jobs);
         } else {
             read(&connection, place, job);
         }
-        next = waiting.recv().ok();
     }
+}
+
+/// Returns a job that is still to be carried out.
+fn due(job: Box<dyn Job>) -> Option<Box<dyn Job>> {
+    if job.is_dropped() {
+        return None;
+    }
+    if Instant::now() >= job.deadline() {
+        job.finish(Some(Fail::NotDone(Error::Timeout)));
+        return None;
+    }
+    Some(job)
 }
 
 fn read(connection: &Connection, place: &Place, mut job: Box<dyn Job>) {
@@ -150,12 +157,16 @@ fn read(connection: &Connection, place: &Place, mut job: Box<dyn Job>) {
     job.finish(failure.map(Fail::NotDone));
 }
 
-/// Carries out the jobs in one transaction. If one of them fails, none has been done.
+/// Carries out the jobs in one transaction. If one of them cannot be carried out, it is rolled back, and each has a
+/// transaction of its own, so that no job fails for another one's sake.
 fn write(connection: &mut Connection, place: &Place, mut jobs: Vec<Box<dyn Job>>) {
     let deadline = jobs.iter().map(|job| job.deadline()).min();
     busy::set_deadline(deadline.unwrap_or_else(Instant::now));
     let mut has_told = false;
     let failure = transact(connection, place, &mut jobs, &mut has_told).err();
+    if jobs.len() > 1 && matches!(failure, Some(Fail::NotDone(Error::Refused { .. } | Error::Full { .. }))) {
+        return jobs.into_iter().for_each(|job| write(connection, place, vec![job]));
+    }
     if has_told && failure.is_none() {
         messages::announce(&place.path);
     }

@@ -198,6 +198,43 @@ fn an_operation_waits_for_another_program_that_has_the_file_locked() {
     });
 }
 
+/// Requests that wait at the same moment share a transaction. One that cannot be carried out must not harm the others.
+#[test]
+fn a_request_that_is_refused_does_not_fail_those_beside_it() {
+    let folder = Folder::new();
+    let leases = leases(&folder.file());
+    let [jane, _] = owners();
+    let mut other = by_hand(&folder.file());
+    other
+        .execute_batch(
+            "CREATE TRIGGER refuse BEFORE INSERT ON keylatch_lease WHEN new.key = 'bad'
+                 BEGIN SELECT raise(ABORT, 'this one is refused'); END",
+        )
+        .unwrap();
+    let lock = other.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
+    let acquired = block_on(async {
+        let names = ["first", "one", "bad", "two"];
+        let mut asked: Vec<_> = names.iter().map(|name| Box::pin(leases.try_acquire(*name, &jane, MINUTE))).collect();
+        // All are asked for while the file is locked; the first one has the thread to itself until then.
+        for one in &mut asked {
+            assert!(poll_once(one).await.is_none(), "the file is locked");
+        }
+        async_io::Timer::after(Duration::from_millis(50)).await;
+        drop(lock);
+        let mut acquired = Vec::new();
+        for one in asked {
+            acquired.push(one.await);
+        }
+        acquired
+    });
+    let [first, one, bad, two] = &acquired[..] else { panic!("four were asked for") };
+    assert!(first.is_ok() && one.is_ok() && two.is_ok(), "{acquired:?}");
+    let refused = bad.as_ref().unwrap_err();
+    assert!(matches!(refused, AcquireError::Engine(Error::Refused { .. })), "{refused:?}");
+    assert!(refused.to_string().contains("this one is refused"), "{refused}");
+    assert_eq!(leases.owned_by(&jane).wait().unwrap().len(), 3);
+}
+
 #[test]
 fn other_tables_in_the_file_are_left_alone() {
     let folder = Folder::new();
