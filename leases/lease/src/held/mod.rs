@@ -244,6 +244,28 @@ impl<'a, E: Engine> Held<'a, E> {
         }
     }
 
+    /// Returns the time for which the lease is valid if it is not renewed; zero if it is lost, and `None` if it never
+    /// expires. Where a server decides, it is a little less than the server's time, so that the holder errs on the safe
+    /// side.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use keylatch_lease::{Leases, ManualClock, Owner};
+    ///
+    /// let clock = ManualClock::new();
+    /// let leases = Leases::in_memory_with(clock.clone());
+    /// let held = leases.try_hold("report", &Owner::named("jane"), Duration::from_secs(60)).wait().unwrap();
+    /// clock.advance(Duration::from_secs(45));
+    /// assert_eq!(held.remaining(), Some(Duration::from_secs(15)));
+    /// ```
+    #[must_use]
+    pub fn remaining(&self) -> Option<Duration> {
+        let now = self.table.engine().now();
+        self.end().map_or(Some(Duration::ZERO), |end| end.map(|end| end.saturating_sub(now)))
+    }
+
     /// Returns a future that is ready when the lease is lost, with the way in which it was lost.
     ///
     /// # Cancel safety

@@ -1,0 +1,118 @@
+//! The command line.
+
+use std::{ffi::OsString, time::Duration};
+
+use clap::{Parser, Subcommand, ValueEnum};
+
+use crate::failure;
+
+/// Run a command under a lease: one at a time, on this machine or on several, and never longer than the lease lasts.
+#[derive(Debug, Parser)]
+#[command(name = "keylatch", version, subcommand_required = true, arg_required_else_help = true)]
+pub(crate) struct Args {
+    /// Where the leases are: sqlite:PATH, redis://…, postgres://… (default: a file of this user; see `keylatch engines`)
+    #[arg(long, global = true, env = "KEYLATCH_ENGINE", hide_env_values = true, value_name = "URL")]
+    pub(crate) engine: Option<String>,
+    #[command(subcommand)]
+    pub(crate) action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Action {
+    /// Run a command while holding a lease, and release it when the command ends
+    Run(Run),
+    /// Run a command for as long as this process leads, and again whenever it leads again
+    Lead(Run),
+    /// List who has what, since when, and for how long still
+    Ls {
+        /// Only the leases of this owner
+        #[arg(long)]
+        owner: Option<String>,
+        /// One JSON object per line
+        #[arg(long)]
+        json: bool,
+    },
+    /// Say who has a lease; exit with 1 if nobody has it
+    Who {
+        name: String,
+        /// A JSON object, or null
+        #[arg(long)]
+        json: bool,
+    },
+    /// Say who has a lease, whenever that changes
+    Watch {
+        name: String,
+        /// One JSON object, or null, per line
+        #[arg(long)]
+        json: bool,
+    },
+    /// End the tenure with this token, whoever has it
+    Release {
+        name: String,
+        /// The token, as `ls` and `who` show it
+        #[arg(long)]
+        token: u64,
+    },
+    /// End everything that an owner has
+    ReleaseAll { owner: String },
+    /// List the engines that are built in, and their URLs
+    Engines,
+}
+
+/// What to do when the lease is lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OnLoss {
+    /// End the command: SIGTERM in time, SIGKILL before the lease ends
+    Kill,
+    /// Only say so
+    Warn,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Run {
+    /// Do not wait if somebody else has the lease
+    #[arg(long = "try", conflicts_with = "wait")]
+    pub(crate) is_trying: bool,
+    /// Wait for so long at most, such as 30s or 5m
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    pub(crate) wait: Option<Duration>,
+    /// The time after which the lease ends unless it is renewed, which happens every third of it
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = ttl)]
+    pub(crate) ttl: Duration,
+    /// The time before the end of the lease at which the command is ended if no renewal has succeeded (default: a fifth
+    /// of the ttl)
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    pub(crate) grace: Option<Duration>,
+    /// What to do when the lease is lost
+    #[arg(long, value_enum, default_value = "kill", value_name = "ACTION")]
+    pub(crate) on_loss: OnLoss,
+    /// The exit code if somebody else has the lease
+    #[arg(long, value_name = "CODE", default_value_t = failure::BUSY)]
+    pub(crate) busy_code: u8,
+    /// The name that others see (default: user@host:pid)
+    #[arg(long)]
+    pub(crate) owner: Option<String>,
+    /// Say nothing about waiting
+    #[arg(long, short)]
+    pub(crate) quiet: bool,
+    /// The name of the lease
+    pub(crate) name: String,
+    /// The command, and its arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<OsString>,
+}
+
+impl Run {
+    /// The time before the end of the lease at which the command is ended.
+    pub(crate) fn grace(&self) -> Duration {
+        self.grace.unwrap_or(self.ttl / 5)
+    }
+}
+
+fn ttl(text: &str) -> Result<Duration, String> {
+    let time = humantime::parse_duration(text).map_err(|error| error.to_string())?;
+    if time < Duration::from_millis(100) {
+        return Err("a lease must last for at least 100ms".into());
+    }
+    Ok(time)
+}

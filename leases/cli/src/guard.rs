@@ -1,0 +1,125 @@
+//! A second process that ends the command when the first one cannot: because it was killed, or is stopped while the
+//! lease runs out.
+//!
+//! The first process writes a line to the guard's standard input whenever the lease has a new end, and `done` when the
+//! command has ended. If the input ends without that, the first process is dead.
+
+use std::{
+    ffi::OsString,
+    io::{BufRead, Write},
+    process::{Child, ChildStdin, Command, Stdio},
+    sync::mpsc::{RecvTimeoutError, channel},
+    thread,
+    time::Duration,
+};
+
+use keylatch_lease::{Clock, StdClock};
+use rustix::process::{Pid, Signal, kill_process_group};
+
+use crate::failure::{Failure, USAGE};
+
+/// The first argument of a guard.
+pub(crate) const GUARD: &str = "--internal-guard";
+
+const DONE: &str = "done";
+const NEVER: &str = "never";
+
+/// The part of the grace that is left for SIGKILL.
+pub(crate) fn margin(grace: Duration) -> Duration {
+    (grace / 4).min(Duration::from_millis(200))
+}
+
+/// The first process's end. The guard ends with it.
+#[derive(Debug)]
+pub(crate) struct Guard {
+    child: Child,
+    input: Option<ChildStdin>,
+    told: Option<Option<Duration>>,
+}
+
+impl Guard {
+    /// Starts a guard of this process group.
+    pub(crate) fn start(group: Pid, grace: Duration) -> std::io::Result<Self> {
+        use std::os::unix::process::CommandExt;
+
+        let mut command = Command::new("/proc/self/exe");
+        command.arg(GUARD).arg(group.as_raw_nonzero().to_string()).arg(grace.as_micros().to_string());
+        // In a group of its own, it is not reached by the terminal's signals.
+        let mut child = command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::null()).spawn()?;
+        let input = child.stdin.take();
+        Ok(Guard { child, input, told: None })
+    }
+
+    /// Says when the command must have ended, by [`StdClock`], unless there is a later end; `None`: never.
+    pub(crate) fn tell(&mut self, end: Option<Duration>) {
+        if self.told == Some(end) {
+            return;
+        }
+        self.told = Some(end);
+        self.write(&end.map_or_else(|| NEVER.to_owned(), |end| end.as_micros().to_string()));
+    }
+
+    fn write(&mut self, line: &str) {
+        // If the guard is dead, this process is alone with its task.
+        if let Some(input) = &mut self.input {
+            let _ = writeln!(input, "{line}").and_then(|()| input.flush());
+        }
+    }
+
+    /// Says that the command has ended, and waits for the guard's end.
+    pub(crate) fn end(mut self) {
+        self.write(DONE);
+        self.input = None;
+        let _ = self.child.wait();
+    }
+}
+
+/// Is the guard.
+pub(crate) fn guard(mut words: impl Iterator<Item = OsString>) -> Result<u8, Failure> {
+    let mut number = || words.next()?.to_str()?.parse::<i64>().ok();
+    let usage = || Failure::new(USAGE, "this process is started by keylatch itself");
+    let group = number().and_then(|raw| Pid::from_raw(i32::try_from(raw).ok()?)).ok_or_else(usage)?;
+    let grace = number().and_then(|micros| u64::try_from(micros).ok()).map(Duration::from_micros).ok_or_else(usage)?;
+    let (sender, lines) = channel();
+    thread::spawn(move || {
+        for line in std::io::stdin().lock().lines().map_while(Result::ok) {
+            if sender.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    let clock = StdClock::new();
+    let (mut end, mut has_asked) = (None, false);
+    loop {
+        let now = clock.now();
+        let due = |before: Duration| end.map(|end: Duration| end.saturating_sub(before));
+        let next = if has_asked { due(margin(grace)) } else { due(grace) };
+        if next.is_some_and(|next| next <= now) {
+            // The group may have ended just now.
+            let _ = kill_process_group(group, if has_asked { Signal::KILL } else { Signal::TERM });
+            if has_asked {
+                return Ok(0);
+            }
+            has_asked = true;
+            continue;
+        }
+        let line = match next {
+            Some(next) => lines.recv_timeout(next - now),
+            None => lines.recv().map_err(|_| RecvTimeoutError::Disconnected),
+        };
+        match line.as_deref() {
+            Ok(DONE) => return Ok(0),
+            Ok(NEVER) => (end, has_asked) = (None, false),
+            Ok(line) => {
+                let new = line.parse().ok().map(Duration::from_micros);
+                // A command that was asked to end is not asked again.
+                end = new.or(end);
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => {
+                let _ = kill_process_group(group, Signal::KILL);
+                return Ok(0);
+            }
+        }
+    }
+}

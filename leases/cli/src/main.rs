@@ -1,0 +1,53 @@
+//! `keylatch`: runs a command under a lease.
+//!
+//! - [`args`]: the command line. [`engine`]: the engine behind a URL.
+//! - [`run`]: `run` and `lead`: acquires, runs the command, renews, and ends the command if the lease is lost.
+//!   [`command`] is the command's process group, and [`wait`] the line that says for whom it waits.
+//! - [`guard`]: a second process, which ends the command if this one is killed or stopped.
+//! - [`show`]: `ls`, `who`, `watch`, `release`, `release-all`, `engines`.
+#![forbid(unsafe_code)]
+
+mod args;
+mod command;
+mod engine;
+mod failure;
+mod guard;
+mod output;
+mod run;
+mod show;
+mod wait;
+
+use std::{env, process::ExitCode};
+
+use clap::Parser as _;
+
+use args::{Action, Args};
+use failure::Failure;
+
+fn main() -> ExitCode {
+    // The program starts itself with these, to be another process.
+    let mut words = env::args_os().skip(1);
+    let done = match words.next().as_deref().and_then(|word| word.to_str()) {
+        Some(command::LAUNCH) => command::launch(words),
+        Some(command::FOREGROUND) => command::take_terminal(words),
+        Some(guard::GUARD) => guard::guard(words),
+        _ => act(Args::parse()),
+    };
+    match done {
+        Ok(code) => ExitCode::from(code),
+        Err(failure) => {
+            eprintln!("keylatch: {failure}");
+            ExitCode::from(failure.code)
+        }
+    }
+}
+
+fn act(args: Args) -> Result<u8, Failure> {
+    let Args { engine, action } = args;
+    match action {
+        Action::Run(options) => engine::with(engine.as_deref(), run::Run { options, leads: false }),
+        Action::Lead(options) => engine::with(engine.as_deref(), run::Run { options, leads: true }),
+        Action::Engines => show::engines(),
+        other => engine::with(engine.as_deref(), show::Show(other)),
+    }
+}

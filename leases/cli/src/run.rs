@@ -1,0 +1,233 @@
+//! `run` and `lead`: a command under a lease.
+
+use std::{
+    env,
+    sync::mpsc::{Receiver, RecvTimeoutError, channel},
+    thread,
+    time::Duration,
+};
+
+use async_io::Timer;
+use keylatch_lease::{AcquireError, Clock, Held, Leases, Lost, Owner, StdClock, engine::Engine};
+use rustix::process::Signal;
+use signal_hook::{consts, iterator::Signals};
+
+use crate::{
+    args::{self, OnLoss},
+    command::Group,
+    engine::Task,
+    failure::{BUSY, Failure, LOST},
+    guard::{Guard, margin},
+    wait,
+};
+
+/// The signals that go on to the command.
+const FORWARDED: [i32; 6] =
+    [consts::SIGHUP, consts::SIGINT, consts::SIGQUIT, consts::SIGTERM, consts::SIGUSR1, consts::SIGUSR2];
+
+/// The longest pause between two looks at the lease.
+const LONGEST: Duration = Duration::from_secs(1);
+
+/// The command line of `run` or of `lead`.
+pub(crate) struct Run {
+    pub(crate) options: args::Run,
+    pub(crate) leads: bool,
+}
+
+/// What happens while the command runs.
+enum Event {
+    Signal(i32),
+    Lost(Lost),
+}
+
+/// How a run has ended.
+enum Ended {
+    /// The command has ended by itself, with this code.
+    Command(u8),
+    /// The lease was lost, and the command was ended.
+    Lost,
+}
+
+impl Task for Run {
+    fn run<E: Engine + 'static>(self, leases: Leases<E>) -> Result<u8, Failure> {
+        let Run { options, leads } = self;
+        if options.grace() >= options.ttl {
+            return Err(Failure::new(crate::failure::USAGE, "the grace must be shorter than the ttl"));
+        }
+        // The threads that renew need it for as long as they run.
+        let leases: &'static Leases<E> = Box::leak(Box::new(leases));
+        let owner = owner(options.owner.as_deref())?;
+        loop {
+            let held = acquire(leases, &owner, &options)?;
+            match under(held, leases, &owner, &options)? {
+                Ended::Command(code) => return Ok(code),
+                Ended::Lost if leads => {}
+                Ended::Lost => return Ok(LOST),
+            }
+        }
+    }
+}
+
+/// Returns an owner that no other run has, with the name that others see.
+fn owner(name: Option<&str>) -> Result<Owner, Failure> {
+    if name == Some("") {
+        return Err(Failure::new(crate::failure::USAGE, "the owner's name is empty"));
+    }
+    let usual = || {
+        let user = ["LOGNAME", "USER"].iter().find_map(|name| env::var(name).ok());
+        let user = user.unwrap_or_else(|| rustix::process::geteuid().as_raw().to_string());
+        let system = rustix::system::uname();
+        format!("{user}@{}:{}", system.nodename().to_string_lossy(), std::process::id())
+    };
+    Ok(Owner::incarnation(name.map_or_else(usual, str::to_owned)))
+}
+
+fn acquire<E: Engine>(
+    leases: &'static Leases<E>,
+    owner: &Owner,
+    options: &args::Run,
+) -> Result<Held<'static, E>, Failure> {
+    let args::Run { name, ttl, is_trying, wait: longest, quiet, .. } = options;
+    let held = async_io::block_on(async {
+        if *is_trying {
+            return leases.try_hold(name, owner, *ttl).await;
+        }
+        let hold = leases.hold(name, owner, *ttl);
+        let hold = async {
+            match longest {
+                Some(longest) => hold.until(Timer::after(*longest)).await,
+                None => hold.await,
+            }
+        };
+        wait::telling(leases, name, *quiet, hold).await
+    });
+    held.map_err(|error| match error {
+        AcquireError::Busy { .. } | AcquireError::Limit { .. } => {
+            let holder = leases.status(name).wait().ok().flatten();
+            let holder = holder.map_or_else(|| "somebody else".into(), |status| status.owner().to_string());
+            Failure::new(options.busy_code, format_args!("{name} is leased to {holder}"))
+        }
+        error @ AcquireError::Quarantined { .. } => Failure::new(BUSY, error),
+        error => Failure::engine(error),
+    })
+}
+
+/// Runs the command under the lease.
+fn under<E: Engine + 'static>(
+    held: Held<'static, E>,
+    leases: &Leases<E>,
+    owner: &Owner,
+    options: &args::Run,
+) -> Result<Ended, Failure> {
+    // Before the command starts, so that no signal is missed. From here on none of them ends this process.
+    let system = |error| Failure::system("signals", error);
+    let signals = Signals::new(FORWARDED.iter().chain(&[consts::SIGCHLD])).map_err(system)?;
+    let (sender, events) = channel();
+    let handle = signals.handle();
+    thread::spawn({
+        let (sender, mut signals) = (sender.clone(), signals);
+        move || signals.forever().all(|signal| sender.send(Event::Signal(signal)).is_ok())
+    });
+    let renewal = held.renewal();
+    thread::spawn(move || sender.send(Event::Lost(renewal.wait())));
+
+    let variables = [
+        ("KEYLATCH_RESOURCE", options.name.clone()),
+        ("KEYLATCH_OWNER", owner.name().to_owned()),
+        ("KEYLATCH_TOKEN", held.token().to_string()),
+    ];
+    let group = Group::start(&options.command, &variables);
+    let group = group.map_err(|error| Failure::system("the command cannot be started", error))?;
+    let guard = Guard::start(group.id(), options.grace()).map_err(|error| {
+        group.signal(Signal::KILL);
+        Failure::system("the guard cannot be started", error)
+    })?;
+    let mut run = Running { held: &held, options, group: &group, guard, has_asked: false, lost: None };
+    let code = run.until_ended(&events);
+    let (was_lost, guard) = (run.lost.is_some() && options.on_loss == OnLoss::Kill, run.guard);
+    group.clean_up(held.remaining().unwrap_or(Duration::MAX).saturating_sub(margin(options.grace())));
+    guard.end();
+    handle.close();
+
+    if was_lost {
+        let holder = leases.status(&options.name).wait().ok().flatten();
+        let holder = holder.map(|status| format!("; {} has it now", status.owner())).unwrap_or_default();
+        eprintln!("keylatch: the lease of {} was lost, and the command was ended{holder}", options.name);
+        return Ok(Ended::Lost);
+    }
+    if let Err(error) = held.release().wait() {
+        eprintln!("keylatch: {} could not be released: {error}", options.name);
+    }
+    Ok(Ended::Command(code))
+}
+
+/// A command that runs, and its lease.
+struct Running<'a, E: Engine + 'static> {
+    held: &'a Held<'static, E>,
+    options: &'a args::Run,
+    group: &'a Group,
+    guard: Guard,
+    /// Whether the command was asked to end, because the lease is about to.
+    has_asked: bool,
+    lost: Option<Lost>,
+}
+
+impl<E: Engine> Running<'_, E> {
+    /// Returns the command's exit code.
+    fn until_ended(&mut self, events: &Receiver<Event>) -> u8 {
+        loop {
+            if let Some(code) = self.group.ended() {
+                // While this process was stopped, the guard may have ended the command.
+                if self.held.remaining() == Some(Duration::ZERO) {
+                    self.lost.get_or_insert(Lost::Expired);
+                }
+                return code;
+            }
+            let pause = self.look();
+            match events.recv_timeout(pause) {
+                Ok(Event::Signal(consts::SIGCHLD)) | Err(RecvTimeoutError::Timeout) => {}
+                Ok(Event::Signal(signal)) => {
+                    if let Some(signal) = Signal::from_named_raw(signal) {
+                        self.group.signal(signal);
+                    }
+                }
+                Ok(Event::Lost(lost)) => self.lost = Some(lost),
+                // Both threads have ended, which they do not while the command runs.
+                Err(RecvTimeoutError::Disconnected) => thread::sleep(pause),
+            }
+        }
+    }
+
+    /// Ends the command if the lease has ended, or asks it to if the lease is about to. Returns the time after which to
+    /// look again.
+    fn look(&mut self) -> Duration {
+        let grace = self.options.grace();
+        let remaining = self.held.remaining();
+        if self.options.on_loss == OnLoss::Warn {
+            self.guard.tell(None);
+            if remaining == Some(Duration::ZERO) && !std::mem::replace(&mut self.has_asked, true) {
+                eprintln!("keylatch: the lease of {} is lost, and the command runs on without it", self.options.name);
+            }
+            return LONGEST.min(self.options.ttl / 10);
+        }
+        self.guard.tell(remaining.map(|left| StdClock::new().now() + left));
+        let Some(left) = remaining else { return LONGEST };
+        if left <= margin(grace) {
+            self.lost.get_or_insert(Lost::Expired);
+            self.group.signal(Signal::KILL);
+            return Duration::from_millis(10);
+        }
+        if left <= grace {
+            if !std::mem::replace(&mut self.has_asked, true) {
+                self.lost.get_or_insert(Lost::Expired);
+                eprintln!(
+                    "keylatch: the lease of {} cannot be renewed, and ends in {left:.1?}: the command is asked to end",
+                    self.options.name
+                );
+                self.group.signal(Signal::TERM);
+            }
+            return (left - margin(grace)).min(LONGEST);
+        }
+        (left - grace).min(LONGEST).min(self.options.ttl / 10)
+    }
+}

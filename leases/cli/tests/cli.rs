@@ -1,0 +1,492 @@
+//! The command, as people use it: in a script, in a pipe, at a terminal, under an empty environment, killed and stopped.
+
+use std::{
+    collections::BTreeMap,
+    env, fs,
+    hash::{BuildHasher, RandomState},
+    io::{BufRead, BufReader, Read, Write},
+    os::unix::process::CommandExt,
+    path::{Path, PathBuf},
+    process::{Child, Command, Output, Stdio},
+    sync::atomic::{AtomicU32, Ordering::SeqCst},
+    thread,
+    time::{Duration, Instant},
+};
+
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+
+/// Nothing takes so long unless it hangs.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A folder with a file for leases, which is removed when it is dropped.
+struct Desk(PathBuf);
+
+impl Desk {
+    fn new() -> Self {
+        static LAST: AtomicU32 = AtomicU32::new(0);
+
+        let name = format!("keylatch-cli-{}-{}", std::process::id(), LAST.fetch_add(1, SeqCst));
+        let path = env::temp_dir().join(name);
+        fs::create_dir_all(&path).unwrap();
+        Desk(path)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    fn engine(&self) -> String {
+        format!("sqlite:{}", self.path("leases.db").display())
+    }
+
+    fn command(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_keylatch"));
+        command.args(words).env("KEYLATCH_ENGINE", self.engine()).current_dir(&self.0).stdin(Stdio::null());
+        command
+    }
+
+    fn run(&self, words: &[&str]) -> Output {
+        self.command(words).output().unwrap()
+    }
+
+    /// Starts a command, and waits until it has written the file `begun`.
+    fn start(&self, words: &[&str]) -> Running {
+        let _ = fs::remove_file(self.path("begun"));
+        let child = self.command(words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let running = Running(Some(child));
+        until("the command begins", || fs::read_to_string(self.path("begun")).is_ok_and(|text| text.ends_with('\n')));
+        running
+    }
+
+    /// Returns the process that wrote its number to `begun`.
+    fn begun(&self) -> Pid {
+        Pid::from_raw(fs::read_to_string(self.path("begun")).unwrap().trim().parse().unwrap()).unwrap()
+    }
+
+    fn token(&self, name: &str) -> String {
+        let told = text(&self.run(&["who", name, "--json"]).stdout);
+        told.split("\"token\":").nth(1).and_then(|rest| rest.trim_end().strip_suffix('}')).unwrap().to_owned()
+    }
+}
+
+impl Drop for Desk {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A process that is killed if the test fails.
+struct Running(Option<Child>);
+
+impl Running {
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(self.0.as_ref().unwrap()), signal).unwrap();
+    }
+
+    fn end(mut self) -> Output {
+        self.0.take().unwrap().wait_with_output().unwrap()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.0 {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !is_so() {
+        assert!(start.elapsed() < PATIENCE, "not after {PATIENCE:?}: {what}");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Returns whether a process runs. One that has ended, and whose parent has not looked yet, does not.
+fn runs(process: Pid) -> bool {
+    let state = fs::read_to_string(format!("/proc/{}/stat", process.as_raw_nonzero())).unwrap_or_default();
+    test_kill_process(process).is_ok() && !state.rsplit(") ").next().is_some_and(|rest| rest.starts_with('Z'))
+}
+
+/// A script that says that it has begun, and then does this.
+fn script(then: &str) -> String {
+    format!("echo $$ > begun.new && mv begun.new begun; {then}")
+}
+
+// --- In a script ----------------------------------------------------------------------------------------------------
+
+#[test]
+fn the_command_gets_the_lease_in_its_environment_and_its_exit_code_is_passed_on() {
+    let desk = Desk::new();
+    let script = "echo $KEYLATCH_RESOURCE, $KEYLATCH_OWNER, $KEYLATCH_TOKEN; exit 7";
+    let output = desk.run(&["run", "--owner", "ann", "report", "--", "sh", "-c", script]);
+    assert_eq!(output.status.code(), Some(7));
+    let told = text(&output.stdout);
+    let token = told.strip_prefix("report, ann, ").unwrap_or_else(|| panic!("{told}")).trim();
+    assert!(token.parse::<u64>().unwrap() > 0);
+    assert_eq!(text(&desk.run(&["who", "report"]).stdout), "free\n");
+    let next = desk.run(&["run", "report", "sh", "-c", "echo $KEYLATCH_TOKEN"]);
+    assert!(text(&next.stdout).trim().parse::<u64>().unwrap() > token.parse().unwrap());
+}
+
+#[test]
+fn a_command_that_is_killed_or_cannot_be_started_has_the_exit_code_of_shells() {
+    let desk = Desk::new();
+    assert_eq!(desk.run(&["run", "report", "--", "sh", "-c", "kill -9 $$"]).status.code(), Some(128 + 9));
+    let missing = desk.run(&["run", "report", "--", "/no/such/command"]);
+    assert_eq!(missing.status.code(), Some(127));
+    assert!(text(&missing.stderr).contains("/no/such/command cannot be started"));
+    assert_eq!(desk.run(&["run", "report", "--", "/"]).status.code(), Some(126));
+    assert_eq!(text(&desk.run(&["who", "report"]).stdout), "free\n");
+}
+
+#[test]
+fn somebody_else_is_refused_or_waits() {
+    let desk = Desk::new();
+    let holder = desk.start(&["run", "--owner", "ann", "report", "--", "sh", "-c", &script("sleep 60")]);
+    for (words, code) in [(vec!["--try"], 75), (vec!["--try", "--busy-code", "9"], 9), (vec!["--wait", "50ms"], 75)] {
+        let words = [&["run"], &*words, &["report", "--", "true"]].concat();
+        let refused = desk.run(&words);
+        assert_eq!(refused.status.code(), Some(code), "{words:?}");
+        assert!(text(&refused.stderr).contains("report is leased to ann"), "{}", text(&refused.stderr));
+    }
+    assert_eq!(text(&desk.run(&["run", "--try", "another", "--", "echo", "free"]).stdout), "free\n");
+    // Without a terminal one line says for whom it waits.
+    let mut waiting = desk.command(&["run", "report", "--", "echo", "at last"]);
+    let mut waiting = waiting.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut told = String::new();
+    BufReader::new(waiting.stderr.as_mut().unwrap()).read_line(&mut told).unwrap();
+    assert!(told.starts_with("keylatch: waiting for report: ann has it for another "), "{told}");
+    holder.signal(Signal::TERM);
+    assert_eq!(holder.end().status.code(), Some(128 + 15));
+    assert_eq!(text(&waiting.wait_with_output().unwrap().stdout), "at last\n");
+}
+
+#[test]
+fn wrong_arguments_are_errors_that_say_what_is_wrong() {
+    let desk = Desk::new();
+    let wrong: [(&[&str], &str); 6] = [
+        (&["run", "--ttl", "1ms", "report", "--", "true"], "at least 100ms"),
+        (&["run", "--ttl", "1s", "--grace", "2s", "report", "--", "true"], "the grace must be shorter"),
+        (&["run", "--owner", "", "report", "--", "true"], "the owner's name is empty"),
+        (&["--engine", "mongo://host", "ls"], "see `keylatch engines`"),
+        (&["--engine", "sqlite:/no/such/folder/leases.db", "ls"], "could not be opened"),
+        (&["release", "report", "--token", "0"], "greater than 0"),
+    ];
+    for (words, expected) in wrong {
+        let output = desk.run(words);
+        assert!(!output.status.success() && text(&output.stderr).contains(expected), "{words:?}: {output:?}");
+    }
+    let secret = desk.run(&["--engine", "mongo://ann:secret@host", "ls"]);
+    assert!(!text(&secret.stderr).contains("secret"));
+}
+
+/// As under cron.
+#[test]
+fn an_empty_environment_is_enough_if_there_is_a_home() {
+    let desk = Desk::new();
+    let program = desk.path("keylatch-copy");
+    fs::copy(env!("CARGO_BIN_EXE_keylatch"), &program).unwrap();
+    let run = |home: Option<&Path>| {
+        let mut command = Command::new(&program);
+        command.args(["run", "report", "--", "/bin/sh", "-c", "echo ran"]).env_clear().current_dir("/");
+        // Root's leases are in /var/lib.
+        if rustix::process::geteuid().is_root() {
+            std::os::unix::fs::chown(&desk.0, Some(65534), Some(65534)).unwrap();
+            command.uid(65534).gid(65534);
+        }
+        if let Some(home) = home {
+            command.env("XDG_STATE_HOME", home);
+        }
+        command.output().unwrap()
+    };
+    assert_eq!(text(&run(Some(&desk.0)).stdout), "ran\n");
+    assert!(desk.path("keylatch/leases.db").exists());
+    let homeless = run(None);
+    assert_eq!(homeless.status.code(), Some(64));
+    assert!(text(&homeless.stderr).contains("set HOME, or name an engine"));
+}
+
+#[test]
+fn a_command_may_fill_its_output_and_its_reader_may_leave() {
+    let desk = Desk::new();
+    let mut child = desk.command(&["run", "report", "--", "sh", "-c", "yes | head -c 3000000; yes"]);
+    let mut child = child.stdout(Stdio::piped()).spawn().unwrap();
+    let mut some = vec![0; 2_000_000];
+    child.stdout.as_mut().unwrap().read_exact(&mut some).unwrap();
+    drop(child.stdout.take());
+    // `yes` dies of SIGPIPE, as it would without this program.
+    assert_eq!(child.wait().unwrap().code(), Some(128 + 13));
+    let mut listed = Command::new("sh");
+    listed.args(["-c", "\"$0\" --engine \"$1\" ls | true; echo done"]).arg(env!("CARGO_BIN_EXE_keylatch"));
+    assert_eq!(text(&listed.arg(desk.engine()).output().unwrap().stdout), "done\n");
+}
+
+// --- Signals --------------------------------------------------------------------------------------------------------
+
+#[test]
+fn signals_go_on_to_the_command_and_its_children() {
+    let desk = Desk::new();
+    let then = "trap 'wait; echo told; exit 3' TERM; sh -c 'trap \"echo child; exit\" TERM; sleep 60 & wait' & wait";
+    let running = desk.start(&["run", "report", "--", "sh", "-c", &script(then)]);
+    thread::sleep(Duration::from_millis(100)); // for the child to set its trap
+    running.signal(Signal::TERM);
+    let output = running.end();
+    assert_eq!((output.status.code(), &*text(&output.stdout)), (Some(3), "child\ntold\n"));
+}
+
+#[test]
+fn what_a_command_leaves_behind_ends_before_the_lease_is_released() {
+    let desk = Desk::new();
+    let output = desk.run(&["run", "report", "--", "sh", "-c", "sh -c 'trap \"\" TERM; sleep 60' & echo $!"]);
+    let left = Pid::from_raw(text(&output.stdout).trim().parse().unwrap()).unwrap();
+    assert!(output.status.success() && !runs(left));
+}
+
+#[test]
+fn a_killed_keylatch_takes_its_command_and_the_commands_children_along() {
+    let desk = Desk::new();
+    let then = "trap '' TERM; sh -c 'echo $$ > child.new; mv child.new child; sleep 60' & wait";
+    let running = desk.start(&["run", "--ttl", "1s", "report", "--", "sh", "-c", &script(then)]);
+    until("the child begins", || desk.path("child").exists());
+    let child = Pid::from_raw(fs::read_to_string(desk.path("child")).unwrap().trim().parse().unwrap()).unwrap();
+    running.signal(Signal::KILL);
+    until("the command ends", || !runs(desk.begun()));
+    until("its child ends", || !runs(child));
+    // The lease ends by itself.
+    assert!(desk.run(&["run", "report", "--", "true"]).status.success());
+}
+
+#[test]
+fn a_stopped_keylatch_does_not_keep_its_command_running_past_the_lease() {
+    let desk = Desk::new();
+    // The command ignores SIGTERM, and says each moment that it runs.
+    let then = "trap '' TERM; while :; do echo old >> log; sleep 0.01; done";
+    let running = desk.start(&["run", "--ttl", "1s", "report", "--", "sh", "-c", &script(then)]);
+    running.signal(Signal::STOP);
+    // It gets the lease when it has ended, and by then the command must have ended, too.
+    let next = desk.run(&["run", "report", "--", "sh", "-c", "echo new >> log; sleep 0.3"]);
+    assert!(next.status.success());
+    let log = fs::read_to_string(desk.path("log")).unwrap();
+    assert!(log.ends_with("old\nnew\n"), "the old command went on: {}", &log[log.len().saturating_sub(60)..]);
+    running.signal(Signal::CONT);
+    assert_eq!(running.end().status.code(), Some(76));
+}
+
+// --- Loss -----------------------------------------------------------------------------------------------------------
+
+#[test]
+fn a_lease_that_an_operator_ends_ends_the_command() {
+    let desk = Desk::new();
+    let then = "trap '' TERM; while :; do sleep 1; done";
+    let running = desk.start(&["run", "--owner", "ann", "report", "--", "sh", "-c", &script(then)]);
+    let command = desk.begun();
+    let token = desk.token("report");
+    let other = (token.parse::<u64>().unwrap() + 1).to_string();
+    assert_eq!(desk.run(&["release", "report", "--token", &other]).status.code(), Some(1));
+    assert!(runs(command));
+    assert!(desk.run(&["release", "report", "--token", &token]).status.success());
+    let output = running.end();
+    assert_eq!(output.status.code(), Some(76));
+    assert!(text(&output.stderr).contains("the lease of report was lost"), "{}", text(&output.stderr));
+    assert!(!runs(command));
+}
+
+#[test]
+fn a_lease_that_cannot_be_renewed_ends_the_command_in_time() {
+    let desk = Desk::new();
+    let then = "trap 'echo told; exit 0' TERM; while :; do sleep 0.01; done";
+    let running = desk.start(&["run", "--ttl", "2s", "--grace", "1s", "report", "--", "sh", "-c", &script(then)]);
+    for end in ["", "-wal", "-shm"] {
+        fs::remove_file(desk.path(&format!("leases.db{end}"))).unwrap();
+    }
+    let output = running.end();
+    assert_eq!((output.status.code(), &*text(&output.stdout)), (Some(76), "told\n"));
+    assert!(text(&output.stderr).contains("cannot be renewed"), "{}", text(&output.stderr));
+}
+
+#[test]
+fn a_command_may_run_on_without_its_lease_if_it_was_allowed_to() {
+    let desk = Desk::new();
+    let then = "while [ ! -e over ]; do sleep 0.01; done; echo finished";
+    let running = desk.start(&["run", "--on-loss", "warn", "report", "--", "sh", "-c", &script(then)]);
+    let token = desk.token("report");
+    assert!(desk.run(&["release", "report", "--token", &token]).status.success());
+    assert!(desk.run(&["run", "report", "--", "touch", "over"]).status.success());
+    let output = running.end();
+    assert_eq!((output.status.code(), &*text(&output.stdout)), (Some(0), "finished\n"));
+}
+
+#[test]
+fn a_leader_that_lost_its_lease_leads_again() {
+    let desk = Desk::new();
+    let then = "echo $KEYLATCH_TOKEN >> led; while [ ! -e over ]; do sleep 0.01; done";
+    let running = desk.start(&["lead", "scheduler", "--", "sh", "-c", &script(then)]);
+    let led = || fs::read_to_string(desk.path("led")).unwrap_or_default().lines().count();
+    for times in 1..4 {
+        until("it leads", || led() == times && text(&desk.run(&["who", "scheduler"]).stdout) != "free\n");
+        if times < 3 {
+            assert!(desk.run(&["release", "scheduler", "--token", &desk.token("scheduler")]).status.success());
+        }
+    }
+    fs::write(desk.path("over"), "").unwrap();
+    assert_eq!(running.end().status.code(), Some(0));
+}
+
+// --- Who has what ---------------------------------------------------------------------------------------------------
+
+#[test]
+fn leases_are_listed_for_people_and_for_programs() {
+    let desk = Desk::new();
+    assert_eq!(text(&desk.run(&["ls", "--json"]).stdout), "");
+    let running = desk.start(&["run", "--owner", "ann", "report", "--", "sh", "-c", &script("sleep 60")]);
+    let listed = text(&desk.run(&["ls"]).stdout);
+    let rows: Vec<Vec<&str>> = listed.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(rows[0], ["NAME", "OWNER", "TOKEN", "FOR", "ENDS", "IN"]);
+    assert_eq!((rows[1][0], rows[1][1], rows[1][2]), ("report", "ann", &*desk.token("report")));
+    let listed: Vec<_> = text(&desk.run(&["ls", "--json"]).stdout).lines().map(shape).collect();
+    let keys = ["held_for_ms", "owner", "remaining_ms", "resource", "token"];
+    assert_eq!(listed, [keys.map(str::to_owned).to_vec()]);
+    assert_eq!(shape(&text(&desk.run(&["who", "report", "--json"]).stdout)), listed[0]);
+    let told = desk.run(&["who", "report"]);
+    assert!(told.status.success() && text(&told.stdout).starts_with("ann has it for "));
+    assert_eq!(text(&desk.run(&["ls", "--owner", "joe", "--json"]).stdout), "");
+    assert_eq!(text(&desk.run(&["release-all", "joe"]).stdout), "0 released\n");
+    assert_eq!(text(&desk.run(&["release-all", "ann"]).stdout), "1 released\n");
+    assert_eq!(running.end().status.code(), Some(76));
+    let free = desk.run(&["who", "report", "--json"]);
+    assert_eq!((free.status.code(), &*text(&free.stdout)), (Some(1), "null\n"));
+}
+
+/// Returns the keys of a JSON object, in order.
+fn shape(json: &str) -> Vec<String> {
+    json.trim().trim_matches(['{', '}']).split(',').map(|pair| pair.split('"').nth(1).unwrap().to_owned()).collect()
+}
+
+#[test]
+fn a_watch_tells_each_change() {
+    let desk = Desk::new();
+    let mut watch = desk.command(&["watch", "report"]);
+    let watch = watch.stdout(Stdio::piped()).spawn().unwrap();
+    let mut running = Running(Some(watch));
+    let mut lines = BufReader::new(running.0.as_mut().unwrap().stdout.take().unwrap()).lines();
+    assert_eq!(lines.next().unwrap().unwrap(), "free");
+    let run = desk.start(&["run", "--owner", "ann", "report", "--", "sh", "-c", &script("sleep 60")]);
+    assert!(lines.next().unwrap().unwrap().starts_with("ann has it for "));
+    run.signal(Signal::TERM);
+    assert_eq!(lines.next().unwrap().unwrap(), "free");
+}
+
+// --- At a terminal --------------------------------------------------------------------------------------------------
+
+/// Runs a shell's command on a pseudo-terminal, types this, and returns what is on the screen; `None` if the program
+/// that makes terminals is missing.
+fn at_terminal(desk: &Desk, command: &str, typed: &str) -> Option<String> {
+    let mut terminal = Command::new("script");
+    terminal.args(["-qec", command, "/dev/null"]).current_dir(&desk.0);
+    terminal.env("KEYLATCH_ENGINE", desk.engine()).env("KEYLATCH", env!("CARGO_BIN_EXE_keylatch"));
+    let Ok(mut child) = terminal.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn() else {
+        eprintln!("`script` is not installed: nothing was tried at a terminal");
+        return None;
+    };
+    let mut keyboard = child.stdin.take().unwrap();
+    keyboard.write_all(typed.as_bytes()).unwrap();
+    let mut screen = String::new();
+    child.stdout.take().unwrap().read_to_string(&mut screen).unwrap();
+    drop(keyboard);
+    child.wait().unwrap();
+    Some(screen)
+}
+
+#[test]
+fn the_command_has_the_terminal_and_the_shell_has_it_afterwards() {
+    let desk = Desk::new();
+    let command = "$KEYLATCH run report -- sh -c 'read line; echo command got $line'; read line; echo shell got $line";
+    let Some(screen) = at_terminal(&desk, command, "one\ntwo\n") else { return };
+    assert!(screen.contains("command got one") && screen.contains("shell got two"), "{screen}");
+}
+
+#[test]
+fn the_terminals_interrupt_reaches_the_command_alone() {
+    let desk = Desk::new();
+    // The terminal's own character for an interrupt is typed once the command runs.
+    let command = "$KEYLATCH run report -- sh -c 'trap \"echo told; exit 5\" INT; echo ready; while :; do sleep 0.05; done'; \
+                   echo code $?";
+    let mut terminal = Command::new("script");
+    terminal.args(["-qec", command, "/dev/null"]).current_dir(&desk.0);
+    terminal.env("KEYLATCH_ENGINE", desk.engine()).env("KEYLATCH", env!("CARGO_BIN_EXE_keylatch"));
+    let Ok(child) = terminal.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn() else { return };
+    let mut running = Running(Some(child));
+    let child = running.0.as_mut().unwrap();
+    let mut screen = BufReader::new(child.stdout.take().unwrap()).lines();
+    assert_eq!(screen.next().unwrap().unwrap().trim(), "ready");
+    child.stdin.as_mut().unwrap().write_all(b"\x03").unwrap();
+    let rest: Vec<_> = screen.map_while(Result::ok).collect();
+    assert!(
+        rest.iter().any(|line| line.contains("told")) && rest.iter().any(|line| line.contains("code 5")),
+        "{rest:?}"
+    );
+}
+
+// --- Many, killed and stopped ---------------------------------------------------------------------------------------
+
+/// Eight loops run a command under one lease, one after the other, while their `keylatch` processes are killed and
+/// stopped. The commands write their tokens to a file: once a greater token is there, no smaller one may follow.
+///
+/// It runs for three seconds, or for `KEYLATCH_SOAK_SECONDS`.
+#[test]
+fn no_two_commands_run_at_once_although_keylatch_is_killed_and_stopped() {
+    let seconds = env::var("KEYLATCH_SOAK_SECONDS").map_or(3, |seconds| seconds.parse().unwrap());
+    let below = |end: u64| RandomState::new().hash_one(0) % end;
+    let desk = Desk::new();
+    let then = "for i in 1 2 3 4 5; do echo $KEYLATCH_TOKEN >> log; sleep 0.01; done";
+    let words = ["run", "--ttl", "1s", "--quiet", "report", "--", "sh", "-c", then];
+    let start = || desk.command(&words).stderr(Stdio::null()).spawn().unwrap();
+    let mut all: Vec<Running> = (0..8).map(|_| Running(Some(start()))).collect();
+    let mut stopped: BTreeMap<usize, Instant> = BTreeMap::new();
+    let (begin, mut killed) = (Instant::now(), 0);
+    while begin.elapsed() < Duration::from_secs(seconds) || killed < 5 {
+        thread::sleep(Duration::from_millis(20));
+        for (at, running) in all.iter_mut().enumerate() {
+            if running.0.as_mut().unwrap().try_wait().unwrap().is_some() {
+                stopped.remove(&at);
+                *running = Running(Some(start()));
+            }
+        }
+        let at = below(8) as usize;
+        match stopped.get(&at) {
+            None if below(3) == 0 => {
+                all[at].signal(Signal::STOP);
+                stopped.insert(at, Instant::now());
+            }
+            None if below(3) == 0 => {
+                all[at].signal(Signal::KILL);
+                killed += 1;
+            }
+            Some(since) if since.elapsed() > Duration::from_millis(1500) => {
+                all[at].signal(Signal::CONT);
+                stopped.remove(&at);
+            }
+            _ => {}
+        }
+    }
+    for running in &all {
+        running.signal(Signal::KILL);
+    }
+    drop(all);
+    assert!(desk.run(&["run", "report", "--", "true"]).status.success(), "the lease stays locked");
+    let log = fs::read_to_string(desk.path("log")).unwrap();
+    let tokens: Vec<u64> = log.lines().map(|line| line.parse().unwrap()).collect();
+    assert!(tokens.is_sorted(), "a command went on beside its successor");
+    let runs = tokens.chunk_by(|one, next| one == next).count();
+    println!("{runs} commands, {killed} killed");
+    let stray = Command::new("pgrep").args(["-f", &desk.path("log").display().to_string()]).output();
+    assert!(runs > 0 && stray.is_ok_and(|stray| stray.stdout.is_empty()));
+}
