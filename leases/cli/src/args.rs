@@ -59,12 +59,10 @@ pub(crate) enum Action {
     Engines,
 }
 
-/// What to do when the lease is lost.
+// Without comments on its variants, because they would make `--help` long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum OnLoss {
-    /// End the command: SIGTERM in time, SIGKILL before the lease ends
     Kill,
-    /// Only say so
     Warn,
 }
 
@@ -83,7 +81,7 @@ pub(crate) struct Run {
     /// of the ttl)
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     pub(crate) grace: Option<Duration>,
-    /// What to do when the lease is lost
+    /// What to do when the lease is lost: kill the command before it ends, or only warn
     #[arg(long, value_enum, default_value = "kill", value_name = "ACTION")]
     pub(crate) on_loss: OnLoss,
     /// The exit code if somebody else has the lease

@@ -13,6 +13,8 @@ mod engine;
 mod failure;
 mod guard;
 mod output;
+#[cfg(test)]
+mod pages;
 mod run;
 mod show;
 mod wait;

@@ -490,3 +490,36 @@ fn no_two_commands_run_at_once_although_keylatch_is_killed_and_stopped() {
     let stray = Command::new("pgrep").args(["-f", &desk.path("log").display().to_string()]).output();
     assert!(runs > 0 && stray.is_ok_and(|stray| stray.stdout.is_empty()));
 }
+
+// --- The README -----------------------------------------------------------------------------------------------------
+
+/// The README's statement, with the fence of an older and of a newer run.
+#[test]
+fn the_readmes_statement_refuses_a_late_write() {
+    let statement = include_str!("../README.md").lines().find(|line| line.starts_with("sqlite3 shop.db ")).unwrap();
+    let desk = Desk::new();
+    let table =
+        "CREATE TABLE report (id INTEGER PRIMARY KEY, body TEXT, fence INTEGER); INSERT INTO report VALUES (1, '', 0)";
+    let Ok(made) = Command::new("sqlite3").arg(desk.path("shop.db")).arg(table).status() else {
+        return eprintln!("`sqlite3` is not installed: the README's statement was not tried");
+    };
+    assert!(made.success());
+    let statement = statement.replace("'new'", "'of $KEYLATCH_TOKEN'");
+    let write = |token: Option<&str>| {
+        let script = format!(
+            "{}{statement}; echo $KEYLATCH_TOKEN",
+            token.map(|token| format!("KEYLATCH_TOKEN={token}; ")).unwrap_or_default()
+        );
+        text(&desk.run(&["run", "report", "--", "sh", "-c", &script]).stdout).trim().to_owned()
+    };
+    let body = || {
+        let found = Command::new("sqlite3").arg(desk.path("shop.db")).arg("SELECT body FROM report").output().unwrap();
+        text(&found.stdout).trim().to_owned()
+    };
+    let first = write(None);
+    assert_eq!(body(), format!("of {first}"));
+    let second = write(None);
+    assert_eq!(body(), format!("of {second}"));
+    write(Some(&first));
+    assert_eq!(body(), format!("of {second}"), "a late write was let in");
+}
