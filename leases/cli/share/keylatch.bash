@@ -22,6 +22,9 @@ _keylatch() {
             keylatch,help)
                 cmd="keylatch__subcmd__help"
                 ;;
+            keylatch,init)
+                cmd="keylatch__subcmd__init"
+                ;;
             keylatch,lead)
                 cmd="keylatch__subcmd__lead"
                 ;;
@@ -48,6 +51,9 @@ _keylatch() {
                 ;;
             keylatch__subcmd__help,help)
                 cmd="keylatch__subcmd__help__subcmd__help"
+                ;;
+            keylatch__subcmd__help,init)
+                cmd="keylatch__subcmd__help__subcmd__init"
                 ;;
             keylatch__subcmd__help,lead)
                 cmd="keylatch__subcmd__help__subcmd__lead"
@@ -77,7 +83,7 @@ _keylatch() {
 
     case "${cmd}" in
         keylatch)
-            opts="-h -V --engine --help --version run lead ls who watch release release-all engines help"
+            opts="-h -V --engine --help --version run lead ls who watch release release-all init engines help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -113,7 +119,7 @@ _keylatch() {
             return 0
             ;;
         keylatch__subcmd__help)
-            opts="run lead ls who watch release release-all engines help"
+            opts="run lead ls who watch release release-all init engines help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -141,6 +147,20 @@ _keylatch() {
             return 0
             ;;
         keylatch__subcmd__help__subcmd__help)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        keylatch__subcmd__help__subcmd__init)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -245,6 +265,24 @@ _keylatch() {
                 return 0
             fi
             case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        keylatch__subcmd__init)
+            opts="-h --engine --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --engine)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;

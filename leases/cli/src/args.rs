@@ -55,6 +55,8 @@ pub(crate) enum Action {
     },
     /// End everything that an owner has
     ReleaseAll { owner: String },
+    /// Prepare a server that has no leases yet: make the tables, and open the namespace at once
+    Init,
     /// List the engines that are built in, and their URLs
     Engines,
 }

@@ -43,7 +43,7 @@ pub(crate) fn with(url: Option<&str>, task: impl Task) -> Result<u8, Failure> {
         }
         #[cfg(feature = "postgres")]
         Some(("postgres" | "postgresql", _)) => {
-            let config = url.parse().map_err(|error| invalid("postgres", error))?;
+            let config = url.parse::<tokio_postgres::Config>().map_err(|error| invalid("postgres", error))?;
             let options = keylatch_lease_postgres::Postgres::in_namespace(NAMESPACE);
             let _runtime = runtime()?.enter();
             task.run(Leases::with_engine(options.connect(config, keylatch_lease_postgres::NoTls)))
@@ -53,6 +53,46 @@ pub(crate) fn with(url: Option<&str>, task: impl Task) -> Result<u8, Failure> {
             format_args!("the engine {scheme} is not built in, or its URL is incomplete: see `keylatch engines`"),
         )),
         _ => Err(Failure::new(USAGE, "the URL of the engine is unknown: see `keylatch engines`")),
+    }
+}
+
+/// Prepares an engine that nobody has used yet. Its caller vouches for that.
+pub(crate) fn init(url: Option<&str>) -> Result<u8, Failure> {
+    match url.and_then(|url| url.split_once(':')) {
+        #[cfg(feature = "redis")]
+        Some(("redis" | "rediss", _)) => {
+            let client = redis::Client::open(url.unwrap_or_default()).map_err(|error| invalid("redis", error))?;
+            let runtime = runtime()?;
+            let _runtime = runtime.enter();
+            let engine = keylatch_lease_redis::Redis::in_namespace(NAMESPACE).connect(client);
+            runtime.block_on(engine.init()).map(|()| 0).map_err(Failure::engine)
+        }
+        #[cfg(feature = "postgres")]
+        Some(("postgres" | "postgresql", _)) => {
+            use keylatch_lease_postgres::{NoTls, Postgres};
+
+            let config = url.unwrap_or_default().parse::<tokio_postgres::Config>();
+            let config = config.map_err(|error| invalid("postgres", error))?;
+            let runtime = runtime()?;
+            let _runtime = runtime.enter();
+            runtime.block_on(async {
+                let (client, connection) = config.connect(NoTls).await.map_err(Failure::engine)?;
+                tokio::spawn(connection);
+                Postgres::create_table(&client).await.map_err(Failure::engine)?;
+                let engine = Postgres::in_namespace(NAMESPACE).connect(config, NoTls);
+                engine.init().await.map(|()| 0).map_err(Failure::engine)
+            })
+        }
+        // A file is made when it is opened.
+        _ => with(url, Opened),
+    }
+}
+
+struct Opened;
+
+impl Task for Opened {
+    fn run<E: Engine + 'static>(self, _: Leases<E>) -> Result<u8, Failure> {
+        Ok(0)
     }
 }
 

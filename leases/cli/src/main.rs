@@ -49,6 +49,7 @@ fn act(args: Args) -> Result<u8, Failure> {
     match action {
         Action::Run(options) => engine::with(engine.as_deref(), run::Run { options, leads: false }),
         Action::Lead(options) => engine::with(engine.as_deref(), run::Run { options, leads: true }),
+        Action::Init => engine::init(engine.as_deref()),
         Action::Engines => show::engines(),
         other => engine::with(engine.as_deref(), show::Show(other)),
     }

@@ -15,7 +15,7 @@ use crate::{
     wait::Seconds,
 };
 
-/// All actions but `run`, `lead` and `engines`.
+/// All actions but `run`, `lead`, `init` and `engines`.
 pub(crate) struct Show(pub(crate) Action);
 
 impl Task for Show {
@@ -26,7 +26,9 @@ impl Task for Show {
             Action::Watch { name, json } => watch(&leases, &name, json),
             Action::Release { name, token } => release(&leases, &name, token),
             Action::ReleaseAll { owner } => release_all(&leases, &owner),
-            Action::Run(_) | Action::Lead(_) | Action::Engines => unreachable!("they are carried out elsewhere"),
+            Action::Run(_) | Action::Lead(_) | Action::Init | Action::Engines => {
+                unreachable!("they are carried out elsewhere")
+            }
         }
     }
 }

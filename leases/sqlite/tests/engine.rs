@@ -547,10 +547,16 @@ fn a_guarded_transaction_keeps_its_tenure_until_it_ends() {
         assert!(matches!(ended, Err(ReleaseError::Engine(Error::Locked { .. }))), "{ended:?}");
         transaction.commit().unwrap();
     }
-    leases.release(&grant).wait().unwrap();
-    let next = leases.try_acquire("report", &joe, MINUTE).wait().unwrap();
+    // Neither an earlier tenure of the same owner nor that of another owner is enough.
+    let fresh = leases.try_acquire("report", &jane, MINUTE).fresh_token().wait().unwrap();
     let transaction = connection.transaction().unwrap();
     assert!(matches!(leases.engine().guard(&transaction, &grant), Err(GuardError::Stale)));
+    leases.engine().guard(&transaction, &fresh).unwrap();
+    drop(transaction);
+    leases.release(&fresh).wait().unwrap();
+    let next = leases.try_acquire("report", &joe, MINUTE).wait().unwrap();
+    let transaction = connection.transaction().unwrap();
+    assert!(matches!(leases.engine().guard(&transaction, &fresh), Err(GuardError::Stale)));
     drop(transaction);
     pass(&folder.file(), "desk", 2 * MINUTE);
     let transaction = connection.transaction().unwrap();
