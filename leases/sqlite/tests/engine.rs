@@ -441,6 +441,24 @@ fn a_waiter_of_another_engine_is_woken_by_each_release() {
 }
 
 #[test]
+fn a_waiter_of_another_engine_learns_of_an_earlier_end() {
+    let folder = Folder::new();
+    let patient = || Leases::with_engine(options().fallback(Duration::from_secs(3600)).open(folder.file()).unwrap());
+    let (here, there) = (&patient(), &patient());
+    let [jane, joe] = owners();
+    here.try_acquire("report", &jane, Expiry::Never).wait().unwrap();
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| there.acquire("report", &joe, MINUTE).wait_for(TIMEOUT));
+        while there.status("report").wait().unwrap().unwrap().waiters() == 0 {
+            thread::yield_now();
+        }
+        here.try_acquire("report", &jane, Duration::from_millis(50)).fresh_token().wait().unwrap();
+        let grant = waiting.join().unwrap().expect("the waiter was not told of the earlier end");
+        assert_eq!(grant.owner(), &joe);
+    });
+}
+
+#[test]
 fn a_process_that_has_missed_messages_looks_at_everything_again() {
     let folder = Folder::new();
     let leases = leases(&folder.file());
