@@ -23,8 +23,12 @@ impl Changes {
 
         let watch = || {
             let reports = init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
-            // Removing the file's name changes its attributes, too.
-            add_watch(&reports, &place.path, WatchFlags::ATTRIB | WatchFlags::MOVE_SELF | WatchFlags::DELETE_SELF)?;
+            // Removing a file's name changes its attributes, too.
+            let flags = WatchFlags::ATTRIB | WatchFlags::MOVE_SELF | WatchFlags::DELETE_SELF;
+            add_watch(&reports, &place.path, flags)?;
+            for path in place.log() {
+                add_watch(&reports, &path, flags)?;
+            }
             async_io::Async::new_nonblocking(reports)
         };
         Changes { reports: watch().ok() }

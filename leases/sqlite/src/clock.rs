@@ -33,12 +33,12 @@ fn since_start() -> Option<i64> {
     None
 }
 
-/// Returns a name of this start of the machine: another one after each restart. Where the time of day is the clock, all
-/// starts have the same name.
+/// Returns a name of this start of the machine: another one after each restart, and in some containers. Where the time
+/// of day is the clock, all starts have the same name.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub(crate) fn boot() -> String {
-    // Without `/proc`, leases are counted as if the machine had never been restarted: those of before a restart last
-    // too long, because the clock began again.
+    // If no process has access to the name, leases are counted as if the machine had never been restarted: those of
+    // before a restart last too long, because the clock began again.
     std::fs::read_to_string("/proc/sys/kernel/random/boot_id").map(|id| id.trim().to_owned()).unwrap_or_default()
 }
 

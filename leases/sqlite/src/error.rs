@@ -71,8 +71,8 @@ pub enum Error {
         /// The newest version that this crate knows.
         known: i64,
     },
-    /// The file has been deleted, moved or replaced since this engine opened it. The engine stays useless, because it
-    /// cannot know what has become of the leases.
+    /// The file, or SQLite's log beside it (`-wal`, `-shm`), has been deleted, moved or replaced since this engine
+    /// opened it. The engine stays useless, because it cannot know what has become of the leases.
     Replaced {
         /// The path of the file.
         path: PathBuf,
@@ -114,7 +114,11 @@ impl fmt::Display for Error {
                  update the program"
             ),
             Error::Replaced { path } => {
-                write!(f, "{} has been deleted or replaced since it was opened: restart the program", path.display())
+                write!(
+                    f,
+                    "{} or its log (-wal, -shm) has been deleted or replaced since it was opened: restart the program",
+                    path.display()
+                )
             }
             Error::Refused { source } => Causes(source).fmt(f),
             Error::Stopped => f.write_str("the engine's thread has ended"),

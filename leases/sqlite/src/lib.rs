@@ -30,13 +30,14 @@
 //! # How it works
 //! - **Clock**: on Linux, the time since the machine's start, which includes suspend, and which nobody can set
 //!   (`CLOCK_BOOTTIME`). All processes of the machine share it. After a restart of the machine the time of day says how
-//!   much time has passed; it is not taken for less than the time since the start. On other systems the time of day is
-//!   the clock.
+//!   much time has passed; it is not taken for less than the time since the start. A restart is recognised by the
+//!   kernel's name for it (`boot_id`), unless both clocks say that there was none: in some containers that name is
+//!   another one, or cannot be read. On other systems the time of day is the clock.
 //! - **Token**: the file's last token plus one, or the time of day in microseconds since 1970, whichever is greater. It
 //!   is made in the transaction that grants.
 //! - **Transactions**: each change is one transaction, with the file's write lock from its beginning (`BEGIN
 //!   IMMEDIATE`), in the journal mode `WAL`. Changes that wait at the same moment in one process share a transaction.
-//!   Calls that only read never wait for a lock.
+//!   Calls that only read need no lock, but a call that comes while its engine waits for the lock waits behind that.
 //! - **Locks**: while another process writes, the engine tries again after 0.1 ms, and then ever more slowly, up to
 //!   5 ms, at random. Processes are not served in order.
 //! - **Waiters** in all processes are notified by a row in a table, and by a change of the file's times (`utimensat`),
@@ -52,12 +53,15 @@
 //! - A disk of this machine. Network file systems that can be recognised (NFS, SMB, AFS, Coda, 9P, Ceph, Lustre, OCFS2)
 //!   are [refused](Error::NetworkFileSystem); one behind FUSE, such as sshfs, is not recognised, and does not work. The
 //!   same file in several containers of one machine works; in several virtual machines it does not.
+//! - All programs must see it in the same folder, beside the same two other files of SQLite. If a container mounts the
+//!   file alone, and not its folder, or a program uses a hard link, that program has a log of its own: it does not see
+//!   the leases of the others (1), and damages the file. Symbolic links do no harm.
 //! - The right to write to the file and to its folder, in which SQLite makes two more files (`-wal` and `-shm`).
 //! - A program must not open the file other than by SQLite while it has it open, not even to read it: with its first
 //!   `close` the system would give up all locks of the process (see "How to corrupt an SQLite database file" in SQLite's
 //!   documentation).
-//! - It must not be deleted, moved, replaced or restored from a copy while a program has it open. To copy it, use
-//!   SQLite's `VACUUM INTO` or its backup.
+//! - It must not be deleted, moved, replaced or restored from a copy while a program has it open, and neither must the
+//!   two files beside it. To copy it, use SQLite's `VACUUM INTO` or its backup.
 //! - All programs that use the file should have versions of this crate that know its tables. A program that does not know
 //!   tables made by a newer version [says so](Error::Newer), and changes nothing.
 //!
@@ -77,7 +81,7 @@
 //! | `release_as`, `release_all`, `release_token`, a fresh tenure of the same owner | a report of the system |
 //! | `release` with its grant, by another caller that has the grant | the same if there is a waiter; otherwise the next renewal |
 //! | `DELETE` of its row by hand | the next renewal, within a third of the lease's time |
-//! | the file is deleted, moved or replaced | the end of the lease: renewals fail with [`Error::Replaced`] |
+//! | the file, or its log, is deleted, moved or replaced | the end of the lease: renewals fail with [`Error::Replaced`] |
 //!
 //! # What weakens which guarantee
 //! The numbers are those of [`keylatch_lease`](keylatch_lease#what-it-guarantees).
@@ -88,8 +92,10 @@
 //! | the machine crashes or loses its power | with [`Synchronous::Normal`], the leases of the last moments may be forgotten, and those that were released in that time may be back. All programs of this machine are gone too, but a grant that was sent elsewhere, to a browser, may still be used: 1, for as long as it would have lasted; the token tells the two apart (3) |
 //! | the time of day is set, while the machine runs | nothing on Linux. Elsewhere 2, if it is set forward: leases expire early; 8, if it is set back: they last longer |
 //! | the time of day is wrong after a restart | as above: if it is ahead, leases of before the restart expire early |
+//! | the time of day is set by more than a minute, and a process in a container with a `boot_id` of its own opens the file before another lease is granted | as after a restart, 2: leases may expire early |
 //! | the time of day is set back, and the file is deleted | 3: a token may be given out twice |
-//! | the file is deleted, moved or replaced while programs have it open | those programs get an [error](Error::Replaced), and grant nothing any more. A program that starts then uses the new file, and knows nothing of the leases in the old one: 1, until these have ended. 3 holds |
+//! | the file, or its log, is deleted, moved or replaced while programs have it open | those programs get an [error](Error::Replaced), and grant nothing any more. A program that starts then uses the new file, and knows nothing of the leases in the old one: 1, until these have ended. 3 holds |
+//! | the content of the file is overwritten in place (`cp`) while programs have it open | not noticed: 1, and the file may be damaged |
 //! | the file is restored from a copy while no program has it open | as after a crash, from the time of the copy on |
 //! | the disk is full | nothing is granted, renewed or released until there is room: [`Error::Full`] |
 //! | a program keeps the write lock | every change fails with [`Error::Locked`]; leases expire, and are not handed over in that time |

@@ -3,12 +3,15 @@
 use std::{
     fs, io,
     path::{Path, PathBuf},
-    sync::OnceLock,
+    sync::{
+        Mutex, OnceLock, PoisonError,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
     time::{Duration, Instant},
 };
 
 use keylatch_lease_remote::{Failure, Settings};
-use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, TransactionBehavior};
+use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, Row, TransactionBehavior};
 
 use crate::{busy, clock, error::Error, synchronous::Synchronous};
 
@@ -17,6 +20,10 @@ const VERSION: i64 = 1;
 
 /// The pause before SQLite is asked again for something for which it does not wait by itself.
 const PAUSE: Duration = Duration::from_millis(2);
+
+/// Two clocks agree if their measurements differ by at most this much, in microseconds. The time of day is adjusted now
+/// and then.
+const AGREED: i64 = 60_000_000;
 
 /// What all connections of an engine have in common.
 #[derive(Debug)]
@@ -28,6 +35,10 @@ pub(crate) struct Place {
     synchronous: Synchronous,
     /// The file that was opened first.
     identity: OnceLock<Identity>,
+    /// SQLite's log and its index, which lie beside the file while it is open.
+    log: Mutex<Vec<(PathBuf, Identity)>>,
+    /// Whether the log was taken away.
+    is_astray: AtomicBool,
 }
 
 /// A name of a file that stays with it when it is moved.
@@ -55,14 +66,17 @@ impl Place {
             patience: settings.timeout.mul_f64(0.75),
             synchronous,
             identity: OnceLock::new(),
+            log: Mutex::default(),
+            is_astray: AtomicBool::new(false),
         })
     }
 
     /// Opens the file, and creates it, and its tables, if it has not been opened before.
     pub(crate) fn open(&self) -> Result<Connection, Error> {
         let until = Instant::now() + self.patience;
-        if self.identity.get().is_some() {
-            self.check()?;
+        // The log may be another one than before, because the last connection that closes the file removes it.
+        if self.identity.get().is_some() && !self.is_same() {
+            return Err(self.replaced());
         }
         self.refuse_network()?;
         busy::set_deadline(until);
@@ -76,7 +90,27 @@ impl Place {
         if *self.identity.get_or_init(|| found) != found {
             return Err(self.replaced());
         }
+        *self.log.lock().unwrap_or_else(PoisonError::into_inner) = self.find_log().map_err(|_| self.replaced())?;
         Ok(connection)
+    }
+
+    fn find_log(&self) -> io::Result<Vec<(PathBuf, Identity)>> {
+        let file = self.path.canonicalize()?; // SQLite follows symbolic links, too
+        let mut log = Vec::new();
+        for end in ["-wal", "-shm"] {
+            let mut path = file.clone().into_os_string();
+            path.push(end);
+            let path = PathBuf::from(path);
+            let found = identity(&path)?;
+            log.push((path, found));
+        }
+        Ok(log)
+    }
+
+    /// Returns the paths of SQLite's log and its index.
+    pub(crate) fn log(&self) -> Vec<PathBuf> {
+        let log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+        log.iter().map(|(path, _)| path.clone()).collect()
     }
 
     fn connect(&self) -> rusqlite::Result<Connection> {
@@ -124,28 +158,38 @@ impl Place {
     /// Creates the tables if they are missing. After a restart of the machine, counts the leases by its new clock.
     fn prepare(&self, connection: &mut Connection) -> Result<(), Error> {
         let (boot, error) = (clock::boot(), |error| self.error(error));
-        match stored(connection).map_err(error)? {
-            Some((version, _)) if version > VERSION => return Err(Error::Newer { found: version, known: VERSION }),
-            Some((_, of)) if of == boot => return Ok(()),
+        match Stored::read(connection).map_err(error)? {
+            Some(found) if found.version > VERSION => return Err(found.newer()),
+            Some(found) if found.is_of_this_start(&boot) => return Ok(()),
             _ => {}
         }
         let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(error)?;
         // Another process may have been faster.
-        match stored(&transaction).map_err(error)? {
-            Some((version, _)) if version > VERSION => return Err(Error::Newer { found: version, known: VERSION }),
-            Some((_, of)) if of == boot => {}
-            Some(_) => restarted(&transaction, &boot).map_err(error)?,
+        match Stored::read(&transaction).map_err(error)? {
+            Some(found) if found.version > VERSION => return Err(found.newer()),
+            Some(found) if found.is_of_this_start(&boot) => {}
+            Some(found) => found.restarted(&transaction, &boot).map_err(error)?,
             None => create(&transaction, &boot).map_err(error)?,
         }
         transaction.commit().map_err(error)
     }
 
-    /// Fails if the path does not lead to the file that was opened.
+    /// Fails if the path does not lead to the file that was opened, or if SQLite's log was taken away from beside it:
+    /// processes that open the file after that have another log, and do not see what is written to this one.
+    ///
+    /// To be called only while there is a connection, which keeps the log where it is.
     pub(crate) fn check(&self) -> Result<(), Error> {
-        match identity(&self.path) {
-            Ok(found) if self.identity.get().is_none_or(|known| *known == found) => Ok(()),
-            _ => Err(self.replaced()),
+        let log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+        if !log.iter().all(|(path, known)| identity(path).is_ok_and(|found| found == *known)) {
+            self.is_astray.store(true, SeqCst);
         }
+        drop(log);
+        if self.is_same() { Ok(()) } else { Err(self.replaced()) }
+    }
+
+    fn is_same(&self) -> bool {
+        !self.is_astray.load(SeqCst)
+            && identity(&self.path).is_ok_and(|found| self.identity.get().is_none_or(|known| *known == found))
     }
 
     /// Returns whether this is the file that was opened.
@@ -198,14 +242,55 @@ fn is_busy(error: &rusqlite::Error) -> bool {
     matches!(error.sqlite_error_code(), Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked))
 }
 
-/// Returns the version of the tables, and the start of the machine by whose clock they count; `None` if there are none.
-fn stored(connection: &Connection) -> rusqlite::Result<Option<(i64, String)>> {
-    let sql = "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = 'keylatch_lease_file'";
-    if connection.query_row(sql, [], |row| row.get::<_, i64>(0))? == 0 {
-        return Ok(None);
+/// What the file says about itself.
+struct Stored {
+    version: i64,
+    /// The start of the machine by whose clock the instants are counted.
+    boot: String,
+    /// The two clocks at the same moment.
+    clock: i64,
+    day: i64,
+}
+
+impl Stored {
+    /// Returns `None` if there are no tables.
+    fn read(connection: &Connection) -> rusqlite::Result<Option<Self>> {
+        let sql = "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = 'keylatch_lease_file'";
+        if connection.query_row(sql, [], |row| row.get::<_, i64>(0))? == 0 {
+            return Ok(None);
+        }
+        let sql = "SELECT version, boot, clock, day FROM keylatch_lease_file";
+        let read = |row: &Row<'_>| {
+            Ok(Stored { version: row.get(0)?, boot: row.get(1)?, clock: row.get(2)?, day: row.get(3)? })
+        };
+        connection.query_row(sql, [], read).optional()
     }
-    let sql = "SELECT version, boot FROM keylatch_lease_file";
-    connection.query_row(sql, [], |row| Ok((row.get(0)?, row.get(1)?))).optional()
+
+    fn newer(&self) -> Error {
+        Error::Newer { found: self.version, known: VERSION }
+    }
+
+    /// Returns whether the machine has not been restarted.
+    ///
+    /// Another name of its start does not prove that it was: a process may have no access to the name, or be in a
+    /// container that has a name of its own. In that case both clocks have gone on, and agree on how long. A restart
+    /// that is mistaken for none makes leases last longer, by [`AGREED`] at most.
+    fn is_of_this_start(&self, boot: &str) -> bool {
+        let now = clock::now();
+        let (passed, by_day) = (now.clock - self.clock, now.day - self.day);
+        self.boot == boot || passed >= 0 && (by_day - passed).abs() <= AGREED
+    }
+
+    /// Moves all instants to the clock of this start of the machine. The time of day says how much time has passed, but
+    /// it is not less than the time since the start; a time of day that was set back makes leases last longer.
+    fn restarted(&self, connection: &Connection, boot: &str) -> rusqlite::Result<()> {
+        let now = clock::now();
+        let passed = (now.day - self.day).max(now.clock).max(0);
+        let shift = now.clock - (self.clock + passed);
+        connection.execute("UPDATE keylatch_lease SET since = since + ?1, until = until + ?1", [shift])?;
+        let sql = "UPDATE keylatch_lease_file SET boot = ?1, clock = ?2, day = ?3";
+        connection.execute(sql, (boot, now.clock, now.day)).map(|_| ())
+    }
 }
 
 fn create(connection: &Connection, boot: &str) -> rusqlite::Result<()> {
@@ -215,18 +300,5 @@ fn create(connection: &Connection, boot: &str) -> rusqlite::Result<()> {
         "INSERT INTO keylatch_lease_file VALUES (1, ?1, ?2, ?3, ?4, 0)",
         (VERSION, boot, now.clock, now.day),
     )?;
-    Ok(())
-}
-
-/// Moves all instants to the clock of this start of the machine. The time of day says how much time has passed, but it
-/// is not less than the time since the start; a time of day that was set back makes leases last longer.
-fn restarted(connection: &Connection, boot: &str) -> rusqlite::Result<()> {
-    let (clock, day): (i64, i64) =
-        connection.query_row("SELECT clock, day FROM keylatch_lease_file", [], |row| Ok((row.get(0)?, row.get(1)?)))?;
-    let now = clock::now();
-    let passed = (now.day - day).max(now.clock).max(0);
-    let shift = now.clock - (clock + passed);
-    connection.execute("UPDATE keylatch_lease SET since = since + ?1, until = until + ?1", [shift])?;
-    connection.execute("UPDATE keylatch_lease_file SET boot = ?1, clock = ?2, day = ?3", (boot, now.clock, now.day))?;
     Ok(())
 }

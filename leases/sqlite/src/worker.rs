@@ -127,13 +127,12 @@ impl Worker {
 
 fn serve(mut connection: Connection, place: &Place, waiting: &Receiver<Box<dyn Job>>) {
     for job in waiting {
-        let Some(job) = due(job) else { continue };
-        if job.writes() {
-            let mut jobs = vec![job];
-            jobs.extend(waiting.try_iter().take(TOGETHER - 1).filter_map(due));
-            write(&mut connection, place, jobs);
-        } else {
-            read(&connection, place, job);
+        let jobs = [job].into_iter().chain(waiting.try_iter().take(TOGETHER - 1)).filter_map(due);
+        let (writes, reads): (Vec<_>, Vec<_>) = jobs.partition(|job| job.writes());
+        // Those that only read need no lock, and do not wait for it with the others.
+        reads.into_iter().for_each(|job| read(&connection, place, job));
+        if !writes.is_empty() {
+            write(&mut connection, place, writes);
         }
     }
 }
@@ -157,8 +156,9 @@ fn read(connection: &Connection, place: &Place, mut job: Box<dyn Job>) {
     job.finish(failure.map(Fail::NotDone));
 }
 
-/// Carries out the jobs in one transaction. If one of them cannot be carried out, it is rolled back, and each has a
-/// transaction of its own, so that no job fails for another one's sake.
+/// Carries out the jobs in one transaction. No job fails for another one's sake: if the time of some is over before the
+/// file is unlocked, the others go on waiting; if one cannot be carried out, the transaction is rolled back, and each
+/// has one of its own.
 fn write(connection: &mut Connection, place: &Place, mut jobs: Vec<Box<dyn Job>>) {
     let deadline = jobs.iter().map(|job| job.deadline()).min();
     busy::set_deadline(deadline.unwrap_or_else(Instant::now));
@@ -166,6 +166,16 @@ fn write(connection: &mut Connection, place: &Place, mut jobs: Vec<Box<dyn Job>>
     let failure = transact(connection, place, &mut jobs, &mut has_told).err();
     if jobs.len() > 1 && matches!(failure, Some(Fail::NotDone(Error::Refused { .. } | Error::Full { .. }))) {
         return jobs.into_iter().for_each(|job| write(connection, place, vec![job]));
+    }
+    if matches!(failure, Some(Fail::NotDone(Error::Locked { .. }))) {
+        let now = Instant::now();
+        let (over, others): (Vec<_>, Vec<_>) = jobs.into_iter().partition(|job| job.deadline() <= now);
+        let has_waited = !over.is_empty(); // otherwise it is not the lock for which SQLite waits
+        over.into_iter().for_each(|job| job.finish(failure.clone()));
+        if has_waited && !others.is_empty() {
+            return write(connection, place, others);
+        }
+        jobs = others;
     }
     if has_told && failure.is_none() {
         messages::announce(&place.path);
@@ -191,4 +201,69 @@ fn transact(
     transaction.commit().map_err(|error| Fail::Unknown(place.error(error)))?;
     // Whoever looks at the path now must find what was written. A file that is replaced later is noticed later.
     place.check().map_err(Fail::Unknown)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{thread, time::Duration};
+
+    use keylatch_lease_remote::Settings;
+
+    use super::*;
+    use crate::synchronous::Synchronous;
+
+    type Caller<T> = async_channel::Receiver<Done<T>>;
+
+    fn job(writes: bool, patience: Duration) -> (Box<dyn Job>, Caller<usize>) {
+        let (caller, answer) = async_channel::bounded(1);
+        let work =
+            move |table: &mut Table<'_>| if writes { table.sweep(1) } else { table.has_expired().map(usize::from) };
+        let deadline = Instant::now() + patience;
+        (Box::new(Question { work, writes, deadline, answer: None, caller }), answer)
+    }
+
+    /// Runs a test with two connections to a file.
+    fn with_file(name: &str, test: impl FnOnce(&Place, Connection, &mut Connection)) {
+        let folder = std::env::temp_dir().join(format!("keylatch-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let place = Place::new(&folder.join("leases.db"), &Settings::new("", None), Synchronous::Normal).unwrap();
+        let (one, mut other) = (place.open().unwrap(), place.open().unwrap());
+        test(&place, one, &mut other);
+        drop(other);
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn a_job_whose_time_is_over_does_not_fail_those_that_have_come_later() {
+        with_file("later", |place, mut connection, other| {
+            let lock = other.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
+            let (first, over) = job(true, Duration::from_millis(1));
+            let (second, done) = job(true, Duration::from_secs(60));
+            thread::scope(|scope| {
+                scope.spawn(|| write(&mut connection, place, vec![first, second]));
+                let over = over.recv_blocking().unwrap();
+                assert!(matches!(over, Err(Fail::NotDone(Error::Locked { .. }))), "{over:?}");
+                drop(lock);
+                assert_eq!(done.recv_blocking().unwrap().unwrap(), 0);
+            });
+        });
+    }
+
+    #[test]
+    fn a_job_that_only_reads_does_not_wait_for_the_lock_with_those_that_write() {
+        with_file("reads", |place, connection, other| {
+            let lock = other.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
+            let (first, second) = (job(true, Duration::from_secs(60)), job(false, Duration::from_secs(60)));
+            let (jobs, waiting) = mpsc::channel();
+            jobs.send(first.0).unwrap();
+            jobs.send(second.0).unwrap();
+            drop(jobs);
+            thread::scope(|scope| {
+                scope.spawn(move || serve(connection, place, &waiting));
+                assert_eq!(second.1.recv_blocking().unwrap().unwrap(), 0);
+                drop(lock);
+                assert_eq!(first.1.recv_blocking().unwrap().unwrap(), 0);
+            });
+        });
+    }
 }

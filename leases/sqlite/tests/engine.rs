@@ -256,7 +256,7 @@ fn other_tables_in_the_file_are_left_alone() {
 /// A way to take the file away from under a running engine.
 type Way = (&'static str, fn(&Path));
 
-fn ways_to_go() -> [Way; 3] {
+fn ways_to_go() -> [Way; 5] {
     fn without_log(file: &Path) {
         for end in ["-wal", "-shm"] {
             let _ = fs::remove_file(format!("{}{end}", file.display()));
@@ -274,6 +274,8 @@ fn ways_to_go() -> [Way; 3] {
             without_log(file);
             fs::rename(&copy, file).unwrap();
         }),
+        ("without its log", without_log),
+        ("without the index of its log", |file| fs::remove_file(format!("{}-shm", file.display())).unwrap()),
     ]
 }
 
@@ -297,7 +299,7 @@ fn a_file_that_is_taken_away_is_an_error_of_every_operation() {
         assert!(matches!(&status, Err(LookError::Engine(error)) if gone(error)), "{what}: {status:?}");
         assert!(status.unwrap_err().to_string().contains("restart the program"));
         // It is not made anew under the feet of those who have leases in the old one.
-        if what != "replaced" {
+        if ["deleted", "moved"].contains(&what) {
             assert!(!file.exists(), "{what}: the file was created again");
         }
     }
@@ -319,6 +321,25 @@ fn a_waiter_learns_that_the_file_was_taken_away() {
             let answer = waiting.join().unwrap();
             assert!(matches!(answer, Err(AcquireError::Engine(Error::Replaced { .. }))), "{what}: {answer:?}");
         });
+    }
+}
+
+/// A program that opens the file after that makes another log, and the two do not see each other's leases.
+#[test]
+#[cfg(unix)]
+fn an_engine_whose_log_was_deleted_grants_nothing_any_more_by_whatever_path_it_came() {
+    for link in [false, true] {
+        let folder = Folder::new();
+        let (file, path) = (folder.file(), folder.path().join("link.db"));
+        std::os::unix::fs::symlink(&file, &path).unwrap();
+        let leases = leases(if link { &path } else { &file });
+        let [jane, joe] = owners();
+        leases.try_acquire("report", &jane, MINUTE).wait().unwrap();
+        ways_to_go()[3].1(&file);
+        for _ in 0..3 {
+            let refused = leases.try_acquire("other", &joe, MINUTE).wait();
+            assert!(matches!(refused, Err(AcquireError::Engine(Error::Replaced { .. }))), "{refused:?}");
+        }
     }
 }
 
@@ -397,6 +418,25 @@ fn after_a_restart_the_time_of_day_says_how_much_time_has_passed() {
         assert_eq!(after.status("short").wait().unwrap().is_some(), is_there, "{day}");
         let remaining = after.status("long").wait().unwrap().unwrap().remaining().unwrap();
         assert!(remaining <= ten, "{day}: {remaining:?}");
+    }
+}
+
+/// In a container, or without access to `/proc`, the machine's start has another name.
+#[test]
+fn another_name_of_the_same_start_of_the_machine_ends_no_lease() {
+    for name in ["", "another"] {
+        let folder = Folder::new();
+        let [jane, joe] = owners();
+        // After a restart, as much time as this would have passed at least.
+        let long = uptime().max(MINUTE);
+        let before = leases(&folder.file());
+        let grant = before.try_acquire("report", &jane, long).wait().unwrap();
+        for _ in 0..2 {
+            by_hand(&folder.file()).execute("UPDATE keylatch_lease_file SET boot = ?1", [name]).unwrap();
+            let refused = leases(&folder.file()).try_acquire("report", &joe, MINUTE).wait();
+            assert!(matches!(refused, Err(AcquireError::Busy { .. })), "{name}: {refused:?}");
+        }
+        before.renew(&grant).wait().unwrap();
     }
 }
 
