@@ -216,9 +216,10 @@ impl Session {
         if let Some(after) = part.after {
             keys = keys.behind(after);
         }
-        let limit = i64::try_from(part.limit).unwrap_or(i64::MAX);
-        let got = self.client.range_of(keys, limit).await?;
-        let last = got.kvs.last().filter(|_| got.kvs.len() == part.limit);
+        // Each of them is asked about, and all side by side.
+        let limit = part.limit.min(MOST);
+        let got = self.client.range_of(keys, i64::try_from(limit).unwrap_or(i64::MAX)).await?;
+        let last = got.kvs.last().filter(|_| got.kvs.len() == limit);
         let last = last.map(|kv| String::from_utf8_lossy(kv.key()).into_owned());
         let locks = got.kvs.iter().filter_map(|kv| Lock::new(prefix, kv));
         Ok((locks.filter(|lock| part.owner.is_none_or(|owner| lock.value.owner == *owner)).collect(), last))

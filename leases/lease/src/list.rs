@@ -11,6 +11,9 @@ type Page<E> = Result<Option<Vec<ListedLease>>, LookError<<E as Engine>::Error>>
 /// The number of leases on a page, if it is not set.
 const PAGE: usize = 100;
 
+/// The least number of leases for which [`List::all`] asks at a time.
+const AT_A_TIME: usize = 1000;
+
 /// A lease in a [list](Leases::list).
 ///
 /// # Examples
@@ -103,7 +106,8 @@ impl<E: Engine> Leases<E> {
     /// begins or ends in that time may be listed or not. Expired leases are not listed. The order is the engine's own.
     ///
     /// # Blocking
-    /// In memory, other calls wait while up to a thousand leases are looked at, which takes some 10 to 100 µs.
+    /// In memory, other calls wait while up to a thousand leases are looked at; or, if the list is narrowed to an owner,
+    /// all leases of that owner.
     ///
     /// # Examples
     /// ```
@@ -246,6 +250,8 @@ impl<'a, E: Engine> List<'a, E> {
     pub fn all(
         mut self,
     ) -> Waiting<impl Future<Output = Result<Vec<ListedLease>, LookError<E::Error>>> + Send + use<'a, E>> {
+        // On some servers, each page costs a look at the whole namespace.
+        self.page_size = self.page_size.max(AT_A_TIME);
         Waiting::new(async move {
             let mut all = Vec::new();
             while let Some(page) = self.next_page().await? {

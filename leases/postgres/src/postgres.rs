@@ -4,7 +4,9 @@ use keylatch_lease::{
     Owner, Resource, Token,
     engine::{Answer, Ask, Engine, Fail, Gone, Left, Listing, Owned, Part, Record, Renewal},
 };
-use keylatch_lease_remote::{Core, Limit, Live, Policy, cursor, from_micros, micros, prefix_end, resource_of, sleep};
+use keylatch_lease_remote::{
+    Core, Limit, Live, Policy, cursor, from_micros, micros, page_start, prefix_end, resource_of, sleep,
+};
 use tokio_postgres::{Client, Row, types::ToSql};
 
 use crate::{
@@ -291,16 +293,14 @@ impl Engine for Postgres {
             Some(None) => return Ok(Listing::UnknownCursor),
             after => after.flatten(),
         };
-        let (entity, key) =
-            (after.as_ref().map(|of| of.entity().as_bytes()), after.as_ref().map(|of| of.key().as_bytes()));
+        let start = page_start(part.entity_prefix, after.as_ref());
         // No text contains the byte ff.
         let end = prefix_end(part.entity_prefix).map_or_else(|| vec![0xff], String::into_bytes);
-        let (start, end) = (part.entity_prefix.as_bytes(), &*end);
+        let (entity, key, end) = (start.entity().as_bytes(), start.key().as_bytes(), &*end);
         let owner = part.owner.map(|owner| owner.id().as_bytes());
         let limit = i64::try_from(part.limit).unwrap_or(i64::MAX);
         let question = |session: Arc<Live<Session>>| async move {
-            let arguments: [&(dyn ToSql + Sync); 7] =
-                [&session.place.namespace, &start, &end, &entity, &key, &owner, &limit];
+            let arguments: [&(dyn ToSql + Sync); 6] = [&session.place.namespace, &entity, &key, &end, &owner, &limit];
             session.client.query(&session.list, &arguments).await
         };
         let rows = self.ask(&mut self.core.limit(), question).await?;

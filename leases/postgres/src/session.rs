@@ -61,9 +61,8 @@ const LIST: &str = "WITH clock AS MATERIALIZED (SELECT statement_timestamp() AS 
         (extract(epoch FROM nullif(until, 'infinity') - now) * 1000000)::bigint,
         entity, key
     FROM keylatch_lease, clock WHERE ns = $1 AND until > now
-        AND entity >= $2 AND entity < $3 AND ($4::bytea IS NULL OR (entity, key) > ($4, $5))
-        AND ($6::bytea IS NULL OR owner = $6)
-    ORDER BY entity, key LIMIT $7";
+        AND (entity, key) >= ($2, $3) AND entity < $4 AND ($5::bytea IS NULL OR owner = $5)
+    ORDER BY entity, key LIMIT $6";
 
 /// The namespace that an engine uses, its channel, and the rules for its quarantine.
 #[derive(Debug)]

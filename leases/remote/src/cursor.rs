@@ -35,6 +35,25 @@ pub fn resource_of(cursor: &str) -> Option<Resource> {
     Some(Resource::new(rest.get(..length)?, rest.get(length..)?))
 }
 
+/// Returns the first resource, in the order of entities and keys, that may be on a page: its entity begins with the prefix
+/// or is greater, and it is behind the resource of the cursor. A database finds it by one comparison with its index.
+///
+/// # Examples
+/// ```
+/// use keylatch_lease::Resource;
+/// use keylatch_lease_remote::page_start;
+///
+/// assert_eq!(page_start("in", None), Resource::new("in", ""));
+/// let last = Resource::new("invoice", "7");
+/// assert_eq!(page_start("in", Some(&last)), Resource::new("invoice", "7\0")); // no text is in between
+/// ```
+#[must_use]
+pub fn page_start(entity_prefix: &str, after: Option<&Resource>) -> Resource {
+    let first = Resource::new(entity_prefix, "");
+    let behind = after.map(|after| Resource::new(after.entity(), format!("{}\0", after.key())));
+    behind.map_or(first.clone(), |behind| behind.max(first))
+}
+
 /// Returns the first text, in the order of bytes, behind all that begin with this prefix; `None` if there is none.
 ///
 /// # Examples

@@ -10,7 +10,7 @@
 //!   server's message about it.
 //! - [`Limit`] and [`sleep`]: timers that need no runtime; they are those of `async-io`.
 //! - [`Policy`], [`micros`], [`from_micros`]: policies and durations as plain numbers.
-//! - [`cursor`], [`resource_of`], [`prefix_end`]: for lists in the order of the resources.
+//! - [`cursor`], [`resource_of`], [`page_start`], [`prefix_end`]: for lists in the order of the resources.
 //!
 //! # Examples
 //! A connection that is ready at once, and never ends:
@@ -78,7 +78,7 @@ mod watch;
 
 pub use self::core::Core;
 pub use causes::Causes;
-pub use cursor::{cursor, prefix_end, resource_of};
+pub use cursor::{cursor, page_start, prefix_end, resource_of};
 pub use drive::drive;
 pub use limit::{Limit, sleep};
 pub use link::{BoxError, Driving, Failure, Handle, Link, Live, Session};

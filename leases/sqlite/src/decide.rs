@@ -58,7 +58,8 @@ pub(crate) struct Extension {
 pub(crate) struct Query {
     pub(crate) owner: Option<Owner>,
     pub(crate) entity_prefix: String,
-    pub(crate) after: Option<Resource>,
+    /// The first resource that may be on the page.
+    pub(crate) start: Resource,
     pub(crate) limit: usize,
 }
 
@@ -291,12 +292,10 @@ impl Table<'_> {
     /// Returns a page of the leases, in the order of their resources.
     pub(crate) fn list(&self, query: &Query) -> rusqlite::Result<Vec<(Resource, Record)>> {
         let sql = "SELECT entity, key, owner, token, since, until FROM keylatch_lease
-            WHERE ns = ?1 AND entity >= ?2 AND (?3 IS NULL OR entity < ?3)
-                AND (?4 IS NULL OR (entity, key) > (?4, ?5)) AND (?6 IS NULL OR owner = ?6)
-                AND (until IS NULL OR until > ?7)
-            ORDER BY entity, key LIMIT ?8";
+            WHERE ns = ?1 AND (entity, key) >= (?2, ?3) AND (?4 IS NULL OR entity < ?4)
+                AND (?5 IS NULL OR owner = ?5) AND (until IS NULL OR until > ?6)
+            ORDER BY entity, key LIMIT ?7";
         let mut statement = self.connection.prepare_cached(sql)?;
-        let after = query.after.as_ref().map(|after| (after.entity(), after.key()));
         let read = |row: &Row<'_>| {
             let (entity, key, owner): (String, String, String) = (row.get(0)?, row.get(1)?, row.get(2)?);
             let record = Record {
@@ -307,17 +306,12 @@ impl Table<'_> {
             };
             Ok((Resource::new(entity, key), record))
         };
-        let from = query
-            .after
-            .as_ref()
-            .map_or(&*query.entity_prefix, |after| query.entity_prefix.as_str().max(after.entity()));
         let rows = statement.query_map(
             params![
                 self.namespace,
-                from,
+                query.start.entity(),
+                query.start.key(),
                 prefix_end(&query.entity_prefix),
-                after.map(|(entity, _)| entity),
-                after.map(|(_, key)| key),
                 query.owner.as_ref().map(Owner::id),
                 self.now.clock,
                 i64::try_from(query.limit).unwrap_or(i64::MAX),

@@ -4,7 +4,7 @@ use keylatch_lease::{
     Owner, Resource, Token,
     engine::{Answer, Ask, Engine, Gone, Listing, Owned, Part, Record, Renewal},
 };
-use keylatch_lease_remote::{Core, Limit, Live, Policy, cursor, resource_of};
+use keylatch_lease_remote::{Core, Limit, Live, Policy, cursor, page_start, resource_of};
 
 use crate::{
     decide::{Extension, Query, Request},
@@ -130,7 +130,8 @@ impl Engine for Sqlite {
             after => after.flatten(),
         };
         let (owner, entity_prefix, limit) = (part.owner.cloned(), part.entity_prefix.to_owned(), part.limit);
-        let query = Query { owner, entity_prefix, after, limit };
+        let start = page_start(part.entity_prefix, after.as_ref());
+        let query = Query { owner, entity_prefix, start, limit };
         let question = |session: Arc<Live<Session>>| async move { session.read(move |table| table.list(&query)).await };
         let leases = self.ask(&mut self.core.limit(), question).await?;
         let next = leases.last().filter(|_| leases.len() == limit).map(|(resource, _)| cursor(resource));
