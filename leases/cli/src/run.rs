@@ -2,7 +2,10 @@
 
 use std::{
     env,
-    sync::mpsc::{Receiver, RecvTimeoutError, channel},
+    sync::{
+        Arc, Mutex, PoisonError,
+        mpsc::{Receiver, RecvTimeoutError, Sender, channel},
+    },
     thread,
     time::Duration,
 };
@@ -10,7 +13,7 @@ use std::{
 use async_io::Timer;
 use keylatch_lease::{AcquireError, Clock, Held, Leases, Lost, Owner, StdClock, engine::Engine};
 use rustix::process::Signal;
-use signal_hook::{consts, iterator::Signals};
+use signal_hook::{consts, iterator::Signals, low_level::emulate_default_handler};
 
 use crate::{
     args::{self, OnLoss},
@@ -40,6 +43,34 @@ enum Event {
     Lost(Lost),
 }
 
+/// The signals of this process. While a command runs they are events; otherwise they do what they do to any process.
+struct Events(Arc<Mutex<Option<Sender<Event>>>>);
+
+impl Events {
+    fn new() -> Result<Self, Failure> {
+        let failed = |error| Failure::system("signals cannot be handled", error);
+        let mut signals = Signals::new(FORWARDED.iter().chain(&[consts::SIGCHLD])).map_err(failed)?;
+        let receiver: Arc<Mutex<Option<Sender<Event>>>> = Arc::default();
+        thread::spawn({
+            let receiver = Arc::clone(&receiver);
+            move || {
+                for signal in signals.forever() {
+                    let receiver = receiver.lock().unwrap_or_else(PoisonError::into_inner);
+                    match &*receiver {
+                        Some(receiver) => drop(receiver.send(Event::Signal(signal))),
+                        None => drop(emulate_default_handler(signal)),
+                    }
+                }
+            }
+        });
+        Ok(Events(receiver))
+    }
+
+    fn go_to(&self, receiver: Option<Sender<Event>>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = receiver;
+    }
+}
+
 /// How a run has ended.
 enum Ended {
     /// The command has ended by itself, with this code.
@@ -56,10 +87,11 @@ impl Task for Run {
         }
         // The threads that renew need it for as long as they run.
         let leases: &'static Leases<E> = Box::leak(Box::new(leases));
+        let events = Events::new()?;
         let owner = owner(options.owner.as_deref())?;
         loop {
             let held = acquire(leases, &owner, &options)?;
-            match under(held, leases, &owner, &options)? {
+            match under(held, leases, &owner, &options, &events)? {
                 Ended::Command(code) => return Ok(code),
                 Ended::Lost if leads => {}
                 Ended::Lost => return Ok(LOST),
@@ -118,16 +150,11 @@ fn under<E: Engine + 'static>(
     leases: &Leases<E>,
     owner: &Owner,
     options: &args::Run,
+    all: &Events,
 ) -> Result<Ended, Failure> {
     // Before the command starts, so that no signal is missed. From here on none of them ends this process.
-    let system = |error| Failure::system("signals", error);
-    let signals = Signals::new(FORWARDED.iter().chain(&[consts::SIGCHLD])).map_err(system)?;
     let (sender, events) = channel();
-    let handle = signals.handle();
-    thread::spawn({
-        let (sender, mut signals) = (sender.clone(), signals);
-        move || signals.forever().all(|signal| sender.send(Event::Signal(signal)).is_ok())
-    });
+    all.go_to(Some(sender.clone()));
     let renewal = held.renewal();
     thread::spawn(move || sender.send(Event::Lost(renewal.wait())));
 
@@ -147,7 +174,7 @@ fn under<E: Engine + 'static>(
     let (was_lost, guard) = (run.lost.is_some() && options.on_loss == OnLoss::Kill, run.guard);
     group.clean_up(held.remaining().unwrap_or(Duration::MAX).saturating_sub(margin(options.grace())));
     guard.end();
-    handle.close();
+    all.go_to(None);
 
     if was_lost {
         let holder = leases.status(&options.name).wait().ok().flatten();
@@ -177,9 +204,10 @@ impl<E: Engine> Running<'_, E> {
     fn until_ended(&mut self, events: &Receiver<Event>) -> u8 {
         loop {
             if let Some(code) = self.group.ended() {
-                // While this process was stopped, the guard may have ended the command.
-                if self.held.remaining() == Some(Duration::ZERO) {
-                    self.lost.get_or_insert(Lost::Expired);
+                // The guard may have been first to ask the command to end; or it has ended the command while this process
+                // was stopped.
+                if let Some(left) = self.held.remaining().filter(|left| *left <= self.options.grace()) {
+                    self.ask_once(left);
                 }
                 return code;
             }
@@ -218,16 +246,24 @@ impl<E: Engine> Running<'_, E> {
             return Duration::from_millis(10);
         }
         if left <= grace {
-            if !std::mem::replace(&mut self.has_asked, true) {
-                self.lost.get_or_insert(Lost::Expired);
-                eprintln!(
-                    "keylatch: the lease of {} cannot be renewed, and ends in {left:.1?}: the command is asked to end",
-                    self.options.name
-                );
-                self.group.signal(Signal::TERM);
-            }
+            self.ask_once(left);
             return (left - margin(grace)).min(LONGEST);
         }
         (left - grace).min(LONGEST).min(self.options.ttl / 10)
+    }
+
+    /// Asks the command to end, because the lease could not be renewed and ends soon.
+    fn ask_once(&mut self, left: Duration) {
+        self.lost.get_or_insert(Lost::Expired);
+        if self.options.on_loss == OnLoss::Warn || std::mem::replace(&mut self.has_asked, true) {
+            return;
+        }
+        if !left.is_zero() {
+            let name = &self.options.name;
+            eprintln!(
+                "keylatch: the lease of {name} cannot be renewed, and ends in {left:.1?}: the command is asked to end"
+            );
+        }
+        self.group.signal(Signal::TERM);
     }
 }

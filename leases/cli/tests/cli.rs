@@ -340,6 +340,31 @@ fn a_leader_that_lost_its_lease_leads_again() {
     assert_eq!(running.end().status.code(), Some(0));
 }
 
+#[test]
+fn a_leader_that_waits_again_can_be_ended() {
+    let desk = Desk::new();
+    let running = desk.start(&["lead", "--quiet", "scheduler", "--", "sh", "-c", &script("sleep 60")]);
+    // Somebody else is in line before the leader that has lost its lease.
+    let mut next = desk.command(&["run", "--owner", "ann", "scheduler", "--", "sleep", "60"]);
+    let next = Running(Some(next.stderr(Stdio::piped()).spawn().unwrap()));
+    let token = desk.token("scheduler");
+    until("ann has it", || {
+        let _ = desk.run(&["release", "scheduler", "--token", &token]);
+        text(&desk.run(&["who", "scheduler"]).stdout).starts_with("ann ") || {
+            let holder = text(&desk.run(&["who", "scheduler", "--json"]).stdout);
+            if holder.contains("\"token\"") {
+                let _ = desk.run(&["release", "scheduler", "--token", &desk.token("scheduler")]);
+            }
+            false
+        }
+    });
+    running.signal(Signal::TERM);
+    let status = running.end().status;
+    assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(15), "{status}");
+    next.signal(Signal::TERM);
+    assert_eq!(next.end().status.code(), Some(128 + 15));
+}
+
 // --- Who has what ---------------------------------------------------------------------------------------------------
 
 #[test]
