@@ -10,7 +10,8 @@ use crate::failure;
 #[derive(Debug, Parser)]
 #[command(name = "keylatch", version, subcommand_required = true, arg_required_else_help = true)]
 pub(crate) struct Args {
-    /// Where the leases are: sqlite:PATH, redis://…, postgres://… (default: a file of this user; see `keylatch engines`)
+    /// Where the leases are: sqlite:PATH, redis://…, postgres://… (default: a file of this user; see `keylatch
+    /// engines`)
     #[arg(long, global = true, env = "KEYLATCH_ENGINE", hide_env_values = true, value_name = "URL")]
     pub(crate) engine: Option<String>,
     #[command(subcommand)]

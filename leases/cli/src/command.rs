@@ -46,7 +46,7 @@ pub(crate) struct Group {
 impl Group {
     /// Starts a command with these variables in its environment.
     pub(crate) fn start(command: &[OsString], variables: &[(&str, String)]) -> io::Result<Self> {
-        // Whoever has the terminal hands it on; whoever is in the background has none to hand on.
+        // Only a process in the foreground has a terminal to hand on.
         let has_terminal = io::stdin().is_terminal() && tcgetpgrp(io::stdin()).is_ok_and(|group| group == getpgrp());
         let mut launch = Command::new("/proc/self/exe");
         launch.arg(LAUNCH).arg(getpid().as_raw_nonzero().to_string()).arg(if has_terminal { "1" } else { "0" });

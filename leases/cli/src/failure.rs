@@ -1,4 +1,4 @@
-//! What went wrong, for people, and as an exit code.
+//! Failures: a message for people, and an exit code.
 
 use std::fmt;
 

@@ -37,7 +37,7 @@ pub(crate) struct Run {
     pub(crate) leads: bool,
 }
 
-/// What happens while the command runs.
+/// An event while the command runs.
 enum Event {
     Signal(i32),
     Lost(Lost),
@@ -204,8 +204,8 @@ impl<E: Engine> Running<'_, E> {
     fn until_ended(&mut self, events: &Receiver<Event>) -> u8 {
         loop {
             if let Some(code) = self.group.ended() {
-                // The guard may have been first to ask the command to end; or it has ended the command while this process
-                // was stopped.
+                // The guard may have been first to ask the command to end; or it has ended the command while this
+                // process was stopped.
                 if let Some(left) = self.held.remaining().filter(|left| *left <= self.options.grace()) {
                     self.ask_once(left);
                 }

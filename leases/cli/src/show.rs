@@ -1,4 +1,4 @@
-//! Who has what.
+//! The actions that show leases, and end them.
 
 use std::time::Duration;
 

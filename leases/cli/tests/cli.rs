@@ -1,4 +1,5 @@
-//! The command, as people use it: in a script, in a pipe, at a terminal, under an empty environment, killed and stopped.
+//! The command, as people use it: in a script, in a pipe, at a terminal, under an empty environment, killed and
+//! stopped.
 
 use std::{
     collections::BTreeMap,

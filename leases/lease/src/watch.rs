@@ -16,8 +16,8 @@ use crate::{
 /// The owner in whose name a server is asked to report the end of a tenure. It never has a lease.
 const WATCHER: &str = "keylatch: watch";
 
-/// The first pause before an engine is asked whether somebody has acquired a free resource, of which it sends no message.
-/// Each further pause is twice as long, up to the engine's [fallback](Engine::fallback).
+/// The first pause before an engine is asked whether somebody has acquired a free resource, of which it sends no
+/// message. Each further pause is twice as long, up to the engine's [fallback](Engine::fallback).
 const SHORTEST: Duration = Duration::from_millis(50);
 
 /// The longest pause if the engine has no fallback.
@@ -47,8 +47,8 @@ impl<E: Engine> Leases<E> {
     /// # How late
     /// In memory, and for what other calls of these `Leases` do, a change is reported at once. The end of a tenure in
     /// another process is reported as to a waiter, on a message of the server. Engines send no message when somebody
-    /// acquires a free resource: while the resource is free, the watch asks after 50 ms, and then ever more rarely, up to
-    /// the engine's fallback (5 s if not set). While somebody has it, the watch asks no more often than a waiter.
+    /// acquires a free resource: while the resource is free, the watch asks after 50 ms, and then ever more rarely, up
+    /// to the engine's fallback (5 s if not set). While somebody has it, the watch asks no more often than a waiter.
     ///
     /// # Examples
     /// ```

@@ -35,8 +35,9 @@ pub fn resource_of(cursor: &str) -> Option<Resource> {
     Some(Resource::new(rest.get(..length)?, rest.get(length..)?))
 }
 
-/// Returns the first resource, in the order of entities and keys, that may be on a page: its entity begins with the prefix
-/// or is greater, and it is behind the resource of the cursor. A database finds it by one comparison with its index.
+/// Returns the first resource, in the order of entities and keys, that may be on a page: its entity begins with the
+/// prefix or is greater, and it is behind the resource of the cursor. A database finds it by one comparison with its
+/// index.
 ///
 /// # Examples
 /// ```

@@ -45,7 +45,7 @@ impl Changes {
         if reports.readable().await.is_err() {
             return sleep(POLL).await;
         }
-        // What has changed does not matter.
+        // The content of the reports does not matter.
         let mut buffer = [0; 4096];
         while rustix::io::read(reports, &mut buffer).is_ok_and(|length| length == buffer.len()) {}
     }

@@ -5,8 +5,8 @@ use rusqlite::ErrorCode;
 
 /// The reason that the file could not be opened, or that an operation of the engine failed.
 ///
-/// Its text says what failed, why, and what to do about the most common mistakes. The underlying error, if there is one,
-/// is its [`source`](StdError::source).
+/// Its text says what failed, why, and what to do about the most common mistakes. The underlying error, if there is
+/// one, is its [`source`](StdError::source).
 ///
 /// # Examples
 /// ```

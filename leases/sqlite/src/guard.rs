@@ -45,8 +45,8 @@ impl StdError for GuardError {
 
 impl Sqlite {
     /// Checks, in your own transaction in the same file, that this tenure has not ended, and keeps it from ending until
-    /// the transaction ends: what the transaction writes is committed under the lease, or not at all. It does so even if
-    /// the lease expires meanwhile.
+    /// the transaction ends: what the transaction writes is committed under the lease, or not at all. It does so even
+    /// if the lease expires meanwhile.
     ///
     /// From this call on the transaction has the file's write lock, so no lease of the file can be acquired, renewed or
     /// released before it ends: keep it short. To wait for the lock, rather than fail at once, the connection needs a

@@ -42,7 +42,8 @@
 //!   5 ms, at random. Processes are not served in order.
 //! - **Waiters** in all processes are notified by a row in a table, and by a change of the file's times (`utimensat`),
 //!   which Linux reports to each process that has the file open (`inotify`). On other systems, or if the user has too
-//!   many watches, each process looks for changes every 10 ms. An expiry sends no message: each waiter has its own timer.
+//!   many watches, each process looks for changes every 10 ms. An expiry sends no message: each waiter has its own
+//!   timer.
 //! - **Threads**: two for each engine and its clones, one that asks SQLite, and one that listens. No runtime is needed.
 //! - **Timeouts**: after 5 s ([`Options::timeout`]) an operation fails. If it waited for a lock, nothing was changed. A
 //!   request that may have been carried out is sent again, up to three times in all.
@@ -58,12 +59,12 @@
 //!   the leases of the others (1), and damages the file. Symbolic links do no harm.
 //! - The right to write to the file and to its folder, in which SQLite makes two more files (`-wal` and `-shm`).
 //! - A program must not open the file other than by SQLite while it has it open, not even to read it: with its first
-//!   `close` the system would give up all locks of the process (see "How to corrupt an SQLite database file" in SQLite's
-//!   documentation).
+//!   `close` the system would give up all locks of the process (see "How to corrupt an SQLite database file" in
+//!   SQLite's documentation).
 //! - It must not be deleted, moved, replaced or restored from a copy while a program has it open, and neither must the
 //!   two files beside it. To copy it, use SQLite's `VACUUM INTO` or its backup.
-//! - All programs that use the file should have versions of this crate that know its tables. A program that does not know
-//!   tables made by a newer version [says so](Error::Newer), and changes nothing.
+//! - All programs that use the file should have versions of this crate that know its tables. A program that does not
+//!   know tables made by a newer version [says so](Error::Newer), and changes nothing.
 //!
 //! # How late a waiter may be
 //! | the lease ends by | the waiter has it after |

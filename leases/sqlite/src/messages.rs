@@ -1,8 +1,8 @@
 //! Messages about tenures that have ended, for waiters and holders in all processes.
 //!
 //! A message is a row, written in the transaction that ends the tenure. After the commit the process sets the times of
-//! the file's last access and change, which the system reports to all processes that watch the file. No process needs to
-//! know of another.
+//! the file's last access and change, which the system reports to all processes that watch the file. No process needs
+//! to know of another.
 
 use std::path::Path;
 

@@ -25,7 +25,7 @@ const PAUSE: Duration = Duration::from_millis(2);
 /// and then.
 const AGREED: i64 = 60_000_000;
 
-/// What all connections of an engine have in common.
+/// The state that all connections of an engine share.
 #[derive(Debug)]
 pub(crate) struct Place {
     pub(crate) path: PathBuf,
@@ -242,7 +242,7 @@ fn is_busy(error: &rusqlite::Error) -> bool {
     matches!(error.sqlite_error_code(), Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked))
 }
 
-/// What the file says about itself.
+/// The row that describes the file.
 struct Stored {
     version: i64,
     /// The start of the machine by whose clock the instants are counted.

@@ -1,4 +1,4 @@
-/// What a confirmed lease survives: SQLite's setting of this name.
+/// The events that a confirmed lease survives: SQLite's setting of this name.
 ///
 /// # Examples
 /// See [`Options`](crate::Options).

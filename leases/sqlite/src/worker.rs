@@ -101,8 +101,8 @@ impl Worker {
         self.ask(place, false, work).await
     }
 
-    /// Carries out work in a transaction, and returns its answer once that is committed. If a transaction is rolled back,
-    /// its work may be carried out once more in another one.
+    /// Carries out work in a transaction, and returns its answer once that is committed. If a transaction is rolled
+    /// back, its work may be carried out once more in another one.
     pub(crate) async fn write<T: Send + 'static>(
         &self,
         place: &Place,
@@ -199,7 +199,7 @@ fn transact(
     }
     *has_told = table.has_told;
     transaction.commit().map_err(|error| Fail::Unknown(place.error(error)))?;
-    // Whoever looks at the path now must find what was written. A file that is replaced later is noticed later.
+    // A process that opens the path now must find this commit. A file that is replaced later is noticed later.
     place.check().map_err(Fail::Unknown)
 }
 

@@ -147,7 +147,7 @@ fn a_full_disk_is_an_error_until_there_is_room_again() {
     };
     assert!(matches!(error, Error::Full { .. }), "{error:?}");
     has_each_cause_once(&error);
-    // What was refused was not granted, and what was granted is known.
+    // Exactly the granted leases are there.
     assert_eq!(leases.owned_by(&jane).wait().unwrap().len(), granted);
     let refused = leases.try_acquire("kept", &joe, MINUTE).wait();
     assert!(
@@ -171,7 +171,7 @@ fn a_file_that_stays_locked_is_an_error_and_nothing_is_granted() {
     let refused = hasty.try_acquire("report", &jane, MINUTE).wait().unwrap_err();
     assert!(matches!(refused, AcquireError::Engine(Error::Locked { .. })), "{refused:?}");
     assert!(refused.to_string().ends_with("SQLite: another process keeps the file locked"), "{refused}");
-    // Who only looks need not wait.
+    // A call that only reads need not wait.
     assert!(hasty.status("report").wait().unwrap().is_none());
     drop(lock);
     // On a busy machine a fifth of a second may be too short without any other program.

@@ -1,6 +1,6 @@
-//! Sixteen processes contend for three leases, while some of them are killed, and others stopped for longer than a lease
-//! lasts. A ledger with a fence, and the instants at which a process was sure of its lease, show whether two of them
-//! had one lease at the same time.
+//! Sixteen processes contend for three leases, while some of them are killed, and others stopped for longer than a
+//! lease lasts. A ledger with a fence, and the instants at which a process was sure of its lease, show whether two of
+//! them had one lease at the same time.
 //!
 //! It runs for three seconds, or for `KEYLATCH_SOAK_SECONDS`.
 #![cfg(unix)]

@@ -1,4 +1,5 @@
-//! What the administrator's page asks for: the leases of documents in pages, each change of them, and to end one.
+//! The requests of the administrator's page: for the leases of documents in pages, for a stream of their changes, and
+//! to end one.
 
 use std::{collections::HashSet, convert::Infallible, sync::Arc, time::Duration};
 
@@ -40,7 +41,7 @@ pub(crate) fn routes() -> Router<Arc<Service>> {
 
 #[derive(Deserialize)]
 struct Search {
-    /// What the document's name begins with.
+    /// The beginning of the document's name.
     #[serde(default)]
     prefix: String,
     owner: Option<String>,

@@ -1,4 +1,4 @@
-//! What a user's page asks for: to open a document, to keep it open, to save and to close it.
+//! The requests of a user's page: to open a document, to keep it open, to save and to close it.
 //!
 //! The service keeps nothing between requests: the page sends the grant with each of them. It could send a grant with
 //! another owner's name, so each handler compares the name with that of the user.

@@ -1,8 +1,8 @@
 //! A web service for documents, each of which one user at a time may change, and a page for an administrator.
 //!
-//! `keylatch-lease-admin [FILE [PORT]]` serves `http://127.0.0.1:PORT/`; without arguments the file is `documents.db` in
-//! the current folder, and the port is 8080. With port 0 the system chooses one; the first line of the output has the
-//! address.
+//! `keylatch-lease-admin [FILE [PORT]]` serves `http://127.0.0.1:PORT/`; without arguments the file is `documents.db`
+//! in the current folder, and the port is 8080. With port 0 the system chooses one; the first line of the output has
+//! the address.
 //!
 //! - `/documents/NAME?user=ann` opens a document. The lease ends half an hour after the last key, or when the document
 //!   is closed. Every save is *guarded*: it is committed only if the lease has not ended.

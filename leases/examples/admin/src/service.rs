@@ -1,4 +1,4 @@
-//! What every request needs.
+//! The state that all requests share.
 
 use keylatch_lease::{Leases, Resource};
 use keylatch_lease_sqlite::Sqlite;
