@@ -10,16 +10,17 @@ use std::{
     time::{Duration, Instant},
 };
 
+use keylatch_lease::{Clock, StdClock};
 use rustix::{
-    io::Errno,
+    io::{Errno, retry_on_intr},
     process::{
-        Pid, Signal, WaitOptions, WaitStatus, getpgrp, getpid, getppid, kill_process, kill_process_group,
-        test_kill_process_group, waitpid,
+        Pid, Signal, WaitId, WaitIdOptions, WaitOptions, WaitStatus, getpgrp, getpid, getppid, kill_process,
+        kill_process_group, test_kill_process_group, waitid, waitpid,
     },
     termios::{tcgetpgrp, tcsetpgrp},
 };
 
-use crate::failure::{Failure, USAGE};
+use crate::failure::{Failure, LOST, USAGE};
 
 /// The first argument of the process that becomes the command.
 pub(crate) const LAUNCH: &str = "--internal-launch";
@@ -36,6 +37,8 @@ const LEFTOVERS: Duration = Duration::from_secs(1);
 
 const PAUSE: Duration = Duration::from_millis(5);
 
+const NEVER: &str = "never";
+
 /// A running command.
 #[derive(Debug)]
 pub(crate) struct Group {
@@ -44,18 +47,31 @@ pub(crate) struct Group {
 }
 
 impl Group {
-    /// Starts a command with these variables in its environment.
-    pub(crate) fn start(command: &[OsString], variables: &[(&str, String)]) -> io::Result<Self> {
+    /// Prepares a command with these variables in its environment. It begins with [`begin`](Self::begin), unless the
+    /// time is `latest` by then.
+    pub(crate) fn prepare(
+        command: &[OsString],
+        variables: &[(&str, String)],
+        latest: Option<Duration>,
+    ) -> io::Result<Self> {
         // Only a process in the foreground has a terminal to hand on.
         let has_terminal = io::stdin().is_terminal() && tcgetpgrp(io::stdin()).is_ok_and(|group| group == getpgrp());
         let mut launch = Command::new("/proc/self/exe");
         launch.arg(LAUNCH).arg(getpid().as_raw_nonzero().to_string()).arg(if has_terminal { "1" } else { "0" });
+        launch.arg(latest.map_or_else(|| NEVER.to_owned(), |latest| latest.as_micros().to_string()));
         let variables = variables.iter().map(|(name, value)| (name, value));
         let child = launch.args(command).envs(variables).process_group(0).spawn()?;
         let pid = Pid::from_child(&child);
-        let group = Group { pid, has_terminal };
-        group.give_terminal();
-        Ok(group)
+        // It stops itself, or has failed, which `ended` will find.
+        let options = WaitIdOptions::EXITED | WaitIdOptions::STOPPED | WaitIdOptions::NOWAIT;
+        retry_on_intr(|| waitid(WaitId::Pid(pid), options))?;
+        Ok(Group { pid, has_terminal })
+    }
+
+    /// Lets the command begin.
+    pub(crate) fn begin(&self) {
+        self.give_terminal();
+        self.signal(Signal::CONT);
     }
 
     pub(crate) fn id(&self) -> Pid {
@@ -131,6 +147,8 @@ pub(crate) fn launch(mut words: impl Iterator<Item = OsString>) -> Result<u8, Fa
     let usage = || Failure::new(USAGE, "this process is started by keylatch itself");
     let parent = words.next().and_then(|word| word.to_str()?.parse::<i32>().ok()).ok_or_else(usage)?;
     let waits = words.next().ok_or_else(usage)? == OsStr::new("1");
+    let latest = words.next().ok_or_else(usage)?;
+    let latest = latest.to_str().and_then(|word| word.parse().ok()).map(Duration::from_micros);
     let program = words.next().ok_or_else(usage)?;
     #[cfg(any(target_os = "linux", target_os = "android"))]
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))
@@ -139,9 +157,15 @@ pub(crate) fn launch(mut words: impl Iterator<Item = OsString>) -> Result<u8, Fa
     if getppid().map(Pid::as_raw_nonzero).map(std::num::NonZero::get) != Some(parent) {
         return Err(Failure::new(CANNOT_EXECUTE, "keylatch has been killed"));
     }
+    // Until the guard knows the end of the lease: if `keylatch` is stopped before, there is no command to end.
+    kill_process(getpid(), Signal::STOP).map_err(|error| Failure::system("the command cannot be prepared", error))?;
     let start = Instant::now();
     while waits && tcgetpgrp(io::stdin()).is_ok_and(|group| group != getpgrp()) && start.elapsed() < LEFTOVERS {
         thread::sleep(Duration::from_micros(200));
+    }
+    // It may have been stopped for long, and the lease be somebody else's.
+    if latest.is_some_and(|latest| StdClock::new().now() >= latest) {
+        return Ok(LOST);
     }
     let error = Command::new(&program).args(words).exec();
     let code = if error.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { CANNOT_EXECUTE };

@@ -21,8 +21,12 @@ use crate::failure::{Failure, USAGE};
 /// The first argument of a guard.
 pub(crate) const GUARD: &str = "--internal-guard";
 
+const ASKED: &str = "asked";
 const DONE: &str = "done";
 const NEVER: &str = "never";
+
+/// The longest pause between two looks at the clock.
+const LONGEST: Duration = Duration::from_secs(1);
 
 /// The part of the grace that is left for SIGKILL.
 pub(crate) fn margin(grace: Duration) -> Duration {
@@ -38,16 +42,17 @@ pub(crate) struct Guard {
 }
 
 impl Guard {
-    /// Starts a guard of this process group.
-    pub(crate) fn start(group: Pid, grace: Duration) -> std::io::Result<Self> {
+    /// Starts a guard of this process group, which must have ended at this time by [`StdClock`]; `None`: never.
+    pub(crate) fn start(group: Pid, grace: Duration, end: Option<Duration>) -> std::io::Result<Self> {
         use std::os::unix::process::CommandExt;
 
         let mut command = Command::new("/proc/self/exe");
         command.arg(GUARD).arg(group.as_raw_nonzero().to_string()).arg(grace.as_micros().to_string());
+        command.arg(end.map_or_else(|| NEVER.to_owned(), |end| end.as_micros().to_string()));
         // In a group of its own, it is not reached by the terminal's signals.
         let mut child = command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::null()).spawn()?;
         let input = child.stdin.take();
-        Ok(Guard { child, input, told: None })
+        Ok(Guard { child, input, told: Some(end) })
     }
 
     /// Says when the command must have ended, by [`StdClock`], unless there is a later end; `None`: never.
@@ -57,6 +62,11 @@ impl Guard {
         }
         self.told = Some(end);
         self.write(&end.map_or_else(|| NEVER.to_owned(), |end| end.as_micros().to_string()));
+    }
+
+    /// Says that the command was asked to end, so that it is not asked twice.
+    pub(crate) fn tell_asked(&mut self) {
+        self.write(ASKED);
     }
 
     fn write(&mut self, line: &str) {
@@ -80,6 +90,7 @@ pub(crate) fn guard(mut words: impl Iterator<Item = OsString>) -> Result<u8, Fai
     let usage = || Failure::new(USAGE, "this process is started by keylatch itself");
     let group = number().and_then(|raw| Pid::from_raw(i32::try_from(raw).ok()?)).ok_or_else(usage)?;
     let grace = number().and_then(|micros| u64::try_from(micros).ok()).map(Duration::from_micros).ok_or_else(usage)?;
+    let mut end = number().and_then(|micros| u64::try_from(micros).ok()).map(Duration::from_micros);
     let (sender, lines) = channel();
     thread::spawn(move || {
         for line in std::io::stdin().lock().lines().map_while(Result::ok) {
@@ -89,11 +100,12 @@ pub(crate) fn guard(mut words: impl Iterator<Item = OsString>) -> Result<u8, Fai
         }
     });
     let clock = StdClock::new();
-    let (mut end, mut has_asked) = (None, false);
+    let mut has_asked = false;
     loop {
         let now = clock.now();
         let due = |before: Duration| end.map(|end: Duration| end.saturating_sub(before));
-        let next = if has_asked { due(margin(grace)) } else { due(grace) };
+        // The first process asks a little earlier, if it can.
+        let next = if has_asked { due(margin(grace)) } else { due(grace - margin(grace)) };
         if next.is_some_and(|next| next <= now) {
             // The group may have ended just now.
             let _ = kill_process_group(group, if has_asked { Signal::KILL } else { Signal::TERM });
@@ -104,11 +116,13 @@ pub(crate) fn guard(mut words: impl Iterator<Item = OsString>) -> Result<u8, Fai
             continue;
         }
         let line = match next {
-            Some(next) => lines.recv_timeout(next - now),
+            // Timers stand still while the machine is suspended, so the clock is read again now and then.
+            Some(next) => lines.recv_timeout((next - now).min(LONGEST)),
             None => lines.recv().map_err(|_| RecvTimeoutError::Disconnected),
         };
         match line.as_deref() {
             Ok(DONE) => return Ok(0),
+            Ok(ASKED) => has_asked = true,
             Ok(NEVER) => (end, has_asked) = (None, false),
             Ok(line) => {
                 let new = line.parse().ok().map(Duration::from_micros);

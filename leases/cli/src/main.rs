@@ -33,7 +33,13 @@ fn main() -> ExitCode {
         Some(command::LAUNCH) => command::launch(words),
         Some(command::FOREGROUND) => command::take_terminal(words),
         Some(guard::GUARD) => guard::guard(words),
-        _ => act(Args::parse()),
+        _ => match Args::try_parse() {
+            Ok(args) => act(args),
+            Err(error) => {
+                let _ = error.print();
+                Ok(if error.use_stderr() { failure::USAGE } else { 0 })
+            }
+        },
     };
     match done {
         Ok(code) => ExitCode::from(code),

@@ -43,13 +43,22 @@ enum Event {
     Lost(Lost),
 }
 
+/// Returns the signals that go on to the command. Those that this process was started to ignore (`nohup`) remain
+/// ignored, by the command, too.
+fn forwarded() -> impl Iterator<Item = i32> {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| u64::from_str_radix(line.strip_prefix("SigIgn:")?.trim(), 16).ok());
+    let ignored = ignored.unwrap_or(0);
+    FORWARDED.into_iter().filter(move |signal| ignored & (1 << (signal - 1)) == 0)
+}
+
 /// The signals of this process. While a command runs they are events; otherwise they do what they do to any process.
 struct Events(Arc<Mutex<Option<Sender<Event>>>>);
 
 impl Events {
     fn new() -> Result<Self, Failure> {
         let failed = |error| Failure::system("signals cannot be handled", error);
-        let mut signals = Signals::new(FORWARDED.iter().chain(&[consts::SIGCHLD])).map_err(failed)?;
+        let mut signals = Signals::new(forwarded().chain([consts::SIGCHLD])).map_err(failed)?;
         let receiver: Arc<Mutex<Option<Sender<Event>>>> = Arc::default();
         thread::spawn({
             let receiver = Arc::clone(&receiver);
@@ -163,12 +172,15 @@ fn under<E: Engine + 'static>(
         ("KEYLATCH_OWNER", owner.name().to_owned()),
         ("KEYLATCH_TOKEN", held.token().to_string()),
     ];
-    let group = Group::start(&options.command, &variables);
+    let end = || held.remaining().map(|left| StdClock::new().now() + left);
+    let end = if options.on_loss == OnLoss::Kill { end() } else { None };
+    let group = Group::prepare(&options.command, &variables, end.map(|end| end.saturating_sub(options.grace())));
     let group = group.map_err(|error| Failure::system("the command cannot be started", error))?;
-    let guard = Guard::start(group.id(), options.grace()).map_err(|error| {
+    let guard = Guard::start(group.id(), options.grace(), end).map_err(|error| {
         group.signal(Signal::KILL);
         Failure::system("the guard cannot be started", error)
     })?;
+    group.begin();
     let mut run = Running { held: &held, options, group: &group, guard, has_asked: false, lost: None };
     let code = run.until_ended(&events);
     let (was_lost, guard) = (run.lost.is_some() && options.on_loss == OnLoss::Kill, run.guard);
@@ -265,5 +277,6 @@ impl<E: Engine> Running<'_, E> {
             );
         }
         self.group.signal(Signal::TERM);
+        self.guard.tell_asked();
     }
 }

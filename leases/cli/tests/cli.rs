@@ -173,6 +173,8 @@ fn somebody_else_is_refused_or_waits() {
 #[test]
 fn wrong_arguments_are_errors_that_say_what_is_wrong() {
     let desk = Desk::new();
+    assert_eq!(desk.run(&["run", "--no-such-option"]).status.code(), Some(64));
+    assert_eq!(desk.run(&["--help"]).status.code(), Some(0));
     let wrong: [(&[&str], &str); 6] = [
         (&["run", "--ttl", "1ms", "report", "--", "true"], "at least 100ms"),
         (&["run", "--ttl", "1s", "--grace", "2s", "report", "--", "true"], "the grace must be shorter"),
@@ -279,6 +281,64 @@ fn a_stopped_keylatch_does_not_keep_its_command_running_past_the_lease() {
     assert!(log.ends_with("old\nnew\n"), "the old command went on: {}", &log[log.len().saturating_sub(60)..]);
     running.signal(Signal::CONT);
     assert_eq!(running.end().status.code(), Some(76));
+}
+
+/// The guard must know the end of the lease before the command begins.
+#[test]
+fn a_keylatch_that_is_stopped_as_its_command_begins_does_not_keep_it_running() {
+    let desk = Desk::new();
+    for _ in 0..3 {
+        let then = "while :; do sleep 0.02; echo $KEYLATCH_TOKEN >> log; done";
+        let mut command =
+            desk.command(&["run", "--ttl", "1s", "report", "--", "sh", "-c", &format!("echo > now; {then}")]);
+        let running = Running(Some(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()));
+        while !desk.path("now").exists() {}
+        running.signal(Signal::STOP);
+        let then = "for i in 1 2 3 4 5 6 7 8 9 10; do echo $KEYLATCH_TOKEN >> log; sleep 0.03; done";
+        assert!(desk.run(&["run", "--quiet", "report", "--", "sh", "-c", then]).status.success());
+        let log = fs::read_to_string(desk.path("log")).unwrap();
+        assert!(log.lines().is_sorted(), "the old command went on:\n{log}");
+        running.signal(Signal::CONT);
+        assert_eq!(running.end().status.code(), Some(76));
+        fs::remove_file(desk.path("now")).unwrap();
+    }
+}
+
+/// It is stopped between acquiring and starting, for longer than the lease lasts.
+#[test]
+fn a_keylatch_that_is_stopped_before_its_command_begins_does_not_begin_it_late() {
+    let desk = Desk::new();
+    desk.run(&["ls"]);
+    let file = rusqlite::Connection::open(desk.path("leases.db")).unwrap();
+    let version = || file.query_row("PRAGMA data_version", [], |row| row.get::<_, i64>(0)).unwrap();
+    for round in 0..6 {
+        let name = format!("report {round}");
+        let before = version();
+        let script = "echo $KEYLATCH_TOKEN >> log";
+        let mut command = desk.command(&["run", "--ttl", "300ms", "--quiet", &name, "--", "sh", "-c", script]);
+        let running = Running(Some(command.stderr(Stdio::null()).spawn().unwrap()));
+        while version() == before {}
+        running.signal(Signal::STOP);
+        let script = format!("{script}; sleep 0.1");
+        assert!(desk.run(&["run", "--quiet", &name, "--", "sh", "-c", &script]).status.success());
+        running.signal(Signal::CONT);
+        let code = running.end().status.code();
+        let log = fs::read_to_string(desk.path("log")).unwrap();
+        assert!(log.lines().is_sorted(), "the command began late:\n{log}");
+        assert!(matches!(code, Some(0 | 76)), "{code:?}");
+        fs::remove_file(desk.path("log")).unwrap();
+    }
+}
+
+#[test]
+fn a_signal_that_is_ignored_stays_ignored() {
+    let desk = Desk::new();
+    let program = env!("CARGO_BIN_EXE_keylatch");
+    let then = "kill -HUP $PPID; sleep 0.2; echo survived";
+    let command = format!("trap '' HUP; exec {program} run report -- sh -c '{then}'");
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &command]).env("KEYLATCH_ENGINE", desk.engine()).current_dir(&desk.0).stdin(Stdio::null());
+    assert_eq!(text(&shell.output().unwrap().stdout), "survived\n");
 }
 
 // --- Loss -----------------------------------------------------------------------------------------------------------

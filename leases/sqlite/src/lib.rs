@@ -99,7 +99,7 @@
 //! | the content of the file is overwritten in place (`cp`) while programs have it open | not noticed: 1, and the file may be damaged |
 //! | the file is restored from a copy while no program has it open | as after a crash, from the time of the copy on |
 //! | the disk is full | nothing is granted, renewed or released until there is room: [`Error::Full`] |
-//! | a program keeps the write lock | every change fails with [`Error::Locked`]; leases expire, and are not handed over in that time |
+//! | a program keeps the write lock, or a process is stopped (`SIGSTOP`, a debugger) just while it writes | every change fails with [`Error::Locked`]; leases expire, and are not handed over in that time |
 //! | an operation is given up after its timeout, or its future is dropped | 11: a lease whose grant was not received stays until it expires or its owner asks again; with `Expiry::Never`, until its owner asks again or it is released by owner |
 //! | many processes wait for one resource | 9: waiters are served in order of arrival within each process; between processes any of them may be next |
 //! | `fork` without `exec` | the child must not use the engine, which has neither its threads nor its locks |
