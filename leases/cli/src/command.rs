@@ -125,10 +125,14 @@ impl Group {
     /// Ends what the command has left running in its group, and takes the terminal back.
     pub(crate) fn clean_up(&self, time: Duration) {
         self.signal(Signal::TERM);
-        let start = Instant::now();
+        let (start, mut is_killed) = (Instant::now(), false);
         while test_kill_process_group(self.pid).is_ok() {
-            if start.elapsed() >= time.min(LEFTOVERS) {
+            if !is_killed && start.elapsed() >= time.min(LEFTOVERS) {
                 self.signal(Signal::KILL);
+                is_killed = true;
+            }
+            // In a container, nobody may take notice of processes that have died, and they stay in the group.
+            if start.elapsed() >= 2 * LEFTOVERS {
                 break;
             }
             thread::sleep(PAUSE);
