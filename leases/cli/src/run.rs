@@ -28,6 +28,9 @@ use crate::{
 const FORWARDED: [i32; 6] =
     [consts::SIGHUP, consts::SIGINT, consts::SIGQUIT, consts::SIGTERM, consts::SIGUSR1, consts::SIGUSR2];
 
+/// Those of them that tell a process to end.
+const ENDING: [i32; 4] = [consts::SIGHUP, consts::SIGINT, consts::SIGQUIT, consts::SIGTERM];
+
 /// The longest pause between two looks at the lease.
 const LONGEST: Duration = Duration::from_secs(1);
 
@@ -84,8 +87,8 @@ impl Events {
 enum Ended {
     /// The command has ended by itself, with this code.
     Command(u8),
-    /// The lease was lost, and the command was ended.
-    Lost,
+    /// The lease was lost, and the command was ended. The signal told this process to end meanwhile.
+    Lost { told: Option<i32> },
 }
 
 impl Task for Run {
@@ -102,8 +105,9 @@ impl Task for Run {
             let held = acquire(leases, &owner, &options)?;
             match under(held, leases, &owner, &options, &events)? {
                 Ended::Command(code) => return Ok(code),
-                Ended::Lost if leads => {}
-                Ended::Lost => return Ok(LOST),
+                Ended::Lost { told: Some(signal) } if leads => return Ok(u8::try_from(128 + signal).unwrap_or(LOST)),
+                Ended::Lost { .. } if leads => {}
+                Ended::Lost { .. } => return Ok(LOST),
             }
         }
     }
@@ -181,18 +185,23 @@ fn under<E: Engine + 'static>(
         Failure::system("the guard cannot be started", error)
     })?;
     group.begin();
-    let mut run = Running { held: &held, options, group: &group, guard, has_asked: false, lost: None };
+    let mut run = Running { held: &held, options, group: &group, guard, has_asked: false, lost: None, told: None };
     let code = run.until_ended(&events);
-    let (was_lost, guard) = (run.lost.is_some() && options.on_loss == OnLoss::Kill, run.guard);
+    let (was_lost, told) = (run.lost.is_some() && options.on_loss == OnLoss::Kill, run.told);
+    let guard = run.guard;
     group.clean_up(held.remaining().unwrap_or(Duration::MAX).saturating_sub(margin(options.grace())));
     guard.end();
     all.go_to(None);
+    // A signal that came too late for the command is still one for this process.
+    let late =
+        events.try_iter().filter_map(|event| if let Event::Signal(signal) = event { Some(signal) } else { None });
+    let told = late.filter(|signal| ENDING.contains(signal)).last().or(told);
 
     if was_lost {
         let holder = leases.status(&options.name).wait().ok().flatten();
         let holder = holder.map(|status| format!("; {} has it now", status.owner())).unwrap_or_default();
         eprintln!("keylatch: the lease of {} was lost, and the command was ended{holder}", options.name);
-        return Ok(Ended::Lost);
+        return Ok(Ended::Lost { told });
     }
     if let Err(error) = held.release().wait() {
         eprintln!("keylatch: {} could not be released: {error}", options.name);
@@ -209,6 +218,8 @@ struct Running<'a, E: Engine + 'static> {
     /// Whether the command was asked to end, because the lease is about to.
     has_asked: bool,
     lost: Option<Lost>,
+    /// The last signal that told this process to end.
+    told: Option<i32>,
 }
 
 impl<E: Engine> Running<'_, E> {
@@ -227,6 +238,9 @@ impl<E: Engine> Running<'_, E> {
             match events.recv_timeout(pause) {
                 Ok(Event::Signal(consts::SIGCHLD)) | Err(RecvTimeoutError::Timeout) => {}
                 Ok(Event::Signal(signal)) => {
+                    if ENDING.contains(&signal) {
+                        self.told = Some(signal);
+                    }
                     if let Some(signal) = Signal::from_named_raw(signal) {
                         self.group.signal(signal);
                     }
