@@ -40,7 +40,7 @@ complete -c keylatch -n "__fish_keylatch_needs_command" -f -a "help" -d 'Print t
 complete -c keylatch -n "__fish_keylatch_using_subcommand run" -l wait -d 'Wait for so long at most, such as 30s or 5m' -r
 complete -c keylatch -n "__fish_keylatch_using_subcommand run" -l ttl -d 'The time after which the lease ends unless it is renewed, which happens every third of it' -r
 complete -c keylatch -n "__fish_keylatch_using_subcommand run" -l grace -d 'The time before the end of the lease at which the command is ended if no renewal has succeeded (default: a fifth of the ttl)' -r
-complete -c keylatch -n "__fish_keylatch_using_subcommand run" -l on-loss -d 'What to do when the lease is lost: kill the command before it ends, or only warn' -r -f -a "kill\t''
+complete -c keylatch -n "__fish_keylatch_using_subcommand run" -l on-loss -d 'Kill the command before its lease ends, or only warn if the lease is lost' -r -f -a "kill\t''
 warn\t''"
 complete -c keylatch -n "__fish_keylatch_using_subcommand run" -l busy-code -d 'The exit code if somebody else has the lease' -r
 complete -c keylatch -n "__fish_keylatch_using_subcommand run" -l owner -d 'The name that others see (default: user@host:pid)' -r
@@ -51,7 +51,7 @@ complete -c keylatch -n "__fish_keylatch_using_subcommand run" -s h -l help -d '
 complete -c keylatch -n "__fish_keylatch_using_subcommand lead" -l wait -d 'Wait for so long at most, such as 30s or 5m' -r
 complete -c keylatch -n "__fish_keylatch_using_subcommand lead" -l ttl -d 'The time after which the lease ends unless it is renewed, which happens every third of it' -r
 complete -c keylatch -n "__fish_keylatch_using_subcommand lead" -l grace -d 'The time before the end of the lease at which the command is ended if no renewal has succeeded (default: a fifth of the ttl)' -r
-complete -c keylatch -n "__fish_keylatch_using_subcommand lead" -l on-loss -d 'What to do when the lease is lost: kill the command before it ends, or only warn' -r -f -a "kill\t''
+complete -c keylatch -n "__fish_keylatch_using_subcommand lead" -l on-loss -d 'Kill the command before its lease ends, or only warn if the lease is lost' -r -f -a "kill\t''
 warn\t''"
 complete -c keylatch -n "__fish_keylatch_using_subcommand lead" -l busy-code -d 'The exit code if somebody else has the lease' -r
 complete -c keylatch -n "__fish_keylatch_using_subcommand lead" -l owner -d 'The name that others see (default: user@host:pid)' -r

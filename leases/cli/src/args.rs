@@ -84,7 +84,7 @@ pub(crate) struct Run {
     /// of the ttl)
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     pub(crate) grace: Option<Duration>,
-    /// What to do when the lease is lost: kill the command before it ends, or only warn
+    /// Kill the command before its lease ends, or only warn if the lease is lost
     #[arg(long, value_enum, default_value = "kill", value_name = "ACTION")]
     pub(crate) on_loss: OnLoss,
     /// The exit code if somebody else has the lease

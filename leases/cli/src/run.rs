@@ -176,8 +176,8 @@ fn under<E: Engine + 'static>(
         ("KEYLATCH_OWNER", owner.name().to_owned()),
         ("KEYLATCH_TOKEN", held.token().to_string()),
     ];
-    let end = || held.remaining().map(|left| StdClock::new().now() + left);
-    let end = if options.on_loss == OnLoss::Kill { end() } else { None };
+    let left = held.remaining().filter(|_| options.on_loss == OnLoss::Kill);
+    let end = left.map(|left| StdClock::new().now() + left);
     let group = Group::prepare(&options.command, &variables, end.map(|end| end.saturating_sub(options.grace())));
     let group = group.map_err(|error| Failure::system("the command cannot be started", error))?;
     let guard = Guard::start(group.id(), options.grace(), end).map_err(|error| {

@@ -498,6 +498,35 @@ fn a_waiter_of_another_engine_learns_of_an_earlier_end() {
     });
 }
 
+/// A holder's own release is announced only if somebody has asked for that.
+#[test]
+fn a_watch_in_another_engine_is_told_of_a_holders_own_release() {
+    let folder = Folder::new();
+    let patient = || Leases::with_engine(options().fallback(Duration::from_secs(3600)).open(folder.file()).unwrap());
+    let (here, there) = (&patient(), &patient());
+    let [jane, _] = owners();
+    let grant = here.try_acquire("report", &jane, Expiry::Never).wait().unwrap();
+    let mut watch = there.watch("report");
+    assert_eq!(watch.changed().wait().unwrap().unwrap().owner(), &jane);
+    let reported = block_on(async {
+        let mut changed = pin!(watch.changed());
+        let sql = "SELECT wanted FROM keylatch_lease";
+        let begin = std::time::Instant::now();
+        while !by_hand(&folder.file()).query_row(sql, [], |row| row.get::<_, bool>(0)).unwrap() {
+            assert!(begin.elapsed() < TIMEOUT, "the watch has not asked to be told");
+            assert!(poll_once(changed.as_mut()).await.is_none());
+            async_io::Timer::after(Duration::from_millis(5)).await;
+        }
+        here.release(&grant).await.unwrap();
+        let limit = async {
+            async_io::Timer::after(TIMEOUT).await;
+            panic!("the watch was not told of the release");
+        };
+        futures_lite::future::or(changed, limit).await
+    });
+    assert_eq!(reported.unwrap(), None);
+}
+
 #[test]
 fn a_process_that_has_missed_messages_looks_at_everything_again() {
     let folder = Folder::new();
