@@ -155,7 +155,7 @@ fn a_command_that_is_killed_or_cannot_be_started_has_the_exit_code_of_shells() {
 #[test]
 fn somebody_else_is_refused_or_waits() {
     let desk = Desk::new();
-    let holder = desk.start(&["run", "--owner", "ann", "report", "--", "sh", "-c", &script("sleep 60")]);
+    let holder = desk.start(&["run", "--owner", "ann", "report", "--", "sh", "-c", &script("sleep 600")]);
     for (words, code) in [(vec!["--try"], 75), (vec!["--try", "--busy-code", "9"], 9), (vec!["--wait", "50ms"], 75)] {
         let words = [&["run"], &*words, &["report", "--", "true"]].concat();
         let refused = desk.run(&words);
@@ -241,7 +241,7 @@ fn a_command_may_fill_its_output_and_its_reader_may_leave() {
 #[test]
 fn signals_go_on_to_the_command_and_its_children() {
     let desk = Desk::new();
-    let then = "trap 'wait; echo told; exit 3' TERM; sh -c 'trap \"echo child; exit\" TERM; sleep 60 & wait' & wait";
+    let then = "trap 'wait; echo told; exit 3' TERM; sh -c 'trap \"echo child; exit\" TERM; sleep 600 & wait' & wait";
     let running = desk.start(&["run", "report", "--", "sh", "-c", &script(then)]);
     thread::sleep(Duration::from_millis(100)); // for the child to set its trap
     running.signal(Signal::TERM);
@@ -252,7 +252,8 @@ fn signals_go_on_to_the_command_and_its_children() {
 #[test]
 fn what_a_command_leaves_behind_ends_before_the_lease_is_released() {
     let desk = Desk::new();
-    let output = desk.run(&["run", "report", "--", "sh", "-c", "sh -c 'trap \"\" TERM; sleep 60' & echo $!"]);
+    let output =
+        desk.run(&["run", "report", "--", "sh", "-c", "sh -c 'trap \"\" TERM; sleep 600' >/dev/null 2>&1 & echo $!"]);
     let left = Pid::from_raw(text(&output.stdout).trim().parse().unwrap()).unwrap();
     assert!(output.status.success() && !runs(left));
 }
@@ -260,7 +261,7 @@ fn what_a_command_leaves_behind_ends_before_the_lease_is_released() {
 #[test]
 fn a_killed_keylatch_takes_its_command_and_the_commands_children_along() {
     let desk = Desk::new();
-    let then = "trap '' TERM; sh -c 'echo $$ > child.new; mv child.new child; sleep 60' & wait";
+    let then = "trap '' TERM; sh -c 'echo $$ > child.new; mv child.new child; sleep 600' & wait";
     let running = desk.start(&["run", "--ttl", "1s", "report", "--", "sh", "-c", &script(then)]);
     until("the child begins", || desk.path("child").exists());
     let child = Pid::from_raw(fs::read_to_string(desk.path("child")).unwrap().trim().parse().unwrap()).unwrap();
@@ -408,8 +409,8 @@ fn a_leader_that_lost_its_lease_leads_again() {
 #[test]
 fn a_leader_that_waits_again_can_be_ended() {
     let desk = Desk::new();
-    let running = desk.start(&["lead", "--quiet", "scheduler", "--", "sh", "-c", &script("sleep 60")]);
-    let mut next = desk.command(&["run", "--owner", "ann", "scheduler", "--", "sleep", "60"]);
+    let running = desk.start(&["lead", "--quiet", "scheduler", "--", "sh", "-c", &script("sleep 600")]);
+    let mut next = desk.command(&["run", "--owner", "ann", "scheduler", "--", "sleep", "600"]);
     let next = Running(Some(next.stderr(Stdio::piped()).spawn().unwrap()));
     // Either of them may be the next one. A leader that leads again loses its lease again.
     until("ann has it", || {
@@ -435,7 +436,7 @@ fn a_leader_that_waits_again_can_be_ended() {
 fn leases_are_listed_for_people_and_for_programs() {
     let desk = Desk::new();
     assert_eq!(text(&desk.run(&["ls", "--json"]).stdout), "");
-    let running = desk.start(&["run", "--owner", "ann", "report", "--", "sh", "-c", &script("sleep 60")]);
+    let running = desk.start(&["run", "--owner", "ann", "report", "--", "sh", "-c", &script("sleep 600")]);
     let listed = text(&desk.run(&["ls"]).stdout);
     let rows: Vec<Vec<&str>> = listed.lines().map(|line| line.split_whitespace().collect()).collect();
     assert_eq!(rows[0], ["NAME", "OWNER", "TOKEN", "FOR", "ENDS", "IN"]);
@@ -467,7 +468,7 @@ fn a_watch_tells_each_change() {
     let mut running = Running(Some(watch));
     let mut lines = BufReader::new(running.0.as_mut().unwrap().stdout.take().unwrap()).lines();
     assert_eq!(lines.next().unwrap().unwrap(), "free");
-    let run = desk.start(&["run", "--owner", "ann", "report", "--", "sh", "-c", &script("sleep 60")]);
+    let run = desk.start(&["run", "--owner", "ann", "report", "--", "sh", "-c", &script("sleep 600")]);
     assert!(lines.next().unwrap().unwrap().starts_with("ann has it for "));
     run.signal(Signal::TERM);
     assert_eq!(lines.next().unwrap().unwrap(), "free");

@@ -16,19 +16,18 @@ impl<'a, E: Engine> LocalWatch<'a, E> {
         LocalWatch { leases, resource, id: None }
     }
 
-    /// Wakes this task at the next change, and at `due` at the latest.
-    pub(crate) fn wake_by(&mut self, due: Option<Duration>, cx: &Context<'_>) {
+    /// Wakes this task at the next change, and at `due` at the latest. Returns whether there was a change, or the due
+    /// time came, since the last call; it is not reported a second time.
+    pub(crate) fn wake_by(&mut self, due: Option<Duration>, cx: &Context<'_>) -> bool {
         let waker = cx.waker().clone();
         let known = self.id;
-        let watch = self
-            .leases
-            .with_wait_list(|wait_list, deferred| wait_list.watch(self.resource, known, due, waker, deferred));
+        let (watch, has_woken) = self.leases.with_wait_list(|wait_list, deferred| {
+            // Under the same lock: a change in between would wake the old waker, and be forgotten.
+            let has_woken = known.is_some_and(|id| wait_list.has_woken(id));
+            (wait_list.watch(self.resource, known, due, waker, deferred), has_woken)
+        });
         self.id = Some(watch);
-    }
-
-    /// Returns whether there was a change, or the due time came, since the last [`wake_by`](Self::wake_by).
-    pub(crate) fn has_woken(&self) -> bool {
-        self.id.is_some_and(|id| self.leases.with_wait_list(|wait_list, _| wait_list.has_woken(id)))
+        has_woken
     }
 }
 

@@ -105,6 +105,8 @@ impl<E: Engine> Watch<'_, E> {
             })
             .await;
             let mut far = pin!((!E::LOCAL).then(|| leases.engine().watch(resource)));
+            // Before the look: a time that is counted from a later moment could be behind the end of the lease.
+            let at = leases.engine().now();
             let status = leases.looked(resource.clone()).await?;
             let tenure = status.as_ref().map(LeaseStatus::token);
             if *reported != Some(tenure) {
@@ -124,10 +126,10 @@ impl<E: Engine> Watch<'_, E> {
                     Some(due)
                 }
             };
-            let due = due.and_then(|due| leases.engine().now().checked_add(due));
+            let due = due.and_then(|due| at.checked_add(due));
             let mut timer = Timer::new();
             poll_fn(|cx| {
-                if local.has_woken() {
+                if local.wake_by(due, cx) {
                     return Poll::Ready(());
                 }
                 if let Some(far) = far.as_mut().as_pin_mut() {
@@ -135,7 +137,6 @@ impl<E: Engine> Watch<'_, E> {
                         return Poll::Ready(());
                     }
                 }
-                local.wake_by(due, cx);
                 let now = leases.engine().now();
                 if due.is_some_and(|due| due <= now) {
                     return Poll::Ready(());

@@ -102,6 +102,32 @@ fn a_lease_is_listed_and_shown_since_its_beginning() {
     assert!(block_on(leases.list().all()).unwrap().is_empty());
 }
 
+/// Each change falls at another moment of the watch: before it looks, while it looks, and before it sleeps.
+#[test]
+#[cfg(feature = "std")]
+fn a_watch_misses_no_change_of_another_thread() {
+    let leases = &Leases::in_memory();
+    let [jane, _] = owners();
+    let (sender, reports) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            let mut watch = leases.watch("report");
+            // Ends when nobody reads the reports any more.
+            while sender.send(block_on(watch.changed()).unwrap().map(|status| status.token())).is_ok() {}
+        });
+        let next = || reports.recv_timeout(MINUTE / 2).expect("the watch has missed a change");
+        assert_eq!(next(), None);
+        for _ in 0..20_000 {
+            let grant = leases.try_acquire_now("report", &jane, 10 * MINUTE).unwrap();
+            assert_eq!(next(), Some(grant.token()));
+            leases.release_now(&grant).unwrap();
+            assert_eq!(next(), None);
+        }
+        drop(reports);
+        leases.try_acquire_now("report", &jane, MINUTE).unwrap();
+    });
+}
+
 /// Counts how often its task was woken.
 #[derive(Default)]
 struct Counter(AtomicUsize);

@@ -670,6 +670,49 @@ fn the_end_meets_a_watch_for_the_loss() {
 }
 
 /// The renewal ends with the `Held`, and the waiter gets the lease.
+/// A watch reports a resource until it has reported this owner, or that it is free.
+fn watched(table: &Table, until: Option<&str>) {
+    let mut watch = table.leases.watch("r");
+    while block_on(watch.changed()).unwrap().map(|status| status.owner().name().to_owned()).as_deref() != until {}
+}
+
+#[test]
+fn an_acquire_meets_a_watch_of_a_free_resource() {
+    explore(|| {
+        let table = table();
+        let other = spawn(&table, |table| watched(table, Some("a")));
+        let grant = table.at_once("a", Expiry::Never);
+        other.join().unwrap();
+        table.leases.release_now(&grant).unwrap();
+        close(&table);
+    });
+}
+
+#[test]
+fn a_release_meets_a_watch() {
+    explore(|| {
+        let table = table();
+        let grant = table.at_once("a", Expiry::Never);
+        let other = spawn(&table, |table| watched(table, None));
+        table.leases.release_now(&grant).unwrap();
+        other.join().unwrap();
+        close(&table);
+    });
+}
+
+#[test]
+fn the_end_and_a_tick_meet_a_watch() {
+    explore(|| {
+        let table = table();
+        table.at_once("a", ms(10));
+        let other = spawn(&table, |table| watched(table, None));
+        table.clock.advance(ms(10));
+        table.leases.tick();
+        other.join().unwrap();
+        close(&table);
+    });
+}
+
 #[test]
 fn the_drop_of_a_held_meets_its_renewal() {
     explore(|| {
