@@ -14,6 +14,9 @@ use crate::failure::{Failure, OS_ERROR, USAGE};
 /// All leases of this program are in one namespace.
 const NAMESPACE: &str = "keylatch";
 
+/// The length of SQLite's log, which a command must read before it starts.
+const LOG_PAGES: u32 = 100;
+
 /// Something to do with leases on any engine. The result is the exit code.
 pub(crate) trait Task {
     fn run<E: Engine + 'static>(self, leases: Leases<E>) -> Result<u8, Failure>;
@@ -109,8 +112,8 @@ fn runtime() -> Result<&'static tokio::runtime::Runtime, Failure> {
 }
 
 fn in_file(path: &Path) -> Result<Leases<Sqlite>, Failure> {
-    // Many processes may contend on a busy machine.
-    let options = Sqlite::in_namespace(NAMESPACE).timeout(Duration::from_secs(30));
+    // Many processes may contend on a busy machine. Each reads the log when it opens the file.
+    let options = Sqlite::in_namespace(NAMESPACE).timeout(Duration::from_secs(30)).log_pages(LOG_PAGES);
     options.open(path).map(Leases::with_engine).map_err(Failure::engine)
 }
 

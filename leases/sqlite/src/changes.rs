@@ -1,6 +1,6 @@
 //! Waits until the system reports a change of the file, or polls where it does not.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use keylatch_lease_remote::sleep;
 
@@ -10,58 +10,87 @@ use crate::place::Place;
 /// when the user has too many watches.
 const POLL: Duration = Duration::from_millis(10);
 
-/// The reports of the system about one file.
+/// At first the file is polled in any case: to end its reports takes Linux some ten milliseconds, for which a process
+/// would wait that only runs for a moment.
+const YOUNG: Duration = Duration::from_millis(100);
+const YOUNG_POLL: Duration = Duration::from_millis(2);
+
+/// The changes of one file.
 pub(crate) struct Changes {
+    opened: Instant,
     #[cfg(any(target_os = "linux", target_os = "android"))]
-    reports: Option<async_io::Async<std::os::fd::OwnedFd>>,
+    reports: Reports,
+}
+
+impl Changes {
+    pub(crate) fn new() -> Self {
+        Changes {
+            opened: Instant::now(),
+            #[cfg(any(target_os = "linux", target_os = "android"))]
+            reports: Reports::NotYet,
+        }
+    }
+
+    fn is_young(&self) -> bool {
+        self.opened.elapsed() < YOUNG
+    }
+}
+
+/// The reports of the system.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+enum Reports {
+    NotYet,
+    From(async_io::Async<std::os::fd::OwnedFd>),
+    Unavailable,
 }
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
 impl Changes {
-    pub(crate) fn new(place: &Place) -> Self {
-        use rustix::fs::inotify::{CreateFlags, WatchFlags, add_watch, init};
-
-        let watch = || {
-            let reports = init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
-            // Removing a file's name changes its attributes, too.
-            let flags = WatchFlags::ATTRIB | WatchFlags::MOVE_SELF | WatchFlags::DELETE_SELF;
-            add_watch(&reports, &place.path, flags)?;
-            for path in place.log() {
-                add_watch(&reports, &path, flags)?;
-            }
-            async_io::Async::new_nonblocking(reports)
-        };
-        Changes { reports: watch().ok() }
-    }
-
-    /// Returns whether the system reports changes.
+    /// Returns whether the last call of `next` returned because of a report.
     pub(crate) fn is_reported(&self) -> bool {
-        self.reports.is_some()
+        matches!(self.reports, Reports::From(_))
     }
 
-    /// Waits for a change since the last call.
-    pub(crate) async fn next(&self) {
-        let Some(reports) = &self.reports else { return sleep(POLL).await };
-        if reports.readable().await.is_err() {
-            return sleep(POLL).await;
+    /// Waits until the file may have changed since the last call.
+    pub(crate) async fn next(&mut self, place: &Place) {
+        match &self.reports {
+            Reports::NotYet if self.is_young() => sleep(YOUNG_POLL).await,
+            // Returns at once, because the file may have changed before the reports began.
+            Reports::NotYet => self.reports = watch(place).map_or(Reports::Unavailable, Reports::From),
+            Reports::From(reports) => {
+                if reports.readable().await.is_err() {
+                    return sleep(POLL).await;
+                }
+                // The content of the reports does not matter.
+                let mut buffer = [0; 4096];
+                while rustix::io::read(reports, &mut buffer).is_ok_and(|length| length == buffer.len()) {}
+            }
+            Reports::Unavailable => sleep(POLL).await,
         }
-        // The content of the reports does not matter.
-        let mut buffer = [0; 4096];
-        while rustix::io::read(reports, &mut buffer).is_ok_and(|length| length == buffer.len()) {}
     }
+}
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn watch(place: &Place) -> std::io::Result<async_io::Async<std::os::fd::OwnedFd>> {
+    use rustix::fs::inotify::{CreateFlags, WatchFlags, add_watch, init};
+
+    let reports = init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
+    // Removing a file's name changes its attributes, too.
+    let flags = WatchFlags::ATTRIB | WatchFlags::MOVE_SELF | WatchFlags::DELETE_SELF;
+    add_watch(&reports, &place.path, flags)?;
+    for path in place.log() {
+        add_watch(&reports, &path, flags)?;
+    }
+    async_io::Async::new_nonblocking(reports)
 }
 
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 impl Changes {
-    pub(crate) fn new(_: &Place) -> Self {
-        Changes {}
-    }
-
     pub(crate) fn is_reported(&self) -> bool {
         false
     }
 
-    pub(crate) async fn next(&self) {
-        sleep(POLL).await;
+    pub(crate) async fn next(&mut self, _: &Place) {
+        sleep(if self.is_young() { YOUNG_POLL } else { POLL }).await;
     }
 }

@@ -33,6 +33,8 @@ pub(crate) struct Place {
     /// The time for which a statement waits while another process has the file locked.
     pub(crate) patience: Duration,
     synchronous: Synchronous,
+    /// The length of the log at which it is written back to the file.
+    log_pages: u32,
     /// The file that was opened first.
     identity: OnceLock<Identity>,
     /// SQLite's log and its index, which lie beside the file while it is open.
@@ -58,13 +60,14 @@ pub(crate) fn identity(path: &Path) -> io::Result<Identity> {
 }
 
 impl Place {
-    pub(crate) fn new(path: &Path, settings: &Settings, synchronous: Synchronous) -> io::Result<Self> {
+    pub(crate) fn new(path: &Path, settings: &Settings, synchronous: Synchronous, log_pages: u32) -> io::Result<Self> {
         Ok(Place {
             path: std::path::absolute(path)?, // the program may change its folder
             namespace: settings.namespace.clone(),
             // The engine must learn of the lock before the operation's own limit.
             patience: settings.timeout.mul_f64(0.75),
             synchronous,
+            log_pages,
             identity: OnceLock::new(),
             log: Mutex::default(),
             is_astray: AtomicBool::new(false),
@@ -140,6 +143,7 @@ impl Place {
         let set = || {
             let mode: String = connection.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))?;
             connection.pragma_update(None, "synchronous", self.synchronous.name())?;
+            connection.pragma_update(None, "wal_autocheckpoint", self.log_pages)?;
             Ok(mode)
         };
         loop {

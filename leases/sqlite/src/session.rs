@@ -93,10 +93,10 @@ pub(crate) fn start(driving: Driving<Session>, place: Arc<Place>, first: Connect
             let opened = first.take().map_or_else(|| place.open(), Ok).and_then(|connection| open(connection, &place));
             let link = Arc::clone(link);
             async move {
-                let (session, changes, reader) = opened?;
+                let (session, reader) = opened?;
                 let place = Arc::clone(&session.place);
                 let moves: Pin<Box<dyn Future<Output = Error> + Send>> =
-                    Box::pin(async move { listen(&link, &place, &changes, reader).await });
+                    Box::pin(async move { listen(&link, &place, reader).await });
                 Ok((session, moves))
             }
         }));
@@ -104,23 +104,21 @@ pub(crate) fn start(driving: Driving<Session>, place: Arc<Place>, first: Connect
     std::thread::Builder::new().name("keylatch-lease".into()).spawn(run).map(|_| ())
 }
 
-fn open(connection: Connection, place: &Arc<Place>) -> Result<(Session, Changes, Reader), Error> {
-    // In this order: a message that is left in between is reported as a change.
-    let changes = Changes::new(place);
+fn open(connection: Connection, place: &Arc<Place>) -> Result<(Session, Reader), Error> {
     let reader = Reader::new(place.open_reader()?).map_err(|error| place.error(error))?;
     let worker = Worker::start(connection, Arc::clone(place)).map_err(|error| {
         let error: BoxError = error.into();
         Error::unconnected(Some(error))
     })?;
     let session = Session { worker, place: Arc::clone(place), is_replaced: AtomicBool::new(false) };
-    Ok((session, changes, reader))
+    Ok((session, reader))
 }
 
 /// Tells the waiters and holders of this process what happens in the file. Returns the reason that it has ended.
-async fn listen(link: &Link<Session>, place: &Place, changes: &Changes, mut reader: Reader) -> Error {
-    let watchers = link.watchers();
+async fn listen(link: &Link<Session>, place: &Place, mut reader: Reader) -> Error {
+    let (watchers, mut changes) = (link.watchers(), Changes::new());
     loop {
-        changes.next().await;
+        changes.next(place).await;
         let heard = place.check().and_then(|()| {
             if changes.is_reported() || reader.has_changed().map_err(|error| place.error(error))? {
                 reader.read(&place.namespace, watchers).map_err(|error| place.error(error))?;

@@ -226,7 +226,8 @@ mod tests {
     fn with_file(name: &str, test: impl FnOnce(&Place, Connection, &mut Connection)) {
         let folder = std::env::temp_dir().join(format!("keylatch-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
-        let place = Place::new(&folder.join("leases.db"), &Settings::new("", None), Synchronous::Normal).unwrap();
+        let place =
+            Place::new(&folder.join("leases.db"), &Settings::new("", None), Synchronous::Normal, 1_000).unwrap();
         let (one, mut other) = (place.open().unwrap(), place.open().unwrap());
         test(&place, one, &mut other);
         drop(other);
