@@ -1,6 +1,6 @@
 # Print an optspec for argparse to handle cmd's options that are independent of any subcommand.
 function __fish_keylatch_global_optspecs
-    string join \n engine= h/help V/version
+    string join \n engine= password-file= ca= cert= key= h/help V/version
 end
 
 function __fish_keylatch_needs_command
@@ -24,7 +24,11 @@ function __fish_keylatch_using_subcommand
     contains -- $cmd[1] $argv
 end
 
-complete -c keylatch -n "__fish_keylatch_needs_command" -l engine -d 'Where the leases are: sqlite:PATH, redis://…, postgres://… (default: a file of this user; see `keylatch engines`)' -r
+complete -c keylatch -n "__fish_keylatch_needs_command" -l engine -d 'Where the leases are: see `keylatch engines` (default: a file of this user)' -r
+complete -c keylatch -n "__fish_keylatch_needs_command" -l password-file -d 'A file with the password for the engine' -r -F
+complete -c keylatch -n "__fish_keylatch_needs_command" -l ca -d 'The certificates to trust, instead of the system\'s' -r -F
+complete -c keylatch -n "__fish_keylatch_needs_command" -l cert -d 'The certificate of this client' -r -F
+complete -c keylatch -n "__fish_keylatch_needs_command" -l key -d 'The key of that certificate' -r -F
 complete -c keylatch -n "__fish_keylatch_needs_command" -s h -l help -d 'Print help'
 complete -c keylatch -n "__fish_keylatch_needs_command" -s V -l version -d 'Print version'
 complete -c keylatch -n "__fish_keylatch_needs_command" -f -a "run" -d 'Run a command while holding a lease, and release it when the command ends'
@@ -44,7 +48,11 @@ complete -c keylatch -n "__fish_keylatch_using_subcommand run" -l on-loss -d 'Ki
 warn\t''"
 complete -c keylatch -n "__fish_keylatch_using_subcommand run" -l busy-code -d 'The exit code if somebody else has the lease' -r
 complete -c keylatch -n "__fish_keylatch_using_subcommand run" -l owner -d 'The name that others see (default: user@host:pid)' -r
-complete -c keylatch -n "__fish_keylatch_using_subcommand run" -l engine -d 'Where the leases are: sqlite:PATH, redis://…, postgres://… (default: a file of this user; see `keylatch engines`)' -r
+complete -c keylatch -n "__fish_keylatch_using_subcommand run" -l engine -d 'Where the leases are: see `keylatch engines` (default: a file of this user)' -r
+complete -c keylatch -n "__fish_keylatch_using_subcommand run" -l password-file -d 'A file with the password for the engine' -r -F
+complete -c keylatch -n "__fish_keylatch_using_subcommand run" -l ca -d 'The certificates to trust, instead of the system\'s' -r -F
+complete -c keylatch -n "__fish_keylatch_using_subcommand run" -l cert -d 'The certificate of this client' -r -F
+complete -c keylatch -n "__fish_keylatch_using_subcommand run" -l key -d 'The key of that certificate' -r -F
 complete -c keylatch -n "__fish_keylatch_using_subcommand run" -l try -d 'Do not wait if somebody else has the lease'
 complete -c keylatch -n "__fish_keylatch_using_subcommand run" -s q -l quiet -d 'Say nothing about waiting'
 complete -c keylatch -n "__fish_keylatch_using_subcommand run" -s h -l help -d 'Print help'
@@ -55,28 +63,60 @@ complete -c keylatch -n "__fish_keylatch_using_subcommand lead" -l on-loss -d 'K
 warn\t''"
 complete -c keylatch -n "__fish_keylatch_using_subcommand lead" -l busy-code -d 'The exit code if somebody else has the lease' -r
 complete -c keylatch -n "__fish_keylatch_using_subcommand lead" -l owner -d 'The name that others see (default: user@host:pid)' -r
-complete -c keylatch -n "__fish_keylatch_using_subcommand lead" -l engine -d 'Where the leases are: sqlite:PATH, redis://…, postgres://… (default: a file of this user; see `keylatch engines`)' -r
+complete -c keylatch -n "__fish_keylatch_using_subcommand lead" -l engine -d 'Where the leases are: see `keylatch engines` (default: a file of this user)' -r
+complete -c keylatch -n "__fish_keylatch_using_subcommand lead" -l password-file -d 'A file with the password for the engine' -r -F
+complete -c keylatch -n "__fish_keylatch_using_subcommand lead" -l ca -d 'The certificates to trust, instead of the system\'s' -r -F
+complete -c keylatch -n "__fish_keylatch_using_subcommand lead" -l cert -d 'The certificate of this client' -r -F
+complete -c keylatch -n "__fish_keylatch_using_subcommand lead" -l key -d 'The key of that certificate' -r -F
 complete -c keylatch -n "__fish_keylatch_using_subcommand lead" -l try -d 'Do not wait if somebody else has the lease'
 complete -c keylatch -n "__fish_keylatch_using_subcommand lead" -s q -l quiet -d 'Say nothing about waiting'
 complete -c keylatch -n "__fish_keylatch_using_subcommand lead" -s h -l help -d 'Print help'
 complete -c keylatch -n "__fish_keylatch_using_subcommand ls" -l owner -d 'Only the leases of this owner' -r
-complete -c keylatch -n "__fish_keylatch_using_subcommand ls" -l engine -d 'Where the leases are: sqlite:PATH, redis://…, postgres://… (default: a file of this user; see `keylatch engines`)' -r
+complete -c keylatch -n "__fish_keylatch_using_subcommand ls" -l engine -d 'Where the leases are: see `keylatch engines` (default: a file of this user)' -r
+complete -c keylatch -n "__fish_keylatch_using_subcommand ls" -l password-file -d 'A file with the password for the engine' -r -F
+complete -c keylatch -n "__fish_keylatch_using_subcommand ls" -l ca -d 'The certificates to trust, instead of the system\'s' -r -F
+complete -c keylatch -n "__fish_keylatch_using_subcommand ls" -l cert -d 'The certificate of this client' -r -F
+complete -c keylatch -n "__fish_keylatch_using_subcommand ls" -l key -d 'The key of that certificate' -r -F
 complete -c keylatch -n "__fish_keylatch_using_subcommand ls" -l json -d 'One JSON object per line'
 complete -c keylatch -n "__fish_keylatch_using_subcommand ls" -s h -l help -d 'Print help'
-complete -c keylatch -n "__fish_keylatch_using_subcommand who" -l engine -d 'Where the leases are: sqlite:PATH, redis://…, postgres://… (default: a file of this user; see `keylatch engines`)' -r
+complete -c keylatch -n "__fish_keylatch_using_subcommand who" -l engine -d 'Where the leases are: see `keylatch engines` (default: a file of this user)' -r
+complete -c keylatch -n "__fish_keylatch_using_subcommand who" -l password-file -d 'A file with the password for the engine' -r -F
+complete -c keylatch -n "__fish_keylatch_using_subcommand who" -l ca -d 'The certificates to trust, instead of the system\'s' -r -F
+complete -c keylatch -n "__fish_keylatch_using_subcommand who" -l cert -d 'The certificate of this client' -r -F
+complete -c keylatch -n "__fish_keylatch_using_subcommand who" -l key -d 'The key of that certificate' -r -F
 complete -c keylatch -n "__fish_keylatch_using_subcommand who" -l json -d 'A JSON object, or null'
 complete -c keylatch -n "__fish_keylatch_using_subcommand who" -s h -l help -d 'Print help'
-complete -c keylatch -n "__fish_keylatch_using_subcommand watch" -l engine -d 'Where the leases are: sqlite:PATH, redis://…, postgres://… (default: a file of this user; see `keylatch engines`)' -r
+complete -c keylatch -n "__fish_keylatch_using_subcommand watch" -l engine -d 'Where the leases are: see `keylatch engines` (default: a file of this user)' -r
+complete -c keylatch -n "__fish_keylatch_using_subcommand watch" -l password-file -d 'A file with the password for the engine' -r -F
+complete -c keylatch -n "__fish_keylatch_using_subcommand watch" -l ca -d 'The certificates to trust, instead of the system\'s' -r -F
+complete -c keylatch -n "__fish_keylatch_using_subcommand watch" -l cert -d 'The certificate of this client' -r -F
+complete -c keylatch -n "__fish_keylatch_using_subcommand watch" -l key -d 'The key of that certificate' -r -F
 complete -c keylatch -n "__fish_keylatch_using_subcommand watch" -l json -d 'One JSON object, or null, per line'
 complete -c keylatch -n "__fish_keylatch_using_subcommand watch" -s h -l help -d 'Print help'
 complete -c keylatch -n "__fish_keylatch_using_subcommand release" -l token -d 'The token, as `ls` and `who` show it' -r
-complete -c keylatch -n "__fish_keylatch_using_subcommand release" -l engine -d 'Where the leases are: sqlite:PATH, redis://…, postgres://… (default: a file of this user; see `keylatch engines`)' -r
+complete -c keylatch -n "__fish_keylatch_using_subcommand release" -l engine -d 'Where the leases are: see `keylatch engines` (default: a file of this user)' -r
+complete -c keylatch -n "__fish_keylatch_using_subcommand release" -l password-file -d 'A file with the password for the engine' -r -F
+complete -c keylatch -n "__fish_keylatch_using_subcommand release" -l ca -d 'The certificates to trust, instead of the system\'s' -r -F
+complete -c keylatch -n "__fish_keylatch_using_subcommand release" -l cert -d 'The certificate of this client' -r -F
+complete -c keylatch -n "__fish_keylatch_using_subcommand release" -l key -d 'The key of that certificate' -r -F
 complete -c keylatch -n "__fish_keylatch_using_subcommand release" -s h -l help -d 'Print help'
-complete -c keylatch -n "__fish_keylatch_using_subcommand release-all" -l engine -d 'Where the leases are: sqlite:PATH, redis://…, postgres://… (default: a file of this user; see `keylatch engines`)' -r
+complete -c keylatch -n "__fish_keylatch_using_subcommand release-all" -l engine -d 'Where the leases are: see `keylatch engines` (default: a file of this user)' -r
+complete -c keylatch -n "__fish_keylatch_using_subcommand release-all" -l password-file -d 'A file with the password for the engine' -r -F
+complete -c keylatch -n "__fish_keylatch_using_subcommand release-all" -l ca -d 'The certificates to trust, instead of the system\'s' -r -F
+complete -c keylatch -n "__fish_keylatch_using_subcommand release-all" -l cert -d 'The certificate of this client' -r -F
+complete -c keylatch -n "__fish_keylatch_using_subcommand release-all" -l key -d 'The key of that certificate' -r -F
 complete -c keylatch -n "__fish_keylatch_using_subcommand release-all" -s h -l help -d 'Print help'
-complete -c keylatch -n "__fish_keylatch_using_subcommand init" -l engine -d 'Where the leases are: sqlite:PATH, redis://…, postgres://… (default: a file of this user; see `keylatch engines`)' -r
+complete -c keylatch -n "__fish_keylatch_using_subcommand init" -l engine -d 'Where the leases are: see `keylatch engines` (default: a file of this user)' -r
+complete -c keylatch -n "__fish_keylatch_using_subcommand init" -l password-file -d 'A file with the password for the engine' -r -F
+complete -c keylatch -n "__fish_keylatch_using_subcommand init" -l ca -d 'The certificates to trust, instead of the system\'s' -r -F
+complete -c keylatch -n "__fish_keylatch_using_subcommand init" -l cert -d 'The certificate of this client' -r -F
+complete -c keylatch -n "__fish_keylatch_using_subcommand init" -l key -d 'The key of that certificate' -r -F
 complete -c keylatch -n "__fish_keylatch_using_subcommand init" -s h -l help -d 'Print help'
-complete -c keylatch -n "__fish_keylatch_using_subcommand engines" -l engine -d 'Where the leases are: sqlite:PATH, redis://…, postgres://… (default: a file of this user; see `keylatch engines`)' -r
+complete -c keylatch -n "__fish_keylatch_using_subcommand engines" -l engine -d 'Where the leases are: see `keylatch engines` (default: a file of this user)' -r
+complete -c keylatch -n "__fish_keylatch_using_subcommand engines" -l password-file -d 'A file with the password for the engine' -r -F
+complete -c keylatch -n "__fish_keylatch_using_subcommand engines" -l ca -d 'The certificates to trust, instead of the system\'s' -r -F
+complete -c keylatch -n "__fish_keylatch_using_subcommand engines" -l cert -d 'The certificate of this client' -r -F
+complete -c keylatch -n "__fish_keylatch_using_subcommand engines" -l key -d 'The key of that certificate' -r -F
 complete -c keylatch -n "__fish_keylatch_using_subcommand engines" -s h -l help -d 'Print help'
 complete -c keylatch -n "__fish_keylatch_using_subcommand help; and not __fish_seen_subcommand_from run lead ls who watch release release-all init engines help" -f -a "run" -d 'Run a command while holding a lease, and release it when the command ends'
 complete -c keylatch -n "__fish_keylatch_using_subcommand help; and not __fish_seen_subcommand_from run lead ls who watch release release-all init engines help" -f -a "lead" -d 'Run a command for as long as this process leads, and again whenever it leads again'

@@ -1,6 +1,6 @@
 //! The command line.
 
-use std::{ffi::OsString, time::Duration};
+use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 use clap::{Parser, Subcommand, ValueEnum};
 
@@ -10,12 +10,30 @@ use crate::failure;
 #[derive(Debug, Parser)]
 #[command(name = "keylatch", version, subcommand_required = true, arg_required_else_help = true)]
 pub(crate) struct Args {
-    /// Where the leases are: sqlite:PATH, redis://…, postgres://… (default: a file of this user; see `keylatch
-    /// engines`)
-    #[arg(long, global = true, env = "KEYLATCH_ENGINE", hide_env_values = true, value_name = "URL")]
-    pub(crate) engine: Option<String>,
+    #[command(flatten)]
+    pub(crate) place: Place,
     #[command(subcommand)]
     pub(crate) action: Action,
+}
+
+/// Where the leases are, and how this program is let in.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Place {
+    /// Where the leases are: see `keylatch engines` (default: a file of this user)
+    #[arg(long, global = true, env = "KEYLATCH_ENGINE", hide_env_values = true, value_name = "URL")]
+    pub(crate) engine: Option<String>,
+    /// A file with the password for the engine
+    #[arg(long, global = true, env = "KEYLATCH_PASSWORD_FILE", value_name = "FILE")]
+    pub(crate) password_file: Option<PathBuf>,
+    /// The certificates to trust, instead of the system's
+    #[arg(long, global = true, env = "KEYLATCH_CA", value_name = "FILE")]
+    pub(crate) ca: Option<PathBuf>,
+    /// The certificate of this client
+    #[arg(long, global = true, env = "KEYLATCH_CERT", value_name = "FILE", requires = "key")]
+    pub(crate) cert: Option<PathBuf>,
+    /// The key of that certificate
+    #[arg(long, global = true, env = "KEYLATCH_KEY", value_name = "FILE", requires = "cert")]
+    pub(crate) key: Option<PathBuf>,
 }
 
 #[derive(Debug, Subcommand)]

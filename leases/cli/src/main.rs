@@ -51,12 +51,12 @@ fn main() -> ExitCode {
 }
 
 fn act(args: Args) -> Result<u8, Failure> {
-    let Args { engine, action } = args;
+    let Args { place, action } = args;
     match action {
-        Action::Run(options) => engine::with(engine.as_deref(), run::Run { options, leads: false }),
-        Action::Lead(options) => engine::with(engine.as_deref(), run::Run { options, leads: true }),
-        Action::Init => engine::init(engine.as_deref()),
+        Action::Run(options) => engine::with(&place, run::Run { options, leads: false }),
+        Action::Lead(options) => engine::with(&place, run::Run { options, leads: true }),
+        Action::Init => engine::init(&place),
         Action::Engines => show::engines(),
-        other => engine::with(engine.as_deref(), show::Show(other)),
+        other => engine::with(&place, show::Show(other)),
     }
 }

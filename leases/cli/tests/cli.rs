@@ -1,129 +1,21 @@
 //! The command, as people use it: in a script, in a pipe, at a terminal, under an empty environment, killed and
 //! stopped.
 
+mod common;
+
 use std::{
-    collections::BTreeMap,
     env, fs,
-    hash::{BuildHasher, RandomState},
     io::{BufRead, BufReader, Read, Write},
     os::unix::process::CommandExt,
-    path::{Path, PathBuf},
-    process::{Child, Command, Output, Stdio},
-    sync::atomic::{AtomicU32, Ordering::SeqCst},
+    path::Path,
+    process::{Command, Stdio},
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
-use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+use rustix::process::{Pid, Signal};
 
-/// Nothing takes so long unless it hangs.
-const PATIENCE: Duration = Duration::from_secs(60);
-
-/// A folder with a file for leases, which is removed when it is dropped.
-struct Desk(PathBuf);
-
-impl Desk {
-    fn new() -> Self {
-        static LAST: AtomicU32 = AtomicU32::new(0);
-
-        let name = format!("keylatch-cli-{}-{}", std::process::id(), LAST.fetch_add(1, SeqCst));
-        let path = env::temp_dir().join(name);
-        fs::create_dir_all(&path).unwrap();
-        Desk(path)
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.0.join(name)
-    }
-
-    fn engine(&self) -> String {
-        format!("sqlite:{}", self.path("leases.db").display())
-    }
-
-    fn command(&self, words: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_keylatch"));
-        command.args(words).env("KEYLATCH_ENGINE", self.engine()).current_dir(&self.0).stdin(Stdio::null());
-        command
-    }
-
-    fn run(&self, words: &[&str]) -> Output {
-        self.command(words).output().unwrap()
-    }
-
-    /// Starts a command, and waits until it has written the file `begun`.
-    fn start(&self, words: &[&str]) -> Running {
-        let _ = fs::remove_file(self.path("begun"));
-        let child = self.command(words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let running = Running(Some(child));
-        until("the command begins", || fs::read_to_string(self.path("begun")).is_ok_and(|text| text.ends_with('\n')));
-        running
-    }
-
-    /// Returns the process that wrote its number to `begun`.
-    fn begun(&self) -> Pid {
-        Pid::from_raw(fs::read_to_string(self.path("begun")).unwrap().trim().parse().unwrap()).unwrap()
-    }
-
-    fn token(&self, name: &str) -> String {
-        token_in(&text(&self.run(&["who", name, "--json"]).stdout)).unwrap()
-    }
-}
-
-impl Drop for Desk {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
-/// Returns the token in a JSON object; `None` if it is `null`.
-fn token_in(json: &str) -> Option<String> {
-    json.split("\"token\":").nth(1)?.trim_end().strip_suffix('}').map(str::to_owned)
-}
-
-/// A process that is killed if the test fails.
-struct Running(Option<Child>);
-
-impl Running {
-    fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(self.0.as_ref().unwrap()), signal).unwrap();
-    }
-
-    fn end(mut self) -> Output {
-        self.0.take().unwrap().wait_with_output().unwrap()
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        if let Some(child) = &mut self.0 {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-    }
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
-
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !is_so() {
-        assert!(start.elapsed() < PATIENCE, "not after {PATIENCE:?}: {what}");
-        thread::sleep(Duration::from_millis(5));
-    }
-}
-
-/// Returns whether a process runs. One that has ended, and whose parent has not looked yet, does not.
-fn runs(process: Pid) -> bool {
-    let state = fs::read_to_string(format!("/proc/{}/stat", process.as_raw_nonzero())).unwrap_or_default();
-    test_kill_process(process).is_ok() && !state.rsplit(") ").next().is_some_and(|rest| rest.starts_with('Z'))
-}
-
-/// A script that says that it has begun, and then does this.
-fn script(then: &str) -> String {
-    format!("echo $$ > begun.new && mv begun.new begun; {then}")
-}
+use common::{Desk, Running, kill_and_stop, runs, script, text, token_in, until};
 
 // --- In a script ----------------------------------------------------------------------------------------------------
 
@@ -206,7 +98,7 @@ fn an_empty_environment_is_enough_if_there_is_a_home() {
         command.args(["run", "report", "--", "/bin/sh", "-c", "echo ran"]).env_clear().current_dir("/");
         // Root's leases are in /var/lib.
         if rustix::process::geteuid().is_root() {
-            std::os::unix::fs::chown(&desk.0, Some(65534), Some(65534)).unwrap();
+            std::os::unix::fs::chown(&desk.folder, Some(65534), Some(65534)).unwrap();
             command.uid(65534).gid(65534);
         }
         if let Some(home) = home {
@@ -214,7 +106,7 @@ fn an_empty_environment_is_enough_if_there_is_a_home() {
         }
         command.output().unwrap()
     };
-    assert_eq!(text(&run(Some(&desk.0)).stdout), "ran\n");
+    assert_eq!(text(&run(Some(&desk.folder)).stdout), "ran\n");
     assert!(desk.path("keylatch/leases.db").exists());
     let homeless = run(None);
     assert_eq!(homeless.status.code(), Some(64));
@@ -342,7 +234,7 @@ fn a_signal_that_is_ignored_stays_ignored() {
     let then = "kill -HUP $PPID; sleep 0.2; echo survived";
     let command = format!("trap '' HUP; exec {program} run report -- sh -c '{then}'");
     let mut shell = Command::new("sh");
-    shell.args(["-c", &command]).env("KEYLATCH_ENGINE", desk.engine()).current_dir(&desk.0).stdin(Stdio::null());
+    shell.args(["-c", &command]).env("KEYLATCH_ENGINE", desk.engine()).current_dir(&desk.folder).stdin(Stdio::null());
     assert_eq!(text(&shell.output().unwrap().stdout), "survived\n");
 }
 
@@ -480,7 +372,7 @@ fn a_watch_tells_each_change() {
 /// that makes terminals is missing.
 fn at_terminal(desk: &Desk, command: &str, typed: &str) -> Option<String> {
     let mut terminal = Command::new("script");
-    terminal.args(["-qec", command, "/dev/null"]).current_dir(&desk.0);
+    terminal.args(["-qec", command, "/dev/null"]).current_dir(&desk.folder);
     terminal.env("KEYLATCH_ENGINE", desk.engine()).env("KEYLATCH", env!("CARGO_BIN_EXE_keylatch"));
     let Ok(mut child) = terminal.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn() else {
         eprintln!("`script` is not installed: nothing was tried at a terminal");
@@ -510,7 +402,7 @@ fn the_terminals_interrupt_reaches_the_command_alone() {
     let command = "$KEYLATCH run report -- sh -c 'trap \"echo told; exit 5\" INT; echo ready; while :; do sleep 0.05; done'; \
                    echo code $?";
     let mut terminal = Command::new("script");
-    terminal.args(["-qec", command, "/dev/null"]).current_dir(&desk.0);
+    terminal.args(["-qec", command, "/dev/null"]).current_dir(&desk.folder);
     terminal.env("KEYLATCH_ENGINE", desk.engine()).env("KEYLATCH", env!("CARGO_BIN_EXE_keylatch"));
     let Ok(child) = terminal.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn() else { return };
     let mut running = Running(Some(child));
@@ -527,58 +419,9 @@ fn the_terminals_interrupt_reaches_the_command_alone() {
 
 // --- Many, killed and stopped ---------------------------------------------------------------------------------------
 
-/// Eight loops run a command under one lease, one after the other, while their `keylatch` processes are killed and
-/// stopped. The commands write their tokens to a file: once a greater token is there, no smaller one may follow.
-///
-/// It runs for three seconds, or for `KEYLATCH_SOAK_SECONDS`.
 #[test]
 fn no_two_commands_run_at_once_although_keylatch_is_killed_and_stopped() {
-    let seconds = env::var("KEYLATCH_SOAK_SECONDS").map_or(3, |seconds| seconds.parse().unwrap());
-    let below = |end: u64| RandomState::new().hash_one(0) % end;
-    let desk = Desk::new();
-    let then = "for i in 1 2 3 4 5; do echo $KEYLATCH_TOKEN >> log; sleep 0.01; done";
-    let words = ["run", "--ttl", "1s", "--quiet", "report", "--", "sh", "-c", then];
-    let start = || desk.command(&words).stderr(Stdio::null()).spawn().unwrap();
-    let mut all: Vec<Running> = (0..8).map(|_| Running(Some(start()))).collect();
-    let mut stopped: BTreeMap<usize, Instant> = BTreeMap::new();
-    let (begin, mut killed) = (Instant::now(), 0);
-    while begin.elapsed() < Duration::from_secs(seconds) || killed < 5 {
-        thread::sleep(Duration::from_millis(20));
-        for (at, running) in all.iter_mut().enumerate() {
-            if running.0.as_mut().unwrap().try_wait().unwrap().is_some() {
-                stopped.remove(&at);
-                *running = Running(Some(start()));
-            }
-        }
-        let at = below(8) as usize;
-        match stopped.get(&at) {
-            None if below(3) == 0 => {
-                all[at].signal(Signal::STOP);
-                stopped.insert(at, Instant::now());
-            }
-            None if below(3) == 0 => {
-                all[at].signal(Signal::KILL);
-                killed += 1;
-            }
-            Some(since) if since.elapsed() > Duration::from_millis(1500) => {
-                all[at].signal(Signal::CONT);
-                stopped.remove(&at);
-            }
-            _ => {}
-        }
-    }
-    for running in &all {
-        running.signal(Signal::KILL);
-    }
-    drop(all);
-    assert!(desk.run(&["run", "report", "--", "true"]).status.success(), "the lease stays locked");
-    let log = fs::read_to_string(desk.path("log")).unwrap();
-    let tokens: Vec<u64> = log.lines().map(|line| line.parse().unwrap()).collect();
-    assert!(tokens.is_sorted(), "a command went on beside its successor");
-    let runs = tokens.chunk_by(|one, next| one == next).count();
-    println!("{runs} commands, {killed} killed");
-    let stray = Command::new("pgrep").args(["-f", &desk.path("log").display().to_string()]).output();
-    assert!(runs > 0 && stray.is_ok_and(|stray| stray.stdout.is_empty()));
+    kill_and_stop(&Desk::new());
 }
 
 // --- The README -----------------------------------------------------------------------------------------------------

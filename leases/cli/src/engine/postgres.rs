@@ -1,0 +1,92 @@
+//! Postgres.
+
+use keylatch_lease_postgres::{NoTls, Postgres};
+use rustls::{
+    ClientConfig, RootCertStore,
+    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
+};
+use tokio_postgres::{Client, Config, config::SslMode};
+use tokio_postgres_rustls::MakeRustlsConnect;
+
+use super::server::Server;
+use crate::failure::{Failure, USAGE};
+
+pub(super) fn connect(server: &Server<'_>) -> Result<Postgres, Failure> {
+    let config = config(server)?;
+    let options = Postgres::in_namespace(server.namespace);
+    Ok(match tls(server, &config)? {
+        Some(tls) => options.connect(config, tls),
+        None => options.connect(config, NoTls),
+    })
+}
+
+/// Makes the tables, and opens the namespace.
+pub(super) async fn init(server: &Server<'_>) -> Result<(), Failure> {
+    let config = config(server)?;
+    let client: Client = match tls(server, &config)? {
+        Some(tls) => {
+            let (client, connection) = config.connect(tls).await.map_err(Failure::engine)?;
+            tokio::spawn(connection);
+            client
+        }
+        None => {
+            let (client, connection) = config.connect(NoTls).await.map_err(Failure::engine)?;
+            tokio::spawn(connection);
+            client
+        }
+    };
+    Postgres::create_table(&client).await.map_err(Failure::engine)?;
+    connect(server)?.init().await.map_err(Failure::engine)
+}
+
+fn config(server: &Server<'_>) -> Result<Config, Failure> {
+    // Certificates are always verified in full, which the client does not know by these names.
+    let url = match server.url.split_once('?') {
+        Some((url, query)) => {
+            let query = query.replace("sslmode=verify-full", "sslmode=require");
+            format!("{url}?{}", query.replace("sslmode=verify-ca", "sslmode=require"))
+        }
+        None => server.url.clone(),
+    };
+    let mut config = url.parse::<Config>().map_err(|error| server.invalid(error))?;
+    if let Some(password) = &server.password {
+        config.password(password);
+    }
+    if server.has_tls() {
+        config.ssl_mode(SslMode::Require);
+    }
+    Ok(config)
+}
+
+/// Returns how to encrypt the connection, if the URL asks for it with `sslmode=require`, or a certificate was given.
+fn tls(server: &Server<'_>, config: &Config) -> Result<Option<MakeRustlsConnect>, Failure> {
+    if config.get_ssl_mode() != SslMode::Require {
+        return Ok(None);
+    }
+    let invalid = |what: &'static str| {
+        move |error: &dyn std::fmt::Display| Failure::new(USAGE, format_args!("the {what} is invalid: {error}"))
+    };
+    let mut roots = RootCertStore::empty();
+    match server.ca()? {
+        Some(pem) => {
+            for certificate in CertificateDer::pem_slice_iter(&pem) {
+                let certificate = certificate.map_err(|error| invalid("CA's certificate")(&error))?;
+                roots.add(certificate).map_err(|error| invalid("CA's certificate")(&error))?;
+            }
+        }
+        None => {
+            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        }
+    }
+    let builder = ClientConfig::builder().with_root_certificates(roots);
+    let config = match server.identity()? {
+        Some((certificate, key)) => {
+            let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&certificate).collect();
+            let chain = chain.map_err(|error| invalid("client's certificate")(&error))?;
+            let key = PrivateKeyDer::from_pem_slice(&key).map_err(|error| invalid("client's key")(&error))?;
+            builder.with_client_auth_cert(chain, key).map_err(|error| invalid("client's certificate")(&error))?
+        }
+        None => builder.with_no_client_auth(),
+    };
+    Ok(Some(MakeRustlsConnect::new(config)))
+}

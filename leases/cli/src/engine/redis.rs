@@ -1,0 +1,30 @@
+//! Redis.
+
+use keylatch_lease_redis::Redis;
+use redis::{Client, ClientTlsConfig, IntoConnectionInfo, TlsCertificates};
+
+use super::server::Server;
+use crate::failure::Failure;
+
+pub(super) fn connect(server: &Server<'_>) -> Result<Redis, Failure> {
+    client(server).map(|client| Redis::in_namespace(server.namespace).connect(client))
+}
+
+fn client(server: &Server<'_>) -> Result<Client, Failure> {
+    let invalid = |error| server.invalid(error);
+    // With a certificate the client must encrypt.
+    let url = match server.url.strip_prefix("redis://") {
+        Some(rest) if server.has_tls() => format!("rediss://{rest}"),
+        _ => server.url.clone(),
+    };
+    let mut info = url.as_str().into_connection_info().map_err(invalid)?;
+    if let Some(password) = &server.password {
+        let settings = info.redis_settings().clone().set_password(password);
+        info = info.set_redis_settings(settings);
+    }
+    if !server.has_tls() {
+        return Client::open(info).map_err(invalid);
+    }
+    let client_tls = server.identity()?.map(|(client_cert, client_key)| ClientTlsConfig { client_cert, client_key });
+    Client::build_with_tls(info, TlsCertificates { client_tls, root_cert: server.ca()? }).map_err(invalid)
+}

@@ -1,0 +1,208 @@
+//! The command with leases on servers, over TLS, with a user and a password from a file.
+
+mod common;
+
+use std::{
+    fs,
+    net::TcpListener,
+    os::unix::fs::PermissionsExt,
+    path::PathBuf,
+    process::{Command, Output},
+};
+
+use common::{Desk, kill_and_stop, script, text, until};
+use keylatch_lease_conformance::servers::PrivateServer;
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair};
+
+const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../servers/run");
+
+const PASSWORD: &str = "s3cret/ and @ more";
+
+/// A folder with certificates of its own authority, which is removed when it is dropped.
+struct Certificates(Desk);
+
+impl Certificates {
+    fn new() -> Self {
+        let desk = Desk::at(Vec::new());
+        let authority = |name: &str| {
+            let mut params = CertificateParams::default();
+            params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+            params.distinguished_name.push(DnType::CommonName, name);
+            CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap()
+        };
+        let (ours, others) = (authority("ours"), authority("others"));
+        let mut params = CertificateParams::new(["127.0.0.1".to_owned(), "localhost".to_owned()]).unwrap();
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.signed_by(&key, &ours).unwrap();
+        fs::write(desk.path("ca.pem"), ours.pem()).unwrap();
+        fs::write(desk.path("others.pem"), others.pem()).unwrap();
+        fs::write(desk.path("server.pem"), certificate.pem()).unwrap();
+        fs::write(desk.path("server.key"), key.serialize_pem()).unwrap();
+        fs::write(desk.path("password"), format!("{PASSWORD}\n")).unwrap();
+        fs::write(desk.path("wrong"), "not this\n").unwrap();
+        // The servers run as other users.
+        fs::set_permissions(&desk.folder, fs::Permissions::from_mode(0o755)).unwrap();
+        Certificates(desk)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path(name)
+    }
+
+    fn text(&self, name: &str) -> String {
+        self.path(name).display().to_string()
+    }
+
+    /// Returns a desk whose engine is at this URL, with these files.
+    fn desk(&self, url: &str, ca: &str, password: &str) -> Desk {
+        Desk::at(vec![
+            ("KEYLATCH_ENGINE", url.to_owned()),
+            ("KEYLATCH_CA", self.text(ca)),
+            ("KEYLATCH_PASSWORD_FILE", self.text(password)),
+        ])
+    }
+
+    /// Tries everything that depends on the engine.
+    fn try_all(&self, url: &str) {
+        let desk = self.desk(url, "ca.pem", "password");
+        let done = |output: Output| {
+            assert!(output.status.success(), "{}", text(&output.stderr));
+            text(&output.stdout)
+        };
+        done(desk.run(&["init"]));
+        let token = |output| done(output).trim().parse::<u64>().unwrap();
+        let words = ["run", "report", "--", "sh", "-c", "echo $KEYLATCH_TOKEN"];
+        let first = token(desk.run(&words));
+        assert!(token(desk.run(&words)) > first);
+
+        let holder = desk.start(&["run", "--owner", "ann", "report", "--", "sh", "-c", &script("sleep 600")]);
+        let refused = desk.run(&["run", "--try", "report", "--", "true"]);
+        assert_eq!(refused.status.code(), Some(75), "{}", text(&refused.stderr));
+        assert!(text(&refused.stderr).contains("report is leased to ann"));
+        assert!(done(desk.run(&["ls"])).contains(&desk.token("report")));
+        done(desk.run(&["release", "report", "--token", &desk.token("report")]));
+        assert_eq!(holder.end().status.code(), Some(76));
+        assert_eq!(text(&desk.run(&["who", "report"]).stdout), "free\n");
+
+        let holder = desk.start(&["run", "--owner", "ann", "report", "--", "sh", "-c", &script("sleep 600")]);
+        assert_eq!(done(desk.run(&["release-all", "ann"])), "1 released\n");
+        assert_eq!(holder.end().status.code(), Some(76));
+
+        for (ca, password) in [("others.pem", "password"), ("ca.pem", "wrong")] {
+            let refused = self.desk(url, ca, password).run(&["ls"]);
+            assert_eq!(refused.status.code(), Some(69), "{ca}, {password}: {refused:?}");
+            let told = text(&refused.stderr);
+            assert!(!told.contains(PASSWORD) && !told.contains("not this"), "{told}");
+        }
+        let missing = self.desk(url, "missing", "password").run(&["ls"]);
+        assert_eq!(missing.status.code(), Some(64));
+        assert!(text(&missing.stderr).contains("missing with the CA cannot be read"), "{}", text(&missing.stderr));
+    }
+}
+
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+fn shell(command: &str) {
+    let output = Command::new("bash").args(["-euc", command]).output().unwrap();
+    assert!(output.status.success(), "{command}: {}{}", text(&output.stdout), text(&output.stderr));
+}
+
+#[test]
+fn redis() {
+    let (files, port) = (Certificates::new(), free_port());
+    // The plain port, with a user without a password, is for the script.
+    let config = format!(
+        "save \"\"\nappendonly yes\ntls-port {port}\ntls-cert-file {}\ntls-key-file {}\ntls-auth-clients no\n\
+         user shop on >{} ~{{keylatch:* &{{keylatch:* +@all\n",
+        files.text("server.pem"),
+        files.text("server.key"),
+        "placeholder"
+    );
+    let server = PrivateServer::new(SCRIPT, "redis").file("redis.conf", &config).start();
+    let plain = server.address().port();
+    shell(&format!("redis-cli -p {plain} ACL SETUSER shop resetpass '>{PASSWORD}'"));
+    files.try_all(&format!("rediss://shop@127.0.0.1:{port}"));
+    files.try_all(&format!("redis://shop@127.0.0.1:{port}/1"));
+}
+
+#[test]
+fn postgres() {
+    let files = Certificates::new();
+    let server = PrivateServer::new(SCRIPT, "postgres").start();
+    let (port, data) = (server.address().port(), server.folder().join("data"));
+    let copied = |name: &str| {
+        fs::copy(files.path(name), data.join(name)).unwrap();
+        let owner = fs::metadata(&data).unwrap();
+        use std::os::unix::fs::{MetadataExt, chown};
+        chown(data.join(name), Some(owner.uid()), Some(owner.gid())).unwrap();
+        fs::set_permissions(data.join(name), fs::Permissions::from_mode(0o600)).unwrap();
+    };
+    ["server.pem", "server.key"].into_iter().for_each(copied);
+    let sql = |sql: &str| {
+        shell(&format!("psql -q -v ON_ERROR_STOP=1 'host=127.0.0.1 port={port} user=postgres' <<'END'\n{sql}\nEND\n"));
+    };
+    sql(&format!(
+        "CREATE ROLE shop LOGIN PASSWORD '{PASSWORD}'; CREATE DATABASE shop OWNER shop;
+         ALTER SYSTEM SET ssl_cert_file = 'server.pem'; ALTER SYSTEM SET ssl_key_file = 'server.key';
+         ALTER SYSTEM SET ssl = on;"
+    ));
+    let rules = fs::read_to_string(data.join("pg_hba.conf")).unwrap();
+    fs::write(data.join("pg_hba.conf"), format!("hostssl all shop 127.0.0.1/32 scram-sha-256\n{rules}")).unwrap();
+    sql("SELECT pg_reload_conf();");
+    until("Postgres encrypts", || {
+        let settings = format!("host=127.0.0.1 port={port} user=postgres sslmode=require");
+        Command::new("psql").args(["-c", "SELECT 1", &settings]).output().unwrap().status.success()
+    });
+    files.try_all(&format!("postgres://shop@127.0.0.1:{port}/shop?sslmode=verify-full"));
+}
+
+#[test]
+fn etcd() {
+    let (files, port) = (Certificates::new(), free_port());
+    let server = PrivateServer::new(SCRIPT, "etcd").ports(2);
+    let plain = server.address().port();
+    let flags = format!(
+        "--listen-client-urls http://127.0.0.1:{plain},https://127.0.0.1:{port} --cert-file {} --key-file {}",
+        files.text("server.pem"),
+        files.text("server.key")
+    );
+    let _server = server.env("ETCD_FLAGS", flags).start();
+    let call = |path: &str, body: &str| {
+        shell(&format!("curl -sSf http://127.0.0.1:{plain}/v3/auth/{path} -d @- <<'END'\n{body}\nEND\n"));
+    };
+    call("user/add", r#"{"name": "root", "password": "for the tests"}"#);
+    call("user/grant", r#"{"user": "root", "role": "root"}"#);
+    call("user/add", &format!(r#"{{"name": "shop", "password": "{PASSWORD}"}}"#));
+    call("role/add", r#"{"name": "leases"}"#);
+    // All keys that begin with `keylatch-lease/`.
+    let range = r#""key": "a2V5bGF0Y2gtbGVhc2Uv", "range_end": "a2V5bGF0Y2gtbGVhc2Uw""#;
+    call("role/grant", &format!(r#"{{"name": "leases", "perm": {{"permType": "READWRITE", {range}}}}}"#));
+    call("user/grant", r#"{"user": "shop", "role": "leases"}"#);
+    call("enable", "{}");
+    files.try_all(&format!("etcd+tls://shop@127.0.0.1:{port}"));
+}
+
+#[test]
+fn nats() {
+    let files = Certificates::new();
+    let config = format!(
+        "tls {{ cert_file: \"{}\", key_file: \"{}\" }}\nauthorization {{ users: [{{ user: shop, password: \"{PASSWORD}\" }}] }}\n",
+        files.text("server.pem"),
+        files.text("server.key")
+    );
+    let server = PrivateServer::new(SCRIPT, "nats").file("more.conf", &config).start();
+    let port = server.address().port();
+    files.try_all(&format!("nats+tls://shop@127.0.0.1:{port}"));
+    files.try_all(&format!("nats://shop@127.0.0.1:{port}"));
+}
+
+#[test]
+fn no_two_commands_run_at_once_on_redis() {
+    let server = PrivateServer::new(SCRIPT, "redis").start();
+    let desk = Desk::at(vec![("KEYLATCH_ENGINE", format!("redis://{}", server.address()))]);
+    assert!(desk.run(&["init"]).status.success());
+    kill_and_stop(&desk);
+}
