@@ -1,8 +1,7 @@
-//! The command: a process group, which has the terminal if this program has it.
+//! The command: a process group, which has the terminal if this program has it, and what it leaves running.
 
 use std::{
-    env,
-    ffi::{OsStr, OsString},
+    ffi::OsString,
     io::{self, IsTerminal},
     os::unix::process::CommandExt,
     process::Command,
@@ -14,19 +13,19 @@ use keylatch_lease::{Clock, StdClock};
 use rustix::{
     io::{Errno, retry_on_intr},
     process::{
-        Pid, Signal, WaitId, WaitIdOptions, WaitOptions, WaitStatus, getpgrp, getpid, getppid, kill_process,
-        kill_process_group, test_kill_process_group, waitid, waitpid,
+        Pid, Signal, WaitId, WaitIdOptions, WaitOptions, WaitStatus, getpid, getppid, kill_process, kill_process_group,
+        test_kill_process_group, wait, waitid,
     },
-    termios::{tcgetpgrp, tcsetpgrp},
 };
 
-use crate::failure::{Failure, LOST, USAGE};
+use crate::{
+    descendants,
+    failure::{Failure, LOST, USAGE},
+    terminal::Terminal,
+};
 
 /// The first argument of the process that becomes the command.
 pub(crate) const LAUNCH: &str = "--internal-launch";
-
-/// The first argument of the process that takes the terminal back.
-pub(crate) const FOREGROUND: &str = "--internal-foreground";
 
 /// The exit codes of shells for a command that cannot be started.
 const CANNOT_EXECUTE: u8 = 126;
@@ -43,7 +42,7 @@ const NEVER: &str = "never";
 #[derive(Debug)]
 pub(crate) struct Group {
     pid: Pid,
-    has_terminal: bool,
+    terminal: Terminal,
 }
 
 impl Group {
@@ -54,10 +53,9 @@ impl Group {
         variables: &[(&str, String)],
         latest: Option<Duration>,
     ) -> io::Result<Self> {
-        // Only a process in the foreground has a terminal to hand on.
-        let has_terminal = io::stdin().is_terminal() && tcgetpgrp(io::stdin()).is_ok_and(|group| group == getpgrp());
+        descendants::adopt()?;
         let mut launch = Command::new("/proc/self/exe");
-        launch.arg(LAUNCH).arg(getpid().as_raw_nonzero().to_string()).arg(if has_terminal { "1" } else { "0" });
+        launch.arg(LAUNCH).arg(getpid().as_raw_nonzero().to_string());
         launch.arg(latest.map_or_else(|| NEVER.to_owned(), |latest| latest.as_micros().to_string()));
         let variables = variables.iter().map(|(name, value)| (name, value));
         let child = launch.args(command).envs(variables).process_group(0).spawn()?;
@@ -65,35 +63,21 @@ impl Group {
         // It stops itself, or has failed, which `ended` will find.
         let options = WaitIdOptions::EXITED | WaitIdOptions::STOPPED | WaitIdOptions::NOWAIT;
         retry_on_intr(|| waitid(WaitId::Pid(pid), options))?;
-        Ok(Group { pid, has_terminal })
+        Ok(Group { pid, terminal: Terminal::open() })
     }
 
     /// Lets the command begin.
     pub(crate) fn begin(&self) {
-        self.give_terminal();
+        // A pipeline is a single group, and its other commands may need the terminal: then this command gets it when it
+        // asks.
+        if io::stdin().is_terminal() && io::stdout().is_terminal() {
+            self.terminal.give(self.pid);
+        }
         self.signal(Signal::CONT);
     }
 
     pub(crate) fn id(&self) -> Pid {
         self.pid
-    }
-
-    fn give_terminal(&self) {
-        if self.has_terminal {
-            let _ = tcsetpgrp(io::stdin(), self.pid);
-        }
-    }
-
-    /// Takes the terminal back. A process in the background may do that only if it ignores a signal, which only a shell
-    /// can arrange for it.
-    fn take_terminal(&self) {
-        if !self.has_terminal {
-            return;
-        }
-        let Ok(this) = env::current_exe() else { return };
-        let mut shell = Command::new("sh");
-        shell.args(["-c", "trap '' TTOU; exec \"$0\" \"$@\""]).arg(this).arg(FOREGROUND);
-        let _ = shell.arg(getpgrp().as_raw_nonzero().to_string()).status();
     }
 
     /// Sends a signal to all processes of the group.
@@ -102,42 +86,72 @@ impl Group {
         let _ = kill_process_group(self.pid, signal);
     }
 
-    /// Returns the exit code, as shells have it, if the command has ended. If it was stopped at the terminal, this
-    /// process stops too, and both go on together.
+    /// Returns the exit code, as shells have it, if the command has ended. Takes notice of it if the command was
+    /// stopped, and of adopted processes that have ended.
     pub(crate) fn ended(&self) -> Option<u8> {
-        let status = match waitpid(Some(self.pid), WaitOptions::NOHANG | WaitOptions::UNTRACED) {
-            Ok(Some((_, status))) => status,
-            Ok(None) | Err(Errno::INTR) => return None,
-            Err(_) => return Some(NOT_FOUND),
-        };
-        if status.stopped() {
-            if self.has_terminal {
-                self.take_terminal();
-                let _ = kill_process(getpid(), Signal::STOP);
-                self.give_terminal();
-                self.signal(Signal::CONT);
+        loop {
+            match wait(WaitOptions::NOHANG | WaitOptions::UNTRACED) {
+                Ok(Some((pid, status))) if pid == self.pid => match status.stopping_signal() {
+                    Some(signal) => self.stopped(signal),
+                    None => return Some(code(status)),
+                },
+                Ok(Some(_)) | Err(Errno::INTR) => {}
+                Ok(None) => return None,
+                Err(_) => return Some(NOT_FOUND),
             }
-            return None;
         }
-        Some(code(status))
     }
 
-    /// Ends what the command has left running in its group, and takes the terminal back.
-    pub(crate) fn clean_up(&self, time: Duration) {
-        self.signal(Signal::TERM);
-        let (start, mut is_killed) = (Instant::now(), false);
-        while test_kill_process_group(self.pid).is_ok() {
-            if !is_killed && start.elapsed() >= time.min(LEFTOVERS) {
-                self.signal(Signal::KILL);
-                is_killed = true;
+    /// The command was stopped. If it needs the terminal, it gets it; if it was stopped at the terminal, this process
+    /// stops, too, so that the shell takes notice, and both go on together.
+    fn stopped(&self, signal: i32) {
+        let asks = signal == Signal::TTIN.as_raw() || signal == Signal::TTOU.as_raw();
+        let has_terminal = self.terminal.is_of(self.pid);
+        if !asks && !has_terminal && signal != Signal::TSTP.as_raw() {
+            return; // somebody has stopped the command alone
+        }
+        if !(asks && self.terminal.is_ours()) {
+            self.terminal.take(self.pid);
+            let _ = kill_process(getpid(), Signal::STOP);
+        }
+        if asks || has_terminal {
+            self.terminal.give(self.pid);
+        }
+        self.signal(Signal::CONT);
+    }
+
+    /// Ends what the command has left running, except for the guard, and takes the terminal back.
+    pub(crate) fn clean_up(&self, time: Duration, guard: Pid) {
+        let left = || descendants::children().into_iter().filter(|child| *child != guard).collect::<Vec<_>>();
+        let all = |signal, left: &[Pid]| {
+            self.signal(signal);
+            for child in left {
+                let _ = kill_process(*child, signal); // it may have ended just now
             }
-            // In a container, nobody may take notice of processes that have died, and they stay in the group.
+        };
+        let (start, mut told) = (Instant::now(), left());
+        all(Signal::TERM, &told);
+        loop {
+            while wait(WaitOptions::NOHANG).is_ok_and(|ended| ended.is_some()) {}
+            let found = left();
+            if found.is_empty() && test_kill_process_group(self.pid).is_err() {
+                break;
+            }
+            if start.elapsed() >= time.min(LEFTOVERS) {
+                all(Signal::KILL, &found);
+            }
+            // Those whose parents have ended meanwhile.
+            for child in found.iter().filter(|child| !told.contains(child)) {
+                let _ = kill_process(*child, Signal::TERM);
+            }
+            told = found;
+            // One that cannot be killed is waiting for a disk that does not answer.
             if start.elapsed() >= 2 * LEFTOVERS {
                 break;
             }
             thread::sleep(PAUSE);
         }
-        self.take_terminal();
+        self.terminal.take(self.pid);
     }
 }
 
@@ -150,7 +164,6 @@ fn code(status: WaitStatus) -> u8 {
 pub(crate) fn launch(mut words: impl Iterator<Item = OsString>) -> Result<u8, Failure> {
     let usage = || Failure::new(USAGE, "this process is started by keylatch itself");
     let parent = words.next().and_then(|word| word.to_str()?.parse::<i32>().ok()).ok_or_else(usage)?;
-    let waits = words.next().ok_or_else(usage)? == OsStr::new("1");
     let latest = words.next().ok_or_else(usage)?;
     let latest = latest.to_str().and_then(|word| word.parse().ok()).map(Duration::from_micros);
     let program = words.next().ok_or_else(usage)?;
@@ -163,10 +176,6 @@ pub(crate) fn launch(mut words: impl Iterator<Item = OsString>) -> Result<u8, Fa
     }
     // Until the guard knows the end of the lease: if `keylatch` is stopped before, there is no command to end.
     kill_process(getpid(), Signal::STOP).map_err(|error| Failure::system("the command cannot be prepared", error))?;
-    let start = Instant::now();
-    while waits && tcgetpgrp(io::stdin()).is_ok_and(|group| group != getpgrp()) && start.elapsed() < LEFTOVERS {
-        thread::sleep(Duration::from_micros(200));
-    }
     // It may have been stopped for long, and the lease be somebody else's.
     if latest.is_some_and(|latest| StdClock::new().now() >= latest) {
         return Ok(LOST);
@@ -174,12 +183,4 @@ pub(crate) fn launch(mut words: impl Iterator<Item = OsString>) -> Result<u8, Fa
     let error = Command::new(&program).args(words).exec();
     let code = if error.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { CANNOT_EXECUTE };
     Err(Failure::new(code, format_args!("{} cannot be started: {error}", program.to_string_lossy())))
-}
-
-/// Gives the terminal to a process group. The caller must ignore SIGTTOU.
-pub(crate) fn take_terminal(mut words: impl Iterator<Item = OsString>) -> Result<u8, Failure> {
-    let group = words.next().and_then(|word| Pid::from_raw(word.to_str()?.parse().ok()?));
-    let group = group.ok_or_else(|| Failure::new(USAGE, "this process is started by keylatch itself"))?;
-    let _ = tcsetpgrp(io::stdin(), group);
-    Ok(0)
 }

@@ -13,13 +13,19 @@ use std::{
     time::Duration,
 };
 
-use keylatch_lease::{Clock, StdClock};
+use keylatch_lease::{Clock, StdClock, Token};
 use rustix::process::{Pid, Signal, kill_process_group};
 
-use crate::failure::{Failure, USAGE};
+use crate::{
+    descendants,
+    failure::{Failure, USAGE},
+};
 
 /// The first argument of a guard.
 pub(crate) const GUARD: &str = "--internal-guard";
+
+/// The variable that has the token, in the environment of the command and of what it starts.
+pub(crate) const TOKEN: &str = "KEYLATCH_TOKEN";
 
 const ASKED: &str = "asked";
 const DONE: &str = "done";
@@ -42,17 +48,26 @@ pub(crate) struct Guard {
 }
 
 impl Guard {
-    /// Starts a guard of this process group, which must have ended at this time by [`StdClock`]; `None`: never.
-    pub(crate) fn start(group: Pid, grace: Duration, end: Option<Duration>) -> std::io::Result<Self> {
+    /// Starts a guard of this process group, and of the other processes with this token, which must have ended at this
+    /// time by [`StdClock`]; `None`: never.
+    pub(crate) fn start(group: Pid, token: Token, grace: Duration, end: Option<Duration>) -> std::io::Result<Self> {
         use std::os::unix::process::CommandExt;
 
         let mut command = Command::new("/proc/self/exe");
-        command.arg(GUARD).arg(group.as_raw_nonzero().to_string()).arg(grace.as_micros().to_string());
+        command
+            .arg(GUARD)
+            .arg(group.as_raw_nonzero().to_string())
+            .arg(token.to_string())
+            .arg(grace.as_micros().to_string());
         command.arg(end.map_or_else(|| NEVER.to_owned(), |end| end.as_micros().to_string()));
         // In a group of its own, it is not reached by the terminal's signals.
         let mut child = command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::null()).spawn()?;
         let input = child.stdin.take();
         Ok(Guard { child, input, told: Some(end) })
+    }
+
+    pub(crate) fn id(&self) -> Pid {
+        Pid::from_child(&self.child)
     }
 
     /// Says when the command must have ended, by [`StdClock`], unless there is a later end; `None`: never.
@@ -86,11 +101,17 @@ impl Guard {
 
 /// Is the guard.
 pub(crate) fn guard(mut words: impl Iterator<Item = OsString>) -> Result<u8, Failure> {
-    let mut number = || words.next()?.to_str()?.parse::<i64>().ok();
+    let mut number = || words.next()?.to_str()?.parse::<u64>().ok();
     let usage = || Failure::new(USAGE, "this process is started by keylatch itself");
     let group = number().and_then(|raw| Pid::from_raw(i32::try_from(raw).ok()?)).ok_or_else(usage)?;
-    let grace = number().and_then(|micros| u64::try_from(micros).ok()).map(Duration::from_micros).ok_or_else(usage)?;
-    let mut end = number().and_then(|micros| u64::try_from(micros).ok()).map(Duration::from_micros);
+    let variable = format!("{TOKEN}={}", number().ok_or_else(usage)?);
+    let grace = number().map(Duration::from_micros).ok_or_else(usage)?;
+    let mut end = number().map(Duration::from_micros);
+    let kill = || {
+        // The group may have ended just now.
+        let _ = kill_process_group(group, Signal::KILL);
+        descendants::kill_all_with(&variable);
+    };
     let (sender, lines) = channel();
     thread::spawn(move || {
         for line in std::io::stdin().lock().lines().map_while(Result::ok) {
@@ -107,11 +128,11 @@ pub(crate) fn guard(mut words: impl Iterator<Item = OsString>) -> Result<u8, Fai
         // The first process asks a little earlier, if it can.
         let next = if has_asked { due(margin(grace)) } else { due(grace - margin(grace)) };
         if next.is_some_and(|next| next <= now) {
-            // The group may have ended just now.
-            let _ = kill_process_group(group, if has_asked { Signal::KILL } else { Signal::TERM });
             if has_asked {
+                kill();
                 return Ok(0);
             }
+            let _ = kill_process_group(group, Signal::TERM);
             has_asked = true;
             continue;
         }
@@ -131,7 +152,7 @@ pub(crate) fn guard(mut words: impl Iterator<Item = OsString>) -> Result<u8, Fai
             }
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => {
-                let _ = kill_process_group(group, Signal::KILL);
+                kill();
                 return Ok(0);
             }
         }

@@ -2,13 +2,15 @@
 //!
 //! - [`args`]: the command line. [`engine`]: the engine behind a URL.
 //! - [`run`]: `run` and `lead`: acquires, runs the command, renews, and ends the command if the lease is lost.
-//!   [`command`] is the command's process group, and [`wait`] the line that says for whom it waits.
+//!   [`command`] is the command's process group, [`descendants`] are the processes that have left it, [`terminal`] is
+//!   what group has the terminal, and [`wait`] the line that says for whom it waits.
 //! - [`guard`]: a second process, which ends the command if this one is killed or stopped.
 //! - [`show`]: `ls`, `who`, `watch`, `release`, `release-all`, `engines`.
 #![forbid(unsafe_code)]
 
 mod args;
 mod command;
+mod descendants;
 mod engine;
 mod failure;
 mod guard;
@@ -17,6 +19,7 @@ mod output;
 mod pages;
 mod run;
 mod show;
+mod terminal;
 mod wait;
 
 use std::{env, process::ExitCode};
@@ -31,7 +34,7 @@ fn main() -> ExitCode {
     let mut words = env::args_os().skip(1);
     let done = match words.next().as_deref().and_then(|word| word.to_str()) {
         Some(command::LAUNCH) => command::launch(words),
-        Some(command::FOREGROUND) => command::take_terminal(words),
+        Some(terminal::FOREGROUND) => terminal::foreground(words),
         Some(guard::GUARD) => guard::guard(words),
         _ => match Args::try_parse() {
             Ok(args) => act(args),

@@ -20,13 +20,20 @@ use crate::{
     command::Group,
     engine::Task,
     failure::{BUSY, Failure, LOST},
-    guard::{Guard, margin},
+    guard::{Guard, TOKEN, margin},
     wait,
 };
 
 /// The signals that go on to the command.
-const FORWARDED: [i32; 6] =
-    [consts::SIGHUP, consts::SIGINT, consts::SIGQUIT, consts::SIGTERM, consts::SIGUSR1, consts::SIGUSR2];
+const FORWARDED: [i32; 7] = [
+    consts::SIGHUP,
+    consts::SIGINT,
+    consts::SIGQUIT,
+    consts::SIGTERM,
+    consts::SIGTSTP,
+    consts::SIGUSR1,
+    consts::SIGUSR2,
+];
 
 /// Those of them that tell a process to end.
 const ENDING: [i32; 4] = [consts::SIGHUP, consts::SIGINT, consts::SIGQUIT, consts::SIGTERM];
@@ -174,13 +181,13 @@ fn under<E: Engine + 'static>(
     let variables = [
         ("KEYLATCH_RESOURCE", options.name.clone()),
         ("KEYLATCH_OWNER", owner.name().to_owned()),
-        ("KEYLATCH_TOKEN", held.token().to_string()),
+        (TOKEN, held.token().to_string()),
     ];
     let left = held.remaining().filter(|_| options.on_loss == OnLoss::Kill);
     let end = left.map(|left| StdClock::new().now() + left);
     let group = Group::prepare(&options.command, &variables, end.map(|end| end.saturating_sub(options.grace())));
     let group = group.map_err(|error| Failure::system("the command cannot be started", error))?;
-    let guard = Guard::start(group.id(), options.grace(), end).map_err(|error| {
+    let guard = Guard::start(group.id(), held.token(), options.grace(), end).map_err(|error| {
         group.signal(Signal::KILL);
         Failure::system("the guard cannot be started", error)
     })?;
@@ -189,7 +196,7 @@ fn under<E: Engine + 'static>(
     let code = run.until_ended(&events);
     let (was_lost, told) = (run.lost.is_some() && options.on_loss == OnLoss::Kill, run.told);
     let guard = run.guard;
-    group.clean_up(held.remaining().unwrap_or(Duration::MAX).saturating_sub(margin(options.grace())));
+    group.clean_up(held.remaining().unwrap_or(Duration::MAX).saturating_sub(margin(options.grace())), guard.id());
     guard.end();
     all.go_to(None);
     // A signal that came too late for the command is still one for this process.

@@ -366,6 +366,29 @@ fn a_watch_tells_each_change() {
     assert_eq!(lines.next().unwrap().unwrap(), "free");
 }
 
+/// A script that starts a process in a session of its own, whose number is in the file `stray`.
+const WITH_STRAY: &str =
+    "setsid sh -c 'trap \"\" HUP; echo $$ > stray; exec sleep 600' & until [ -s stray ]; do sleep 0.01; done; ";
+
+fn stray(desk: &Desk) -> Pid {
+    Pid::from_raw(fs::read_to_string(desk.path("stray")).unwrap().trim().parse().unwrap()).unwrap()
+}
+
+#[test]
+fn a_process_that_has_left_the_group_is_ended_with_the_command() {
+    let desk = Desk::new();
+    assert_eq!(desk.run(&["run", "report", "--", "sh", "-c", &format!("{WITH_STRAY} exit 3")]).status.code(), Some(3));
+    assert!(!runs(stray(&desk)));
+}
+
+#[test]
+fn a_process_that_has_left_the_group_is_ended_if_keylatch_is_killed() {
+    let desk = Desk::new();
+    let holder = desk.start(&["run", "report", "--", "sh", "-c", &format!("{WITH_STRAY}{}", script("sleep 600"))]);
+    holder.signal(Signal::KILL);
+    until("what the command has started is ended", || !runs(stray(&desk)));
+}
+
 // --- At a terminal --------------------------------------------------------------------------------------------------
 
 /// Runs a shell's command on a pseudo-terminal, types this, and returns what is on the screen; `None` if the program
@@ -415,6 +438,56 @@ fn the_terminals_interrupt_reaches_the_command_alone() {
         rest.iter().any(|line| line.contains("told")) && rest.iter().any(|line| line.contains("code 5")),
         "{rest:?}"
     );
+}
+
+#[test]
+fn another_command_of_a_pipeline_may_use_the_terminal() {
+    let desk = Desk::new();
+    let command = "$KEYLATCH run report -- echo hello | sh -c 'read answer </dev/tty; cat; echo the answer is $answer'";
+    let Some(screen) = at_terminal(&desk, command, "yes\n") else { return };
+    assert!(screen.contains("hello") && screen.contains("the answer is yes"), "{screen}");
+}
+
+#[test]
+fn a_command_in_a_pipeline_gets_the_terminal_when_it_asks() {
+    let desk = Desk::new();
+    let command =
+        "$KEYLATCH run report -- sh -c 'read line; echo command got $line' | cat; read line; echo shell got $line";
+    let Some(screen) = at_terminal(&desk, command, "one\ntwo\n") else { return };
+    assert!(screen.contains("command got one") && screen.contains("shell got two"), "{screen}");
+}
+
+/// With job control, as in an interactive shell.
+#[test]
+fn a_command_in_the_background_gets_the_terminal_when_it_comes_to_the_foreground() {
+    let desk = Desk::new();
+    let command = "bash -c 'set -m; $KEYLATCH run report -- sh -c \"read line; echo command got \\$line\" &
+        until [ \"$(jobs -s)\" ]; do sleep 0.05; done; echo stopped; fg; echo code $?; read line; echo shell got $line'";
+    let Some(screen) = at_terminal(&desk, command, "one\ntwo\n") else { return };
+    let expected = ["stopped", "command got one", "code 0", "shell got two"];
+    assert!(expected.iter().all(|line| screen.contains(line)), "{screen}");
+}
+
+#[test]
+fn the_terminals_stop_also_stops_a_command_whose_input_is_a_file() {
+    let desk = Desk::new();
+    let state = "ps -o state= -p $(cat begun)";
+    let command = format!(
+        "bash -c 'set -m; $KEYLATCH run report -- sh -c \"echo \\$\\$ > begun; echo ready; while :; do sleep 0.05; done\" \
+         </dev/null; echo state $({state}); kill -TERM %1; fg >/dev/null; echo code $?'"
+    );
+    let mut terminal = Command::new("script");
+    terminal.args(["-qec", &command, "/dev/null"]).current_dir(&desk.folder);
+    terminal.env("KEYLATCH_ENGINE", desk.engine()).env("KEYLATCH", env!("CARGO_BIN_EXE_keylatch"));
+    let Ok(child) = terminal.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn() else { return };
+    let mut running = Running(Some(child));
+    let child = running.0.as_mut().unwrap();
+    let mut screen = BufReader::new(child.stdout.take().unwrap()).lines();
+    assert_eq!(screen.next().unwrap().unwrap().trim(), "ready");
+    child.stdin.as_mut().unwrap().write_all(b"\x1a").unwrap();
+    let rest: Vec<_> = screen.map_while(Result::ok).collect();
+    let is_there = |expected: &str| rest.iter().any(|line| line.contains(expected));
+    assert!(is_there("state T") && is_there("code 143"), "{rest:?}");
 }
 
 // --- Many, killed and stopped ---------------------------------------------------------------------------------------

@@ -2,7 +2,10 @@
 
 use keylatch_lease_etcd::{ConnectOptions, Etcd, client::TlsOptions};
 
-use super::{hosts::Hosts, server::Server};
+use super::{
+    hosts::Hosts,
+    server::{Identity, Server},
+};
 use crate::failure::Failure;
 
 pub(super) fn connect(server: &Server<'_>) -> Result<Etcd, Failure> {
@@ -16,7 +19,7 @@ pub(super) fn connect(server: &Server<'_>) -> Result<Etcd, Failure> {
         if let Some(ca) = server.ca()? {
             tls = tls.ca_certificate(ca);
         }
-        if let Some((certificate, key)) = server.identity()? {
+        if let Some(Identity { certificate, key }) = server.identity()? {
             tls = tls.identity(certificate, key);
         }
         options = options.with_tls(tls);

@@ -8,7 +8,7 @@ use rustls::{
 use tokio_postgres::{Client, Config, config::SslMode};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use super::server::Server;
+use super::server::{Identity, Server};
 use crate::failure::{Failure, USAGE};
 
 pub(super) fn connect(server: &Server<'_>) -> Result<Postgres, Failure> {
@@ -80,7 +80,7 @@ fn tls(server: &Server<'_>, config: &Config) -> Result<Option<MakeRustlsConnect>
     }
     let builder = ClientConfig::builder().with_root_certificates(roots);
     let config = match server.identity()? {
-        Some((certificate, key)) => {
+        Some(Identity { certificate, key }) => {
             let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&certificate).collect();
             let chain = chain.map_err(|error| invalid("client's certificate")(&error))?;
             let key = PrivateKeyDer::from_pem_slice(&key).map_err(|error| invalid("client's key")(&error))?;

@@ -25,6 +25,7 @@ fn client(server: &Server<'_>) -> Result<Client, Failure> {
     if !server.has_tls() {
         return Client::open(info).map_err(invalid);
     }
-    let client_tls = server.identity()?.map(|(client_cert, client_key)| ClientTlsConfig { client_cert, client_key });
+    let client_tls = server.identity()?;
+    let client_tls = client_tls.map(|of| ClientTlsConfig { client_cert: of.certificate, client_key: of.key });
     Client::build_with_tls(info, TlsCertificates { client_tls, root_cert: server.ca()? }).map_err(invalid)
 }

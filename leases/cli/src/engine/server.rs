@@ -16,6 +16,12 @@ pub(super) struct Server<'a> {
     pub(super) password: Option<String>,
 }
 
+/// The client's own certificate and its key, in PEM.
+pub(super) struct Identity {
+    pub(super) certificate: Vec<u8>,
+    pub(super) key: Vec<u8>,
+}
+
 impl<'a> Server<'a> {
     pub(super) fn at(place: &'a Place, namespace: &'static str) -> Result<Self, Failure> {
         let url = place.engine.clone().unwrap_or_default();
@@ -30,10 +36,10 @@ impl<'a> Server<'a> {
         self.place.ca.as_deref().map(|path| read("CA", path)).transpose()
     }
 
-    /// Returns the client's own certificate and its key, in PEM.
-    pub(super) fn identity(&self) -> Result<Option<(Vec<u8>, Vec<u8>)>, Failure> {
+    /// Returns the client's own certificate, if there is one.
+    pub(super) fn identity(&self) -> Result<Option<Identity>, Failure> {
         let (Some(certificate), Some(key)) = (&self.place.cert, &self.place.key) else { return Ok(None) };
-        Ok(Some((read("certificate", certificate)?, read("key", key)?)))
+        Ok(Some(Identity { certificate: read("certificate", certificate)?, key: read("key", key)? }))
     }
 
     /// Whether the scheme asks for TLS, or a certificate was given.

@@ -1,0 +1,51 @@
+//! Processes that have left the command's group. Only Linux can find them.
+
+use std::{fs, io, thread, time::Duration};
+
+use rustix::process::{Pid, Signal, getpid, kill_process, set_child_subreaper};
+
+/// The number of attempts to kill a process, and the pause between two.
+const ATTEMPTS: u32 = 200;
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// Makes this process the parent of all descendants whose parents have ended.
+pub(crate) fn adopt() -> io::Result<()> {
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    set_child_subreaper(Some(getpid()))?;
+    Ok(())
+}
+
+/// Returns the children of this process.
+pub(crate) fn children() -> Vec<Pid> {
+    let threads = fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+    let lists = threads.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
+    lists.flat_map(|list| list.split_whitespace().filter_map(pid).collect::<Vec<_>>()).collect()
+}
+
+/// Kills all processes that have this variable in the environment with which they were started.
+pub(crate) fn kill_all_with(variable: &str) {
+    // A process that is killed may just have started another one, and takes a moment to die; one that waits for a disk
+    // that does not answer cannot be killed.
+    for _ in 0..ATTEMPTS {
+        if kill_each_with(variable) == 0 {
+            return;
+        }
+        thread::sleep(PAUSE);
+    }
+}
+
+fn kill_each_with(variable: &str) -> usize {
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let processes = processes.filter_map(|process| pid(process.file_name().to_str()?));
+    let has_variable = |process: &Pid| {
+        // Other users' processes cannot be read. One that has ended has no environment.
+        let environment = fs::read(format!("/proc/{}/environ", process.as_raw_nonzero())).unwrap_or_default();
+        environment.split(|byte| *byte == 0).any(|found| found == variable.as_bytes())
+    };
+    let found = processes.filter(|process| *process != getpid() && has_variable(process));
+    found.filter(|process| kill_process(*process, Signal::KILL).is_ok()).count()
+}
+
+fn pid(text: &str) -> Option<Pid> {
+    Pid::from_raw(text.parse().ok()?)
+}
