@@ -6,7 +6,7 @@ mod common;
 use std::{
     env, fs,
     io::{BufRead, BufReader, Read, Write},
-    os::unix::process::CommandExt,
+    os::unix::{fs::PermissionsExt, process::CommandExt},
     path::Path,
     process::{Command, Stdio},
     thread,
@@ -15,7 +15,7 @@ use std::{
 
 use rustix::process::{Pid, Signal};
 
-use common::{Desk, Running, kill_and_stop, runs, script, text, token_in, until};
+use common::{Desk, Running, kill_and_stop, refuses_a_late_write, runs, script, text, token_in, until};
 
 // --- In a script ----------------------------------------------------------------------------------------------------
 
@@ -499,10 +499,84 @@ fn no_two_commands_run_at_once_although_keylatch_is_killed_and_stopped() {
 
 // --- The README -----------------------------------------------------------------------------------------------------
 
-/// The README's statement, with the fence of an older and of a newer run.
 #[test]
-fn the_readmes_statement_refuses_a_late_write() {
-    let statement = include_str!("../README.md").lines().find(|line| line.starts_with("sqlite3 shop.db ")).unwrap();
+fn the_readmes_session_is_what_a_shell_shows() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/README.md");
+    let readme = fs::read_to_string(path).unwrap();
+    let (before, rest) = readme.split_once("```text\n$ keylatch run").unwrap();
+    let (_, after) = rest.split_once("```").unwrap();
+    let session = readme[before.len() + "```text\n".len()..readme.len() - after.len() - 3].to_owned();
+    let commands: Vec<&str> = session.lines().filter_map(|line| line.strip_prefix("$ ")).collect();
+
+    let desk = Desk::new();
+    fs::write(desk.path("report.sh"), "#!/bin/sh\necho > begun\nexec sleep 60\n").unwrap();
+    fs::set_permissions(desk.path("report.sh"), fs::Permissions::from_mode(0o755)).unwrap();
+    let folder = Path::new(env!("CARGO_BIN_EXE_keylatch")).parent().unwrap();
+    let paths = format!("{}:{}", folder.display(), env::var("PATH").unwrap());
+    let mut shell = Command::new("bash");
+    shell.env("KEYLATCH_ENGINE", desk.engine()).env("PATH", paths).current_dir(&desk.folder);
+    let mut shell = shell.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut input = shell.stdin.take().unwrap();
+    let mut output = BufReader::new(shell.stdout.take().unwrap()).lines();
+    let mut shown = String::new();
+    writeln!(input, "exec 2>&1").unwrap();
+    for command in commands {
+        let token = command.split("--token ").nth(1).and_then(|rest| rest.split(';').next());
+        let real =
+            token.map_or_else(|| command.to_owned(), |token| command.replace(token, &desk.token("nightly-report")));
+        writeln!(input, "{real}\necho end of command").unwrap();
+        shown += &format!("$ {real}\n");
+        let lines = output.by_ref().map_while(Result::ok).take_while(|line| line != "end of command");
+        lines.for_each(|line| shown += &format!("{line}\n"));
+        if command.ends_with('&') {
+            until("the report begins", || desk.path("begun").exists());
+        }
+    }
+    drop(input);
+    shell.wait().unwrap();
+
+    if env::var_os("KEYLATCH_WRITE_PAGES").is_some() {
+        fs::write(path, format!("{before}```text\n{shown}```{after}")).unwrap();
+    }
+    // Tokens and times differ from run to run.
+    let plain = |text: &str| {
+        let words = text.lines().map(|line| line.split_whitespace().map(masked).collect::<Vec<_>>().join(" "));
+        words.collect::<Vec<_>>()
+    };
+    assert_eq!(plain(&shown), plain(&session), "run the tests with KEYLATCH_WRITE_PAGES=1");
+}
+
+/// Returns a word without what differs from run to run.
+fn masked(word: &str) -> String {
+    let number = word.trim_end_matches([',', ';', 's']);
+    let is_volatile = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
+    if is_volatile && !["75", "76"].contains(&word) { "NUMBER".into() } else { word.into() }
+}
+
+/// The line that starts the scheduler in the unit for systemd, with a short command in its place.
+#[test]
+fn the_unit_for_systemd_is_valid() {
+    let unit = concat!(env!("CARGO_MANIFEST_DIR"), "/share/web-scheduler.service");
+    let text_of_unit = fs::read_to_string(unit).unwrap();
+    let start = text_of_unit.lines().find_map(|line| line.strip_prefix("ExecStart=")).unwrap();
+    let words: Vec<_> = start.split(' ').collect();
+    assert_eq!(words[0], "/usr/local/bin/keylatch");
+    let desk = Desk::new();
+    let words = [&words[1..words.len() - 1], &["sh", "-c", "echo leads; exit 3"]].concat();
+    let output = desk.command(&words).env_clear().env("KEYLATCH_ENGINE", desk.engine()).output().unwrap();
+    assert_eq!((output.status.code(), &*text(&output.stdout)), (Some(3), "leads\n"));
+
+    // It complains of programs that are not there.
+    let there = text_of_unit.replace("/usr/local/bin/keylatch", "/bin/true");
+    fs::write(desk.path("web-scheduler.service"), there).unwrap();
+    let verify = Command::new("systemd-analyze").arg("verify").arg(desk.path("web-scheduler.service")).output();
+    let Ok(verify) = verify else { return eprintln!("`systemd-analyze` is not installed: the unit was not verified") };
+    let told = text(&verify.stderr);
+    assert!(!told.contains("web-scheduler"), "{told}");
+}
+
+#[test]
+fn the_readmes_statement_for_sqlite_refuses_a_late_write() {
     let desk = Desk::new();
     let table =
         "CREATE TABLE report (id INTEGER PRIMARY KEY, body TEXT, fence INTEGER); INSERT INTO report VALUES (1, '', 0)";
@@ -510,22 +584,8 @@ fn the_readmes_statement_refuses_a_late_write() {
         return eprintln!("`sqlite3` is not installed: the README's statement was not tried");
     };
     assert!(made.success());
-    let statement = statement.replace("'new'", "'of $KEYLATCH_TOKEN'");
-    let write = |token: Option<&str>| {
-        let script = format!(
-            "{}{statement}; echo $KEYLATCH_TOKEN",
-            token.map(|token| format!("KEYLATCH_TOKEN={token}; ")).unwrap_or_default()
-        );
-        text(&desk.run(&["run", "report", "--", "sh", "-c", &script]).stdout).trim().to_owned()
-    };
-    let body = || {
+    refuses_a_late_write(&desk, "sqlite3", "", || {
         let found = Command::new("sqlite3").arg(desk.path("shop.db")).arg("SELECT body FROM report").output().unwrap();
         text(&found.stdout).trim().to_owned()
-    };
-    let first = write(None);
-    assert_eq!(body(), format!("of {first}"));
-    let second = write(None);
-    assert_eq!(body(), format!("of {second}"));
-    write(Some(&first));
-    assert_eq!(body(), format!("of {second}"), "a late write was let in");
+    });
 }

@@ -7,12 +7,13 @@ use std::{
     net::TcpListener,
     os::unix::fs::PermissionsExt,
     path::PathBuf,
-    process::{Command, Output},
+    process::{Command, Output, Stdio},
 };
 
-use common::{Desk, kill_and_stop, script, text, until};
+use common::{Desk, Running, kill_and_stop, refuses_a_late_write, script, text, until};
 use keylatch_lease_conformance::servers::PrivateServer;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair};
+use rustix::process::Signal;
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../servers/run");
 
@@ -197,6 +198,68 @@ fn nats() {
     let port = server.address().port();
     files.try_all(&format!("nats+tls://shop@127.0.0.1:{port}"));
     files.try_all(&format!("nats://shop@127.0.0.1:{port}"));
+}
+
+/// The README's entry point of a container, on this engine: the one that leads is killed, and another one leads.
+fn one_of_three_containers_leads(engine: &str) {
+    let readme = include_str!("../README.md");
+    let (_, entry) = readme.split_once("export KEYLATCH_PASSWORD_FILE=").unwrap();
+    let entry = entry.split("```").next().unwrap();
+    let entry: Vec<_> = entry.lines().skip(1).filter(|line| !line.contains("KEYLATCH_ENGINE")).collect();
+    let entry = entry.join("\n").replace("keylatch lead", concat!(env!("CARGO_BIN_EXE_keylatch"), " lead"));
+    let desk = Desk::at(vec![("KEYLATCH_ENGINE", engine.to_owned())]);
+    assert!(desk.run(&["init"]).status.success());
+    fs::write(desk.path("scheduler"), "#!/bin/sh\necho $PPID >> leaders\nexec sleep 600\n").unwrap();
+    fs::set_permissions(desk.path("scheduler"), fs::Permissions::from_mode(0o755)).unwrap();
+    let container = || {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &entry]).env("KEYLATCH_ENGINE", engine).current_dir(&desk.folder);
+        Running(Some(shell.stderr(Stdio::null()).spawn().unwrap()))
+    };
+    let mut containers = vec![container(), container(), container()];
+    let leaders = || fs::read_to_string(desk.path("leaders")).unwrap_or_default();
+    until("one leads", || leaders().lines().count() == 1);
+    let first: u32 = leaders().trim().parse().unwrap();
+    let at = containers.iter().position(|container| container.0.as_ref().unwrap().id() == first).unwrap();
+    containers.remove(at).signal(Signal::KILL);
+    until("another one leads", || leaders().lines().count() == 2);
+    assert!(!leaders().trim_start().ends_with(&format!("\n{first}\n")));
+    assert!(desk.run(&["ls"]).status.success());
+}
+
+#[test]
+fn one_of_three_containers_leads_with_redis() {
+    let server = PrivateServer::new(SCRIPT, "redis").start();
+    one_of_three_containers_leads(&format!("redis://{}", server.address()));
+}
+
+#[test]
+fn one_of_three_containers_leads_with_postgres() {
+    let server = PrivateServer::new(SCRIPT, "postgres").start();
+    one_of_three_containers_leads(&format!("postgres://postgres@{}/postgres", server.address()));
+}
+
+#[test]
+fn the_readmes_statement_for_postgres_refuses_a_late_write() {
+    let server = PrivateServer::new(SCRIPT, "postgres").start();
+    let psql = format!("-h 127.0.0.1 -p {} -U postgres", server.address().port());
+    shell(&format!(
+        "psql {psql} -qc \"CREATE TABLE report (id int PRIMARY KEY, body text, fence bigint)\" -c \"INSERT INTO report VALUES (1, '', 0)\""
+    ));
+    refuses_a_late_write(&Desk::new(), "psql", &psql, || {
+        let words = format!("psql {psql} -Atc 'SELECT body FROM report'");
+        text(&Command::new("sh").args(["-c", &words]).output().unwrap().stdout).trim().to_owned()
+    });
+}
+
+#[test]
+fn the_readmes_statement_for_redis_refuses_a_late_write() {
+    let server = PrivateServer::new(SCRIPT, "redis").start();
+    let port = server.address().port();
+    refuses_a_late_write(&Desk::new(), "redis-cli", &format!("-p {port}"), || {
+        let words = format!("redis-cli -p {port} HGET report body");
+        text(&Command::new("sh").args(["-c", &words]).output().unwrap().stdout).trim().to_owned()
+    });
 }
 
 #[test]

@@ -185,3 +185,27 @@ pub(crate) fn kill_and_stop(desk: &Desk) {
     let stray = Command::new("pgrep").args(["-f", &desk.path("log").display().to_string()]).output();
     assert!(runs > 0 && stray.is_ok_and(|stray| stray.stdout.is_empty()));
 }
+
+/// Runs the README's statement for this program, with these arguments before its own, with the tokens of two runs, and
+/// once more with the first one.
+pub(crate) fn refuses_a_late_write(desk: &Desk, program: &str, arguments: &str, body: impl Fn() -> String) {
+    let readme = include_str!("../../README.md");
+    let statement = readme.lines().find_map(|line| line.strip_prefix(&format!("{program} "))).unwrap();
+    let statement = statement.replace("'new'", "'of $KEYLATCH_TOKEN'").replace("\"new\"", "\"of $KEYLATCH_TOKEN\"");
+    let statement = format!("{program} {arguments} {statement}");
+    let write = |token: Option<&str>| {
+        let script = format!(
+            "{}{statement} >&2; echo $KEYLATCH_TOKEN",
+            token.map(|token| format!("KEYLATCH_TOKEN={token}; ")).unwrap_or_default()
+        );
+        let output = desk.run(&["run", "report", "--", "sh", "-c", &script]);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        text(&output.stdout).trim().to_owned()
+    };
+    let first = write(None);
+    assert_eq!(body(), format!("of {first}"));
+    let second = write(None);
+    assert_eq!(body(), format!("of {second}"));
+    write(Some(&first));
+    assert_eq!(body(), format!("of {second}"), "a late write was let in");
+}
