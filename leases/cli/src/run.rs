@@ -12,7 +12,7 @@ use std::{
 
 use async_io::Timer;
 use keylatch_lease::{AcquireError, Clock, Held, Leases, Lost, Owner, StdClock, engine::Engine};
-use rustix::process::Signal;
+use rustix::process::{Signal, getpid};
 use signal_hook::{consts, iterator::Signals, low_level::emulate_default_handler};
 
 use crate::{
@@ -77,6 +77,8 @@ impl Events {
                     let receiver = receiver.lock().unwrap_or_else(PoisonError::into_inner);
                     match &*receiver {
                         Some(receiver) => drop(receiver.send(Event::Signal(signal))),
+                        // The system spares the first process of a container.
+                        None if getpid().is_init() && ENDING.contains(&signal) => std::process::exit(128 + signal),
                         None => drop(emulate_default_handler(signal)),
                     }
                 }

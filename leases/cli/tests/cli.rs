@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use rustix::process::{Pid, Signal};
+use rustix::process::{Pid, Signal, kill_process};
 
 use common::{Desk, Running, kill_and_stop, refuses_a_late_write, runs, script, text, token_in, until};
 
@@ -85,6 +85,27 @@ fn wrong_arguments_are_errors_that_say_what_is_wrong() {
     }
     let secret = desk.run(&["--engine", "mongo://ann:secret@host", "ls"]);
     assert!(!text(&secret.stderr).contains("secret"));
+}
+
+/// Signals do to the first process of a container only what it has arranged for.
+#[test]
+fn the_first_process_of_a_container_can_be_ended_while_it_waits() {
+    let desk = Desk::new();
+    let _holder = desk.start(&["run", "report", "--", "sh", "-c", &script("sleep 600")]);
+    let mut container = Command::new("unshare");
+    container.args(["--pid", "--fork", "--mount-proc", "--map-root-user", env!("CARGO_BIN_EXE_keylatch"), "run"]);
+    container.args(["report", "--", "true"]).env("KEYLATCH_ENGINE", desk.engine()).current_dir(&desk.folder);
+    let mut container = container.stderr(Stdio::piped()).spawn().unwrap();
+    let mut told = String::new();
+    BufReader::new(container.stderr.as_mut().unwrap()).read_line(&mut told).unwrap();
+    if !told.starts_with("keylatch: waiting") {
+        container.wait().unwrap();
+        return eprintln!("no container can be made here: {told}");
+    }
+    let children = format!("/proc/{0}/task/{0}/children", container.id());
+    let first = fs::read_to_string(children).unwrap();
+    kill_process(Pid::from_raw(first.trim().parse().unwrap()).unwrap(), Signal::TERM).unwrap();
+    assert_eq!(container.wait().unwrap().code(), Some(128 + 15));
 }
 
 /// As under cron.
