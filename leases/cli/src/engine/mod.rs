@@ -1,6 +1,6 @@
 //! The engine behind a URL.
 //!
-//! [`server`] has what engines on servers have in common: passwords and certificates.
+//! `server` has what engines on servers have in common: passwords and certificates.
 
 #[cfg(feature = "etcd")]
 mod etcd;
