@@ -481,7 +481,12 @@ impl<'a, E: Engine> Hold<'a, E> {
     /// # });
     /// ```
     pub fn until<L: Future>(self, limit: L) -> Until<Self, L> {
-        Until { resource: Some(self.resource.clone()), future: Some(self), limit: Box::pin(limit) }
+        let resource = self.resource.clone();
+        Until::new(self, resource, limit)
+    }
+
+    pub(crate) fn resource(&self) -> &Resource {
+        &self.resource
     }
 
     /// Blocks the thread until the lease is acquired.
@@ -555,6 +560,12 @@ pub struct Until<F, L> {
     future: Option<F>,
     limit: Pin<Box<L>>,
     resource: Option<Resource>,
+}
+
+impl<F, L> Until<F, L> {
+    pub(crate) fn new(future: F, resource: Resource, limit: L) -> Self {
+        Until { future: Some(future), limit: Box::pin(limit), resource: Some(resource) }
+    }
 }
 
 #[cfg(feature = "std")]

@@ -146,6 +146,7 @@ mod grant;
 mod held;
 mod index;
 mod invalid;
+mod leader;
 mod leases;
 mod line;
 mod list;
@@ -175,6 +176,7 @@ pub mod futures {
             Until,
         },
         held::Waiting,
+        leader::Campaign,
     };
 }
 
@@ -188,6 +190,7 @@ pub use fence::{Fence, Stale};
 pub use front::{LeaseStatus, Leases};
 pub use grant::Grant;
 pub use held::Held;
+pub use leader::{Leader, Leadership, WorkGuard};
 pub use list::{List, ListedLease};
 pub use memory::Memory;
 pub use owner::Owner;

@@ -12,7 +12,8 @@ use std::time::Duration;
 
 use keylatch_lease::engine::{Answer, Ask, Engine, Fail, Gone, Owned, Record, Renewal};
 use keylatch_lease::{
-    AcquireError, Clock, Expiry, Grant, Held, Leases, Lost, Memory, Owner, ReleaseError, RenewError, Resource, Token,
+    AcquireError, Clock, Expiry, Grant, Held, Leader, Leases, Lost, Memory, Owner, ReleaseError, RenewError, Resource,
+    Token,
 };
 
 use crate::checker::{AtomicU64, SeqCst, Shared, block_on, explore, thread};
@@ -669,7 +670,6 @@ fn the_end_meets_a_watch_for_the_loss() {
     );
 }
 
-/// The renewal ends with the `Held`, and the waiter gets the lease.
 /// A watch reports a resource until it has reported this owner, or that it is free.
 fn watched(table: &Table, until: Option<&str>) {
     let mut watch = table.leases.watch("r");
@@ -713,6 +713,7 @@ fn the_end_and_a_tick_meet_a_watch() {
     });
 }
 
+/// The renewal ends with the `Held`, and the waiter gets the lease.
 #[test]
 fn the_drop_of_a_held_meets_its_renewal() {
     explore(|| {
@@ -727,6 +728,43 @@ fn the_drop_of_a_held_meets_its_renewal() {
         drop(held);
         renewing.join().unwrap();
         waiter.join().unwrap();
+        close(&table);
+    });
+}
+
+/// The work of the leader happens before that of the next one.
+#[test]
+fn the_end_of_the_work_meets_a_leader_that_resigns() {
+    explore(|| {
+        let (table, shared) = (table(), Shared::new());
+        let leadership =
+            block_on(Leader::new_arc(Arc::clone(&table.leases)).campaign("r", &owner("a"), ms(10))).unwrap();
+        let work = leadership.work();
+        let working = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || {
+                shared.bump();
+                drop(work);
+            })
+        };
+        block_on(leadership.resign()).unwrap();
+        table.visit("b", &shared);
+        working.join().unwrap();
+        assert_eq!(shared.count(), 2);
+        close(&table);
+    });
+}
+
+#[test]
+fn the_ends_of_two_works_meet_a_leader_that_resigns() {
+    explore(|| {
+        let table = table();
+        let leadership =
+            block_on(Leader::new_arc(Arc::clone(&table.leases)).campaign("r", &owner("a"), ms(10))).unwrap();
+        let (first, second) = (leadership.work(), leadership.work());
+        let others = [first, second].map(|work| thread::spawn(move || drop(work)));
+        block_on(leadership.resign()).unwrap();
+        others.into_iter().for_each(|other| other.join().unwrap());
         close(&table);
     });
 }
