@@ -1,4 +1,5 @@
 //! Elections: what they add to a held lease.
+#![cfg(feature = "std")]
 
 use std::{
     future::Future,
