@@ -4,7 +4,8 @@ mod common;
 
 use std::{
     fs,
-    net::TcpListener,
+    io::{Read, Write},
+    net::{TcpListener, TcpStream},
     os::unix::fs::PermissionsExt,
     path::PathBuf,
     process::{Command, Output, Stdio},
@@ -172,7 +173,12 @@ fn etcd() {
     );
     let _server = server.env("ETCD_FLAGS", flags).start();
     let call = |path: &str, body: &str| {
-        shell(&format!("curl -sSf http://127.0.0.1:{plain}/v3/auth/{path} -d @- <<'END'\n{body}\nEND\n"));
+        let mut connection = TcpStream::connect(("127.0.0.1", plain)).unwrap();
+        let length = body.len();
+        write!(connection, "POST /v3/auth/{path} HTTP/1.0\r\nContent-Length: {length}\r\n\r\n{body}").unwrap();
+        let mut answer = String::new();
+        connection.read_to_string(&mut answer).unwrap();
+        assert!(answer.contains(" 200 OK"), "{path}: {answer}");
     };
     call("user/add", r#"{"name": "root", "password": "for the tests"}"#);
     call("user/grant", r#"{"user": "root", "role": "root"}"#);
