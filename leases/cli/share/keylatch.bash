@@ -19,9 +19,6 @@ _keylatch() {
             keylatch,engines)
                 cmd="keylatch__subcmd__engines"
                 ;;
-            keylatch,help)
-                cmd="keylatch__subcmd__help"
-                ;;
             keylatch,init)
                 cmd="keylatch__subcmd__init"
                 ;;
@@ -46,36 +43,6 @@ _keylatch() {
             keylatch,who)
                 cmd="keylatch__subcmd__who"
                 ;;
-            keylatch__subcmd__help,engines)
-                cmd="keylatch__subcmd__help__subcmd__engines"
-                ;;
-            keylatch__subcmd__help,help)
-                cmd="keylatch__subcmd__help__subcmd__help"
-                ;;
-            keylatch__subcmd__help,init)
-                cmd="keylatch__subcmd__help__subcmd__init"
-                ;;
-            keylatch__subcmd__help,lead)
-                cmd="keylatch__subcmd__help__subcmd__lead"
-                ;;
-            keylatch__subcmd__help,ls)
-                cmd="keylatch__subcmd__help__subcmd__ls"
-                ;;
-            keylatch__subcmd__help,release)
-                cmd="keylatch__subcmd__help__subcmd__release"
-                ;;
-            keylatch__subcmd__help,release-all)
-                cmd="keylatch__subcmd__help__subcmd__release__subcmd__all"
-                ;;
-            keylatch__subcmd__help,run)
-                cmd="keylatch__subcmd__help__subcmd__run"
-                ;;
-            keylatch__subcmd__help,watch)
-                cmd="keylatch__subcmd__help__subcmd__watch"
-                ;;
-            keylatch__subcmd__help,who)
-                cmd="keylatch__subcmd__help__subcmd__who"
-                ;;
             *)
                 ;;
         esac
@@ -83,7 +50,7 @@ _keylatch() {
 
     case "${cmd}" in
         keylatch)
-            opts="-h -V --engine --password-file --ca --cert --key --help --version run lead ls who watch release release-all init engines help"
+            opts="-h -V --engine --password-file --ca --cert --key --help --version run lead ls who watch release release-all init engines"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -143,160 +110,6 @@ _keylatch() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-        keylatch__subcmd__help)
-            opts="run lead ls who watch release release-all init engines help"
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-        keylatch__subcmd__help__subcmd__engines)
-            opts=""
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-        keylatch__subcmd__help__subcmd__help)
-            opts=""
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-        keylatch__subcmd__help__subcmd__init)
-            opts=""
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-        keylatch__subcmd__help__subcmd__lead)
-            opts=""
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-        keylatch__subcmd__help__subcmd__ls)
-            opts=""
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-        keylatch__subcmd__help__subcmd__release)
-            opts=""
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-        keylatch__subcmd__help__subcmd__release__subcmd__all)
-            opts=""
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-        keylatch__subcmd__help__subcmd__run)
-            opts=""
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-        keylatch__subcmd__help__subcmd__watch)
-            opts=""
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-        keylatch__subcmd__help__subcmd__who)
-            opts=""
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
                 *)
                     COMPREPLY=()
                     ;;

@@ -9,6 +9,7 @@ use crate::failure;
 /// Run a command under a lease: one at a time, on this machine or on several, and never longer than the lease lasts.
 #[derive(Debug, Parser)]
 #[command(name = "keylatch", version, subcommand_required = true, arg_required_else_help = true)]
+#[command(disable_help_subcommand = true)]
 pub(crate) struct Args {
     #[command(flatten)]
     pub(crate) place: Place,
@@ -18,6 +19,7 @@ pub(crate) struct Args {
 
 /// Where the leases are, and how this program is let in.
 #[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Where the leases are")]
 pub(crate) struct Place {
     /// Where the leases are: see `keylatch engines` (default: a file of this user)
     #[arg(long, global = true, env = "KEYLATCH_ENGINE", hide_env_values = true, value_name = "URL")]
@@ -40,7 +42,7 @@ pub(crate) struct Place {
 pub(crate) enum Action {
     /// Run a command while holding a lease, and release it when the command ends
     Run(Run),
-    /// Run a command for as long as this process leads, and again whenever it leads again
+    /// Run a command for as long as this process leads; after a loss, again when it leads again
     Lead(Run),
     /// List who has what, since when, and for how long still
     Ls {
@@ -53,6 +55,7 @@ pub(crate) enum Action {
     },
     /// Say who has a lease; exit with 1 if nobody has it
     Who {
+        /// The name of the lease
         name: String,
         /// A JSON object, or null
         #[arg(long)]
@@ -60,6 +63,7 @@ pub(crate) enum Action {
     },
     /// Say who has a lease, whenever that changes
     Watch {
+        /// The name of the lease
         name: String,
         /// One JSON object, or null, per line
         #[arg(long)]
@@ -67,16 +71,20 @@ pub(crate) enum Action {
     },
     /// End the tenure with this token, whoever has it
     Release {
+        /// The name of the lease
         name: String,
         /// The token, as `ls` and `who` show it
         #[arg(long)]
         token: u64,
     },
     /// End everything that an owner has
-    ReleaseAll { owner: String },
+    ReleaseAll {
+        /// The owner's name, as `ls` shows it
+        owner: String,
+    },
     /// Prepare a server that has no leases yet: make the tables, and open the namespace at once
     Init,
-    /// List the engines that are built in, and their URLs
+    /// List the engines that are built in and their URLs, and say which one is in use
     Engines,
 }
 
@@ -93,14 +101,14 @@ pub(crate) struct Run {
     #[arg(long = "try", conflicts_with = "wait")]
     pub(crate) is_trying: bool,
     /// Wait for so long at most, such as 30s or 5m
-    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = time)]
     pub(crate) wait: Option<Duration>,
     /// The time after which the lease ends unless it is renewed, which happens every third of it
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = ttl)]
     pub(crate) ttl: Duration,
     /// The time before the end of the lease at which the command is ended if no renewal has succeeded (default: a fifth
     /// of the ttl)
-    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = time)]
     pub(crate) grace: Option<Duration>,
     /// Kill the command before its lease ends, or only warn if the lease is lost
     #[arg(long, value_enum, default_value = "kill", value_name = "ACTION")]
@@ -111,7 +119,7 @@ pub(crate) struct Run {
     /// The name that others see (default: user@host:pid)
     #[arg(long)]
     pub(crate) owner: Option<String>,
-    /// Say nothing about waiting
+    /// Say nothing about others that have the lease
     #[arg(long, short)]
     pub(crate) quiet: bool,
     /// The name of the lease
@@ -128,8 +136,15 @@ impl Run {
     }
 }
 
+fn time(text: &str) -> Result<Duration, String> {
+    if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(format!("the unit is missing: {text}s, {text}m or {text}h"));
+    }
+    humantime::parse_duration(text).map_err(|error| error.to_string())
+}
+
 fn ttl(text: &str) -> Result<Duration, String> {
-    let time = humantime::parse_duration(text).map_err(|error| error.to_string())?;
+    let time = time(text)?;
     if time < Duration::from_millis(100) {
         return Err("a lease must last for at least 100ms".into());
     }

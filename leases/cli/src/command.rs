@@ -13,10 +13,12 @@ use keylatch_lease::{Clock, StdClock};
 use rustix::{
     io::{Errno, retry_on_intr},
     process::{
-        Pid, Signal, WaitId, WaitIdOptions, WaitOptions, WaitStatus, getpid, getppid, kill_process, kill_process_group,
-        test_kill_process_group, wait, waitid,
+        Pid, Signal, WaitId, WaitIdOptions, WaitOptions, WaitStatus, getpgrp, getpid, getppid, kill_process,
+        kill_process_group, test_kill_process_group, wait, waitid,
     },
 };
+
+use signal_hook::low_level::emulate_default_handler;
 
 use crate::{
     descendants,
@@ -43,6 +45,17 @@ const NEVER: &str = "never";
 pub(crate) struct Group {
     pid: Pid,
     terminal: Terminal,
+}
+
+/// How a command has ended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Outcome {
+    /// The exit code, as shells have it.
+    pub(crate) code: u8,
+    /// Whether it died of an interrupt.
+    is_interrupted: bool,
+    /// Whether its group had the terminal.
+    had_terminal: bool,
 }
 
 impl Group {
@@ -86,18 +99,20 @@ impl Group {
         let _ = kill_process_group(self.pid, signal);
     }
 
-    /// Returns the exit code, as shells have it, if the command has ended. Takes notice of it if the command was
-    /// stopped, and of adopted processes that have ended.
-    pub(crate) fn ended(&self) -> Option<u8> {
+    /// Returns how the command has ended, if it has. Takes notice of it if the command was stopped, and of adopted
+    /// processes that have ended.
+    pub(crate) fn ended(&self) -> Option<Outcome> {
+        let had_terminal = self.terminal.is_of(self.pid);
+        let outcome = |code, is_interrupted| Some(Outcome { code, is_interrupted, had_terminal });
         loop {
             match wait(WaitOptions::NOHANG | WaitOptions::UNTRACED) {
                 Ok(Some((pid, status))) if pid == self.pid => match status.stopping_signal() {
                     Some(signal) => self.stopped(signal),
-                    None => return Some(code(status)),
+                    None => return outcome(code(status), status.terminating_signal() == Some(Signal::INT.as_raw())),
                 },
                 Ok(Some(_)) | Err(Errno::INTR) => {}
                 Ok(None) => return None,
-                Err(_) => return Some(NOT_FOUND),
+                Err(_) => return outcome(NOT_FOUND, false),
             }
         }
     }
@@ -152,6 +167,22 @@ impl Group {
             thread::sleep(PAUSE);
         }
         self.terminal.take(self.pid);
+    }
+}
+
+impl Group {
+    /// If the command died of the terminal's interrupt, does to this process, and to those beside which it was started,
+    /// what the interrupt would have done to them, had they not given the terminal away: a shell's loop ends, too.
+    pub(crate) fn pass_on_interrupt(&self, outcome: Outcome, was_told: bool) {
+        if !outcome.is_interrupted || getpid().is_init() {
+            return;
+        }
+        if outcome.had_terminal {
+            let _ = kill_process_group(getpgrp(), Signal::INT);
+        } else if !(was_told && self.terminal.is_ours()) {
+            return; // it was somebody's signal
+        }
+        let _ = emulate_default_handler(Signal::INT.as_raw());
     }
 }
 

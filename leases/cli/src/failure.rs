@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::output::{plain, tell};
+
 /// The codes are those of `sysexits.h` where it has one.
 pub(crate) const USAGE: u8 = 64;
 pub(crate) const UNAVAILABLE: u8 = 69;
@@ -14,17 +16,38 @@ pub(crate) const LOST: u8 = 76;
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) code: u8,
+    /// Empty if the code says enough.
     message: String,
 }
 
 impl Failure {
     pub(crate) fn new(code: u8, message: impl fmt::Display) -> Self {
-        Failure { code, message: message.to_string() }
+        Failure { code, message: plain(&message.to_string()).into_owned() }
+    }
+
+    /// A failure of which nothing is said.
+    pub(crate) fn quiet(code: u8) -> Self {
+        Failure::new(code, "")
     }
 
     /// The engine did not answer, or refused.
     pub(crate) fn engine(error: impl fmt::Display) -> Self {
         Failure::new(UNAVAILABLE, error)
+    }
+
+    /// Adds what to do about it, if the message contains this.
+    #[cfg(feature = "server")]
+    pub(crate) fn with_hint(mut self, sign: &str, hint: &str) -> Self {
+        if self.message.contains(sign) {
+            self.message = format!("{hint}: {}", self.message);
+        }
+        self
+    }
+
+    pub(crate) fn tell(&self) {
+        if !self.message.is_empty() {
+            tell(&self.message);
+        }
     }
 
     /// The system refused something that the command needs.

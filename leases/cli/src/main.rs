@@ -47,7 +47,7 @@ fn main() -> ExitCode {
     match done {
         Ok(code) => ExitCode::from(code),
         Err(failure) => {
-            eprintln!("keylatch: {failure}");
+            failure.tell();
             ExitCode::from(failure.code)
         }
     }
@@ -59,7 +59,7 @@ fn act(args: Args) -> Result<u8, Failure> {
         Action::Run(options) => engine::with(&place, run::Run { options, leads: false }),
         Action::Lead(options) => engine::with(&place, run::Run { options, leads: true }),
         Action::Init => engine::init(&place),
-        Action::Engines => show::engines(),
+        Action::Engines => show::engines(&place),
         other => engine::with(&place, show::Show(other)),
     }
 }

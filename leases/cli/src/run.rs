@@ -17,10 +17,11 @@ use signal_hook::{consts, iterator::Signals, low_level::emulate_default_handler}
 
 use crate::{
     args::{self, OnLoss},
-    command::Group,
+    command::{Group, Outcome},
     engine::Task,
     failure::{BUSY, Failure, LOST},
     guard::{Guard, TOKEN, margin},
+    output::{plain, tell},
     wait,
 };
 
@@ -112,6 +113,10 @@ impl Task for Run {
         let owner = owner(options.owner.as_deref())?;
         loop {
             let held = acquire(leases, &owner, &options)?;
+            if leads && !options.quiet {
+                let name = plain(&options.name);
+                tell(&format!("{} leads {name}, with the token {}", plain(owner.name()), held.token()));
+            }
             match under(held, leases, &owner, &options, &events)? {
                 Ended::Command(code) => return Ok(code),
                 Ended::Lost { told: Some(signal) } if leads => return Ok(u8::try_from(128 + signal).unwrap_or(LOST)),
@@ -159,7 +164,10 @@ fn acquire<E: Engine>(
         AcquireError::Busy { .. } | AcquireError::Limit { .. } => {
             let holder = leases.status(name).wait().ok().flatten();
             let holder = holder.map_or_else(|| "somebody else".into(), |status| status.owner().to_string());
-            Failure::new(options.busy_code, format_args!("{name} is leased to {holder}"))
+            match quiet {
+                true => Failure::quiet(options.busy_code),
+                false => Failure::new(options.busy_code, format_args!("{name} is leased to {holder}")),
+            }
         }
         error @ AcquireError::Quarantined { .. } => Failure::new(BUSY, error),
         error => Failure::engine(error),
@@ -195,7 +203,7 @@ fn under<E: Engine + 'static>(
     })?;
     group.begin();
     let mut run = Running { held: &held, options, group: &group, guard, has_asked: false, lost: None, told: None };
-    let code = run.until_ended(&events);
+    let outcome = run.until_ended(&events);
     let (was_lost, told) = (run.lost.is_some() && options.on_loss == OnLoss::Kill, run.told);
     let guard = run.guard;
     group.clean_up(held.remaining().unwrap_or(Duration::MAX).saturating_sub(margin(options.grace())), guard.id());
@@ -209,13 +217,14 @@ fn under<E: Engine + 'static>(
     if was_lost {
         let holder = leases.status(&options.name).wait().ok().flatten();
         let holder = holder.map(|status| format!("; {} has it now", status.owner())).unwrap_or_default();
-        eprintln!("keylatch: the lease of {} was lost, and the command was ended{holder}", options.name);
+        tell(&plain(&format!("the lease of {} was lost, and the command was ended{holder}", options.name)));
         return Ok(Ended::Lost { told });
     }
     if let Err(error) = held.release().wait() {
-        eprintln!("keylatch: {} could not be released: {error}", options.name);
+        tell(&plain(&format!("{} could not be released: {error}", options.name)));
     }
-    Ok(Ended::Command(code))
+    group.pass_on_interrupt(outcome, told == Some(consts::SIGINT));
+    Ok(Ended::Command(outcome.code))
 }
 
 /// A command that runs, and its lease.
@@ -232,16 +241,16 @@ struct Running<'a, E: Engine + 'static> {
 }
 
 impl<E: Engine> Running<'_, E> {
-    /// Returns the command's exit code.
-    fn until_ended(&mut self, events: &Receiver<Event>) -> u8 {
+    /// Returns how the command has ended.
+    fn until_ended(&mut self, events: &Receiver<Event>) -> Outcome {
         loop {
-            if let Some(code) = self.group.ended() {
+            if let Some(outcome) = self.group.ended() {
                 // The guard may have been first to ask the command to end; or it has ended the command while this
                 // process was stopped.
                 if let Some(left) = self.held.remaining().filter(|left| *left <= self.options.grace()) {
                     self.ask_once(left);
                 }
-                return code;
+                return outcome;
             }
             let pause = self.look();
             match events.recv_timeout(pause) {
@@ -269,7 +278,8 @@ impl<E: Engine> Running<'_, E> {
         if self.options.on_loss == OnLoss::Warn {
             self.guard.tell(None);
             if remaining == Some(Duration::ZERO) && !std::mem::replace(&mut self.has_asked, true) {
-                eprintln!("keylatch: the lease of {} is lost, and the command runs on without it", self.options.name);
+                let name = plain(&self.options.name);
+                tell(&format!("the lease of {name} is lost, and the command runs on without it"));
             }
             return LONGEST.min(self.options.ttl / 10);
         }
@@ -295,9 +305,10 @@ impl<E: Engine> Running<'_, E> {
         }
         if !left.is_zero() {
             let name = &self.options.name;
-            eprintln!(
-                "keylatch: the lease of {name} cannot be renewed, and ends in {left:.1?}: the command is asked to end"
-            );
+            let name = plain(name);
+            tell(&format!(
+                "the lease of {name} cannot be renewed, and ends in {left:.1?}: the command is asked to end"
+            ));
         }
         self.group.signal(Signal::TERM);
         self.guard.tell_asked();

@@ -8,10 +8,10 @@ use keylatch_lease::{
 use serde_json::{Value, json};
 
 use crate::{
-    args::Action,
-    engine::{ENGINES, Task},
+    args::{Action, Place},
+    engine::{self, ENGINES, Task},
     failure::{Failure, USAGE},
-    output,
+    output::{self, plain},
     wait::Seconds,
 };
 
@@ -19,6 +19,8 @@ use crate::{
 pub(crate) struct Show(pub(crate) Action);
 
 impl Task for Show {
+    const LOOKS: bool = true;
+
     fn run<E: Engine + 'static>(self, leases: Leases<E>) -> Result<u8, Failure> {
         match self.0 {
             Action::Ls { owner, json } => list(&leases, owner.as_deref(), json),
@@ -64,7 +66,7 @@ fn list<E: Engine>(leases: &Leases<E>, owner: Option<&str>, json: bool) -> Resul
         rows.iter().map(|lease| of(lease).chars().count()).chain([title.len()]).max().unwrap_or(0)
     };
     let (name, owner) =
-        (|lease: &ListedLease| lease.resource().to_string(), |lease: &ListedLease| lease.owner().name().to_owned());
+        (|lease: &ListedLease| shown(lease.resource()), |lease: &ListedLease| shown(lease.owner().name()));
     let (names, owners) = (width(name, "NAME"), width(owner, "OWNER"));
     let row = |name: &str, owner: &str, token: &str, held: &str, left: &str| {
         format!("{name:names$}  {owner:owners$}  {token:>16}  {held:>12}  {left}")
@@ -76,6 +78,10 @@ fn list<E: Engine>(leases: &Leases<E>, owner: Option<&str>, json: bool) -> Resul
         more = more && output::line(&row(&name(lease), &owner(lease), &token, &held, &left(lease.remaining())));
     }
     Ok(0)
+}
+
+fn shown(name: impl std::fmt::Display) -> String {
+    plain(&name.to_string()).into_owned()
 }
 
 fn listed(lease: &ListedLease) -> Value {
@@ -94,7 +100,7 @@ fn tell(name: &str, status: Option<&LeaseStatus>, json: bool) -> bool {
     }
     output::line(&format!(
         "{} has it for {}, with the token {}; it ends in {} unless it is renewed",
-        status.owner(),
+        shown(status.owner()),
         Seconds(status.held_for()),
         status.token(),
         left(status.remaining())
@@ -108,6 +114,7 @@ fn who<E: Engine>(leases: &Leases<E>, name: &str, json: bool) -> Result<u8, Fail
 }
 
 fn watch<E: Engine>(leases: &Leases<E>, name: &str, json: bool) -> Result<u8, Failure> {
+    output::end_without_reader();
     let mut watch = leases.watch(name);
     loop {
         let status = watch.changed().wait().map_err(failed)?;
@@ -121,7 +128,10 @@ fn release<E: Engine>(leases: &Leases<E>, name: &str, token: u64) -> Result<u8, 
     let token = Token::new(token).ok_or_else(|| Failure::new(USAGE, "a token is greater than 0"))?;
     match leases.release_token(name, token).wait() {
         Ok(()) => Ok(0),
-        Err(error @ (ReleaseError::NotHeld { .. } | ReleaseError::NotOwner { .. })) => Err(Failure::new(1, error)),
+        Err(ReleaseError::NotHeld { .. }) => Err(Failure::new(1, format_args!("nobody has {name}"))),
+        Err(ReleaseError::NotOwner { owner, .. }) => {
+            Err(Failure::new(1, format_args!("{owner} has {name} with another token: see `keylatch who`")))
+        }
         Err(error @ ReleaseError::Invalid { .. }) => Err(Failure::new(USAGE, error)),
         Err(error) => Err(Failure::engine(error)),
     }
@@ -149,12 +159,15 @@ fn failed<X: std::fmt::Display>(error: LookError<X>) -> Failure {
     }
 }
 
-pub(crate) fn engines() -> Result<u8, Failure> {
+/// Lists the engines, and says which one is used.
+pub(crate) fn engines(place: &Place) -> Result<u8, Failure> {
+    let used = engine::used(place)?;
     for (name, url, is_built_in) in ENGINES {
         let note = if is_built_in { String::new() } else { format!("  (not built in: --features {name})") };
         if !output::line(&format!("{name:9}{url}{note}")) {
-            break;
+            return Ok(0);
         }
     }
+    output::line(&format!("\nIn use: {used}"));
     Ok(0)
 }

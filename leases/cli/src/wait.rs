@@ -11,6 +11,8 @@ use async_io::Timer;
 use futures_lite::future::or;
 use keylatch_lease::{Leases, engine::Engine};
 
+use crate::output::plain;
+
 /// The interval at which the line is rewritten.
 const EVERY: Duration = Duration::from_secs(1);
 
@@ -31,9 +33,9 @@ pub(crate) async fn telling<E: Engine, T>(
                 let waited = Seconds(start.elapsed());
                 let left = status.remaining().map_or_else(|| "no end".into(), |left| Seconds(left).to_string());
                 let owner = status.owner();
-                line.say(&format!(
+                line.say(&plain(&format!(
                     "keylatch: waiting for {name}: {owner} has it for another {left} unless it is renewed; waited {waited}"
-                ));
+                )));
                 if !line.is_rewritten {
                     return std::future::pending().await;
                 }

@@ -71,13 +71,15 @@ fn wrong_arguments_are_errors_that_say_what_is_wrong() {
     let desk = Desk::new();
     assert_eq!(desk.run(&["run", "--no-such-option"]).status.code(), Some(64));
     assert_eq!(desk.run(&["--help"]).status.code(), Some(0));
-    let wrong: [(&[&str], &str); 6] = [
+    let wrong: [(&[&str], &str); 8] = [
         (&["run", "--ttl", "1ms", "report", "--", "true"], "at least 100ms"),
         (&["run", "--ttl", "1s", "--grace", "2s", "report", "--", "true"], "the grace must be shorter"),
         (&["run", "--owner", "", "report", "--", "true"], "the owner's name is empty"),
         (&["--engine", "mongo://host", "ls"], "see `keylatch engines`"),
         (&["--engine", "sqlite:/no/such/folder/leases.db", "ls"], "could not be opened"),
         (&["release", "report", "--token", "0"], "greater than 0"),
+        (&["release", "report", "--token", "1"], "nobody has report"),
+        (&["run", "--ttl", "30", "report", "--", "true"], "30s, 30m or 30h"),
     ];
     for (words, expected) in wrong {
         let output = desk.run(words);
@@ -459,6 +461,25 @@ fn the_terminals_interrupt_reaches_the_command_alone() {
         rest.iter().any(|line| line.contains("told")) && rest.iter().any(|line| line.contains("code 5")),
         "{rest:?}"
     );
+}
+
+#[test]
+fn the_terminals_interrupt_ends_a_shells_loop() {
+    let desk = Desk::new();
+    let command =
+        "bash -c 'for i in 1 2 3; do $KEYLATCH run report -- sh -c \"echo ready; exec sleep 600\"; echo next; done'";
+    let mut terminal = Command::new("script");
+    terminal.args(["-qec", command, "/dev/null"]).current_dir(&desk.folder);
+    terminal.env("KEYLATCH_ENGINE", desk.engine()).env("KEYLATCH", env!("CARGO_BIN_EXE_keylatch"));
+    let Ok(child) = terminal.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn() else { return };
+    let mut running = Running(Some(child));
+    let child = running.0.as_mut().unwrap();
+    let mut screen = BufReader::new(child.stdout.take().unwrap()).lines();
+    assert_eq!(screen.next().unwrap().unwrap().trim(), "ready");
+    child.stdin.as_mut().unwrap().write_all(b"\x03").unwrap();
+    let rest: Vec<_> = screen.map_while(Result::ok).collect();
+    assert!(!rest.iter().any(|line| line.contains("next")), "{rest:?}");
+    assert_eq!(running.end().status.code(), Some(128 + 2));
 }
 
 #[test]

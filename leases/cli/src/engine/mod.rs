@@ -29,6 +29,7 @@ use self::server::Server;
 use crate::{
     args::Place,
     failure::{Failure, OS_ERROR, USAGE},
+    output::tell,
 };
 
 /// All leases of this program are in one namespace.
@@ -39,6 +40,9 @@ const LOG_PAGES: u32 = 100;
 
 /// Something to do with leases on any engine. The result is the exit code.
 pub(crate) trait Task {
+    /// Whether it only looks. A file that it does not find is probably another one than was meant.
+    const LOOKS: bool = false;
+
     fn run<E: Engine + 'static>(self, leases: Leases<E>) -> Result<u8, Failure>;
 }
 
@@ -53,13 +57,9 @@ pub(crate) const ENGINES: [(&str, &str, bool); 5] = [
 
 /// Does something with the leases behind this URL, or with those in the user's own file.
 pub(crate) fn with(place: &Place, task: impl Task) -> Result<u8, Failure> {
-    let Some(url) = place.engine.as_deref() else { return task.run(in_file(&own_file()?)?) };
-    // A URL may contain a password, so no message repeats it.
+    let Some(url) = url(place) else { return task.run(in_file(&own_file()?)?) };
     match url.split_once(':') {
-        Some(("sqlite", path)) if !path.is_empty() => {
-            let path = path.strip_prefix("//").unwrap_or(path);
-            task.run(in_file(Path::new(path))?)
-        }
+        Some(("sqlite", path)) if !path.is_empty() => on_file(path, task),
         #[cfg(feature = "postgres")]
         Some(("postgres" | "postgresql", _)) => on_server(place, task, postgres::connect),
         #[cfg(feature = "redis")]
@@ -68,17 +68,52 @@ pub(crate) fn with(place: &Place, task: impl Task) -> Result<u8, Failure> {
         Some(("etcd" | "etcd+tls", _)) => on_server(place, task, etcd::connect),
         #[cfg(feature = "nats")]
         Some(("nats" | "nats+tls", _)) => on_server(place, task, nats::connect),
-        Some((scheme, _)) if ENGINES.iter().any(|(name, ..)| *name == scheme.trim_end_matches("+tls")) => {
-            let why = "is not built in, or its URL is incomplete: see `keylatch engines`";
-            Err(Failure::new(USAGE, format_args!("the engine {scheme} {why}")))
-        }
-        _ => Err(Failure::new(USAGE, "the URL of the engine is unknown: see `keylatch engines`")),
+        _ => Err(Failure::new(USAGE, misunderstood(url))),
     }
+}
+
+/// Returns the URL that was given.
+fn url(place: &Place) -> Option<&str> {
+    place.engine.as_deref().filter(|url| !url.is_empty())
+}
+
+/// Returns why a URL is not understood. It may contain a password, so it is not repeated.
+fn misunderstood(url: &str) -> String {
+    let (scheme, rest) = url.split_once(':').unwrap_or((url, ""));
+    let known = ENGINES.iter().find(|(name, ..)| scheme.strip_suffix("+tls").unwrap_or(scheme) == *name);
+    match known {
+        Some(_) if rest.is_empty() => format!("the URL of {scheme} is incomplete: see `keylatch engines`"),
+        Some((name, ..)) => format!("{scheme} is not built in: install keylatch with `--features {name}`"),
+        None if url.starts_with(['/', '.', '~']) => "the URL of a file begins with `sqlite:`".into(),
+        None => "the URL of the engine has an unknown scheme: see `keylatch engines`".into(),
+    }
+}
+
+/// Says which leases are used, without the user's name and password.
+pub(crate) fn used(place: &Place) -> Result<String, Failure> {
+    let Some(url) = url(place) else { return Ok(format!("sqlite:{}", own_path()?.display())) };
+    let (scheme, rest) = url.split_once(':').unwrap_or((url, ""));
+    if scheme == "sqlite" {
+        return Ok(url.into());
+    }
+    let rest = rest.rsplit_once('@').map_or_else(|| rest.trim_start_matches('/'), |(_, rest)| rest);
+    let rest = rest.split_once('?').map_or(rest, |(rest, _)| rest);
+    Ok(format!("{scheme}://{rest}"))
+}
+
+fn on_file<T: Task>(path: &str, task: T) -> Result<u8, Failure> {
+    let path = Path::new(path.strip_prefix("//").unwrap_or(path));
+    let is_new = !path.exists();
+    let leases = in_file(path)?;
+    if T::LOOKS && is_new {
+        tell(&format!("{} did not exist, and has been made", path.display()));
+    }
+    task.run(leases)
 }
 
 /// Prepares an engine that nobody has used yet. Its caller vouches for that.
 pub(crate) fn init(place: &Place) -> Result<u8, Failure> {
-    match place.engine.as_deref().and_then(|url| url.split_once(':')) {
+    match url(place).and_then(|url| url.split_once(':')) {
         #[cfg(feature = "postgres")]
         Some(("postgres" | "postgresql", _)) => prepare(place, async |server| postgres::init(server).await),
         #[cfg(feature = "redis")]
@@ -113,13 +148,19 @@ fn on_server<E: Engine + 'static>(
 ) -> Result<u8, Failure> {
     let server = Server::at(place, NAMESPACE)?;
     let _runtime = runtime()?.enter();
-    task.run(Leases::with_engine(connect(&server)?))
+    let done = task.run(Leases::with_engine(connect(&server)?));
+    done.map_err(|failure| with_hints(failure.with_hint("missing", "run `keylatch init` once")))
+}
+
+#[cfg(feature = "server")]
+fn with_hints(failure: Failure) -> Failure {
+    failure.with_hint("password missing", "name the file with it, with --password-file or KEYLATCH_PASSWORD_FILE")
 }
 
 #[cfg(feature = "server")]
 fn prepare(place: &Place, init: impl AsyncFnOnce(&Server<'_>) -> Result<(), Failure>) -> Result<u8, Failure> {
     let server = Server::at(place, NAMESPACE)?;
-    runtime()?.block_on(init(&server)).map(|()| 0)
+    runtime()?.block_on(init(&server)).map(|()| 0).map_err(with_hints)
 }
 
 /// Makes a runtime for the client of a server. It lives as long as the process.
@@ -137,11 +178,17 @@ fn in_file(path: &Path) -> Result<Leases<Sqlite>, Failure> {
 
 /// Returns the file that is used if no engine is named, and makes its folder.
 fn own_file() -> Result<PathBuf, Failure> {
+    let path = own_path()?;
+    let folder = path.parent().unwrap_or(&path);
+    fs::create_dir_all(folder).map_err(|error| {
+        Failure::new(OS_ERROR, format_args!("the folder {} could not be made: {error}", folder.display()))
+    })?;
+    Ok(path)
+}
+
+fn own_path() -> Result<PathBuf, Failure> {
     let folder = own_folder().ok_or_else(|| {
         Failure::new(USAGE, "there is no place for the leases: set HOME, or name an engine (--engine, KEYLATCH_ENGINE)")
-    })?;
-    fs::create_dir_all(&folder).map_err(|error| {
-        Failure::new(OS_ERROR, format_args!("the folder {} could not be made: {error}", folder.display()))
     })?;
     Ok(folder.join("leases.db"))
 }
@@ -153,4 +200,30 @@ fn own_folder() -> Option<PathBuf> {
     let set = |name: &str| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let state = set("XDG_STATE_HOME").or_else(|| set("HOME").map(|home| home.join(".local/state")));
     state.map(|state| state.join("keylatch"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(url: &str) -> Place {
+        Place { engine: Some(url.into()), password_file: None, ca: None, cert: None, key: None }
+    }
+
+    #[test]
+    fn what_is_in_use_is_said_without_the_password() {
+        let used = |url| used(&place(url)).ok().unwrap();
+        assert_eq!(used("sqlite:/srv/leases.db"), "sqlite:/srv/leases.db");
+        assert_eq!(used("redis://ann:s3cret@host:6379/1"), "redis://host:6379/1");
+        assert_eq!(used("postgres://ann@host/shop?password=s3cret"), "postgres://host/shop");
+        assert_eq!(used("etcd://one,two"), "etcd://one,two");
+    }
+
+    #[test]
+    fn a_url_that_is_not_understood_is_explained() {
+        assert!(misunderstood("mongo://ann:s3cret@host").contains("unknown scheme"));
+        assert!(misunderstood("/srv/leases.db").contains("begins with `sqlite:`"));
+        assert!(misunderstood("redis:").contains("incomplete"));
+        assert!(misunderstood("etcd+tls://host").contains("--features etcd"));
+    }
 }

@@ -25,18 +25,29 @@ pub(super) async fn init(server: &Server<'_>) -> Result<(), Failure> {
     let config = config(server)?;
     let client: Client = match tls(server, &config)? {
         Some(tls) => {
-            let (client, connection) = config.connect(tls).await.map_err(Failure::engine)?;
+            let (client, connection) = config.connect(tls).await.map_err(causes)?;
             tokio::spawn(connection);
             client
         }
         None => {
-            let (client, connection) = config.connect(NoTls).await.map_err(Failure::engine)?;
+            let (client, connection) = config.connect(NoTls).await.map_err(causes)?;
             tokio::spawn(connection);
             client
         }
     };
-    Postgres::create_table(&client).await.map_err(Failure::engine)?;
+    Postgres::create_table(&client).await.map_err(causes)?;
     connect(server)?.init().await.map_err(Failure::engine)
+}
+
+/// The client's error alone says only what it was doing.
+fn causes(error: tokio_postgres::Error) -> Failure {
+    let mut text = format!("Postgres: {error}");
+    let mut cause = std::error::Error::source(&error);
+    while let Some(found) = cause {
+        text = format!("{text}: {found}");
+        cause = found.source();
+    }
+    Failure::engine(text)
 }
 
 fn config(server: &Server<'_>) -> Result<Config, Failure> {
