@@ -38,6 +38,9 @@ pub(crate) struct Place {
     pub(crate) key: Option<PathBuf>,
 }
 
+/// A time that fits all clocks.
+const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum Action {
     /// Run a command while holding a lease, and release it when the command ends
@@ -140,7 +143,8 @@ fn time(text: &str) -> Result<Duration, String> {
     if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err(format!("the unit is missing: {text}s, {text}m or {text}h"));
     }
-    humantime::parse_duration(text).map_err(|error| error.to_string())
+    let time = humantime::parse_duration(text).map_err(|error| error.to_string())?;
+    if time > LONGEST { Err("it is more than a century".into()) } else { Ok(time) }
 }
 
 fn ttl(text: &str) -> Result<Duration, String> {

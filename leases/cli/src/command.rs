@@ -1,6 +1,7 @@
 //! The command: a process group, which has the terminal if this program has it, and what it leaves running.
 
 use std::{
+    cell::Cell,
     ffi::OsString,
     io::{self, IsTerminal},
     os::unix::process::CommandExt,
@@ -13,7 +14,7 @@ use keylatch_lease::{Clock, StdClock};
 use rustix::{
     io::{Errno, retry_on_intr},
     process::{
-        Pid, Signal, WaitId, WaitIdOptions, WaitOptions, WaitStatus, getpgrp, getpid, getppid, kill_process,
+        Pid, Signal, WaitId, WaitIdOptions, WaitOptions, WaitStatus, getpgrp, getpid, getppid, getsid, kill_process,
         kill_process_group, test_kill_process_group, wait, waitid,
     },
 };
@@ -38,6 +39,8 @@ const LEFTOVERS: Duration = Duration::from_secs(1);
 
 const PAUSE: Duration = Duration::from_millis(5);
 
+const LONGEST_CLEAN_UP: Duration = Duration::from_secs(10);
+
 const NEVER: &str = "never";
 
 /// A running command.
@@ -45,6 +48,12 @@ const NEVER: &str = "never";
 pub(crate) struct Group {
     pid: Pid,
     terminal: Terminal,
+    /// The children of this process from before, which are not the command's.
+    strangers: Vec<Pid>,
+    /// The guard, while it is alive.
+    guard: Cell<Option<Pid>>,
+    /// Whether the command was told to stop.
+    was_told_to_stop: Cell<bool>,
 }
 
 /// How a command has ended.
@@ -67,6 +76,7 @@ impl Group {
         latest: Option<Duration>,
     ) -> io::Result<Self> {
         descendants::adopt()?;
+        let strangers = descendants::children();
         let mut launch = Command::new("/proc/self/exe");
         launch.arg(LAUNCH).arg(getpid().as_raw_nonzero().to_string());
         launch.arg(latest.map_or_else(|| NEVER.to_owned(), |latest| latest.as_micros().to_string()));
@@ -76,7 +86,8 @@ impl Group {
         // It stops itself, or has failed, which `ended` will find.
         let options = WaitIdOptions::EXITED | WaitIdOptions::STOPPED | WaitIdOptions::NOWAIT;
         retry_on_intr(|| waitid(WaitId::Pid(pid), options))?;
-        Ok(Group { pid, terminal: Terminal::open() })
+        let (guard, was_told_to_stop) = (Cell::new(None), Cell::new(false));
+        Ok(Group { pid, terminal: Terminal::open(), strangers, guard, was_told_to_stop })
     }
 
     /// Lets the command begin.
@@ -93,8 +104,21 @@ impl Group {
         self.pid
     }
 
+    /// Notes the process that guards the group.
+    pub(crate) fn guarded_by(&self, guard: Pid) {
+        self.guard.set(Some(guard));
+    }
+
+    /// Returns whether the guard has died.
+    pub(crate) fn is_unguarded(&self) -> bool {
+        self.guard.get().is_none()
+    }
+
     /// Sends a signal to all processes of the group.
     pub(crate) fn signal(&self, signal: Signal) {
+        if signal == Signal::TSTP {
+            self.was_told_to_stop.set(true);
+        }
         // The group may have ended just now.
         let _ = kill_process_group(self.pid, signal);
     }
@@ -110,24 +134,41 @@ impl Group {
                     Some(signal) => self.stopped(signal),
                     None => return outcome(code(status), status.terminating_signal() == Some(Signal::INT.as_raw())),
                 },
-                Ok(Some(_)) | Err(Errno::INTR) => {}
+                Ok(Some((pid, status))) => self.note_end(pid, status),
+                Err(Errno::INTR) => {}
                 Ok(None) => return None,
                 Err(_) => return outcome(NOT_FOUND, false),
             }
         }
     }
 
-    /// The command was stopped. If it needs the terminal, it gets it; if it was stopped at the terminal, this process
-    /// stops, too, so that the shell takes notice, and both go on together.
+    fn note_end(&self, pid: Pid, status: WaitStatus) {
+        if !status.stopped() && self.guard.get() == Some(pid) {
+            self.guard.set(None);
+        }
+    }
+
+    /// The command was stopped. If it needs the terminal, it gets it. If it was stopped at the terminal, those beside
+    /// which this process was started stop, too, as the terminal would have done it, so that the shell takes notice;
+    /// later all go on together.
     fn stopped(&self, signal: i32) {
         let asks = signal == Signal::TTIN.as_raw() || signal == Signal::TTOU.as_raw();
         let has_terminal = self.terminal.is_of(self.pid);
-        if !asks && !has_terminal && signal != Signal::TSTP.as_raw() {
+        let was_told = self.was_told_to_stop.take() || signal == Signal::TSTP.as_raw();
+        if !asks && !has_terminal && !was_told {
             return; // somebody has stopped the command alone
         }
         if !(asks && self.terminal.is_ours()) {
             self.terminal.take(self.pid);
-            let _ = kill_process(getpid(), Signal::STOP);
+            if is_orphaned() {
+                // No shell would let it go on. A command that needs a terminal has lost it.
+                if asks {
+                    self.signal(Signal::HUP);
+                }
+            } else {
+                let stop = Signal::from_named_raw(signal).filter(|_| asks).unwrap_or(Signal::STOP);
+                let _ = kill_process_group(getpgrp(), stop);
+            }
         }
         if asks || has_terminal {
             self.terminal.give(self.pid);
@@ -135,9 +176,13 @@ impl Group {
         self.signal(Signal::CONT);
     }
 
-    /// Ends what the command has left running, except for the guard, and takes the terminal back.
-    pub(crate) fn clean_up(&self, time: Duration, guard: Pid) {
-        let left = || descendants::children().into_iter().filter(|child| *child != guard).collect::<Vec<_>>();
+    /// Ends what the command has left running, and takes the terminal back. Returns whether all has ended within the
+    /// time.
+    pub(crate) fn clean_up(&self, time: Duration) -> bool {
+        let left = || {
+            let is_left = |child: &Pid| Some(*child) != self.guard.get() && !self.strangers.contains(child);
+            descendants::children().into_iter().filter(is_left).collect::<Vec<_>>()
+        };
         let all = |signal, left: &[Pid]| {
             self.signal(signal);
             for child in left {
@@ -146,28 +191,41 @@ impl Group {
         };
         let (start, mut told) = (Instant::now(), left());
         all(Signal::TERM, &told);
-        loop {
-            while wait(WaitOptions::NOHANG).is_ok_and(|ended| ended.is_some()) {}
+        let has_ended = loop {
+            while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
+                self.note_end(pid, status);
+            }
             let found = left();
             if found.is_empty() && test_kill_process_group(self.pid).is_err() {
-                break;
+                break true;
             }
-            if start.elapsed() >= time.min(LEFTOVERS) {
+            let is_over = start.elapsed() >= time.min(LEFTOVERS);
+            if is_over {
                 all(Signal::KILL, &found);
             }
             // Those whose parents have ended meanwhile.
-            for child in found.iter().filter(|child| !told.contains(child)) {
-                let _ = kill_process(*child, Signal::TERM);
+            let new: Vec<_> = found.iter().filter(|child| !told.contains(child)).collect();
+            for child in &new {
+                let _ = kill_process(**child, Signal::TERM);
+            }
+            // One that cannot be killed is another user's, or waits for a disk that does not answer.
+            if start.elapsed() >= time.max(2 * LEFTOVERS).min(LONGEST_CLEAN_UP) {
+                break false;
+            }
+            if new.is_empty() || !is_over {
+                thread::sleep(PAUSE);
             }
             told = found;
-            // One that cannot be killed is waiting for a disk that does not answer.
-            if start.elapsed() >= 2 * LEFTOVERS {
-                break;
-            }
-            thread::sleep(PAUSE);
-        }
+        };
         self.terminal.take(self.pid);
+        has_ended
     }
+}
+
+/// Returns whether no shell in this session controls the group of this process, so that nobody would let it go on if it
+/// stopped.
+fn is_orphaned() -> bool {
+    getppid().is_none_or(|parent| getsid(Some(parent)).ok() != getsid(None).ok())
 }
 
 impl Group {

@@ -22,27 +22,33 @@ pub(crate) fn children() -> Vec<Pid> {
     lists.flat_map(|list| list.split_whitespace().filter_map(pid).collect::<Vec<_>>()).collect()
 }
 
-/// Kills all processes that have this variable in the environment with which they were started.
-pub(crate) fn kill_all_with(variable: &str) {
-    // A process that is killed may just have started another one, and takes a moment to die; one that waits for a disk
-    // that does not answer cannot be killed.
+/// Kills all processes that have this token among those of a variable in the environment with which they were started.
+pub(crate) fn kill_all_of(variable: &str, token: &str) {
+    // A process that is killed may just have started another one, and takes a moment to die. One that waits for a disk
+    // that does not answer cannot be killed. One that is becoming another program has no environment for a moment.
+    let mut in_vain = 0;
     for _ in 0..ATTEMPTS {
-        if kill_each_with(variable) == 0 {
+        in_vain = if kill_each_of(variable, token) == 0 { in_vain + 1 } else { 0 };
+        if in_vain == 2 {
             return;
         }
         thread::sleep(PAUSE);
     }
 }
 
-fn kill_each_with(variable: &str) -> usize {
+fn kill_each_of(variable: &str, token: &str) -> usize {
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     let processes = processes.filter_map(|process| pid(process.file_name().to_str()?));
-    let has_variable = |process: &Pid| {
+    let is_token = |value: &[u8]| value.split(|byte| *byte == b':').any(|found| found == token.as_bytes());
+    let has_token = |process: &Pid| {
         // Other users' processes cannot be read. One that has ended has no environment.
         let environment = fs::read(format!("/proc/{}/environ", process.as_raw_nonzero())).unwrap_or_default();
-        environment.split(|byte| *byte == 0).any(|found| found == variable.as_bytes())
+        let mut values = environment
+            .split(|byte| *byte == 0)
+            .filter_map(|found| found.strip_prefix(variable.as_bytes())?.strip_prefix(b"="));
+        values.any(is_token)
     };
-    let found = processes.filter(|process| *process != getpid() && has_variable(process));
+    let found = processes.filter(|process| *process != getpid() && has_token(process));
     found.filter(|process| kill_process(*process, Signal::KILL).is_ok()).count()
 }
 

@@ -5,6 +5,7 @@
 //! command has ended. If the input ends without that, the first process is dead.
 
 use std::{
+    env,
     ffi::OsString,
     io::{BufRead, Write},
     process::{Child, ChildStdin, Command, Stdio},
@@ -15,6 +16,7 @@ use std::{
 
 use keylatch_lease::{Clock, StdClock, Token};
 use rustix::process::{Pid, Signal, kill_process_group};
+use signal_hook::{consts, iterator::Signals};
 
 use crate::{
     descendants,
@@ -24,8 +26,15 @@ use crate::{
 /// The first argument of a guard.
 pub(crate) const GUARD: &str = "--internal-guard";
 
-/// The variable that has the token, in the environment of the command and of what it starts.
-pub(crate) const TOKEN: &str = "KEYLATCH_TOKEN";
+/// The variable that has the tokens of this run and of those around it, in the environment of the command and of what it
+/// starts.
+const CHAIN: &str = "KEYLATCH_CHAIN";
+
+/// Returns the variable by which the guard finds the command's processes.
+pub(crate) fn chain(token: Token) -> (&'static str, String) {
+    let outer = env::var(CHAIN).map(|outer| format!("{outer}:")).unwrap_or_default();
+    (CHAIN, format!("{outer}{token}"))
+}
 
 const ASKED: &str = "asked";
 const DONE: &str = "done";
@@ -63,6 +72,9 @@ impl Guard {
         // In a group of its own, it is not reached by the terminal's signals.
         let mut child = command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::null()).spawn()?;
         let input = child.stdin.take();
+        if let Some(input) = &input {
+            rustix::io::ioctl_fionbio(input, true)?; // a guard that is stopped must not stop this process
+        }
         Ok(Guard { child, input, told: Some(end) })
     }
 
@@ -91,11 +103,15 @@ impl Guard {
         }
     }
 
-    /// Says that the command has ended, and waits for the guard's end.
-    pub(crate) fn end(mut self) {
+    /// Ends the guard, because the command has ended. `is_alive` says whether it is known to be.
+    pub(crate) fn end(mut self, is_alive: bool) {
         self.write(DONE);
         self.input = None;
-        let _ = self.child.wait();
+        if is_alive {
+            // It may have been stopped.
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
     }
 }
 
@@ -104,14 +120,17 @@ pub(crate) fn guard(mut words: impl Iterator<Item = OsString>) -> Result<u8, Fai
     let mut number = || words.next()?.to_str()?.parse::<u64>().ok();
     let usage = || Failure::new(USAGE, "this process is started by keylatch itself");
     let group = number().and_then(|raw| Pid::from_raw(i32::try_from(raw).ok()?)).ok_or_else(usage)?;
-    let variable = format!("{TOKEN}={}", number().ok_or_else(usage)?);
+    let token = number().ok_or_else(usage)?.to_string();
     let grace = number().map(Duration::from_micros).ok_or_else(usage)?;
     let mut end = number().map(Duration::from_micros);
     let kill = || {
         // The group may have ended just now.
         let _ = kill_process_group(group, Signal::KILL);
-        descendants::kill_all_with(&variable);
+        descendants::kill_all_of(CHAIN, &token);
     };
+    // Only the first process ends it. What arrives is dropped.
+    let _signals = Signals::new([consts::SIGHUP, consts::SIGINT, consts::SIGQUIT, consts::SIGTERM])
+        .map_err(|error| Failure::system("signals cannot be handled", error))?;
     let (sender, lines) = channel();
     thread::spawn(move || {
         for line in std::io::stdin().lock().lines().map_while(Result::ok) {

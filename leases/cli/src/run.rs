@@ -12,7 +12,7 @@ use std::{
 
 use async_io::Timer;
 use keylatch_lease::{AcquireError, Clock, Held, Leases, Lost, Owner, StdClock, engine::Engine};
-use rustix::process::{Signal, getpid};
+use rustix::process::{Signal, WaitOptions, getpid, wait};
 use signal_hook::{consts, iterator::Signals, low_level::emulate_default_handler};
 
 use crate::{
@@ -20,7 +20,7 @@ use crate::{
     command::{Group, Outcome},
     engine::Task,
     failure::{BUSY, Failure, LOST},
-    guard::{Guard, TOKEN, margin},
+    guard::{Guard, chain, margin},
     output::{plain, tell},
     wait,
 };
@@ -80,6 +80,10 @@ impl Events {
                         Some(receiver) => drop(receiver.send(Event::Signal(signal))),
                         // The system spares the first process of a container.
                         None if getpid().is_init() && ENDING.contains(&signal) => std::process::exit(128 + signal),
+                        // As the first process of a container, it has the children of others.
+                        None if signal == consts::SIGCHLD => {
+                            while wait(WaitOptions::NOHANG).is_ok_and(|it| it.is_some()) {}
+                        }
                         None => drop(emulate_default_handler(signal)),
                     }
                 }
@@ -104,8 +108,9 @@ enum Ended {
 impl Task for Run {
     fn run<E: Engine + 'static>(self, leases: Leases<E>) -> Result<u8, Failure> {
         let Run { options, leads } = self;
-        if options.grace() >= options.ttl {
-            return Err(Failure::new(crate::failure::USAGE, "the grace must be shorter than the ttl"));
+        // The lease is renewed after a third of its time.
+        if options.grace() > options.ttl / 2 {
+            return Err(Failure::new(crate::failure::USAGE, "the grace must be shorter than half of the ttl"));
         }
         // The threads that renew need it for as long as they run.
         let leases: &'static Leases<E> = Box::leak(Box::new(leases));
@@ -162,7 +167,11 @@ fn acquire<E: Engine>(
     });
     held.map_err(|error| match error {
         AcquireError::Busy { .. } | AcquireError::Limit { .. } => {
-            let holder = leases.status(name).wait().ok().flatten();
+            // If the engine does not answer, nobody knows whether somebody has it.
+            let holder = match leases.status(name).wait() {
+                Ok(holder) => holder,
+                Err(error) => return Failure::engine(error),
+            };
             let holder = holder.map_or_else(|| "somebody else".into(), |status| status.owner().to_string());
             match quiet {
                 true => Failure::quiet(options.busy_code),
@@ -170,6 +179,7 @@ fn acquire<E: Engine>(
             }
         }
         error @ AcquireError::Quarantined { .. } => Failure::new(BUSY, error),
+        error @ AcquireError::Invalid { .. } => Failure::new(crate::failure::USAGE, error),
         error => Failure::engine(error),
     })
 }
@@ -191,7 +201,8 @@ fn under<E: Engine + 'static>(
     let variables = [
         ("KEYLATCH_RESOURCE", options.name.clone()),
         ("KEYLATCH_OWNER", owner.name().to_owned()),
-        (TOKEN, held.token().to_string()),
+        ("KEYLATCH_TOKEN", held.token().to_string()),
+        chain(held.token()),
     ];
     let left = held.remaining().filter(|_| options.on_loss == OnLoss::Kill);
     let end = left.map(|left| StdClock::new().now() + left);
@@ -201,13 +212,15 @@ fn under<E: Engine + 'static>(
         group.signal(Signal::KILL);
         Failure::system("the guard cannot be started", error)
     })?;
+    group.guarded_by(guard.id());
     group.begin();
     let mut run = Running { held: &held, options, group: &group, guard, has_asked: false, lost: None, told: None };
     let outcome = run.until_ended(&events);
     let (was_lost, told) = (run.lost.is_some() && options.on_loss == OnLoss::Kill, run.told);
     let guard = run.guard;
-    group.clean_up(held.remaining().unwrap_or(Duration::MAX).saturating_sub(margin(options.grace())), guard.id());
-    guard.end();
+    let left = held.remaining().unwrap_or(Duration::MAX).saturating_sub(margin(options.grace()));
+    let has_ended = group.clean_up(left);
+    guard.end(!group.is_unguarded());
     all.go_to(None);
     // A signal that came too late for the command is still one for this process.
     let late =
@@ -215,12 +228,16 @@ fn under<E: Engine + 'static>(
     let told = late.filter(|signal| ENDING.contains(signal)).last().or(told);
 
     if was_lost {
-        let holder = leases.status(&options.name).wait().ok().flatten();
+        let holder = leases.status(&options.name).wait().ok().flatten().filter(|status| status.token() != held.token());
         let holder = holder.map(|status| format!("; {} has it now", status.owner())).unwrap_or_default();
         tell(&plain(&format!("the lease of {} was lost, and the command was ended{holder}", options.name)));
         return Ok(Ended::Lost { told });
     }
-    if let Err(error) = held.release().wait() {
+    if !has_ended {
+        let name = plain(&options.name);
+        tell(&format!("what the command of {name} has left running cannot be ended: the lease is left to expire"));
+        let _ = held.into_grant();
+    } else if let Err(error) = held.release().wait() {
         tell(&plain(&format!("{} could not be released: {error}", options.name)));
     }
     group.pass_on_interrupt(outcome, told == Some(consts::SIGINT));
@@ -275,11 +292,22 @@ impl<E: Engine> Running<'_, E> {
     fn look(&mut self) -> Duration {
         let grace = self.options.grace();
         let remaining = self.held.remaining();
+        if self.group.is_unguarded() {
+            let end = remaining.filter(|_| self.options.on_loss == OnLoss::Kill);
+            let end = end.map(|left| StdClock::new().now() + left);
+            // If it cannot be started, it is tried again.
+            if let Ok(guard) = Guard::start(self.group.id(), self.held.token(), grace, end) {
+                self.group.guarded_by(guard.id());
+                self.guard = guard;
+            }
+        }
         if self.options.on_loss == OnLoss::Warn {
             self.guard.tell(None);
             if remaining == Some(Duration::ZERO) && !std::mem::replace(&mut self.has_asked, true) {
-                let name = plain(&self.options.name);
-                tell(&format!("the lease of {name} is lost, and the command runs on without it"));
+                let name = plain(&self.options.name).into_owned();
+                thread::spawn(move || {
+                    tell(&format!("the lease of {name} is lost, and the command runs on without it"))
+                });
             }
             return LONGEST.min(self.options.ttl / 10);
         }
@@ -303,6 +331,8 @@ impl<E: Engine> Running<'_, E> {
         if self.options.on_loss == OnLoss::Warn || std::mem::replace(&mut self.has_asked, true) {
             return;
         }
+        self.group.signal(Signal::TERM);
+        self.guard.tell_asked();
         if !left.is_zero() {
             let name = &self.options.name;
             let name = plain(name);
@@ -310,7 +340,5 @@ impl<E: Engine> Running<'_, E> {
                 "the lease of {name} cannot be renewed, and ends in {left:.1?}: the command is asked to end"
             ));
         }
-        self.group.signal(Signal::TERM);
-        self.guard.tell_asked();
     }
 }

@@ -1,10 +1,9 @@
 //! The terminal from which this program was started, and which process group has it.
 
 use std::{
-    env,
     ffi::OsString,
     fs::{File, OpenOptions},
-    process::Command,
+    process::{self, Command},
 };
 
 use rustix::{
@@ -49,9 +48,10 @@ impl Terminal {
         if !self.is_of(group) {
             return;
         }
-        let Ok(this) = env::current_exe() else { return };
+        // This file may have been replaced meanwhile.
+        let this = format!("/proc/{}/exe", process::id());
         let mut shell = Command::new("sh");
-        shell.args(["-c", "trap '' TTOU; exec \"$0\" \"$@\""]).arg(this).arg(FOREGROUND);
+        shell.args(["-c", "trap '' TTOU; exec \"$0\" \"$@\"", &this, FOREGROUND]);
         let _ = shell.arg(getpgrp().as_raw_nonzero().to_string()).status();
     }
 }

@@ -10,6 +10,7 @@ use std::{
 use async_io::Timer;
 use futures_lite::future::or;
 use keylatch_lease::{Leases, engine::Engine};
+use rustix::termios::tcgetwinsize;
 
 use crate::output::plain;
 
@@ -56,6 +57,10 @@ struct Line {
 
 impl Line {
     fn say(&mut self, text: &str) {
+        // A line that is longer than the terminal is wide could not be rewritten.
+        let width = tcgetwinsize(io::stderr()).ok().filter(|size| self.is_rewritten && size.ws_col > 1);
+        let width = width.map_or(usize::MAX, |size| usize::from(size.ws_col) - 1);
+        let text: String = text.chars().take(width).collect();
         // Nobody may be reading.
         let _ =
             if self.is_rewritten { write!(io::stderr(), "\r\x1b[K{text}") } else { writeln!(io::stderr(), "{text}") };

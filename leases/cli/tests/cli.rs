@@ -73,7 +73,7 @@ fn wrong_arguments_are_errors_that_say_what_is_wrong() {
     assert_eq!(desk.run(&["--help"]).status.code(), Some(0));
     let wrong: [(&[&str], &str); 8] = [
         (&["run", "--ttl", "1ms", "report", "--", "true"], "at least 100ms"),
-        (&["run", "--ttl", "1s", "--grace", "2s", "report", "--", "true"], "the grace must be shorter"),
+        (&["run", "--ttl", "1s", "--grace", "2s", "report", "--", "true"], "the grace must be shorter than half"),
         (&["run", "--owner", "", "report", "--", "true"], "the owner's name is empty"),
         (&["--engine", "mongo://host", "ls"], "see `keylatch engines`"),
         (&["--engine", "sqlite:/no/such/folder/leases.db", "ls"], "could not be opened"),
@@ -515,7 +515,7 @@ fn the_terminals_stop_also_stops_a_command_whose_input_is_a_file() {
     let desk = Desk::new();
     let state = "ps -o state= -p $(cat begun)";
     let command = format!(
-        "bash -c 'set -m; $KEYLATCH run report -- sh -c \"echo \\$\\$ > begun; echo ready; while :; do sleep 0.05; done\" \
+        "bash -c 'set -m; $KEYLATCH run report -- sh -c \"echo \\$\\$ > begun; echo ready; exec sleep 600\" \
          </dev/null; echo state $({state}); kill -TERM %1; fg >/dev/null; echo code $?'"
     );
     let mut terminal = Command::new("script");
