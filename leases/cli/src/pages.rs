@@ -20,18 +20,66 @@ fn is_written(name: &str, content: &[u8]) {
     assert!(is_same, "{} is out of date: run the tests with {WRITE}=1", path.display());
 }
 
+/// What the command line does not say by itself.
+const MORE: &str = r#".SH "EXIT STATUS"
+.TP
+.B the command's
+or 128 and the number of the signal that killed it; 126 or 127 if it could not be started
+.TP
+.B 1
+\fBwho\fR: nobody has the lease; \fBrelease\fR: nothing was released
+.TP
+.B 64
+a wrong argument
+.TP
+.B 69
+the engine does not answer, or refuses
+.TP
+.B 71
+the system refused something
+.TP
+.B 75
+somebody else has the lease; \fB\-\-busy\-code\fR sets another code
+.TP
+.B 76
+the lease was lost, and the command was ended
+.SH ENVIRONMENT
+.TP
+.B KEYLATCH_ENGINE, KEYLATCH_PASSWORD_FILE, KEYLATCH_CA, KEYLATCH_CERT, KEYLATCH_KEY
+stand for the options of the same names
+.TP
+.B KEYLATCH_RESOURCE, KEYLATCH_OWNER, KEYLATCH_TOKEN
+are set for the command. The token is greater than those of all earlier runs of this name: data that remember the greatest one refuse the writes of a run that is over.
+.TP
+.B KEYLATCH_CHAIN
+is set for the command, and must be left as it is: by it the command and what it starts are found if keylatch is killed
+.SH FILES
+.TP
+.I $XDG_STATE_HOME/keylatch/leases.db, ~/.local/state/keylatch/leases.db
+the leases of this user, if no engine is named
+.TP
+.I /var/lib/keylatch/leases.db
+those of root
+"#;
+
 #[test]
 fn the_man_pages_are_up_to_date() {
-    let command = Args::command();
+    let mut command = Args::command();
+    command.build(); // with the options that all actions have
     let page = |command: clap::Command| {
         let mut page = Vec::new();
         clap_mangen::Man::new(command).render(&mut page).unwrap();
-        page
+        // Before the version, which comes last.
+        let text = String::from_utf8(page).unwrap();
+        match text.split_once(".SH VERSION") {
+            Some((before, version)) => format!("{before}{MORE}.SH VERSION{version}"),
+            None => text + MORE,
+        }
     };
-    is_written("keylatch.1", &page(command.clone()));
+    is_written("keylatch.1", page(command.clone()).as_bytes());
     for action in command.get_subcommands() {
         let name = format!("keylatch-{}", action.get_name());
-        is_written(&format!("{name}.1"), &page(action.clone().name(name.clone())));
+        is_written(&format!("{name}.1"), page(action.clone().name(name.clone())).as_bytes());
     }
 }
 

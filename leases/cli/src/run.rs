@@ -153,8 +153,12 @@ fn acquire<E: Engine>(
 ) -> Result<Held<'static, E>, Failure> {
     let args::Run { name, ttl, is_trying, wait: longest, quiet, .. } = options;
     let held = async_io::block_on(async {
-        if *is_trying {
-            return leases.try_hold(name, owner, *ttl).await;
+        // With a short limit, too, a lease that is free is acquired.
+        if *is_trying || longest.is_some() {
+            let held = leases.try_hold(name, owner, *ttl).await;
+            if *is_trying || !matches!(held, Err(AcquireError::Busy { .. })) {
+                return held;
+            }
         }
         let hold = leases.hold(name, owner, *ttl);
         let hold = async {

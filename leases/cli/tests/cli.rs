@@ -110,6 +110,37 @@ fn the_first_process_of_a_container_can_be_ended_while_it_waits() {
     assert_eq!(container.wait().unwrap().code(), Some(128 + 15));
 }
 
+/// Like a log on a disk that is full.
+#[test]
+fn an_error_output_that_cannot_be_written_to_changes_nothing() {
+    let desk = Desk::new();
+    let full = || fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let mut holder = desk.command(&["run", "--owner", "ann", "report", "--", "sh", "-c", &script("sleep 600")]);
+    let holder = Running(Some(holder.stderr(full()).spawn().unwrap()));
+    until("the command begins", || desk.path("begun").exists());
+    let refused = desk.command(&["run", "--try", "report", "--", "true"]).stderr(full()).status().unwrap();
+    assert_eq!(refused.code(), Some(75));
+    assert!(desk.run(&["release-all", "ann"]).status.success());
+    assert_eq!(holder.end().status.code(), Some(76));
+}
+
+#[test]
+fn a_free_lease_is_acquired_within_any_limit() {
+    let desk = Desk::new();
+    assert!(desk.run(&["run", "--wait", "0s", "report", "--", "true"]).status.success());
+}
+
+#[test]
+fn a_terminals_commands_in_a_name_are_not_obeyed() {
+    let desk = Desk::new();
+    let _holder = desk.start(&["run", "--owner", "eve\u{1b}[31m", "re\nport", "--", "sh", "-c", &script("sleep 600")]);
+    for words in [&["ls"][..], &["who", "re\nport"], &["run", "--try", "re\nport", "--", "true"]] {
+        let output = desk.run(words);
+        let shown = text(&output.stdout) + &text(&output.stderr);
+        assert!(shown.contains("eve\\u{1b}[31m") && !shown.contains('\u{1b}'), "{shown}");
+    }
+}
+
 /// As under cron.
 #[test]
 fn an_empty_environment_is_enough_if_there_is_a_home() {
@@ -410,6 +441,60 @@ fn a_process_that_has_left_the_group_is_ended_if_keylatch_is_killed() {
     let holder = desk.start(&["run", "report", "--", "sh", "-c", &format!("{WITH_STRAY}{}", script("sleep 600"))]);
     holder.signal(Signal::KILL);
     until("what the command has started is ended", || !runs(stray(&desk)));
+}
+
+#[test]
+fn a_nested_run_is_ended_if_the_outer_one_is_killed() {
+    let desk = Desk::new();
+    let inner = format!("{WITH_STRAY}{}", script("sleep 600"));
+    let inner = ["run", "inner", "--", "sh", "-c", &inner];
+    let holder = desk.start(&[&["run", "outer", "--", env!("CARGO_BIN_EXE_keylatch")], &inner[..]].concat());
+    let (command, stray) = (desk.begun(), stray(&desk));
+    holder.signal(Signal::KILL);
+    until("what the inner command has started is ended", || !runs(stray) && !runs(command));
+}
+
+#[test]
+fn children_that_were_there_before_the_command_are_spared() {
+    let desk = Desk::new();
+    let words = "sleep 600 & echo $! > before; exec $KEYLATCH run report -- true";
+    let mut shell = Command::new("sh");
+    shell.args(["-c", words]).env("KEYLATCH_ENGINE", desk.engine()).env("KEYLATCH", env!("CARGO_BIN_EXE_keylatch"));
+    assert!(shell.current_dir(&desk.folder).status().unwrap().success());
+    let before = fs::read_to_string(desk.path("before")).unwrap().trim().parse().unwrap();
+    let before = Pid::from_raw(before).unwrap();
+    assert!(runs(before));
+    kill_process(before, Signal::KILL).unwrap();
+}
+
+fn guard_of(running: &Running) -> Option<Pid> {
+    let id = running.0.as_ref().unwrap().id();
+    let children = fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap();
+    children.split_whitespace().map(|child| Pid::from_raw(child.parse().unwrap()).unwrap()).find(|child| {
+        let words = fs::read(format!("/proc/{}/cmdline", child.as_raw_nonzero())).unwrap_or_default();
+        text(&words).contains("--internal-guard")
+    })
+}
+
+#[test]
+fn a_guard_that_is_killed_is_replaced() {
+    let desk = Desk::new();
+    let holder = desk.start(&["run", "report", "--", "sh", "-c", &script("sleep 600")]);
+    let (first, command) = (guard_of(&holder).unwrap(), desk.begun());
+    kill_process(first, Signal::TERM).unwrap();
+    kill_process(first, Signal::KILL).unwrap();
+    until("another guard is there", || guard_of(&holder).is_some_and(|guard| guard != first && runs(guard)));
+    holder.signal(Signal::KILL);
+    until("the command is ended", || !runs(command));
+}
+
+#[test]
+fn a_guard_that_is_stopped_holds_nothing_up() {
+    let desk = Desk::new();
+    let holder = desk.start(&["run", "report", "--", "sh", "-c", &script("until [ -e end ]; do sleep 0.01; done")]);
+    kill_process(guard_of(&holder).unwrap(), Signal::STOP).unwrap();
+    fs::write(desk.path("end"), "").unwrap();
+    assert!(holder.end().status.success());
 }
 
 // --- At a terminal --------------------------------------------------------------------------------------------------
