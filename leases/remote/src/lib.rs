@@ -84,7 +84,7 @@ pub use limit::{Limit, sleep};
 pub use link::{BoxError, Driving, Failure, Handle, Link, Live, Session};
 pub use settings::Settings;
 pub use tenure::Tenure;
-pub use together::{Together, Turn};
+pub use together::{AtOnce, Together, Turn};
 pub use told::Told;
 pub use values::{Policy, from_micros, micros};
 pub use watch::{Watch, Watchers};

@@ -65,6 +65,8 @@ struct State<Q, A> {
     is_carried: bool,
     /// Whether a batch is under way.
     is_busy: bool,
+    /// Whether there is a permit to send a question without the driver.
+    is_at_once: bool,
     /// The resources of the questions that wait or are under way. Each has one question.
     resources: HashSet<Resource>,
     /// The questions that have not been sent yet, in order of arrival.
@@ -117,6 +119,7 @@ impl<Q, A> Together<Q, A> {
         let state = State {
             is_carried: false,
             is_busy: false,
+            is_at_once: false,
             resources: HashSet::new(),
             waiting: VecDeque::new(),
             callers: HashMap::new(),
@@ -128,6 +131,30 @@ impl<Q, A> Together<Q, A> {
 
     fn lock(&self) -> MutexGuard<'_, State<Q, A>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns a permit if no question waits or is under way, and there is no other permit: the caller may send its
+    /// question itself, at once, which saves the way to the driver and back. It drops the permit when it has the answer.
+    ///
+    /// No question waits for the answer to one that was sent so, because its caller might not poll it. Those that
+    /// arrive in the meantime are sent by the driver.
+    ///
+    /// # Examples
+    /// ```
+    /// use keylatch_lease_remote::Together;
+    ///
+    /// let together = Together::<u32, u32>::new(64);
+    /// let permit = together.at_once();
+    /// assert!(permit.is_some() && together.at_once().is_none());
+    /// drop(permit);
+    /// assert!(together.at_once().is_some());
+    /// ```
+    pub fn at_once(&self) -> Option<AtOnce<'_, Q, A>> {
+        let mut state = self.lock();
+        let is_free = state.resources.is_empty() && !state.is_at_once;
+        state.is_at_once |= is_free;
+        drop(state);
+        is_free.then(|| AtOnce { together: self })
     }
 
     /// Sends a question about a resource, and waits for its answer.
@@ -203,6 +230,27 @@ impl<Q, A> Together<Q, A> {
         drop(state);
         drop(before);
         Poll::Pending
+    }
+}
+
+/// A permit to send one question without the driver: see [`Together::at_once`].
+///
+/// # Examples
+/// See [`Together::at_once`].
+#[must_use = "the permit ends when it is dropped"]
+pub struct AtOnce<'a, Q, A> {
+    together: &'a Together<Q, A>,
+}
+
+impl<Q, A> fmt::Debug for AtOnce<'_, Q, A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AtOnce").finish_non_exhaustive()
+    }
+}
+
+impl<Q, A> Drop for AtOnce<'_, Q, A> {
+    fn drop(&mut self) {
+        self.together.lock().is_at_once = false;
     }
 }
 

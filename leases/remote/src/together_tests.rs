@@ -77,6 +77,31 @@ fn what_comes_while_a_batch_is_under_way_travels_together() {
 }
 
 #[test]
+fn one_question_may_go_without_the_driver_while_nothing_waits_or_is_under_way() {
+    let (together, server) = (Numbers::new(9), Server::default());
+    let mut carried = pin!(together.carry(|batch| server.send(batch)));
+    assert!(poll(carried.as_mut()).is_none());
+    let permit = together.at_once();
+    assert!(permit.is_some() && together.at_once().is_none());
+    // A question that arrives now does not wait for the end of the permit.
+    let (one, other) = (named(1), named(2));
+    let mut asked = Box::pin(together.ask(&one, 2));
+    assert!(poll(&mut asked).is_none());
+    drop(permit);
+    assert!(together.at_once().is_none(), "a question waits");
+    assert!(poll(carried.as_mut()).is_none());
+    assert_eq!(server.batches(), [[2]]);
+    assert!(together.at_once().is_none(), "a question is under way");
+    let mut late = Box::pin(together.ask(&other, 4));
+    assert!(poll(&mut late).is_none());
+    server.answer();
+    assert!(poll(carried.as_mut()).is_none());
+    server.answer();
+    assert!(poll(carried.as_mut()).is_none());
+    assert!(together.at_once().is_some());
+}
+
+#[test]
 fn questions_about_one_resource_do_not_wait_for_each_other() {
     let (together, server) = (Numbers::new(9), Server::default());
     let mut carried = pin!(together.carry(|batch| server.send(batch)));
