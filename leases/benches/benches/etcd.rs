@@ -4,8 +4,7 @@
 //! quickly.
 //!
 //! Each of etcd's own locks is attached to an etcd lease that its client already has, and that serves all of its locks.
-//! A lease of ours has an etcd lease of its own. In each cycle that is one more change for which the caller waits, and
-//! one for which no caller waits.
+//! A lease of ours has an etcd lease for itself, which it takes over from a lease that has ended.
 
 use std::process::ExitCode;
 use std::sync::Mutex;

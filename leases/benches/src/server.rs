@@ -21,7 +21,7 @@ impl Server {
     /// If the server cannot be started, for instance because it is not installed.
     pub fn start(name: Option<&'static str>) -> io::Result<Self> {
         let folder = env::temp_dir().join(format!("keylatch-bench-{}-{}", name.unwrap_or("none"), process::id()));
-        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+        let port = port()?;
         fs::create_dir_all(&folder)?;
         let server = Server { name, folder, port };
         if server.run(&["start"], &[&port.to_string()])? {
@@ -36,6 +36,16 @@ impl Server {
         let mut command = Command::new(SCRIPT);
         command.args(before).arg(name).arg(&self.folder).args(behind).stdout(Stdio::null());
         Ok(command.status()?.success())
+    }
+}
+
+/// Returns a free port. The next one, on which a node of etcd expects the others, is free too.
+fn port() -> io::Result<u16> {
+    loop {
+        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+        if TcpListener::bind(("127.0.0.1", port.saturating_add(1))).is_ok() {
+            return Ok(port);
+        }
     }
 }
 

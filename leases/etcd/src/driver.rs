@@ -6,14 +6,14 @@ use std::{
     sync::{Arc, atomic::AtomicI64},
 };
 
-use futures_util::future::{Either, select};
+use futures_util::{FutureExt, future::select};
 use keylatch_lease_remote::{BoxError, Driving};
 
 use crate::{
     client::Client,
     error::{Trouble, unusable},
     place::Place,
-    session::Session,
+    session::{Opened, Session},
 };
 
 /// Runs until all clones of the engine have been dropped.
@@ -29,18 +29,21 @@ where
         async move {
             let client = dialled.await.map_err(unusable)?;
             let opened = Session::open(client, Arc::clone(&place), &shortest).await;
-            let (session, ear) = opened.map_err(Trouble::into_unusable)?;
-            let (ended, revoker) = (session.ended(), session.revoker());
+            let Opened { session, ear, restarting } = opened.map_err(Trouble::into_unusable)?;
+            let (ended, revoker, carried) = (session.ended(), session.revoker(), session.carried());
+            let client = session.client.clone();
             let moves = async move {
-                let heard = pin!(ear.listen(&place, link.watchers()));
-                let (revoked, ended) = (pin!(revoker.run()), pin!(ended.wait()));
-                match select(select(heard, ended), revoked).await {
-                    Either::Left((error, _)) => error.factor_first().0,
-                    Either::Right((error, _)) => error,
-                }
+                let carried = carried.map(|never| match never {});
+                let heard = first(ear.listen(&place, link.watchers()), ended.wait());
+                first(heard, first(carried, first(restarting.run(client), revoker.run()))).await
             };
             Ok((session, moves))
         }
     })
     .await;
+}
+
+/// Returns the output of the future that is ready first.
+async fn first<T>(one: impl Future<Output = T>, other: impl Future<Output = T>) -> T {
+    select(pin!(one), pin!(other)).await.factor_first().0
 }

@@ -79,7 +79,7 @@ impl fmt::Display for Error {
 keylatch_lease_remote::failure! { Error; sources: Closed, Refused; lasting: Refused }
 
 /// The meaning of an error for the request.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Trouble {
     /// The connection is unusable. The request may have been carried out.
     Broken(Error),

@@ -17,7 +17,7 @@ use keylatch_lease_remote::{Core, Limit, Live, Policy, sleep};
 use crate::{
     error::{Error, Trouble},
     leftovers::Granted,
-    lock::{Changed, Lock, Value, seconds, token, whole},
+    lock::{Changed, Lock, Value, seconds, slack, token, whole},
     place::Place,
     recall::Standing,
     session::{Draft, MOST, Session},
@@ -204,7 +204,8 @@ impl Etcd {
             })
             .await?;
         // A new leader may report more time than the tenure had.
-        let left = left.map(|left| left.map(|left| seconds(left.min(lock.value.seconds))));
+        let all = lock.value.seconds;
+        let left = left.map(|left| left.map(|left| seconds((left - slack(all)).clamp(0, all))));
         Ok(left.map(|left| (left, lock.held_for(now))))
     }
 

@@ -16,7 +16,7 @@ use tokio::sync::Notify;
 
 use crate::{
     error::{Error, Trouble},
-    lock::Changed,
+    lock::{Changed, Lock},
 };
 
 /// The number of attempts to revoke an etcd lease.
@@ -53,6 +53,8 @@ pub(crate) struct Doubt {
     pub(crate) resource: Resource,
     /// The etcd lease that the resource was attached to before; 0 if it was attached to none.
     pub(crate) before: i64,
+    /// The revision at which the tenure began that moves from that etcd lease.
+    pub(crate) created: i64,
 }
 
 impl Leftovers {
@@ -94,30 +96,52 @@ pub(crate) struct Granted<'a> {
     leftovers: &'a Leftovers,
     left: Option<Leftover>,
     lease: i64,
+    /// Whether the etcd lease exists, as far as is known, and lasts long enough.
+    is_there: bool,
 }
 
 impl<'a> Granted<'a> {
     /// Starts to track an etcd lease that is about to be requested; 0 means that there is none.
     pub(crate) fn new(leftovers: &'a Leftovers, lease: i64) -> Self {
-        Granted { leftovers, left: Some(Leftover { lease, is_granted: false, doubt: None, tries: 0 }), lease }
+        let left = Leftover { lease, is_granted: false, doubt: None, tries: 0 };
+        Granted { leftovers, left: Some(left), lease, is_there: false }
+    }
+
+    /// Starts to track an etcd lease that was granted before, and is about to be used again.
+    pub(crate) fn again(leftovers: &'a Leftovers, lease: i64) -> Self {
+        let left = Leftover { lease, is_granted: true, doubt: None, tries: 0 };
+        Granted { leftovers, left: Some(left), lease, is_there: false }
     }
 
     pub(crate) fn lease(&self) -> i64 {
         self.lease
     }
 
-    /// Notes that the etcd lease was granted.
+    /// Returns whether the etcd lease exists, as far as is known, and lasts long enough.
+    pub(crate) fn is_there(&self) -> bool {
+        self.is_there
+    }
+
+    /// Notes that the etcd lease was granted, that its time was restarted, or that it need not be.
     pub(crate) fn heard(&mut self) {
+        self.is_there = self.lease != 0;
         if let Some(left) = &mut self.left {
             left.is_granted = true;
         }
     }
 
     /// Records that a transaction that may use the etcd lease is about to be sent.
-    pub(crate) fn asked(&mut self, resource: &Resource, before: i64) {
+    /// `old` is the tenure that it moves; `None` if it begins one.
+    pub(crate) fn asked(&mut self, resource: &Resource, old: Option<&Lock>) {
         if let Some(left) = &mut self.left {
-            left.doubt = Some(Doubt { resource: resource.clone(), before });
+            let (before, created) = old.map_or((0, 0), |old| (old.lease, old.created));
+            left.doubt = Some(Doubt { resource: resource.clone(), before, created });
         }
+    }
+
+    /// Keeps the etcd lease from becoming a leftover.
+    pub(crate) fn keep(mut self) {
+        self.left = None;
     }
 
     /// Notes the outcome of that transaction.

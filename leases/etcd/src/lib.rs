@@ -22,8 +22,8 @@
 //! ```
 //!
 //! # The keys
-//! Each tenure has two keys, attached to an *etcd lease* of its own. When that etcd lease expires, etcd deletes both
-//! keys, and the tenure ends:
+//! Each tenure has two keys, attached to an *etcd lease* that no other tenure uses at the same time. When that etcd lease
+//! expires, etcd deletes both keys, and the tenure ends:
 //!
 //! ```text
 //! keylatch-lease/NAMESPACE/l/ENTITY/KEY/SLOT          the tenure, by resource
@@ -82,6 +82,11 @@
 //!   duration that it requested, starting before the request. The time of day does not matter, except for the base of
 //!   tokens. The shortest lease is one and a half election timeouts, 2 s with etcd's defaults: a shorter one is
 //!   `TtlTooShort`. A lease of more than 285 years (9·10⁹ s) never expires.
+//! - **Etcd leases are used again**: to request one and to revoke it would cost the cluster as much as the transactions
+//!   of the tenure. When a tenure ends within 5 s, its etcd lease is kept for a second, and the next tenure of the same
+//!   length uses it. If that length is 10 s or more, the etcd lease is a second longer, so that its time need not be restarted
+//!   each time. An etcd lease is used again only by the connection that requested it, and never if another process has
+//!   ended or moved the tenure, or if an answer was lost.
 //! - **Token**: the revision at which the tenure began, which is the create revision of its keys, plus the mark's base,
 //!   which the keys' value contains. Revisions grow with each change of the whole cluster, so tokens grow whatever is
 //!   released, expires or is deleted.
@@ -91,10 +96,14 @@
 //! - **Connection**: one for each engine and its clones, to one node; it carries the requests of all tasks side by
 //!   side. If it is lost, or the node does not answer in time or has no leader, the engine connects to the next
 //!   endpoint, after 50 ms to 2 s, at random.
-//! - **Requests**: an acquire is a request for an etcd lease, and one transaction; a waiter reads the resource first. A
-//!   release is one transaction. A renewal reads the tenure, keeps its etcd lease alive, and writes the tenure again if
-//!   it is unchanged; the renewals of a batch run side by side. To learn the remaining time of another owner's lease
-//!   takes one more request. Unused etcd leases are revoked in the background; if they are not, they expire.
+//! - **Requests**: an acquire is one transaction; if no etcd lease is kept, also a request for one. A waiter reads the
+//!   resource first. A release is one transaction. A renewal reads the tenure, keeps its etcd lease alive, and writes the
+//!   tenure again if it is unchanged; the renewals of a batch run side by side. To learn the remaining time of another
+//!   owner's lease takes one more request. Unused etcd leases are revoked in the background; if they are not, they
+//!   expire.
+//! - **Many tasks**: a transaction is sent at once if no other is under way. Those that arrive in the meantime, about
+//!   different resources, become the parts of one transaction, up to 64, which is one entry of the cluster's log. Each
+//!   part has its own conditions and its own answer. If etcd refuses the whole, each is sent alone.
 //! - **Policies**: the etcd lease is as long as the policy's time, and a keep-alive cannot extend it further. If the
 //!   end must be later than that, under another policy or at each renewal of `SlidingUpTo`, the tenure moves to another
 //!   etcd lease and keeps its token. A tenure with `Never` is attached to none.
@@ -107,8 +116,8 @@
 //! | the lease ends by | the waiter has it after |
 //! |---|---|
 //! | release, `release_all`, a dropped `Held` | the watch's message, and three round trips |
-//! | expiry | 0.5 s, the interval in which etcd looks for expired leases; up to 1 s more where the time is not a whole number of seconds; then as for a release |
-//! | the limit of `SlidingUpTo` | 2 s |
+//! | expiry | 0.5 s, the interval in which etcd looks for expired leases; up to 1 s more where the time is not a whole number of seconds, and 1 s more where it is 10 s or longer; then as for a release |
+//! | the limit of `SlidingUpTo` | 2 s; 3 s if it was last renewed 10 s or more before |
 //! | either, while the connection is lost | the next connection, and a few round trips; or an error after the timeout, or three timeouts |
 //! | either, and the leader is gone | an election; for an expiry, the lease's whole time again |
 //! | release, and the node is gone without closing its connections | the fallback and the timeout, 10 s |
@@ -134,7 +143,7 @@
 //! | a leader that stood still and was succeeded | 2: when it resumes it may revoke leases that were renewed in between (etcd #15247; rare since 3.4.31 and 3.5.12); a write with the old token is refused (3) |
 //! | an owner of more than 127 leases, or an owner of more than 64 that acquires at the same time | 7: `release_all` takes several instants |
 //! | an operation is given up after its timeout, or its future is dropped | 11: a lease whose grant was not received stays until it expires or its owner asks again; with `Expiry::Never`, until its owner asks again or it is released by owner |
-//! | right after a release or an acquire the program ends, etcd does not answer in time, or etcd has no space; the future of a release, or of an acquire with `fresh_token`, is dropped | 12: an unused etcd lease may stay until its time has passed |
+//! | within a second or two after a release or an acquire the program ends, etcd does not answer in time, or etcd has no space; the future of a release, or of an acquire with `fresh_token`, is dropped | 12: an unused etcd lease may stay until its time has passed |
 //! | many processes wait for one resource | 9: waiters are served in order of arrival within each process; between processes the first request wins |
 //! | a snapshot is restored, or all keys are deleted | nothing but a quarantine, for leases that do not outlast it; 1 otherwise. 5, 7: a release may be undone, and a renewal with the released grant has the lease again |
 //! | the data folder of a single node is put back to an older copy | the same, for programs that were connected. 1, 3, if the first program to connect was not: see [above](#when-the-cluster-forgets) |
@@ -144,7 +153,7 @@
 //! - etcd 3.4 or later: the tests use 3.4.23. Three nodes or more, to survive the loss of one.
 //! - `--auto-compaction-retention`: etcd keeps each revision until it is compacted; each tenure makes a few, and each
 //!   renewal one.
-//! - `--max-txn-ops` of at least 128, the default.
+//! - `--max-txn-ops` of at least 128, and `--max-request-bytes` of at least 1.5 MiB, the defaults.
 //! - `--unsafe-no-fsync` is not supported: a crash forgets leases (1) and tokens (3).
 //! - A quota that is not exhausted. Without space, no lease can be acquired ([`Error::Refused`]), and none can get
 //!   another policy, or an end later than a keep-alive gives it. Releases and all other renewals still work.
@@ -165,6 +174,7 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 
+mod begin;
 pub mod client;
 mod driver;
 mod error;
@@ -177,8 +187,11 @@ mod names;
 mod options;
 mod place;
 mod recall;
+mod restarts;
 mod revoker;
 mod session;
+mod spare;
+mod together;
 
 pub use client::{Client, Compare, ConnectOptions};
 pub use error::Error;

@@ -26,7 +26,8 @@ pub(crate) struct Value {
     /// The difference between the token and the revision at which the tenure began.
     pub(crate) base: i64,
     pub(crate) owner: Owner,
-    /// The time to live of the etcd lease, which each keep-alive restores; 0 if there is no etcd lease.
+    /// The time to live of the etcd lease without its [slack], which each keep-alive restores; 0 if there is no etcd
+    /// lease.
     pub(crate) seconds: i64,
     pub(crate) since: i64,
     pub(crate) policy: Policy,
@@ -108,6 +109,15 @@ pub(crate) fn revision(token: Token, base: i64) -> i64 {
 
 pub(crate) fn seconds(number: i64) -> Duration {
     Duration::from_secs(u64::try_from(number).unwrap_or(0))
+}
+
+/// The shortest time to live, in seconds, to which a second is added.
+const WITH_SLACK: i64 = 10;
+
+/// Returns the number of seconds by which an etcd lease is longer than the tenures that use it: 1, or 0 if it is short.
+/// Within that time of its last restart, another tenure can use it without restarting its time.
+pub(crate) fn slack(seconds: i64) -> i64 {
+    i64::from((WITH_SLACK..LONGEST).contains(&seconds))
 }
 
 /// Rounds up to whole seconds, at least one. Returns `None` for a time longer than etcd accepts, which counts as

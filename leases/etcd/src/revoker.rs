@@ -11,12 +11,13 @@ use keylatch_lease_remote::{Limit, sleep};
 
 use crate::{
     client::{
-        Client, Compare, CompareOp, Keys, Txn, TxnOp,
+        Client, Compare, CompareOp, KeyValue, Keys, Txn, TxnOp,
         messages::{LeaseGrantRequest, LeaseRevokeRequest},
     },
     error::{Error, Trouble},
     leftovers::{Doubt, Leftover, Leftovers},
     place::Place,
+    spare::Spare,
 };
 
 /// The number of etcd leases that are revoked at the same time.
@@ -44,11 +45,12 @@ impl Drop for InHand<'_> {
 pub(crate) struct Revoker {
     place: Arc<Place>,
     client: Client,
+    spare: Arc<Spare>,
 }
 
 impl Revoker {
-    pub(crate) fn new(place: Arc<Place>, client: Client) -> Self {
-        Revoker { place, client }
+    pub(crate) fn new(place: Arc<Place>, client: Client, spare: Arc<Spare>) -> Self {
+        Revoker { place, client, spare }
     }
 
     /// Revokes leftovers until the connection is unusable.
@@ -57,9 +59,9 @@ impl Revoker {
         let mut under_way = FuturesUnordered::new();
         loop {
             let event = match under_way.len() {
-                0 => Either::Left(leftovers.next().await),
+                0 => Either::Left(self.next().await),
                 TOGETHER.. => Either::Right(under_way.next().await),
-                _ => match select(pin!(leftovers.next()), under_way.next()).await {
+                _ => match select(pin!(self.next()), under_way.next()).await {
                     Either::Left((next, _)) => Either::Left(next),
                     Either::Right((tried, _)) => Either::Right(tried),
                 },
@@ -69,6 +71,13 @@ impl Revoker {
                 Either::Right(Some(Err(error))) => return error,
                 Either::Right(_) => {}
             }
+        }
+    }
+
+    async fn next(&self) -> Leftover {
+        match select(pin!(self.place.leftovers.next()), pin!(self.spare.next())).await {
+            Either::Left((next, _)) => next,
+            Either::Right((lease, _)) => Leftover { lease, is_granted: true, doubt: None, tries: 0 },
         }
     }
 
@@ -87,19 +96,21 @@ impl Revoker {
     }
 
     async fn revoke(&self, Leftover { lease, is_granted, doubt, .. }: &Leftover) -> Result<(), Trouble> {
-        let Some(Doubt { resource, before }) = doubt else {
+        let Some(Doubt { resource, before, created }) = doubt else {
             if *is_granted || !self.take(*lease).await? {
                 self.revoke_one(*lease).await?;
             }
             return Ok(());
         };
         let is_settled = if *lease == 0 { Ok(()) } else { self.revoke_unused(*lease, *is_granted, resource).await };
-        // A key that was detached from an etcd lease is never attached to it again.
         if *before != 0 {
-            if !self.hangs_on(*before, resource).await? {
-                self.revoke_one(*before).await?;
-            } else if *lease == 0 {
-                return Err(Trouble::NoLease); // there is no etcd lease to mark, and the transaction may still be under way
+            match self.lease_of(resource, *created).await? {
+                // The tenure has moved, and never moves back.
+                Some(now) if now != *before => self.revoke_one(*before).await?,
+                // There is no etcd lease to mark, and the transaction may still be under way.
+                Some(_) if *lease == 0 => return Err(Trouble::NoLease),
+                // If the tenure has ended, it may have ended on that etcd lease, which another tenure may use again.
+                _ => {}
             }
         }
         is_settled
@@ -152,8 +163,9 @@ impl Revoker {
         }
     }
 
-    async fn hangs_on(&self, lease: i64, resource: &Resource) -> Result<bool, Trouble> {
+    /// Returns the etcd lease of the tenure of a resource that began at this revision.
+    async fn lease_of(&self, resource: &Resource, created: i64) -> Result<Option<i64>, Trouble> {
         let got = self.client.get(Keys::prefix(self.place.lock(resource))).await?;
-        Ok(got.iter().any(|kv| kv.lease() == lease))
+        Ok(got.iter().find(|kv| kv.create_revision() == created).map(KeyValue::lease))
     }
 }

@@ -1,7 +1,8 @@
 //! A connection that is ready for use, and the requests that it sends.
 
 use std::{
-    pin::pin,
+    convert::Infallible,
+    future::Future,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicI64, Ordering::SeqCst},
@@ -9,9 +10,9 @@ use std::{
     time::Duration,
 };
 
-use futures_util::future::{Either, join, select, try_join_all};
+use futures_util::future::try_join_all;
 use keylatch_lease::{Clock, Lost, Owner, Resource, StdClock, Token, engine::Part};
-use keylatch_lease_remote::{Tenure, Watchers, sleep};
+use keylatch_lease_remote::{Failure, Tenure, Turn, Watchers};
 use tokio::sync::Notify;
 
 use crate::{
@@ -24,11 +25,14 @@ use crate::{
     },
     error::{self, Error, Trouble},
     leftovers::Granted,
-    lock::{Changed, Lock, Value, revision},
+    lock::{self, Changed, Lock, Value, revision, slack},
     mark::{Mark, Seen},
     names::{escape, resource_of},
     place::Place,
+    restarts::{Restarting, Restarts},
     revoker::Revoker,
+    spare::Spare,
+    together::{self, Together},
 };
 
 /// The number of operations that etcd accepts in one transaction.
@@ -43,9 +47,6 @@ const UNCOUNTED: i64 = i64::MAX / 1_000_000_000;
 
 /// The age up to which a reading of the stopwatch is good enough to estimate the next one.
 const FRESH: Duration = Duration::from_secs(5);
-
-/// The head start of a request for an etcd lease before the transaction that uses it.
-const AHEAD: Duration = Duration::from_millis(10);
 
 /// Returns the tenure that a resource's keys contain. Fails if one of the keys was not written by this engine.
 fn lock_of(prefix: &str, kvs: &[KeyValue]) -> Result<Option<Lock>, Trouble> {
@@ -76,6 +77,11 @@ pub(crate) struct Session {
     pub(crate) shortest: i64,
     /// The last reading of the stopwatch, and when it was read.
     shown: Mutex<(i64, Duration)>,
+    /// The transactions that wait for the connection.
+    together: Arc<Together>,
+    /// The etcd leases that can be used again.
+    pub(crate) spare: Arc<Spare>,
+    pub(crate) restarts: Restarts,
 }
 
 /// Whether the connection has become unusable.
@@ -90,12 +96,23 @@ pub(crate) struct Ear {
     watch: Answers<WatchResponse>,
 }
 
+/// The parts of a new connection.
+pub(crate) struct Opened {
+    pub(crate) session: Session,
+    pub(crate) ear: Ear,
+    pub(crate) restarting: Restarting,
+}
+
 impl Session {
     /// Starts the watch, and the stopwatch if it does not run. If etcd has no space to grant a lease, `shortest` keeps
     /// the value that the last connection found.
-    pub(crate) async fn open(client: Client, place: Arc<Place>, shortest: &AtomicI64) -> Result<(Self, Ear), Trouble> {
+    pub(crate) async fn open(client: Client, place: Arc<Place>, shortest: &AtomicI64) -> Result<Opened, Trouble> {
         let shown = Mutex::new((0, StdClock::new().now()));
+        let (restarts, restarting) = Restarts::new();
         let mut session = Session {
+            restarts,
+            spare: Arc::new(Spare::new(Arc::clone(&place))),
+            together: Arc::new(Together::new(together::MOST)),
             place,
             client,
             mark: Mutex::default(),
@@ -123,8 +140,8 @@ impl Session {
         // The watch is last: the requests before it report a missing permission more clearly than a refused watch.
         let Keys { start: key, end: range_end } = Keys::prefix(session.place.locks());
         let filters = vec![WatchCreateRequest::NO_PUT];
-        let watch = session.client.watch(WatchCreateRequest { key, range_end, filters, prev_kv: true }).await?;
-        Ok((session, Ear { watch }))
+        let watch = session.client.watch(WatchCreateRequest { key, range_end, filters }).await?;
+        Ok(Opened { session, ear: Ear { watch }, restarting })
     }
 
     /// Marks the connection as unusable.
@@ -138,7 +155,12 @@ impl Session {
     }
 
     pub(crate) fn revoker(&self) -> Revoker {
-        Revoker::new(Arc::clone(&self.place), self.client.clone())
+        Revoker::new(Arc::clone(&self.place), self.client.clone(), Arc::clone(&self.spare))
+    }
+
+    /// Returns the future that carries the transactions: the connection's driver polls it.
+    pub(crate) fn carried(&self) -> impl Future<Output = Infallible> + use<> {
+        together::carry(self.client.clone(), Arc::clone(&self.together))
     }
 
     /// Reads the stopwatch, in seconds, and starts it if it does not run.
@@ -165,19 +187,21 @@ impl Session {
 
     /// Estimates the reading of the stopwatch; `None` if it was last read too long ago, because a new leader may have
     /// restarted it.
-    fn about(&self) -> Option<i64> {
+    pub(crate) fn about(&self) -> Option<i64> {
         let (shown, at) = *self.shown();
         let age = StdClock::new().now().saturating_sub(at);
         if age <= FRESH { Some(shown.saturating_add(i64::try_from(age.as_secs()).ok()?)) } else { None }
     }
 
-    /// Requests an etcd lease, and returns its ID and its real length in seconds. If `id` is 0 etcd chooses one.
+    /// Requests an etcd lease, and returns its ID and its real length in seconds, both lengths without the [slack]. If
+    /// `id` is 0 etcd chooses one.
     pub(crate) async fn grant(&self, id: i64, seconds: i64) -> Result<(i64, i64), Trouble> {
-        let granted = self.client.call(LeaseGrantRequest { ttl: seconds, id }).await?;
-        Ok((granted.id, granted.ttl))
+        let slack = slack(seconds);
+        let granted = self.client.call(LeaseGrantRequest { ttl: seconds + slack, id }).await?;
+        Ok((granted.id, granted.ttl - slack))
     }
 
-    /// Returns the whole seconds that an etcd lease has left, rounded down; `None` if it is gone, or about to be
+    /// Returns the whole seconds that an etcd lease has left, with its [slack], rounded down; `None` if it is gone, or about to be
     /// removed. 0 may mean the latter, too.
     pub(crate) async fn left(&self, lease: i64) -> Result<Option<i64>, Trouble> {
         let left = self.time_to_live(lease).await?.ttl;
@@ -263,29 +287,46 @@ impl Session {
         format!("{}{}", self.place.lock(&lock.resource), lock.slot)
     }
 
-    fn keys(&self, resource: &Resource, owner: &Owner, slot: u8) -> [String; 2] {
+    pub(crate) fn keys(&self, resource: &Resource, owner: &Owner, slot: u8) -> [String; 2] {
         [self.place.lock(resource), self.place.owned_lock(owner, resource)].map(|prefix| format!("{prefix}{slot}"))
     }
 
-    fn puts(&self, Draft { resource, slot, lease, value }: &Draft<'_>) -> [TxnOp; 2] {
+    pub(crate) fn puts(&self, Draft { resource, slot, lease, value }: &Draft<'_>) -> [TxnOp; 2] {
         self.keys(resource, &value.owner, *slot).map(|key| TxnOp::put_with_lease(key, value.to_text(), *lease))
     }
 
     async fn change(&self, of: &Resource, when: Vec<Compare>, then: Vec<TxnOp>) -> Result<Changed, Trouble> {
-        let otherwise = [TxnOp::get(Keys::prefix(self.place.lock(of)))];
-        self.changed(self.client.txn(Txn::new().when(when).and_then(then).or_else(otherwise)).await?)
+        self.changed(self.ask(of, self.changing(of, when, then)).await?)
+    }
+
+    fn changing(&self, of: &Resource, when: Vec<Compare>, then: Vec<TxnOp>) -> Txn {
+        Txn::new().when(when).and_then(then).or_else([TxnOp::get(Keys::prefix(self.place.lock(of)))])
+    }
+
+    /// Runs a transaction about a resource: at once if no other is under way, and otherwise together with those that
+    /// wait for the connection at the same moment.
+    pub(crate) async fn ask(&self, resource: &Resource, txn: Txn) -> Result<TxnAnswer, Trouble> {
+        if let Some(_permit) = self.together.at_once() {
+            return Ok(self.client.txn(txn).await?);
+        }
+        let txn = Arc::new(txn);
+        match self.together.ask(resource, Arc::clone(&txn)).await {
+            Turn::Answered(answer) => answer,
+            Turn::Alone => Ok(self.client.txn(Arc::unwrap_or_clone(txn)).await?),
+            Turn::NotSent | Turn::Lost => Err(Trouble::Broken(Error::unconnected(None))),
+        }
     }
 
     /// Returns whether one of the branches that write was taken; otherwise the branch that reads tells which tenure the
     /// resource has.
-    fn changed(&self, mut answer: TxnAnswer) -> Result<Changed, Trouble> {
+    pub(crate) fn changed(&self, mut answer: TxnAnswer) -> Result<Changed, Trouble> {
         let at = answer.revision();
         self.seen.sees(at);
         loop {
             let has_succeeded = answer.succeeded();
             match answer.into_answers().into_iter().next() {
                 Some(OpAnswer::Deleted { previous, .. }) if has_succeeded => {
-                    previous.iter().for_each(|kv| self.place.leftovers.add(kv.lease()));
+                    previous.iter().for_each(|kv| self.spare.has_ended(kv.lease()));
                     return Ok(Changed::Yes(at));
                 }
                 _ if has_succeeded => return Ok(Changed::Yes(at)),
@@ -294,113 +335,6 @@ impl Session {
                 _ => return Ok(Changed::No(None)),
             }
         }
-    }
-
-    /// Begins a tenure if the resource is free; with `is_fresh`, also as a tenure of the same owner ends. Its etcd
-    /// lease is requested at the same time.
-    pub(crate) async fn begin(&self, new: &mut Draft<'_>, is_fresh: bool) -> Result<Changed, Trouble> {
-        let mut granted = Granted::new(&self.place.leftovers, new.lease);
-        new.value.base = self.base();
-        let seen = self.seen.get();
-        let mut changed = self.begin_with(&mut granted, new, is_fresh).await;
-        if let Ok(Changed::Yes(at)) = &mut changed {
-            // An older copy of the cluster may have the same mark, but its revisions are smaller.
-            if *at <= seen {
-                changed = Err(self.is_another());
-            } else {
-                *at = at.saturating_add(new.value.base);
-            }
-        }
-        granted.settle(&changed);
-        changed
-    }
-
-    async fn begin_with(
-        &self,
-        granted: &mut Granted<'_>,
-        new: &mut Draft<'_>,
-        is_fresh: bool,
-    ) -> Result<Changed, Trouble> {
-        let (lease, seconds) = (new.lease, new.value.seconds);
-        let grant = async {
-            if lease != 0 {
-                self.grant(lease, seconds).await?;
-            }
-            Ok(())
-        };
-        let (mut grant, ahead) = (pin!(grant), pin!(sleep(AHEAD)));
-        let mut early = None;
-        new.value.since = match self.about() {
-            Some(since) => since,
-            None => {
-                let (granted, shows) = join(grant.as_mut(), self.clock()).await;
-                early = Some(granted);
-                shows?
-            }
-        };
-        let is_free = Compare::create_revision(Keys::prefix(self.place.lock(new.resource)), CompareOp::Equal, 0);
-        let get = TxnOp::get(Keys::prefix(self.place.lock(new.resource)));
-        let otherwise = if is_fresh { self.instead(new, 0, self.instead(new, 1, get)) } else { get };
-        let when: Vec<_> = self.is_sound().into_iter().chain([self.is_wanted(new), is_free]).collect();
-        let txn = Txn::new().when(when).and_then(self.puts(new)).or_else([otherwise]);
-        let ask = || async {
-            let answer = self.client.txn(txn.clone()).await?;
-            self.changed(answer)
-        };
-        // The transaction does not wait long for the answer to the request for the etcd lease: it only needs to arrive
-        // after that request.
-        let first = match early {
-            Some(granted) => Ok(granted),
-            None if lease == 0 => Ok(Ok(())),
-            None => match select(grant, ahead).await {
-                Either::Left((granted, _)) => Ok(granted),
-                Either::Right(((), grant)) => Err(grant),
-            },
-        };
-        let (is_granted, changed) = match first {
-            Ok(is_granted) => {
-                // Without an etcd lease the transaction is not sent.
-                is_granted.map_err(|trouble| match trouble {
-                    Trouble::Full(error) => Trouble::Refused(error),
-                    trouble => trouble,
-                })?;
-                granted.heard();
-                granted.asked(new.resource, 0);
-                return ask().await;
-            }
-            Err(grant) => {
-                granted.asked(new.resource, 0);
-                let (is_granted, changed) = join(grant, ask()).await;
-                if is_granted.is_ok() {
-                    granted.heard();
-                }
-                (is_granted, changed)
-            }
-        };
-        match (is_granted, changed) {
-            // The transaction overtook the request for the etcd lease.
-            (Ok(()), Err(Trouble::NoLease)) => ask().await,
-            (Err(Trouble::Full(error)), Err(Trouble::NoLease)) => Err(Trouble::Refused(error)),
-            (Err(trouble), Err(Trouble::NoLease)) => Err(trouble),
-            (_, changed) => changed,
-        }
-    }
-
-    /// Returns the condition that the etcd lease is not about to be revoked.
-    fn is_wanted(&self, new: &Draft<'_>) -> Compare {
-        Compare::create_revision(self.place.revoked(new.lease), CompareOp::Equal, 0)
-    }
-
-    /// Returns an operation that replaces the owner's tenure in this slot, if there is one, by a tenure in the other
-    /// slot.
-    fn instead(&self, new: &Draft<'_>, slot: u8, otherwise: TxnOp) -> TxnOp {
-        let keys = self.keys(new.resource, &new.value.owner, slot);
-        let is_held = keys.clone().map(|key| Compare::create_revision(key, CompareOp::Greater, 0));
-        let when: Vec<_> = is_held.into_iter().chain(self.is_sound()).chain([self.is_wanted(new)]).collect();
-        let deletes = keys.map(TxnOp::take);
-        let puts = self.puts(&Draft { slot: 1 - slot, value: new.value.clone(), ..*new });
-        let then: Vec<_> = deletes.into_iter().chain(puts).collect();
-        TxnOp::txn(Txn::new().when(when).and_then(then).or_else([otherwise]))
     }
 
     /// Attaches a tenure to another etcd lease, if one was granted, and sets its policy, unless the tenure has changed
@@ -412,7 +346,7 @@ impl Session {
         mut granted: Option<Granted<'_>>,
     ) -> Result<Changed, Trouble> {
         if let Some(granted) = &mut granted {
-            granted.asked(&old.resource, old.lease);
+            granted.asked(&old.resource, Some(old));
         }
         let when = vec![Compare::mod_revision(self.key(old), CompareOp::Equal, old.modified), self.is_wanted(new)];
         let changed = self.change(new.resource, when, self.puts(new).into()).await;
@@ -465,8 +399,19 @@ impl Session {
     async fn end_of(&self, resource: &Resource, owner: &Owner, created: i64) -> Result<Changed, Trouble> {
         let keys = [self.place.lock(resource), self.place.owned_lock(owner, resource)].map(Keys::prefix);
         let when = keys.clone().map(|keys| Compare::create_revision(keys, CompareOp::Equal, created));
-        let then = keys.map(TxnOp::take);
-        let ended = self.change(resource, when.to_vec(), then.to_vec()).await?;
+        let [lock, owned] = keys;
+        let then = [TxnOp::take(lock), TxnOp::delete(owned)]; // both had the same etcd lease
+        let ended = match self.change(resource, when.to_vec(), then.to_vec()).await {
+            // A transaction that it was sent with needs space; this one needs none.
+            Err(Trouble::Full(error)) => {
+                let alone = self.client.txn(self.changing(resource, when.to_vec(), then.to_vec())).await?;
+                match self.changed(alone)? {
+                    ended @ Changed::Yes(_) => ended,
+                    Changed::No(_) => return Err(Trouble::Full(error)), // the first may have been carried out
+                }
+            }
+            ended => ended?,
+        };
         match &ended {
             // The owner's key was deleted by hand; the resource's key names the owner.
             Changed::No(Some(half)) if (&half.value.owner, half.created) == (owner, created) => {
@@ -497,7 +442,7 @@ impl Session {
         let answer = self.client.txn(Txn::new().when(when).and_then(then)).await?;
         for answer in answer.answers() {
             if let OpAnswer::Deleted { previous, .. } = answer {
-                previous.iter().for_each(|kv| self.place.leftovers.add(kv.lease()));
+                previous.iter().for_each(|kv| self.spare.has_ended(kv.lease()));
             }
         }
         Ok(answer.succeeded())
@@ -524,12 +469,16 @@ impl keylatch_lease_remote::Session for Session {
 }
 
 /// Notifies the watchers of the end of the tenure whose key was deleted, whoever deleted it.
-fn tell_end(watchers: &Watchers, prefix: &str, deleted: &Event) {
-    let Some((resource, _)) = deleted.kv.as_ref().and_then(|kv| resource_of(prefix, kv.key())) else { return };
-    match deleted.prev_kv.as_ref().and_then(|kv| Lock::new(prefix, kv)) {
-        Some(lock) => watchers.tell_end(&resource, lock.token, Lost::Released),
-        // The deleted value has been compacted away.
-        None => watchers.tell(&resource),
+///
+/// A resource has one tenure at a time, so each of its tenures that began before the deletion has ended. The watch does
+/// not ask for the deleted value, which would name the tenure: for each one, etcd would read the store once more.
+fn tell_end(watchers: &Watchers, prefix: &str, base: i64, deleted: &Event) {
+    let Some(kv) = &deleted.kv else { return };
+    let Some((resource, _)) = resource_of(prefix, kv.key()) else { return };
+    match lock::token(base.saturating_add(kv.mod_revision() - 1)) {
+        Some(last) if base > 0 => watchers.tell_end(&resource, last, Lost::Released),
+        // No mark has been read yet, and the tokens are not known.
+        _ => watchers.tell(&resource),
     }
 }
 
@@ -541,7 +490,8 @@ impl Ear {
             match self.watch.next().await {
                 Ok(Some(heard)) if heard.canceled => return Error::Unconnected { source: None },
                 Ok(Some(heard)) => {
-                    heard.events.iter().for_each(|deleted| tell_end(watchers, &prefix, deleted));
+                    let base = place.base();
+                    heard.events.iter().for_each(|deleted| tell_end(watchers, &prefix, base, deleted));
                 }
                 Ok(None) => return Error::Unconnected { source: None },
                 Err(error) => return error::unusable(error.into()),

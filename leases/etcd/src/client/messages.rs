@@ -250,6 +250,8 @@ pub(crate) struct LeaseKeepAliveRequest {
 
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct LeaseKeepAliveResponse {
+    #[prost(int64, tag = "2")]
+    pub(crate) id: i64,
     #[prost(int64, tag = "3")]
     pub(crate) ttl: i64,
 }
@@ -285,8 +287,6 @@ pub(crate) struct WatchCreateRequest {
     pub(crate) range_end: Vec<u8>,
     #[prost(int32, repeated, tag = "5")]
     pub(crate) filters: Vec<i32>,
-    #[prost(bool, tag = "6")]
-    pub(crate) prev_kv: bool,
 }
 
 impl WatchCreateRequest {
@@ -308,8 +308,6 @@ pub(crate) struct WatchResponse {
 pub(crate) struct Event {
     #[prost(message, optional, tag = "2")]
     pub(crate) kv: Option<KeyValue>,
-    #[prost(message, optional, tag = "3")]
-    pub(crate) prev_kv: Option<KeyValue>,
 }
 
 // ---- Auth, Maintenance ----

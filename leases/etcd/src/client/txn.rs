@@ -221,6 +221,11 @@ impl TxnAnswer {
         self.revision
     }
 
+    /// Returns the same answer with another revision.
+    pub(crate) fn with_revision(self, revision: i64) -> Self {
+        TxnAnswer { revision, ..self }
+    }
+
     /// Returns the answers to the operations that were run, in their order.
     #[must_use]
     pub fn answers(&self) -> &[OpAnswer] {
