@@ -4,7 +4,7 @@ use std::{future::Future, pin::pin, sync::Arc};
 
 use async_nats::{Client, ConnectOptions, Event, ServerAddr, Subscriber, header};
 use futures_util::{
-    StreamExt,
+    FutureExt, StreamExt,
     future::{Either, select},
 };
 use keylatch_lease_remote::{Driving, Failure, Watchers};
@@ -12,7 +12,7 @@ use tokio::sync::watch;
 
 use crate::{
     error::Error,
-    session::{End, Place, Seen, Session, ended, is_forgotten},
+    session::{End, Place, Seen, Session, carry, ended, is_forgotten},
 };
 
 /// The number of times that the client tries each server after it has lost its connection. The client is soon dropped,
@@ -32,8 +32,13 @@ where
             // Subscribe before the first request, so that no waiter misses a notification.
             let told = client.subscribe(place.subjects.told()).await.map_err(unusable)?;
             let session = Session::open(client, place, end.clone()).await?;
-            let seen = session.seen();
-            Ok((session, async move { hear(told, end, &seen, link.watchers()).await }))
+            let (seen, reads) = (session.seen(), session.reads());
+            let moves = async move {
+                let carried = carry(Arc::clone(&link), reads).map(|never| match never {});
+                let heard = hear(told, end, &seen, link.watchers());
+                select(pin!(heard), pin!(carried)).await.factor_first().0
+            };
+            Ok((session, moves))
         }
     })
     .await;

@@ -97,7 +97,7 @@
 //! - **Connection**: one for each engine and its clones; it carries the requests of all tasks side by side. If it is
 //!   lost, the engine connects again, after 50 ms to 2 s, at random.
 //! - **Requests**: acquiring a free resource takes two round trips, one for the message and one to read the mark; once
-//!   a minute two more, for the server's clock. A release of a lease that was acquired on this connection takes one, or
+//!   a minute two more, for the server's clock. One reading of the mark serves all tasks that wait for it. A release of a lease that was acquired on this connection takes one, or
 //!   two to four if another request for the resource was made in this process since. A renewal takes two, for the
 //!   message and for the time at which it was stored; the first one after an acquire takes three. The renewals of a
 //!   batch run side by side. A request for a resource that another owner has takes two or three, and two more if the

@@ -136,7 +136,7 @@ impl Session {
             Put::Changed => return Ok(Begun::Changed),
             Put::Stored(sequence) => sequence,
         };
-        if !self.stands(token).await.map_err(Fail::Unknown)? {
+        if !self.stands(ask.resource, token).await.map_err(Fail::Unknown)? {
             return Ok(Begun::Void(sequence));
         }
         // The times are relative to the time at which the message was stored, which is not known.

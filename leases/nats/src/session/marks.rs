@@ -1,15 +1,32 @@
 //! The mark of a namespace: it identifies the stream, and limits what the stream may have forgotten.
 
 use std::{
+    convert::Infallible,
     sync::{Arc, PoisonError},
     time::Duration,
 };
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use keylatch_lease::Clock;
+use keylatch_lease::{Clock, Resource};
+use keylatch_lease_remote::{Limit, Link, Turn};
 
-use super::{ABOUT, Before, Place, Put, Session};
+use super::{ABOUT, Before, Place, Put, Read, Reads, Session};
 use crate::{error::Error, mark::Mark, server_time::FRESH};
+
+/// Reads the mark for the callers that wait for it, until the connection ends.
+pub(crate) async fn carry(link: Arc<Link<Session>>, reads: Arc<Reads>) -> Infallible {
+    let send = |callers: Arc<[()]>| {
+        let link = Arc::clone(&link);
+        async move {
+            let read = match link.session(&mut Limit::after(link.timeout())).await {
+                Ok(session) => Some(session.find_mark().await),
+                Err(_) => None,
+            };
+            vec![read; callers.len()]
+        }
+    };
+    reads.carry(send).await
+}
 
 impl Session {
     /// Reads the namespace's mark. If it is missing or belongs to another stream, or if the stream has gone back to an
@@ -52,7 +69,7 @@ impl Session {
     }
 
     /// Reads the mark and its sequence, which is zero if there is none.
-    pub(super) async fn find_mark(&self) -> Result<(u64, Option<Mark>), Error> {
+    pub(super) async fn find_mark(&self) -> Result<Read, Error> {
         match self.message(&serde_json::json!({ "last_by_subj": self.place.subjects.mark() })).await? {
             None => Ok((0, None)),
             Some(raw) => {
@@ -79,10 +96,25 @@ impl Session {
 
     /// Reads the mark. Fails, and ends the connection, if leases may have been forgotten since it was first read.
     pub(super) async fn same_mark(&self) -> Result<(u64, Mark), Error> {
-        let (sequence, found) = self.find_mark().await?;
+        self.is_same(self.find_mark().await?)
+    }
+
+    fn is_same(&self, (sequence, found): Read) -> Result<(u64, Mark), Error> {
         match (found, self.known_mark()) {
             (Some(found), Some(known)) if found.is_same(&known) => Ok((sequence, found)),
             _ => Err(self.is_another()),
+        }
+    }
+
+    /// Reads the mark after this call. One reading serves all callers that wait for one at the same moment.
+    async fn find_mark_together(&self, resource: &Resource) -> Result<Read, Error> {
+        if let Some(_permit) = self.reads.at_once() {
+            return self.find_mark().await;
+        }
+        match self.reads.ask(resource, ()).await {
+            Turn::Answered(read) => read,
+            Turn::Alone => self.find_mark().await,
+            Turn::NotSent | Turn::Lost => Err(Error::Closed),
         }
     }
 
@@ -153,8 +185,8 @@ impl Session {
 
     /// Checks, after a grant was stored, that the namespace's mark is unchanged. Returns whether the token is the
     /// greatest: a tenure with a greater one may have begun, ended and been swept in between.
-    pub(super) async fn stands(&self, token: u64) -> Result<bool, Error> {
-        let (_, mark) = self.same_mark().await?;
+    pub(super) async fn stands(&self, resource: &Resource, token: u64) -> Result<bool, Error> {
+        let (_, mark) = self.is_same(self.find_mark_together(resource).await?)?;
         let is_greatest = token > mark.swept;
         if !is_greatest {
             self.keep_mark(mark);

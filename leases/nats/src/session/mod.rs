@@ -9,6 +9,8 @@ mod listing;
 mod marks;
 mod messages;
 
+pub(crate) use marks::carry;
+
 use std::{
     collections::HashMap,
     future::Future,
@@ -26,7 +28,7 @@ use keylatch_lease::{
     Clock, Expiry, Lost, Owner, Resource, StdClock, Term, Token,
     engine::{Answer, Fail, Gone, Left, Record},
 };
-use keylatch_lease_remote::Tenure as Dropped;
+use keylatch_lease_remote::{Tenure as Dropped, Together};
 use serde::Deserialize;
 use tokio::sync::watch::{Receiver, Sender};
 
@@ -119,6 +121,15 @@ impl End {
     }
 }
 
+/// The number of callers that one reading of the mark serves.
+const MOST: usize = 1024;
+
+/// The mark, and its sequence, which is zero if there is none.
+type Read = (u64, Option<Mark>);
+
+/// The callers that wait for a reading of the mark.
+pub(crate) type Reads = Together<(), Result<Read, Error>>;
+
 pub(crate) struct Session {
     client: Client,
     place: Arc<Place>,
@@ -131,6 +142,8 @@ pub(crate) struct Session {
     clock: StdClock,
     time: ServerTime,
     memory: Memory,
+    /// The callers that wait for a reading of the mark.
+    reads: Arc<Reads>,
     /// The subjects that the driver's sweep still has to visit.
     unswept: Mutex<Vec<String>>,
 }
@@ -335,6 +348,7 @@ impl Session {
             clock: StdClock::new(),
             time: ServerTime::default(),
             memory: Memory::default(),
+            reads: Arc::new(Reads::new(MOST)),
             unswept: Mutex::default(),
         };
         let described: Described = match session.api("INFO", &serde_json::json!({})).await {
@@ -363,6 +377,10 @@ impl Session {
             Ok(()) | Err(Error::Refused { .. }) => Ok(session),
             Err(error) => Err(unusable(error)),
         }
+    }
+
+    pub(crate) fn reads(&self) -> Arc<Reads> {
+        Arc::clone(&self.reads)
     }
 
     pub(crate) fn seen(&self) -> Arc<Seen> {
