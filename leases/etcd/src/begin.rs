@@ -1,9 +1,6 @@
 //! The beginning of a tenure: its etcd lease, and the transaction that attaches its keys.
 
-use std::{
-    pin::pin,
-    time::{Duration, Instant},
-};
+use std::{pin::pin, time::Duration};
 
 use futures_util::future::{Either, join, select};
 use keylatch_lease_remote::sleep;
@@ -24,7 +21,7 @@ impl Session {
     /// Begins a tenure if the resource is free; with `is_fresh`, also as a tenure of the same owner ends. It uses an
     /// etcd lease again if one is kept; otherwise its etcd lease is requested at the same time.
     pub(crate) async fn begin(&self, new: &mut Draft<'_>, is_fresh: bool) -> Result<Changed, Trouble> {
-        let now = Restarted { seconds: new.value.seconds, at: Instant::now() };
+        let now = Restarted::now(new.value.seconds);
         let spare = if new.lease == 0 { None } else { self.spare.take(now.seconds) };
         new.value.base = self.base();
         let seen = self.seen.get();

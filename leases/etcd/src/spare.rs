@@ -16,6 +16,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use keylatch_lease::{Clock, StdClock};
 use keylatch_lease_remote::sleep;
 use tokio::sync::Notify;
 
@@ -59,18 +60,27 @@ struct State {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Restarted {
     pub(crate) seconds: i64,
-    pub(crate) at: Instant,
+    /// By a clock that goes on while the machine sleeps, as the etcd lease does.
+    at: Duration,
 }
 
 impl Restarted {
+    pub(crate) fn now(seconds: i64) -> Self {
+        Restarted { seconds, at: StdClock::new().now() }
+    }
+
+    fn age(&self) -> Duration {
+        StdClock::new().now().saturating_sub(self.at)
+    }
+
     /// Returns whether a tenure can begin now without restarting the time: the etcd lease still lasts as long as the
     /// tenure.
     pub(crate) fn is_long_enough(&self) -> bool {
-        self.at.elapsed() + DRIFT < seconds(slack(self.seconds))
+        self.age() + DRIFT < seconds(slack(self.seconds))
     }
 
     fn is_young(&self) -> bool {
-        self.at.elapsed() < OLDEST.min(seconds(self.seconds) / 2)
+        self.age() < OLDEST.min(seconds(self.seconds) / 2)
     }
 }
 
