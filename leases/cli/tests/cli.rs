@@ -15,7 +15,7 @@ use std::{
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use common::{Desk, Running, kill_and_stop, refuses_a_late_write, runs, script, text, token_in, until};
+use common::{Desk, Running, kill_and_stop, prepared, refuses_a_late_write, runs, script, text, token_in, until};
 
 // --- In a script ----------------------------------------------------------------------------------------------------
 
@@ -187,9 +187,10 @@ fn a_command_may_fill_its_output_and_its_reader_may_leave() {
 #[test]
 fn signals_go_on_to_the_command_and_its_children() {
     let desk = Desk::new();
-    let then = "trap 'wait; echo told; exit 3' TERM; sh -c 'trap \"echo child; exit\" TERM; sleep 600 & wait' & wait";
-    let running = desk.start(&["run", "report", "--", "sh", "-c", &script(then)]);
-    thread::sleep(Duration::from_millis(100)); // for the child to set its trap
+    let child = "trap \"echo child; exit\" TERM; echo > child; sleep 600 & wait";
+    let before =
+        format!("trap 'wait; echo told; exit 3' TERM; sh -c '{child}' & until [ -e child ]; do sleep 0.01; done;");
+    let running = desk.start(&["run", "report", "--", "sh", "-c", &prepared(&before, "wait")]);
     running.signal(Signal::TERM);
     let output = running.end();
     assert_eq!((output.status.code(), &*text(&output.stdout)), (Some(3), "child\ntold\n"));
@@ -207,8 +208,8 @@ fn what_a_command_leaves_behind_ends_before_the_lease_is_released() {
 #[test]
 fn a_killed_keylatch_takes_its_command_and_the_commands_children_along() {
     let desk = Desk::new();
-    let then = "trap '' TERM; sh -c 'echo $$ > child.new; mv child.new child; sleep 600' & wait";
-    let running = desk.start(&["run", "--ttl", "1s", "report", "--", "sh", "-c", &script(then)]);
+    let then = "sh -c 'echo $$ > child.new; mv child.new child; sleep 600' & wait";
+    let running = desk.start(&["run", "--ttl", "1s", "report", "--", "sh", "-c", &prepared("trap '' TERM;", then)]);
     until("the child begins", || desk.path("child").exists());
     let child = Pid::from_raw(fs::read_to_string(desk.path("child")).unwrap().trim().parse().unwrap()).unwrap();
     running.signal(Signal::KILL);
@@ -222,8 +223,8 @@ fn a_killed_keylatch_takes_its_command_and_the_commands_children_along() {
 fn a_stopped_keylatch_does_not_keep_its_command_running_past_the_lease() {
     let desk = Desk::new();
     // The command ignores SIGTERM, and says each moment that it runs.
-    let then = "trap '' TERM; while :; do echo old >> log; sleep 0.01; done";
-    let running = desk.start(&["run", "--ttl", "1s", "report", "--", "sh", "-c", &script(then)]);
+    let then = "while :; do echo old >> log; sleep 0.01; done";
+    let running = desk.start(&["run", "--ttl", "1s", "report", "--", "sh", "-c", &prepared("trap '' TERM;", then)]);
     running.signal(Signal::STOP);
     // It gets the lease when it has ended, and by then the command must have ended, too.
     let next = desk.run(&["run", "report", "--", "sh", "-c", "echo new >> log; sleep 0.3"]);
@@ -297,8 +298,8 @@ fn a_signal_that_is_ignored_stays_ignored() {
 #[test]
 fn a_lease_that_an_operator_ends_ends_the_command() {
     let desk = Desk::new();
-    let then = "trap '' TERM; while :; do sleep 1; done";
-    let running = desk.start(&["run", "--owner", "ann", "report", "--", "sh", "-c", &script(then)]);
+    let then = "while :; do sleep 1; done";
+    let running = desk.start(&["run", "--owner", "ann", "report", "--", "sh", "-c", &prepared("trap '' TERM;", then)]);
     let command = desk.begun();
     let token = desk.token("report");
     let other = (token.parse::<u64>().unwrap() + 1).to_string();
@@ -314,8 +315,19 @@ fn a_lease_that_an_operator_ends_ends_the_command() {
 #[test]
 fn a_lease_that_cannot_be_renewed_ends_the_command_in_time() {
     let desk = Desk::new();
-    let then = "trap 'echo told; exit 0' TERM; while :; do sleep 0.01; done";
-    let running = desk.start(&["run", "--ttl", "2s", "--grace", "1s", "report", "--", "sh", "-c", &script(then)]);
+    let then = "while :; do sleep 0.01; done";
+    let running = desk.start(&[
+        "run",
+        "--ttl",
+        "2s",
+        "--grace",
+        "1s",
+        "report",
+        "--",
+        "sh",
+        "-c",
+        &prepared("trap 'echo told; exit 0' TERM;", then),
+    ]);
     for end in ["", "-wal", "-shm"] {
         fs::remove_file(desk.path(&format!("leases.db{end}"))).unwrap();
     }

@@ -131,7 +131,12 @@ pub(crate) fn runs(process: Pid) -> bool {
 
 /// A script that says that it has begun, and then does this.
 pub(crate) fn script(then: &str) -> String {
-    format!("echo $$ > begun.new && mv begun.new begun; {then}")
+    prepared("", then)
+}
+
+/// A script that does something, says that it has begun, and then does something else.
+pub(crate) fn prepared(before: &str, then: &str) -> String {
+    format!("{before} echo $$ > begun.new && mv begun.new begun; {then}")
 }
 
 /// Eight loops run a command under one lease, one after the other, while their `keylatch` processes are killed and
