@@ -9,8 +9,6 @@ use std::{
     os::unix::{fs::PermissionsExt, process::CommandExt},
     path::Path,
     process::{Command, Stdio},
-    thread,
-    time::Duration,
 };
 
 use rustix::process::{Pid, Signal, kill_process};
