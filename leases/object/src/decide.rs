@@ -1,0 +1,274 @@
+//! The decisions: what to write, or to answer, after an object was seen.
+//!
+//! Nothing here sends a request. A decision to write is carried out only if the object has not changed since it was
+//! seen, so each decision is one atomic action, whoever else decides at the same time.
+//!
+//! There is no clock that two processes share. So the end of a lease differs between them:
+//!
+//! - The process that wrote the object last counts from before it sent the write.
+//! - Any other process counts from the moment at which it had received the object in this version, and adds one percent
+//!   for the rates of the two clocks. The write was carried out before that moment, so this end comes later than the
+//!   holder's. Only then may another owner take the resource over.
+//! - For what it tells others, and for the leases of the owner that asks, a process believes the writer's time of day,
+//!   if that says that less time is left. If it is wrong, no second owner gets the resource.
+
+use std::time::Duration;
+
+use keylatch_lease::{
+    Expiry, Owner, Resource, Term, Token,
+    engine::{Answer, Gone, Left, Record as Found, Want},
+};
+use keylatch_lease_remote::{Policy, micros};
+use object_store::UpdateVersion;
+
+use crate::record::{Lease, Nonce, Record, number};
+
+/// The time, by both clocks of this process.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Now {
+    /// The clock that counts suspend and that nobody sets.
+    pub(crate) clock: Duration,
+    /// The time of day, in microseconds since 1970.
+    pub(crate) day: i64,
+}
+
+/// An object in one of its versions, as this process has seen it.
+#[derive(Clone, Debug)]
+pub(crate) struct Seen {
+    pub(crate) version: UpdateVersion,
+    pub(crate) record: Record,
+    /// The time at which this version was first known to exist, by this process's clock.
+    pub(crate) at: Duration,
+    /// The time at which this process sent the write, if it was the writer.
+    pub(crate) sent: Option<Duration>,
+}
+
+/// The next step of a request.
+#[derive(Clone, Debug)]
+pub(crate) enum Step<T> {
+    /// Write this, and give the answer if that succeeds.
+    Write(Record, T),
+    /// Give this answer.
+    Say(T),
+}
+
+/// A part of [`Ask`](keylatch_lease::engine::Ask).
+#[derive(Clone, Debug)]
+pub(crate) struct Request {
+    pub(crate) resource: Resource,
+    pub(crate) owner: Owner,
+    pub(crate) want: Want,
+    pub(crate) term: Option<Term>,
+    pub(crate) expiry: Expiry,
+    pub(crate) is_waiting: bool,
+    pub(crate) at: Duration,
+}
+
+/// A [`Renewal`](keylatch_lease::engine::Renewal).
+#[derive(Clone, Debug)]
+pub(crate) struct Extension {
+    pub(crate) owner: Owner,
+    pub(crate) token: Token,
+    pub(crate) term: Option<Term>,
+}
+
+/// Converts a token that was stored, or made here. None of them is zero.
+pub(crate) fn token(number: u64) -> Token {
+    Token::new(number).unwrap_or(Token::new(1).expect("1 is not 0"))
+}
+
+/// Adds the possible difference of two clocks' rates.
+fn longer(time: Duration) -> Duration {
+    time + time / 100
+}
+
+impl Seen {
+    /// Returns the time since the write: exact for the writer, and not too short if the times of day agree.
+    fn age(&self, lease: &Lease, now: Now) -> Duration {
+        match self.sent {
+            Some(sent) => now.clock.saturating_sub(sent),
+            None => {
+                let by_day = u64::try_from(now.day.saturating_sub(lease.written)).unwrap_or(0);
+                now.clock.saturating_sub(self.at).max(Duration::from_micros(by_day))
+            }
+        }
+    }
+
+    fn held_for(&self, lease: &Lease, now: Now) -> Duration {
+        lease.held().saturating_add(self.age(lease, now))
+    }
+
+    /// Returns the time that the lease has left, as far as its writer's time of day is right.
+    pub(crate) fn left(&self, lease: &Lease, now: Now) -> Left {
+        match lease.lasts() {
+            None => Left::Forever,
+            Some(lasts) => match lasts.saturating_sub(self.age(lease, now)) {
+                Duration::ZERO => Left::Nothing,
+                left => Left::For(left),
+            },
+        }
+    }
+
+    /// Returns the longest time that a holder may still believe to have the lease; `None` if it never ends.
+    fn at_most(&self, lease: &Lease, now: Now) -> Option<Duration> {
+        let since = self.sent.unwrap_or(self.at);
+        Some(lease.lasts()?.saturating_sub(now.clock.saturating_sub(since)))
+    }
+
+    /// Returns the time after which another owner may have the resource; `None` if never.
+    pub(crate) fn until_free(&self, lease: &Lease, now: Now) -> Option<Duration> {
+        let (lasts, since) = match self.sent {
+            Some(sent) => (lease.lasts()?, sent),
+            None => (longer(lease.lasts()?), self.at),
+        };
+        Some(lasts.saturating_sub(now.clock.saturating_sub(since)))
+    }
+
+    /// Returns the lease, if there is one that has not expired.
+    pub(crate) fn found(&self, now: Now) -> Option<(Resource, Found, Option<Expiry>)> {
+        let lease = self.record.lease.as_ref()?;
+        let remaining = match self.left(lease, now) {
+            Left::Nothing => return None,
+            Left::For(left) => Some(left),
+            Left::Forever => None,
+        };
+        let found = Found {
+            owner: Owner::from_id(&lease.owner),
+            token: token(self.record.token),
+            held_for: self.held_for(lease, now),
+            remaining,
+        };
+        Some((lease.resource.clone(), found, lease.policy.expiry()))
+    }
+}
+
+/// Returns the shorter of two times, of which `None` is infinite.
+fn shorter(one: Option<Duration>, other: Option<Duration>) -> Option<Duration> {
+    one.into_iter().chain(other).min()
+}
+
+/// Returns the time that a lease with this term lasts from now on, if its tenure began this long ago.
+fn lasts(term: Term, held_for: Duration) -> Option<Duration> {
+    shorter(term.idle, term.total.map(|total| total.saturating_sub(held_for)))
+}
+
+/// Returns a free object, which keeps the token.
+fn free(token: u64) -> Record {
+    Record { token, nonce: Nonce::new(), lease: None }
+}
+
+fn granted(token: u64, resumed: bool, held_for: Duration, lasts: Option<Duration>) -> Answer {
+    // The store has microseconds, and no time of more than 285 years.
+    let remaining = lasts.filter(|time| micros(*time).is_some());
+    Answer::Granted { token: self::token(token), resumed, held_for, remaining }
+}
+
+/// Begins a tenure, after the one with this token.
+fn begin(ask: &Request, term: Term, last: u64, now: Now) -> Step<Answer> {
+    let token = u64::try_from(now.day).unwrap_or(0).max(last.saturating_add(1)).max(1);
+    let lasts = lasts(term, Duration::ZERO);
+    let lease = Lease {
+        resource: ask.resource.clone(),
+        owner: ask.owner.id().into(),
+        lasts: lasts.and_then(micros),
+        held: 0,
+        written: now.day,
+        policy: Policy::of(&ask.expiry),
+    };
+    let record = Record { token, nonce: Nonce::new(), lease: Some(lease) };
+    Step::Write(record, granted(token, false, Duration::ZERO, lasts))
+}
+
+/// Writes the lease again, with a later end.
+fn go_on(seen: &Seen, lease: &Lease, term: Option<Term>, policy: Policy, now: Now) -> (Record, Option<Duration>) {
+    let held_for = seen.held_for(lease, now);
+    // Not earlier than the end that another process of this owner may know.
+    let lasts = match (seen.at_most(lease, now), term) {
+        (None, _) => None,
+        (Some(least), None) => Some(least),
+        (Some(least), Some(term)) => lasts(term, held_for).map(|lasts| lasts.max(least)),
+    };
+    let lease =
+        Lease { lasts: lasts.and_then(micros), held: number(held_for), written: now.day, policy, ..lease.clone() };
+    (Record { token: seen.record.token, nonce: Nonce::new(), lease: Some(lease) }, lasts)
+}
+
+pub(crate) fn acquire(ask: &Request, seen: Option<&Seen>, now: Now) -> Step<Answer> {
+    let last = seen.map_or(0, |seen| seen.record.token);
+    let begin_if_wanted = || match ask.term {
+        Some(term) if ask.want != Want::Mine => begin(ask, term, last, now),
+        _ => Step::Say(Answer::Free),
+    };
+    let Some((seen, lease)) = seen.and_then(|seen| Some((seen, seen.record.lease.as_ref()?))) else {
+        return begin_if_wanted();
+    };
+    let (until_free, left) = (seen.until_free(lease, now), seen.left(lease, now));
+    if lease.owner == ask.owner.id() {
+        match (ask.want, ask.term) {
+            _ if left == Left::Nothing || until_free == Some(Duration::ZERO) => return begin_if_wanted(),
+            (Want::Fresh, Some(term)) => return begin(ask, term, last, now),
+            (Want::Any | Want::Mine, term) => {
+                let held_for = seen.held_for(lease, now);
+                if let (None, Left::For(left), Some(_)) = (term, left, seen.sent) {
+                    return Step::Say(granted(last, true, held_for, Some(left)));
+                }
+                // Another process of the owner wrote the lease. How much is left is certain only after a new write.
+                let (record, lasts) = go_on(seen, lease, term, Policy::of(&ask.expiry), now);
+                return Step::Write(record, granted(last, true, held_for, lasts));
+            }
+            (Want::Fresh | Want::New, _) => {}
+        }
+    } else if until_free == Some(Duration::ZERO) {
+        return begin_if_wanted();
+    }
+    // A waiter must know when it can have the resource; others want to know how long the lease lasts.
+    let remaining = match left {
+        Left::For(left) if !ask.is_waiting => Some(left),
+        _ => until_free.map(|time| time + now.clock.saturating_sub(ask.at)),
+    };
+    Step::Say(Answer::Busy { owner: Owner::from_id(&lease.owner), remaining })
+}
+
+pub(crate) fn renew(renewal: &Extension, seen: Option<&Seen>, now: Now) -> Step<Left> {
+    let Some((seen, lease)) = seen.and_then(|seen| Some((seen, seen.record.lease.as_ref()?))) else {
+        return Step::Say(Left::Nothing);
+    };
+    let left = seen.left(lease, now);
+    if lease.owner != renewal.owner.id() || token(seen.record.token) != renewal.token || left == Left::Nothing {
+        return Step::Say(Left::Nothing);
+    }
+    let Some(term) = renewal.term else { return Step::Say(left) };
+    if left == Left::Forever {
+        return Step::Say(left);
+    }
+    let (record, lasts) = go_on(seen, lease, Some(term), lease.policy, now);
+    let lasts = lasts.filter(|time| micros(*time).is_some());
+    Step::Write(record, lasts.map_or(Left::Forever, Left::For))
+}
+
+/// Ends a tenure: that of this owner, if one is given, and with this token, if one is given.
+pub(crate) fn release(owner: Option<&Owner>, which: Option<Token>, seen: Option<&Seen>, now: Now) -> Step<Gone> {
+    let Some((seen, lease)) = seen.and_then(|seen| Some((seen, seen.record.lease.as_ref()?))) else {
+        return Step::Say(Gone::NotHeld);
+    };
+    if seen.left(lease, now) == Left::Nothing {
+        return Step::Say(Gone::NotHeld);
+    }
+    let is_other = owner.is_some_and(|owner| owner.id() != lease.owner)
+        || which.is_some_and(|which| which != token(seen.record.token));
+    if is_other {
+        return Step::Say(Gone::NotOwner(Owner::from_id(&lease.owner)));
+    }
+    Step::Write(free(seen.record.token), Gone::Released)
+}
+
+/// Frees a resource whose lease has expired for all owners. Says whether it did.
+pub(crate) fn sweep(seen: Option<&Seen>, now: Now) -> Step<bool> {
+    let Some((seen, lease)) = seen.and_then(|seen| Some((seen, seen.record.lease.as_ref()?))) else {
+        return Step::Say(false);
+    };
+    match seen.until_free(lease, now) {
+        Some(Duration::ZERO) => Step::Write(free(seen.record.token), true),
+        _ => Step::Say(false),
+    }
+}

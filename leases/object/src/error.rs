@@ -1,0 +1,155 @@
+use std::{error::Error as StdError, fmt, sync::Arc};
+
+use keylatch_lease_remote::Causes;
+
+/// The reason that an operation of the engine failed, or that the bucket cannot be used.
+///
+/// Its text says what failed, why, and what to do about the most common mistakes. The underlying error, if there is
+/// one, is its [`source`](StdError::source).
+///
+/// # Examples
+/// ```
+/// use keylatch_lease_object::Error;
+///
+/// fn tell(error: &Error) -> &'static str {
+///     match error {
+///         Error::Throttled { .. } | Error::Timeout => "the store is busy: try again in a minute",
+///         Error::Denied { .. } => "the program lacks a permission",
+///         _ => "it is not available",
+///     }
+/// }
+///
+/// assert_eq!(tell(&Error::Timeout), "the store is busy: try again in a minute");
+/// ```
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Error {
+    /// The engine's driver has not started yet.
+    Unconnected {
+        /// The reason, if it is known.
+        source: Option<Arc<dyn StdError + Send + Sync>>,
+    },
+    /// There was no answer in time. The operation may have been carried out.
+    Timeout,
+    /// The store refuses requests because there are too many (`503 SlowDown`, `429`). The engine has sent the request
+    /// several times, with growing pauses.
+    Throttled {
+        /// The error of the store's client.
+        source: Arc<object_store::Error>,
+    },
+    /// The store does not accept the credentials, or they lack a permission. The engine needs those to read and to
+    /// write objects, and to list them for `list`, `owned_by` and `release_all`.
+    Denied {
+        /// The error of the store's client.
+        source: Arc<object_store::Error>,
+    },
+    /// The store lacks conditional writes, or its client is set up not to use them. Without them leases are impossible.
+    Unsupported {
+        /// The operation that the store lacks.
+        what: &'static str,
+    },
+    /// An object in the folder of the namespace was not written by this engine, or by a newer version of it.
+    Foreign {
+        /// The path of the object.
+        path: String,
+    },
+    /// The store or the network failed. The operation may have been carried out.
+    Store {
+        /// The error of the store's client.
+        source: Arc<object_store::Error>,
+    },
+    /// The tokio runtime has been shut down.
+    Stopped,
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("object store: ")?;
+        match self {
+            Error::Unconnected { source: None } => f.write_str("the engine's driver does not run"),
+            Error::Unconnected { source: Some(source) } => Causes(source).fmt(f),
+            Error::Timeout => f.write_str("the store did not answer in time"),
+            Error::Throttled { source } => write!(f, "there are too many requests: {}", Causes(source)),
+            Error::Denied { source } => {
+                write!(f, "the credentials are not accepted, or lack a permission: {}", Causes(source))
+            }
+            Error::Unsupported { what } => write!(
+                f,
+                "the store does not support {what}, which leases need: use a store with conditional writes (in a local \
+                 folder, the engine for SQLite), and do not disable them in its client"
+            ),
+            Error::Foreign { path } => write!(
+                f,
+                "{path} is not an object of this engine, or of a newer version: update the program, or use another \
+                 namespace"
+            ),
+            Error::Store { source } => Causes(source).fmt(f),
+            Error::Stopped => f.write_str("the tokio runtime has been shut down"),
+        }
+    }
+}
+
+keylatch_lease_remote::failure! {
+    Error; sources: Throttled, Denied, Store; lasting: Unsupported
+}
+
+impl Error {
+    /// Sorts out whether a conditional write was carried out. `None`: it was refused, because the object has changed.
+    pub(crate) fn sort<T>(written: object_store::Result<T>) -> Result<Option<T>, Self> {
+        use object_store::Error as E;
+        match written {
+            Ok(version) => Ok(Some(version)),
+            Err(E::AlreadyExists { .. } | E::Precondition { .. } | E::NotFound { .. }) => Ok(None),
+            Err(error) => Err(Error::of(error)),
+        }
+    }
+
+    /// Converts an error of the store's client.
+    pub(crate) fn of(error: object_store::Error) -> Self {
+        use object_store::Error as E;
+        match error {
+            E::NotImplemented { .. } | E::NotSupported { .. } => Error::Unsupported { what: "conditional writes" },
+            error @ (E::PermissionDenied { .. } | E::Unauthenticated { .. }) => {
+                Error::Denied { source: Arc::new(error) }
+            }
+            error if is_throttling(&error) => Error::Throttled { source: Arc::new(error) },
+            error => Error::Store { source: Arc::new(error) },
+        }
+    }
+
+    /// Returns whether the request has certainly not been carried out, so that it need not be sent again.
+    pub(crate) fn is_certain(&self) -> bool {
+        matches!(self, Error::Denied { .. } | Error::Unsupported { .. } | Error::Foreign { .. })
+    }
+}
+
+/// Returns whether the store refuses requests because there are too many. The client's errors tell this only by their
+/// texts.
+fn is_throttling(error: &object_store::Error) -> bool {
+    let mut cause: Option<&dyn StdError> = Some(error);
+    while let Some(error) = cause {
+        let text = error.to_string();
+        if ["SlowDown", "503 Service Unavailable", "429 Too Many Requests"].iter().any(|sign| text.contains(sign)) {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Error;
+
+    #[test]
+    fn an_error_is_recognised() {
+        let generic = |text: &str| Error::of(object_store::Error::Generic { store: "S3", source: text.into() });
+        assert!(matches!(generic("<Code>SlowDown</Code>"), Error::Throttled { .. }));
+        assert!(matches!(generic("status: 429 Too Many Requests"), Error::Throttled { .. }));
+        assert!(matches!(generic("connection reset"), Error::Store { .. }));
+        let denied = object_store::Error::PermissionDenied { path: "a".into(), source: "no".into() };
+        let denied = Error::of(denied);
+        assert!(matches!(denied, Error::Denied { .. }) && denied.is_certain() && !Error::Timeout.is_certain());
+        assert!(denied.to_string().contains("lack a permission"), "{denied}");
+    }
+}

@@ -1,0 +1,224 @@
+use std::{future, sync::Arc, time::Duration};
+
+use keylatch_lease_remote::{Core, Driving, Settings, drive};
+use object_store::{ObjectStore, path::Path};
+use tokio::runtime::Handle;
+
+use crate::{bucket::Bucket, error::Error, place::Place, session::Session};
+
+/// The pause between two polls of a waiter grows by this factor.
+const GROWTH: f64 = 1.5;
+
+/// The pauses of waiters between two polls.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Polls {
+    shortest: Duration,
+    longest: Duration,
+}
+
+impl Polls {
+    /// Returns the pause after this many polls in vain.
+    pub(crate) fn pause(&self, polls: u32) -> Duration {
+        let growth = GROWTH.powi(i32::try_from(polls.min(64)).unwrap_or(64));
+        Duration::try_from_secs_f64(self.shortest.as_secs_f64() * growth)
+            .map_or(self.longest, |time| time.min(self.longest))
+    }
+}
+
+/// Settings of the engine: see [`Bucket::in_namespace`].
+///
+/// # Examples
+/// ```
+/// use std::time::Duration;
+///
+/// use keylatch_lease_object::Bucket;
+///
+/// let options = Bucket::in_namespace("shop")
+///     .prefix("infra/leases") // of the objects' paths
+///     .polls(Duration::from_secs(1), Duration::from_secs(30)); // waiters cost less, and are served later
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "nothing is opened until `open` is called"]
+pub struct Options {
+    settings: Settings,
+    prefix: Path,
+    polls: Polls,
+    is_probed: bool,
+}
+
+impl Bucket {
+    /// Opens the leases in this bucket with the default settings, in the namespace `""`; see [`Options::open`].
+    ///
+    /// # Errors
+    /// The reason that the bucket cannot be used.
+    ///
+    /// # Panics
+    /// If the call is made outside a tokio runtime.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::{sync::Arc, time::Duration};
+    ///
+    /// use keylatch_lease::{Leases, Owner};
+    /// use keylatch_lease_object::{Bucket, object_store::memory::InMemory};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let store = Arc::new(InMemory::new()); // for S3: AmazonS3Builder::from_env().with_bucket_name("shop").build()?
+    /// let leases = Leases::with_engine(Bucket::open(store).await?);
+    /// let jane = Owner::named("session-42");
+    /// let grant = leases.try_acquire("report", &jane, Duration::from_secs(60)).await?;
+    /// leases.release(&grant).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn open(store: Arc<dyn ObjectStore>) -> Result<Bucket, Error> {
+        Bucket::in_namespace("").open(store).await
+    }
+
+    /// Returns options for the leases of this namespace. Leases of different namespaces are independent.
+    ///
+    /// # Panics
+    /// If the name is longer than 255 bytes.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::sync::Arc;
+    ///
+    /// use keylatch_lease_object::{Bucket, object_store::memory::InMemory};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), keylatch_lease_object::Error> {
+    /// let bucket = Bucket::in_namespace("shop").open(Arc::new(InMemory::new())).await?;
+    /// assert_eq!(bucket.namespace(), "shop");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn in_namespace(name: impl Into<String>) -> Options {
+        let polls = Polls { shortest: Duration::from_millis(500), longest: Duration::from_secs(5) };
+        let settings = Settings::new(name, None).fallback(polls.longest);
+        Options { settings, prefix: Path::from("keylatch"), polls, is_probed: true }
+    }
+}
+
+impl Options {
+    keylatch_lease_remote::setters! { settings;
+        /// Sets the time limit of an operation: 5 s if not set. When it has passed, the operation fails. The limit
+        /// includes the attempts that the store's client makes by itself: see `RetryConfig` of [`object_store`], whose
+        /// default is three minutes.
+        ///
+        /// The calls of `Leases` ask up to three times if a request may have been carried out despite the timeout, so
+        /// they may take three times as long. `list`, `owned_by` and `release_all` read many objects within one
+        /// operation: for those a large namespace needs a longer limit.
+        ///
+        /// # Panics
+        /// If it is zero.
+        ///
+        /// # Examples
+        /// ```
+        /// # use std::time::Duration;
+        /// # use keylatch_lease_object::Bucket;
+        /// let options = Bucket::in_namespace("shop").timeout(Duration::from_secs(30));
+        /// ```
+        pub fn timeout(time: Duration);
+
+        /// Sets the interval at which this process frees the resources whose leases have expired. Not set, it never
+        /// does: nothing needs it, except that `list`, `owned_by` and `release_all` read every object of a lease that
+        /// has expired and was neither released nor taken over. A sweep costs as much as `list` does.
+        ///
+        /// # Panics
+        /// If it is zero.
+        ///
+        /// # Examples
+        /// ```
+        /// # use std::time::Duration;
+        /// # use keylatch_lease_object::Bucket;
+        /// let options = Bucket::in_namespace("shop").sweeps(Some(Duration::from_secs(3600)));
+        /// ```
+        pub fn sweeps(every: Option<Duration>);
+    }
+
+    /// Sets the folder of the bucket in which the namespaces are: `keylatch` if not set.
+    ///
+    /// # Examples
+    /// See [`Options`].
+    pub fn prefix(mut self, prefix: impl Into<Path>) -> Self {
+        self.prefix = prefix.into();
+        self
+    }
+
+    /// Sets the pauses between two requests of a waiter: the first one, and the longest one to which they grow, by half
+    /// each time. Half a second and five seconds if not set. Each pause is shortened at random, by up to half.
+    ///
+    /// A waiter in another process than the holder learns of a release at its next poll. See [what polling
+    /// costs](crate#what-it-costs).
+    ///
+    /// # Panics
+    /// If the first one is zero, or longer than the longest one.
+    ///
+    /// # Examples
+    /// See [`Options`].
+    pub fn polls(mut self, first: Duration, longest: Duration) -> Self {
+        assert!(
+            !first.is_zero() && first <= longest,
+            "the first pause must not be zero, or longer than the longest one"
+        );
+        self.polls = Polls { shortest: first, longest };
+        self.settings = self.settings.fallback(longest);
+        self
+    }
+
+    /// Sets whether [`open`](Self::open) tries out the conditional writes of the store: `true` if not set.
+    ///
+    /// Some stores accept the conditions and ignore them. In such a store every lease could have several owners. Set it
+    /// to `false` only to save the six requests at each start, for a store that was tried out before.
+    ///
+    /// # Examples
+    /// ```
+    /// # use keylatch_lease_object::Bucket;
+    /// let options = Bucket::in_namespace("shop").tries_out(false);
+    /// ```
+    pub fn tries_out(mut self, tries: bool) -> Self {
+        self.is_probed = tries;
+        self
+    }
+
+    /// Opens the leases in this bucket: tries out its conditional writes, and spawns the engine's driver on tokio. All
+    /// requests to the store run on the tokio runtime of this call, so the calls of `Leases` may be made from anywhere,
+    /// as long as the runtime runs.
+    ///
+    /// # Errors
+    /// The reason that the bucket cannot be used: [`Error::Unsupported`] if it lacks conditional writes, as a
+    /// [local folder](object_store::local) does.
+    ///
+    /// # Panics
+    /// If the call is made outside a tokio runtime.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, a small object named `probe-` and a number may stay in the folder of the namespace. It
+    /// does no harm.
+    ///
+    /// # Examples
+    /// See [`Bucket::open`].
+    pub async fn open(self, store: Arc<dyn ObjectStore>) -> Result<Bucket, Error> {
+        let Options { settings, prefix, polls, is_probed } = self;
+        let runtime = Handle::current();
+        let place = Arc::new(Place::new(store, &prefix, &settings.namespace, runtime.clone()));
+        if is_probed {
+            place.probe().await?;
+        }
+        let (core, driving) = Core::new(settings);
+        runtime.spawn(run(driving, Arc::clone(&place)));
+        core.ready().await?;
+        Ok(Bucket { core, place, polls })
+    }
+}
+
+/// Runs until all clones of the engine have been dropped.
+async fn run(driving: Driving<Session>, place: Arc<Place>) {
+    drive(driving, |_| {
+        let session = Session { place: Arc::clone(&place) };
+        async move { Ok((session, future::pending())) }
+    })
+    .await;
+}

@@ -1,0 +1,321 @@
+//! The requests to the store.
+//!
+//! A conditional write whose answer was lost is cleared up by reading: the object has the write's number if it was
+//! carried out. If the object is still what it was, the same write is sent again. It may then be carried out twice, or
+//! late, but never after another write, because its condition names the version before it.
+
+use std::{
+    future::Future,
+    hash::{BuildHasher, RandomState},
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+    time::{Duration, SystemTime},
+};
+
+use bytes::Bytes;
+use futures_util::{StreamExt, TryStreamExt};
+use keylatch_lease::{Clock, Resource, StdClock, engine::Fail};
+use keylatch_lease_remote::sleep;
+use object_store::{
+    ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload, UpdateVersion,
+    path::{Path, PathPart},
+};
+use tokio::{runtime::Handle, task::JoinHandle};
+
+use crate::{
+    decide::{Now, Seen, Step},
+    error::Error,
+    names,
+    record::Record,
+    table::Table,
+};
+
+pub(crate) type Done<T> = Result<T, Fail<Error>>;
+
+/// The pause before a request is sent again grows from the first of these to the second. The real pause is between half
+/// of that and all of it, at random.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+
+/// The number of times that a write is sent while its outcome stays unknown.
+const TRIES: u32 = 4;
+
+/// The number of objects that are read at the same time.
+const TOGETHER: usize = 32;
+
+/// Returns a time between half of this and all of it, at random.
+pub(crate) fn jittered(time: Duration) -> Duration {
+    let random = RandomState::new().hash_one(0) % 1000;
+    time.mul_f64(0.5 + random as f64 / 2000.0)
+}
+
+async fn pause(tries: u32) {
+    let longest = SHORTEST_PAUSE.saturating_mul(1 << tries.min(10)).min(LONGEST_PAUSE);
+    sleep(jittered(longest)).await;
+}
+
+/// The leases of a namespace in a bucket.
+#[derive(Debug)]
+pub(crate) struct Place {
+    store: Arc<dyn ObjectStore>,
+    /// The folder of the namespace.
+    folder: Path,
+    runtime: Handle,
+    clock: StdClock,
+    pub(crate) table: Table,
+}
+
+/// The outcome of a conditional write.
+enum Put {
+    Written(Seen),
+    /// The object is now this, because somebody else has changed it.
+    Changed(Option<Seen>),
+}
+
+/// A request that runs on tokio, whoever polls for its answer. It is given up when this is dropped.
+struct Running<T>(JoinHandle<T>);
+
+impl<T> Future for Running<T> {
+    type Output = Result<T, Error>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<T, Error>> {
+        Poll::Ready(match ready!(Pin::new(&mut self.0).poll(cx)) {
+            Ok(output) => Ok(output),
+            Err(error) => match error.try_into_panic() {
+                Ok(panic) => std::panic::resume_unwind(panic),
+                Err(_) => Err(Error::Stopped), // the runtime has been shut down
+            },
+        })
+    }
+}
+
+impl<T> Drop for Running<T> {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl Place {
+    pub(crate) fn new(store: Arc<dyn ObjectStore>, prefix: &Path, namespace: &str, runtime: Handle) -> Self {
+        let folder = prefix.clone().join(PathPart::from(names::folder(namespace)));
+        Place { store, folder, runtime, clock: StdClock::new(), table: Table::new() }
+    }
+
+    pub(crate) fn clock(&self) -> Duration {
+        self.clock.now()
+    }
+
+    pub(crate) fn now(&self) -> Now {
+        let day = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        Now { clock: self.clock(), day: i64::try_from(day.as_micros()).unwrap_or(i64::MAX) }
+    }
+
+    fn path(&self, name: &str) -> Path {
+        self.folder.clone().join(PathPart::from(name))
+    }
+
+    /// Runs a request to the store on tokio.
+    fn run<T, F>(&self, request: impl FnOnce(Arc<dyn ObjectStore>) -> F) -> Running<T>
+    where
+        T: Send + 'static,
+        F: Future<Output = T> + Send + 'static,
+    {
+        Running(self.runtime.spawn(request(Arc::clone(&self.store))))
+    }
+
+    /// Reads an object; `None` if there is none.
+    async fn get(&self, path: &Path) -> Result<Option<(UpdateVersion, Bytes)>, Error> {
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            let path = path.clone();
+            let answer = self.run(|store| async move {
+                let object = store.get(&path).await?;
+                let version = UpdateVersion { e_tag: object.meta.e_tag.clone(), version: object.meta.version.clone() };
+                Ok((version, object.bytes().await?))
+            });
+            match Error::sort(answer.await?) {
+                Err(error) if tries < TRIES && !error.is_certain() => pause(tries).await,
+                other => return other,
+            }
+        }
+    }
+
+    async fn put(&self, path: Path, text: String, mode: PutMode) -> Result<object_store::Result<UpdateVersion>, Error> {
+        let options = PutOptions::from(mode);
+        let answer = self.run(|store| async move { store.put_opts(&path, PutPayload::from(text), options).await });
+        Ok(answer.await?.map(|put| UpdateVersion { e_tag: put.e_tag, version: put.version }))
+    }
+
+    async fn delete(&self, path: Path) -> Result<(), Error> {
+        self.run(|store| async move { store.delete(&path).await }).await?.map_err(Error::of)
+    }
+
+    /// Reads the object of a name, without noting it.
+    async fn read_named(&self, name: &str) -> Result<Option<Seen>, Error> {
+        let path = self.path(name);
+        let Some((version, bytes)) = self.get(&path).await? else { return Ok(None) };
+        let record = std::str::from_utf8(&bytes).ok().and_then(Record::from_text);
+        let record = record.ok_or_else(|| Error::Foreign { path: path.to_string() })?;
+        Ok(Some(Seen { version, record, at: self.clock(), sent: None }))
+    }
+
+    /// Reads the object of a resource. Returns what is known about its present version.
+    pub(crate) async fn read(&self, resource: &Resource) -> Done<Option<Seen>> {
+        let asked = self.clock();
+        let seen = self.read_named(&names::name(resource)).await.map_err(Fail::NotDone)?;
+        Ok(self.table.read(resource, asked, seen, self.now()))
+    }
+
+    /// Decides about a resource's object, and writes what was decided, as one atomic action. The decision is made again
+    /// whenever somebody else has changed the object in between. An answer that needs no write is given only about the
+    /// present version.
+    pub(crate) async fn change<T>(
+        &self,
+        resource: &Resource,
+        decide: impl Fn(Option<&Seen>, Now) -> Step<T>,
+    ) -> Done<T> {
+        let mut seen = self.table.last(resource);
+        let mut is_present = false;
+        let mut changes = 0;
+        loop {
+            if is_present || seen.is_some() {
+                match decide(seen.as_ref(), self.now()) {
+                    Step::Say(answer) if is_present => return Ok(answer),
+                    Step::Say(_) => {}
+                    Step::Write(record, answer) => match self.write(resource, seen.as_ref(), record).await? {
+                        Put::Written(seen) => {
+                            self.table.wrote(resource, seen, self.now());
+                            return Ok(answer);
+                        }
+                        Put::Changed(now) => {
+                            // Somebody else was faster, perhaps not for the first time.
+                            if is_present {
+                                pause(changes).await;
+                                changes += 1;
+                            }
+                            (seen, is_present) = (now, true);
+                            continue;
+                        }
+                    },
+                }
+            }
+            (seen, is_present) = (self.read(resource).await?, true);
+        }
+    }
+
+    /// Writes a resource's object if it is still what was seen, or if there is still none.
+    async fn write(&self, resource: &Resource, before: Option<&Seen>, record: Record) -> Done<Put> {
+        let (path, sent) = (self.path(&names::name(resource)), self.clock());
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            let mode = before.map_or(PutMode::Create, |before| PutMode::Update(before.version.clone()));
+            let written = self.put(path.clone(), record.to_text(), mode).await.map_err(Fail::Unknown)?;
+            let doubt = match Error::sort(written) {
+                Ok(Some(version)) if version.e_tag.is_some() || version.version.is_some() => {
+                    return Ok(Put::Written(Seen { version, record, at: self.clock(), sent: Some(sent) }));
+                }
+                // The store does not say which version this is.
+                Ok(Some(_)) => None,
+                // An earlier attempt, perhaps of the store's client, may have been carried out.
+                Ok(None) => None,
+                Err(error) if error.is_certain() => return Err(Fail::NotDone(error)),
+                Err(error) => Some(error),
+            };
+            if doubt.is_some() {
+                pause(tries).await;
+            }
+            let now = self.read(resource).await.map_err(|fail| Fail::Unknown(fail.into_cause()))?;
+            if let Some(seen) = now.as_ref().filter(|seen| seen.record.nonce == record.nonce) {
+                return Ok(Put::Written(Seen { sent: Some(sent), ..seen.clone() }));
+            }
+            let is_unchanged = now.as_ref().map(|now| now.record.nonce) == before.map(|before| before.record.nonce);
+            match doubt {
+                Some(error) if is_unchanged && tries == TRIES => return Err(Fail::Unknown(error)),
+                Some(_) if is_unchanged => {}
+                _ => return Ok(Put::Changed(now)),
+            }
+        }
+    }
+
+    /// Returns the names of the objects behind this one that may be leases, in their order.
+    pub(crate) async fn names(&self, after: Option<&str>) -> Done<Vec<String>> {
+        let (folder, after) = (self.folder.clone(), after.map(|name| self.path(name)));
+        let listed = self.run(|store| async move {
+            let all = match &after {
+                Some(after) => store.list_with_offset(Some(&folder), after),
+                None => store.list(Some(&folder)),
+            };
+            let is_lease = |meta: &ObjectMeta| meta.size >= crate::record::LEASED as u64;
+            let name =
+                |meta: ObjectMeta| meta.location.filename().filter(|name| names::is_name(name)).map(String::from);
+            let leases = all.try_filter_map(|meta| async move { Ok(if is_lease(&meta) { name(meta) } else { None }) });
+            leases.try_collect::<Vec<_>>().await
+        });
+        let mut names = listed.await.map_err(Fail::NotDone)?.map_err(|error| Fail::NotDone(Error::of(error)))?;
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    /// Reads the objects of these names. Those that are no leases any more are left out.
+    pub(crate) async fn leases(&self, names: &[String]) -> Done<Vec<Seen>> {
+        let read = |name: &String| {
+            let name = name.clone();
+            async move {
+                let asked = self.clock();
+                let seen = self.read_named(&name).await.map_err(Fail::NotDone)?;
+                let Some(lease) = seen.as_ref().and_then(|seen| seen.record.lease.as_ref()) else { return Ok(None) };
+                let resource = lease.resource.clone();
+                Ok(self.table.read(&resource, asked, seen, self.now()))
+            }
+        };
+        let reading: Vec<_> = names.iter().map(read).collect();
+        let all: Vec<_> = futures_util::stream::iter(reading).buffered(TOGETHER).try_collect().await?;
+        Ok(all.into_iter().flatten().collect())
+    }
+
+    /// Applies an operation to each of these resources, several at a time.
+    pub(crate) async fn each<I, T, F>(&self, all: Vec<I>, operation: impl Fn(I) -> F) -> Done<Vec<T>>
+    where
+        F: Future<Output = Done<T>>,
+    {
+        let running: Vec<_> = all.into_iter().map(operation).collect();
+        futures_util::stream::iter(running).buffered(TOGETHER).try_collect().await
+    }
+
+    /// Finds out whether the store does conditional writes, by trying each kind on an object of its own.
+    pub(crate) async fn probe(&self) -> Result<(), Error> {
+        let path = self.path(&format!("probe-{:016x}", RandomState::new().hash_one(0)));
+        let tried = self.try_conditions(&path).await;
+        let deleted = self.delete(path).await;
+        tried?;
+        match deleted {
+            // Credentials that may not delete are enough for everything else.
+            Err(Error::Denied { .. }) => Ok(()),
+            other => other,
+        }
+    }
+
+    async fn try_conditions(&self, path: &Path) -> Result<(), Error> {
+        let is_done = |put: object_store::Result<UpdateVersion>| Error::sort(put).map(|version| version.is_some());
+        let put = |text: &str, mode: PutMode| self.put(path.clone(), text.to_owned(), mode);
+        if !is_done(put("1", PutMode::Create).await?)? {
+            return Err(Error::Unsupported { what: "creating an object if there is none" });
+        }
+        if is_done(put("2", PutMode::Create).await?)? {
+            return Err(Error::Unsupported { what: "refusing to create an object that exists" });
+        }
+        let Some((first, _)) = self.get(path).await? else {
+            return Err(Error::Unsupported { what: "reading an object that has just been written" });
+        };
+        if !is_done(put("3", PutMode::Update(first.clone())).await?)? {
+            return Err(Error::Unsupported { what: "replacing an object of a certain version" });
+        }
+        if is_done(put("4", PutMode::Update(first)).await?)? {
+            return Err(Error::Unsupported { what: "refusing to replace an object of another version" });
+        }
+        Ok(())
+    }
+}
