@@ -133,10 +133,7 @@ impl Engine for Bucket {
             let owned = self.all_of(owner).await?;
             let release = |one: Owned| {
                 let session = &session;
-                async move {
-                    let gone = session.release(&one.resource, Some(owner), None).await?;
-                    Ok((gone == Gone::Released).then_some(one.resource))
-                }
+                async move { Ok(session.has_released(&one.resource, owner).await?.then_some(one.resource)) }
             };
             let released = session.place.each(owned, release).await?;
             Ok(released.into_iter().flatten().collect())

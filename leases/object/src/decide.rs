@@ -154,7 +154,7 @@ fn lasts(term: Term, held_for: Duration) -> Option<Duration> {
 
 /// Returns a free object, which keeps the token.
 fn free(token: u64) -> Record {
-    Record { token, nonce: Nonce::new(), lease: None }
+    Record { token, nonce: Nonce::new(), after: None, lease: None }
 }
 
 fn granted(token: u64, resumed: bool, held_for: Duration, lasts: Option<Duration>) -> Answer {
@@ -175,7 +175,7 @@ fn begin(ask: &Request, term: Term, last: u64, now: Now) -> Step<Answer> {
         written: now.day,
         policy: Policy::of(&ask.expiry),
     };
-    let record = Record { token, nonce: Nonce::new(), lease: Some(lease) };
+    let record = Record { token, nonce: Nonce::new(), after: None, lease: Some(lease) };
     Step::Write(record, granted(token, false, Duration::ZERO, lasts))
 }
 
@@ -190,7 +190,7 @@ fn go_on(seen: &Seen, lease: &Lease, term: Option<Term>, policy: Policy, now: No
     };
     let lease =
         Lease { lasts: lasts.and_then(micros), held: number(held_for), written: now.day, policy, ..lease.clone() };
-    (Record { token: seen.record.token, nonce: Nonce::new(), lease: Some(lease) }, lasts)
+    (Record { token: seen.record.token, nonce: Nonce::new(), after: None, lease: Some(lease) }, lasts)
 }
 
 pub(crate) fn acquire(ask: &Request, seen: Option<&Seen>, now: Now) -> Step<Answer> {

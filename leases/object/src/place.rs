@@ -71,6 +71,8 @@ enum Put {
     Written(Seen),
     /// The object is now this, because somebody else has changed it.
     Changed(Option<Seen>),
+    /// The write was carried out, and somebody else has replaced it by this.
+    Replaced(Seen),
 }
 
 /// A request that runs on tokio, whoever polls for its answer. It is given up when this is dropped.
@@ -184,21 +186,26 @@ impl Place {
                 match decide(seen.as_ref(), self.now()) {
                     Step::Say(answer) if is_present => return Ok(answer),
                     Step::Say(_) => {}
-                    Step::Write(record, answer) => match self.write(resource, seen.as_ref(), record).await? {
-                        Put::Written(seen) => {
-                            self.table.wrote(resource, seen, self.now());
-                            return Ok(answer);
-                        }
-                        Put::Changed(now) => {
-                            // Somebody else was faster, perhaps not for the first time.
-                            if is_present {
-                                pause(changes).await;
-                                changes += 1;
+                    Step::Write(record, answer) => {
+                        let is_end = record.lease.is_none();
+                        let now = match self.write(resource, seen.as_ref(), record).await? {
+                            Put::Written(seen) => {
+                                self.table.wrote(resource, seen, self.now());
+                                return Ok(answer);
                             }
-                            (seen, is_present) = (now, true);
-                            continue;
+                            // The tenure has ended by this write, whoever has the resource now.
+                            Put::Replaced(_) if is_end => return Ok(answer),
+                            Put::Replaced(now) => Some(now),
+                            Put::Changed(now) => now,
+                        };
+                        // Somebody else was faster, perhaps not for the first time.
+                        if is_present {
+                            pause(changes).await;
+                            changes += 1;
                         }
-                    },
+                        (seen, is_present) = (now, true);
+                        continue;
+                    }
                 }
             }
             (seen, is_present) = (self.read(resource).await?, true);
@@ -206,7 +213,8 @@ impl Place {
     }
 
     /// Writes a resource's object if it is still what was seen, or if there is still none.
-    async fn write(&self, resource: &Resource, before: Option<&Seen>, record: Record) -> Done<Put> {
+    async fn write(&self, resource: &Resource, before: Option<&Seen>, mut record: Record) -> Done<Put> {
+        record.after = before.map(|before| before.record.nonce);
         let (path, sent) = (self.path(&names::name(resource)), self.clock());
         let mut tries = 0;
         loop {
@@ -228,14 +236,18 @@ impl Place {
                 pause(tries).await;
             }
             let now = self.read(resource).await.map_err(|fail| Fail::Unknown(fail.into_cause()))?;
-            if let Some(seen) = now.as_ref().filter(|seen| seen.record.nonce == record.nonce) {
-                return Ok(Put::Written(Seen { sent: Some(sent), ..seen.clone() }));
-            }
-            let is_unchanged = now.as_ref().map(|now| now.record.nonce) == before.map(|before| before.record.nonce);
-            match doubt {
-                Some(error) if is_unchanged && tries == TRIES => return Err(Fail::Unknown(error)),
-                Some(_) if is_unchanged => {}
-                _ => return Ok(Put::Changed(now)),
+            let (ours, found) = (record.nonce, now.as_ref().map(|now| now.record.nonce));
+            match now {
+                Some(seen) if seen.record.nonce == ours => {
+                    return Ok(Put::Written(Seen { sent: Some(sent), ..seen }));
+                }
+                Some(seen) if seen.record.after == Some(ours) => return Ok(Put::Replaced(seen)),
+                now => match doubt {
+                    None => return Ok(Put::Changed(now)),
+                    // If the object is still what it was, the same write may be sent again.
+                    Some(error) if found != record.after || tries == TRIES => return Err(Fail::Unknown(error)),
+                    Some(_) => {}
+                },
             }
         }
     }

@@ -5,7 +5,7 @@
 //! it tells a client whose answer was lost whether its write was carried out.
 
 use std::{
-    fmt::Write as _,
+    fmt::{self, Write as _},
     hash::{BuildHasher, RandomState},
     time::Duration,
 };
@@ -19,7 +19,7 @@ const FIRST_LINE: &str = "keylatch-lease 1";
 
 /// An object with a lease has at least this many bytes, and one that says that a resource is free has fewer. So a list
 /// of objects shows which ones need not be read.
-pub(crate) const LEASED: usize = 128;
+pub(crate) const LEASED: usize = 192;
 
 /// The number of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +30,16 @@ impl Nonce {
         let random = || u128::from(RandomState::new().hash_one(std::process::id()));
         Nonce(random() << 64 | random())
     }
+
+    fn from_text(text: &str) -> Option<Self> {
+        u128::from_str_radix(text, 16).ok().map(Nonce)
+    }
+}
+
+impl fmt::Display for Nonce {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
 }
 
 /// An object's content.
@@ -38,6 +48,8 @@ pub(crate) struct Record {
     /// The token of the tenure, or of the last one if the resource is free.
     pub(crate) token: u64,
     pub(crate) nonce: Nonce,
+    /// The write that this one replaced, so that its client can learn of it. `None` if there was no object.
+    pub(crate) after: Option<Nonce>,
     /// The lease; `None` if the resource is free.
     pub(crate) lease: Option<Lease>,
 }
@@ -73,8 +85,9 @@ pub(crate) fn number(time: Duration) -> i64 {
 
 impl Record {
     pub(crate) fn to_text(&self) -> String {
-        let Record { token, nonce, lease } = self;
-        let mut text = format!("{FIRST_LINE}\ntoken: {token}\nwrite: {:032x}\n", nonce.0);
+        let Record { token, nonce, after, lease } = self;
+        let after = after.map_or("-".into(), |after| after.to_string());
+        let mut text = format!("{FIRST_LINE}\ntoken: {token}\nwrite: {nonce}\nafter: {after}\n");
         if let Some(Lease { resource, owner, lasts, held, written, policy }) = lease {
             let or_dash = |number: Option<i64>| number.map_or("-".into(), |number| number.to_string());
             let (entity, key, owner) = (encode(resource.entity()), encode(resource.key()), encode(owner));
@@ -99,7 +112,11 @@ impl Record {
         (lines.next()? == FIRST_LINE).then_some(())?;
         let mut field = |name: &str| lines.next()?.strip_prefix(name)?.strip_prefix(": ");
         let token = field("token")?.parse().ok().filter(|token| *token > 0)?;
-        let nonce = Nonce(u128::from_str_radix(field("write")?, 16).ok()?);
+        let nonce = Nonce::from_text(field("write")?)?;
+        let after = match field("after")? {
+            "-" => None,
+            after => Some(Nonce::from_text(after)?),
+        };
         let lease = match field("owner") {
             None => None,
             Some(owner) => {
@@ -116,7 +133,7 @@ impl Record {
             }
         };
         let is_leased = text.len() >= LEASED;
-        (is_leased == lease.is_some()).then_some(Record { token, nonce, lease })
+        (is_leased == lease.is_some()).then_some(Record { token, nonce, after, lease })
     }
 }
 
@@ -131,12 +148,12 @@ mod tests {
     fn leased(owner: &str, resource: Resource, lasts: Option<i64>, expiry: &Expiry) -> Record {
         let policy = Policy::of(expiry);
         let lease = Lease { resource, owner: owner.into(), lasts, held: 0, written: 1, policy };
-        Record { token: 1, nonce: Nonce::new(), lease: Some(lease) }
+        Record { token: 1, nonce: Nonce::new(), after: None, lease: Some(lease) }
     }
 
     #[test]
     fn a_record_is_read_back_as_it_was_written() {
-        let free = Record { token: u64::MAX, nonce: Nonce::new(), lease: None };
+        let free = Record { token: u64::MAX, nonce: Nonce::new(), after: Some(Nonce::new()), lease: None };
         assert_eq!(Record::from_text(&free.to_text()), Some(free.clone()));
         assert!(free.to_text().len() < LEASED, "a list cannot tell that the resource is free");
         for expiry in policies(Duration::new(1, 1)) {

@@ -12,7 +12,7 @@ use std::{
 };
 
 use futures_util::stream::BoxStream;
-use keylatch_lease_conformance::{Caps, Failure, Fixture, Proxy};
+use keylatch_lease_conformance::{Caps, Excuse, Failure, Fixture, Proxy};
 use keylatch_lease_object::{
     Bucket, Options,
     object_store::{
@@ -207,8 +207,11 @@ impl Fixture for Shared {
     }
 
     fn caps(&self) -> Caps {
-        let mut caps = Caps::new(Duration::from_secs(if self.is_faulty() { 3 } else { 1 }));
+        let mut caps = Caps::new(Duration::from_secs(if self.is_faulty() { 2 } else { 1 }));
         caps.notice = None;
+        let taken = "a process that has only just looked waits for the lease's whole time before it takes over";
+        let again = "acquired again by another process, a lease lasts for as long as that process thinks possible";
+        caps.excuses.extend([Excuse::case(12, taken), Excuse::case(14, again)]);
         caps
     }
 
