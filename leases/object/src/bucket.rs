@@ -27,6 +27,8 @@ pub struct Bucket {
     pub(crate) core: Core<Session>,
     pub(crate) place: Arc<Place>,
     pub(crate) polls: Polls,
+    /// The time limit of an operation that reads the whole namespace.
+    pub(crate) long: Duration,
 }
 
 impl Bucket {
@@ -44,6 +46,11 @@ impl Bucket {
         F: Future<Output = Done<T>>,
     {
         self.core.ask(limit, question).await?
+    }
+
+    /// Returns the time limit of an operation that reads the whole namespace.
+    fn long_limit(&self) -> Limit {
+        Limit::after(self.long)
     }
 
     async fn gone(&self, resource: &Resource, owner: Option<&Owner>, token: Option<Token>) -> Done<Gone> {
@@ -133,12 +140,15 @@ impl Engine for Bucket {
             let owned = self.all_of(owner).await?;
             let release = |one: Owned| {
                 let session = &session;
-                async move { Ok(session.has_released(&one.resource, owner).await?.then_some(one.resource)) }
+                async move {
+                    let gone = session.release(&one.resource, Some(owner), None).await?;
+                    Ok((gone == Gone::Released).then_some(one.resource))
+                }
             };
             let released = session.place.each(owned, release).await?;
             Ok(released.into_iter().flatten().collect())
         };
-        self.ask(&mut self.core.limit(), question).await
+        self.ask(&mut self.long_limit(), question).await
     }
 
     async fn look(&self, resource: &Resource, _: Duration) -> Done<Option<Record>> {
@@ -150,18 +160,18 @@ impl Engine for Bucket {
     }
 
     async fn owned_by(&self, owner: &Owner, _: Duration) -> Done<Vec<Owned>> {
-        self.ask(&mut self.core.limit(), |_| self.all_of(owner)).await
+        self.ask(&mut self.long_limit(), |_| self.all_of(owner)).await
     }
 
     async fn list(&self, part: Part<'_>) -> Done<Listing> {
         if part.after.is_some_and(|after| !names::is_name(after)) {
             return Ok(Listing::UnknownCursor);
         }
-        self.ask(&mut self.core.limit(), |_| self.page(part)).await
+        self.ask(&mut self.long_limit(), |_| self.page(part)).await
     }
 
     async fn sweep(&self, limit: usize, _: Duration) -> Done<usize> {
-        self.ask(&mut self.core.limit(), |session: Arc<Live<Session>>| async move { session.sweep(limit).await }).await
+        self.ask(&mut self.long_limit(), |session: Arc<Live<Session>>| async move { session.sweep(limit).await }).await
     }
 
     /// A timer for the next poll: a bucket sends no messages. The pauses grow while a waiter waits.

@@ -154,7 +154,7 @@ fn lasts(term: Term, held_for: Duration) -> Option<Duration> {
 
 /// Returns a free object, which keeps the token.
 fn free(token: u64) -> Record {
-    Record { token, nonce: Nonce::new(), after: None, lease: None }
+    Record { token, nonce: Nonce::new(), after: Vec::new(), lease: None }
 }
 
 fn granted(token: u64, resumed: bool, held_for: Duration, lasts: Option<Duration>) -> Answer {
@@ -175,7 +175,7 @@ fn begin(ask: &Request, term: Term, last: u64, now: Now) -> Step<Answer> {
         written: now.day,
         policy: Policy::of(&ask.expiry),
     };
-    let record = Record { token, nonce: Nonce::new(), after: None, lease: Some(lease) };
+    let record = Record { token, nonce: Nonce::new(), after: Vec::new(), lease: Some(lease) };
     Step::Write(record, granted(token, false, Duration::ZERO, lasts))
 }
 
@@ -190,7 +190,7 @@ fn go_on(seen: &Seen, lease: &Lease, term: Option<Term>, policy: Policy, now: No
     };
     let lease =
         Lease { lasts: lasts.and_then(micros), held: number(held_for), written: now.day, policy, ..lease.clone() };
-    (Record { token: seen.record.token, nonce: Nonce::new(), after: None, lease: Some(lease) }, lasts)
+    (Record { token: seen.record.token, nonce: Nonce::new(), after: Vec::new(), lease: Some(lease) }, lasts)
 }
 
 pub(crate) fn acquire(ask: &Request, seen: Option<&Seen>, now: Now) -> Step<Answer> {
@@ -270,5 +270,161 @@ pub(crate) fn sweep(seen: Option<&Seen>, now: Now) -> Step<bool> {
     match seen.until_free(lease, now) {
         Some(Duration::ZERO) => Step::Write(free(seen.record.token), true),
         _ => Step::Say(false),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Extension, Now, Request, Seen, Step, acquire, release, renew, sweep, token};
+    use crate::record::Record;
+    use keylatch_lease::{
+        Expiry, Owner, Term,
+        engine::{Answer, Gone, Left, Want},
+    };
+    use object_store::UpdateVersion;
+    use std::time::Duration;
+
+    const TTL: Duration = Duration::from_secs(100);
+
+    /// A day long after 1970.
+    const DAY: i64 = 1_000_000_000_000_000;
+
+    /// Returns the time when the clock has this many seconds, and the time of day is right.
+    fn at(seconds: u64) -> Now {
+        Now { clock: Duration::from_secs(seconds), day: DAY + i64::try_from(seconds).unwrap() * 1_000_000 }
+    }
+
+    /// Returns a time with a time of day that is off by this many seconds.
+    fn off(now: Now, seconds: i64) -> Now {
+        Now { day: now.day + seconds * 1_000_000, ..now }
+    }
+
+    fn ask(owner: &str, want: Want, now: Now) -> Request {
+        Request {
+            resource: "report".into(),
+            owner: Owner::named(owner),
+            want,
+            term: Some(Term { idle: Some(TTL), total: None }),
+            expiry: Expiry::Sliding(TTL),
+            is_waiting: true,
+            at: now.clock,
+        }
+    }
+
+    fn begun(owner: &str, seen: Option<&Seen>, now: Now) -> Record {
+        match acquire(&ask(owner, Want::Any, now), seen, now) {
+            Step::Write(record, Answer::Granted { resumed: false, .. }) => record,
+            other => panic!("{owner} did not begin a tenure: {other:?}"),
+        }
+    }
+
+    /// Returns an object as another process sees it at this time.
+    fn seen(record: Record, now: Now) -> Seen {
+        Seen { version: UpdateVersion { e_tag: None, version: None }, record, at: now.clock, sent: None }
+    }
+
+    /// Returns an object that this process has written, with a request sent and answered at these times.
+    fn wrote(record: Record, sent: Now, answered: Now) -> Seen {
+        Seen { sent: Some(sent.clock), ..seen(record, answered) }
+    }
+
+    fn is_busy(seen: &Seen, now: Now) -> bool {
+        match acquire(&ask("joe", Want::Any, now), Some(seen), now) {
+            Step::Say(Answer::Busy { owner, .. }) => owner == Owner::named("jane"),
+            Step::Write(record, _) => {
+                assert!(record.token > seen.record.token, "the token did not grow");
+                false
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn another_owner_waits_for_the_whole_time_from_when_it_saw_the_lease() {
+        let object = seen(begun("jane", None, at(0)), at(60));
+        assert!(is_busy(&object, at(160)), "the clocks may have different rates");
+        assert!(!is_busy(&object, at(161)));
+    }
+
+    #[test]
+    fn no_time_of_day_makes_another_owner_faster() {
+        let object = seen(begun("jane", None, at(0)), at(1));
+        for wrong in [-1_000_000, 99, 1_000_000] {
+            assert!(is_busy(&object, off(at(101), wrong)));
+            assert!(!is_busy(&object, off(at(102), wrong)));
+        }
+    }
+
+    #[test]
+    fn the_writers_own_process_counts_from_when_it_sent_the_write() {
+        let object = wrote(begun("jane", None, at(0)), at(1), at(4));
+        assert!(is_busy(&object, at(100)));
+        assert!(!is_busy(&object, at(101)));
+    }
+
+    #[test]
+    fn a_waiter_is_told_when_it_can_have_the_lease_and_others_how_long_it_lasts() {
+        let object = seen(begun("jane", None, at(0)), at(60));
+        let mut request = ask("joe", Want::Any, at(59));
+        let told = |request: &Request| match acquire(request, Some(&object), at(61)) {
+            Step::Say(Answer::Busy { remaining, .. }) => remaining.unwrap(),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(told(&request), Duration::from_secs(100 + 2), "from the time of the request");
+        request.is_waiting = false;
+        assert_eq!(told(&request), Duration::from_secs(39), "by the time of day");
+    }
+
+    #[test]
+    fn tokens_grow_whatever_the_time_of_day_says() {
+        let first = begun("jane", None, at(0));
+        assert_eq!(i64::try_from(first.token).unwrap(), DAY);
+        let object = wrote(first, at(0), at(0));
+        let Step::Write(free, Gone::Released) = release(Some(&Owner::named("jane")), None, Some(&object), at(1)) else {
+            panic!("the lease was not released");
+        };
+        assert_eq!((free.token, &free.lease), (object.record.token, &None));
+        let next = begun("joe", Some(&seen(free, at(1))), off(at(2), -1_000_000_000));
+        assert_eq!(next.token, object.record.token + 1);
+    }
+
+    #[test]
+    fn the_owner_resumes_its_tenure_and_no_process_of_it_is_cut_short() {
+        // The lease was written long before this process sees it, which it cannot know.
+        let object = seen(begun("jane", None, at(0)), at(60));
+        let mut request = ask("jane", Want::Any, at(61));
+        request.term = Some(Term { idle: Some(Duration::from_secs(5)), total: None });
+        let Step::Write(record, answer) = acquire(&request, Some(&object), at(61)) else {
+            panic!("it was not resumed")
+        };
+        assert_eq!(record.token, object.record.token);
+        let lease = record.lease.unwrap();
+        assert_eq!(lease.lasts(), Some(Duration::from_secs(99)), "another process may think so until then");
+        assert_eq!(lease.held(), Duration::from_secs(61));
+        assert!(matches!(answer, Answer::Granted { resumed: true, remaining, .. } if remaining == lease.lasts()));
+    }
+
+    #[test]
+    fn an_expired_lease_is_neither_renewed_nor_released() {
+        let object = wrote(begun("jane", None, at(0)), at(1), at(1));
+        let jane = Owner::named("jane");
+        let term = Some(Term { idle: Some(TTL), total: None });
+        let again = Extension { owner: jane.clone(), token: token(object.record.token), term };
+        assert!(matches!(renew(&again, Some(&object), at(100)), Step::Write(_, Left::For(TTL))));
+        assert!(matches!(renew(&again, Some(&object), at(101)), Step::Say(Left::Nothing)));
+        assert!(matches!(release(Some(&jane), None, Some(&object), at(101)), Step::Say(Gone::NotHeld)));
+        assert!(object.found(at(101)).is_none());
+        // Another process of the owner goes by the time of day.
+        let object = seen(object.record, at(90));
+        assert!(matches!(renew(&again, Some(&object), at(99)), Step::Write(..)));
+        assert!(matches!(renew(&again, Some(&object), at(100)), Step::Say(Left::Nothing)));
+    }
+
+    #[test]
+    fn a_sweep_frees_only_what_others_could_take() {
+        let object = seen(begun("jane", None, at(0)), at(60));
+        assert!(matches!(sweep(Some(&object), off(at(160), 1_000_000)), Step::Say(false)));
+        assert!(matches!(sweep(Some(&object), at(161)), Step::Write(Record { lease: None, .. }, true)));
+        assert!(matches!(sweep(None, at(161)), Step::Say(false)));
     }
 }

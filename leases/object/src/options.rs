@@ -9,6 +9,9 @@ use crate::{bucket::Bucket, error::Error, place::Place, session::Session};
 /// The pause between two polls of a waiter grows by this factor.
 const GROWTH: f64 = 1.5;
 
+/// An operation that reads the whole namespace may take this many times as long as others.
+const LONG: u32 = 10;
+
 /// The pauses of waiters between two polls.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Polls {
@@ -108,8 +111,8 @@ impl Options {
         /// default is three minutes.
         ///
         /// The calls of `Leases` ask up to three times if a request may have been carried out despite the timeout, so
-        /// they may take three times as long. `list`, `owned_by` and `release_all` read many objects within one
-        /// operation: for those a large namespace needs a longer limit.
+        /// they may take three times as long. `list`, `owned_by`, `release_all` and `release_expired`, which read many
+        /// objects, have ten times the limit.
         ///
         /// # Panics
         /// If it is zero.
@@ -202,7 +205,7 @@ impl Options {
     /// See [`Bucket::open`].
     pub async fn open(self, store: Arc<dyn ObjectStore>) -> Result<Bucket, Error> {
         let Options { settings, prefix, polls, is_probed } = self;
-        let runtime = Handle::current();
+        let (runtime, long) = (Handle::current(), settings.timeout.saturating_mul(LONG));
         let place = Arc::new(Place::new(store, &prefix, &settings.namespace, runtime.clone()));
         if is_probed {
             place.probe().await?;
@@ -210,7 +213,7 @@ impl Options {
         let (core, driving) = Core::new(settings);
         runtime.spawn(run(driving, Arc::clone(&place)));
         core.ready().await?;
-        Ok(Bucket { core, place, polls })
+        Ok(Bucket { core, place, polls, long })
     }
 }
 

@@ -214,7 +214,7 @@ impl Place {
 
     /// Writes a resource's object if it is still what was seen, or if there is still none.
     async fn write(&self, resource: &Resource, before: Option<&Seen>, mut record: Record) -> Done<Put> {
-        record.after = before.map(|before| before.record.nonce);
+        record.replaces(before.map(|before| &before.record));
         let (path, sent) = (self.path(&names::name(resource)), self.clock());
         let mut tries = 0;
         loop {
@@ -236,18 +236,26 @@ impl Place {
                 pause(tries).await;
             }
             let now = self.read(resource).await.map_err(|fail| Fail::Unknown(fail.into_cause()))?;
-            let (ours, found) = (record.nonce, now.as_ref().map(|now| now.record.nonce));
-            match now {
-                Some(seen) if seen.record.nonce == ours => {
-                    return Ok(Put::Written(Seen { sent: Some(sent), ..seen }));
+            let Some(seen) = now else {
+                match doubt {
+                    // There is still no object.
+                    Some(_) if before.is_none() && tries < TRIES => continue,
+                    Some(error) => return Err(Fail::Unknown(error)),
+                    None => return Ok(Put::Changed(None)),
                 }
-                Some(seen) if seen.record.after == Some(ours) => return Ok(Put::Replaced(seen)),
-                now => match doubt {
-                    None => return Ok(Put::Changed(now)),
-                    // If the object is still what it was, the same write may be sent again.
-                    Some(error) if found != record.after || tries == TRIES => return Err(Fail::Unknown(error)),
-                    Some(_) => {}
-                },
+            };
+            if seen.record.nonce == record.nonce {
+                return Ok(Put::Written(Seen { sent: Some(sent), ..seen }));
+            }
+            let is_unchanged = before.is_some_and(|before| before.record.nonce == seen.record.nonce);
+            match (record.is_before(&seen.record), doubt) {
+                (Some(true), _) => return Ok(Put::Replaced(seen)),
+                // If the object is still what it was, the same write may be sent again.
+                (_, Some(_)) if is_unchanged && tries < TRIES => {}
+                (_, Some(error)) if is_unchanged => return Err(Fail::Unknown(error)),
+                // The write was not carried out, and will not be, because the object has changed.
+                (Some(false), _) | (None, None) => return Ok(Put::Changed(Some(seen))),
+                (None, Some(error)) => return Err(Fail::Unknown(error)),
             }
         }
     }

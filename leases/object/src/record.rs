@@ -19,26 +19,28 @@ const FIRST_LINE: &str = "keylatch-lease 1";
 
 /// An object with a lease has at least this many bytes, and one that says that a resource is free has fewer. So a list
 /// of objects shows which ones need not be read.
-pub(crate) const LEASED: usize = 192;
+pub(crate) const LEASED: usize = 256;
+
+/// The number of earlier writes that an object names.
+const CHAIN: usize = 8;
 
 /// The number of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Nonce(u128);
+pub(crate) struct Nonce(u64);
 
 impl Nonce {
     pub(crate) fn new() -> Self {
-        let random = || u128::from(RandomState::new().hash_one(std::process::id()));
-        Nonce(random() << 64 | random())
+        Nonce(RandomState::new().hash_one(std::process::id()))
     }
 
     fn from_text(text: &str) -> Option<Self> {
-        u128::from_str_radix(text, 16).ok().map(Nonce)
+        u64::from_str_radix(text, 16).ok().map(Nonce)
     }
 }
 
 impl fmt::Display for Nonce {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:032x}", self.0)
+        write!(f, "{:016x}", self.0)
     }
 }
 
@@ -48,8 +50,8 @@ pub(crate) struct Record {
     /// The token of the tenure, or of the last one if the resource is free.
     pub(crate) token: u64,
     pub(crate) nonce: Nonce,
-    /// The write that this one replaced, so that its client can learn of it. `None` if there was no object.
-    pub(crate) after: Option<Nonce>,
+    /// The writes before this one, the last one first, so that their clients can learn that they were carried out.
+    pub(crate) after: Vec<Nonce>,
     /// The lease; `None` if the resource is free.
     pub(crate) lease: Option<Lease>,
 }
@@ -84,10 +86,31 @@ pub(crate) fn number(time: Duration) -> i64 {
 }
 
 impl Record {
+    /// Notes which object this one replaces, if there is one.
+    pub(crate) fn replaces(&mut self, before: Option<&Record>) {
+        self.after = before.map_or_else(Vec::new, |before| {
+            let earlier = before.after.iter().copied().take(CHAIN - 1);
+            std::iter::once(before.nonce).chain(earlier).collect()
+        });
+    }
+
+    /// Returns whether another record, which replaces or replaced the same object as this one, was written after this
+    /// one: `None` if so much has been written since that it does not tell.
+    pub(crate) fn is_before(&self, other: &Record) -> Option<bool> {
+        if other.after.contains(&self.nonce) {
+            return Some(true);
+        }
+        let names_all = match self.after.first() {
+            Some(before) => other.after.contains(before),
+            None => other.after.len() < CHAIN,
+        };
+        names_all.then_some(false)
+    }
+
     pub(crate) fn to_text(&self) -> String {
         let Record { token, nonce, after, lease } = self;
-        let after = after.map_or("-".into(), |after| after.to_string());
-        let mut text = format!("{FIRST_LINE}\ntoken: {token}\nwrite: {nonce}\nafter: {after}\n");
+        let after: String = after.iter().map(|nonce| format!(" {nonce}")).collect();
+        let mut text = format!("{FIRST_LINE}\ntoken: {token}\nwrite: {nonce}\nafter:{after}\n");
         if let Some(Lease { resource, owner, lasts, held, written, policy }) = lease {
             let or_dash = |number: Option<i64>| number.map_or("-".into(), |number| number.to_string());
             let (entity, key, owner) = (encode(resource.entity()), encode(resource.key()), encode(owner));
@@ -110,13 +133,12 @@ impl Record {
     pub(crate) fn from_text(text: &str) -> Option<Self> {
         let mut lines = text.lines();
         (lines.next()? == FIRST_LINE).then_some(())?;
-        let mut field = |name: &str| lines.next()?.strip_prefix(name)?.strip_prefix(": ");
+        let mut line = |name: &str| lines.next()?.strip_prefix(name)?.strip_prefix(':');
+        let mut field = |name: &str| line(name)?.strip_prefix(' ');
         let token = field("token")?.parse().ok().filter(|token| *token > 0)?;
         let nonce = Nonce::from_text(field("write")?)?;
-        let after = match field("after")? {
-            "-" => None,
-            after => Some(Nonce::from_text(after)?),
-        };
+        let after = line("after")?.split_ascii_whitespace().map(Nonce::from_text).collect::<Option<_>>()?;
+        let mut field = |name: &str| line(name)?.strip_prefix(' ');
         let lease = match field("owner") {
             None => None,
             Some(owner) => {
@@ -139,7 +161,7 @@ impl Record {
 
 #[cfg(test)]
 mod tests {
-    use super::{LEASED, Lease, Nonce, Record};
+    use super::{CHAIN, LEASED, Lease, Nonce, Record};
     use keylatch_lease::{Expiry, Resource};
     use keylatch_lease_conformance::servers::policies;
     use keylatch_lease_remote::Policy;
@@ -148,12 +170,12 @@ mod tests {
     fn leased(owner: &str, resource: Resource, lasts: Option<i64>, expiry: &Expiry) -> Record {
         let policy = Policy::of(expiry);
         let lease = Lease { resource, owner: owner.into(), lasts, held: 0, written: 1, policy };
-        Record { token: 1, nonce: Nonce::new(), after: None, lease: Some(lease) }
+        Record { token: 1, nonce: Nonce::new(), after: Vec::new(), lease: Some(lease) }
     }
 
     #[test]
     fn a_record_is_read_back_as_it_was_written() {
-        let free = Record { token: u64::MAX, nonce: Nonce::new(), after: Some(Nonce::new()), lease: None };
+        let free = Record { token: u64::MAX, nonce: Nonce::new(), after: vec![Nonce::new(); CHAIN], lease: None };
         assert_eq!(Record::from_text(&free.to_text()), Some(free.clone()));
         assert!(free.to_text().len() < LEASED, "a list cannot tell that the resource is free");
         for expiry in policies(Duration::new(1, 1)) {
@@ -187,6 +209,29 @@ mod tests {
         }
         assert_eq!(Record::from_text(""), None);
         assert_eq!(Record::from_text("{}"), None);
+    }
+
+    #[test]
+    fn a_record_tells_which_writes_came_before_it() {
+        let mut records: Vec<Record> = Vec::new();
+        for _ in 0..=CHAIN + 1 {
+            let mut next = Record { token: 1, nonce: Nonce::new(), after: Vec::new(), lease: None };
+            next.replaces(records.last());
+            records.push(next);
+        }
+        let lost = |before: Option<&Record>| {
+            let mut lost = Record { token: 1, nonce: Nonce::new(), after: Vec::new(), lease: None };
+            lost.replaces(before);
+            lost
+        };
+        assert_eq!(records[1].is_before(&records[2]), Some(true));
+        assert_eq!(records[1].is_before(&records[CHAIN + 1]), Some(true));
+        assert_eq!(records[0].is_before(&records[CHAIN + 1]), None, "it is too long ago");
+        assert_eq!(lost(Some(&records[1])).is_before(&records[CHAIN + 1]), Some(false));
+        assert_eq!(lost(Some(&records[0])).is_before(&records[CHAIN + 1]), None);
+        assert_eq!(lost(None).is_before(&records[0]), Some(false));
+        assert_eq!(lost(None).is_before(&records[CHAIN - 1]), Some(false));
+        assert_eq!(lost(None).is_before(&records[CHAIN]), None);
     }
 
     #[test]

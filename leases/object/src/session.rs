@@ -18,9 +18,6 @@ use crate::{
 /// The number of expired leases that the driver removes at a time.
 const AT_A_TIME: usize = 256;
 
-/// The number of times that a release of several is tried again if its outcome is unknown.
-const DOUBTS: u32 = 2;
-
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) place: Arc<Place>,
@@ -30,18 +27,6 @@ impl Session {
     /// Ends a tenure: that of this owner, if one is given, and with this token, if one is given.
     pub(crate) async fn release(&self, resource: &Resource, owner: Option<&Owner>, token: Option<Token>) -> Done<Gone> {
         self.place.change(resource, |seen, now| decide::release(owner, token, seen, now)).await
-    }
-
-    /// Releases what this owner has of the resource. Returns whether there was something to release.
-    pub(crate) async fn has_released(&self, resource: &Resource, owner: &Owner) -> Done<bool> {
-        let mut doubts = 0;
-        loop {
-            match self.release(resource, Some(owner), None).await {
-                Ok(gone) => return Ok(gone == Gone::Released || doubts > 0), // if in doubt, it was released before
-                Err(Fail::Unknown(_)) if doubts < DOUBTS => doubts += 1,
-                Err(fail) => return Err(fail),
-            }
-        }
     }
 
     /// Frees up to `limit` resources whose leases have expired, and returns their number.

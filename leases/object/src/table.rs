@@ -129,7 +129,7 @@ mod tests {
     }
 
     fn seen(at: u64) -> Seen {
-        let record = Record { token: 1, nonce: Nonce::new(), after: None, lease: None };
+        let record = Record { token: 1, nonce: Nonce::new(), after: Vec::new(), lease: None };
         let version = UpdateVersion { e_tag: None, version: None };
         Seen { version, record, at: Duration::from_secs(at), sent: None }
     }

@@ -10,4 +10,5 @@ keylatch_lease_conformance::conformance!(common::Shared::new(common::Faults {
     late: 5,
     doubled: 30,
     slow: 5,
+    careless: 0,
 }));

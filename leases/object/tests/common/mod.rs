@@ -3,20 +3,21 @@
 #![allow(dead_code, reason = "each test binary uses some of it")]
 
 use std::{
+    collections::VecDeque,
     fmt,
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicU64, Ordering::SeqCst},
     },
     time::Duration,
 };
 
-use futures_util::stream::BoxStream;
+use futures_util::{future::BoxFuture, stream::BoxStream};
 use keylatch_lease_conformance::{Caps, Excuse, Failure, Fixture, Proxy};
 use keylatch_lease_object::{
     Bucket, Options,
     object_store::{
-        self, CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
+        self, CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore, PutMode,
         PutMultipartOptions, PutOptions, PutPayload, PutResult, memory::InMemory, path::Path,
     },
 };
@@ -37,6 +38,22 @@ pub(crate) struct Faults {
     pub(crate) doubled: u64,
     /// The request takes a while.
     pub(crate) slow: u64,
+    /// The condition of a write is ignored.
+    pub(crate) careless: u64,
+}
+
+/// A fault of a certain write.
+pub(crate) enum Planned {
+    /// It is lost, or refused, with this error.
+    Fails(object_store::Error),
+    /// It is carried out, then this future runs, and then the answer is lost.
+    IsUnanswered(BoxFuture<'static, ()>),
+}
+
+impl fmt::Debug for Planned {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a fault")
+    }
 }
 
 /// The longest delay of a request that is slow, late or doubled.
@@ -48,6 +65,7 @@ pub(crate) struct Shim {
     store: Arc<dyn ObjectStore>,
     faults: Faults,
     random: AtomicU64,
+    planned: Mutex<VecDeque<Planned>>,
     pub(crate) gets: AtomicU64,
     pub(crate) puts: AtomicU64,
     pub(crate) lists: AtomicU64,
@@ -59,14 +77,25 @@ impl fmt::Display for Shim {
     }
 }
 
-fn generic(text: &str) -> object_store::Error {
+pub(crate) fn generic(text: &str) -> object_store::Error {
     object_store::Error::Generic { store: "shim", source: text.into() }
 }
 
 impl Shim {
     pub(crate) fn new(store: Arc<dyn ObjectStore>, faults: Faults, seed: u64) -> Arc<Self> {
         let count = || AtomicU64::new(0);
-        Arc::new(Shim { store, faults, random: AtomicU64::new(seed), gets: count(), puts: count(), lists: count() })
+        let (random, planned) = (AtomicU64::new(seed), Mutex::default());
+        Arc::new(Shim { store, faults, random, planned, gets: count(), puts: count(), lists: count() })
+    }
+
+    /// Returns a store that ignores the conditions of writes.
+    pub(crate) fn careless(store: Arc<dyn ObjectStore>) -> Arc<Self> {
+        Shim::new(store, Faults { careless: 1000, ..Faults::default() }, 1)
+    }
+
+    /// Plans a fault of the next write for which none is planned.
+    pub(crate) fn plan(&self, planned: Planned) {
+        self.planned.lock().unwrap().push_back(planned);
     }
 
     /// Returns the number of requests that read, that write, and that list, since the last call.
@@ -112,10 +141,22 @@ impl ObjectStore for Shim {
         &self,
         location: &Path,
         payload: PutPayload,
-        options: PutOptions,
+        mut options: PutOptions,
     ) -> object_store::Result<PutResult> {
+        if self.happens(self.faults.careless) {
+            options.mode = PutMode::Overwrite;
+        }
         self.puts.fetch_add(1, SeqCst);
-        self.before().await?;
+        let planned = self.planned.lock().unwrap().pop_front();
+        match planned {
+            Some(Planned::Fails(error)) => return Err(error),
+            Some(Planned::IsUnanswered(meanwhile)) => {
+                self.store.put_opts(location, payload, options).await?;
+                meanwhile.await;
+                return Err(generic("the answer is lost"));
+            }
+            None => self.before().await?,
+        }
         let (is_late, is_doubled) = (self.happens(self.faults.late), self.happens(self.faults.doubled));
         if is_late || is_doubled {
             let later = (Arc::clone(&self.store), location.clone(), payload.clone(), options.clone());

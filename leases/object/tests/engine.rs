@@ -1,0 +1,284 @@
+//! Tests of the engine on stores that lack something, fail, or are changed by hand, and of the number of requests.
+
+mod common;
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use common::{Faults, Planned, Shim, generic, options};
+use futures_util::TryStreamExt;
+use keylatch_lease::{
+    AcquireError, Expiry, Leases, Lost, Owner, RenewError,
+    engine::{Engine, Gone},
+};
+use keylatch_lease_conformance::servers::on_tokio;
+use keylatch_lease_object::{
+    Bucket, Error,
+    object_store::{ObjectStore, ObjectStoreExt, local::LocalFileSystem, memory::InMemory, path::Path},
+};
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+fn owners() -> [Owner; 2] {
+    ["jane", "joe"].map(Owner::named)
+}
+
+fn counted(store: &Arc<InMemory>) -> Arc<Shim> {
+    Shim::new(Arc::clone(store) as Arc<dyn ObjectStore>, Faults::default(), 1)
+}
+
+async fn leases(store: Arc<dyn ObjectStore>) -> Leases<Bucket> {
+    Leases::with_engine(options("desk").tries_out(false).open(store).await.unwrap())
+}
+
+async fn objects(store: &InMemory) -> Vec<(Path, String)> {
+    let mut all = Vec::new();
+    for meta in store.list(None).try_collect::<Vec<_>>().await.unwrap() {
+        let bytes = store.get(&meta.location).await.unwrap().bytes().await.unwrap();
+        all.push((meta.location, String::from_utf8(bytes.to_vec()).unwrap()));
+    }
+    all
+}
+
+// --- Stores that lack something -------------------------------------------------------------------------------------
+
+#[test]
+fn a_local_folder_is_refused_because_it_has_no_conditional_writes() {
+    on_tokio(async {
+        let folder = std::env::temp_dir().join(format!("keylatch-object-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let store = Arc::new(LocalFileSystem::new_with_prefix(&folder).unwrap());
+        let error = Bucket::open(store).await.unwrap_err();
+        assert!(matches!(error, Error::Unsupported { .. }), "{error:?}");
+        assert!(error.to_string().contains("in a local folder, the engine for SQLite"), "{error}");
+        std::fs::remove_dir_all(&folder).unwrap();
+    });
+}
+
+#[test]
+fn a_store_that_ignores_conditions_is_refused() {
+    on_tokio(async {
+        let store: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
+        let careless = Shim::careless(Arc::clone(&store));
+        let error = Bucket::open(careless).await.unwrap_err();
+        assert!(matches!(error, Error::Unsupported { what } if what.contains("create an object that exists")));
+        let left = store.list(None).try_collect::<Vec<_>>().await.unwrap();
+        assert!(left.is_empty(), "something is left of the try: {left:?}");
+        Bucket::open(store).await.unwrap();
+    });
+}
+
+#[test]
+fn calls_may_be_made_from_any_thread_as_long_as_the_runtime_runs() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let leases = runtime.block_on(leases(Arc::new(InMemory::new())));
+    let [jane, _] = owners();
+    let grant = leases.try_acquire("report", &jane, MINUTE).wait().unwrap();
+    leases.renew(&grant).wait().unwrap();
+    runtime.shutdown_timeout(Duration::from_secs(10));
+    let error = leases.renew(&grant).wait().unwrap_err();
+    assert!(matches!(error, RenewError::Engine(Error::Stopped)), "{error:?}");
+}
+
+// --- Requests -------------------------------------------------------------------------------------------------------
+
+#[test]
+fn a_call_makes_as_many_requests_as_the_page_says() {
+    on_tokio(async {
+        let store = Arc::new(InMemory::new());
+        let shim = counted(&store);
+        let (here, [jane, joe]) = (leases(Arc::clone(&shim) as _).await, owners());
+
+        let grant = here.try_acquire("report", &jane, MINUTE).await.unwrap();
+        assert_eq!(shim.counts(), [1, 1, 0], "the first acquire");
+        let grant = here.renew(&grant).await.unwrap();
+        assert_eq!(shim.counts(), [0, 1, 0], "a renewal");
+        here.release(&grant).await.unwrap();
+        assert_eq!(shim.counts(), [0, 1, 0], "a release");
+        let grant = here.try_acquire("report", &joe, MINUTE).await.unwrap();
+        assert_eq!(shim.counts(), [0, 1, 0], "an acquire by the process that released it");
+        assert!(here.try_acquire("report", &jane, MINUTE).await.is_err());
+        assert_eq!(shim.counts(), [1, 0, 0], "an acquire in vain");
+        here.status("report").await.unwrap();
+        assert_eq!(shim.counts(), [1, 0, 0], "a look");
+
+        let there = leases(Arc::clone(&shim) as _).await;
+        there.renew(&grant).await.unwrap();
+        assert_eq!(shim.counts(), [1, 1, 0], "the first renewal of another process");
+        here.release(&grant).await.unwrap();
+        assert_eq!(shim.counts(), [1, 2, 0], "a release after another process has renewed");
+    });
+}
+
+#[test]
+fn a_list_reads_only_the_objects_that_have_leases() {
+    on_tokio(async {
+        let store = Arc::new(InMemory::new());
+        let shim = counted(&store);
+        let (leases, [jane, joe]) = (leases(Arc::clone(&shim) as _).await, owners());
+        for i in 0..20 {
+            let owner = if i < 3 { &jane } else { &joe };
+            leases.try_acquire(("page", i.to_string()), owner, MINUTE).await.unwrap();
+        }
+        leases.release_all(&joe).await.unwrap();
+        shim.counts();
+        assert_eq!(leases.owned_by(&jane).await.unwrap().len(), 3);
+        assert_eq!(shim.counts(), [3, 0, 1]);
+        assert_eq!(objects(&store).await.len(), 20, "an object of a resource that is free keeps its token");
+    });
+}
+
+// --- Faults ---------------------------------------------------------------------------------------------------------
+
+#[test]
+fn a_write_whose_answer_is_lost_is_not_made_twice() {
+    on_tokio(async {
+        let store = Arc::new(InMemory::new());
+        let shim = counted(&store);
+        let (leases, [jane, _]) = (leases(Arc::clone(&shim) as _).await, owners());
+        let lose = || shim.plan(Planned::IsUnanswered(Box::pin(async {})));
+        lose();
+        let grant = leases.try_acquire("report", &jane, MINUTE).await.unwrap();
+        assert!(!grant.is_resumed());
+        assert_eq!(shim.counts(), [2, 1, 0]);
+        lose();
+        let grant = leases.renew(&grant).await.unwrap();
+        assert_eq!(shim.counts(), [1, 1, 0]);
+        lose();
+        leases.release(&grant).await.unwrap();
+        assert_eq!(shim.counts(), [1, 1, 0]);
+    });
+}
+
+#[test]
+fn a_release_is_known_to_have_happened_even_if_another_owner_has_the_resource_when_its_answer_is_lost() {
+    on_tokio(async {
+        let store = Arc::new(InMemory::new());
+        let shim = counted(&store);
+        let (here, [jane, joe]) = (leases(Arc::clone(&shim) as _).await, owners());
+        let there = Arc::new(leases(store).await);
+        here.try_acquire("report", &jane, MINUTE).await.unwrap();
+        let (other, other_owner) = (Arc::clone(&there), joe.clone());
+        shim.plan(Planned::IsUnanswered(Box::pin(async move {
+            other.try_acquire("report", &other_owner, MINUTE).await.unwrap();
+        })));
+        let gone = here.engine().release(&"report".into(), &jane, None, here.engine().now()).await.unwrap();
+        assert_eq!(gone, Gone::Released);
+        assert_eq!(there.status("report").await.unwrap().unwrap().owner(), &joe);
+    });
+}
+
+#[test]
+fn a_write_that_was_lost_is_made_again() {
+    on_tokio(async {
+        let shim = counted(&Arc::new(InMemory::new()));
+        let (leases, [jane, _]) = (leases(Arc::clone(&shim) as _).await, owners());
+        shim.plan(Planned::Fails(generic("the request is lost")));
+        let grant = leases.try_acquire("report", &jane, MINUTE).await.unwrap();
+        assert!(!grant.is_resumed());
+        assert_eq!(shim.counts(), [2, 2, 0]);
+    });
+}
+
+#[test]
+fn a_store_that_throttles_is_asked_a_few_times_and_the_caller_is_told() {
+    on_tokio(async {
+        let faults = Faults { throttled: 1000, ..Faults::default() };
+        let shim = Shim::new(Arc::new(InMemory::new()), faults, 1);
+        let (leases, [jane, _]) = (leases(Arc::clone(&shim) as _).await, owners());
+        let start = Instant::now();
+        let error = leases.try_acquire("report", &jane, MINUTE).await.unwrap_err();
+        assert!(matches!(error, AcquireError::Engine(Error::Throttled { .. })), "{error:?}");
+        assert_eq!(shim.counts(), [4, 0, 0]);
+        assert!(start.elapsed() >= Duration::from_millis(700), "there were no pauses");
+    });
+}
+
+#[test]
+fn a_write_that_is_not_permitted_is_not_repeated() {
+    on_tokio(async {
+        let shim = counted(&Arc::new(InMemory::new()));
+        let (leases, [jane, _]) = (leases(Arc::clone(&shim) as _).await, owners());
+        let denied =
+            keylatch_lease_object::object_store::Error::PermissionDenied { path: "a".into(), source: "no".into() };
+        shim.plan(Planned::Fails(denied));
+        let error = leases.try_acquire("report", &jane, MINUTE).await.unwrap_err();
+        assert!(matches!(error, AcquireError::Engine(Error::Denied { .. })), "{error:?}");
+        assert_eq!(shim.counts(), [1, 1, 0]);
+    });
+}
+
+// --- Objects that are changed by hand -------------------------------------------------------------------------------
+
+#[test]
+fn a_holder_learns_at_its_renewal_that_its_object_was_deleted() {
+    on_tokio(async {
+        let store = Arc::new(InMemory::new());
+        let (leases, [jane, joe]) = (leases(Arc::clone(&store) as _).await, owners());
+        let grant = leases.try_acquire("report", &jane, MINUTE).await.unwrap();
+        let (path, _) = objects(&store).await.remove(0);
+        store.delete(&path).await.unwrap();
+        let error = leases.renew(&grant).await.unwrap_err();
+        assert!(matches!(error, RenewError::Lost(Lost::Released)), "{error:?}");
+        let next = leases.try_acquire("report", &joe, MINUTE).await.unwrap();
+        assert!(next.token() > grant.token(), "the time of day is as good as the object for that");
+    });
+}
+
+#[test]
+fn an_object_that_is_put_back_is_not_mistaken_for_what_it_was() {
+    on_tokio(async {
+        let store = Arc::new(InMemory::new());
+        let (leases, [jane, _]) = (leases(Arc::clone(&store) as _).await, owners());
+        let grant = leases.try_acquire("report", &jane, MINUTE).await.unwrap();
+        let (path, text) = objects(&store).await.remove(0);
+        store.delete(&path).await.unwrap();
+        store.put(&path, text.into()).await.unwrap(); // the same content, in another version
+        let grant = leases.renew(&grant).await.unwrap();
+        leases.release(&grant).await.unwrap();
+    });
+}
+
+#[test]
+fn an_object_of_something_else_is_left_alone() {
+    on_tokio(async {
+        let store = Arc::new(InMemory::new());
+        let (leases, [jane, _]) = (leases(Arc::clone(&store) as _).await, owners());
+        let path = Path::from("keylatch/desk.leases/.report.lease");
+        store.put(&path, "Dear diary".into()).await.unwrap();
+        let error = leases.try_acquire("report", &jane, MINUTE).await.unwrap_err();
+        assert!(matches!(&error, AcquireError::Engine(Error::Foreign { path: told }) if *told == path.to_string()));
+        assert_eq!(objects(&store).await, [(path, "Dear diary".to_owned())]);
+    });
+}
+
+// --- Take-over ------------------------------------------------------------------------------------------------------
+
+#[test]
+fn a_newcomer_waits_for_the_whole_time_of_a_lease_and_no_longer() {
+    on_tokio(async {
+        let store = Arc::new(InMemory::new());
+        let ([jane, joe], ttl) = (owners(), Duration::from_millis(600));
+        let dead = leases(Arc::clone(&store) as _).await;
+        let before = dead.try_acquire("report", &jane, ttl).await.unwrap();
+        drop(dead);
+        tokio::time::sleep(ttl / 2).await;
+        let (next, start) = (leases(store).await, Instant::now());
+        let grant = next.acquire("report", &joe, ttl).await.unwrap();
+        assert!(start.elapsed() >= ttl, "it cannot have known how long the lease had lasted");
+        assert!(grant.token() > before.token());
+    });
+}
+
+#[test]
+fn a_lease_that_never_expires_is_not_taken_over() {
+    on_tokio(async {
+        let (leases, [jane, joe]) = (leases(Arc::new(InMemory::new())).await, owners());
+        leases.try_acquire("report", &jane, Expiry::Never).await.unwrap();
+        let busy = leases.try_acquire("report", &joe, MINUTE).await;
+        assert!(matches!(busy, Err(AcquireError::Busy { remaining: None, .. })), "{busy:?}");
+        assert_eq!(leases.release_expired().await.unwrap(), 0);
+    });
+}
