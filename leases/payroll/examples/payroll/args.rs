@@ -12,6 +12,7 @@ Usage: payroll [OPTIONS]
                    sqlite    a file that all workers open
                    etcd      a private server, which is started for the run (needs the feature etcd)
                    nats      likewise (needs the feature nats)
+                   object    a bucket of a private S3 (needs the feature object)
                    postgres  likewise (needs the feature postgres)
                    redis     likewise (needs the feature redis)
   --lock NAME    the lock that keeps workers from paying the same account at the same time (default: lease)
@@ -23,7 +24,7 @@ Usage: payroll [OPTIONS]
   --accounts N   the number of accounts, 10 to 10000 (default: 300)
   --ttl MS       the time after which a lease expires unless it is renewed, at least 300 ms (default: 2000)
   --slack MS     the time after that within which an account must be taken over (default: 500, or 2000 with etcd, which has
-                 whole seconds)
+                 whole seconds, and with object, where waiters poll)
   --help         print this text
 
 Exit code: 0; 1 if a number is not as it must be, as with --no-fence, --lock none and --lock advisory; 2 if an argument is
@@ -34,6 +35,7 @@ pub(crate) enum Engine {
     Etcd,
     Memory,
     Nats,
+    Object,
     Postgres,
     Redis,
     Sqlite,
@@ -90,12 +92,13 @@ impl Args {
                         "etcd" => Engine::Etcd,
                         "memory" => Engine::Memory,
                         "nats" => Engine::Nats,
+                        "object" => Engine::Object,
                         "postgres" => Engine::Postgres,
                         "redis" => Engine::Redis,
                         "sqlite" => Engine::Sqlite,
                         other => {
                             return Err(format!(
-                                "--engine {other}: must be etcd, memory, nats, postgres, redis or sqlite"
+                                "--engine {other}: must be etcd, memory, nats, object, postgres, redis or sqlite"
                             ));
                         }
                     }
@@ -127,6 +130,7 @@ impl Args {
             Engine::Etcd => ("etcd", cfg!(feature = "etcd")),
             Engine::Memory => ("memory", true),
             Engine::Nats => ("nats", cfg!(feature = "nats")),
+            Engine::Object => ("object", cfg!(feature = "object")),
             Engine::Postgres => ("postgres", cfg!(feature = "postgres")),
             Engine::Redis => ("redis", cfg!(feature = "redis")),
             Engine::Sqlite => ("sqlite", true),
@@ -135,7 +139,7 @@ impl Args {
             let command = format!("cargo run --release --example payroll --features {name} -- --engine {name}");
             return Err(format!("--engine {name} is not built in: {command}"));
         }
-        let usual = if parsed.engine == Engine::Etcd { 2000 } else { 500 };
+        let usual = if matches!(parsed.engine, Engine::Etcd | Engine::Object) { 2000 } else { 500 };
         parsed.slack = slack.unwrap_or(Duration::from_millis(usual));
         Ok(Some(parsed))
     }
@@ -146,6 +150,7 @@ impl Args {
             Engine::Etcd => "etcd",
             Engine::Memory => "memory",
             Engine::Nats => "nats",
+            Engine::Object => "object",
             Engine::Postgres => "postgres",
             Engine::Redis => "redis",
             Engine::Sqlite => "sqlite",

@@ -11,6 +11,7 @@
 //! cargo run --release --example payroll --features postgres -- --engine postgres --lock advisory
 //! cargo run --release --example payroll --features nats -- --engine nats
 //! cargo run --release --example payroll --features redis -- --engine redis
+//! cargo run --release --example payroll --features object -- --engine object
 //! ```
 //!
 //! Where to look: `worker.rs`, above all [`worker::pay`], shows how a program uses leases. [`ledger::Ledger::read`] and
@@ -23,9 +24,11 @@ mod ledger;
 mod lock;
 #[cfg(feature = "nats")]
 mod nats;
+#[cfg(feature = "object")]
+mod object;
 #[cfg(feature = "postgres")]
 mod postgres;
-#[cfg(any(feature = "etcd", feature = "nats", feature = "postgres", feature = "redis"))]
+#[cfg(any(feature = "etcd", feature = "nats", feature = "object", feature = "postgres", feature = "redis"))]
 mod private;
 #[cfg(feature = "redis")]
 mod redis;

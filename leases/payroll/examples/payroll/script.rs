@@ -48,6 +48,8 @@ enum Server {
     Memory(Served),
     #[cfg(feature = "nats")]
     Nats(crate::nats::Server),
+    #[cfg(feature = "object")]
+    Object(crate::object::Server),
     #[cfg(feature = "postgres")]
     Postgres(crate::postgres::Server),
     #[cfg(feature = "redis")]
@@ -60,6 +62,8 @@ impl Server {
         match args.engine {
             #[cfg(feature = "nats")]
             crate::args::Engine::Nats => Ok(Server::Nats(crate::nats::Server::start()?)),
+            #[cfg(feature = "object")]
+            crate::args::Engine::Object => Ok(Server::Object(crate::object::Server::start()?)),
             #[cfg(feature = "etcd")]
             crate::args::Engine::Etcd => Ok(Server::Etcd(crate::etcd::Server::start()?)),
             #[cfg(feature = "postgres")]
@@ -78,6 +82,8 @@ impl Server {
             Server::Memory(_) => "memory".to_owned(),
             #[cfg(feature = "nats")]
             Server::Nats(server) => server.name(),
+            #[cfg(feature = "object")]
+            Server::Object(_) => "a bucket of an S3 (moto)".to_owned(),
             #[cfg(feature = "postgres")]
             Server::Postgres(server) => server.name(),
             #[cfg(feature = "redis")]
@@ -94,6 +100,8 @@ impl Server {
             Server::Memory(served) => served.address().to_string(),
             #[cfg(feature = "nats")]
             Server::Nats(server) => server.address(),
+            #[cfg(feature = "object")]
+            Server::Object(server) => server.address(),
             #[cfg(feature = "postgres")]
             Server::Postgres(server) => server.address(),
             #[cfg(feature = "redis")]
@@ -113,6 +121,10 @@ impl Server {
             }
             #[cfg(feature = "nats")]
             (_, Server::Nats(server)) => Ok(Some(lock::count(crate::nats::engine(&server.address())?, args.accounts)?)),
+            #[cfg(feature = "object")]
+            (_, Server::Object(server)) => {
+                Ok(Some(lock::count(crate::object::engine(&server.address())?, args.accounts)?))
+            }
             #[cfg(feature = "postgres")]
             (Locking::Advisory, Server::Postgres(server)) => Ok(Some(server.count_advisory()?)),
             #[cfg(feature = "postgres")]

@@ -33,6 +33,10 @@ pub(crate) fn run(args: &Args, worker: &Worker) -> Result<(), Error> {
         (Locking::Lease, Engine::Nats) => {
             Box::new(Leased::new(crate::nats::engine(&worker.server)?, &worker.name, args.ttl))
         }
+        #[cfg(feature = "object")]
+        (Locking::Lease, Engine::Object) => {
+            Box::new(Leased::new(crate::object::engine(&worker.server)?, &worker.name, args.ttl))
+        }
         #[cfg(feature = "postgres")]
         (Locking::Lease, Engine::Postgres) => {
             Box::new(Leased::new(crate::postgres::engine(&worker.server)?, &worker.name, args.ttl))
