@@ -12,7 +12,7 @@ use crate::{
     error::Error,
     names,
     options::Polls,
-    place::{Done, Place, jittered},
+    place::{Done, Place, jittered, last},
     session::Session,
 };
 
@@ -98,7 +98,8 @@ impl Engine for Bucket {
         let (resource, owner, expiry) = (ask.resource.clone(), ask.owner.clone(), ask.expiry.clone());
         let request = &Request { resource, owner, want, term, expiry, is_waiting, at };
         let question = |session: Arc<Live<Session>>| async move {
-            session.place.change(&request.resource, |seen, now| decide::acquire(request, seen, now)).await
+            let decide = |seen: Option<&_>, now| decide::acquire(request, seen, now);
+            session.place.change(&request.resource, decide, decide::amend).await
         };
         let answer = self.ask(&mut limit, question).await?;
         if is_waiting && matches!(answer, Answer::Busy { .. }) {
@@ -116,7 +117,7 @@ impl Engine for Bucket {
         let question = |session: Arc<Live<Session>>| async move {
             let place = &session.place;
             let renew = |(resource, extension): (Resource, Extension)| async move {
-                place.change(&resource, |seen, now| decide::renew(&extension, seen, now)).await
+                place.change(&resource, |seen, now| decide::renew(&extension, seen, now), last).await
             };
             place.each(all, renew).await
         };
@@ -140,10 +141,7 @@ impl Engine for Bucket {
             let owned = self.all_of(owner).await?;
             let release = |one: Owned| {
                 let session = &session;
-                async move {
-                    let gone = session.release(&one.resource, Some(owner), None).await?;
-                    Ok((gone == Gone::Released).then_some(one.resource))
-                }
+                async move { Ok(session.has_released(&one.resource, owner).await?.then_some(one.resource)) }
             };
             let released = session.place.each(owned, release).await?;
             Ok(released.into_iter().flatten().collect())

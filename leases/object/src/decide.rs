@@ -229,6 +229,17 @@ pub(crate) fn acquire(ask: &Request, seen: Option<&Seen>, now: Now) -> Step<Answ
     Step::Say(Answer::Busy { owner: Owner::from_id(&lease.owner), remaining })
 }
 
+/// Corrects an answer if an earlier write of the same request has begun the tenure: another request of the owner has
+/// resumed it in between.
+pub(crate) fn amend(before: &Answer, mut answer: Answer) -> Answer {
+    if let (Answer::Granted { token: begun, resumed: false, .. }, Answer::Granted { token, resumed, .. }) =
+        (before, &mut answer)
+    {
+        *resumed &= token != begun;
+    }
+    answer
+}
+
 pub(crate) fn renew(renewal: &Extension, seen: Option<&Seen>, now: Now) -> Step<Left> {
     let Some((seen, lease)) = seen.and_then(|seen| Some((seen, seen.record.lease.as_ref()?))) else {
         return Step::Say(Left::Nothing);

@@ -44,6 +44,11 @@ const TRIES: u32 = 4;
 /// The number of objects that are read at the same time.
 const TOGETHER: usize = 32;
 
+/// Returns the last answer: see [`Place::change`].
+pub(crate) fn last<T>(_: &T, answer: T) -> T {
+    answer
+}
+
 /// Returns a time between half of this and all of it, at random.
 pub(crate) fn jittered(time: Duration) -> Duration {
     let random = RandomState::new().hash_one(0) % 1000;
@@ -173,29 +178,38 @@ impl Place {
     /// Decides about a resource's object, and writes what was decided, as one atomic action. The decision is made again
     /// whenever somebody else has changed the object in between. An answer that needs no write is given only about the
     /// present version.
+    ///
+    /// A write may turn out to have been carried out, and replaced since. `amend` then changes the last answer by that
+    /// write's.
     pub(crate) async fn change<T>(
         &self,
         resource: &Resource,
         decide: impl Fn(Option<&Seen>, Now) -> Step<T>,
+        amend: impl Fn(&T, T) -> T,
     ) -> Done<T> {
+        let mut replaced: Vec<T> = Vec::new();
+        let amended = |replaced: &[T], answer: T| replaced.iter().fold(answer, |answer, before| amend(before, answer));
         let mut seen = self.table.last(resource);
         let mut is_present = false;
         let mut changes = 0;
         loop {
             if is_present || seen.is_some() {
                 match decide(seen.as_ref(), self.now()) {
-                    Step::Say(answer) if is_present => return Ok(answer),
+                    Step::Say(answer) if is_present => return Ok(amended(&replaced, answer)),
                     Step::Say(_) => {}
                     Step::Write(record, answer) => {
                         let is_end = record.lease.is_none();
                         let now = match self.write(resource, seen.as_ref(), record).await? {
                             Put::Written(seen) => {
                                 self.table.wrote(resource, seen, self.now());
-                                return Ok(answer);
+                                return Ok(amended(&replaced, answer));
                             }
                             // The tenure has ended by this write, whoever has the resource now.
                             Put::Replaced(_) if is_end => return Ok(answer),
-                            Put::Replaced(now) => Some(now),
+                            Put::Replaced(now) => {
+                                replaced.push(answer);
+                                Some(now)
+                            }
                             Put::Changed(now) => now,
                         };
                         // Somebody else was faster, perhaps not for the first time.
@@ -232,14 +246,14 @@ impl Place {
                 Err(error) if error.is_certain() => return Err(Fail::NotDone(error)),
                 Err(error) => Some(error),
             };
-            if doubt.is_some() {
-                pause(tries).await;
-            }
             let now = self.read(resource).await.map_err(|fail| Fail::Unknown(fail.into_cause()))?;
             let Some(seen) = now else {
                 match doubt {
                     // There is still no object.
-                    Some(_) if before.is_none() && tries < TRIES => continue,
+                    Some(_) if before.is_none() && tries < TRIES => {
+                        pause(tries).await;
+                        continue;
+                    }
                     Some(error) => return Err(Fail::Unknown(error)),
                     None => return Ok(Put::Changed(None)),
                 }
@@ -251,7 +265,7 @@ impl Place {
             match (record.is_before(&seen.record), doubt) {
                 (Some(true), _) => return Ok(Put::Replaced(seen)),
                 // If the object is still what it was, the same write may be sent again.
-                (_, Some(_)) if is_unchanged && tries < TRIES => {}
+                (_, Some(_)) if is_unchanged && tries < TRIES => pause(tries).await,
                 (_, Some(error)) if is_unchanged => return Err(Fail::Unknown(error)),
                 // The write was not carried out, and will not be, because the object has changed.
                 (Some(false), _) | (None, None) => return Ok(Put::Changed(Some(seen))),

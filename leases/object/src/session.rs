@@ -12,11 +12,14 @@ use keylatch_lease_remote::Tenure;
 use crate::{
     decide,
     error::Error,
-    place::{Done, Place},
+    place::{Done, Place, last},
 };
 
 /// The number of expired leases that the driver removes at a time.
 const AT_A_TIME: usize = 256;
+
+/// The number of times that a release among several is tried while its outcome is unknown.
+const TRIES: u32 = 3;
 
 #[derive(Debug)]
 pub(crate) struct Session {
@@ -26,7 +29,20 @@ pub(crate) struct Session {
 impl Session {
     /// Ends a tenure: that of this owner, if one is given, and with this token, if one is given.
     pub(crate) async fn release(&self, resource: &Resource, owner: Option<&Owner>, token: Option<Token>) -> Done<Gone> {
-        self.place.change(resource, |seen, now| decide::release(owner, token, seen, now)).await
+        self.place.change(resource, |seen, now| decide::release(owner, token, seen, now), last).await
+    }
+
+    /// Releases what this owner has of a resource, and returns whether there was something to release. Asks again while
+    /// that is unknown, because a failure would make the caller forget what else was released.
+    pub(crate) async fn has_released(&self, resource: &Resource, owner: &Owner) -> Done<bool> {
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            match self.release(resource, Some(owner), None).await {
+                Err(Fail::Unknown(_)) if tries < TRIES => {}
+                gone => return Ok(gone? == Gone::Released),
+            }
+        }
     }
 
     /// Frees up to `limit` resources whose leases have expired, and returns their number.
@@ -41,8 +57,9 @@ impl Session {
                 }
             }
             over.truncate(limit - swept);
-            let freed =
-                self.place.each(over, |resource| async move { self.place.change(&resource, decide::sweep).await });
+            let freed = self
+                .place
+                .each(over, |resource| async move { self.place.change(&resource, decide::sweep, last).await });
             swept += freed.await?.into_iter().filter(|is_freed| *is_freed).count();
             if swept == limit {
                 break;
