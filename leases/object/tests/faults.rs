@@ -11,4 +11,5 @@ keylatch_lease_conformance::conformance!(common::Shared::new(common::Faults {
     doubled: 30,
     slow: 5,
     careless: 0,
+    millis: 0,
 }));

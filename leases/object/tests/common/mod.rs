@@ -40,6 +40,8 @@ pub(crate) struct Faults {
     pub(crate) slow: u64,
     /// The condition of a write is ignored.
     pub(crate) careless: u64,
+    /// The time that each request takes, in milliseconds.
+    pub(crate) millis: u64,
 }
 
 /// A fault of a certain write.
@@ -122,6 +124,9 @@ impl Shim {
     }
 
     async fn before(&self) -> object_store::Result<()> {
+        if self.faults.millis > 0 {
+            tokio::time::sleep(Duration::from_millis(self.faults.millis)).await;
+        }
         if self.happens(self.faults.slow) {
             self.delay().await;
         }

@@ -1,5 +1,7 @@
 //! A private S3 for the tests of one binary.
 
+#![allow(dead_code, reason = "each program uses some of it")]
+
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use futures_util::TryStreamExt;
@@ -17,10 +19,10 @@ use keylatch_lease_object::{
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../servers/run");
 
-pub(crate) struct Server(PrivateServer);
+pub(crate) struct Server(pub(crate) PrivateServer);
 
 /// Returns the store at this address.
-fn store(address: SocketAddr) -> AmazonS3 {
+pub(crate) fn store(address: SocketAddr) -> AmazonS3 {
     // Requests that fail are sent again by the engine, so that the store's client need not.
     let retry = RetryConfig { max_retries: 0, ..RetryConfig::default() };
     let client = ClientOptions::new().with_allow_http(true).with_timeout(Duration::from_secs(3));
