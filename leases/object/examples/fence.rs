@@ -5,7 +5,7 @@
 //! cargo run -p keylatch-lease-object --example fence
 //! ```
 
-use std::{error::Error, sync::Arc, time::Duration};
+use std::{error::Error, fmt, sync::Arc, time::Duration};
 
 use keylatch_lease::{Leases, Owner, Token};
 use keylatch_lease_object::{
@@ -31,6 +31,17 @@ enum Failure {
     Stale,
     Store(object_store::Error),
 }
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failure::Stale => f.write_str("the lease is lost"),
+            Failure::Store(error) => error.fmt(f),
+        }
+    }
+}
+
+impl Error for Failure {}
 
 impl From<object_store::Error> for Failure {
     fn from(error: object_store::Error) -> Self {
@@ -60,13 +71,7 @@ async fn read(store: &dyn ObjectStore, path: &Path, token: Token) -> Result<Data
 }
 
 /// Replaces an object that was read with this token, if nobody has changed it since. Returns it in its new version.
-async fn write(
-    store: &dyn ObjectStore,
-    path: &Path,
-    token: Token,
-    data: Data,
-    text: String,
-) -> Result<Data, Failure> {
+async fn write(store: &dyn ObjectStore, path: &Path, token: Token, data: Data, text: String) -> Result<Data, Failure> {
     let attributes = Attributes::from_iter([(TOKEN, token.to_string())]);
     let options = PutOptions { mode: PutMode::Update(data.version), attributes, ..PutOptions::default() };
     let put = store.put_opts(path, text.clone().into(), options).await?;
@@ -82,13 +87,13 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
     // Ann acquires the lease, reads, and then stands still for longer than her lease lasts.
     let ann = leases.acquire("today", &Owner::named("ann"), ttl).await?;
-    let read_by_ann = read(&*store, &path, ann.token()).await.map_err(|failure| format!("{failure:?}"))?;
+    let read_by_ann = read(&*store, &path, ann.token()).await?;
 
     // Bob gets the lease after that, and writes.
     let bob = leases.acquire("today", &Owner::named("bob"), ttl).await?;
-    let read_by_bob = read(&*store, &path, bob.token()).await.map_err(|failure| format!("{failure:?}"))?;
+    let read_by_bob = read(&*store, &path, bob.token()).await?;
     let text = format!("{} 7", read_by_bob.text);
-    write(&*store, &path, bob.token(), read_by_bob, text).await.map_err(|failure| format!("{failure:?}"))?;
+    write(&*store, &path, bob.token(), read_by_bob, text).await?;
     println!("bob has written with the token {}", bob.token());
 
     // Ann goes on, and does not know that she has lost the lease.

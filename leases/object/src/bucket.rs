@@ -11,8 +11,8 @@ use crate::{
     decide::{self, Extension, Request},
     error::Error,
     names,
-    options::Polls,
     place::{Done, Place, jittered, last},
+    polls::Polls,
     session::Session,
 };
 

@@ -346,7 +346,7 @@ mod tests {
                 assert!(record.token > seen.record.token, "the token did not grow");
                 false
             }
-            other => panic!("{other:?}"),
+            other @ Step::Say(_) => panic!("{other:?}"),
         }
     }
 

@@ -27,8 +27,7 @@
 //!
 //! Each request takes tens of milliseconds, and costs money. So this engine suits leases of half a minute and more that
 //! are not handed over all the time: jobs, leaders, documents. A server that you run anyway is faster and notifies
-//! waiters, and so is a file if all programs run on one machine: see [the other
-//! engines](https://docs.rs/keylatch-lease).
+//! waiters, as a file does if all programs run on one machine: there are engines for both.
 //!
 //! # How it works
 //! - **One object for each resource**, `keylatch/NAMESPACE.leases/ENTITY.KEY.lease`, a short text that says who has the
@@ -59,7 +58,7 @@
 //! - Conditional writes, of both kinds, for [`PutMode::Update`](object_store::PutMode::Update) and `PutMode::Create`.
 //!   Amazon S3, Google Cloud Storage, Azure Blob Storage, Cloudflare R2 and recent versions of MinIO have them. `open`
 //!   tries them out on a small object, because some servers accept the conditions and ignore them. A local folder
-//!   ([`LocalFileSystem`](object_store::local)) has no `Update`, and is refused: use the engine for SQLite.
+//!   (`LocalFileSystem`) has no `Update`, and is refused: use the engine for SQLite.
 //! - Strong consistency: a read returns the last write, from everywhere. The stores named above have it. A bucket that
 //!   is replicated to another region has it only for programs that all use the same one.
 //! - Permission to read and write objects, and to list them for `list`, `owned_by`, `release_all` and sweeps. The
@@ -151,6 +150,7 @@ mod error;
 mod names;
 mod options;
 mod place;
+mod polls;
 mod record;
 mod session;
 mod table;

@@ -4,29 +4,10 @@ use keylatch_lease_remote::{Core, Driving, Settings, drive};
 use object_store::{ObjectStore, path::Path};
 use tokio::runtime::Handle;
 
-use crate::{bucket::Bucket, error::Error, place::Place, session::Session};
-
-/// The pause between two polls of a waiter grows by this factor.
-const GROWTH: f64 = 1.5;
+use crate::{bucket::Bucket, error::Error, place::Place, polls::Polls, session::Session};
 
 /// An operation that reads the whole namespace may take this many times as long as others.
 const LONG: u32 = 10;
-
-/// The pauses of waiters between two polls.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Polls {
-    shortest: Duration,
-    longest: Duration,
-}
-
-impl Polls {
-    /// Returns the pause after this many polls in vain.
-    pub(crate) fn pause(&self, polls: u32) -> Duration {
-        let growth = GROWTH.powi(i32::try_from(polls.min(64)).unwrap_or(64));
-        Duration::try_from_secs_f64(self.shortest.as_secs_f64() * growth)
-            .map_or(self.longest, |time| time.min(self.longest))
-    }
-}
 
 /// Settings of the engine: see [`Bucket::in_namespace`].
 ///
@@ -192,7 +173,7 @@ impl Options {
     ///
     /// # Errors
     /// The reason that the bucket cannot be used: [`Error::Unsupported`] if it lacks conditional writes, as a
-    /// [local folder](object_store::local) does.
+    /// local folder does.
     ///
     /// # Panics
     /// If the call is made outside a tokio runtime.
