@@ -189,7 +189,11 @@ fn name(client: u8) -> Owner {
 
 impl Setup {
     fn now(&self, state: &State, client: u8) -> Now {
-        Now { clock: millis(state.clients[usize::from(client)].clock), day: self.clocks[usize::from(client)].1 }
+        Now {
+            clock: millis(state.clients[usize::from(client)].clock),
+            day: self.clocks[usize::from(client)].1,
+            store: None,
+        }
     }
 
     fn seen(&self, known: Known, is_own: bool) -> Seen {
@@ -205,7 +209,13 @@ impl Setup {
         let record = Record { token, nonce: Nonce::new(), after: vec![], lease };
         let early = if self.fault == Some(Fault::NoMargin) && !is_own { TTL / 100 } else { Duration::ZERO };
         let version = UpdateVersion { e_tag: None, version: None };
-        Seen { version, record, at: millis(known.at).saturating_sub(early), sent: known.sent.map(millis) }
+        Seen {
+            version,
+            record,
+            at: millis(known.at).saturating_sub(early),
+            sent: known.sent.map(millis),
+            modified: None,
+        }
     }
 
     /// Asks the engine for the next step.

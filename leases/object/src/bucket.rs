@@ -99,6 +99,11 @@ impl Engine for Bucket {
         let request = &Request { resource, owner, want, term, expiry, is_waiting, at };
         let question = |session: Arc<Live<Session>>| async move {
             let decide = |seen: Option<&_>, now| decide::acquire(request, seen, now);
+            let answer = session.place.change(&request.resource, decide, decide::amend).await?;
+            // Another owner has the resource, or has only left its lease behind.
+            if !matches!(answer, Answer::Busy { .. }) || !session.place.read_clock().await? {
+                return Ok(answer);
+            }
             session.place.change(&request.resource, decide, decide::amend).await
         };
         let answer = self.ask(&mut limit, question).await?;

@@ -23,6 +23,9 @@ use object_store::UpdateVersion;
 
 use crate::record::{Lease, Nonce, Record, number};
 
+/// The precision of the times that stores tell.
+const SECOND: Duration = Duration::from_secs(1);
+
 /// The time, by both clocks of this process.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Now {
@@ -30,6 +33,8 @@ pub(crate) struct Now {
     pub(crate) clock: Duration,
     /// The time of day, in microseconds since 1970.
     pub(crate) day: i64,
+    /// The time by the store's clock, if that is trusted: not later than it is, in microseconds since 1970.
+    pub(crate) store: Option<i64>,
 }
 
 /// An object in one of its versions, as this process has seen it.
@@ -41,6 +46,9 @@ pub(crate) struct Seen {
     pub(crate) at: Duration,
     /// The time at which this process sent the write, if it was the writer.
     pub(crate) sent: Option<Duration>,
+    /// The time of the write by the store's clock, in microseconds since 1970, if it is known. Most stores tell it in
+    /// whole seconds, rounded down.
+    pub(crate) modified: Option<i64>,
 }
 
 /// The next step of a request.
@@ -121,7 +129,10 @@ impl Seen {
             Some(sent) => (lease.lasts()?, sent),
             None => (longer(lease.lasts()?), self.at),
         };
-        Some(lasts.saturating_sub(now.clock.saturating_sub(since)))
+        let by_clock = lasts.saturating_sub(now.clock.saturating_sub(since));
+        let age = now.store.zip(self.modified).and_then(|(store, modified)| u64::try_from(store - modified).ok());
+        let by_store = age.map(|age| (lasts + SECOND).saturating_sub(Duration::from_micros(age)));
+        Some(by_store.map_or(by_clock, |by_store| by_store.min(by_clock)))
     }
 
     /// Returns the lease, if there is one that has not expired.
@@ -302,7 +313,8 @@ mod tests {
 
     /// Returns the time when the clock has this many seconds, and the time of day is right.
     fn at(seconds: u64) -> Now {
-        Now { clock: Duration::from_secs(seconds), day: DAY + i64::try_from(seconds).unwrap() * 1_000_000 }
+        let day = DAY + i64::try_from(seconds).unwrap() * 1_000_000;
+        Now { clock: Duration::from_secs(seconds), day, store: None }
     }
 
     /// Returns a time with a time of day that is off by this many seconds.
@@ -331,7 +343,13 @@ mod tests {
 
     /// Returns an object as another process sees it at this time.
     fn seen(record: Record, now: Now) -> Seen {
-        Seen { version: UpdateVersion { e_tag: None, version: None }, record, at: now.clock, sent: None }
+        Seen {
+            version: UpdateVersion { e_tag: None, version: None },
+            record,
+            at: now.clock,
+            sent: None,
+            modified: None,
+        }
     }
 
     /// Returns an object that this process has written, with a request sent and answered at these times.
@@ -364,6 +382,21 @@ mod tests {
             assert!(is_busy(&object, off(at(101), wrong)));
             assert!(!is_busy(&object, off(at(102), wrong)));
         }
+    }
+
+    #[test]
+    fn a_newcomer_that_trusts_the_stores_clock_does_not_wait_once_more() {
+        let store = |now: Now, seconds: i64| Now { store: Some(seconds * 1_000_000), ..now };
+        let object = Seen { modified: Some(1_000_000_000), ..seen(begun("jane", None, at(0)), at(60)) };
+        assert!(
+            is_busy(&object, store(at(61), 1101)),
+            "the clocks may have different rates, and fractions are cut off"
+        );
+        assert!(!is_busy(&object, store(at(61), 1102)));
+        assert!(is_busy(&object, store(at(160), 900)), "a clock that is behind changes nothing");
+        assert!(!is_busy(&object, store(at(161), 900)));
+        let unknown = Seen { modified: None, ..object };
+        assert!(is_busy(&unknown, store(at(61), 5000)));
     }
 
     #[test]

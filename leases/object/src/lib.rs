@@ -40,7 +40,8 @@
 //!   The object of a resource that is free stays, and keeps the token. So tokens grow even if all clocks are wrong.
 //! - **There is no clock** that processes share. A holder counts its deadline from before it sent the write, and allows
 //!   for one percent. Another owner takes the resource over only after its process has *seen* the object unchanged for
-//!   the whole time of the lease and one percent more, by a clock that counts suspend and that nobody sets. Each write
+//!   the whole time of the lease and one percent more, by a clock that counts suspend and that nobody sets; or sooner,
+//!   if the store says when the object was written, and its clock is [trusted](Options::trusts_clock). Each write
 //!   has a random number of its own, so that an object that has been written again never looks unchanged.
 //! - **Lost answers**: a write whose outcome is unknown is cleared up by reading. An object has the number of its own
 //!   write and of the eight before it, which tells whether a write was carried out, even if others have followed.
@@ -76,7 +77,7 @@
 //! | release, in the same process | a request |
 //! | release, in another process | its next poll: up to 5 s, once it has waited for a quarter of a minute |
 //! | expiry, while the waiter waits | the time of the lease and one percent, from the first poll after the last renewal |
-//! | expiry, before the waiter came | the time of the lease and one percent, from its first look |
+//! | expiry, before the waiter came | the time of the lease and one percent, from its first look; at once, if the store's clock is [trusted](Options::trusts_clock) |
 //!
 //! So if a holder that renews its lease dies, a waiter that is there has the lease after two thirds of the lease's time
 //! at the earliest, and after its whole time and a poll at the latest.
@@ -85,7 +86,7 @@
 //! It cannot know how long ago an object was written. So for what it tells (`status`, `list`, `owned_by`, the time left
 //! in `Busy`) it believes the time of day that the writer has noted in the object, and its own. If one of them is wrong,
 //! what it tells is wrong: a lease looks expired, or as if it lasted longer. The same goes for a renewal or a release by
-//! another process of the *same owner*. A take-over by another owner never depends on any time of day.
+//! another process of the *same owner*. A take-over by another owner never depends on the time of day of a machine.
 //!
 //! # What it costs
 //! | call | requests |
@@ -124,6 +125,7 @@
 //! | | what may happen |
 //! |---|---|
 //! | clocks run at rates that differ by more than two percent | 1 and 2, for the difference; the token tells the owners apart (3) |
+//! | the store's clock is trusted, and its parts differ by more than was said | 1, for the difference (3 holds) |
 //! | the store ignores conditions, and `open` did not try it out | 1 and 3 |
 //! | the store loses writes that it has confirmed, or its objects are put back to an older state | 1, until the leases that it forgot have ended; 3, if the times of day are wrong |
 //! | an object is deleted by hand | its holder learns of it at its renewal, within a third of the lease's time; until then 1 |
@@ -153,6 +155,7 @@ mod place;
 mod polls;
 mod record;
 mod session;
+mod store_clock;
 mod table;
 
 pub use bucket::Bucket;

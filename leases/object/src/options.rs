@@ -4,7 +4,7 @@ use keylatch_lease_remote::{Core, Driving, Settings, drive};
 use object_store::{ObjectStore, path::Path};
 use tokio::runtime::Handle;
 
-use crate::{bucket::Bucket, error::Error, place::Place, polls::Polls, session::Session};
+use crate::{bucket::Bucket, error::Error, place::Place, polls::Polls, session::Session, store_clock::StoreClock};
 
 /// An operation that reads the whole namespace may take this many times as long as others.
 const LONG: u32 = 10;
@@ -28,6 +28,7 @@ pub struct Options {
     prefix: Path,
     polls: Polls,
     is_probed: bool,
+    store_clock: Option<Duration>,
 }
 
 impl Bucket {
@@ -81,7 +82,7 @@ impl Bucket {
     pub fn in_namespace(name: impl Into<String>) -> Options {
         let polls = Polls { shortest: Duration::from_millis(500), longest: Duration::from_secs(5) };
         let settings = Settings::new(name, None).fallback(polls.longest);
-        Options { settings, prefix: Path::from("keylatch"), polls, is_probed: true }
+        Options { settings, prefix: Path::from("keylatch"), polls, is_probed: true, store_clock: None }
     }
 }
 
@@ -167,6 +168,28 @@ impl Options {
         self
     }
 
+    /// Trusts the store's clock, the parts of which differ by at most this much: a take-over is then possible as soon as
+    /// by the store's clock the lease was written longer ago than it lasts, and one percent, this difference and a second
+    /// more. So a newcomer need not watch a dead holder's lease for its whole time. Not set, no clock of the store is
+    /// believed.
+    ///
+    /// The clock is that of `Last-Modified`. The engine reads it by writing an empty object, `clock` in the folder of
+    /// the namespace, and reading it: a PUT and a GET when another owner has a resource, once a minute at most.
+    ///
+    /// If the store's clocks differ by more, two owners may have the resource at the same time (1); the token tells them
+    /// apart.
+    ///
+    /// # Examples
+    /// ```
+    /// # use std::time::Duration;
+    /// # use keylatch_lease_object::Bucket;
+    /// let options = Bucket::in_namespace("shop").trusts_clock(Duration::from_secs(5));
+    /// ```
+    pub fn trusts_clock(mut self, difference: Duration) -> Self {
+        self.store_clock = Some(difference);
+        self
+    }
+
     /// Opens the leases in this bucket: tries out its conditional writes, and spawns the engine's driver on tokio. All
     /// requests to the store run on the tokio runtime of this call, so the calls of `Leases` may be made from anywhere,
     /// as long as the runtime runs.
@@ -185,9 +208,15 @@ impl Options {
     /// # Examples
     /// See [`Bucket::open`].
     pub async fn open(self, store: Arc<dyn ObjectStore>) -> Result<Bucket, Error> {
-        let Options { settings, prefix, polls, is_probed } = self;
+        let Options { settings, prefix, polls, is_probed, store_clock } = self;
         let (runtime, long) = (Handle::current(), settings.timeout.saturating_mul(LONG));
-        let place = Arc::new(Place::new(store, &prefix, &settings.namespace, runtime.clone()));
+        let place = Arc::new(Place::new(
+            store,
+            &prefix,
+            &settings.namespace,
+            runtime.clone(),
+            store_clock.map(StoreClock::new),
+        ));
         if is_probed {
             place.probe().await?;
         }

@@ -28,6 +28,7 @@ use crate::{
     error::Error,
     names,
     record::Record,
+    store_clock::StoreClock,
     table::Table,
 };
 
@@ -40,6 +41,9 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
 /// The number of times that a write is sent while its outcome stays unknown.
 const TRIES: u32 = 4;
+
+/// The name of the object by which the store's clock is read.
+const CLOCK: &str = "clock";
 
 /// The number of objects that are read at the same time.
 const TOGETHER: usize = 32;
@@ -68,6 +72,7 @@ pub(crate) struct Place {
     folder: Path,
     runtime: Handle,
     clock: StdClock,
+    store_clock: Option<StoreClock>,
     pub(crate) table: Table,
 }
 
@@ -78,6 +83,11 @@ enum Put {
     Changed(Option<Seen>),
     /// The write was carried out, and somebody else has replaced it by this.
     Replaced(Seen),
+}
+
+/// Returns the version of an object, for the condition of a write.
+fn version(meta: ObjectMeta) -> UpdateVersion {
+    UpdateVersion { e_tag: meta.e_tag, version: meta.version }
 }
 
 /// A request that runs on tokio, whoever polls for its answer. It is given up when this is dropped.
@@ -104,9 +114,15 @@ impl<T> Drop for Running<T> {
 }
 
 impl Place {
-    pub(crate) fn new(store: Arc<dyn ObjectStore>, prefix: &Path, namespace: &str, runtime: Handle) -> Self {
+    pub(crate) fn new(
+        store: Arc<dyn ObjectStore>,
+        prefix: &Path,
+        namespace: &str,
+        runtime: Handle,
+        store_clock: Option<StoreClock>,
+    ) -> Self {
         let folder = prefix.clone().join(PathPart::from(names::folder(namespace)));
-        Place { store, folder, runtime, clock: StdClock::new(), table: Table::new() }
+        Place { store, folder, runtime, clock: StdClock::new(), store_clock, table: Table::new() }
     }
 
     pub(crate) fn clock(&self) -> Duration {
@@ -115,7 +131,9 @@ impl Place {
 
     pub(crate) fn now(&self) -> Now {
         let day = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        Now { clock: self.clock(), day: i64::try_from(day.as_micros()).unwrap_or(i64::MAX) }
+        let clock = self.clock();
+        let store = self.store_clock.as_ref().and_then(|store| store.at(clock));
+        Now { clock, day: i64::try_from(day.as_micros()).unwrap_or(i64::MAX), store }
     }
 
     fn path(&self, name: &str) -> Path {
@@ -132,15 +150,14 @@ impl Place {
     }
 
     /// Reads an object; `None` if there is none.
-    async fn get(&self, path: &Path) -> Result<Option<(UpdateVersion, Bytes)>, Error> {
+    async fn get(&self, path: &Path) -> Result<Option<(ObjectMeta, Bytes)>, Error> {
         let mut tries = 0;
         loop {
             tries += 1;
             let path = path.clone();
             let answer = self.run(|store| async move {
                 let object = store.get(&path).await?;
-                let version = UpdateVersion { e_tag: object.meta.e_tag.clone(), version: object.meta.version.clone() };
-                Ok((version, object.bytes().await?))
+                Ok((object.meta.clone(), object.bytes().await?))
             });
             match Error::sort(answer.await?) {
                 Err(error) if tries < TRIES && !error.is_certain() => pause(tries).await,
@@ -159,13 +176,30 @@ impl Place {
         self.run(|store| async move { store.delete(&path).await }).await?.map_err(Error::of)
     }
 
+    /// Reads the store's clock, if it is trusted and was not read within the last minute. Returns whether it did.
+    ///
+    /// The clock is the time at which an object was written, which all processes of the namespace write. The time at
+    /// which this process has received it is later, whoever wrote it.
+    pub(crate) async fn read_clock(&self) -> Done<bool> {
+        let Some(store_clock) = self.store_clock.as_ref().filter(|store| !store.is_fresh(self.clock())) else {
+            return Ok(false);
+        };
+        let path = self.path(CLOCK);
+        // If it fails, an older time is read, which does no harm.
+        let _ = self.put(path.clone(), String::new(), PutMode::Overwrite).await.map_err(Fail::NotDone)?;
+        let Some((meta, _)) = self.get(&path).await.map_err(Fail::NotDone)? else { return Ok(false) };
+        store_clock.reads(self.clock(), meta.last_modified.timestamp_micros());
+        Ok(true)
+    }
+
     /// Reads the object of a name, without noting it.
     async fn read_named(&self, name: &str) -> Result<Option<Seen>, Error> {
         let path = self.path(name);
-        let Some((version, bytes)) = self.get(&path).await? else { return Ok(None) };
+        let Some((meta, bytes)) = self.get(&path).await? else { return Ok(None) };
         let record = std::str::from_utf8(&bytes).ok().and_then(Record::from_text);
         let record = record.ok_or_else(|| Error::Foreign { path: path.to_string() })?;
-        Ok(Some(Seen { version, record, at: self.clock(), sent: None }))
+        let modified = Some(meta.last_modified.timestamp_micros());
+        Ok(Some(Seen { version: version(meta), record, at: self.clock(), sent: None, modified }))
     }
 
     /// Reads the object of a resource. Returns what is known about its present version.
@@ -237,7 +271,8 @@ impl Place {
             let written = self.put(path.clone(), record.to_text(), mode).await.map_err(Fail::Unknown)?;
             let doubt = match Error::sort(written) {
                 Ok(Some(version)) if version.e_tag.is_some() || version.version.is_some() => {
-                    return Ok(Put::Written(Seen { version, record, at: self.clock(), sent: Some(sent) }));
+                    let (at, sent) = (self.clock(), Some(sent));
+                    return Ok(Put::Written(Seen { version, record, at, sent, modified: None }));
                 }
                 // The store does not say which version this is.
                 Ok(Some(_)) => None,
@@ -341,7 +376,7 @@ impl Place {
         if is_done(put("2", PutMode::Create).await?)? {
             return Err(Error::Unsupported { what: "refusing to create an object that exists" });
         }
-        let Some((first, _)) = self.get(path).await? else {
+        let Some((first, _)) = self.get(path).await?.map(|(meta, bytes)| (version(meta), bytes)) else {
             return Err(Error::Unsupported { what: "reading an object that has just been written" });
         };
         if !is_done(put("3", PutMode::Update(first.clone())).await?)? {

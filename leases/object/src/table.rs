@@ -60,7 +60,7 @@ impl Table {
         match known {
             // The version is that of the answer, in case that somebody has put a copy of the object in its place.
             Some(known) if known.record == seen.record => {
-                let known = Seen { version: seen.version, ..known.clone() };
+                let known = Seen { version: seen.version, modified: seen.modified, ..known.clone() };
                 entries.seen.insert(resource.clone(), known.clone());
                 Some(known)
             }
@@ -125,13 +125,13 @@ mod tests {
     use std::time::Duration;
 
     fn now(seconds: u64) -> Now {
-        Now { clock: Duration::from_secs(seconds), day: 0 }
+        Now { clock: Duration::from_secs(seconds), day: 0, store: None }
     }
 
     fn seen(at: u64) -> Seen {
         let record = Record { token: 1, nonce: Nonce::new(), after: Vec::new(), lease: None };
         let version = UpdateVersion { e_tag: None, version: None };
-        Seen { version, record, at: Duration::from_secs(at), sent: None }
+        Seen { version, record, at: Duration::from_secs(at), sent: None, modified: None }
     }
 
     #[test]

@@ -273,6 +273,29 @@ fn a_newcomer_waits_for_the_whole_time_of_a_lease_and_no_longer() {
 }
 
 #[test]
+fn a_newcomer_that_trusts_the_stores_clock_need_not_wait() {
+    on_tokio(async {
+        let store = Arc::new(InMemory::new());
+        let ([jane, joe], ttl) = (owners(), Duration::from_millis(300));
+        let dead = leases(Arc::clone(&store) as _).await;
+        dead.try_acquire("report", &jane, ttl).await.unwrap();
+        dead.try_acquire("live", &jane, MINUTE).await.unwrap();
+        drop(dead);
+        tokio::time::sleep(Duration::from_millis(2000)).await;
+        let doubtful = leases(Arc::clone(&store) as _).await;
+        assert!(doubtful.try_acquire("report", &joe, ttl).await.is_err(), "it cannot know that the lease is over");
+        let shim = counted(&store);
+        let trusting = options("desk").tries_out(false).trusts_clock(Duration::from_millis(100));
+        let trusting = Leases::with_engine(trusting.open(Arc::clone(&shim) as _).await.unwrap());
+        trusting.try_acquire("report", &joe, ttl).await.unwrap();
+        assert_eq!(shim.counts(), [2, 2, 0], "the lease and the clock are read, and both are written");
+        assert!(trusting.try_acquire("live", &joe, ttl).await.is_err());
+        assert_eq!(shim.counts(), [1, 0, 0], "the reading of the clock is still good");
+        assert!(trusting.owned_by(&jane).await.unwrap().len() == 1, "the object of the clock is no lease");
+    });
+}
+
+#[test]
 fn a_lease_that_never_expires_is_not_taken_over() {
     on_tokio(async {
         let (leases, [jane, joe]) = (leases(Arc::new(InMemory::new())).await, owners());
