@@ -297,7 +297,7 @@ pub(crate) fn sweep(seen: Option<&Seen>, now: Now) -> Step<bool> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Extension, Now, Request, Seen, Step, acquire, release, renew, sweep, token};
+    use super::{Extension, Now, Request, Seen, Step, acquire, amend, release, renew, sweep, token};
     use crate::record::Record;
     use keylatch_lease::{
         Expiry, Owner, Term,
@@ -462,6 +462,20 @@ mod tests {
         let object = seen(object.record, at(90));
         assert!(matches!(renew(&again, Some(&object), at(99)), Step::Write(..)));
         assert!(matches!(renew(&again, Some(&object), at(100)), Step::Say(Left::Nothing)));
+    }
+
+    #[test]
+    fn a_tenure_that_the_same_request_began_is_not_resumed() {
+        let granted = |number, resumed| Answer::Granted {
+            token: token(number),
+            resumed,
+            held_for: Duration::ZERO,
+            remaining: Some(TTL),
+        };
+        assert_eq!(amend(&granted(7, false), granted(7, true)), granted(7, false));
+        assert_eq!(amend(&granted(7, true), granted(7, true)), granted(7, true));
+        assert_eq!(amend(&granted(7, false), granted(8, true)), granted(8, true));
+        assert_eq!(amend(&granted(7, false), Answer::Free), Answer::Free);
     }
 
     #[test]
