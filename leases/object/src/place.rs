@@ -265,22 +265,24 @@ impl Place {
         record.replaces(before.map(|before| &before.record));
         let (path, sent) = (self.path(&names::name(resource)), self.clock());
         let mut tries = 0;
+        // The reason why an attempt may have been carried out. It may still be carried out after the next attempt.
+        let mut doubt = None;
         loop {
             tries += 1;
             let mode = before.map_or(PutMode::Create, |before| PutMode::Update(before.version.clone()));
             let written = self.put(path.clone(), record.to_text(), mode).await.map_err(Fail::Unknown)?;
-            let doubt = match Error::sort(written) {
+            match Error::sort(written) {
                 Ok(Some(version)) if version.e_tag.is_some() || version.version.is_some() => {
                     let (at, sent) = (self.clock(), Some(sent));
                     return Ok(Put::Written(Seen { version, record, at, sent, modified: None }));
                 }
                 // The store does not say which version this is.
-                Ok(Some(_)) => None,
+                Ok(Some(_)) => {}
                 // An earlier attempt, perhaps of the store's client, may have been carried out.
-                Ok(None) => None,
-                Err(error) if error.is_certain() => return Err(Fail::NotDone(error)),
-                Err(error) => Some(error),
-            };
+                Ok(None) => {}
+                Err(error) if error.is_certain() && doubt.is_none() => return Err(Fail::NotDone(error)),
+                Err(error) => doubt = Some(error),
+            }
             let now = self.read(resource).await.map_err(|fail| Fail::Unknown(fail.into_cause()))?;
             let Some(seen) = now else {
                 match doubt {
@@ -297,14 +299,14 @@ impl Place {
                 return Ok(Put::Written(Seen { sent: Some(sent), ..seen }));
             }
             let is_unchanged = before.is_some_and(|before| before.record.nonce == seen.record.nonce);
-            match (record.is_before(&seen.record), doubt) {
+            match (record.is_before(&seen.record), &doubt) {
                 (Some(true), _) => return Ok(Put::Replaced(seen)),
                 // If the object is still what it was, the same write may be sent again.
                 (_, Some(_)) if is_unchanged && tries < TRIES => pause(tries).await,
-                (_, Some(error)) if is_unchanged => return Err(Fail::Unknown(error)),
+                (_, Some(error)) if is_unchanged => return Err(Fail::Unknown(error.clone())),
                 // The write was not carried out, and will not be, because the object has changed.
                 (Some(false), _) | (None, None) => return Ok(Put::Changed(Some(seen))),
-                (None, Some(error)) => return Err(Fail::Unknown(error)),
+                (None, Some(error)) => return Err(Fail::Unknown(error.clone())),
             }
         }
     }
