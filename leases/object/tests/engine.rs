@@ -11,7 +11,7 @@ use common::{Faults, Planned, Shim, generic, options};
 use futures_util::TryStreamExt;
 use keylatch_lease::{
     AcquireError, Expiry, Leases, Lost, Owner, RenewError,
-    engine::{Engine, Gone},
+    engine::{Engine, Fail, Gone},
 };
 use keylatch_lease_conformance::servers::on_tokio;
 use keylatch_lease_object::{
@@ -167,6 +167,28 @@ fn a_release_is_known_to_have_happened_even_if_another_owner_has_the_resource_wh
         let gone = here.engine().release(&"report".into(), &jane, None, here.engine().now()).await.unwrap();
         assert_eq!(gone, Gone::Released);
         assert_eq!(there.status("report").await.unwrap().unwrap().owner(), &joe);
+    });
+}
+
+#[test]
+fn a_release_of_which_the_object_no_longer_tells_is_not_said_to_have_failed() {
+    on_tokio(async {
+        let store = Arc::new(InMemory::new());
+        let shim = counted(&store);
+        let (here, [jane, joe]) = (leases(Arc::clone(&shim) as _).await, owners());
+        let there = leases(store).await;
+        let grant = here.try_acquire("report", &jane, MINUTE).await.unwrap();
+        shim.plan(Planned::IsLate(Box::pin(async move {
+            for _ in 0..5 {
+                let grant = there.try_acquire("report", &joe, MINUTE).await.unwrap();
+                there.release(&grant).await.unwrap();
+            }
+            there.try_acquire("report", &joe, MINUTE).await.unwrap();
+        })));
+        let engine = here.engine();
+        let answer = engine.release(&"report".into(), &jane, Some(grant.token()), engine.now()).await;
+        assert!(matches!(answer, Err(Fail::Unknown(_))), "{answer:?}");
+        assert!(here.release(&grant).await.is_err(), "the next release finds another owner");
     });
 }
 

@@ -50,11 +50,22 @@ pub(crate) enum Planned {
     Fails(object_store::Error),
     /// It is carried out, then this future runs, and then the answer is lost.
     IsUnanswered(BoxFuture<'static, ()>),
+    /// It gets no answer. It is carried out just before the next write, and then this future runs.
+    IsLate(BoxFuture<'static, ()>),
 }
 
 impl fmt::Debug for Planned {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a fault")
+    }
+}
+
+/// A write that is late, and what happens after it.
+struct Late(Path, PutPayload, PutOptions, BoxFuture<'static, ()>);
+
+impl fmt::Debug for Late {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a late write")
     }
 }
 
@@ -68,6 +79,7 @@ pub(crate) struct Shim {
     faults: Faults,
     random: AtomicU64,
     planned: Mutex<VecDeque<Planned>>,
+    late: Mutex<Option<Late>>,
     pub(crate) gets: AtomicU64,
     pub(crate) puts: AtomicU64,
     pub(crate) lists: AtomicU64,
@@ -86,8 +98,8 @@ pub(crate) fn generic(text: &str) -> object_store::Error {
 impl Shim {
     pub(crate) fn new(store: Arc<dyn ObjectStore>, faults: Faults, seed: u64) -> Arc<Self> {
         let count = || AtomicU64::new(0);
-        let (random, planned) = (AtomicU64::new(seed), Mutex::default());
-        Arc::new(Shim { store, faults, random, planned, gets: count(), puts: count(), lists: count() })
+        let (random, planned, late) = (AtomicU64::new(seed), Mutex::default(), Mutex::default());
+        Arc::new(Shim { store, faults, random, planned, late, gets: count(), puts: count(), lists: count() })
     }
 
     /// Returns a store that ignores the conditions of writes.
@@ -152,6 +164,11 @@ impl ObjectStore for Shim {
             options.mode = PutMode::Overwrite;
         }
         self.puts.fetch_add(1, SeqCst);
+        let late = self.late.lock().unwrap().take();
+        if let Some(Late(location, payload, options, meanwhile)) = late {
+            self.store.put_opts(&location, payload, options).await?;
+            meanwhile.await;
+        }
         let planned = self.planned.lock().unwrap().pop_front();
         match planned {
             Some(Planned::Fails(error)) => return Err(error),
@@ -159,6 +176,10 @@ impl ObjectStore for Shim {
                 self.store.put_opts(location, payload, options).await?;
                 meanwhile.await;
                 return Err(generic("the answer is lost"));
+            }
+            Some(Planned::IsLate(meanwhile)) => {
+                *self.late.lock().unwrap() = Some(Late(location.clone(), payload, options, meanwhile));
+                return Err(generic("the request is late"));
             }
             None => self.before().await?,
         }
