@@ -85,7 +85,8 @@
 //! # What a process knows that has only just looked
 //! It cannot know how long ago an object was written. So for what it tells (`status`, `list`, `owned_by`, the time left
 //! in `Busy`) it believes the time of day that the writer has noted in the object, and its own. If one of them is wrong,
-//! what it tells is wrong: a lease looks expired, or as if it lasted longer. The same goes for a renewal or a release by
+//! what it tells is wrong: a lease looks expired, or as if it lasted longer. The time counts from when the write was
+//! decided: if the store carries it out late, the lease looks expired earlier. The same goes for a renewal or a release by
 //! another process of the *same owner*. A take-over by another owner never depends on the time of day of a machine.
 //!
 //! # What it costs

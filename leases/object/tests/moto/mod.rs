@@ -53,7 +53,7 @@ impl TestServer for Server {
     }
 
     fn connect(settings: Settings, address: SocketAddr) -> Bucket {
-        let options = Bucket::in_namespace(settings.namespace).timeout(settings.timeout).tries_out(false);
+        let options = Bucket::in_namespace(settings.namespace).timeout(3 * settings.timeout).tries_out(false);
         let options = options.polls(Duration::from_millis(100), Duration::from_millis(400));
         let opened = options.open(Arc::new(store(address)));
         futures_lite::future::block_on(opened).expect("nothing is requested")
