@@ -1,5 +1,5 @@
-//! Leases in a bucket of an object store: an engine for [`keylatch_lease`], where there is no server but S3, Google Cloud
-//! Storage, Azure Blob Storage, R2, or another store with conditional writes.
+//! Leases in a bucket of an object store: an engine for [`keylatch_lease`], where there is no server but S3, Google
+//! Cloud Storage, Azure Blob Storage, R2, or another store with conditional writes.
 //!
 //! The calls are those of [`Leases`](keylatch_lease::Leases). A resource leased in one process is leased in every
 //! process that uses the same bucket, prefix and namespace. The bucket is any store of the crate [`object_store`]; add
@@ -84,10 +84,11 @@
 //!
 //! # What a process knows that has only just looked
 //! It cannot know how long ago an object was written. So for what it tells (`status`, `list`, `owned_by`, the time left
-//! in `Busy`) it believes the time of day that the writer has noted in the object, and its own. If one of them is wrong,
-//! what it tells is wrong: a lease looks expired, or as if it lasted longer. The time counts from when the write was
-//! decided: if the store carries it out late, the lease looks expired earlier. The same goes for a renewal or a release by
-//! another process of the *same owner*. A take-over by another owner never depends on the time of day of a machine.
+//! in `Busy`) it believes the time of day that the writer has noted in the object, and its own. If one of them is
+//! wrong, what it tells is wrong: a lease looks expired, or as if it lasted longer. The writer notes the time at which
+//! it sent the write: if the store carries it out late, the lease looks expired by that much earlier. The same goes for
+//! a renewal or a release by another process of the *same owner*. A take-over by another owner never depends on the
+//! time of day of a machine.
 //!
 //! # What it costs
 //! | call | requests |

@@ -269,6 +269,9 @@ impl Place {
         let mut doubt = None;
         loop {
             tries += 1;
+            if let Some(lease) = &mut record.lease {
+                lease.written = self.now().day; // this attempt may come much later than the first one
+            }
             let mode = before.map_or(PutMode::Create, |before| PutMode::Update(before.version.clone()));
             let written = self.put(path.clone(), record.to_text(), mode).await.map_err(Fail::Unknown)?;
             match Error::sort(written) {
