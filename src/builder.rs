@@ -39,13 +39,13 @@ pub struct Builder<T: Kind, K, S = DefaultHashBuilder> {
     rules: Rules,
     observer: Option<Observer<K>>,
     limit_of: Option<LimitOf<K>>,
-    on_evict: OnEvictOf<T, K>,
+    hooks: HooksOf<T, K>,
     hasher: S,
     makes: PhantomData<fn() -> (T, K)>,
 }
 
-/// The function to which a table of the kind `T` hands evicted values, if there is one.
-type OnEvictOf<T, K> = <<T as KindInside>::Payload as Payload>::OnEvict<K>;
+/// The user's functions of a table of the kind `T`, if there are any.
+type HooksOf<T, K> = <<T as KindInside>::Payload as Payload>::Hooks<K>;
 
 /// The largest number of shards that a table can have.
 pub const MAX_SHARDS: usize = 1 << 16;
@@ -66,7 +66,7 @@ impl<T: Kind, K> Builder<T, K> {
             rules: Rules { fairness: Fairness::default(), counted },
             observer: None,
             limit_of: None,
-            on_evict: OnEvictOf::<T, K>::default(),
+            hooks: HooksOf::<T, K>::default(),
             hasher: DefaultHashBuilder::default(),
             makes: PhantomData,
         }
@@ -192,7 +192,7 @@ impl<T: Kind, K, S> Builder<T, K, S> {
             rules: self.rules,
             observer: self.observer,
             limit_of: self.limit_of,
-            on_evict: self.on_evict,
+            hooks: self.hooks,
             hasher,
             makes: self.makes,
         }
@@ -255,10 +255,9 @@ impl<T: Kind, K, S> Builder<T, K, S> {
         self
     }
 
-    /// Sets the function to which evicted values are handed.
-    pub(crate) fn hand_evicted_to(mut self, on_evict: OnEvictOf<T, K>) -> Self {
-        self.on_evict = on_evict;
-        self
+    /// Returns the user's functions.
+    pub(crate) fn hooks(&mut self) -> &mut HooksOf<T, K> {
+        &mut self.hooks
     }
 
     /// Sets the largest number of values.
@@ -282,8 +281,9 @@ impl<T: Kind, K, S> Builder<T, K, S> {
     /// Builds the table.
     ///
     /// # Panics
-    /// If `shards` is 0 or more than [`MAX_SHARDS`], if `capacity` is more than [`MAX_CAPACITY`], or if a map is
-    /// [evicted by hand](Builder::evict_by_hand) but has no [`max_values`](Builder::max_values).
+    /// If `shards` is 0 or more than [`MAX_SHARDS`], if `capacity` is more than [`MAX_CAPACITY`], if a map is [evicted
+    /// by hand](Builder::evict_by_hand) but has no [`max_values`](Builder::max_values), or if a map whose values
+    /// [end](Builder::time_to_live) has no clock and there is no default one.
     ///
     /// # Examples
     /// ```
@@ -292,7 +292,7 @@ impl<T: Kind, K, S> Builder<T, K, S> {
     /// ```
     #[must_use]
     #[track_caller]
-    pub fn build(self) -> T::Table<K, S> {
+    pub fn build(mut self) -> T::Table<K, S> {
         let shards = self.shards.unwrap_or_else(|| match self.values {
             Some(values) => default_shards().min(most_shards(values)),
             None => default_shards(),
@@ -321,7 +321,8 @@ impl<T: Kind, K, S> Builder<T, K, S> {
             counts: self.counts,
             rules: self.rules,
         };
-        let core = Core::new(config, self.observer, self.limit_of, self.on_evict);
+        T::Payload::complete(&mut self.hooks);
+        let core = Core::new(config, self.observer, self.limit_of, self.hooks);
         T::Table::assemble(core, self.hasher)
     }
 }
@@ -337,7 +338,8 @@ impl<T: Kind, K, S> fmt::Debug for Builder<T, K, S> {
             .field("max_values", &self.values)
             .field("evict_by_hand", &self.by_hand)
             .field("record_stats", &self.counts)
-            .field("on_evict", &T::Payload::on_evict(&self.on_evict).is_some())
+            .field("on_evict", &T::Payload::hooks(&self.hooks).is_some_and(|hooks| hooks.on_evict.is_some()))
+            .field("expires", &T::Payload::time(&self.hooks).is_some())
             .field("on_wait", &self.observer.is_some())
             .field("permits_for", &self.limit_of.is_some())
             .finish_non_exhaustive()

@@ -1,5 +1,5 @@
-/// The reason why a [`LockMap`](crate::LockMap) evicted a value, as passed to the function set by
-/// [`on_evict`](crate::Builder::on_evict).
+/// The reason why a value left a [`LockMap`](crate::LockMap) that no caller has removed, as passed to the function set
+/// by [`on_evict`](crate::Builder::on_evict).
 ///
 /// More reasons may be added, so a `match` needs an arm for the others.
 ///
@@ -10,4 +10,6 @@
 pub enum Evicted {
     /// The map had more values than [`max_values`](crate::Builder::max_values) allows.
     Size,
+    /// The value's time had passed: see [`time_to_live`](crate::Builder::time_to_live).
+    Expired,
 }

@@ -2,10 +2,10 @@ use core::fmt;
 
 #[cfg(target_has_atomic = "ptr")]
 use crate::core::Identity;
-use crate::core::{HoldIn, Live, ReleaseFor, WakeBatch};
+use crate::core::{HoldIn, Live, Payload as _, ReleaseFor, WakeBatch};
 use crate::list::List;
 use crate::mode::{HandOver, Mode, Permit};
-use crate::panics::run_all;
+use crate::panics::{Panics, run_all};
 use crate::plumbing::{ClaimOf, CoreOf, HoldOf, PayloadOf, TablePtr};
 
 const HELD: &str = "a guard has its hold until it is dropped";
@@ -213,17 +213,29 @@ impl<P: TablePtr, M: Mode> Guard<P, M> {
     /// Makes the guard of a hold that a caller has just acquired, and notes the use of the value.
     #[inline]
     pub(crate) fn new(table: P, hold: HoldOf<P, M>) -> Self {
-        if M::LOOKS_UP {
-            table.core().note_look_up(hold.live());
-        } else if M::USES_VALUE {
-            table.core().note_use(hold.live());
+        if !M::USES_VALUE {
+            return Guard::unmarked(table, hold);
         }
-        Guard::of(table, hold)
+        let guard = Guard::of(table, hold);
+        if !PayloadOf::<P>::is_quiet(guard.live().marks()) {
+            guard.core().note_acquired(guard.live(), M::LOOKS_UP);
+        }
+        guard
     }
 
-    /// Makes the guard of a hold whose acquisition does not count as a use of the value.
+    /// Makes the guard of a hold that a caller has just acquired. That does not count as a use of the value.
     #[inline]
-    pub(crate) fn of(table: P, hold: HoldOf<P, M>) -> Self {
+    pub(crate) fn unmarked(table: P, hold: HoldOf<P, M>) -> Self {
+        let guard = Guard::of(table, hold);
+        if guard.core().is_timed() {
+            guard.core().settle(guard.live(), false);
+        }
+        guard
+    }
+
+    /// Makes the guard of a hold that is already known to the table.
+    #[inline]
+    fn of(table: P, hold: HoldOf<P, M>) -> Self {
         Guard { held: Some((table, HoldIn::new(hold))) }
     }
 
@@ -456,12 +468,14 @@ impl<P: TablePtr> Released<P> {
     /// Releases the holds and keeps the entries.
     #[inline(never)]
     fn unlock<M: Mode>(&mut self, guards: List<Guard<P, M>>) {
+        let mut panics = Panics::default();
         let entries = guards.filter_map(|guard| {
             let (table, hold) = guard.into_held()?;
-            let claim = table.core().unlock(hold, ReleaseFor::Anybody, &mut self.batch)?;
+            let claim = table.core().unlock(hold, ReleaseFor::Anybody, &mut self.batch, &mut panics)?;
             Some((table, claim))
         });
         self.entries.0.append(entries);
+        panics.resume();
     }
 
     /// Gives up a claim.

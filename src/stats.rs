@@ -11,6 +11,7 @@ pub struct Stats {
     pub(crate) misses: u64,
     pub(crate) insertions: u64,
     pub(crate) evicted_for_size: u64,
+    pub(crate) expired: u64,
     pub(crate) waits: u64,
 }
 
@@ -60,7 +61,8 @@ impl Stats {
     }
 
     /// Returns the number of values that the map evicted for this reason. Values that a caller removes do not count,
-    /// even if they are [popped](crate::LockMap::pop) or [evicted by hand](crate::Builder::evict_by_hand).
+    /// even if they are [popped](crate::LockMap::pop) or [evicted by hand](crate::Builder::evict_by_hand). A value that
+    /// has expired counts when the map notices.
     ///
     /// # Examples
     /// ```
@@ -75,6 +77,7 @@ impl Stats {
     pub fn evictions(&self, cause: Evicted) -> u64 {
         match cause {
             Evicted::Size => self.evicted_for_size,
+            Evicted::Expired => self.expired,
         }
     }
 

@@ -17,10 +17,11 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
+use std::time::Duration;
 
 use keylatch::{
-    AddOrUpdate, Fairness, KeyHandle, LockMap, MapReadGuard, MapUpgradableGuard, MapWriteGuard, TryBatchError, Version,
-    Walk,
+    AddOrUpdate, Fairness, KeyHandle, LockMap, ManualClock, MapReadGuard, MapUpgradableGuard, MapWriteGuard,
+    TryBatchError, Version, Walk,
 };
 use proptest::prelude::*;
 
@@ -31,7 +32,7 @@ use common::{Random, poll};
 const KEYS: u64 = 4;
 
 /// The number of kinds of steps: see `World::step`.
-const KINDS: u8 = 45;
+const KINDS: u8 = 48;
 
 type Hasher = BuildHasherDefault<DefaultHasher>;
 type Map<V> = LockMap<u64, V, Hasher>;
@@ -225,6 +226,10 @@ struct Key {
     value: Option<u64>,
     /// The version of the value, if it has been seen since the last change.
     version: Option<Version>,
+    /// The time at which the value ends, unless somebody who sees it holds the key then.
+    ends: Option<u64>,
+    /// Whether the value has changed since that time was set: its writer still has the key.
+    is_new: bool,
     /// A lower bound of the version, or of the next value's version if there is none.
     floor: u64,
     handles: usize,
@@ -249,6 +254,7 @@ impl Key {
     fn change(&mut self) {
         self.floor += 1;
         self.version = None;
+        (self.ends, self.is_new) = (None, true);
     }
 
     fn remove(&mut self) -> Option<u64> {
@@ -478,6 +484,9 @@ struct World<'m, V> {
     most: Option<usize>,
     /// Whether the map leaves eviction to its user.
     by_hand: bool,
+    /// The clock, if values end, and the time that it shows.
+    clock: Option<&'m ManualClock>,
+    now: u64,
     token: &'m Arc<()>,
     model: Model,
     guards: Vec<Guard<'m, V>>,
@@ -570,13 +579,21 @@ struct Lent<'m, V> {
 }
 
 impl<'m, V: Value> World<'m, V> {
-    fn new(map: &'m Map<V>, most: Option<usize>, by_hand: bool, token: &'m Arc<()>, fairness: Fairness) -> Self {
+    fn new(
+        map: &'m Map<V>,
+        Setting { fairness, most, by_hand, .. }: Setting,
+        clock: Option<&'m ManualClock>,
+        token: &'m Arc<()>,
+    ) -> Self {
         let lock = Lock::new(Rules { fairness, permits: 0 });
-        let key = Key { lock, value: None, version: None, floor: 0, handles: 0, unpolled: 0 };
+        let (ends, is_new) = (None, false);
+        let key = Key { lock, value: None, version: None, ends, is_new, floor: 0, handles: 0, unpolled: 0 };
         World {
             map,
             most,
             by_hand,
+            clock,
+            now: 0,
             token,
             model: Model { keys: vec![key; KEYS as usize], last_id: 0, stored: None },
             guards: vec![],
@@ -714,6 +731,7 @@ impl<'m, V: Value> World<'m, V> {
 
     /// Makes a peek. The call looks for the entry, and the future keeps it alive.
     fn peek(&mut self, key: u64) {
+        self.map.tick(); // otherwise an ended value may have left its entry
         let at = self.model.key(key);
         let has_entry = at.has_entry();
         at.unpolled += usize::from(has_entry);
@@ -1130,8 +1148,8 @@ impl<'m, V: Value> World<'m, V> {
         }
     }
 
-    /// Follows a walk to the point where the model does not know what it finds next. Returns whether that is reached, or
-    /// the guard of the key that the walk waited for.
+    /// Follows a walk to the point where the model does not know what it finds next. Returns whether that is reached,
+    /// or the guard of the key that the walk waited for.
     fn walked(&mut self, at: usize) -> Option<Option<u64>> {
         let walking = &mut self.walks[at];
         let Some((key, id)) = walking.waits else { return Some(None) };
@@ -1162,7 +1180,9 @@ impl<'m, V: Value> World<'m, V> {
         });
         let key = key.expect("the walk waits for a key");
         let is_written = self.model.key(key).lock.seen().holders[2] > 0;
-        assert!(self.is_there(key) || is_written, "the walk waits for a key without a value or a writer");
+        // A value that has ended may still be there if a waiter has been handed its key, and has not run yet.
+        let is_there = self.is_there(key) || is_written || self.clock.is_some();
+        assert!(is_there, "the walk waits for a key without a value or a writer");
         assert!(!self.walks[at].passed.contains(&key), "the walk waits for a key that it has passed");
         self.model.last_id += 1;
         let id = self.model.last_id;
@@ -1275,6 +1295,46 @@ impl<'m, V: Value> World<'m, V> {
         }
     }
 
+    // ---- time -----------------------------------------------------------------------------------------------------
+
+    /// Returns whether somebody who has found the key's value holds the key.
+    fn is_pinned(&self, key: u64) -> bool {
+        let upgrades = |call: &Call| matches!(call.kind, Kind::Upgrade) || call.stage == Stage::Waits(Upgrade);
+        self.guards.iter().any(|guard| guard.look().0 == key)
+            || self.running.iter().any(|running| running.call.key == key && upgrades(&running.call))
+    }
+
+    /// Sets the times of the values whose writers have left, and ends those whose time has passed.
+    fn end_values(&mut self) {
+        for key in 0..KEYS {
+            let is_written = self.guards.iter().any(|guard| guard.look().0 == key && guard.want() == Write);
+            let (now, is_pinned) = (self.now, self.is_pinned(key));
+            let at = self.model.key(key);
+            let Some(n) = at.value else { continue };
+            if at.is_new && !is_written {
+                at.is_new = false;
+                at.ends = span_of(n).map(|span| now + span);
+            }
+            if self.clock.is_some() && at.ends.is_some_and(|ends| ends <= now) && !is_pinned {
+                at.remove();
+            }
+        }
+    }
+
+    fn advance(&mut self, by: u64) {
+        let Some(clock) = self.clock else { return };
+        self.now += by;
+        clock.advance(TICK * by as u32);
+    }
+
+    /// Disposes of what has ended. Then nothing is left of it.
+    fn tick(&mut self) {
+        self.end_values();
+        self.map.tick();
+        let entries = self.model.keys.iter().filter(|key| key.has_entry()).count();
+        assert_eq!(self.map.entries(), entries);
+    }
+
     // ---- all of it ------------------------------------------------------------------------------------------------
 
     fn step(&mut self, (what, key, a, b): Step) {
@@ -1346,6 +1406,8 @@ impl<'m, V: Value> World<'m, V> {
                 if a % 2 == 0 { self.give_up_step(at) } else { self.drop_walk(at) }
             }
             43 | 44 => self.retain(if a % 2 == 0 { 0 } else { b }),
+            45 | 46 => self.advance(u64::from(a) % 4),
+            47 => self.tick(),
             KINDS.. => unreachable!("steps are drawn below `KINDS`"),
         }
         self.look();
@@ -1353,6 +1415,7 @@ impl<'m, V: Value> World<'m, V> {
 
     /// Compares the whole map with the model.
     fn look(&mut self) {
+        self.end_values();
         let mut evicted = 0;
         for key in 0..KEYS {
             let (stored, at) = (self.model.stored, self.model.key(key));
@@ -1375,7 +1438,9 @@ impl<'m, V: Value> World<'m, V> {
         let keys = &self.model.keys;
         let len = keys.iter().filter(|key| key.value.is_some()).count();
         assert_eq!(self.map.len(), len);
-        assert_eq!(self.map.entries(), keys.iter().filter(|key| key.has_entry()).count());
+        // What has ended may still be in memory.
+        let entries = keys.iter().filter(|key| key.has_entry()).count();
+        assert!(self.map.entries() == entries || self.clock.is_some() && self.map.entries() > entries);
         assert_eq!(self.map.excess(), len.saturating_sub(self.most.unwrap_or(len)));
         if let Some(most) = self.most.filter(|_| !self.by_hand) {
             let idle = keys.iter().filter(|key| key.value.is_some() && !key.is_used()).count();
@@ -1418,6 +1483,7 @@ impl<'m, V: Value> World<'m, V> {
             }
             self.look();
         }
+        self.map.tick();
         assert_eq!(self.map.entries(), self.map.len());
         assert!(self.by_hand || self.most.is_none_or(|most| self.map.len() <= most));
     }
@@ -1448,15 +1514,40 @@ fn box_up<'m, G, V: 'm>(
 
 type Step = (u8, u64, u8, u8);
 
+/// One unit of the model's time.
+const TICK: Duration = Duration::from_millis(1);
+
+/// The time after which a value ends, in a map whose values end.
+fn span_of(n: u64) -> Option<u64> {
+    (n % 5).checked_sub(1)
+}
+
+#[derive(Clone, Copy)]
+struct Setting {
+    fairness: Fairness,
+    most: Option<usize>,
+    by_hand: bool,
+    /// Whether values end.
+    timed: bool,
+}
+
 fn run<V: Value>(fairness: Fairness, most: Option<usize>, by_hand: bool, steps: &[Step]) {
-    let token = Arc::new(());
-    let builder = LockMap::builder().fairness(fairness).shards(1).pool_capacity(1).hasher(Hasher::default());
+    run_with::<V>(Setting { fairness, most, by_hand, timed: false }, steps);
+}
+
+fn run_with<V: Value>(setting: Setting, steps: &[Step]) {
+    let Setting { fairness, most, by_hand, timed } = setting;
+    let (token, clock) = (Arc::new(()), Arc::new(ManualClock::new()));
+    let mut builder = LockMap::builder().fairness(fairness).shards(1).pool_capacity(1).hasher(Hasher::default());
+    if timed {
+        builder = builder.clock(Arc::clone(&clock)).expire_with(|_, value: &V| Some(TICK * span_of(value.n())? as u32));
+    }
     let map: Map<V> = match most {
         Some(most) if by_hand => builder.max_values(most).evict_by_hand().build(),
         Some(most) => builder.max_values(most).build(),
         None => builder.build(),
     };
-    let mut world = World::new(&map, most, by_hand, &token, fairness);
+    let mut world = World::new(&map, setting, timed.then_some(&*clock), &token);
     for &step in steps {
         world.step(step);
     }
@@ -1509,6 +1600,17 @@ fn a_walk_that_gives_up_a_key_may_evict_a_value_that_it_has_not_visited() {
     run::<u64>(Fairness::Adaptive, Some(1), false, &steps);
 }
 
+/// The value of key 2 has ended when all values are visited. The visit must not pass the writer that waits for the key.
+#[test]
+fn a_visit_does_not_lock_the_key_of_a_value_that_has_ended() {
+    let mut steps = vec![(3, 0, 0, 0), (8, 0, 0, 0), (6, 2, 0, 0), (20, 0, 0, 0), (3, 0, 0, 0), (13, 0, 0, 0)];
+    steps.extend([(20, 0, 0, 0), (0, 0, 160, 0), (8, 0, 0, 0), (0, 2, 27, 0), (13, 0, 0, 126), (8, 0, 0, 0)]);
+    steps.extend([(8, 0, 19, 0), (13, 0, 0, 0), (8, 0, 0, 0), (20, 0, 0, 0), (20, 0, 0, 0), (8, 0, 0, 0)]);
+    steps.extend([(20, 0, 0, 0), (0, 0, 0, 0), (8, 2, 75, 0), (45, 0, 1, 0), (32, 0, 0, 0)]);
+    let setting = Setting { fairness: Fairness::Bounded(2), most: Some(1), by_hand: false, timed: true };
+    run_with::<Owned>(setting, &steps);
+}
+
 proptest! {
     #![proptest_config(cases())]
 
@@ -1535,5 +1637,22 @@ proptest! {
     #[test]
     fn values_that_are_evicted_by_hand(fairness in policy(), most in 1..4_usize, steps in steps()) {
         run::<Owned>(fairness, Some(most), true, &steps);
+    }
+
+    #[test]
+    fn values_that_end(fairness in policy(), steps in steps()) {
+        run_with::<u64>(Setting { fairness, most: None, by_hand: false, timed: true }, &steps);
+    }
+
+    #[test]
+    fn values_that_end_and_own_memory(fairness in policy(), steps in steps()) {
+        run_with::<Owned>(Setting { fairness, most: None, by_hand: false, timed: true }, &steps);
+    }
+
+    #[test]
+    fn a_bounded_number_of_values_that_end(
+        fairness in policy(), most in 1..4_usize, by_hand in any::<bool>(), steps in steps(),
+    ) {
+        run_with::<Owned>(Setting { fairness, most: Some(most), by_hand, timed: true }, &steps);
     }
 }

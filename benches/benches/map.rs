@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use keylatch_benches::heap::{Counted, Growth};
 use keylatch_benches::load::{timed, together};
 use keylatch_benches::maps::{
-    Act, Bounded, BoundedLockable, BoundedLockmap, BoundedMoka, LockedMap, Make, MakeCache, Map, Moka, Papaya, Sharded,
-    Values,
+    Act, Bounded, BoundedLockable, BoundedLockmap, BoundedMoka, Ending, LockedMap, Make, MakeCache, Map, Moka, Papaya,
+    Sharded, Values,
 };
 use keylatch_benches::report::{figure, median};
 use lockable::{LockableHashMap, LockableLruCache};
@@ -285,6 +285,21 @@ fn main() {
         let lists: Vec<_> = (0..scenario.threads).map(|thread| scenario.keys.list(thread)).collect();
         let run = |i: usize| scenario.run(&*CANDIDATES[i].1(), &lists);
         print(scenario.name, &names, &rounds(CANDIDATES.len(), ROUNDS, run), scenario.goals);
+    }
+
+    let (ending, lasting) = (make::<Ending> as Make, make::<keylatch::LockMap<u64, u64>> as Make);
+    let pair = [("keylatch, time_to_live", ending), ("keylatch", lasting)];
+    for (name, act, keys) in [
+        ("values that end: get, one key", Act::Get, Keys::Hot),
+        ("values that end: get, 10,000 keys", Act::Get, Keys::Zipf),
+        ("values that end: read through a guard, one key", Act::Read, Keys::Hot),
+    ] {
+        if asked_for(name) {
+            let scenario = case(name, act, 1, keys, &[("keylatch", 1.3)]);
+            let lists = [keys.list(0)];
+            let figures = rounds(pair.len(), ROUNDS, |i| scenario.run(&*pair[i].1(), &lists));
+            print(name, &pair.map(|(name, _)| name), &figures, scenario.goals);
+        }
     }
 
     scale(&words);

@@ -6,6 +6,7 @@ use std::hash::BuildHasher;
 use std::hint::black_box;
 use std::num::NonZeroUsize;
 use std::sync::{Arc, RwLock};
+use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
 use dashmap::DashMap;
@@ -64,6 +65,39 @@ impl<S: BuildHasher + Default + Send + Sync + 'static> Values for LockMap<u64, u
 
     fn get_or_insert_with(&self, key: &u64, init: impl FnOnce() -> u64) -> u64 {
         *self.get_or_insert_with_blocking(key, init).value().expect("the guard has a value")
+    }
+}
+
+/// A map whose values end, in an hour.
+pub struct Ending(LockMap<u64, u64>);
+
+impl Values for Ending {
+    fn empty() -> Self {
+        Ending(LockMap::builder().time_to_live(Duration::from_secs(3600)).build())
+    }
+
+    fn get(&self, key: &u64) -> Option<u64> {
+        Values::get(&self.0, key)
+    }
+
+    fn read(&self, key: &u64) -> Option<u64> {
+        Values::read(&self.0, key)
+    }
+
+    fn add(&self, key: &u64) {
+        Values::add(&self.0, key);
+    }
+
+    fn insert(&self, key: &u64, value: u64) {
+        Values::insert(&self.0, key, value);
+    }
+
+    fn remove(&self, key: &u64) -> Option<u64> {
+        Values::remove(&self.0, key)
+    }
+
+    fn get_or_insert_with(&self, key: &u64, init: impl FnOnce() -> u64) -> u64 {
+        Values::get_or_insert_with(&self.0, key, init)
     }
 }
 

@@ -27,6 +27,8 @@
 mod by_hand;
 #[path = "loom/closable.rs"]
 mod closable;
+#[path = "loom/expiry.rs"]
+mod expiry;
 #[path = "loom/latch.rs"]
 mod latch;
 #[path = "loom/map.rs"]

@@ -275,7 +275,8 @@ impl<P: TablePtr, M: Mode> Request<P, M> {
         let left = match table.core().leave_queue(claim.live(), self.ticket, released.batch()) {
             // The reservation passes to the next waiter, not to the first newcomer.
             Some(entered) => {
-                table.core().unlock(claim.into_hold(entered, self.mode), ReleaseFor::NextWaiter, released.batch())
+                let hold = claim.into_hold(entered, self.mode);
+                table.core().unlock(hold, ReleaseFor::NextWaiter, released.batch(), &mut Panics::default())
             }
             None => Some(claim),
         };

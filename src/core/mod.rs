@@ -4,7 +4,7 @@
 //! ```text
 //! table   keys: finds, makes and retires entries          generic over key and payload
 //!   lookup · retire · visit · walk · observer · shard · pool · stay · slot · tag · payload · value · values (pop) · sieve
-//!   on_evict · counters · uses
+//!   expiry · deadlines · hooks · on_evict · counters · uses
 //! wait    no keys: the state of an entry, and its queue   compiled once
 //!   mod (the acquire machine) · state · word · policy · turn · queue · paged · wakers · place
 //! latch   no keys and no entries: a word, whose waiters stand in queues that all latches share
@@ -81,6 +81,9 @@
 //! | pop | a call that finds the entry unshared | shard lock | as retire; the key goes to the caller |
 //! | hold the next value to evict | a call that finds the value not in use | shard lock | + hold |
 //! | evict | a sweep that finds the entry unshared | shard lock | as retire |
+//! | end | a call that finds the value's time over and no holder that sees it | shard lock | none |
+//! | bury: take an ended value out | a call that finds the entry unshared but for that | shard lock | as retire |
+//! | bury beside a user that keeps the entry, or that holds the key as a writer | as evict below; or as take out | shard lock; none | claims − 2 |
 //! | evict beside a user that keeps the entry and does not use the value | a sweep of a table that hands out no keys | shard lock; none | + hold, claims − 1, − hold |
 //!
 //! 1. *A value has a claim of its own,* for which there is no token. So its entry outlives its users, and dies, like
@@ -95,6 +98,29 @@
 //!    leaves later therefore sees that there is something to sweep, and a user that left earlier has been seen. An
 //!    evicted value is dropped when no lock is held, or is handed with its key to the table's `OnEvict`. Because the
 //!    key is handed over, a table with an `OnEvict` also parks a value whose entry another user keeps.
+//!
+//! # Values that end
+//! In a table with a [`Time`](table::Hooks) each value has a deadline, in the shard, beside the entry. The other tables
+//! do not pay for this, because a value that ends has a second claim: so no call finds its entry unshared, and its
+//! users take the longer ways, where the table is asked whether it has deadlines.
+//!
+//! | state of the value | seen by | becomes |
+//! |---|---|---|
+//! | alive: its deadline is in the future | every call | over, when time passes |
+//! | pinned: a holder saw it alive and still holds the key | every call | alive or over, when the last such holder leaves |
+//! | over: the deadline has passed, and nobody pins it | no call: each compares under the shard lock | ended, by the first call that finds it |
+//! | ended: still in the slot | nobody: the marks say that there is no value | buried, or displaced by a writer's value |
+//!
+//! 1. *The clock is read before the shard lock.* A shard keeps the latest time that it was told, so that in a shard no
+//!    time comes after a later one.
+//! 2. *A holder settles* when it has its hold: under the shard lock it ends a value that is over, or pins one that is
+//!    not. It removes its pin before it gives up its hold, and ends the value if it is over then. So a waiter that gets
+//!    the key next finds no value.
+//! 3. *A writer sets the deadline* before it gives up its exclusive hold, if the version has changed since the deadline
+//!    was set. Until then the value does not end.
+//! 4. *An ended value is buried by the last user of its entry,* as each user that leaves sweeps. A writer that stores a
+//!    new value in its place puts the old one, with a copy of its key, into the shard's list of parted values. Whoever
+//!    sweeps the shard next hands these over, with no lock held.
 //!
 //! # Locks
 //! The shard lock and the queue lock are internal locks ([`sync`](crate::sync)). A snapshot takes both, the shard lock

@@ -35,6 +35,7 @@ mod by_hand;
 #[path = "../../../tests/common/mod.rs"]
 mod common;
 mod deadlock;
+mod expiry;
 mod histories;
 mod latch;
 mod many;

@@ -18,11 +18,13 @@ pub(super) enum Event {
     Inserted,
     /// The map evicted a value because it had too many.
     EvictedForSize,
+    /// The map ended a value because its time had passed.
+    Expired,
     /// A request or an upgrade joined the queue of its key.
     Waited,
 }
 
-const EVENTS: usize = 5;
+const EVENTS: usize = 6;
 
 /// The numbers of events, by kind.
 type Counts = [u64; EVENTS];
@@ -60,6 +62,7 @@ impl Counters {
             misses: of(Event::Miss),
             insertions: of(Event::Inserted),
             evicted_for_size: of(Event::EvictedForSize),
+            expired: of(Event::Expired),
             waits: of(Event::Waited),
         }
     }

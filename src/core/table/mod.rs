@@ -17,6 +17,9 @@
 //! values   stores, takes out and evicts values            shard lock
 //! pop      finds the value that would be evicted next, and changes the bound
 //! sieve    the order in which values are evicted          called under the shard lock
+//! expiry   ends values whose time has passed              shard lock
+//! deadlines the deadlines of values, in order             called under the shard lock
+//! hooks    the functions of the user that a map may have: when values end, and
 //! on_evict the function that evicted values are handed to  none
 //! counters the numbers of hits, misses, and so on        a lock for each shard's counters; may be taken under the shard lock
 //! uses     marks values as used, and counts events         as `counters`
@@ -33,6 +36,9 @@ use crate::sync::Lock;
 use crate::wait_event::{WaitId, WaitPhase};
 
 mod counters;
+mod deadlines;
+mod expiry;
+mod hooks;
 mod limit_of;
 mod limits;
 mod lookup;
@@ -106,7 +112,7 @@ pub struct Core<K, V: Payload> {
     shift: u32,
     recycle_keys: bool,
     excess: V::Excess,
-    on_evict: V::OnEvict<K>,
+    hooks: V::Hooks<K>,
     counters: V::Counters,
     observer: Option<Observer<K>>,
     limits: Limits<K>,
@@ -146,23 +152,24 @@ impl<K, V: Payload> Core<K, V> {
         config: Config,
         observer: Option<Observer<K>>,
         limit_of: Option<LimitOf<K>>,
-        on_evict: V::OnEvict<K>,
+        hooks: V::Hooks<K>,
     ) -> Self {
         let Config { shards, capacity, spares, recycle_keys, values, by_hand, counts, rules } = config;
         let each = share_of_capacity(capacity, shards);
+        let timed = V::time(&hooks).is_some();
         let shard = |index| {
             let part_of = |all| part_of(all, index, shards);
             let spares = spares.map_or(each.max(SPARES_PER_SHARD), part_of);
             let values = values.map(|values| if by_hand { usize::MAX } else { part_of(values) });
-            CachePadded::new(Lock::new(Shard::new(each, spares, values, counts)))
+            CachePadded::new(Lock::new(Shard::new(each, spares, values, counts, timed)))
         };
         Core {
             shards: (0..shards).map(shard).collect(),
             waits: WaitQueues::new(shards, rules),
             shift: u32::BITS - shards.trailing_zeros(),
             recycle_keys,
-            excess: V::no_excess(shards, values, by_hand),
-            on_evict,
+            excess: V::no_excess(shards, values, by_hand, timed),
+            hooks,
             counters: V::new_counters(shards, counts),
             observer,
             limits: Limits::new(limit_of, rules.limit()),
@@ -264,7 +271,13 @@ impl<K, V: Payload> Core<K, V> {
 
     /// Turns the hold into a weaker one atomically: no request that is incompatible with either gets in between. The
     /// caller sets the hold's mode before it drops the batch.
+    ///
+    /// # Panics
+    /// If the user's code that decides when a value ends panics. The hold is unchanged then.
     pub(crate) fn downgrade<M: TypedAccess>(&self, hold: &Hold<K, V, M>, to: Access, batch: &mut WakeBatch) {
+        if self.is_timed() {
+            self.before_sharing(hold);
+        }
         self.waits.downgrade(hold.live().state(), hold.mode().access(), to, batch);
     }
 }

@@ -1,9 +1,10 @@
 //! The payload of an entry: its contents besides the key.
 
+use alloc::boxed::Box;
 use core::convert::Infallible;
 
 use super::counters::Counters;
-use super::on_evict::OnEvict;
+use super::hooks::{Hooks, Time};
 use super::value::{Excess, Kept, Marks, Valued};
 
 /// The payload of an entry: nothing in a table of locks; in a map a value, or none.
@@ -29,8 +30,8 @@ pub trait Payload: Sized {
     /// The state that the table keeps for all its shards.
     type Excess;
 
-    /// The function to which a table with keys `K` hands evicted values, if the table may have one.
-    type OnEvict<K>: Default + Sync;
+    /// The user's functions that a table with keys `K` may have.
+    type Hooks<K>: Default + Sync;
 
     /// The counters that a table may have.
     type Counters: Sync;
@@ -39,12 +40,12 @@ pub trait Payload: Sized {
     fn dead() -> Self::Marks;
 
     /// Makes the state of a shard with at most `most` values, and memory for `capacity` of them. `counts` tells whether
-    /// the table has counters.
-    fn kept(most: Option<usize>, capacity: usize, counts: bool) -> Self::Kept;
+    /// the table has counters, and `timed` whether its values end.
+    fn kept(most: Option<usize>, capacity: usize, counts: bool, timed: bool) -> Self::Kept;
 
     /// Makes the state of a table with `shards` shards, which should have at most `most` values. With `by_hand` the
-    /// shards do not evict values.
-    fn no_excess(shards: usize, most: Option<usize>, by_hand: bool) -> Self::Excess;
+    /// shards do not evict values. `timed` tells whether values end.
+    fn no_excess(shards: usize, most: Option<usize>, by_hand: bool, timed: bool) -> Self::Excess;
 
     /// Makes the counters of a table with `shards` shards, if `counts`.
     fn new_counters(shards: usize, counts: bool) -> Self::Counters;
@@ -57,8 +58,21 @@ pub trait Payload: Sized {
 
     fn excess(excess: &Self::Excess) -> Option<&Excess>;
 
-    /// Returns the function to which evicted values are handed, if there is one.
-    fn on_evict<K>(on_evict: &Self::OnEvict<K>) -> Option<&OnEvict<K, Self::Value>>;
+    /// Returns the user's functions, if there are any.
+    fn hooks<K>(hooks: &Self::Hooks<K>) -> Option<&Hooks<K, Self::Value>>;
+
+    /// Completes the user's functions before the table is built.
+    ///
+    /// # Panics
+    /// If values end, and there is no clock.
+    #[track_caller]
+    fn complete<K>(_: &mut Self::Hooks<K>) {}
+
+    /// Returns when values end, if they do.
+    #[inline(always)]
+    fn time<K>(hooks: &Self::Hooks<K>) -> Option<&Time<K, Self::Value>> {
+        Self::hooks(hooks)?.time.as_ref()
+    }
 
     /// Begins an entry without a value, in the slot with this number. Called under the shard lock.
     #[inline(always)]
@@ -79,8 +93,12 @@ pub trait Payload: Sized {
 
     /// Forgets a freed chunk of slots. The numbers of the remaining chunks are smaller than `end`.
     fn forget_chunk(kept: &mut Self::Kept, chunk: u32, end: usize) {
-        if let Some(bound) = Self::keeps(kept).and_then(|kept| kept.bound.as_mut()) {
+        let Some(kept) = Self::keeps(kept) else { return };
+        if let Some(bound) = &mut kept.bound {
             bound.sieve.forget_chunk(chunk as usize, end);
+        }
+        if let Some(deadlines) = &mut kept.deadlines {
+            deadlines.forget_chunk(chunk as usize, end);
         }
     }
 
@@ -89,6 +107,12 @@ pub trait Payload: Sized {
     #[inline(always)]
     fn is_present(marks: &Self::Marks) -> bool {
         Self::marks(marks).is_some_and(Marks::is_present)
+    }
+
+    /// Returns whether the slot has a value in its memory: one that is present, or one that has ended.
+    #[inline(always)]
+    fn is_stored(marks: &Self::Marks) -> bool {
+        Self::marks(marks).is_some_and(Marks::is_stored)
     }
 
     /// Sets whether there is a value. The caller has exclusive use of the entry. If `sole`, it established that under
@@ -106,11 +130,11 @@ pub trait Payload: Sized {
         Self::marks(marks).is_none_or(Marks::is_quiet)
     }
 
-    /// Notes a use of the value, if there is one. `counts` says whether the table has counters.
+    /// Notes a use of the value, if there is one. `always` says whether each use has to be noted.
     #[inline(always)]
-    fn note_use(marks: &Self::Marks, counts: bool) {
+    fn note_use(marks: &Self::Marks, always: bool) {
         if let Some(marks) = Self::marks(marks) {
-            marks.note_use(counts);
+            marks.note_use(always);
         }
     }
 
@@ -137,14 +161,14 @@ impl Payload for () {
     type Marks = ();
     type Kept = ();
     type Excess = ();
-    type OnEvict<K> = ();
+    type Hooks<K> = ();
     type Counters = ();
 
     fn dead() {}
 
-    fn kept(_: Option<usize>, _: usize, _: bool) {}
+    fn kept(_: Option<usize>, _: usize, _: bool, _: bool) {}
 
-    fn no_excess(_: usize, _: Option<usize>, _: bool) {}
+    fn no_excess(_: usize, _: Option<usize>, _: bool, _: bool) {}
 
     fn new_counters(_: usize, _: bool) {}
 
@@ -169,7 +193,7 @@ impl Payload for () {
     }
 
     #[inline(always)]
-    fn on_evict<K>((): &()) -> Option<&OnEvict<K, Infallible>> {
+    fn hooks<K>((): &()) -> Option<&Hooks<K, Infallible>> {
         None
     }
 }
@@ -181,19 +205,19 @@ impl<T> Payload for Valued<T> {
     type Marks = Marks;
     type Kept = Kept;
     type Excess = Excess;
-    type OnEvict<K> = Option<OnEvict<K, T>>;
+    type Hooks<K> = Option<Box<Hooks<K, T>>>;
     type Counters = Option<Counters>;
 
     fn dead() -> Marks {
         Marks::dead()
     }
 
-    fn kept(most: Option<usize>, capacity: usize, counts: bool) -> Kept {
-        Kept::new(most, capacity, counts)
+    fn kept(most: Option<usize>, capacity: usize, counts: bool, timed: bool) -> Kept {
+        Kept::new(most, capacity, counts, timed)
     }
 
-    fn no_excess(shards: usize, most: Option<usize>, by_hand: bool) -> Excess {
-        Excess::new(shards, most, by_hand)
+    fn no_excess(shards: usize, most: Option<usize>, by_hand: bool, timed: bool) -> Excess {
+        Excess::new(shards, most, by_hand, timed)
     }
 
     fn new_counters(shards: usize, counts: bool) -> Option<Counters> {
@@ -220,7 +244,15 @@ impl<T> Payload for Valued<T> {
         Some(excess)
     }
 
-    fn on_evict<K>(on_evict: &Option<OnEvict<K, T>>) -> Option<&OnEvict<K, T>> {
-        on_evict.as_ref()
+    #[inline(always)]
+    fn hooks<K>(hooks: &Option<Box<Hooks<K, T>>>) -> Option<&Hooks<K, T>> {
+        hooks.as_deref()
+    }
+
+    #[track_caller]
+    fn complete<K>(hooks: &mut Option<Box<Hooks<K, T>>>) {
+        if let Some(hooks) = hooks {
+            hooks.complete();
+        }
     }
 }

@@ -67,13 +67,16 @@ impl<K, T> Core<K, Valued<T>> {
     /// keeps the entry alive. Returns `None` if no value can be removed, or if values are not bounded. The shards take
     /// turns.
     pub(crate) fn pop(&self) -> Option<(K, T)> {
+        if self.is_timed() {
+            self.tick();
+        }
         let mut dead = Dead::default();
         let popped = self.next_value(
-            |entry| entry.unshared().is_some(),
+            |entry| self.is_alone(entry),
             |shard, number| {
                 let entry = shard.look_at(number)?;
                 let (tag, address) = (tag_of(entry), entry.address());
-                let (value, claim) = entry.unshared()?.take();
+                let (value, claim) = self.unshared(entry)?.take();
                 Some((self.retire_with_key(shard, tag, address, claim, &mut dead), value))
             },
         );
@@ -85,6 +88,9 @@ impl<K, T> Core<K, Valued<T>> {
     /// Acquires the key of the value that the next eviction of a shard would take, and moves on to the next value.
     /// Returns `None` if all values are in use, or if values are not bounded. The shards take turns.
     pub(crate) fn hold_next<M: TypedAccess>(&self, mode: M) -> Option<Hold<K, Valued<T>, M>> {
+        if self.is_timed() {
+            self.tick();
+        }
         self.next_value(
             |entry| !is_used(entry, entry.state().word()),
             |shard, number| {
@@ -140,7 +146,8 @@ impl<K, T> Core<K, Valued<T>> {
     /// Returns the number of values beyond the bound; 0 if values are not bounded.
     pub(crate) fn excess(&self) -> usize {
         let Some(whole) = self.excess.whole() else { return 0 };
-        let values = whole.values.as_ref().map_or_else(|| self.values(), |values| values.load(Ordering::Relaxed));
+        let counted = whole.values.as_ref().filter(|_| !self.is_timed());
+        let values = counted.map_or_else(|| self.values(), |values| values.load(Ordering::Relaxed));
         values.saturating_sub(whole.most.load(Ordering::Relaxed))
     }
 

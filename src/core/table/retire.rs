@@ -11,12 +11,14 @@ use crate::core::wait::state::State;
 use crate::core::wait::word::{Unit, Word};
 use crate::core::wait::{Access, Left, ReleaseFor, Ticket, WakeBatch};
 use crate::evicted::Evicted;
+use crate::panics::Panics;
 
 impl<K, V: Payload> Core<K, V> {
     /// Releases a hold. Adds the wakers of the admitted waiters to `batch`, if there is one; otherwise calls them.
     #[inline]
     pub(crate) fn release<M: TypedAccess>(&self, hold: Hold<K, V, M>, batch: Option<&mut WakeBatch>) {
-        let access = hold.mode().access();
+        let mode = hold.mode();
+        let access = mode.access();
         let sole = Word::born(Unit::Hold(access));
         let unit = hold.into_unit();
         if V::VALUES {
@@ -29,7 +31,15 @@ impl<K, V: Payload> Core<K, V> {
                 }
                 return;
             }
+            return self.release_valued(unit.into_hold(mode), batch);
         }
+        self.release_slowly(unit, access, batch);
+    }
+
+    /// Releases a hold of an entry that may have to be retired.
+    #[inline(always)]
+    fn release_slowly(&self, unit: UnitOf<K, V>, access: Access, batch: Option<&mut WakeBatch>) {
+        let sole = Word::born(Unit::Hold(access));
         let unit = if unit.live().state().word() == sole { self.retire(unit, sole) } else { Err(unit) };
         match (unit, batch) {
             (Ok(()), _) => {}
@@ -37,6 +47,34 @@ impl<K, V: Payload> Core<K, V> {
             // A call that releases several keys handles the values at its end.
             (Err(unit), Some(batch)) => self.leave_into(unit, access, ReleaseFor::Anybody, batch),
         }
+    }
+
+    /// Releases a hold of an entry in a table with values, if the short way was not open. Out of line, because the short
+    /// way needs few registers.
+    #[inline(never)]
+    fn release_valued<M: TypedAccess>(&self, hold: Hold<K, V, M>, batch: Option<&mut WakeBatch>) {
+        if self.is_timed() {
+            return self.release_timed(hold, batch);
+        }
+        let access = hold.mode().access();
+        self.release_slowly(hold.into_unit(), access, batch);
+    }
+
+    /// Releases a hold in a table whose values end.
+    #[cold]
+    #[inline(never)]
+    fn release_timed<M: TypedAccess>(&self, hold: Hold<K, V, M>, batch: Option<&mut WakeBatch>) {
+        let mut panics = Panics::default();
+        self.before_leaving(&hold, &mut panics);
+        let (access, unit) = (hold.mode().access(), hold.into_unit());
+        let left = EntryAddress::of(unit.live());
+        let is_last = unit.live().state().word() == Word::born(Unit::Hold(access));
+        let sweeps = is_last && batch.is_none();
+        panics.run(|| self.release_slowly(unit, access, batch));
+        if sweeps {
+            panics.run(|| self.sweep_now(left)); // for values that the holder has displaced
+        }
+        panics.resume();
     }
 
     /// Releases a hold of a call that holds several entries. Wakes and drops nothing yet: the wakers that must be
@@ -50,10 +88,15 @@ impl<K, V: Payload> Core<K, V> {
         hold: Hold<K, V, M>,
         whom: ReleaseFor,
         batch: &mut WakeBatch,
+        panics: &mut Panics,
     ) -> Option<Claim<K, V>> {
         if whom == ReleaseFor::Anybody && !self.is_bounded() && V::is_present(hold.live().marks()) {
             self.release(hold, Some(batch));
             return None;
+        }
+        // A call that has given up has not seen the value.
+        if whom == ReleaseFor::Anybody && self.is_timed() {
+            self.before_leaving(&hold, panics);
         }
         let (access, unit) = (hold.mode().access(), hold.into_unit());
         let counted = self.rules().counted;
@@ -104,14 +147,24 @@ impl<K, V: Payload> Core<K, V> {
 
     /// Releases a hold to the recipient `whom`.
     pub(crate) fn release_for<M: TypedAccess>(&self, whom: ReleaseFor, hold: Hold<K, V, M>) {
+        let mut panics = Panics::default();
+        if self.is_timed() {
+            self.before_leaving(&hold, &mut panics);
+        }
         let access = hold.mode().access();
-        self.leave(hold.into_unit(), access, whom);
+        panics.run(|| self.leave(hold.into_unit(), access, whom));
+        panics.resume();
     }
 
     /// Releases a hold, for a caller that sweeps the values itself.
     pub(crate) fn release_unswept<M: TypedAccess>(&self, whom: ReleaseFor, hold: Hold<K, V, M>) {
+        let mut panics = Panics::default();
+        if self.is_timed() {
+            self.before_leaving(&hold, &mut panics);
+        }
         let access = hold.mode().access();
-        self.leave_unswept(hold.into_unit(), access, whom);
+        panics.run(|| self.leave_unswept(hold.into_unit(), access, whom));
+        panics.resume();
     }
 
     /// Gives up a hold of an entry that may have other units.
@@ -172,7 +225,10 @@ impl<K, V: Payload> Core<K, V> {
         let mut batch = WakeBatch::default();
         match self.leave_queue(claim.live(), ticket, &mut batch) {
             // The reservation passes to the next waiter, not to the first newcomer.
-            Some(entered) => self.release_unswept(ReleaseFor::NextWaiter, claim.into_hold(entered, mode)),
+            Some(entered) => {
+                let hold = claim.into_hold(entered, mode);
+                self.leave_unswept(hold.into_unit(), mode.access(), ReleaseFor::NextWaiter);
+            }
             None => self.leave_claim(claim.into_unit()),
         }
     }
@@ -268,9 +324,9 @@ impl<K, V: Payload> Dead<K, V> {
     }
 
     /// Hands an evicted value and its key to the user's function.
-    pub(super) fn hand_to(&mut self, on_evict: &OnEvict<K, V::Value>) {
+    pub(super) fn hand_to(&mut self, on_evict: &OnEvict<K, V::Value>, cause: Evicted) {
         if let (Some(key), Some(value)) = (self.key.take(), self.value.take()) {
-            on_evict.tell(key, value, Evicted::Size);
+            on_evict.tell(key, value, cause);
         }
     }
 

@@ -1,5 +1,6 @@
 //! The shards: finding, making and removing entries.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use hashbrown::HashTable;
@@ -24,17 +25,23 @@ pub(super) struct Shard<K, V: Payload> {
     /// Whether `hot` may be used.
     keeps_hot: bool,
     pool: Pool<K, V>,
+    /// Values that have ended and whose place another value has taken, with copies of their keys if these are needed,
+    /// until they are handed over.
+    pub(super) parted: Parted<K, V>,
     /// The state kept for the entries' payloads.
     pub(super) kept: V::Kept,
 }
+
+/// In a box, because most shards never have any.
+type Parted<K, V> = Option<Box<Vec<(Option<K>, <V as Payload>::Value)>>>;
 
 /// A hash table with memory for more entries than this shrinks when it is nearly empty.
 const REST_KEPT: usize = 112;
 
 impl<K, V: Payload> Shard<K, V> {
     /// Makes a shard with memory for `capacity` entries, and at most `values` values. `counts` says whether the table
-    /// has counters.
-    pub(super) fn new(capacity: usize, spares_kept: usize, values: Option<usize>, counts: bool) -> Self {
+    /// has counters, and `timed` whether its values end.
+    pub(super) fn new(capacity: usize, spares_kept: usize, values: Option<usize>, counts: bool, timed: bool) -> Self {
         Shard {
             first: None,
             first_tag: Tag::from_bits(0),
@@ -45,7 +52,8 @@ impl<K, V: Payload> Shard<K, V> {
             hot: None,
             keeps_hot: spares_kept > 0,
             pool: Pool::new(capacity),
-            kept: V::kept(values, capacity, counts),
+            parted: None,
+            kept: V::kept(values, capacity, counts, timed),
         }
     }
 
@@ -81,6 +89,16 @@ impl<K, V: Payload> Shard<K, V> {
             tag_of(live) == tag && eq(live.key())
         };
         self.rest.find(tag.bucket_hash(), is_it).map(|slot_index| self.pool.look(slot_index))
+    }
+
+    /// Like [`find`](Self::find), and returns the number of the entry's slot, too.
+    pub(super) fn find_numbered(&self, tag: Tag, mut eq: impl FnMut(&K) -> bool) -> Option<(Live<'_, K, V>, u32)> {
+        let mut is_it = |live: Live<'_, K, V>| tag_of(live) == tag && eq(live.key());
+        if let Some(first) = self.first.as_ref().filter(|first| is_it(first.live())) {
+            return Some((first.live(), first.number()));
+        }
+        let found = self.rest.find(tag.bucket_hash(), |slot_index| is_it(self.pool.look(slot_index)));
+        found.map(|slot_index| (self.pool.look(slot_index), slot_index.number()))
     }
 
     /// Gives up a claim of an entry of this shard, if the only other unit is the value's own claim.

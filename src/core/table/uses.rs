@@ -34,12 +34,31 @@ impl<K, V: Payload> Core<K, V> {
         self.count(Tag::of(core::ptr::from_ref(&local).addr() as u64), Event::Miss);
     }
 
+    /// Notes that a holder has acquired an entry that is not quiet. `looks_up` says whether that is a look-up.
+    #[inline(never)]
+    pub(crate) fn note_acquired(&self, entry: Live<'_, K, V>, looks_up: bool) {
+        if self.is_timed() {
+            self.settle(entry, true);
+        }
+        if looks_up {
+            self.note_look_up(entry);
+        } else {
+            self.note_use(entry);
+        }
+    }
+
     /// Notes a use of the value of an entry, if there is one.
     #[inline(always)]
     pub(crate) fn note_use(&self, entry: Live<'_, K, V>) {
         if !V::is_quiet(entry.marks()) {
-            V::note_use(entry.marks(), V::counters(&self.counters).is_some());
+            V::note_use(entry.marks(), self.notes_each_use());
         }
+    }
+
+    /// Returns whether each use has to be noted, because it is counted or extends a deadline.
+    #[inline]
+    fn notes_each_use(&self) -> bool {
+        V::counters(&self.counters).is_some() || self.is_timed()
     }
 
     /// Notes a use of the value by a look-up, and counts a hit; or a miss, if there is no value.
@@ -53,7 +72,7 @@ impl<K, V: Payload> Core<K, V> {
     #[inline(never)]
     fn note_new_look_up(&self, entry: Live<'_, K, V>) {
         let counters = V::counters(&self.counters);
-        V::note_use(entry.marks(), counters.is_some());
+        V::note_use(entry.marks(), self.notes_each_use());
         if let Some(counters) = counters {
             let event = if V::is_present(entry.marks()) { Event::Hit } else { Event::Miss };
             counters.count(Tag::from_bits(entry.state().tag()).shard(self.shift), event);

@@ -3,6 +3,7 @@
 use alloc::boxed::Box;
 use core::marker::PhantomData;
 
+use super::deadlines::Deadlines;
 use super::sieve::Sieve;
 use super::stay::Walks;
 use crate::sync::{AtomicU32, AtomicUsize, Ordering};
@@ -19,13 +20,14 @@ pub struct Valued<T>(PhantomData<T>);
 /// |---|---|
 /// | 0 | `PRESENT`: there is a value |
 /// | 1 | `QUIET`: there is nothing to note when the entry is used |
-/// | 2 | `USED`: in a table with counters, the value was used since it was last considered for eviction |
-/// | 3 to 8 | the number of handles of the entry; 63 means 63 or more |
-/// | 9 to 31 | the high bits of the version, the low ones of which are `low` |
+/// | 2 | `USED`: in a table in which no entry is quiet, the value was used since it was last considered for eviction |
+/// | 3 | `ENDED`: there is no value, but one that has ended is still in the slot |
+/// | 4 to 9 | the number of handles of the entry; 63 means 63 or more |
+/// | 10 to 31 | the high bits of the version, the low ones of which are `low` |
 ///
-/// A table without counters has nothing to note if there is no value, or if its use has been noted: so there, `QUIET`
-/// says of a value that it was used. In a table with counters each use has to be noted, and no entry is quiet. So
-/// tables without counters pay nothing for them.
+/// Most tables have nothing to note if there is no value, or if its use has been noted: so there, `QUIET` says of a
+/// value that it was used. In a table with counters, and in one whose values end, each use has to be noted, and no
+/// entry is quiet. So other tables pay nothing for that.
 ///
 /// The version is that of the last value, even if that value has been removed, so later versions continue from it. Only
 /// a caller with exclusive use of the entry changes the version and `PRESENT`, and it changes `PRESENT` only under the
@@ -40,9 +42,10 @@ pub struct Marks {
 const PRESENT: u32 = 1;
 const QUIET: u32 = 1 << 1;
 const USED: u32 = 1 << 2;
-const HANDLE_ONE: u32 = 1 << 3;
+const ENDED: u32 = 1 << 3;
+const HANDLE_ONE: u32 = 1 << 4;
 const HANDLES: u32 = (1 << VERSION_SHIFT) - HANDLE_ONE;
-const VERSION_SHIFT: u32 = 9;
+const VERSION_SHIFT: u32 = 10;
 
 /// The state of a shard of a map.
 #[allow(unreachable_pub, missing_debug_implementations)]
@@ -55,6 +58,8 @@ pub struct Kept {
     unused: u32,
     /// Whether there is something to do when a value is stored: there is a bound, or the table has counters.
     pub(super) is_watched: bool,
+    /// The deadlines of values, if they end.
+    pub(super) deadlines: Option<Box<Deadlines>>,
     /// The bound on the number of values, if there is one.
     pub(super) bound: Option<Box<Bound>>,
     /// The walks that are in the shard.
@@ -76,7 +81,7 @@ pub(super) struct Bound {
 }
 
 /// The shards of a table that have parked values, or too many values. A release in any other shard need not sweep.
-/// Empty if values are not bounded.
+/// Empty if values are neither bounded nor end. If they end, all shards are in it.
 #[allow(unreachable_pub, missing_debug_implementations)]
 pub struct Excess(Box<[AtomicU32]>, Option<Box<Whole>>);
 
@@ -112,6 +117,18 @@ impl Marks {
         self.high.load(Ordering::Relaxed) & PRESENT != 0
     }
 
+    /// Returns whether there is a value in the slot, even if it has ended.
+    #[inline]
+    pub(super) fn is_stored(&self) -> bool {
+        self.high.load(Ordering::Relaxed) & (PRESENT | ENDED) != 0
+    }
+
+    /// Turns the value into one that has ended. The caller has the shard lock, and no holder sees the value.
+    pub(super) fn end_value(&self) {
+        let step = |high: u32| Some(high & !(PRESENT | USED) | ENDED);
+        let _ = self.high.fetch_update(Ordering::Relaxed, Ordering::Relaxed, step);
+    }
+
     /// Sets whether there is a value. With `sole` the caller has the shard lock, and the value's claim is the entry's
     /// only unit, so no other bit can change, and a plain store suffices.
     #[inline]
@@ -121,9 +138,9 @@ impl Marks {
         let high = self.high.load(Ordering::Relaxed);
         match (present, sole) {
             (true, false) => drop(self.high.fetch_xor(PRESENT | high & QUIET, Ordering::Relaxed)),
-            (false, false) => drop(self.high.fetch_and(!(PRESENT | USED), Ordering::Relaxed)),
+            (false, false) => drop(self.high.fetch_and(!(PRESENT | USED | ENDED), Ordering::Relaxed)),
             (true, true) => self.high.store((high | PRESENT) & !QUIET, Ordering::Relaxed),
-            (false, true) => self.high.store(high & !(PRESENT | USED), Ordering::Relaxed),
+            (false, true) => self.high.store(high & !(PRESENT | USED | ENDED), Ordering::Relaxed),
         }
     }
 
@@ -133,10 +150,11 @@ impl Marks {
         self.high.load(Ordering::Relaxed) & QUIET != 0
     }
 
-    /// Notes a use of the value, if there is one. `counts` says whether the table has counters.
+    /// Notes a use of the value, if there is one. `always` says whether each use has to be noted, so that no entry is
+    /// quiet.
     #[inline]
-    pub(super) fn note_use(&self, counts: bool) {
-        if !counts {
+    pub(super) fn note_use(&self, always: bool) {
+        if !always {
             self.high.fetch_or(QUIET, Ordering::Relaxed);
         } else if self.high.load(Ordering::Relaxed) & (PRESENT | USED) == PRESENT {
             self.high.fetch_or(USED, Ordering::Relaxed);
@@ -190,11 +208,11 @@ impl Marks {
 }
 
 impl Excess {
-    pub(super) fn new(shards: usize, most: Option<usize>, by_hand: bool) -> Excess {
-        let flagged = if most.is_some() { shards } else { 0 };
+    pub(super) fn new(shards: usize, most: Option<usize>, by_hand: bool, timed: bool) -> Excess {
+        let flagged = if most.is_some() || timed { shards } else { 0 };
         let values = by_hand.then(|| AtomicUsize::new(0));
         let whole = |most| Box::new(Whole { most: AtomicUsize::new(most), next: AtomicUsize::new(0), values });
-        Excess((0..flagged).map(|_| AtomicU32::new(0)).collect(), most.map(whole))
+        Excess((0..flagged).map(|_| AtomicU32::new(timed.into())).collect(), most.map(whole))
     }
 
     /// Returns the state of the whole table; `None` if values are not bounded.
@@ -202,7 +220,7 @@ impl Excess {
         self.1.as_deref()
     }
 
-    /// Returns whether the table's values are bounded.
+    /// Returns whether the table's values are bounded, or end.
     #[inline]
     pub(super) fn is_bounded(&self) -> bool {
         !self.0.is_empty()
@@ -223,12 +241,18 @@ impl Whole {
 
 impl Kept {
     /// Makes the state of a shard with at most `most` values, and memory for `capacity` of them. `counts` tells whether
-    /// the table has counters.
-    pub(super) fn new(most: Option<usize>, capacity: usize, counts: bool) -> Kept {
-        let bound = |most| Box::new(Bound { most, sieve: Sieve::with_capacity(capacity), exceeds: false, counted: 0 });
-        let unused = if counts { 0 } else { QUIET };
-        let is_watched = most.is_some() || counts;
-        Kept { high_water: 0, values: 0, unused, is_watched, bound: most.map(bound), walks: Walks::default() }
+    /// the table has counters, and `timed` whether its values end.
+    pub(super) fn new(most: Option<usize>, capacity: usize, counts: bool, timed: bool) -> Kept {
+        let bound = |most| Box::new(Bound { most, sieve: Sieve::with_capacity(capacity), exceeds: timed, counted: 0 });
+        Kept {
+            high_water: 0,
+            values: 0,
+            unused: if counts || timed { 0 } else { QUIET },
+            is_watched: most.is_some() || counts,
+            deadlines: timed.then(Box::default),
+            bound: most.map(bound),
+            walks: Walks::default(),
+        }
     }
 
     /// Ends an entry: raises the high-water mark.
@@ -246,7 +270,7 @@ impl Kept {
             values.fetch_add(self.values.wrapping_sub(bound.counted), Ordering::Relaxed);
             bound.counted = self.values;
         }
-        let exceeds = self.values > bound.sieve.len() || self.values > bound.most;
+        let exceeds = self.deadlines.is_some() || self.values > bound.sieve.len() || self.values > bound.most;
         if exceeds != bound.exceeds {
             bound.exceeds = exceeds;
             excess.0[shard].store(exceeds.into(), Ordering::Relaxed);

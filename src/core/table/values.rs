@@ -15,6 +15,7 @@ use super::tag::Tag;
 use super::value::{Kept, Marks, Valued};
 use crate::core::wait::word::{Unit, Word};
 use crate::core::wait::{Access, Holds, ReleaseFor, WakeBatch};
+use crate::evicted::Evicted as Cause;
 use crate::panics::Panics;
 use crate::sync::give_way;
 
@@ -24,7 +25,7 @@ pub(crate) struct Busy<T>(pub(crate) T);
 
 /// The mode of an eviction.
 #[derive(Clone, Copy)]
-struct Alone;
+pub(super) struct Alone;
 
 impl TypedAccess for Alone {
     #[inline]
@@ -67,6 +68,7 @@ impl<K, T> Core<K, Valued<T>> {
 
     /// Stores a value for a key that has none.
     fn store<M: TypedAccess>(&self, hold: &mut Hold<K, Valued<T>, M>, value: T, versions: u64) {
+        let deadline = self.is_timed().then(|| self.make_room(hold));
         hold.live().marks().renew(versions);
         let tag = tag_of(hold.live());
         self.shard(tag).with(|shard| {
@@ -74,8 +76,12 @@ impl<K, T> Core<K, Valued<T>> {
             hold.store(value, claim);
             // The value is in use, so in a bounded table it is parked.
             shard.kept.values += 1;
+            if deadline.is_some() {
+                self.begin_deadline(shard, hold.live());
+            }
             self.note_excess(shard, tag);
         });
+        deadline.into_iter().for_each(Claim::leave_to_deadline);
     }
 
     /// Takes the value out.
@@ -89,6 +95,9 @@ impl<K, T> Core<K, Valued<T>> {
             self.uncount(shard, tag, address);
             Some(taken)
         })?;
+        if self.is_timed() {
+            self.leave_claim(hold.live().claim_of_deadline().into_unit());
+        }
         self.leave_claim(claim.into_unit());
         Some(value)
     }
@@ -179,7 +188,7 @@ impl<K, T> Core<K, Valued<T>> {
                 address = entry.live().address();
                 return Some(Some(self.write_over(&mut entry, value.take()?)));
             }
-            if !shard.has_spare() || shard.next_is_keyed() {
+            if !shard.has_spare() || shard.next_is_keyed() || shard.kept.deadlines.is_some() {
                 return None;
             }
             let new = key.give()?;
@@ -282,8 +291,9 @@ impl<K, T> Core<K, Valued<T>> {
 impl<K, V: Payload> Core<K, V> {
     /// Counts a removed value.
     pub(super) fn uncount(&self, shard: &mut Shard<K, V>, tag: Tag, address: usize) {
-        let is_bounded = V::keeps(&mut shard.kept).is_some_and(|kept| kept.bound.is_some());
-        let number = if is_bounded { shard.find_at(tag, address).map(|(_, number)| number) } else { None };
+        let is_listed = |kept: &mut Kept| kept.bound.is_some() || kept.deadlines.is_some();
+        let is_listed = V::keeps(&mut shard.kept).is_some_and(is_listed);
+        let number = if is_listed { shard.find_at(tag, address).map(|(_, number)| number) } else { None };
         if let Some(kept) = V::keeps(&mut shard.kept) {
             kept.forget(number);
         }
@@ -292,7 +302,7 @@ impl<K, V: Payload> Core<K, V> {
 
     /// Records whether there is something to sweep in this shard, whose entries include one with this tag.
     #[inline]
-    fn note_excess(&self, shard: &mut Shard<K, V>, tag: Tag) {
+    pub(super) fn note_excess(&self, shard: &mut Shard<K, V>, tag: Tag) {
         if let (Some(kept), Some(excess)) = (V::keeps(&mut shard.kept), V::excess(&self.excess)) {
             kept.note_excess(excess, tag.shard(self.shift));
         }
@@ -308,6 +318,12 @@ impl<K, V: Payload> Core<K, V> {
         dead: &mut Dead<K, V>,
     ) {
         self.uncount(shard, tag, address);
+        self.retire_sole(shard, claim, dead);
+    }
+
+    /// Retires an entry whose value has been removed and uncounted, and whose claim is its only unit.
+    #[inline(always)]
+    pub(super) fn retire_sole(&self, shard: &mut Shard<K, V>, claim: Claim<K, V>, dead: &mut Dead<K, V>) {
         match shard.retire(claim.into_unit(), Word::born(Unit::Claim)) {
             Ok(spare) => self.put_away(shard, spare, dead),
             Err(_) => unreachable!("the only unit of an entry whose shard is locked stays the only one"),
@@ -324,6 +340,11 @@ impl<K, V: Payload> Core<K, V> {
         dead: &mut Dead<K, V>,
     ) -> K {
         self.uncount(shard, tag, address);
+        self.retire_keyed(shard, claim, dead)
+    }
+
+    /// Like [`retire_sole`](Self::retire_sole), but also takes the key out.
+    pub(super) fn retire_keyed(&self, shard: &mut Shard<K, V>, claim: Claim<K, V>, dead: &mut Dead<K, V>) -> K {
         let Ok(mut spare) = shard.retire(claim.into_unit(), Word::born(Unit::Claim)) else {
             unreachable!("the only unit of an entry whose shard is locked stays the only one")
         };
@@ -336,8 +357,11 @@ impl<K, V: Payload> Core<K, V> {
     /// value returns to the order; then unused values are evicted while there are too many.
     pub(super) fn sweep(&self, tag: Tag, address: usize) {
         let mut panics = Panics::default();
+        if self.is_timed() {
+            self.clean(tag, address, &mut panics);
+        }
         loop {
-            let (mut dead, kept) = match self.evict_one(tag, address) {
+            let evicted = match self.evict_one(tag, address) {
                 Eviction::Done(evicted) => evicted,
                 Eviction::More => {
                     give_way();
@@ -346,21 +370,20 @@ impl<K, V: Payload> Core<K, V> {
                 Eviction::Nothing => break,
             };
             self.count(tag, Event::EvictedForSize);
-            if let Some((claim, batch)) = kept {
-                panics.run(|| self.leave_claim(claim.into_unit()));
-                panics.run(|| drop(batch));
-            }
-            if let Some(on_evict) = self.on_evict() {
-                panics.run(|| dead.hand_to(on_evict));
-            }
-            panics.run(|| drop(dead));
+            self.dispose(evicted, Cause::Size, &mut panics);
         }
         panics.resume();
     }
 
     /// Returns the function to which evicted values are handed, if there is one.
-    fn on_evict(&self) -> Option<&OnEvict<K, V::Value>> {
-        V::on_evict(&self.on_evict)
+    pub(super) fn on_evict(&self) -> Option<&OnEvict<K, V::Value>> {
+        V::hooks(&self.hooks)?.on_evict.as_ref()
+    }
+
+    /// Returns exclusive use of an entry whose value is not in use. The caller has locked the shard, and takes the
+    /// value out.
+    pub(super) fn unshared<'s>(&self, entry: Live<'s, K, V>) -> Option<Unshared<'s, K, V>> {
+        entry.unshared().or_else(|| self.unshared_timed(entry))
     }
 
     fn evict_one(&self, tag: Tag, address: usize) -> Eviction<K, V> {
@@ -402,7 +425,7 @@ impl<K, V: Payload> Core<K, V> {
                 continue;
             }
             let mut dead = Dead::default();
-            if let Some(unshared) = entry.unshared() {
+            if let Some(unshared) = self.unshared(entry) {
                 let (value, claim) = unshared.take();
                 dead.value = Some(value);
                 if self.on_evict().is_some() {
@@ -423,6 +446,9 @@ impl<K, V: Payload> Core<K, V> {
             let Some((value, claim)) = hold.take() else { unreachable!("it has a value") };
             dead.value = Some(value);
             self.uncount(shard, tag, address);
+            if self.is_timed() {
+                self.leave_claim(hold.live().claim_of_deadline().into_unit());
+            }
             // The hold is released while the shard is still locked, so that no request finds the key held. The value's
             // claim is still a unit.
             let mut batch = WakeBatch::default();
@@ -454,14 +480,18 @@ enum Eviction<K, V: Payload> {
 
 /// The evicted value, to be dropped outside the lock; and, if another user keeps the entry, the value's claim, to be
 /// given up before the drop, with the wakers of waiters that queued in between.
-type Evicted<K, V> = (Dead<K, V>, Option<(Claim<K, V>, WakeBatch)>);
+pub(super) type Evicted<K, V> = (Dead<K, V>, Option<(Claim<K, V>, WakeBatch)>);
 
 impl Kept {
     /// Forgets the removed value of this slot.
-    fn forget(&mut self, number: Option<u32>) {
+    pub(super) fn forget(&mut self, number: Option<u32>) {
         self.values -= 1;
-        if let (Some(bound), Some(number)) = (&mut self.bound, number) {
+        let Some(number) = number else { return };
+        if let Some(bound) = &mut self.bound {
             bound.sieve.remove(number);
+        }
+        if let Some(deadlines) = &mut self.deadlines {
+            deadlines.forget(number);
         }
     }
 
@@ -500,13 +530,11 @@ impl Kept {
 
 /// All values.
 impl<K, T> Core<K, Valued<T>> {
-    /// Returns the number of values, added up shard by shard.
-    pub(crate) fn values(&self) -> usize {
-        self.shards.iter().map(|shard| shard.with(|shard| shard.kept.values)).sum()
-    }
-
     /// Returns whether a key has a value, locked or not.
     pub(crate) fn contains(&self, key: &impl Ask<K>) -> bool {
+        if self.is_timed() {
+            return self.contains_alive(key);
+        }
         self.shard(key.tag())
             .with(|shard| shard.find(key.tag(), |other| key.is(other)).is_some_and(|entry| entry.has_value()))
     }
@@ -522,26 +550,53 @@ impl<K, T> Core<K, Valued<T>> {
     {
         let claim = self.claim(key);
         let (tag, address) = (tag_of(claim.live()), claim.live().address());
-        let old = self.shard(tag).with(|shard| {
+        let (old, left) = self.shard(tag).with(|shard| {
+            let mut ended = None;
             if let Some(mut entry) = claim.live().owned() {
-                entry.live().marks().renew(1);
-                return Err((core::mem::replace(entry.value_mut(), value), claim));
+                if entry.live().has_value() {
+                    entry.live().marks().renew(1);
+                    return (Some(core::mem::replace(entry.value_mut(), value)), Some(claim));
+                }
+                ended = Some(entry.take());
+            } else if self.is_timed() {
+                self.join_as_claim(claim.live())
+                    .ok()
+                    .into_iter()
+                    .for_each(|unit| unit.into_claim().leave_to_deadline());
             }
             claim.live().marks().renew(1);
+            self.begin_deadline(shard, claim.live());
             claim.store_as_owner(value);
             shard.kept.values += 1;
             self.note_excess(shard, tag);
             self.count(tag, Event::Inserted);
-            Ok(())
+            ended.map_or((None, None), |(ended, claim)| (Some(ended), Some(claim)))
         });
-        let old = old.map_err(|(old, claim)| {
-            self.leave_claim(claim.into_unit());
-            old
-        });
+        left.into_iter().for_each(|claim| self.leave_claim(claim.into_unit()));
         if self.exceeds(tag) {
             self.sweep(tag, address);
         }
-        old.err()
+        old
+    }
+
+    /// Stores a value for the owner of the table like any other writer, if nobody holds the key. Otherwise a guard of
+    /// the key was forgotten.
+    pub(crate) fn put_as_writer<M: TypedAccess>(&self, key: &mut OwnedKey<K>, value: T, mode: M) -> Result<Option<T>, T>
+    where
+        K: Eq,
+    {
+        match self.hold_or_claim(key, mode) {
+            Ok(mut hold) => {
+                self.settle(hold.live(), false);
+                let old = self.insert(&mut hold, value);
+                self.release(hold, None);
+                Ok(old)
+            }
+            Err(claim) => {
+                self.withdraw(claim);
+                Err(value)
+            }
+        }
     }
 
     /// Empties a shard for the owner of the table, and returns its keys and values; `None` if there is no such shard.

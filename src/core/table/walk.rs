@@ -74,13 +74,14 @@ impl<K, T> Core<K, Valued<T>> {
         position: &mut Position,
         mode: M,
     ) -> Option<Result<Hold<K, Valued<T>, M>, Claim<K, Valued<T>>>> {
+        let now = self.time();
         loop {
             let shard = self.shards.get(position.shard)?;
             let Some(slot) = &mut position.slot else {
                 self.arrive(position);
                 continue;
             };
-            match shard.with(|shard| self.look(shard, slot, mode.access())) {
+            match shard.with(|shard| self.look(shard, slot, mode.access(), now)) {
                 Some(Joined::Hold(unit)) => return Some(Ok(unit.into_hold(mode))),
                 Some(Joined::Claim(unit)) => return Some(Err(unit.into_claim())),
                 Some(Joined::Refused | Joined::Full) => full(),
@@ -93,16 +94,23 @@ impl<K, T> Core<K, Valued<T>> {
     /// Looks at the next slots of a shard, and joins the first entry that must be visited.
     fn look(
         &self,
-        shard: &Shard<K, Valued<T>>,
+        shard: &mut Shard<K, Valued<T>>,
         slot: &mut SlotPosition,
         access: Access,
+        now: Option<u64>,
     ) -> Option<Joined<K, Valued<T>>> {
+        if let (Some(deadlines), Some(now)) = (&mut shard.kept.deadlines, now) {
+            deadlines.advance(now);
+        }
         let Some(stay) = shard.kept.walks.stay(slot.stay) else { unreachable!("a stay lasts until the walk departs") };
         // If there are fewer slots than at the arrival, the others have no entries, or new ones.
         slot.end = slot.end.min(shard.end());
         let until = slot.end.min(slot.next.saturating_add(LOOKED_AT));
         while slot.next < until {
-            let entry = shard.look_at(slot.next).filter(|&entry| is_to_visit(entry) && !stay.was_made(slot.next));
+            let is_over = || shard.kept.deadlines.as_ref().is_some_and(|deadlines| deadlines.is_over(slot.next));
+            let is_next =
+                |&entry: &Live<'_, K, Valued<T>>| is_to_visit(entry) && !stay.was_made(slot.next) && !is_over();
+            let entry = shard.look_at(slot.next).filter(is_next);
             if let Some(mut entry) = entry {
                 return Some(Source::join(&mut entry, self, Join::Enter, access));
             }

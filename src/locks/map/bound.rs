@@ -115,8 +115,9 @@ impl<V, K, S> Builder<MapKind<V>, K, S> {
     /// ```
     #[doc(alias = "eviction_listener")]
     #[doc(alias = "removal_listener")]
-    pub fn on_evict(self, f: impl Fn(K, V, Evicted) + Send + Sync + 'static) -> Self {
-        self.hand_evicted_to(Some(OnEvict::new(f)))
+    pub fn on_evict(mut self, f: impl Fn(K, V, Evicted) + Send + Sync + 'static) -> Self {
+        self.hooks().get_or_insert_default().on_evict = Some(OnEvict::new(f));
+        self
     }
 }
 

@@ -120,8 +120,12 @@ impl<K, V, S> LockMap<K, V, S> {
     /// ```
     #[must_use = "bind it: `let next = …` (`let _ = …` releases it at once)"]
     pub fn try_next_eviction(&self) -> Option<MapWriteGuard<'_, K, V, S>> {
-        let hold = self.core.hold_next(Exclusive::NEW)?;
-        Some(Guard::of(TableRef::new(self), hold))
+        loop {
+            let next = Guard::unmarked(TableRef::new(self), self.core.hold_next(Exclusive::NEW)?);
+            if next.value().is_some() {
+                return Some(next);
+            } // otherwise the value has ended in between
+        }
     }
 
     /// Locks the key of the value that should be evicted next, with an owned guard.
@@ -144,7 +148,11 @@ impl<K, V, S> LockMap<K, V, S> {
     #[cfg(target_has_atomic = "ptr")]
     #[must_use = "bind it: `let next = …` (`let _ = …` releases it at once)"]
     pub fn try_next_eviction_arc(self: &alloc::sync::Arc<Self>) -> Option<super::MapWriteGuardArc<K, V, S>> {
-        let hold = self.core.hold_next(Exclusive::NEW)?;
-        Some(Guard::of(alloc::sync::Arc::clone(self), hold))
+        loop {
+            let next = Guard::unmarked(alloc::sync::Arc::clone(self), self.core.hold_next(Exclusive::NEW)?);
+            if next.value().is_some() {
+                return Some(next);
+            } // otherwise the value has ended in between
+        }
     }
 }

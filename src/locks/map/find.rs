@@ -21,7 +21,7 @@ pub(super) type Entry<'e, K, V> = Live<'e, K, Valued<V>>;
 /// The way in which a call finds its entry.
 pub(super) trait Find<'a, K, V, S>: Sized {
     /// Looks at the value, unless the entry is in use. `look` runs under an internal lock.
-    fn peek<R>(self, map: Map<'a, K, V, S>, look: impl FnOnce(&V, Entry<'_, K, V>) -> R) -> Result<Option<R>, Self>;
+    fn peek<R>(self, map: Map<'a, K, V, S>, look: impl Fn(&V, Entry<'_, K, V>) -> R + Copy) -> Result<Option<R>, Self>;
 
     /// Takes the value out, unless the entry is in use.
     fn remove(self, map: Map<'a, K, V, S>) -> Result<Option<V>, Self>;
@@ -48,8 +48,9 @@ pub(super) struct ByKey<A>(pub(super) A);
 
 impl<'a, K, V, S, A: Ask<K>> Find<'a, K, V, S> for ByKey<A> {
     #[inline]
-    fn peek<R>(self, map: Map<'a, K, V, S>, look: impl FnOnce(&V, Entry<'_, K, V>) -> R) -> Result<Option<R>, Self> {
-        match map.core().peek(&self.0, look) {
+    fn peek<R>(self, map: Map<'a, K, V, S>, look: impl Fn(&V, Entry<'_, K, V>) -> R + Copy) -> Result<Option<R>, Self> {
+        let seen = map.core().peek(&self.0, look);
+        match if seen.is_err() && map.core().is_timed() { map.core().peek_timed(&self.0, look) } else { seen } {
             Ok(seen) => {
                 drop(self);
                 Ok(seen)
@@ -143,7 +144,7 @@ impl<'a, K, V, S> Find<'a, K, V, S> for ByClaim<'a, K, V, S> {
     fn peek<R>(
         mut self,
         map: Map<'a, K, V, S>,
-        look: impl FnOnce(&V, Entry<'_, K, V>) -> R,
+        look: impl Fn(&V, Entry<'_, K, V>) -> R + Copy,
     ) -> Result<Option<R>, Self> {
         let Some(claim) = self.take() else {
             map.core().count_miss();
@@ -173,7 +174,7 @@ pub(super) enum ByClaimOrKey<'a, K, V, S> {
 
 impl<'a, K: Eq, V, S> Find<'a, K, V, S> for ByClaimOrKey<'a, K, V, S> {
     #[inline]
-    fn peek<R>(self, map: Map<'a, K, V, S>, look: impl FnOnce(&V, Entry<'_, K, V>) -> R) -> Result<Option<R>, Self> {
+    fn peek<R>(self, map: Map<'a, K, V, S>, look: impl Fn(&V, Entry<'_, K, V>) -> R + Copy) -> Result<Option<R>, Self> {
         match self {
             ByClaimOrKey::Claim(entry) => entry.peek(map, look).map_err(ByClaimOrKey::Claim),
             ByClaimOrKey::Key(key) => key.peek(map, look).map_err(ByClaimOrKey::Key),

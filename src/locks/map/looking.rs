@@ -12,7 +12,7 @@ use crate::core::{Key, OwnedKey, Ticket, Want};
 use crate::guard::Guard;
 use crate::mode::{Exclusive, Mode, Shared};
 use crate::panics::{Panics, run_all};
-use crate::plumbing::TableRef;
+use crate::plumbing::{ClaimOf, TableRef};
 
 impl<K: Eq + Hash, V, S: BuildHasher> LockMap<K, V, S> {
     /// Returns whether a key has a value, locked or not.
@@ -43,7 +43,8 @@ impl<K, V, S> LockMap<K, V, S> {
     ///
     /// A value exists from the moment at which a writer inserts it, even before the writer releases the key, until a
     /// writer removes it. The shards are counted one after another, so the sum is exact only if nothing changes during
-    /// the call.
+    /// the call. In a map whose values [end](crate::Builder::time_to_live), this examines all ended values that are
+    /// still in memory.
     ///
     /// # Examples
     /// ```
@@ -170,9 +171,16 @@ impl<K, V, S> LockMap<K, V, S> {
         self.core.visit(
             |entry| entry.has_value().then_some(()),
             |mut visited, ()| {
+                let is_over = |claim: &ClaimOf<TableRef<'_, Self>>| !self.core.has_value(claim.live());
+                if self.core.is_timed() && visited.claim().as_ref().is_some_and(is_over) {
+                    return panics.run(|| drop(visited));
+                }
                 let Some(claim) = visited.claim().take() else { return };
                 match self.core.try_enter(claim.live(), Want::Hold(mode.access()), Ticket::NONE) {
-                    Some(entered) => visit(Guard::of(TableRef::new(self), claim.into_hold(entered, mode)), &mut panics),
+                    Some(entered) => {
+                        let hold = claim.into_hold(entered, mode);
+                        visit(Guard::unmarked(TableRef::new(self), hold), &mut panics);
+                    }
                     None => {
                         passed_over += usize::from(claim.live().has_value());
                         *visited.claim() = Some(claim);
@@ -193,7 +201,14 @@ impl<K: Eq + Hash, V, S: BuildHasher> Extend<(K, V)> for LockMap<K, V, S> {
         for (key, value) in values {
             let tag = Key::new(&key, &self.hasher).tag();
             let mut key = OwnedKey::new(tag, key);
-            let old = self.core.put(&mut key, value);
+            let old = if self.core.is_timed() {
+                match self.core.put_as_writer(&mut key, value, Exclusive::NEW) {
+                    Ok(old) => old,
+                    Err(value) => self.core.put(&mut key, value),
+                }
+            } else {
+                self.core.put(&mut key, value)
+            };
             drop(key);
             drop(old);
         }
@@ -244,6 +259,7 @@ impl<K, V, S> IntoIterator for LockMap<K, V, S> {
     type IntoIter = IntoIter<K, V, S>;
 
     fn into_iter(self) -> IntoIter<K, V, S> {
+        self.core.tick();
         IntoIter { map: self, shard: 0, values: Vec::new().into_iter() }
     }
 }

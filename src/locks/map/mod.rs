@@ -17,6 +17,7 @@ mod bound;
 mod by_hand;
 mod calls;
 mod compute;
+mod ending;
 mod find;
 mod get_or;
 pub(crate) mod guard;
@@ -69,7 +70,7 @@ pub use self::walk::{Walk, WalkNext};
 /// | with owned guards, several keys, handles | as [there](crate::KeyedRwLock#the-forms) |
 /// | in a single call | [`get`](LockMap::get), [`get_versioned`](LockMap::get_versioned), [`peek`](LockMap::peek), [`insert`](LockMap::insert), [`insert_if_absent`](LockMap::insert_if_absent), [`update`](LockMap::update), [`compute`](LockMap::compute), [`remove`](LockMap::remove), [`get_or_insert`](LockMap::get_or_insert), [`get_or_default`](LockMap::get_or_default), [`get_or_insert_with`](LockMap::get_or_insert_with), [`get_or_try_insert_with`](LockMap::get_or_try_insert_with), [`add_or_update`](LockMap::add_or_update), [`update_if`](LockMap::update_if), [`remove_if`](LockMap::remove_if); `…_blocking` |
 /// | several changes, all or none | [`batch`](LockMap::batch) |
-/// | all values | [`walk`](LockMap::walk), [`for_each_value`](LockMap::for_each_value), [`retain`](LockMap::retain), [`clear`](LockMap::clear), [`len`](LockMap::len) |
+/// | all values | [`walk`](LockMap::walk), [`for_each_value`](LockMap::for_each_value), [`retain`](LockMap::retain), [`clear`](LockMap::clear), [`tick`](LockMap::tick), [`len`](LockMap::len) |
 ///
 /// # Values
 /// | guard | method | |
@@ -118,6 +119,11 @@ pub use self::walk::{Walk, WalkNext};
 /// caller](crate::Builder::evict_by_hand), and [count](LockMap::stats) how often values were found, and how many were
 /// evicted.
 ///
+/// # Values that end
+/// [`time_to_live`](crate::Builder::time_to_live), [`time_to_idle`](crate::Builder::time_to_idle) and
+/// [`expire_with`](crate::Builder::expire_with) let values end. A value whose time has passed is not there for any call
+/// that begins later; [`tick`](LockMap::tick) frees the memory of all such values at once.
+///
 /// # User code
 /// `V`'s `Drop` runs with no lock held for every value that the map itself drops: values that were evicted, overwritten
 /// by `update_if`, `add_or_update` or a batch, removed by `retain` or `clear`. If such a drop panics, the change
@@ -126,6 +132,9 @@ pub use self::walk::{Walk, WalkNext};
 /// that it does not need while it holds the key for reading, because it returns that hold.) `V`'s `Clone`, `PartialEq`
 /// and `Default`, and closures such as `init`, run under the lock of their key, and may use other keys; but the `clone`
 /// of a `V` that owns nothing must not use the map (see [`get`](LockMap::get)).
+///
+/// The [clock](crate::Builder::clock) and the function of [`expire_with`](crate::Builder::expire_with) are called with
+/// no internal lock held, but perhaps under the lock of the key of the call.
 ///
 /// # Panics
 /// Panics as [`KeyedMutex`](crate::KeyedMutex#panics) does, and if `V`'s own code panics. A panic under a key's lock

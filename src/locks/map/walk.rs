@@ -177,7 +177,7 @@ impl<'a, K, V, S> Walk<'a, K, V, S> {
     #[allow(clippy::type_complexity)] // an alias would hide more than it tells
     fn find<M: Mode>(&mut self, mode: Unmarked<M>) -> Option<Result<Found<'a, K, V, S, M>, Waiting<'a, K, V, S, M>>> {
         Some(match self.map.core().walk_on(&mut self.position, mode)? {
-            Ok(hold) => Ok(Guard::of(self.map, hold)),
+            Ok(hold) => Ok(Guard::unmarked(self.map, hold)),
             Err(claim) => Err(Request::new(self.map, claim, mode)),
         })
     }

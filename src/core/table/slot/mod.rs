@@ -27,11 +27,11 @@
 //!    marked free, when no token of them exists, or with its shard, when none is used any more (5).
 //! 7. A hold's mode is the access as which the word counts it. While the word counts an exclusive hold, it counts no
 //!    other hold.
-//! 8. A slot's value is initialised while its marks say that it is present, which they say only of live slots. A
-//!    present value comes with a claim of its own, for which there is no token: storing the value consumes a claim, and
-//!    taking it out returns one. Both are done under the shard lock, or by the owner of the table, so a caller that has
-//!    locked the shard and finds a value present knows that one of the units is the value's claim. (This matters
-//!    because the claim of a handle, unlike that of a value, lets its owner in without the lock.)
+//! 8. A slot's value is initialised while its marks say that it is stored (present, or ended), which they say only of
+//!    live slots. A stored value comes with a claim of its own, for which there is no token: storing the value consumes
+//!    a claim, and taking it out returns one. Both are done under the shard lock, or by the owner of the table, so a
+//!    caller that has locked the shard and finds a value stored knows that one of the units is the value's claim. (This
+//!    matters because the claim of a handle, unlike that of a value, lets its owner in without the lock.)
 //! 9. Only a caller with *exclusive use* of an entry stores, changes or takes out its value: the owner of an exclusive
 //!    hold (7), a caller that finds under the shard lock that the value's own claim is the only unit ([`Unshared`]; 3),
 //!    or the owner of the table (5). Only a caller with a hold, or with exclusive use, reads the value.
@@ -47,6 +47,10 @@
 //! 12. A key's own limit of permits comes with a claim of its own, for which there is no token. The call that sets the
 //!     limit has two claims, and one of them becomes the limit's; the call that takes the limit away gets it back. The
 //!     queue lock decides which calls these are.
+//! 13. In a table whose values end, a stored value comes with a second claim, that of its deadline, for which there is
+//!     no token either. So the value's own claim is never the only unit, and calls that need that fail. The call that
+//!     stores the value gives the claim away under its exclusive hold, before any other caller has exclusive use; the
+//!     call that takes the value out, or has exclusive use and is about to, gets it back.
 
 #![allow(unsafe_code)]
 
@@ -61,6 +65,7 @@ use crate::sync::UnsafeCell;
 
 mod chunk;
 mod covariant;
+mod deadline;
 mod limit;
 
 pub(super) use self::chunk::{Chunk, Chunks};
@@ -157,7 +162,7 @@ impl<K, V: Payload> Drop for Slot<K, V> {
             // (6).
             self.key.with_mut(|key| unsafe { (*key).assume_init_drop() });
         }
-        if V::is_present(&self.marks) {
+        if V::is_stored(&self.marks) {
             // SAFETY: the value is initialised (8), and the slot is not used again (6).
             self.value.with_mut(|value| unsafe { (*value).assume_init_drop() });
         }
@@ -289,7 +294,7 @@ impl<K, V: Payload> SlotRef<K, V> {
     pub(super) fn vacate(self, last: Last<K, V>, kept: &mut V::Kept) -> Spare<K, V> {
         assert!(self.live().is(last.live()), "an entry is retired by its own last unit");
         let spare = Spare(self.0, self.1);
-        assert!(!V::is_present(&spare.slot().marks), "a value has a claim of its own");
+        assert!(!V::is_stored(&spare.slot().marks), "a value has a claim of its own");
         V::end(&spare.slot().marks, kept);
         spare.slot().state.end(Word::DEAD_KEYED);
         spare
@@ -349,9 +354,10 @@ impl<'a, K, V: Payload> Live<'a, K, V> {
         claimed.unwrap_or_else(|_| unreachable!("there is room for the claim of a value")).into_claim()
     }
 
-    /// Returns exclusive use of the entry, for the owner of the table: all units have been forgotten (5).
+    /// Returns exclusive use of the entry, for the owner of the table: all units have been forgotten (5). The value may
+    /// have ended.
     pub(super) fn owned(self) -> Option<Unshared<'a, K, V>> {
-        V::is_present(self.marks()).then_some(Unshared(self))
+        V::is_stored(self.marks()).then_some(Unshared(self))
     }
 
     /// Returns exclusive use of the entry, if its only unit is its value's claim. The caller has locked the shard.
@@ -422,7 +428,7 @@ impl<K, V: Payload> Claim<K, V> {
     pub(super) fn into_unshared<'s>(self) -> Result<Unshared<'s, K, V>, Self> {
         let live = Live(self.0.0, PhantomData);
         let left = Word::born(Unit::Claim);
-        if V::is_present(live.marks()) && live.state().replace(left.keep(), left) {
+        if V::is_stored(live.marks()) && live.state().replace(left.keep(), left) {
             Ok(Unshared(live))
         } else {
             Err(self)
@@ -524,7 +530,7 @@ impl<K, V: Payload, M: TypedAccess> Hold<K, V, M> {
     #[inline]
     pub(super) fn take(&mut self) -> Option<(V::Value, Claim<K, V>)> {
         self.assert_alone();
-        V::is_present(self.live().marks()).then(|| self.live().take(false))
+        V::is_stored(self.live().marks()).then(|| self.live().take(false))
     }
 }
 
@@ -533,7 +539,7 @@ impl<K, V: Payload> Live<'_, K, V> {
     #[inline]
     fn store(self, value: V::Value, claim: Claim<K, V>, sole: bool) {
         assert!(
-            self.is(claim.live()) && !V::is_present(self.marks()),
+            self.is(claim.live()) && !V::is_stored(self.marks()),
             "a value is stored once, with a claim of its entry"
         );
         self.slot().value.with_mut(|place| {
@@ -547,7 +553,7 @@ impl<K, V: Payload> Live<'_, K, V> {
 
     #[inline]
     fn take(self, sole: bool) -> (V::Value, Claim<K, V>) {
-        assert!(V::is_present(self.marks()), "a value is taken out once");
+        assert!(V::is_stored(self.marks()), "a value is taken out once");
         V::set_present(self.marks(), false, sole);
         // SAFETY: the caller has exclusive use of the entry (9), and the value was initialised (8); the marks say that
         // it is gone now.

@@ -1,0 +1,340 @@
+//! The deadlines of a shard's values, and their order. Used under the shard lock.
+//!
+//! Each value has the time at which it ends. While a holder sees the value, the value is *pinned* and does not end. A
+//! heap orders the values by a lower bound of their deadlines: a use that extends a deadline leaves the heap as it is,
+//! and the value gets its new place when it comes to the top.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use super::number::{Number, SLOTS};
+use crate::core::slab::NONE;
+
+/// The time of values that do not end.
+pub(super) const NEVER: u64 = u64::MAX;
+
+/// See the [module](self).
+#[derive(Default)]
+pub(super) struct Deadlines {
+    /// The latest time that any call has seen in this shard. So the time of a shard never decreases.
+    now: u64,
+    /// The deadlines, by the number of their slots' chunk. Allocated when a slot of the chunk first gets a value.
+    slots: Vec<Option<Box<[Deadline; SLOTS]>>>,
+    /// A binary heap: the earliest time first.
+    heap: Vec<Place>,
+}
+
+/// The deadline of a slot's value.
+#[derive(Clone, Copy)]
+struct Deadline {
+    /// When the value ends, used or not.
+    ends: u64,
+    /// When it ends unless it is used before.
+    idle: u64,
+    /// The version that these times were computed for.
+    version: u64,
+    /// The number of holders that see the value.
+    pins: u32,
+    /// The index in the heap; `NONE` if the value is not in the heap.
+    index: u32,
+}
+
+#[derive(Clone, Copy)]
+struct Place {
+    /// At most the time at which the value ends.
+    time: u64,
+    number: u32,
+}
+
+/// The deadline of a slot without a value.
+const EMPTY: Deadline = Deadline { ends: NEVER, idle: NEVER, version: 0, pins: 0, index: NONE };
+
+impl Deadline {
+    fn time(&self) -> u64 {
+        self.ends.min(self.idle)
+    }
+}
+
+impl Deadlines {
+    /// Lets the shard's time pass: it becomes the later of the two.
+    pub(super) fn advance(&mut self, now: u64) {
+        self.now = self.now.max(now.min(NEVER - 1));
+    }
+
+    pub(super) fn now(&self) -> u64 {
+        self.now
+    }
+
+    fn get(&self, number: u32) -> Deadline {
+        match self.slots.get(Number(number).chunk() as usize) {
+            Some(Some(chunk)) => chunk[number as usize % SLOTS],
+            _ => EMPTY,
+        }
+    }
+
+    fn at(&mut self, number: u32) -> &mut Deadline {
+        let chunk = Number(number).chunk() as usize;
+        if chunk >= self.slots.len() {
+            self.slots.resize_with(chunk + 1, || None);
+        }
+        &mut self.slots[chunk].get_or_insert_with(|| Box::new([EMPTY; SLOTS]))[number as usize % SLOTS]
+    }
+
+    /// Begins a value that a writer has just stored: it has one pin, and ends only after the writer has
+    /// [set](Self::set) its deadline.
+    pub(super) fn begin(&mut self, number: u32) {
+        *self.at(number) = Deadline { pins: 1, ..EMPTY };
+    }
+
+    /// Returns the version for which the deadline was computed.
+    pub(super) fn version(&self, number: u32) -> u64 {
+        self.get(number).version
+    }
+
+    /// Sets the deadline of a value: when it ends, and when it ends unless it is used before.
+    pub(super) fn set(&mut self, number: u32, version: u64, ends: u64, idle: u64) {
+        let deadline = self.at(number);
+        (deadline.ends, deadline.idle, deadline.version) = (ends, idle, version);
+        let Deadline { index, .. } = *deadline;
+        let time = ends.min(idle);
+        if index == NONE {
+            self.push(number, time);
+        } else if time < self.heap[index as usize].time {
+            self.heap[index as usize].time = time;
+            self.rise(index as usize);
+        }
+    }
+
+    /// Extends the deadline of a value that is being used.
+    pub(super) fn touch(&mut self, number: u32, idle: u64) {
+        let deadline = self.at(number);
+        if deadline.idle != NEVER {
+            deadline.idle = idle;
+        }
+    }
+
+    /// Notes a holder that sees the value.
+    pub(super) fn pin(&mut self, number: u32) {
+        self.at(number).pins += 1;
+    }
+
+    /// Notes that such a holder leaves.
+    pub(super) fn unpin(&mut self, number: u32) {
+        let deadline = self.at(number);
+        deadline.pins = deadline.pins.saturating_sub(1);
+        let Deadline { index, pins, .. } = *deadline;
+        if pins == 0 && index == NONE {
+            let time = deadline.time();
+            self.push(number, time);
+        }
+    }
+
+    /// Returns whether the value has ended. The answer may change to `true` only when the time [passes](Self::advance),
+    /// or when its last pin is removed.
+    pub(super) fn is_over(&self, number: u32) -> bool {
+        let deadline = self.get(number);
+        deadline.pins == 0 && deadline.time() <= self.now
+    }
+
+    /// Forgets a value.
+    pub(super) fn forget(&mut self, number: u32) {
+        let Deadline { index, .. } = self.get(number);
+        if index != NONE {
+            self.take(index as usize);
+        }
+        if let Some(Some(chunk)) = self.slots.get_mut(Number(number).chunk() as usize) {
+            chunk[number as usize % SLOTS] = EMPTY;
+        }
+    }
+
+    /// Returns a value that has ended and has not been forgotten, after looking at no more than `most` values. (Values
+    /// that are pinned leave the heap, until they are unpinned; those that were used sink in it.)
+    pub(super) fn next_over(&mut self, most: usize) -> Option<u32> {
+        for _ in 0..most {
+            let &Place { time, number } = self.heap.first()?;
+            if time > self.now {
+                return None;
+            }
+            if self.is_over(number) {
+                return Some(number);
+            }
+            let deadline = self.get(number);
+            if deadline.time() <= self.now {
+                self.take(0);
+            } else {
+                self.heap[0].time = deadline.time();
+                self.sink(0);
+            }
+        }
+        None
+    }
+
+    /// Returns the time at which the next value may end.
+    pub(super) fn first(&self) -> Option<u64> {
+        self.heap.first().map(|place| place.time)
+    }
+
+    /// Counts the values that have ended and have not been forgotten.
+    pub(super) fn count_over(&self) -> usize {
+        self.count_over_below(0)
+    }
+
+    fn count_over_below(&self, index: usize) -> usize {
+        match self.heap.get(index) {
+            Some(place) if place.time <= self.now => {
+                let below = [2 * index + 1, 2 * index + 2];
+                usize::from(self.is_over(place.number))
+                    + below.map(|below| self.count_over_below(below)).iter().sum::<usize>()
+            }
+            _ => 0,
+        }
+    }
+
+    /// Forgets a freed chunk, whose slots have no values. The numbers of the remaining chunks are smaller than `end`.
+    pub(super) fn forget_chunk(&mut self, chunk: usize, end: usize) {
+        if let Some(slots) = self.slots.get_mut(chunk) {
+            *slots = None;
+        }
+        self.slots.truncate(end);
+        if self.slots.len() < self.slots.capacity() / 4 {
+            self.slots.shrink_to(2 * self.slots.len());
+        }
+        if self.heap.len() < self.heap.capacity() / 4 {
+            self.heap.shrink_to(2 * self.heap.len());
+        }
+    }
+
+    // ---- the heap -------------------------------------------------------------------------------------------------
+
+    fn push(&mut self, number: u32, time: u64) {
+        if time != NEVER {
+            self.heap.push(Place { time, number });
+            self.rise(self.heap.len() - 1);
+        }
+    }
+
+    /// Takes a value out of the heap.
+    fn take(&mut self, index: usize) {
+        let Place { number, .. } = self.heap.swap_remove(index);
+        self.at(number).index = NONE;
+        if index < self.heap.len() {
+            self.rise(index);
+            self.sink(index);
+        }
+    }
+
+    /// Records the index of the value at this index.
+    fn note(&mut self, index: usize) {
+        let Place { number, .. } = self.heap[index];
+        self.at(number).index = index as u32;
+    }
+
+    fn rise(&mut self, mut index: usize) {
+        while index > 0 {
+            let above = (index - 1) / 2;
+            if self.heap[above].time <= self.heap[index].time {
+                break;
+            }
+            self.heap.swap(above, index);
+            self.note(index);
+            index = above;
+        }
+        self.note(index);
+    }
+
+    fn sink(&mut self, mut index: usize) {
+        loop {
+            let earliest = [2 * index + 1, 2 * index + 2]
+                .into_iter()
+                .filter(|&below| below < self.heap.len())
+                .min_by_key(|&below| self.heap[below].time);
+            let Some(below) = earliest.filter(|&below| self.heap[below].time < self.heap[index].time) else { break };
+            self.heap.swap(below, index);
+            self.note(index);
+            index = below;
+        }
+        self.note(index);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::collections::BTreeMap;
+    use alloc::vec::Vec;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// The deadline of a value in the model: when it ends, when it ends if it is not used, and its pins.
+    type Model = BTreeMap<u32, (u64, u64, u32)>;
+
+    fn is_over(&(ends, idle, pins): &(u64, u64, u32), now: u64) -> bool {
+        pins == 0 && ends.min(idle) <= now
+    }
+
+    proptest! {
+        #[test]
+        fn every_operation_agrees_with_a_model_of_a_list(
+            steps in prop::collection::vec((0..8u8, 0..40u32, 0..20u64, 0..20u64), 0..200),
+        ) {
+            let (mut deadlines, mut model, mut now) = (Deadlines::default(), Model::new(), 0);
+            for (step, number, ends, idle) in steps {
+                match (step, model.get_mut(&number)) {
+                    (0, _) => {
+                        now = now.max(ends);
+                        deadlines.advance(ends);
+                    }
+                    (1 | 2, None) => {
+                        deadlines.begin(number);
+                        let idle = if idle < 10 { NEVER } else { now + idle };
+                        deadlines.set(number, 1, now + ends, idle);
+                        deadlines.unpin(number);
+                        model.insert(number, (now + ends, idle, 0));
+                    }
+                    (1, Some(value)) => {
+                        (value.0, value.1) = (now + ends, now + idle);
+                        deadlines.set(number, 2, now + ends, now + idle);
+                    }
+                    (2, Some(_)) => {
+                        deadlines.forget(number);
+                        model.remove(&number);
+                    }
+                    (3, Some(value)) if value.1 != NEVER => {
+                        value.1 = value.1.max(now + idle);
+                        deadlines.touch(number, value.1);
+                    }
+                    (4, Some(value)) => {
+                        value.2 += 1;
+                        deadlines.pin(number);
+                    }
+                    (5, Some(value)) if value.2 > 0 => {
+                        value.2 -= 1;
+                        deadlines.unpin(number);
+                    }
+                    (6, _) => {
+                        if let Some(number) = deadlines.next_over(3) {
+                            prop_assert!(is_over(&model[&number], now));
+                            deadlines.forget(number);
+                            model.remove(&number);
+                        }
+                    }
+                    _ => {}
+                }
+                let over: Vec<_> = model.iter().filter(|(_, value)| is_over(value, now)).collect();
+                prop_assert_eq!(deadlines.count_over(), over.len());
+                let first = model.values().filter(|value| value.2 == 0).map(|value| value.0.min(value.1)).min();
+                prop_assert!(first.is_none_or(|first| deadlines.first().is_some_and(|bound| bound <= first)));
+                for number in 0..40 {
+                    let expected = model.get(&number).is_some_and(|value| is_over(value, now));
+                    prop_assert_eq!(deadlines.is_over(number), expected);
+                }
+            }
+            let found = core::iter::from_fn(|| deadlines.next_over(1000).inspect(|&number| deadlines.forget(number)));
+            let mut found: Vec<_> = found.collect();
+            found.sort_unstable();
+            let over = model.iter().filter(|(_, value)| is_over(value, now)).map(|(&number, _)| number);
+            prop_assert_eq!(found, over.collect::<Vec<_>>());
+        }
+    }
+}

@@ -1,0 +1,400 @@
+//! Values that end: see the [core's overview](crate::core#values-that-end).
+
+use core::time::Duration;
+
+use super::Core;
+use super::counters::Event;
+use super::deadlines::Deadlines;
+use super::hooks::{Hooks, Time};
+use super::lookup::{Ask, full};
+use super::payload::Payload;
+use super::retire::Dead;
+use super::shard::Shard;
+use super::slot::{Claim, Hold, Live, TypedAccess, Unshared};
+use super::tag::Tag;
+use super::value::{Marks, Valued};
+use super::values::{Alone, Busy, Evicted, LOOKED_AT, tag_of};
+use crate::core::wait::word::{Unit, Word};
+use crate::core::wait::{Access, ReleaseFor, WakeBatch};
+use crate::evicted::Evicted as Cause;
+use crate::panics::Panics;
+use crate::sync::give_way;
+
+/// The number of ended values that a call disposes of besides its own work.
+const IN_PASSING: usize = 3;
+
+/// The number of deadlines that the search for one ended value examines in passing.
+const EXAMINED: usize = 4;
+
+/// The steps of holders.
+impl<K, V: Payload> Core<K, V> {
+    /// Returns whether values end.
+    #[inline]
+    pub(crate) fn is_timed(&self) -> bool {
+        V::time(&self.hooks).is_some()
+    }
+
+    /// Returns the user's functions, if values end.
+    #[allow(clippy::type_complexity)] // an alias would hide more than it tells
+    fn timed(&self) -> Option<(&Hooks<K, V::Value>, &Time<K, V::Value>)> {
+        let hooks = V::hooks(&self.hooks)?;
+        Some((hooks, hooks.time.as_ref()?))
+    }
+
+    /// Ends the value of an entry that the caller has just acquired, if it is over, or else pins it. `uses` says
+    /// whether that is a use of the value.
+    ///
+    /// # Panics
+    /// If the clock panics. The caller must release its hold like any other.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn settle(&self, entry: Live<'_, K, V>, uses: bool) {
+        let Some((hooks, time)) = self.timed() else { return };
+        let (mut now, mut panics) = (0, Panics::default());
+        panics.run(|| now = hooks.now());
+        let tag = tag_of(entry);
+        self.shard(tag).with(|shard| {
+            if !V::is_present(entry.marks()) {
+                return;
+            }
+            let Some((number, deadlines)) = deadlines_of(shard, entry) else { return };
+            deadlines.advance(now);
+            if deadlines.is_over(number) {
+                return self.end_value(shard, entry, number);
+            }
+            deadlines.pin(number);
+            if uses {
+                let idle = time.idle_deadline(deadlines.now());
+                deadlines.touch(number, idle);
+            }
+        });
+        panics.resume();
+    }
+
+    /// Sets the deadline of a writer's value, if it has changed, and removes the holder's pin. If the value is over
+    /// then, ends it. Called before the hold is given up. Panics of user code are added to `panics`.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn before_leaving<M: TypedAccess>(&self, hold: &Hold<K, V, M>, panics: &mut Panics) {
+        if V::is_present(hold.live().marks()) {
+            let now = self.set_deadline(hold, panics);
+            let entry = hold.live();
+            self.shard(tag_of(entry)).with(|shard| {
+                let Some((number, deadlines)) = deadlines_of(shard, entry) else { return };
+                deadlines.advance(now);
+                deadlines.unpin(number);
+                if deadlines.is_over(number) {
+                    self.end_value(shard, entry, number);
+                }
+            });
+        }
+    }
+
+    /// Sets the deadline of a writer's value, if it has changed. Called before other holders are let in.
+    ///
+    /// # Panics
+    /// If user code panics.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn before_sharing<M: TypedAccess>(&self, hold: &Hold<K, V, M>) {
+        let mut panics = Panics::default();
+        self.set_deadline(hold, &mut panics);
+        panics.resume();
+    }
+
+    /// Sets the deadline of the value, if the hold is exclusive and the value has changed. Returns the time; 0 if the
+    /// clock has panicked.
+    fn set_deadline<M: TypedAccess>(&self, hold: &Hold<K, V, M>, panics: &mut Panics) -> u64 {
+        let Some((hooks, time)) = self.timed() else { return 0 };
+        let (mut now, entry) = (0, hold.live());
+        panics.run(|| now = hooks.now());
+        let Some(version) = V::marks(entry.marks()).map(Marks::version) else { return now };
+        let Some(value) = hold.value().filter(|_| hold.mode().access() == Access::Exclusive) else { return now };
+        let shard = self.shard(tag_of(entry));
+        let is_changed = shard.with(|shard| {
+            deadlines_of(shard, entry).is_some_and(|(number, deadlines)| {
+                deadlines.advance(now);
+                deadlines.version(number) != version
+            })
+        });
+        if is_changed {
+            let mut own = None;
+            panics.run(|| own = time.ask(entry.key(), value));
+            shard.with(|shard| {
+                if let Some((number, deadlines)) = deadlines_of(shard, entry) {
+                    let (ends, idle) = time.deadline(deadlines.now(), own);
+                    deadlines.set(number, version, ends, idle);
+                }
+            });
+        }
+        now
+    }
+
+    /// Ends a value that is over.
+    fn end_value(&self, shard: &mut Shard<K, V>, entry: Live<'_, K, V>, number: u32) {
+        V::marks(entry.marks()).into_iter().for_each(Marks::end_value);
+        V::keeps(&mut shard.kept).into_iter().for_each(|kept| kept.forget(Some(number)));
+        self.note_excess(shard, tag_of(entry));
+        self.count(tag_of(entry), Event::Expired);
+    }
+
+    /// Prepares an entry without a value, of which the caller has an exclusive hold, for a new one: takes an ended
+    /// value out. Returns the claim that the caller must give to the new value's deadline.
+    ///
+    /// # Panics
+    /// If the entry has [`MAX_UNITS`](crate::core::MAX_UNITS) units, or if the clone of the key panics.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn make_room<M: TypedAccess>(&self, hold: &mut Hold<K, V, M>) -> Claim<K, V> {
+        if V::is_stored(hold.live().marks()) {
+            let copy = |time: &Time<K, V::Value>| (time.copy_key)(hold.live().key());
+            let key = self.on_evict().and_then(|_| Some(copy(self.timed()?.1)));
+            let claim = self.shard(tag_of(hold.live())).with(|shard| {
+                let (value, claim) = hold.take()?;
+                shard.parted.get_or_insert_default().push((key, value));
+                Some(claim)
+            });
+            claim.into_iter().for_each(|claim| self.leave_claim(claim.into_unit()));
+            self.leave_claim(hold.live().claim_of_deadline().into_unit());
+        }
+        match self.join_as_claim(hold.live()) {
+            Ok(unit) => unit.into_claim(),
+            Err(_) => full(),
+        }
+    }
+
+    /// Begins the deadline of a value that a writer has just stored.
+    pub(super) fn begin_deadline(&self, shard: &mut Shard<K, V>, entry: Live<'_, K, V>) {
+        if let Some((number, deadlines)) = deadlines_of(shard, entry) {
+            deadlines.begin(number);
+        }
+    }
+}
+
+/// Disposing of values that have ended.
+impl<K, V: Payload> Core<K, V> {
+    /// Returns exclusive use of an entry whose value is not in use, in a table whose values end. The caller has locked
+    /// the shard, and takes the value out.
+    pub(super) fn unshared_timed<'s>(&self, entry: Live<'s, K, V>) -> Option<Unshared<'s, K, V>> {
+        if !self.is_timed() || !V::is_stored(entry.marks()) {
+            return None;
+        }
+        match entry.claim_of_deadline().into_unshared() {
+            Ok(unshared) => Some(unshared),
+            Err(claim) => {
+                claim.leave_to_deadline();
+                None
+            }
+        }
+    }
+
+    /// Returns whether an entry has a value that is not in use, and no other unit than its claims.
+    pub(super) fn is_alone(&self, entry: Live<'_, K, V>) -> bool {
+        let claims = Word::born(Unit::Claim);
+        let claims = if self.is_timed() { claims.keep() } else { claims };
+        V::is_present(entry.marks()) && entry.state().is_sole(claims)
+    }
+
+    /// Disposes of the ended value of the entry at this address, if nobody uses the entry, and of a few other ended
+    /// values of its shard.
+    pub(super) fn clean(&self, tag: Tag, address: usize, panics: &mut Panics) {
+        for _ in 0..IN_PASSING {
+            let Some(ended) = self.shard(tag).with(|shard| self.next_ended(shard, tag, address, EXAMINED)) else {
+                return;
+            };
+            self.dispose(ended, Cause::Expired, panics);
+        }
+    }
+
+    /// Takes an ended value out of a shard. The search examines at most `EXAMINED` times `most` deadlines.
+    fn next_ended(&self, shard: &mut Shard<K, V>, tag: Tag, address: usize, most: usize) -> Option<Evicted<K, V>> {
+        if let Some((key, value)) = shard.parted.as_mut().and_then(|parted| parted.pop()) {
+            let mut dead = Dead::default();
+            (dead.key, dead.value) = (key, Some(value));
+            return Some((dead, None));
+        }
+        shard.parted = None;
+        if let Some((_, number)) = shard.find_at(tag, address) {
+            if let Some(ended) = self.bury(shard, number) {
+                return Some(ended);
+            }
+        }
+        for _ in 0..EXAMINED {
+            let number = deadlines(shard)?.next_over(most)?;
+            let Some(entry) = shard.look_at(number) else { unreachable!("an entry with a value is live") };
+            let marks = entry.marks();
+            V::marks(marks).into_iter().for_each(Marks::end_value);
+            let tag = tag_of(entry);
+            V::keeps(&mut shard.kept).into_iter().for_each(|kept| kept.forget(Some(number)));
+            self.note_excess(shard, tag);
+            self.count(tag, Event::Expired);
+            if let Some(ended) = self.bury(shard, number) {
+                return Some(ended);
+            }
+        }
+        None
+    }
+
+    /// Takes an ended value out of its entry, unless a user of the entry will do that when it leaves.
+    fn bury(&self, shard: &mut Shard<K, V>, number: u32) -> Option<Evicted<K, V>> {
+        let entry = shard.look_at(number)?;
+        if V::is_present(entry.marks()) || !V::is_stored(entry.marks()) {
+            return None;
+        }
+        let mut dead = Dead::default();
+        if let Some(unshared) = self.unshared_timed(entry) {
+            let (value, claim) = unshared.take();
+            dead.value = Some(value);
+            if self.on_evict().is_some() {
+                dead.key = Some(self.retire_keyed(shard, claim, &mut dead));
+            } else {
+                self.retire_sole(shard, claim, &mut dead);
+            }
+            return Some((dead, None));
+        }
+        if self.on_evict().is_some() {
+            return None; // the other users need the key
+        }
+        let mut hold = entry.join(|word| word.hold(Access::Exclusive, 1)).ok()?.into_hold(Alone);
+        let Some((value, claim)) = hold.take() else { unreachable!("an ended value is stored") };
+        dead.value = Some(value);
+        // The value's claim is still a unit, so this is not the last one.
+        self.leave_claim(hold.live().claim_of_deadline().into_unit());
+        let mut batch = WakeBatch::default();
+        self.leave_into(hold.into_unit(), Access::Exclusive, ReleaseFor::Anybody, &mut batch);
+        Some((dead, Some((claim, batch))))
+    }
+
+    /// Drops a value that was taken out, or hands it to the user's function. The caller holds no lock.
+    pub(super) fn dispose(&self, (mut dead, kept): Evicted<K, V>, cause: Cause, panics: &mut Panics) {
+        if let Some((claim, batch)) = kept {
+            panics.run(|| self.leave_claim(claim.into_unit()));
+            panics.run(|| drop(batch));
+        }
+        if let Some(on_evict) = self.on_evict() {
+            panics.run(|| dead.hand_to(on_evict, cause));
+        }
+        panics.run(|| drop(dead));
+    }
+
+    /// Disposes of all values that have ended. Returns the time until the next value may end; `None` if no value has a
+    /// deadline.
+    ///
+    /// # Panics
+    /// If the clock panics. A panic of a drop, or of the user's function, resumes when everything is done.
+    pub(crate) fn tick(&self) -> Option<Duration> {
+        let now = self.timed()?.0.now();
+        let (mut first, mut panics) = (None::<u64>, Panics::default());
+        for (index, shard) in self.shards.iter().enumerate() {
+            // Any tag of the shard will do. No entry has the address 0.
+            let tag = Tag::from_bits(((index as u64) << self.shift) as u32);
+            shard.with(|shard| deadlines(shard).into_iter().for_each(|deadlines| deadlines.advance(now)));
+            loop {
+                let (ended, next, seen) = shard.with(|shard| {
+                    let ended = self.next_ended(shard, tag, 0, LOOKED_AT);
+                    let deadlines = deadlines(shard);
+                    let seen = deadlines.as_ref().map_or(0, |deadlines| deadlines.now());
+                    (ended, deadlines.and_then(|deadlines| deadlines.first()), seen)
+                });
+                let is_done = ended.is_none() && next.is_none_or(|next| next > seen);
+                ended.into_iter().for_each(|ended| self.dispose(ended, Cause::Expired, &mut panics));
+                if is_done {
+                    first = first.into_iter().chain(next.map(|next| next - seen)).min();
+                    break;
+                }
+                give_way();
+            }
+        }
+        panics.resume();
+        first.map(Duration::from_nanos)
+    }
+}
+
+/// Looking at values that may be over.
+impl<K, T> Core<K, Valued<T>> {
+    /// Reads the clock, if values end.
+    pub(super) fn time(&self) -> Option<u64> {
+        self.timed().map(|(hooks, _)| hooks.now())
+    }
+
+    /// Returns the number of values, added up shard by shard.
+    pub(crate) fn values(&self) -> usize {
+        let now = self.time();
+        let values = |shard: &mut Shard<K, Valued<T>>| {
+            let over = shard.kept.deadlines.as_mut().map(|deadlines| {
+                now.into_iter().for_each(|now| deadlines.advance(now));
+                deadlines.count_over()
+            });
+            shard.kept.values - over.unwrap_or(0)
+        };
+        self.shards.iter().map(|shard| shard.with(values)).sum()
+    }
+
+    /// Looks the value of a key up, in a table whose values end. Fails if the entry is in use, or if there is something to
+    /// dispose of. `look` runs under the shard lock.
+    pub(crate) fn peek_timed<R>(
+        &self,
+        key: &impl Ask<K>,
+        look: impl FnOnce(&T, Live<'_, K, Valued<T>>) -> R,
+    ) -> Result<Option<R>, Busy<()>> {
+        let Some((hooks, time)) = self.timed() else { return Err(Busy(())) };
+        let now = hooks.now();
+        self.shard(key.tag()).with(|shard| {
+            shard.kept.deadlines.iter_mut().for_each(|deadlines| deadlines.advance(now));
+            let Some((entry, number)) = shard.find_numbered(key.tag(), |other| key.is(other)) else {
+                self.count(key.tag(), Event::Miss);
+                return Ok(None);
+            };
+            if shard.kept.deadlines.as_ref().is_some_and(|deadlines| deadlines.is_over(number)) {
+                return Err(Busy(()));
+            }
+            let seen = entry.look_beside_deadline(|value| look(value, entry)).ok_or(Busy(()))?;
+            self.note_look_up(entry);
+            if let (Some(_), Some(deadlines)) = (time.idle, &mut shard.kept.deadlines) {
+                let idle = time.idle_deadline(deadlines.now());
+                deadlines.touch(number, idle);
+            }
+            Ok(Some(seen))
+        })
+    }
+
+    /// Returns whether a key has a value that is not over. Reads the clock.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn contains_alive(&self, key: &impl Ask<K>) -> bool {
+        let now = self.time().unwrap_or_default();
+        self.shard(key.tag()).with(|shard| {
+            let entry = shard.find(key.tag(), |other| key.is(other));
+            let Some(address) = entry.filter(|entry| entry.has_value()).map(Live::address) else { return false };
+            !is_over(shard, key.tag(), address, now)
+        })
+    }
+
+    /// Returns whether an entry has a value that is not over, for a caller with a claim. The answer is a snapshot.
+    pub(crate) fn has_value(&self, entry: Live<'_, K, Valued<T>>) -> bool {
+        let Some(now) = self.time() else { return entry.has_value() };
+        let tag = tag_of(entry);
+        self.shard(tag).with(|shard| entry.has_value() && !is_over(shard, tag, entry.address(), now))
+    }
+}
+
+/// Returns whether the value of the entry at this address is over.
+fn is_over<K, T>(shard: &mut Shard<K, Valued<T>>, tag: Tag, address: usize, now: u64) -> bool {
+    let number = shard.find_at(tag, address).map(|(_, number)| number);
+    let (Some(number), Some(deadlines)) = (number, &mut shard.kept.deadlines) else { return false };
+    deadlines.advance(now);
+    deadlines.is_over(number)
+}
+
+fn deadlines<K, V: Payload>(shard: &mut Shard<K, V>) -> Option<&mut Deadlines> {
+    V::keeps(&mut shard.kept)?.deadlines.as_deref_mut()
+}
+
+/// Returns the number of an entry's slot, and the deadlines of its shard.
+fn deadlines_of<'s, K, V: Payload>(
+    shard: &'s mut Shard<K, V>,
+    entry: Live<'_, K, V>,
+) -> Option<(u32, &'s mut Deadlines)> {
+    let (_, number) = shard.find_at(tag_of(entry), entry.address())?;
+    Some((number, deadlines(shard)?))
+}

@@ -1,0 +1,105 @@
+//! The user's functions that only some maps have: where evicted values go, and when values end.
+
+use alloc::boxed::Box;
+use core::time::Duration;
+
+use super::deadlines::NEVER;
+use super::on_evict::OnEvict;
+use crate::clock::Clock;
+
+/// See the [module](self). `pub` because sealed traits name it; other crates cannot.
+#[allow(unreachable_pub, missing_debug_implementations)] // not visible outside the crate
+pub struct Hooks<K, T> {
+    pub(crate) on_evict: Option<OnEvict<K, T>>,
+    pub(crate) time: Option<Time<K, T>>,
+    /// The clock that the user has set.
+    pub(crate) clock: Option<Box<dyn Clock>>,
+}
+
+/// When values end. User code, called with no internal lock held. `pub` because sealed traits name it; other crates
+/// cannot.
+#[allow(unreachable_pub, missing_debug_implementations)] // not visible outside the crate
+pub struct Time<K, T> {
+    /// Values end this long after they were stored or changed, ...
+    pub(crate) live: Option<Duration>,
+    /// ... this long after they were last used, ...
+    pub(crate) idle: Option<Duration>,
+    /// ... or when this function says.
+    pub(crate) expire: Option<Box<Expire<K, T>>>,
+    /// Copies the key of a value that has ended while its key is in use.
+    pub(super) copy_key: fn(&K) -> K,
+}
+
+type Expire<K, T> = dyn Fn(&K, &T) -> Option<Duration> + Send + Sync;
+
+// The functions are only called while the table is consistent.
+impl<K, T> core::panic::UnwindSafe for Hooks<K, T> {}
+impl<K, T> core::panic::RefUnwindSafe for Hooks<K, T> {}
+
+impl<K, T> Default for Hooks<K, T> {
+    fn default() -> Self {
+        Hooks { on_evict: None, time: None, clock: None }
+    }
+}
+
+impl<K, T> Hooks<K, T> {
+    /// Returns the settings of a map whose values end.
+    pub(crate) fn time(&mut self) -> &mut Time<K, T>
+    where
+        K: Clone,
+    {
+        self.time.get_or_insert_with(|| Time { live: None, idle: None, expire: None, copy_key: K::clone })
+    }
+
+    /// Completes the settings: a map whose values end needs a clock.
+    ///
+    /// # Panics
+    /// If there is no clock, and no default one.
+    #[track_caller]
+    pub(crate) fn complete(&mut self) {
+        if self.time.is_none() || self.clock.is_some() {
+            return;
+        }
+        #[cfg(all(feature = "std", not(target_family = "wasm")))]
+        {
+            self.clock = Some(Box::new(crate::clock::Monotonic::new()));
+        }
+        #[cfg(not(all(feature = "std", not(target_family = "wasm"))))]
+        panic!(
+            "keylatch: a map whose values end needs a clock, and there is no default one without `std`: set one with \
+             `Builder::clock`"
+        );
+    }
+
+    /// Reads the clock, in nanoseconds.
+    pub(super) fn now(&self) -> u64 {
+        self.clock.as_ref().map_or(0, |clock| nanoseconds(clock.now()))
+    }
+}
+
+impl<K, T> Time<K, T> {
+    /// Returns when a value that is stored or changed now ends, and when it ends unless it is used before. Calls `ask`
+    /// to ask the user's function.
+    pub(super) fn deadline(&self, now: u64, own: Option<Duration>) -> (u64, u64) {
+        let ends = [self.live, own].into_iter().flatten().map(|span| after(now, span)).min();
+        (ends.unwrap_or(NEVER), self.idle_deadline(now))
+    }
+
+    pub(super) fn idle_deadline(&self, now: u64) -> u64 {
+        self.idle.map_or(NEVER, |idle| after(now, idle))
+    }
+
+    /// Asks the user's function, if there is one, when the value ends.
+    pub(super) fn ask(&self, key: &K, value: &T) -> Option<Duration> {
+        self.expire.as_ref().and_then(|expire| expire(key, value))
+    }
+}
+
+fn after(now: u64, span: Duration) -> u64 {
+    now.saturating_add(nanoseconds(span))
+}
+
+/// Returns a time in nanoseconds: 584 years for anything longer.
+fn nanoseconds(time: Duration) -> u64 {
+    time.as_secs().saturating_mul(1_000_000_000).saturating_add(time.subsec_nanos().into())
+}
