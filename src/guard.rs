@@ -216,20 +216,28 @@ impl<P: TablePtr, M: Mode> Guard<P, M> {
         if !M::USES_VALUE {
             return Guard::unmarked(table, hold);
         }
+        if PayloadOf::<P>::is_quiet(hold.live().marks()) { Guard::of(table, hold) } else { Guard::noted(table, hold) }
+    }
+
+    /// Makes the guard of a hold whose acquisition must be noted. Out of line, because most need not be.
+    #[inline(never)]
+    fn noted(table: P, hold: HoldOf<P, M>) -> Self {
         let guard = Guard::of(table, hold);
-        if !PayloadOf::<P>::is_quiet(guard.live().marks()) {
-            guard.core().note_acquired(guard.live(), M::LOOKS_UP);
-        }
+        guard.core().note_acquired(guard.live(), M::LOOKS_UP);
         guard
     }
 
     /// Makes the guard of a hold that a caller has just acquired. That does not count as a use of the value.
     #[inline]
     pub(crate) fn unmarked(table: P, hold: HoldOf<P, M>) -> Self {
+        if table.core().is_timed() { Guard::settled(table, hold) } else { Guard::of(table, hold) }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn settled(table: P, hold: HoldOf<P, M>) -> Self {
         let guard = Guard::of(table, hold);
-        if guard.core().is_timed() {
-            guard.core().settle(guard.live(), false);
-        }
+        guard.core().settle(guard.live(), false);
         guard
     }
 
