@@ -58,6 +58,8 @@ pub struct Kept {
     unused: u32,
     /// Whether there is something to do when a value is stored: there is a bound, or the table has counters.
     pub(super) is_watched: bool,
+    /// Whether there are lists of the values: an order of eviction, or deadlines.
+    pub(super) is_listed: bool,
     /// The deadlines of values, if they end.
     pub(super) deadlines: Option<Box<Deadlines>>,
     /// The bound on the number of values, if there is one.
@@ -249,6 +251,7 @@ impl Kept {
             values: 0,
             unused: if counts || timed { 0 } else { QUIET },
             is_watched: most.is_some() || counts,
+            is_listed: most.is_some() || timed,
             deadlines: timed.then(Box::default),
             bound: most.map(bound),
             walks: Walks::default(),

@@ -290,10 +290,19 @@ impl<K, T> Core<K, Valued<T>> {
 /// The bound.
 impl<K, V: Payload> Core<K, V> {
     /// Counts a removed value.
+    #[inline(always)]
     pub(super) fn uncount(&self, shard: &mut Shard<K, V>, tag: Tag, address: usize) {
-        let is_listed = |kept: &mut Kept| kept.bound.is_some() || kept.deadlines.is_some();
-        let is_listed = V::keeps(&mut shard.kept).is_some_and(is_listed);
-        let number = if is_listed { shard.find_at(tag, address).map(|(_, number)| number) } else { None };
+        match V::keeps(&mut shard.kept) {
+            Some(kept) if kept.is_listed => self.uncount_listed(shard, tag, address),
+            Some(kept) => kept.values -= 1,
+            None => {}
+        }
+    }
+
+    /// Counts a removed value in a table that has lists of its values.
+    #[inline(never)]
+    fn uncount_listed(&self, shard: &mut Shard<K, V>, tag: Tag, address: usize) {
+        let number = shard.find_at(tag, address).map(|(_, number)| number);
         if let Some(kept) = V::keeps(&mut shard.kept) {
             kept.forget(number);
         }
@@ -322,6 +331,7 @@ impl<K, V: Payload> Core<K, V> {
     }
 
     /// Retires an entry whose value has been removed and uncounted, and whose claim is its only unit.
+    #[inline(always)]
     #[inline(always)]
     pub(super) fn retire_sole(&self, shard: &mut Shard<K, V>, claim: Claim<K, V>, dead: &mut Dead<K, V>) {
         match shard.retire(claim.into_unit(), Word::born(Unit::Claim)) {
