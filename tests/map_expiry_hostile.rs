@@ -127,6 +127,20 @@ fn a_clock_that_panics_leaves_no_key_locked() {
 }
 
 #[test]
+fn a_clock_that_panics_for_one_reader_does_not_end_the_value_of_another() {
+    let clock = Arc::new(Panicking { time: ManualClock::new(), after: AtomicUsize::new(0) });
+    let map: Map = LockMap::builder().time_to_live(10 * SECOND).clock(Arc::clone(&clock)).build();
+    map.insert_blocking("a", 1);
+    let reader = map.read_blocking("a");
+    clock.after.store(1, Relaxed);
+    assert!(panics(|| drop(map.read_blocking("a"))));
+    clock.time.advance(10 * SECOND);
+    assert_eq!((map.peek_blocking("a"), reader.value()), (Some(1), Some(&1)));
+    drop(reader);
+    assert_eq!(map.peek_blocking("a"), None);
+}
+
+#[test]
 fn a_function_that_panics_leaves_the_value_and_no_key_locked() {
     for (name, operation) in operations() {
         for after in 1.. {
