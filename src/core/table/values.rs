@@ -332,7 +332,6 @@ impl<K, V: Payload> Core<K, V> {
 
     /// Retires an entry whose value has been removed and uncounted, and whose claim is its only unit.
     #[inline(always)]
-    #[inline(always)]
     pub(super) fn retire_sole(&self, shard: &mut Shard<K, V>, claim: Claim<K, V>, dead: &mut Dead<K, V>) {
         match shard.retire(claim.into_unit(), Word::born(Unit::Claim)) {
             Ok(spare) => self.put_away(shard, spare, dead),
