@@ -185,7 +185,9 @@ fn a_value_is_stored_beside_a_call_that_ends_the_one_before() {
             let (map, time) = map();
             time.pass();
             let end = move |map: &Arc<Map<Cell>>| found(map, call);
-            let seen = beside(&map, end, |map| drop(map.insert_blocking(&7, Cell::new(20))));
+            let seen = beside(&map, end, |map| {
+                map.insert_blocking(&7, Cell::new(20));
+            });
             assert!(matches!(seen, None | Some(20)) || call == 6);
             assert_eq!(number(map.get_blocking(&7)), Some(20));
             time.pass();
