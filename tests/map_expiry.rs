@@ -576,3 +576,58 @@ fn a_clock_that_never_is_asked_is_no_clock() {
     assert_eq!((map.get_blocking("a"), map.len(), map.tick()), (Some(7), 1, None));
     assert_eq!(reads.load(Relaxed), 0, "the values of this map do not end");
 }
+
+#[test]
+fn values_that_are_taken_out_one_by_one_end_no_more() {
+    let (map, clock) = map();
+    for key in ["a", "b", "c"] {
+        map.insert_blocking(key, 7);
+    }
+    let mut values = map.into_iter();
+    assert_eq!(values.size_hint().0, 3);
+    assert!(values.next().is_some());
+    clock.advance(10 * SECOND);
+    let (least, most) = values.size_hint();
+    let rest: Vec<_> = values.collect();
+    assert!(least <= rest.len() && most.is_none_or(|most| rest.len() <= most), "{least}, {most:?}, {}", rest.len());
+    assert_eq!(rest.len(), 2);
+}
+
+#[test]
+fn a_value_that_had_many_handles_is_evicted_again() {
+    let map = LockMap::<u64, u64>::builder().max_values(1).shards(1).expire_with(|_, _| None).build();
+    map.insert_blocking(&1, 1);
+    drop((0..64).map(|_| map.handle(&1)).collect::<Vec<_>>());
+    for key in 2..20 {
+        map.insert_blocking(&key, key);
+    }
+    assert_eq!((map.len(), map.contains_key(&1)), (1, false));
+}
+
+#[test]
+fn a_call_that_finds_no_value_disposes_of_others_that_have_ended() {
+    let (map, clock) = map();
+    for key in 0..100_u64 {
+        map.insert_blocking(&key.to_string(), key);
+    }
+    clock.advance(10 * SECOND);
+    for _ in 0..100 {
+        drop(map.write_blocking("another"));
+    }
+    assert_eq!(map.entries(), 0);
+}
+
+#[test]
+fn a_value_that_no_longer_ends_is_not_waited_for() {
+    let clock = Arc::new(ManualClock::new());
+    let map: LockMap<u64, Option<u64>> = LockMap::builder()
+        .expire_with(|_, value: &Option<u64>| value.map(Duration::from_secs))
+        .clock(Arc::clone(&clock))
+        .build();
+    map.insert_blocking(&1, Some(1));
+    map.insert_blocking(&1, None);
+    clock.advance(2 * SECOND);
+    assert_eq!(map.tick(), None);
+    map.insert_blocking(&1, Some(3));
+    assert_eq!(map.tick(), Some(3 * SECOND));
+}

@@ -127,6 +127,21 @@ fn a_clock_that_panics_leaves_no_key_locked() {
 }
 
 #[test]
+fn a_clock_that_panics_while_a_map_is_extended_leaves_no_key_locked() {
+    let clock = Arc::new(Panicking { time: ManualClock::new(), after: AtomicUsize::new(0) });
+    let mut map: Map = LockMap::builder().time_to_live(10 * SECOND).clock(Arc::clone(&clock)).build();
+    for after in 1.. {
+        clock.after.store(after, Relaxed);
+        let panicked = panics(|| map.extend([("a".to_owned(), 1)]));
+        clock.after.store(0, Relaxed);
+        assert!(!map.is_locked("a"));
+        if !panicked {
+            return assert_eq!((after > 1, map.get_blocking("a")), (true, Some(1)));
+        }
+    }
+}
+
+#[test]
 fn a_clock_that_panics_for_one_reader_does_not_end_the_value_of_another() {
     let clock = Arc::new(Panicking { time: ManualClock::new(), after: AtomicUsize::new(0) });
     let map: Map = LockMap::builder().time_to_live(10 * SECOND).clock(Arc::clone(&clock)).build();

@@ -159,7 +159,7 @@ impl Deadlines {
                 return Some(number);
             }
             let deadline = self.get(number);
-            if deadline.time() <= self.now {
+            if deadline.time() <= self.now || deadline.time() == NEVER {
                 self.take(0);
             } else {
                 self.heap[0].time = deadline.time();

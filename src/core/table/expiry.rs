@@ -14,7 +14,6 @@ use super::slot::{Claim, Hold, Live, TypedAccess, Unshared};
 use super::tag::Tag;
 use super::value::{Marks, Valued};
 use super::values::{Alone, Busy, Evicted, LOOKED_AT, tag_of};
-use crate::core::wait::word::{Unit, Word};
 use crate::core::wait::{Access, ReleaseFor, WakeBatch};
 use crate::evicted::Evicted as Cause;
 use crate::panics::Panics;
@@ -54,11 +53,12 @@ impl<K, V: Payload> Core<K, V> {
         panics.run(|| now = hooks.now());
         let tag = tag_of(entry);
         self.shard(tag).with(|shard| {
+            // Also for the others, which this call may dispose of when it leaves.
+            deadlines(shard).into_iter().for_each(|deadlines| deadlines.advance(now));
             if !V::is_present(entry.marks()) {
                 return;
             }
             let Some((number, deadlines)) = deadlines_of(shard, entry) else { return };
-            deadlines.advance(now);
             if deadlines.is_over(number) {
                 return self.end_value(shard, entry, number);
             }
@@ -190,9 +190,7 @@ impl<K, V: Payload> Core<K, V> {
 
     /// Returns whether an entry has a value that is not in use, and no other unit than its claims.
     pub(super) fn is_alone(&self, entry: Live<'_, K, V>) -> bool {
-        let claims = Word::born(Unit::Claim);
-        let claims = if self.is_timed() { claims.keep() } else { claims };
-        V::is_present(entry.marks()) && entry.state().is_sole(claims)
+        V::is_present(entry.marks()) && entry.state().is_sole(self.claims_of_value())
     }
 
     /// Disposes of the ended value of the entry at this address, if nobody uses the entry, and of a few other ended

@@ -7,7 +7,7 @@ use super::shard::Shard;
 use super::slot::{Hold, Live, TypedAccess};
 use super::tag::Tag;
 use super::value::{Kept, Valued};
-use super::values::{Busy, LOOKED_AT, is_used, tag_of};
+use super::values::{Busy, LOOKED_AT, tag_of};
 use super::{Core, part_of};
 use crate::panics::Panics;
 use crate::sync::{Ordering, give_way};
@@ -92,7 +92,7 @@ impl<K, T> Core<K, Valued<T>> {
             self.tick();
         }
         self.next_value(
-            |entry| !is_used(entry, entry.state().word()),
+            |entry| !self.is_used(entry, entry.state().word()),
             |shard, number| {
                 // It fails if a future that has kept the entry acquires the key at this moment.
                 let unit = shard.look_at(number)?.join(|word| word.hold(mode.access(), 1)).ok()?;

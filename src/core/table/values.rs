@@ -309,6 +309,19 @@ impl<K, V: Payload> Core<K, V> {
         self.note_excess(shard, tag);
     }
 
+    /// Returns whether an entry with a value and this word is in use: held, waited for, or kept by a handle.
+    pub(super) fn is_used(&self, entry: Live<'_, K, V>, word: Word) -> bool {
+        word.holds() != Holds::NONE
+            || word.is_queued()
+            || V::marks(entry.marks()).is_some_and(|marks| marks.has_handle(word != self.claims_of_value()))
+    }
+
+    /// Returns the word of an entry whose only units are the claims of its value.
+    pub(super) fn claims_of_value(&self) -> Word {
+        let claim = Word::born(Unit::Claim);
+        if self.is_timed() { claim.keep() } else { claim }
+    }
+
     /// Records whether there is something to sweep in this shard, whose entries include one with this tag.
     #[inline]
     pub(super) fn note_excess(&self, shard: &mut Shard<K, V>, tag: Tag) {
@@ -409,7 +422,7 @@ impl<K, V: Payload> Core<K, V> {
     fn unpark(&self, shard: &mut Shard<K, V>, tag: Tag, address: usize) {
         let Some((entry, number)) = shard.find_at(tag, address) else { return };
         // A user that leaves after this check calls this function, too.
-        let idle = V::is_present(entry.marks()) && !is_used(entry, entry.state().word());
+        let idle = V::is_present(entry.marks()) && !self.is_used(entry, entry.state().word());
         if let Some(kept) = V::keeps(&mut shard.kept).filter(|_| idle) {
             kept.unpark(number);
         }
@@ -425,7 +438,7 @@ impl<K, V: Payload> Core<K, V> {
             let (tag, address) = (tag_of(entry), entry.address());
             // This exchange changes nothing, but a user that leaves after it sees that there is something to sweep.
             let Ok(word) = entry.state().update(Ok::<_, Infallible>);
-            if is_used(entry, word) {
+            if self.is_used(entry, word) {
                 V::keeps(&mut shard.kept).into_iter().for_each(|kept| kept.park(number));
                 continue;
             }
@@ -466,13 +479,6 @@ impl<K, V: Payload> Core<K, V> {
         }
         Eviction::More
     }
-}
-
-/// Returns whether an entry with a value and this word is in use: held, waited for, or kept by a handle.
-pub(super) fn is_used<K, V: Payload>(entry: Live<'_, K, V>, word: Word) -> bool {
-    word.holds() != Holds::NONE
-        || word.is_queued()
-        || V::marks(entry.marks()).is_some_and(|marks| marks.has_handle(!word.is_only(Unit::Claim)))
 }
 
 /// The number of values that one step of the search for a victim examines under the shard lock. The lock is released
@@ -588,30 +594,15 @@ impl<K, T> Core<K, Valued<T>> {
         old
     }
 
-    /// Stores a value for the owner of the table like any other writer, if nobody holds the key. Otherwise a guard of
-    /// the key was forgotten.
-    pub(crate) fn put_as_writer<M: TypedAccess>(&self, key: &mut OwnedKey<K>, value: T, mode: M) -> Result<Option<T>, T>
-    where
-        K: Eq,
-    {
-        match self.hold_or_claim(key, mode) {
-            Ok(mut hold) => {
-                self.settle(hold.live(), false);
-                let old = self.insert(&mut hold, value);
-                self.release(hold, None);
-                Ok(old)
-            }
-            Err(claim) => {
-                self.withdraw(claim);
-                Err(value)
-            }
-        }
+    /// Returns the number of values that [`drain`](Self::drain) will return, whatever the time is.
+    pub(crate) fn undrained(&self) -> usize {
+        self.shards.iter().map(|shard| shard.with(|shard| shard.kept.values)).sum()
     }
 
     /// Empties a shard for the owner of the table, and returns its keys and values; `None` if there is no such shard.
     pub(crate) fn drain(&mut self, shard: usize) -> Option<Vec<(K, Option<T>)>> {
         Some(self.shards.get(shard)?.with(|shard| {
-            shard.kept.values = 0;
+            (shard.kept.values, shard.kept.deadlines) = (0, None);
             shard.drain()
         }))
     }

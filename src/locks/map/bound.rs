@@ -66,9 +66,9 @@ impl<V, K, S> Builder<MapKind<V>, K, S> {
     ///
     /// Without this setting an evicted value is dropped. Only values that the map itself removes to meet its bound are
     /// handed over, including those that [`set_max_values`](crate::LockMap::set_max_values) evicts: not a value that a
-    /// caller removes, pops, clears or overwrites, nor those that are left when the map is dropped. Without
-    /// [`max_values`](Builder::max_values) nothing is evicted, so `f` is never called. If `on_evict` is called several
-    /// times, only the last call takes effect.
+    /// caller removes, pops, clears or overwrites, nor those that are left when the map is dropped. Values that [end](Builder::time_to_live) are handed
+    /// over as well. In a map without a bound, and whose values do not end, `f` is never called. If `on_evict` is called
+    /// several times, only the last call takes effect.
     ///
     /// `f` owns what it is handed, and the key is the one from the map's entry, even if keys are
     /// [recycled](Builder::recycle_keys). It is called by the thread or task whose call evicted the value, with no

@@ -59,8 +59,8 @@ impl<K, V, S> LockMap<K, V, S> {
     ///
     /// It includes values in use, which [`try_next_eviction`](Self::try_next_eviction) does not return. The answer is a
     /// snapshot. In a map that is [evicted by hand](crate::Builder::evict_by_hand) this call takes no lock, and is
-    /// cheap enough to be made after each insertion. In other maps it is as exact and as expensive as
-    /// [`len`](Self::len).
+    /// cheap enough to be made after each insertion. In other maps, and in those whose values end, it is as exact and as
+    /// expensive as [`len`](Self::len).
     ///
     /// # Examples
     /// ```

@@ -196,19 +196,27 @@ impl<K, V, S> LockMap<K, V, S> {
 }
 
 /// For equal keys the last value stays. Forgotten guards keep no key locked here, because `&mut self` is exclusive.
+impl<K: Eq, V, S> LockMap<K, V, S> {
+    /// Stores a value for the owner of the map like any other writer.
+    fn put_as_writer(&mut self, key: &mut OwnedKey<K>, value: V) -> Option<V> {
+        match self.core.hold_or_claim(key, Exclusive::NEW) {
+            Ok(hold) => Guard::unmarked(TableRef::new(self), hold).insert(value),
+            // A guard of the key was forgotten.
+            Err(claim) => {
+                self.core.withdraw(claim);
+                self.core.put(key, value)
+            }
+        }
+    }
+}
+
 impl<K: Eq + Hash, V, S: BuildHasher> Extend<(K, V)> for LockMap<K, V, S> {
     fn extend<I: IntoIterator<Item = (K, V)>>(&mut self, values: I) {
         for (key, value) in values {
             let tag = Key::new(&key, &self.hasher).tag();
             let mut key = OwnedKey::new(tag, key);
-            let old = if self.core.is_timed() {
-                match self.core.put_as_writer(&mut key, value, Exclusive::NEW) {
-                    Ok(old) => old,
-                    Err(value) => self.core.put(&mut key, value),
-                }
-            } else {
-                self.core.put(&mut key, value)
-            };
+            let old =
+                if self.core.is_timed() { self.put_as_writer(&mut key, value) } else { self.core.put(&mut key, value) };
             drop(key);
             drop(old);
         }
@@ -281,7 +289,7 @@ impl<K, V, S> Iterator for IntoIter<K, V, S> {
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        let rest = self.map.len();
+        let rest = self.map.core.undrained();
         (rest, rest.checked_add(self.values.len()))
     }
 }
