@@ -140,8 +140,9 @@
 //! # Writing under a lease
 //! A holder may stop for any length of time, and then write long after its lease has ended. The store to which it
 //! writes must check that: see the token in [`keylatch_lease`](keylatch_lease#a-lease-is-not-enough-the-token). If the
-//! data are objects of the same bucket, write them on condition of their version, and keep the token in their metadata:
-//! the example `fence` of this crate does that.
+//! data are objects of the same bucket, write them on condition of their version, and keep the token in their content,
+//! with a number drawn at random for each write: in S3, R2 and MinIO an object's version is a hash of its content, so
+//! metadata alone do not change it. The example `fence` of this crate does that.
 //!
 //! # The model
 //! The protocol is explored by a model checker, `leases/models`, with the decisions of this crate: two clients with
