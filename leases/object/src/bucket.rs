@@ -58,14 +58,21 @@ impl Bucket {
         self.ask(&mut self.core.limit(), question).await
     }
 
-    /// Returns the leases of this owner.
     async fn all_of(&self, owner: &Owner) -> Done<Vec<Owned>> {
         let names = self.place.names(None).await?;
         let leases = self.place.leases(&names).await?;
         let now = self.place.now();
-        let found = leases.iter().filter_map(|seen| seen.found(now));
-        let owned = found.map(|(resource, record, expiry)| Owned { resource, record, expiry });
+        let owned = leases.iter().filter_map(|seen| seen.owned(now));
         Ok(owned.filter(|owned| owned.record.owner == *owner).collect())
+    }
+
+    /// Returns the resources of which this owner has the leases.
+    async fn resources_of(&self, owner: &Owner) -> Done<Vec<Resource>> {
+        let names = self.place.names(None).await?;
+        let leases = self.place.leases(&names).await?;
+        let now = self.place.now();
+        let found = leases.iter().filter_map(|seen| seen.found(now));
+        Ok(found.filter(|(_, record, _)| record.owner == *owner).map(|(resource, ..)| resource).collect())
     }
 
     async fn page(&self, part: Part<'_>) -> Done<Listing> {
@@ -143,12 +150,12 @@ impl Engine for Bucket {
 
     async fn release_all(&self, owner: &Owner, _: Duration) -> Done<Vec<Resource>> {
         let question = |session: Arc<Live<Session>>| async move {
-            let owned = self.all_of(owner).await?;
-            let release = |one: Owned| {
+            let all = self.resources_of(owner).await?;
+            let release = |resource: Resource| {
                 let session = &session;
-                async move { Ok(session.has_released(&one.resource, owner).await?.then_some(one.resource)) }
+                async move { Ok(session.has_released(&resource, owner).await?.then_some(resource)) }
             };
-            let released = session.place.each(owned, release).await?;
+            let released = session.place.each(all, release).await?;
             Ok(released.into_iter().flatten().collect())
         };
         self.ask(&mut self.long_limit(), question).await

@@ -87,8 +87,9 @@
 //! in `Busy`) it believes the time of day that the writer has noted in the object, and its own. If one of them is
 //! wrong, what it tells is wrong: a lease looks expired, or as if it lasted longer. The writer notes the time at which
 //! it sent the write: if the store carries it out late, the lease looks expired by that much earlier. The same goes for
-//! a renewal or a release by another process of the *same owner*. A take-over by another owner never depends on the
-//! time of day of a machine.
+//! an acquire, a renewal or a release by another process of the *same owner*: with a wrong time of day, an acquire may
+//! begin a new tenure instead of resuming the old one. (The new one ends no earlier than the other process may
+//! believe.) A take-over by another owner never depends on the time of day of a machine.
 //!
 //! # What it costs
 //! | call | requests |
