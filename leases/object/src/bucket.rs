@@ -60,7 +60,7 @@ impl Bucket {
 
     async fn all_of(&self, owner: &Owner) -> Done<Vec<Owned>> {
         let names = self.place.names(None).await?;
-        let leases = self.place.leases(&names).await?;
+        let leases = self.place.leases(&names, false).await?;
         let now = self.place.now();
         let owned = leases.iter().filter_map(|seen| seen.owned(now));
         Ok(owned.filter(|owned| owned.record.owner == *owner).collect())
@@ -69,7 +69,7 @@ impl Bucket {
     /// Returns the resources of which this owner has the leases.
     async fn resources_of(&self, owner: &Owner) -> Done<Vec<Resource>> {
         let names = self.place.names(None).await?;
-        let leases = self.place.leases(&names).await?;
+        let leases = self.place.leases(&names, true).await?;
         let now = self.place.now();
         let found = leases.iter().filter_map(|seen| seen.found(now));
         Ok(found.filter(|(_, record, _)| record.owner == *owner).map(|(resource, ..)| resource).collect())
@@ -80,7 +80,7 @@ impl Bucket {
         names.retain(|name| names::may_begin_with(name, part.entity_prefix));
         let is_last = names.len() <= part.limit;
         names.truncate(part.limit);
-        let leases = self.place.leases(&names).await?;
+        let leases = self.place.leases(&names, false).await?;
         let now = self.place.now();
         let found = leases.iter().filter_map(|seen| seen.found(now));
         let is_wanted = |resource: &Resource, record: &Record| {

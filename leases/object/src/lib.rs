@@ -45,9 +45,11 @@
 //!   has a random number of its own, so that an object that has been written again never looks unchanged.
 //! - **Lost answers**: a write whose outcome is unknown is cleared up by reading. An object has the number of its own
 //!   write and of the eight before it, which tells whether a write was carried out, even if others have followed.
-//! - **Throttling** (`503 SlowDown`, `429`) and other failures: a request is sent up to four times, with pauses that
-//!   grow from 0.1 s and differ at random; then the caller gets [`Error::Throttled`] or [`Error::Store`]. The store's
-//!   client may send it again by itself, as its `RetryConfig` says.
+//! - **Throttling** (`503 SlowDown`, `429`) and other failures: each request, a LIST too, is sent up to four times, with
+//!   pauses that grow from 0.1 s and differ at random; then the caller gets [`Error::Throttled`] or [`Error::Store`].
+//!   After each failed write the object is read. While the outcome of a write stays unknown, the calls of `Leases` ask
+//!   up to three times. So an acquire in vain, of which only the PUTs are throttled, makes 12 PUTs and 15 GETs. The
+//!   store's client may send each of them again by itself, as its `RetryConfig` says.
 //! - **Waiters poll**, in each process only the first in line: at first after half a second, then ever more slowly, up
 //!   to 5 s, at random ([`Options::polls`]). A waiter in the process of the holder is served without a poll.
 //! - **Runtime**: all requests run on the tokio runtime in which [`Options::open`] was called, because the clients of
