@@ -58,8 +58,8 @@ impl From<object_store::Error> for Failure {
 }
 
 /// Returns the content of an object: a line with the token and a number drawn at random, and the text. In S3 and other
-/// stores an object's version is a hash of its content, and does not cover the metadata. So the token is in the content,
-/// and the number makes each version unique, even if the same token writes the same text again.
+/// stores an object's version is a hash of its content, and does not cover the metadata. So the token is in the
+/// content, and the number makes each version unique, even if the same token writes the same text again.
 fn content(token: u64, text: &str) -> String {
     let random = RandomState::new().hash_one(std::process::id());
     format!("{token} {random:016x}\n{text}")

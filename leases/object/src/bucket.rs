@@ -185,11 +185,15 @@ impl Engine for Bucket {
     }
 
     /// A timer for the next poll: a bucket sends no messages. The pauses grow while a waiter waits.
-    async fn watch(&self, resource: &Resource) {
-        let polls = self.place.table.polls(resource, self.place.clock());
-        let pause = jittered(self.polls.pause(polls));
-        // The driver wakes all waiters when it starts.
-        let _: Either<_, _> = select(Box::pin(sleep(pause)), self.core.watch(resource)).await;
+    fn watch(&self, resource: &Resource) -> impl Future<Output = ()> + Send {
+        let pause = self.place.table.pause(resource);
+        async move {
+            let polls = self.place.table.polls(resource, self.place.clock());
+            let time = jittered(self.polls.pause(polls));
+            // The driver wakes all waiters when it starts.
+            let _: Either<_, _> = select(Box::pin(sleep(time)), self.core.watch(resource)).await;
+            pause.end();
+        }
     }
 
     fn fallback(&self) -> Option<Duration> {
@@ -198,5 +202,29 @@ impl Engine for Bucket {
 
     fn abandon(&self, resource: &Resource, owner: &Owner, token: Token) {
         self.core.abandon(resource, owner, token);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Bucket;
+    use keylatch_lease::{Resource, engine::Engine};
+    use object_store::memory::InMemory;
+    use std::{sync::Arc, time::Duration};
+
+    #[tokio::test]
+    async fn the_pauses_of_a_waiter_are_short_again_once_nobody_waits() {
+        let milli = Duration::from_millis(1);
+        let bucket = Bucket::in_namespace("").polls(milli, milli).open(Arc::new(InMemory::new())).await.unwrap();
+        let (table, report) = (&bucket.place.table, Resource::from("report"));
+        let polls = || table.polls(&report, bucket.now());
+        table.polled(&report, bucket.now());
+        bucket.watch(&report).await;
+        assert_eq!(polls(), 1, "the waiter asks next");
+        let (asks, asked) = (bucket.watch(&report), bucket.watch(&report));
+        drop(asked);
+        assert_eq!(polls(), 1, "the next pause of a waiter begins before its last one ends");
+        drop(asks);
+        assert_eq!(polls(), 0, "the waiter has given up");
     }
 }

@@ -141,6 +141,12 @@ impl Seen {
         Some(lasts.saturating_sub(now.clock.saturating_sub(since)))
     }
 
+    /// Returns the time, by this process's clock, from which on another owner may have the resource; `None` if never.
+    pub(crate) fn free_at(&self, lease: &Lease) -> Option<Duration> {
+        let (lasts, since) = self.span(lease)?;
+        Some(since.saturating_add(lasts))
+    }
+
     /// Returns the time after which another owner may have the resource; `None` if never.
     pub(crate) fn until_free(&self, lease: &Lease, now: Now) -> Option<Duration> {
         let (lasts, _) = self.span(lease)?;

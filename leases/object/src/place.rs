@@ -126,9 +126,10 @@ impl Place {
         namespace: &str,
         runtime: Handle,
         store_clock: Option<StoreClock>,
+        table: Table,
     ) -> Self {
         let folder = prefix.clone().join(PathPart::from(names::folder(namespace)));
-        Place { store, folder, runtime, clock: StdClock::new(), store_clock, table: Table::new() }
+        Place { store, folder, runtime, clock: StdClock::new(), store_clock, table }
     }
 
     pub(crate) fn clock(&self) -> Duration {
@@ -237,7 +238,7 @@ impl Place {
     ) -> Done<T> {
         let mut replaced: Vec<T> = Vec::new();
         let amended = |replaced: &[T], answer: T| replaced.iter().fold(answer, |answer, before| amend(before, answer));
-        let mut seen = self.table.last(resource);
+        let mut seen = self.table.last(resource, self.clock());
         let mut is_present = false;
         let mut changes = 0;
         loop {

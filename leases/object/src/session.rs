@@ -84,8 +84,8 @@ impl Session {
         self.cursor.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Goes on with the driver's sweep where it was left off: frees what has expired among the next objects, and returns
-    /// whether there are more. A sweep that is cut off by its time limit has not lost what it has done.
+    /// Goes on with the driver's sweep where it was left off: frees what has expired among the next objects, and
+    /// returns whether there are more. A sweep that is cut off by its time limit has not lost what it has done.
     async fn sweep_on(&self) -> Done<bool> {
         let after = self.cursor().clone();
         let (names, end) = self.place.names_among(LISTED, after.as_deref()).await?;
@@ -116,10 +116,7 @@ impl keylatch_lease_remote::Session for Session {
     }
 
     async fn sweep(&self) -> bool {
-        match self.sweep_on().await {
-            Ok(is_more) => is_more,
-            Err(_) => false,
-        }
+        self.sweep_on().await.unwrap_or(false)
     }
 }
 
@@ -129,17 +126,20 @@ mod tests {
     use crate::{
         place::Place,
         record::{Lease, Nonce, Record},
+        table::Table,
     };
     use futures_lite::future::{poll_once, yield_now};
     use keylatch_lease::{Expiry, Resource};
     use keylatch_lease_remote::Policy;
     use object_store::{ObjectStore, ObjectStoreExt, memory::InMemory, path::Path};
-    use std::{pin::pin, sync::Arc};
+    use std::{pin::pin, sync::Arc, time::Duration};
 
     /// Returns a session in a namespace with this many leases that have expired.
     async fn expired(count: usize) -> Session {
         let (store, runtime) = (Arc::new(InMemory::new()), tokio::runtime::Handle::current());
-        let place = Place::new(Arc::clone(&store) as Arc<dyn ObjectStore>, &Path::from("test"), "", runtime, None);
+        let shared = Arc::clone(&store) as Arc<dyn ObjectStore>;
+        let table = Table::new(Duration::from_secs(5), None);
+        let place = Place::new(shared, &Path::from("test"), "", runtime, None, table);
         for key in 0..count {
             let resource = Resource::new("page", format!("{key:04}"));
             let path = format!("test/.leases/{}", crate::names::name(&resource));
