@@ -377,7 +377,7 @@ impl Place {
         .await
     }
 
-    /// Reads the objects of these names. Those that are no leases any more are left out, and so are foreign objects, if
+    /// Reads the objects of these names. Those that are no leases any more are left out, and so are foreign objects if
     /// `skips_foreign` is set.
     pub(crate) async fn leases(&self, names: &[String], skips_foreign: bool) -> Done<Vec<Seen>> {
         let read = |name: &String| {
