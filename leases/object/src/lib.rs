@@ -47,9 +47,9 @@
 //!   write and of the eight before it, which tells whether a write was carried out, even if others have followed.
 //! - **Throttling** (`503 SlowDown`, `429`) and other failures: each request, a LIST too, is sent up to four times,
 //!   with pauses that grow from 0.1 s and differ at random; then the caller gets [`Error::Throttled`] or
-//!   [`Error::Store`]. After each failed write the object is read. While the outcome of a write stays unknown, the calls
-//!   of `Leases` ask up to three times. So an acquire of which all PUTs are throttled, but no GETs, makes 12 PUTs and
-//!   15 GETs before it fails. The store's client may send each of them again by itself, as its `RetryConfig` says.
+//!   [`Error::Store`]. After each failed write the object is read. While the outcome of a write stays unknown, the
+//!   calls of `Leases` ask up to three times. So an acquire of which all PUTs are throttled, but no GETs, makes 12 PUTs
+//!   and 15 GETs before it fails. The store's client may send each of them again by itself, as its `RetryConfig` says.
 //! - **Waiters poll**, in each process only the first in line: at first after half a second, then ever more slowly, up
 //!   to 5 s, at random ([`Options::polls`]). When nobody waits any more, the next waiter begins with short pauses. A
 //!   waiter in the process of the holder is served without a poll.
