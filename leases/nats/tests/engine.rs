@@ -247,7 +247,8 @@ fn a_stream_that_is_created_again_under_a_connection_is_quarantined() {
             for stored in stored {
                 stored.await.unwrap();
             }
-            assert!(is_quarantined(&there.try_acquire("report", &desk.joe, MINUTE).await));
+            let refused = there.try_acquire("report", &desk.joe, MINUTE).await;
+            assert!(is_quarantined(&refused), "{refused:?}");
             assert!(is_quarantined(&here.try_acquire("other", &desk.joe, MINUTE).await));
             let new = insist(&there, "other", &desk.joe).await;
             assert!(new.token() > old.token(), "{} after {}", new.token(), old.token());
