@@ -9,7 +9,7 @@ use keylatch_lease_remote::{Core, Limit, Live};
 
 use crate::{
     error::Error,
-    session::{PART, Session, side_by_side, stream_config},
+    session::{PART, Session, perhaps, side_by_side, stream_config},
     subjects::resource,
 };
 
@@ -89,8 +89,7 @@ impl Nats {
     /// # }
     /// ```
     pub async fn init(&self) -> Result<(), Error> {
-        let question =
-            |session: Arc<Live<Session>>| async move { session.end_quarantine().await.map_err(Fail::Unknown) };
+        let question = |session: Arc<Live<Session>>| async move { session.end_quarantine().await.map_err(perhaps) };
         self.ask(&mut self.core.limit(), question).await.map_err(Fail::into_cause)
     }
 
@@ -134,7 +133,7 @@ impl Nats {
     }
 
     async fn subjects(&self) -> Done<Vec<String>> {
-        self.ask(&mut self.core.limit(), |session| async move { session.subjects().await.map_err(Fail::NotDone) }).await
+        self.ask(&mut self.core.limit(), |session| async move { session.subjects().await.map_err(perhaps) }).await
     }
 }
 
@@ -187,8 +186,7 @@ impl Engine for Nats {
     }
 
     async fn look(&self, resource: &Resource, _: Duration) -> Done<Option<Record>> {
-        self.ask(&mut self.core.limit(), |session| async move { session.look(resource).await.map_err(Fail::NotDone) })
-            .await
+        self.ask(&mut self.core.limit(), |session| async move { session.look(resource).await.map_err(perhaps) }).await
     }
 
     async fn owned_by(&self, owner: &Owner, _: Duration) -> Done<Vec<Owned>> {
@@ -196,8 +194,8 @@ impl Engine for Nats {
         let mut all = Vec::new();
         for part in subjects.chunks(PART) {
             let mut limit = self.core.limit();
-            let owned = self
-                .ask(&mut limit, |session| async move { session.owned_by(owner, part).await.map_err(Fail::NotDone) });
+            let owned =
+                self.ask(&mut limit, |session| async move { session.owned_by(owner, part).await.map_err(perhaps) });
             all.extend(owned.await?);
         }
         Ok(all)
@@ -218,9 +216,8 @@ impl Engine for Nats {
             if leases.len() + some.len() > part.limit {
                 break;
             }
-            let question = |session: Arc<Live<Session>>| async move {
-                session.listed(part.owner, some).await.map_err(Fail::NotDone)
-            };
+            let question =
+                |session: Arc<Live<Session>>| async move { session.listed(part.owner, some).await.map_err(perhaps) };
             leases.extend(self.ask(&mut self.core.limit(), question).await?);
             next = some.last().cloned();
         }
@@ -237,8 +234,8 @@ impl Engine for Nats {
                 break;
             }
             let mut time = self.core.limit();
-            let part = self
-                .ask(&mut time, |session| async move { session.sweep_some(part, left).await.map_err(Fail::NotDone) });
+            let part =
+                self.ask(&mut time, |session| async move { session.sweep_some(part, left).await.map_err(perhaps) });
             swept += part.await?;
         }
         Ok(swept)

@@ -5,19 +5,21 @@
 //! cargo run -p keylatch-lease-object --example fence
 //! ```
 
-use std::{error::Error, fmt, sync::Arc, time::Duration};
+use std::{
+    error::Error,
+    fmt,
+    hash::{BuildHasher, RandomState},
+    sync::Arc,
+    time::Duration,
+};
 
 use keylatch_lease::{Leases, Owner, Token};
 use keylatch_lease_object::{
     Bucket,
     object_store::{
-        self, Attribute, Attributes, GetOptions, ObjectStore, PutMode, PutOptions, UpdateVersion, memory::InMemory,
-        path::Path,
+        self, ObjectStore, ObjectStoreExt, PutMode, PutOptions, UpdateVersion, memory::InMemory, path::Path,
     },
 };
-
-/// The metadata that keeps the token.
-const TOKEN: Attribute = Attribute::Metadata(std::borrow::Cow::Borrowed("lease-token"));
 
 /// An object of data, as it was read under a lease.
 struct Data {
@@ -29,6 +31,8 @@ struct Data {
 enum Failure {
     /// The lease is lost: the object was read or written under a newer one.
     Stale,
+    /// The object was not written with a token.
+    Foreign,
     Store(object_store::Error),
 }
 
@@ -36,6 +40,7 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Failure::Stale => f.write_str("the lease is lost"),
+            Failure::Foreign => f.write_str("the object has no token"),
             Failure::Store(error) => error.fmt(f),
         }
     }
@@ -52,17 +57,31 @@ impl From<object_store::Error> for Failure {
     }
 }
 
+/// Returns the content of an object: a line with the token and a number drawn at random, and the text. In S3 and other
+/// stores an object's version is a hash of its content, and does not cover the metadata. So the token is in the
+/// content, and the number makes each version unique, even if the same token writes the same text again.
+fn content(token: u64, text: &str) -> String {
+    let random = RandomState::new().hash_one(std::process::id());
+    format!("{token} {random:016x}\n{text}")
+}
+
+/// Returns the token and the text of a content.
+fn parts(content: &str) -> Option<(u64, &str)> {
+    let (line, text) = content.split_once('\n')?;
+    Some((line.split(' ').next()?.parse().ok()?, text))
+}
+
 /// Reads an object, and marks it with the token, so that from here on no older token can write. Without the mark, a
 /// late write could slip in between this and the first write.
 async fn read(store: &dyn ObjectStore, path: &Path, token: Token) -> Result<Data, Failure> {
-    let object = store.get_opts(path, GetOptions::default()).await?;
-    let known = object.attributes.get(&TOKEN).and_then(|value| value.parse().ok()).unwrap_or(0);
+    let object = store.get(path).await?;
+    let version = UpdateVersion { e_tag: object.meta.e_tag.clone(), version: object.meta.version.clone() };
+    let bytes = object.bytes().await?;
+    let (known, text) = std::str::from_utf8(&bytes).ok().and_then(parts).ok_or(Failure::Foreign)?;
     if known > token.get() {
         return Err(Failure::Stale);
     }
-    let version = UpdateVersion { e_tag: object.meta.e_tag.clone(), version: object.meta.version.clone() };
-    let text = String::from_utf8_lossy(&object.bytes().await?).into_owned();
-    let data = Data { text, version };
+    let data = Data { text: text.to_owned(), version };
     if known == token.get() {
         return Ok(data);
     }
@@ -72,29 +91,24 @@ async fn read(store: &dyn ObjectStore, path: &Path, token: Token) -> Result<Data
 
 /// Replaces an object that was read with this token, if nobody has changed it since. Returns it in its new version.
 async fn write(store: &dyn ObjectStore, path: &Path, token: Token, data: Data, text: String) -> Result<Data, Failure> {
-    let attributes = Attributes::from_iter([(TOKEN, token.to_string())]);
-    let options = PutOptions { mode: PutMode::Update(data.version), attributes, ..PutOptions::default() };
-    let put = store.put_opts(path, text.clone().into(), options).await?;
+    let options = PutOptions::from(PutMode::Update(data.version));
+    let put = store.put_opts(path, content(token.get(), &text).into(), options).await?;
     Ok(Data { text, version: UpdateVersion { e_tag: put.e_tag, version: put.version } })
 }
 
-#[tokio::main]
-async fn main() -> Result<(), Box<dyn Error>> {
-    let store: Arc<dyn ObjectStore> = Arc::new(InMemory::new()); // or a bucket
+/// Shows in this bucket that late writes are refused.
+pub(crate) async fn show(store: Arc<dyn ObjectStore>) -> Result<(), Box<dyn Error>> {
     let leases = Leases::with_engine(Bucket::open(Arc::clone(&store)).await?);
     let (path, ttl) = (Path::from("reports/today"), Duration::from_millis(300));
-    store.put_opts(&path, "sales:".into(), PutOptions::default()).await?;
+    store.put(&path, content(0, "sales:").into()).await?;
 
     // Ann acquires the lease, reads, and then stands still for longer than her lease lasts.
     let ann = leases.acquire("today", &Owner::named("ann"), ttl).await?;
     let read_by_ann = read(&*store, &path, ann.token()).await?;
 
-    // Bob gets the lease after that, and writes.
+    // Bob gets the lease after that, and reads.
     let bob = leases.acquire("today", &Owner::named("bob"), ttl).await?;
     let read_by_bob = read(&*store, &path, bob.token()).await?;
-    let text = format!("{} 7", read_by_bob.text);
-    write(&*store, &path, bob.token(), read_by_bob, text).await?;
-    println!("bob has written with the token {}", bob.token());
 
     // Ann goes on, and does not know that she has lost the lease.
     let text = format!("{} 5", read_by_ann.text);
@@ -103,7 +117,16 @@ async fn main() -> Result<(), Box<dyn Error>> {
     assert!(matches!(read(&*store, &path, ann.token()).await, Err(Failure::Stale)), "the late read was admitted");
     println!("ann's late write, with the token {}, was refused", ann.token());
 
-    let left = store.get_opts(&path, GetOptions::default()).await?.bytes().await?;
-    assert_eq!(&left[..], b"sales: 7");
+    let text = format!("{} 7", read_by_bob.text);
+    write(&*store, &path, bob.token(), read_by_bob, text).await?;
+    println!("bob has written with the token {}", bob.token());
+
+    let left = store.get(&path).await?.bytes().await?;
+    assert_eq!(std::str::from_utf8(&left).ok().and_then(parts), Some((bob.token().get(), "sales: 7")));
     Ok(())
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    show(Arc::new(InMemory::new())).await // or a bucket
 }

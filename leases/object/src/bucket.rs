@@ -58,14 +58,21 @@ impl Bucket {
         self.ask(&mut self.core.limit(), question).await
     }
 
-    /// Returns the leases of this owner.
     async fn all_of(&self, owner: &Owner) -> Done<Vec<Owned>> {
         let names = self.place.names(None).await?;
-        let leases = self.place.leases(&names).await?;
+        let leases = self.place.leases(&names, false).await?;
+        let now = self.place.now();
+        let owned = leases.iter().filter_map(|seen| seen.owned(now));
+        Ok(owned.filter(|owned| owned.record.owner == *owner).collect())
+    }
+
+    /// Returns the resources of which this owner has the leases.
+    async fn resources_of(&self, owner: &Owner) -> Done<Vec<Resource>> {
+        let names = self.place.names(None).await?;
+        let leases = self.place.leases(&names, true).await?;
         let now = self.place.now();
         let found = leases.iter().filter_map(|seen| seen.found(now));
-        let owned = found.map(|(resource, record, expiry)| Owned { resource, record, expiry });
-        Ok(owned.filter(|owned| owned.record.owner == *owner).collect())
+        Ok(found.filter(|(_, record, _)| record.owner == *owner).map(|(resource, ..)| resource).collect())
     }
 
     async fn page(&self, part: Part<'_>) -> Done<Listing> {
@@ -73,7 +80,7 @@ impl Bucket {
         names.retain(|name| names::may_begin_with(name, part.entity_prefix));
         let is_last = names.len() <= part.limit;
         names.truncate(part.limit);
-        let leases = self.place.leases(&names).await?;
+        let leases = self.place.leases(&names, false).await?;
         let now = self.place.now();
         let found = leases.iter().filter_map(|seen| seen.found(now));
         let is_wanted = |resource: &Resource, record: &Record| {
@@ -143,12 +150,12 @@ impl Engine for Bucket {
 
     async fn release_all(&self, owner: &Owner, _: Duration) -> Done<Vec<Resource>> {
         let question = |session: Arc<Live<Session>>| async move {
-            let owned = self.all_of(owner).await?;
-            let release = |one: Owned| {
+            let all = self.resources_of(owner).await?;
+            let release = |resource: Resource| {
                 let session = &session;
-                async move { Ok(session.has_released(&one.resource, owner).await?.then_some(one.resource)) }
+                async move { Ok(session.has_released(&resource, owner).await?.then_some(resource)) }
             };
-            let released = session.place.each(owned, release).await?;
+            let released = session.place.each(all, release).await?;
             Ok(released.into_iter().flatten().collect())
         };
         self.ask(&mut self.long_limit(), question).await
@@ -178,11 +185,15 @@ impl Engine for Bucket {
     }
 
     /// A timer for the next poll: a bucket sends no messages. The pauses grow while a waiter waits.
-    async fn watch(&self, resource: &Resource) {
-        let polls = self.place.table.polls(resource, self.place.clock());
-        let pause = jittered(self.polls.pause(polls));
-        // The driver wakes all waiters when it starts.
-        let _: Either<_, _> = select(Box::pin(sleep(pause)), self.core.watch(resource)).await;
+    fn watch(&self, resource: &Resource) -> impl Future<Output = ()> + Send {
+        let pause = self.place.table.pause(resource);
+        async move {
+            let polls = self.place.table.polls(resource, self.place.clock());
+            let time = jittered(self.polls.pause(polls));
+            // The driver wakes all waiters when it starts.
+            let _: Either<_, _> = select(Box::pin(sleep(time)), self.core.watch(resource)).await;
+            pause.end();
+        }
     }
 
     fn fallback(&self) -> Option<Duration> {
@@ -191,5 +202,29 @@ impl Engine for Bucket {
 
     fn abandon(&self, resource: &Resource, owner: &Owner, token: Token) {
         self.core.abandon(resource, owner, token);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Bucket;
+    use keylatch_lease::{Resource, engine::Engine};
+    use object_store::memory::InMemory;
+    use std::{sync::Arc, time::Duration};
+
+    #[tokio::test]
+    async fn the_pauses_of_a_waiter_are_short_again_once_nobody_waits() {
+        let milli = Duration::from_millis(1);
+        let bucket = Bucket::in_namespace("").polls(milli, milli).open(Arc::new(InMemory::new())).await.unwrap();
+        let (table, report) = (&bucket.place.table, Resource::from("report"));
+        let polls = || table.polls(&report, bucket.now());
+        table.polled(&report, bucket.now());
+        bucket.watch(&report).await;
+        assert_eq!(polls(), 1, "the waiter asks next");
+        let (asks, asked) = (bucket.watch(&report), bucket.watch(&report));
+        drop(asked);
+        assert_eq!(polls(), 1, "the next pause of a waiter begins before its last one ends");
+        drop(asks);
+        assert_eq!(polls(), 0, "the waiter has given up");
     }
 }

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use keylatch_lease::{
     Expiry, Owner, Resource, Term, Token,
-    engine::{Answer, Gone, Left, Record as Found, Want},
+    engine::{Answer, Gone, Left, Owned, Record as Found, Want},
 };
 use keylatch_lease_remote::{Policy, micros};
 use object_store::UpdateVersion;
@@ -117,20 +117,42 @@ impl Seen {
         }
     }
 
+    /// Returns the time that a holder may count on, if it counts from now. A holder takes one percent off what it is
+    /// told, for the clocks' rates. That must be one percent of the whole time, not only of what is left of it.
+    fn rest(&self, lease: &Lease, now: Now) -> Left {
+        let margin = lease.lasts().unwrap_or_default() / 100;
+        match self.left(lease, now) {
+            Left::For(left) if left <= margin => Left::Nothing,
+            Left::For(left) => Left::For(left - margin),
+            other => other,
+        }
+    }
+
+    /// Returns the time that the lease lasts, with the allowance for the clocks' rates if another process wrote it, and
+    /// the time from which that counts. `None` if it never ends.
+    fn span(&self, lease: &Lease) -> Option<(Duration, Duration)> {
+        let lasts = lease.lasts()?;
+        Some(self.sent.map_or((longer(lasts), self.at), |sent| (lasts, sent)))
+    }
+
     /// Returns the longest time that a holder may still believe to have the lease; `None` if it never ends.
     fn at_most(&self, lease: &Lease, now: Now) -> Option<Duration> {
-        let since = self.sent.unwrap_or(self.at);
-        Some(lease.lasts()?.saturating_sub(now.clock.saturating_sub(since)))
+        let (lasts, since) = self.span(lease)?;
+        Some(lasts.saturating_sub(now.clock.saturating_sub(since)))
+    }
+
+    /// Returns the time, by this process's clock, from which on another owner may have the resource; `None` if never.
+    pub(crate) fn free_at(&self, lease: &Lease) -> Option<Duration> {
+        let (lasts, since) = self.span(lease)?;
+        Some(since.saturating_add(lasts))
     }
 
     /// Returns the time after which another owner may have the resource; `None` if never.
     pub(crate) fn until_free(&self, lease: &Lease, now: Now) -> Option<Duration> {
-        let (lasts, since) = match self.sent {
-            Some(sent) => (lease.lasts()?, sent),
-            None => (longer(lease.lasts()?), self.at),
-        };
-        let by_clock = lasts.saturating_sub(now.clock.saturating_sub(since));
-        let age = now.store.zip(self.modified).and_then(|(store, modified)| u64::try_from(store - modified).ok());
+        let (lasts, _) = self.span(lease)?;
+        let by_clock = self.at_most(lease, now)?;
+        let age = now.store.zip(self.modified).map(|(store, modified)| store.saturating_sub(modified));
+        let age = age.and_then(|age| u64::try_from(age).ok());
         let by_store = age.map(|age| (lasts + SECOND).saturating_sub(Duration::from_micros(age)));
         Some(by_store.map_or(by_clock, |by_store| by_store.min(by_clock)))
     }
@@ -150,6 +172,17 @@ impl Seen {
             remaining,
         };
         Some((lease.resource.clone(), found, lease.policy.expiry()))
+    }
+
+    /// Returns the lease as its owner may use it, if it has not expired.
+    pub(crate) fn owned(&self, now: Now) -> Option<Owned> {
+        let (resource, mut record, expiry) = self.found(now)?;
+        record.remaining = match self.rest(self.record.lease.as_ref()?, now) {
+            Left::Nothing => return None,
+            Left::For(rest) => Some(rest),
+            Left::Forever => None,
+        };
+        Some(Owned { resource, record, expiry })
     }
 }
 
@@ -174,10 +207,10 @@ fn granted(token: u64, resumed: bool, held_for: Duration, lasts: Option<Duration
     Answer::Granted { token: self::token(token), resumed, held_for, remaining }
 }
 
-/// Begins a tenure, after the one with this token.
-fn begin(ask: &Request, term: Term, last: u64, now: Now) -> Step<Answer> {
+/// Begins a tenure, after the one with this token. It lasts for at least this time.
+fn begin(ask: &Request, term: Term, last: u64, least: Duration, now: Now) -> Step<Answer> {
     let token = u64::try_from(now.day).unwrap_or(0).max(last.saturating_add(1)).max(1);
-    let lasts = lasts(term, Duration::ZERO);
+    let lasts = lasts(term, Duration::ZERO).map(|lasts| lasts.max(least));
     let lease = Lease {
         resource: ask.resource.clone(),
         owner: ask.owner.id().into(),
@@ -206,22 +239,25 @@ fn go_on(seen: &Seen, lease: &Lease, term: Option<Term>, policy: Policy, now: No
 
 pub(crate) fn acquire(ask: &Request, seen: Option<&Seen>, now: Now) -> Step<Answer> {
     let last = seen.map_or(0, |seen| seen.record.token);
-    let begin_if_wanted = || match ask.term {
-        Some(term) if ask.want != Want::Mine => begin(ask, term, last, now),
+    let begin_if_wanted = |least: Duration| match ask.term {
+        Some(term) if ask.want != Want::Mine => begin(ask, term, last, least, now),
         _ => Step::Say(Answer::Free),
     };
     let Some((seen, lease)) = seen.and_then(|seen| Some((seen, seen.record.lease.as_ref()?))) else {
-        return begin_if_wanted();
+        return begin_if_wanted(Duration::ZERO);
     };
     let (until_free, left) = (seen.until_free(lease, now), seen.left(lease, now));
     if lease.owner == ask.owner.id() {
         match (ask.want, ask.term) {
-            _ if left == Left::Nothing || until_free == Some(Duration::ZERO) => return begin_if_wanted(),
-            (Want::Fresh, Some(term)) => return begin(ask, term, last, now),
+            _ if until_free == Some(Duration::ZERO) => return begin_if_wanted(Duration::ZERO),
+            (Want::Fresh, Some(term)) => return begin(ask, term, last, Duration::ZERO, now),
+            // If a time of day is wrong, another process of the owner may still have the lease. So the new tenure must
+            // keep other owners out until that process has stopped.
+            _ if left == Left::Nothing => return begin_if_wanted(seen.at_most(lease, now).unwrap_or_default()),
             (Want::Any | Want::Mine, term) => {
                 let held_for = seen.held_for(lease, now);
-                if let (None, Left::For(left), Some(_)) = (term, left, seen.sent) {
-                    return Step::Say(granted(last, true, held_for, Some(left)));
+                if let (None, Left::For(rest), Some(_)) = (term, seen.rest(lease, now), seen.sent) {
+                    return Step::Say(granted(last, true, held_for, Some(rest)));
                 }
                 // Another process of the owner wrote the lease. How much is left is certain only after a new write.
                 let (record, lasts) = go_on(seen, lease, term, Policy::of(&ask.expiry), now);
@@ -230,7 +266,7 @@ pub(crate) fn acquire(ask: &Request, seen: Option<&Seen>, now: Now) -> Step<Answ
             (Want::Fresh | Want::New, _) => {}
         }
     } else if until_free == Some(Duration::ZERO) {
-        return begin_if_wanted();
+        return begin_if_wanted(Duration::ZERO);
     }
     // A waiter must know when it can have the resource; others want to know how long the lease lasts.
     let remaining = match left {
@@ -259,7 +295,7 @@ pub(crate) fn renew(renewal: &Extension, seen: Option<&Seen>, now: Now) -> Step<
     if lease.owner != renewal.owner.id() || token(seen.record.token) != renewal.token || left == Left::Nothing {
         return Step::Say(Left::Nothing);
     }
-    let Some(term) = renewal.term else { return Step::Say(left) };
+    let Some(term) = renewal.term else { return Step::Say(seen.rest(lease, now)) };
     if left == Left::Forever {
         return Step::Say(left);
     }
@@ -397,6 +433,8 @@ mod tests {
         assert!(!is_busy(&object, store(at(161), 900)));
         let unknown = Seen { modified: None, ..object };
         assert!(is_busy(&unknown, store(at(61), 5000)));
+        let never = Now { store: Some(i64::MIN), ..at(61) };
+        assert!(is_busy(&Seen { modified: Some(1), ..unknown }, never), "a clock of which nothing is believed");
     }
 
     #[test]
@@ -443,9 +481,48 @@ mod tests {
         };
         assert_eq!(record.token, object.record.token);
         let lease = record.lease.unwrap();
-        assert_eq!(lease.lasts(), Some(Duration::from_secs(99)), "another process may think so until then");
+        let until = Duration::from_secs(100); // 100 s, and one percent for the clocks' rates, of which 1 s has passed
+        assert_eq!(lease.lasts(), Some(until), "another process may think so until then");
         assert_eq!(lease.held(), Duration::from_secs(61));
         assert!(matches!(answer, Answer::Granted { resumed: true, remaining, .. } if remaining == lease.lasts()));
+    }
+
+    #[test]
+    fn a_new_tenure_that_begins_by_a_wrong_time_of_day_ends_no_earlier_than_its_owners_old_one() {
+        // By this process's time of day the lease is long over. In truth it was written a second ago.
+        let object = seen(begun("jane", None, at(0)), at(1));
+        let now = off(at(2), 1_000_000);
+        for (want, at_least) in [(Want::Any, 100), (Want::New, 100), (Want::Fresh, 5)] {
+            let mut request = ask("jane", want, now);
+            request.term = Some(Term { idle: Some(Duration::from_secs(5)), total: None });
+            let Step::Write(record, answer) = acquire(&request, Some(&object), now) else { panic!("{want:?}") };
+            assert!(record.token > object.record.token);
+            let lasts = record.lease.unwrap().lasts();
+            assert_eq!(lasts, Some(Duration::from_secs(at_least)), "{want:?}");
+            assert!(matches!(answer, Answer::Granted { resumed: false, remaining, .. } if remaining == lasts));
+        }
+        // Nobody can have it any more.
+        assert_eq!(begun("jane", Some(&object), at(102)).lease.unwrap().lasts(), Some(TTL));
+    }
+
+    #[test]
+    fn a_holder_is_told_of_one_percent_of_the_whole_time_less_than_is_left() {
+        let object = wrote(begun("jane", None, at(0)), at(0), at(1));
+        let mut request = ask("jane", Want::Mine, at(60));
+        request.term = None;
+        let (now, rest) = (at(60), Duration::from_secs(39));
+        let again = acquire(&request, Some(&object), now);
+        assert!(
+            matches!(again, Step::Say(Answer::Granted { resumed: true, remaining, .. }) if remaining == Some(rest))
+        );
+        let renewal = Extension { owner: Owner::named("jane"), token: token(object.record.token), term: None };
+        assert!(matches!(renew(&renewal, Some(&object), now), Step::Say(Left::For(left)) if left == rest));
+        assert!(matches!(renew(&renewal, Some(&object), at(99)), Step::Say(Left::Nothing)));
+        assert_eq!(object.owned(now).unwrap().record.remaining, Some(rest));
+        assert!(object.owned(at(99)).is_none() && object.found(at(99)).is_some());
+        // What is certain only after a new write is written.
+        let Step::Write(record, _) = acquire(&request, Some(&object), at(99)) else { panic!("nothing is written") };
+        assert_eq!(record.lease.unwrap().lasts(), Some(Duration::from_secs(1)));
     }
 
     #[test]

@@ -48,7 +48,8 @@ pub enum Error {
         /// The operation that the store lacks.
         what: &'static str,
     },
-    /// An object in the folder of the namespace was not written by this engine, or by a newer version of it.
+    /// An object in the folder of the namespace was not written by this engine, or by a newer version of it. `list` and
+    /// `owned_by` fail because of any such object; `release_all` and `release_expired` pass it over.
     Foreign {
         /// The path of the object.
         path: String,
@@ -83,6 +84,9 @@ impl fmt::Display for Error {
                 "{path} is not an object of this engine, or of a newer version: update the program, or use another \
                  namespace"
             ),
+            Error::Store { source } if matches!(**source, object_store::Error::NotFound { .. }) => {
+                write!(f, "{} (if it is the bucket that does not exist, check its name)", Causes(source))
+            }
             Error::Store { source } => Causes(source).fmt(f),
             Error::Stopped => f.write_str("the tokio runtime has been shut down"),
         }
@@ -94,12 +98,24 @@ keylatch_lease_remote::failure! {
 }
 
 impl Error {
+    /// Sorts out the answer to a read. `None`: there is no such object.
+    pub(crate) fn sort_read<T>(read: object_store::Result<T>) -> Result<Option<T>, Self> {
+        match read {
+            Ok(object) => Ok(Some(object)),
+            Err(object_store::Error::NotFound { .. }) => Ok(None),
+            Err(error) => Err(Error::of(error)),
+        }
+    }
+
     /// Sorts out whether a conditional write was carried out. `None`: it was refused, because the object has changed.
-    pub(crate) fn sort<T>(written: object_store::Result<T>) -> Result<Option<T>, Self> {
+    ///
+    /// If an object to update is not found, it was deleted. If one to create is not found, the bucket is missing.
+    pub(crate) fn sort_write<T>(written: object_store::Result<T>, is_update: bool) -> Result<Option<T>, Self> {
         use object_store::Error as E;
         match written {
             Ok(version) => Ok(Some(version)),
-            Err(E::AlreadyExists { .. } | E::Precondition { .. } | E::NotFound { .. }) => Ok(None),
+            Err(E::AlreadyExists { .. } | E::Precondition { .. }) => Ok(None),
+            Err(E::NotFound { .. }) if is_update => Ok(None),
             Err(error) => Err(Error::of(error)),
         }
     }
@@ -119,27 +135,29 @@ impl Error {
 
     /// Returns whether the request has certainly not been carried out, so that it need not be sent again.
     pub(crate) fn is_certain(&self) -> bool {
-        matches!(self, Error::Denied { .. } | Error::Unsupported { .. } | Error::Foreign { .. })
+        match self {
+            Error::Denied { .. } | Error::Unsupported { .. } | Error::Foreign { .. } => true,
+            Error::Store { source } => matches!(**source, object_store::Error::NotFound { .. }),
+            _ => false,
+        }
     }
 }
 
 /// Returns whether the store refuses requests because there are too many. The client's errors tell this only by their
-/// texts.
+/// texts. The last cause has the status and the body of the answer; those before it also have the URL.
 fn is_throttling(error: &object_store::Error) -> bool {
-    let mut cause: Option<&dyn StdError> = Some(error);
-    while let Some(error) = cause {
-        let text = error.to_string();
-        if ["SlowDown", "503 Service Unavailable", "429 Too Many Requests"].iter().any(|sign| text.contains(sign)) {
-            return true;
-        }
-        cause = error.source();
+    let mut last: &dyn StdError = error;
+    while let Some(cause) = last.source() {
+        last = cause;
     }
-    false
+    let text = last.to_string();
+    ["<Code>SlowDown</Code>", "503 Service Unavailable", "429 Too Many Requests"].iter().any(|sign| text.contains(sign))
 }
 
 #[cfg(test)]
 mod tests {
     use super::Error;
+    use std::{error::Error as StdError, fmt, io};
 
     #[test]
     fn an_error_is_recognised() {
@@ -147,9 +165,46 @@ mod tests {
         assert!(matches!(generic("<Code>SlowDown</Code>"), Error::Throttled { .. }));
         assert!(matches!(generic("status: 429 Too Many Requests"), Error::Throttled { .. }));
         assert!(matches!(generic("connection reset"), Error::Store { .. }));
+        assert!(matches!(generic("500: <Key>a/SlowDown.lease</Key>"), Error::Store { .. }), "the name of an object");
         let denied = object_store::Error::PermissionDenied { path: "a".into(), source: "no".into() };
         let denied = Error::of(denied);
         assert!(matches!(denied, Error::Denied { .. }) && denied.is_certain() && !Error::Timeout.is_certain());
         assert!(denied.to_string().contains("lack a permission"), "{denied}");
+    }
+
+    #[test]
+    fn the_url_of_a_request_does_not_look_like_throttling() {
+        /// A request that failed, with its URL, as the store's client reports it.
+        #[derive(Debug)]
+        struct Request(io::Error);
+
+        impl fmt::Display for Request {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "Error performing PUT http://a/<Code>SlowDown</Code>: {}", self.0)
+            }
+        }
+
+        impl StdError for Request {
+            fn source(&self) -> Option<&(dyn StdError + 'static)> {
+                Some(&self.0)
+            }
+        }
+
+        let failed = |text: &str| {
+            let request = Request(io::Error::other(text));
+            Error::of(object_store::Error::Generic { store: "S3", source: Box::new(request) })
+        };
+        assert!(matches!(failed("500 Internal Server Error"), Error::Store { .. }));
+        assert!(matches!(failed("503 Service Unavailable"), Error::Throttled { .. }));
+    }
+
+    #[test]
+    fn a_missing_object_is_one_that_has_changed_only_if_it_should_be_updated() {
+        let missing = || Err::<(), _>(object_store::Error::NotFound { path: "a".into(), source: "404".into() });
+        assert!(matches!(Error::sort_read(missing()), Ok(None)));
+        assert!(matches!(Error::sort_write(missing(), true), Ok(None)));
+        let error = Error::sort_write(missing(), false).unwrap_err();
+        assert!(matches!(error, Error::Store { .. }) && error.is_certain(), "{error:?}");
+        assert!(error.to_string().contains("check its name"), "{error}");
     }
 }

@@ -45,11 +45,14 @@
 //!   has a random number of its own, so that an object that has been written again never looks unchanged.
 //! - **Lost answers**: a write whose outcome is unknown is cleared up by reading. An object has the number of its own
 //!   write and of the eight before it, which tells whether a write was carried out, even if others have followed.
-//! - **Throttling** (`503 SlowDown`, `429`) and other failures: a request is sent up to four times, with pauses that
-//!   grow from 0.1 s and differ at random; then the caller gets [`Error::Throttled`] or [`Error::Store`]. The store's
-//!   client may send it again by itself, as its `RetryConfig` says.
+//! - **Throttling** (`503 SlowDown`, `429`) and other failures: each request, a LIST too, is sent up to four times,
+//!   with pauses that grow from 0.1 s and differ at random; then the caller gets [`Error::Throttled`] or
+//!   [`Error::Store`]. After each failed write the object is read. While the outcome of a write stays unknown, the
+//!   calls of `Leases` ask up to three times. So an acquire of which all PUTs are throttled, but no GETs, makes 12 PUTs
+//!   and 15 GETs before it fails. The store's client may send each of them again by itself, as its `RetryConfig` says.
 //! - **Waiters poll**, in each process only the first in line: at first after half a second, then ever more slowly, up
-//!   to 5 s, at random ([`Options::polls`]). A waiter in the process of the holder is served without a poll.
+//!   to 5 s, at random ([`Options::polls`]). When nobody waits any more, the next waiter begins with short pauses. A
+//!   waiter in the process of the holder is served without a poll.
 //! - **Runtime**: all requests run on the tokio runtime in which [`Options::open`] was called, because the clients of
 //!   [`object_store`] need one. The calls of `Leases` may be made from anywhere while that runtime runs.
 //! - **Timeouts**: after 5 s ([`Options::timeout`]) an operation fails. If it may have been carried out, it is sent
@@ -87,8 +90,19 @@
 //! in `Busy`) it believes the time of day that the writer has noted in the object, and its own. If one of them is
 //! wrong, what it tells is wrong: a lease looks expired, or as if it lasted longer. The writer notes the time at which
 //! it sent the write: if the store carries it out late, the lease looks expired by that much earlier. The same goes for
-//! a renewal or a release by another process of the *same owner*. A take-over by another owner never depends on the
-//! time of day of a machine.
+//! an acquire, a renewal or a release by another process of the *same owner*: with a wrong time of day, an acquire may
+//! begin a new tenure instead of resuming the old one. (The new one ends no earlier than the other process may
+//! believe.) A take-over by another owner never depends on the time of day of a machine.
+//!
+//! So a process that has only just started and does not wait never gets the lease of a dead holder: `try_acquire` says
+//! that the resource is busy, and `release_expired` frees nothing. A program that runs for a moment now and then, like
+//! a job of cron, can take such a lease over only by waiting for its time (`acquire`), or if the store's clock is
+//! [trusted](Options::trusts_clock).
+//!
+//! A long-lived process remembers what it has seen, but not all of it for ever. If it knows more than a thousand
+//! resources, it may forget one five minutes after its lease has ended and was last asked for; with
+//! [sweeps](Options::sweeps), after twice the time between two sweeps if that is longer. So it takes a dead holder's
+//! lease over only if it asks for it more often than that, or waits.
 //!
 //! # What it costs
 //! | call | requests |
@@ -140,8 +154,9 @@
 //! # Writing under a lease
 //! A holder may stop for any length of time, and then write long after its lease has ended. The store to which it
 //! writes must check that: see the token in [`keylatch_lease`](keylatch_lease#a-lease-is-not-enough-the-token). If the
-//! data are objects of the same bucket, write them on condition of their version, and keep the token in their metadata:
-//! the example `fence` of this crate does that.
+//! data are objects of the same bucket, write them on condition of their version, and keep the token in their content,
+//! with a number drawn at random for each write: in S3, R2 and MinIO an object's version is a hash of its content, so
+//! metadata alone does not change it. The example `fence` of this crate does that.
 //!
 //! # The model
 //! The protocol is explored by a model checker, `leases/models`, with the decisions of this crate: two clients with

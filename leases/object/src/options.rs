@@ -4,7 +4,9 @@ use keylatch_lease_remote::{Core, Driving, Settings, drive};
 use object_store::{ObjectStore, path::Path};
 use tokio::runtime::Handle;
 
-use crate::{bucket::Bucket, error::Error, place::Place, polls::Polls, session::Session, store_clock::StoreClock};
+use crate::{
+    bucket::Bucket, error::Error, place::Place, polls::Polls, session::Session, store_clock::StoreClock, table::Table,
+};
 
 /// An operation that reads the whole namespace may take this many times as long as others.
 const LONG: u32 = 10;
@@ -109,7 +111,9 @@ impl Options {
 
         /// Sets the interval at which this process frees the resources whose leases have expired. Not set, it never
         /// does: nothing needs it, except that `list`, `owned_by` and `release_all` read every object of a lease that
-        /// has expired and was neither released nor taken over. A sweep costs as much as `list` does.
+        /// has expired and was neither released nor taken over. A sweep costs as much as `list` does. It goes through
+        /// the namespace in steps of 1,000 objects, each with the [time limit](Self::timeout) of an operation; if a
+        /// step is cut off, the next sweep goes on from there.
         ///
         /// # Panics
         /// If it is zero.
@@ -216,6 +220,7 @@ impl Options {
             &settings.namespace,
             runtime.clone(),
             store_clock.map(StoreClock::new),
+            Table::new(polls.longest, settings.sweeps),
         ));
         if is_probed {
             place.probe().await?;
@@ -230,7 +235,7 @@ impl Options {
 /// Runs until all clones of the engine have been dropped.
 async fn run(driving: Driving<Session>, place: Arc<Place>) {
     drive(driving, |_| {
-        let session = Session { place: Arc::clone(&place) };
+        let session = Session::new(Arc::clone(&place));
         async move { Ok((session, future::pending())) }
     })
     .await;

@@ -6,7 +6,6 @@
 
 use std::{
     future::Future,
-    hash::{BuildHasher, RandomState},
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
@@ -27,7 +26,7 @@ use crate::{
     decide::{Now, Seen, Step},
     error::Error,
     names,
-    record::Record,
+    record::{LEASED, Record, random},
     store_clock::StoreClock,
     table::Table,
 };
@@ -55,8 +54,7 @@ pub(crate) fn last<T>(_: &T, answer: T) -> T {
 
 /// Returns a time between half of this and all of it, at random.
 pub(crate) fn jittered(time: Duration) -> Duration {
-    let random = RandomState::new().hash_one(0) % 1000;
-    time.mul_f64(0.5 + random as f64 / 2000.0)
+    time.mul_f64(0.5 + (random() % 1000) as f64 / 2000.0)
 }
 
 async fn pause(tries: u32) {
@@ -83,6 +81,14 @@ enum Put {
     Changed(Option<Seen>),
     /// The write was carried out, and somebody else has replaced it by this.
     Replaced(Seen),
+}
+
+/// The names of leases, and the name of the last object that was looked at if there may be more.
+type Listed = (Vec<String>, Option<String>);
+
+/// Returns the path of an object in a folder.
+fn object(folder: &Path, name: &str) -> Path {
+    folder.clone().join(PathPart::from(name))
 }
 
 /// Returns the version of an object, for the condition of a write.
@@ -120,9 +126,10 @@ impl Place {
         namespace: &str,
         runtime: Handle,
         store_clock: Option<StoreClock>,
+        table: Table,
     ) -> Self {
         let folder = prefix.clone().join(PathPart::from(names::folder(namespace)));
-        Place { store, folder, runtime, clock: StdClock::new(), store_clock, table: Table::new() }
+        Place { store, folder, runtime, clock: StdClock::new(), store_clock, table }
     }
 
     pub(crate) fn clock(&self) -> Duration {
@@ -137,7 +144,7 @@ impl Place {
     }
 
     fn path(&self, name: &str) -> Path {
-        self.folder.clone().join(PathPart::from(name))
+        object(&self.folder, name)
     }
 
     /// Runs a request to the store on tokio.
@@ -159,17 +166,25 @@ impl Place {
                 let object = store.get(&path).await?;
                 Ok((object.meta.clone(), object.bytes().await?))
             });
-            match Error::sort(answer.await?) {
+            match Error::sort_read(answer.await?) {
                 Err(error) if tries < TRIES && !error.is_certain() => pause(tries).await,
                 other => return other,
             }
         }
     }
 
-    async fn put(&self, path: Path, text: String, mode: PutMode) -> Result<object_store::Result<UpdateVersion>, Error> {
+    /// Writes an object; `Ok(Ok(None))` if the condition of the write is not met.
+    async fn put(
+        &self,
+        path: Path,
+        text: String,
+        mode: PutMode,
+    ) -> Result<Result<Option<UpdateVersion>, Error>, Error> {
+        let is_update = matches!(mode, PutMode::Update(_));
         let options = PutOptions::from(mode);
         let answer = self.run(|store| async move { store.put_opts(&path, PutPayload::from(text), options).await });
-        Ok(answer.await?.map(|put| UpdateVersion { e_tag: put.e_tag, version: put.version }))
+        let version = answer.await?.map(|put| UpdateVersion { e_tag: put.e_tag, version: put.version });
+        Ok(Error::sort_write(version, is_update))
     }
 
     async fn delete(&self, path: Path) -> Result<(), Error> {
@@ -223,7 +238,7 @@ impl Place {
     ) -> Done<T> {
         let mut replaced: Vec<T> = Vec::new();
         let amended = |replaced: &[T], answer: T| replaced.iter().fold(answer, |answer, before| amend(before, answer));
-        let mut seen = self.table.last(resource);
+        let mut seen = self.table.last(resource, self.clock());
         let mut is_present = false;
         let mut changes = 0;
         loop {
@@ -274,7 +289,7 @@ impl Place {
             }
             let mode = before.map_or(PutMode::Create, |before| PutMode::Update(before.version.clone()));
             let written = self.put(path.clone(), record.to_text(), mode).await.map_err(Fail::Unknown)?;
-            match Error::sort(written) {
+            match written {
                 Ok(Some(version)) if version.e_tag.is_some() || version.version.is_some() => {
                     let (at, sent) = (self.clock(), Some(sent));
                     return Ok(Put::Written(Seen { version, record, at, sent, modified: None }));
@@ -316,30 +331,63 @@ impl Place {
 
     /// Returns the names of the objects behind this one that may be leases, in their order.
     pub(crate) async fn names(&self, after: Option<&str>) -> Done<Vec<String>> {
+        Ok(self.names_among(usize::MAX, after).await?.0)
+    }
+
+    /// Looks at up to `limit` objects behind this one. Returns the names of those that may be leases, in their order,
+    /// and the name of the last object if there may be more.
+    pub(crate) async fn names_among(&self, limit: usize, after: Option<&str>) -> Done<Listed> {
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            let listed = self.list(limit, after).await.map_err(Fail::NotDone)?.map_err(Error::of);
+            match listed {
+                Err(error) if tries < TRIES && !error.is_certain() => pause(tries).await,
+                Err(error) => return Err(Fail::NotDone(error)),
+                Ok((mut names, last)) => {
+                    names.sort_unstable();
+                    return Ok((names, last));
+                }
+            }
+        }
+    }
+
+    async fn list(&self, limit: usize, after: Option<&str>) -> Result<object_store::Result<Listed>, Error> {
         let (folder, after) = (self.folder.clone(), after.map(|name| self.path(name)));
-        let listed = self.run(|store| async move {
-            let all = match &after {
+        self.run(|store| async move {
+            let mut all = match &after {
                 Some(after) => store.list_with_offset(Some(&folder), after),
                 None => store.list(Some(&folder)),
             };
-            let is_lease = |meta: &ObjectMeta| meta.size >= crate::record::LEASED as u64;
-            let name =
-                |meta: ObjectMeta| meta.location.filename().filter(|name| names::is_name(name)).map(String::from);
-            let leases = all.try_filter_map(|meta| async move { Ok(if is_lease(&meta) { name(meta) } else { None }) });
-            leases.try_collect::<Vec<_>>().await
-        });
-        let mut names = listed.await.map_err(Fail::NotDone)?.map_err(|error| Fail::NotDone(Error::of(error)))?;
-        names.sort_unstable();
-        Ok(names)
+            let (mut names, mut count) = (Vec::new(), 0);
+            while let Some(meta) = all.try_next().await? {
+                // The list also has the objects in the folders of the folder, which are nothing of the engine's.
+                let name = meta.location.filename().filter(|name| object(&folder, name) == meta.location);
+                if meta.size >= LEASED as u64 {
+                    names.extend(name.filter(|name| names::is_name(name)).map(String::from));
+                }
+                count += 1;
+                match name {
+                    Some(name) if count >= limit => return Ok((names, Some(name.to_owned()))),
+                    _ => {}
+                }
+            }
+            Ok((names, None))
+        })
+        .await
     }
 
-    /// Reads the objects of these names. Those that are no leases any more are left out.
-    pub(crate) async fn leases(&self, names: &[String]) -> Done<Vec<Seen>> {
+    /// Reads the objects of these names. Those that are no leases any more are left out, and so are foreign objects if
+    /// `skips_foreign` is set.
+    pub(crate) async fn leases(&self, names: &[String], skips_foreign: bool) -> Done<Vec<Seen>> {
         let read = |name: &String| {
             let name = name.clone();
             async move {
                 let asked = self.clock();
-                let seen = self.read_named(&name).await.map_err(Fail::NotDone)?;
+                let seen = match self.read_named(&name).await {
+                    Err(Error::Foreign { .. }) if skips_foreign => None,
+                    seen => seen.map_err(Fail::NotDone)?,
+                };
                 let Some(lease) = seen.as_ref().and_then(|seen| seen.record.lease.as_ref()) else { return Ok(None) };
                 let resource = lease.resource.clone();
                 Ok(self.table.read(&resource, asked, seen, self.now()))
@@ -361,7 +409,7 @@ impl Place {
 
     /// Finds out whether the store does conditional writes, by trying each kind on an object of its own.
     pub(crate) async fn probe(&self) -> Result<(), Error> {
-        let path = self.path(&format!("probe-{:016x}", RandomState::new().hash_one(0)));
+        let path = self.path(&format!("probe-{:016x}", random()));
         let tried = self.try_conditions(&path).await;
         let deleted = self.delete(path).await;
         tried?;
@@ -373,21 +421,20 @@ impl Place {
     }
 
     async fn try_conditions(&self, path: &Path) -> Result<(), Error> {
-        let is_done = |put: object_store::Result<UpdateVersion>| Error::sort(put).map(|version| version.is_some());
         let put = |text: &str, mode: PutMode| self.put(path.clone(), text.to_owned(), mode);
-        if !is_done(put("1", PutMode::Create).await?)? {
+        if put("1", PutMode::Create).await??.is_none() {
             return Err(Error::Unsupported { what: "creating an object if there is none" });
         }
-        if is_done(put("2", PutMode::Create).await?)? {
+        if put("2", PutMode::Create).await??.is_some() {
             return Err(Error::Unsupported { what: "refusing to create an object that exists" });
         }
         let Some((first, _)) = self.get(path).await?.map(|(meta, bytes)| (version(meta), bytes)) else {
             return Err(Error::Unsupported { what: "reading an object that has just been written" });
         };
-        if !is_done(put("3", PutMode::Update(first.clone())).await?)? {
+        if put("3", PutMode::Update(first.clone())).await??.is_none() {
             return Err(Error::Unsupported { what: "replacing an object of a certain version" });
         }
-        if is_done(put("4", PutMode::Update(first)).await?)? {
+        if put("4", PutMode::Update(first)).await??.is_some() {
             return Err(Error::Unsupported { what: "refusing to replace an object of another version" });
         }
         Ok(())

@@ -28,9 +28,14 @@ const CHAIN: usize = 8;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Nonce(u64);
 
+/// Returns a number at random. The process's id makes it differ in forked processes, whose hash keys are the same.
+pub(crate) fn random() -> u64 {
+    RandomState::new().hash_one(std::process::id())
+}
+
 impl Nonce {
     pub(crate) fn new() -> Self {
-        Nonce(RandomState::new().hash_one(std::process::id()))
+        Nonce(random())
     }
 
     fn from_text(text: &str) -> Option<Self> {

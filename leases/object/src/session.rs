@@ -1,7 +1,7 @@
 //! The namespace, as the [`Link`](keylatch_lease_remote::Link) of the engine uses it. There is no connection that could
 //! end: each request stands for itself.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use keylatch_lease::{
     Owner, Resource, Token,
@@ -15,8 +15,11 @@ use crate::{
     place::{Done, Place, last},
 };
 
-/// The number of expired leases that the driver removes at a time.
+/// The number of objects that a sweep reads before it frees those that have expired.
 const AT_A_TIME: usize = 256;
+
+/// The number of objects that a step of the driver's sweep lists. Stores tell of as many in an answer.
+const LISTED: usize = 1000;
 
 /// The number of times that a release among several is tried while its outcome is unknown.
 const TRIES: u32 = 3;
@@ -24,9 +27,15 @@ const TRIES: u32 = 3;
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) place: Arc<Place>,
+    /// The name of the object up to which the driver has swept; `None` if it begins anew.
+    cursor: Mutex<Option<String>>,
 }
 
 impl Session {
+    pub(crate) fn new(place: Arc<Place>) -> Self {
+        Session { place, cursor: Mutex::new(None) }
+    }
+
     /// Ends a tenure: that of this owner, if one is given, and with this token, if one is given.
     pub(crate) async fn release(&self, resource: &Resource, owner: Option<&Owner>, token: Option<Token>) -> Done<Gone> {
         self.place.change(resource, |seen, now| decide::release(owner, token, seen, now), last).await
@@ -49,23 +58,44 @@ impl Session {
     pub(crate) async fn sweep(&self, limit: usize) -> Done<usize> {
         let mut swept = 0;
         for names in self.place.names(None).await?.chunks(AT_A_TIME) {
-            let now = self.place.now();
-            let mut over = Vec::new();
-            for seen in self.place.leases(names).await? {
-                if let (Some(lease), decide::Step::Write(..)) = (&seen.record.lease, decide::sweep(Some(&seen), now)) {
-                    over.push(lease.resource.clone());
-                }
-            }
-            over.truncate(limit - swept);
-            let freed = self
-                .place
-                .each(over, |resource| async move { self.place.change(&resource, decide::sweep, last).await });
-            swept += freed.await?.into_iter().filter(|is_freed| *is_freed).count();
+            swept += self.sweep_these(names, limit - swept).await?;
             if swept == limit {
                 break;
             }
         }
         Ok(swept)
+    }
+
+    /// Frees up to `limit` of the resources with these names whose leases have expired, and returns their number.
+    async fn sweep_these(&self, names: &[String], limit: usize) -> Done<usize> {
+        let now = self.place.now();
+        let mut over = Vec::new();
+        for seen in self.place.leases(names, true).await? {
+            if let (Some(lease), decide::Step::Write(..)) = (&seen.record.lease, decide::sweep(Some(&seen), now)) {
+                over.push(lease.resource.clone());
+            }
+        }
+        over.truncate(limit);
+        let free = |resource| async move { self.place.change(&resource, decide::sweep, last).await };
+        Ok(self.place.each(over, free).await?.into_iter().filter(|is_freed| *is_freed).count())
+    }
+
+    fn cursor(&self) -> MutexGuard<'_, Option<String>> {
+        self.cursor.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Goes on with the driver's sweep where it was left off: frees what has expired among the next objects, and
+    /// returns whether there are more. A sweep that is cut off by its time limit has not lost what it has done.
+    async fn sweep_on(&self) -> Done<bool> {
+        let after = self.cursor().clone();
+        let (names, end) = self.place.names_among(LISTED, after.as_deref()).await?;
+        for names in names.chunks(AT_A_TIME) {
+            self.sweep_these(names, usize::MAX).await?;
+            *self.cursor() = names.last().cloned();
+        }
+        let is_more = end.is_some();
+        *self.cursor() = end;
+        Ok(is_more)
     }
 }
 
@@ -86,6 +116,69 @@ impl keylatch_lease_remote::Session for Session {
     }
 
     async fn sweep(&self) -> bool {
-        Session::sweep(self, AT_A_TIME).await.is_ok_and(|count| count == AT_A_TIME)
+        self.sweep_on().await.unwrap_or(false)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{AT_A_TIME, LISTED, Session};
+    use crate::{
+        place::Place,
+        record::{Lease, Nonce, Record},
+        table::Table,
+    };
+    use futures_lite::future::{poll_once, yield_now};
+    use keylatch_lease::{Expiry, Resource};
+    use keylatch_lease_remote::Policy;
+    use object_store::{ObjectStore, ObjectStoreExt, memory::InMemory, path::Path};
+    use std::{pin::pin, sync::Arc, time::Duration};
+
+    /// Returns a session in a namespace with this many leases that have expired.
+    async fn expired(count: usize) -> Session {
+        let (store, runtime) = (Arc::new(InMemory::new()), tokio::runtime::Handle::current());
+        let shared = Arc::clone(&store) as Arc<dyn ObjectStore>;
+        let table = Table::new(Duration::from_secs(5), None);
+        let place = Place::new(shared, &Path::from("test"), "", runtime, None, table);
+        for key in 0..count {
+            let resource = Resource::new("page", format!("{key:04}"));
+            let path = format!("test/.leases/{}", crate::names::name(&resource));
+            let policy = Policy::of(&Expiry::Never);
+            let lease = Lease { resource, owner: "n:jane".into(), lasts: Some(0), held: 0, written: 1, policy };
+            let record = Record { token: 1, nonce: Nonce::new(), after: Vec::new(), lease: Some(lease) };
+            store.put(&Path::from(path), record.to_text().into()).await.unwrap();
+        }
+        Session::new(Arc::new(place))
+    }
+
+    async fn left(session: &Session) -> usize {
+        session.place.names(None).await.unwrap().len()
+    }
+
+    #[tokio::test]
+    async fn the_steps_of_a_sweep_free_one_part_of_the_namespace_after_the_other() {
+        let session = expired(LISTED + 10).await;
+        assert!(session.sweep_on().await.unwrap());
+        assert_eq!(left(&session).await, 10);
+        assert!(!session.sweep_on().await.unwrap());
+        assert_eq!(left(&session).await, 0);
+        assert_eq!(*session.cursor(), None, "the next sweep begins anew");
+    }
+
+    #[tokio::test]
+    async fn a_step_of_a_sweep_that_is_cut_off_has_not_lost_what_it_has_done() {
+        let session = expired(2 * AT_A_TIME).await;
+        {
+            let mut step = pin!(session.sweep_on());
+            while session.cursor().is_none() {
+                assert!(poll_once(&mut step).await.is_none(), "the step was not cut off");
+                yield_now().await;
+            }
+        }
+        let last = format!("page.{:04}.lease", AT_A_TIME - 1);
+        assert_eq!(*session.cursor(), Some(last));
+        assert_eq!(left(&session).await, AT_A_TIME);
+        assert!(!session.sweep_on().await.unwrap());
+        assert_eq!(left(&session).await, 0);
     }
 }

@@ -1,7 +1,8 @@
 //! What this process has seen of the bucket.
 //!
 //! An entry may be dropped at any time without harm to exclusion: its lease then counts from the next look at it. So
-//! the table is cleaned up only when it has grown to twice the entries that were in use.
+//! the table is cleaned up only when it has grown to twice the entries that were in use. But a lease whose entry is
+//! always dropped before the next look is never taken over. So an entry is kept for a while after its lease has ended.
 
 use std::{
     collections::HashMap,
@@ -16,7 +17,8 @@ use crate::decide::{Now, Seen};
 /// The number of entries up to which nothing is cleaned up.
 const FEW: usize = 1024;
 
-/// An entry is kept for at least this long after it was last used.
+/// An entry is kept for at least this long after it was last used, and the number of polls in vain for at least a fifth
+/// of it.
 const KEPT: Duration = Duration::from_secs(300);
 
 /// The table.
@@ -25,16 +27,70 @@ pub(crate) struct Table(Mutex<Entries>);
 
 #[derive(Debug)]
 struct Entries {
-    seen: HashMap<Resource, Seen>,
-    /// The polls of waiters that were in vain: how many, and when the last one was.
-    polls: HashMap<Resource, (u32, Duration)>,
+    seen: HashMap<Resource, Entry>,
+    polls: HashMap<Resource, Polled>,
     /// The number of entries at which the next clean-up is due.
     limit: usize,
+    /// The time for which the entry of a lease is kept after its last use, and after the lease has ended.
+    kept: Duration,
+    /// The time after the last poll for which the number of polls is remembered.
+    remembered: Duration,
+}
+
+/// An object in the version that was seen last.
+#[derive(Debug)]
+struct Entry {
+    seen: Seen,
+    used: Duration,
+}
+
+/// The polls of the waiters for a resource.
+#[derive(Debug, Default)]
+struct Polled {
+    /// The number of polls in vain.
+    count: u32,
+    /// The time of the last one.
+    last: Duration,
+    /// The number of waiters that are between two polls.
+    pausing: usize,
+}
+
+/// A waiter's pause between two polls.
+#[derive(Debug)]
+#[must_use = "the pause ends when it is dropped"]
+pub(crate) struct Pause<'a> {
+    table: &'a Table,
+    resource: Resource,
+    /// Whether the next poll follows.
+    is_over: bool,
+}
+
+impl Pause<'_> {
+    /// Ends the pause. The waiter goes on, and asks next.
+    pub(crate) fn end(mut self) {
+        self.is_over = true;
+    }
+}
+
+impl Drop for Pause<'_> {
+    fn drop(&mut self) {
+        let mut entries = self.table.lock();
+        let Some(polled) = entries.polls.get_mut(&self.resource) else { return };
+        polled.pausing -= 1;
+        // If nobody waits any more, the next waiter begins with short pauses.
+        if polled.pausing == 0 && (polled.count == 0 || !self.is_over) {
+            entries.polls.remove(&self.resource);
+        }
+    }
 }
 
 impl Table {
-    pub(crate) fn new() -> Self {
-        Table(Mutex::new(Entries { seen: HashMap::new(), polls: HashMap::new(), limit: FEW }))
+    /// Returns a table for a process whose waiters pause for up to `longest`, and which sweeps at this interval.
+    pub(crate) fn new(longest: Duration, sweeps: Option<Duration>) -> Self {
+        let kept = sweeps.map_or(KEPT, |every| every.saturating_mul(2).max(KEPT));
+        let remembered = longest.saturating_mul(2).max(KEPT / 5);
+        let (seen, polls) = (HashMap::new(), HashMap::new());
+        Table(Mutex::new(Entries { seen, polls, limit: FEW, kept, remembered }))
     }
 
     fn lock(&self) -> MutexGuard<'_, Entries> {
@@ -42,15 +98,18 @@ impl Table {
     }
 
     /// Returns the version of a resource's object that was seen last.
-    pub(crate) fn last(&self, resource: &Resource) -> Option<Seen> {
-        self.lock().seen.get(resource).cloned()
+    pub(crate) fn last(&self, resource: &Resource, now: Duration) -> Option<Seen> {
+        let mut entries = self.lock();
+        let entry = entries.seen.get_mut(resource)?;
+        entry.used = now;
+        Some(entry.seen.clone())
     }
 
     /// Notes that the object was read with a request sent at this time. Returns what is known about the version that
     /// was read.
     pub(crate) fn read(&self, resource: &Resource, asked: Duration, seen: Option<Seen>, now: Now) -> Option<Seen> {
         let mut entries = self.lock();
-        let known = entries.seen.get(resource);
+        let known = entries.seen.get(resource).map(|entry| &entry.seen);
         let Some(seen) = seen else {
             if known.is_none_or(|known| known.at < asked) {
                 entries.seen.remove(resource);
@@ -61,7 +120,7 @@ impl Table {
             // The version is that of the answer, in case that somebody has put a copy of the object in its place.
             Some(known) if known.record == seen.record => {
                 let known = Seen { version: seen.version, modified: seen.modified, ..known.clone() };
-                entries.seen.insert(resource.clone(), known.clone());
+                entries.seen.insert(resource.clone(), Entry { seen: known.clone(), used: now.clock });
                 Some(known)
             }
             // Which of the two is newer is unknown: the known version was written or read after this one was asked for.
@@ -76,39 +135,55 @@ impl Table {
     /// Notes that this process has written the object.
     pub(crate) fn wrote(&self, resource: &Resource, seen: Seen, now: Now) {
         let mut entries = self.lock();
-        if seen.record.lease.is_some() {
-            entries.polls.remove(resource);
+        if let (Some(_), Some(polled)) = (&seen.record.lease, entries.polls.get_mut(resource)) {
+            polled.count = 0;
         }
         entries.note(resource, seen, now);
     }
 
-    /// Returns the number of polls for a resource that were in vain since a waiter came.
+    /// Begins a pause between two polls for a resource.
+    pub(crate) fn pause(&self, resource: &Resource) -> Pause<'_> {
+        self.lock().polls.entry(resource.clone()).or_default().pausing += 1;
+        Pause { table: self, resource: resource.clone(), is_over: false }
+    }
+
+    /// Returns the number of polls for a resource that were in vain since the first waiter came.
     pub(crate) fn polls(&self, resource: &Resource, now: Duration) -> u32 {
         let entries = self.lock();
-        let recent = entries.polls.get(resource).filter(|(_, last)| now.saturating_sub(*last) < KEPT / 5);
-        recent.map_or(0, |(count, _)| *count)
+        let recent = entries.polls.get(resource).filter(|polled| !polled.is_old(now, entries.remembered));
+        recent.map_or(0, |polled| polled.count)
     }
 
     /// Notes a poll in vain.
     pub(crate) fn polled(&self, resource: &Resource, now: Duration) {
         let count = self.polls(resource, now).saturating_add(1);
-        self.lock().polls.insert(resource.clone(), (count, now));
+        let mut entries = self.lock();
+        let polled = entries.polls.entry(resource.clone()).or_default();
+        (polled.count, polled.last) = (count, now);
+    }
+}
+
+impl Polled {
+    fn is_old(&self, now: Duration, remembered: Duration) -> bool {
+        now.saturating_sub(self.last) >= remembered
     }
 }
 
 impl Entries {
     fn note(&mut self, resource: &Resource, seen: Seen, now: Now) {
-        self.seen.insert(resource.clone(), seen);
+        self.seen.insert(resource.clone(), Entry { seen, used: now.clock });
         if self.seen.len() + self.polls.len() < self.limit {
             return;
         }
-        let is_old = |at: Duration| now.clock.saturating_sub(at) >= KEPT;
-        self.seen.retain(|_, seen| {
-            let until_free = seen.record.lease.as_ref().map(|lease| seen.until_free(lease, now));
-            // A lease that never ends is as good after the next look.
-            !is_old(seen.at) || until_free.flatten().is_some_and(|time| !time.is_zero())
+        let is_old = |at: Duration, kept: Duration| now.clock.saturating_sub(at) >= kept;
+        let kept = self.kept;
+        self.seen.retain(|_, Entry { seen, used }| {
+            // A resource that is free, or whose lease never ends, is as well known after the next look.
+            let free_at = seen.record.lease.as_ref().and_then(|lease| seen.free_at(lease));
+            free_at.map_or(!is_old(*used, KEPT), |free_at| !is_old(free_at.max(*used), kept))
         });
-        self.polls.retain(|_, (_, last)| !is_old(*last));
+        let remembered = self.remembered;
+        self.polls.retain(|_, polled| polled.pausing > 0 || !polled.is_old(now.clock, remembered));
         self.limit = (2 * (self.seen.len() + self.polls.len())).max(FEW);
     }
 }
@@ -118,9 +193,10 @@ mod tests {
     use super::{FEW, KEPT, Table};
     use crate::{
         decide::{Now, Seen},
-        record::{Nonce, Record},
+        record::{Lease, Nonce, Record},
     };
-    use keylatch_lease::Resource;
+    use keylatch_lease::{Expiry, Resource};
+    use keylatch_lease_remote::Policy;
     use object_store::UpdateVersion;
     use std::time::Duration;
 
@@ -136,7 +212,7 @@ mod tests {
 
     #[test]
     fn a_version_counts_from_when_it_was_first_seen() {
-        let (table, report) = (Table::new(), Resource::from("report"));
+        let (table, report) = (Table::new(Duration::ZERO, None), Resource::from("report"));
         let first = seen(5);
         table.read(&report, Duration::from_secs(4), Some(first.clone()), now(5));
         let again = Seen { at: Duration::from_secs(9), ..first };
@@ -146,24 +222,99 @@ mod tests {
 
     #[test]
     fn an_answer_that_comes_late_replaces_no_newer_version() {
-        let (table, report) = (Table::new(), Resource::from("report"));
+        let (table, report) = (Table::new(Duration::ZERO, None), Resource::from("report"));
         table.wrote(&report, seen(5), now(5));
         let late = table.read(&report, Duration::from_secs(4), Some(seen(6)), now(6)).unwrap();
         assert_eq!(late.at, Duration::from_secs(6));
-        assert_eq!(table.last(&report).unwrap().at, Duration::from_secs(5));
+        assert_eq!(table.last(&report, Duration::ZERO).unwrap().at, Duration::from_secs(5));
         table.read(&report, Duration::from_secs(4), None, now(6));
-        assert!(table.last(&report).is_some());
+        assert!(table.last(&report, Duration::ZERO).is_some());
         table.read(&report, Duration::from_secs(7), None, now(8));
-        assert!(table.last(&report).is_none());
+        assert!(table.last(&report, Duration::ZERO).is_none());
     }
 
     #[test]
     fn entries_that_are_no_longer_used_are_dropped() {
-        let table = Table::new();
+        let table = Table::new(Duration::ZERO, None);
         for key in 0..100 * FEW as u64 {
             let at = key * KEPT.as_secs() / 100; // a hundred of them are in use at a time
             table.wrote(&Resource::new("n", key.to_string()), seen(at), now(at));
         }
         assert!(table.lock().seen.len() <= FEW);
+    }
+
+    /// Uses so many other entries at this time that the table is cleaned up.
+    fn fill(table: &Table, at: u64) {
+        for key in 0..2 * FEW as u64 {
+            table.wrote(&Resource::new("other", format!("{at}-{key}")), seen(at), now(at));
+        }
+    }
+
+    /// Returns whether a table still knows, at the second time, a lease of 100 s that was seen at 0 s and used at the
+    /// first time.
+    fn knows(sweeps: Option<Duration>, used: u64, at: u64) -> bool {
+        let (table, report) = (Table::new(Duration::ZERO, sweeps), Resource::from("report"));
+        let (lasts, policy) = (Some(100_000_000), Policy::of(&Expiry::Never));
+        let lease = Lease { resource: report.clone(), owner: "n:jane".into(), lasts, held: 0, written: 1, policy };
+        let known = seen(0);
+        let known = Seen { record: Record { lease: Some(lease), ..known.record }, ..known };
+        table.read(&report, Duration::ZERO, Some(known), now(0));
+        assert!(table.last(&report, Duration::from_secs(used)).is_some());
+        fill(&table, at);
+        table.lock().seen.contains_key(&report)
+    }
+
+    #[test]
+    fn a_lease_is_known_for_a_while_after_its_end_and_after_its_last_use() {
+        let kept = KEPT.as_secs();
+        assert!(knows(None, 0, 101 + kept - 1), "a caller that comes again could not take it over");
+        assert!(!knows(None, 0, 101 + kept));
+        assert!(knows(None, 500, 500 + kept - 1), "somebody asks for it now and then");
+        assert!(!knows(None, 500, 500 + kept));
+    }
+
+    #[test]
+    fn a_lease_is_known_until_the_next_sweep() {
+        let hour = Some(Duration::from_secs(3600));
+        assert!(knows(hour, 0, 2 * 3600));
+        assert!(!knows(hour, 0, 101 + 2 * 3600));
+    }
+
+    #[test]
+    fn polls_are_counted_for_as_long_as_two_of_the_longest_pauses() {
+        let (long, at, report) = (Duration::from_secs(600), Duration::from_secs, Resource::from("report"));
+        let table = Table::new(long, None);
+        table.polled(&report, at(0));
+        table.polled(&report, at(700));
+        assert_eq!((table.polls(&report, at(1899)), table.polls(&report, at(1900))), (2, 0));
+        let table = Table::new(Duration::from_secs(1), None);
+        table.polled(&report, at(0));
+        assert_eq!((table.polls(&report, at(59)), table.polls(&report, at(60))), (1, 0));
+    }
+
+    #[test]
+    fn the_polls_of_waiters_that_have_given_up_do_not_count() {
+        let (table, report) = (Table::new(Duration::from_secs(5), None), Resource::from("report"));
+        let polls = || table.polls(&report, Duration::ZERO);
+        table.pause(&report).end();
+        table.polled(&report, Duration::ZERO);
+        table.pause(&report).end();
+        assert_eq!(polls(), 1, "the waiter goes on");
+        let (first, second) = (table.pause(&report), table.pause(&report));
+        drop(first);
+        assert_eq!(polls(), 1, "another waiter is there");
+        drop(second);
+        assert_eq!(polls(), 0);
+        assert!(table.lock().polls.is_empty());
+    }
+
+    #[test]
+    fn the_polls_of_a_waiter_that_is_there_are_not_cleaned_up() {
+        let (table, report) = (Table::new(Duration::from_secs(5), None), Resource::from("report"));
+        let pause = table.pause(&report);
+        table.polled(&report, Duration::ZERO);
+        fill(&table, 1000);
+        assert_eq!(table.lock().polls.len(), 1, "a waiter was forgotten");
+        pause.end();
     }
 }

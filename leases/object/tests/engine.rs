@@ -3,20 +3,20 @@
 mod common;
 
 use std::{
-    sync::Arc,
+    sync::{Arc, atomic::Ordering::SeqCst},
     time::{Duration, Instant},
 };
 
 use common::{Faults, Planned, Shim, generic, options};
 use futures_util::TryStreamExt;
 use keylatch_lease::{
-    AcquireError, Expiry, Leases, Lost, Owner, RenewError,
-    engine::{Engine, Fail, Gone},
+    AcquireError, Expiry, Leases, LookError, Lost, Owner, RenewError,
+    engine::{Engine, Fail, Gone, Listing, Part},
 };
 use keylatch_lease_conformance::servers::on_tokio;
 use keylatch_lease_object::{
     Bucket, Error,
-    object_store::{ObjectStore, ObjectStoreExt, local::LocalFileSystem, memory::InMemory, path::Path},
+    object_store::{self, ObjectStore, ObjectStoreExt, local::LocalFileSystem, memory::InMemory, path::Path},
 };
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -67,6 +67,24 @@ fn a_store_that_ignores_conditions_is_refused() {
         let left = store.list(None).try_collect::<Vec<_>>().await.unwrap();
         assert!(left.is_empty(), "something is left of the try: {left:?}");
         Bucket::open(store).await.unwrap();
+    });
+}
+
+#[test]
+fn a_bucket_that_does_not_exist_is_not_mistaken_for_one_without_conditional_writes() {
+    on_tokio(async {
+        let missing = || Planned::Fails(object_store::Error::NotFound { path: "a".into(), source: "404".into() });
+        let shim = counted(&Arc::new(InMemory::new()));
+        shim.plan(missing());
+        let error = Bucket::open(Arc::clone(&shim) as _).await.unwrap_err();
+        assert!(matches!(error, Error::Store { .. }), "{error:?}");
+        assert!(error.to_string().contains("check its name"), "{error}");
+        let (leases, [jane, _]) = (leases(Arc::clone(&shim) as _).await, owners());
+        shim.counts();
+        shim.plan(missing());
+        let error = leases.try_acquire("report", &jane, MINUTE).await.unwrap_err();
+        assert!(matches!(error, AcquireError::Engine(Error::Store { .. })), "{error:?}");
+        assert_eq!(shim.counts(), [1, 1, 0], "the request was repeated");
     });
 }
 
@@ -219,12 +237,40 @@ fn a_store_that_throttles_is_asked_a_few_times_and_the_caller_is_told() {
 }
 
 #[test]
+fn a_store_that_throttles_writes_is_asked_as_often_as_the_page_says() {
+    on_tokio(async {
+        let shim = counted(&Arc::new(InMemory::new()));
+        let (leases, [jane, _]) = (leases(Arc::clone(&shim) as _).await, owners());
+        for _ in 0..100 {
+            shim.plan(Planned::Fails(generic("503 Service Unavailable")));
+        }
+        let error = leases.try_acquire("report", &jane, MINUTE).await.unwrap_err();
+        assert!(matches!(error, AcquireError::Engine(Error::Throttled { .. })), "{error:?}");
+        assert_eq!(shim.counts(), [15, 12, 0]);
+    });
+}
+
+#[test]
+fn a_list_that_fails_is_repeated() {
+    on_tokio(async {
+        let shim = counted(&Arc::new(InMemory::new()));
+        let (leases, [jane, _]) = (leases(Arc::clone(&shim) as _).await, owners());
+        leases.try_acquire("report", &jane, MINUTE).await.unwrap();
+        shim.failing_lists.store(1, SeqCst);
+        assert_eq!(leases.owned_by(&jane).await.unwrap().len(), 1);
+        assert_eq!(shim.counts()[2], 2);
+        shim.failing_lists.store(10, SeqCst);
+        assert!(leases.owned_by(&jane).await.is_err());
+        assert_eq!(shim.counts()[2], 4);
+    });
+}
+
+#[test]
 fn a_write_that_is_not_permitted_is_not_repeated() {
     on_tokio(async {
         let shim = counted(&Arc::new(InMemory::new()));
         let (leases, [jane, _]) = (leases(Arc::clone(&shim) as _).await, owners());
-        let denied =
-            keylatch_lease_object::object_store::Error::PermissionDenied { path: "a".into(), source: "no".into() };
+        let denied = object_store::Error::PermissionDenied { path: "a".into(), source: "no".into() };
         shim.plan(Planned::Fails(denied));
         let error = leases.try_acquire("report", &jane, MINUTE).await.unwrap_err();
         assert!(matches!(error, AcquireError::Engine(Error::Denied { .. })), "{error:?}");
@@ -273,6 +319,48 @@ fn an_object_of_something_else_is_left_alone() {
         let error = leases.try_acquire("report", &jane, MINUTE).await.unwrap_err();
         assert!(matches!(&error, AcquireError::Engine(Error::Foreign { path: told }) if *told == path.to_string()));
         assert_eq!(objects(&store).await, [(path, "Dear diary".to_owned())]);
+    });
+}
+
+#[test]
+fn an_object_of_something_else_does_not_keep_leases_from_being_released() {
+    on_tokio(async {
+        let store = Arc::new(InMemory::new());
+        let (leases, [jane, _]) = (leases(Arc::clone(&store) as _).await, owners());
+        leases.try_acquire("report", &jane, MINUTE).await.unwrap();
+        let path = Path::from("keylatch/desk.leases/old.lease");
+        store.put(&path, "Dear diary. ".repeat(30).into()).await.unwrap();
+        let error = leases.owned_by(&jane).await.unwrap_err();
+        assert!(matches!(&error, LookError::Engine(Error::Foreign { path: told }) if *told == path.to_string()));
+        leases.release_expired().await.unwrap();
+        assert_eq!(leases.release_all(&jane).await.unwrap(), 1);
+        assert!(leases.status("report").await.unwrap().is_none());
+    });
+}
+
+#[test]
+fn objects_in_folders_of_the_namespace_are_left_alone() {
+    on_tokio(async {
+        let store = Arc::new(InMemory::new());
+        let (leases, [jane, _]) = (leases(Arc::clone(&store) as _).await, owners());
+        leases.try_acquire("report", &jane, MINUTE).await.unwrap();
+        let (_, text) = objects(&store).await.remove(0);
+        for name in [".report.lease", "a.lease"] {
+            store.put(&Path::from(format!("keylatch/desk.leases/copy/{name}")), text.clone().into()).await.unwrap();
+        }
+        assert_eq!(leases.owned_by(&jane).await.unwrap().len(), 1);
+        let (mut after, mut found) = (None, 0);
+        for _ in 0..10 {
+            let engine = leases.engine();
+            let part = Part { after: after.as_deref(), entity_prefix: "", owner: None, limit: 1, at: engine.now() };
+            let Listing::Page { leases, next } = engine.list(part).await.unwrap() else { panic!("no page") };
+            found += leases.len();
+            after = next;
+            if after.is_none() {
+                break;
+            }
+        }
+        assert_eq!((found, after), (1, None));
     });
 }
 

@@ -163,9 +163,11 @@ fn prepare(place: &Place, init: impl AsyncFnOnce(&Server<'_>) -> Result<(), Fail
     runtime()?.block_on(init(&server)).map(|()| 0).map_err(with_hints)
 }
 
-/// Makes a runtime for the client of a server. It lives as long as the process.
+/// Makes a runtime for the client of a server. It lives as long as the process. Chooses the implementation of
+/// cryptography, too: a build that has two would choose none.
 #[cfg(feature = "server")]
 fn runtime() -> Result<&'static tokio::runtime::Runtime, Failure> {
+    let _ = rustls::crypto::ring::default_provider().install_default(); // it fails if one was chosen before
     let built = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
     built.map(|runtime| &*Box::leak(Box::new(runtime))).map_err(|error| Failure::system("no thread", error))
 }

@@ -5,7 +5,7 @@ use keylatch_lease::{
     engine::{Answer, Ask, Fail, Want},
 };
 
-use super::{Last, On, Put, Session, granted, not_done, perhaps};
+use super::{Last, On, Put, Session, granted, perhaps};
 use crate::{
     error::Error,
     known::Known,
@@ -36,7 +36,7 @@ enum Begun {
 
 impl Session {
     pub(crate) async fn acquire(&self, ask: Ask<'_>) -> Result<Answer, Fail<Error>> {
-        let mut last = self.likely(&ask).await.map_err(not_done)?;
+        let mut last = self.likely(&ask).await.map_err(perhaps)?;
         loop {
             let (mut behind, mut frees) = (last.sequence, None);
             if let Some(tenure) = last.tenure {
@@ -44,7 +44,7 @@ impl Session {
                     Instead::Answer(answer) => return Ok(answer),
                     Instead::Begins { behind: next, frees: freed } => (behind, frees) = (next, freed),
                     Instead::Changed => {
-                        last = self.last(ask.resource).await.map_err(not_done)?;
+                        last = self.last(ask.resource).await.map_err(perhaps)?;
                         continue;
                     }
                 }
@@ -55,11 +55,11 @@ impl Session {
             if let Some(remaining) = self.quarantined().await.map_err(perhaps)? {
                 return Ok(Answer::Quarantined { remaining });
             }
-            let token = self.next_token(last.token).await.map_err(not_done)?;
+            let token = self.next_token(last.token).await.map_err(perhaps)?;
             match self.begin(&ask, term, token, behind, frees).await? {
                 Begun::Answer(answer) => return Ok(answer),
                 Begun::Void(sequence) => last = Last::free(sequence, token),
-                Begun::Changed => last = self.last(ask.resource).await.map_err(not_done)?,
+                Begun::Changed => last = self.last(ask.resource).await.map_err(perhaps)?,
             }
         }
     }
@@ -86,7 +86,7 @@ impl Session {
         let Ask { resource, want, term, .. } = *ask;
         let is_mine = tenure.owner == ask.owner.id();
         // The stream may have forgotten that the tenure was released, and that another one with a greater token began.
-        let is_in_doubt = is_mine && tenure.token <= self.marked().await.map_err(not_done)?.doubt;
+        let is_in_doubt = is_mine && tenure.token <= self.marked().await.map_err(perhaps)?.doubt;
         // The holders of the tenure do not know that it is taken over, and its waiters may not have to wait so long.
         let taken_over = Instead::Begins { behind, frees: Some((tenure.token, Lost::TakenOver)) };
         match (want, term) {
@@ -94,7 +94,7 @@ impl Session {
             (Want::Any, Some(_)) if is_in_doubt => Ok(taken_over),
             (Want::Mine, _) if is_in_doubt => Ok(Instead::Answer(Answer::Free)),
             (Want::Any | Want::Mine, Some(term)) if is_mine => {
-                if let Some(remaining) = self.quarantined().await.map_err(not_done)? {
+                if let Some(remaining) = self.quarantined().await.map_err(perhaps)? {
                     return Ok(Instead::Answer(Answer::Quarantined { remaining }));
                 }
                 Ok(match self.go_on(resource, behind, &tenure, term, Some(ask.expiry)).await? {
@@ -107,7 +107,7 @@ impl Session {
                 })
             }
             _ => {
-                let (is_over, now) = self.is_over(&tenure, behind).await.map_err(not_done)?;
+                let (is_over, now) = self.is_over(&tenure, behind).await.map_err(perhaps)?;
                 if is_over {
                     return Ok(Instead::Begins { behind, frees: None });
                 }

@@ -7,7 +7,7 @@ use keylatch_lease::{
     engine::{Fail, Gone, Owned, Record},
 };
 
-use super::{Deleted, LANES, Last, Listed, PART, Put, Session, is_full, not_done, side_by_side, stored_at};
+use super::{Deleted, LANES, Last, Listed, PART, Put, Session, is_full, perhaps, side_by_side, stored_at};
 use crate::{
     error::Error,
     listing::Listing,
@@ -87,7 +87,7 @@ impl Session {
         subjects: &[String],
         released: &mut Vec<Resource>,
     ) -> Result<(), Fail<Error>> {
-        let all = self.all_of(subjects).await.map_err(not_done)?;
+        let all = self.all_of(subjects).await.map_err(perhaps)?;
         let is_mine = |last: &Last| last.tenure.as_ref().is_some_and(|tenure| tenure.owner == owner.id());
         let mine = all.into_iter().filter(|(_, last)| is_mine(last));
         let each = mine.map(|(resource, _)| async move {

@@ -22,7 +22,7 @@ impl Session {
         payload: Vec<u8>,
     ) -> Result<Vec<u8>, Error> {
         if keylatch_lease_remote::Session::is_closed(self) {
-            return Err(Error::Unconnected { source: None });
+            return Err(Error::Closed);
         }
         // The engine has its own timers, so that it runs on any runtime.
         let request = Request::new().headers(headers).payload(payload.into()).timeout(None);

@@ -233,13 +233,10 @@ struct Subjected {
     subjects: Option<HashMap<String, u64>>,
 }
 
-fn not_done(error: Error) -> Fail<Error> {
-    Fail::NotDone(error)
-}
-
-/// Converts the error of a request that changes something: it may have been carried out if the connection broke, but
-/// not if the server refused it.
-fn perhaps(error: Error) -> Fail<Error> {
+/// Converts the error of a request. If the connection broke, the operation may have been carried out, and is tried
+/// again, even if it had only read so far: it is often the engine itself that ends a connection, because the stream is
+/// another one.
+pub(crate) fn perhaps(error: Error) -> Fail<Error> {
     match error {
         Error::Closed | Error::Timeout => Fail::Unknown(error),
         error => Fail::NotDone(error),
@@ -438,7 +435,7 @@ impl Session {
             {
                 Last::held(sequence, tenure)
             }
-            _ => self.last(resource).await.map_err(not_done)?,
+            _ => self.last(resource).await.map_err(perhaps)?,
         };
         loop {
             let Some(tenure) = last.tenure.filter(is_it) else { return Ok(Left::Nothing) };
@@ -446,13 +443,13 @@ impl Session {
                 return Ok(Left::Forever);
             }
             let Some(term) = term else {
-                let (is_over, now) = self.is_over(&tenure, last.sequence).await.map_err(not_done)?;
+                let (is_over, now) = self.is_over(&tenure, last.sequence).await.map_err(perhaps)?;
                 return Ok(if is_over { Left::Nothing } else { left(&tenure, now.latest) });
             };
             match self.go_on(resource, last.sequence, &tenure, term, None).await? {
                 On::Goes { tenure, at } => return Ok(left(&tenure, at)),
                 On::Over { .. } => return Ok(Left::Nothing),
-                On::Changed => last = self.last(resource).await.map_err(not_done)?,
+                On::Changed => last = self.last(resource).await.map_err(perhaps)?,
             }
         }
     }
@@ -483,9 +480,9 @@ impl Session {
             }
         }
         loop {
-            let last = self.last(resource).await.map_err(not_done)?;
+            let last = self.last(resource).await.map_err(perhaps)?;
             let Some(tenure) = last.tenure else { return Ok(Gone::NotHeld) };
-            if self.is_over(&tenure, last.sequence).await.map_err(not_done)?.0 {
+            if self.is_over(&tenure, last.sequence).await.map_err(perhaps)?.0 {
                 return Ok(Gone::NotHeld);
             }
             if tenure.owner != owner.id() || !is_it(tenure.token) {

@@ -12,7 +12,10 @@ use std::{
     time::Duration,
 };
 
-use futures_util::{future::BoxFuture, stream::BoxStream};
+use futures_util::{
+    future::BoxFuture,
+    stream::{self, BoxStream},
+};
 use keylatch_lease_conformance::{Caps, Excuse, Failure, Fixture, Proxy};
 use keylatch_lease_object::{
     Bucket, Options,
@@ -80,6 +83,8 @@ pub(crate) struct Shim {
     random: AtomicU64,
     planned: Mutex<VecDeque<Planned>>,
     late: Mutex<Option<Late>>,
+    /// The number of lists that fail from now on.
+    pub(crate) failing_lists: AtomicU64,
     pub(crate) gets: AtomicU64,
     pub(crate) puts: AtomicU64,
     pub(crate) lists: AtomicU64,
@@ -99,7 +104,8 @@ impl Shim {
     pub(crate) fn new(store: Arc<dyn ObjectStore>, faults: Faults, seed: u64) -> Arc<Self> {
         let count = || AtomicU64::new(0);
         let (random, planned, late) = (AtomicU64::new(seed), Mutex::default(), Mutex::default());
-        Arc::new(Shim { store, faults, random, planned, late, gets: count(), puts: count(), lists: count() })
+        let (gets, puts, lists, failing_lists) = (count(), count(), count(), count());
+        Arc::new(Shim { store, faults, random, planned, late, failing_lists, gets, puts, lists })
     }
 
     /// Returns a store that ignores the conditions of writes.
@@ -230,6 +236,9 @@ impl ObjectStore for Shim {
 
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, object_store::Result<ObjectMeta>> {
         self.lists.fetch_add(1, SeqCst);
+        if self.failing_lists.fetch_update(SeqCst, SeqCst, |count| count.checked_sub(1)).is_ok() {
+            return Box::pin(stream::once(async { Err(generic("the list is lost")) }));
+        }
         self.store.list(prefix)
     }
 
