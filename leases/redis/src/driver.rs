@@ -14,6 +14,7 @@ use crate::{
     convert,
     error::{Error, unusable},
     session::{Ended, Place, Session},
+    together,
 };
 
 /// Runs until all clones of the engine have been dropped.
@@ -41,8 +42,15 @@ where
                 }
             });
             let session = session.await?;
+            let carried = together::carry(session.clone());
             Ok((session, async move {
-                moves.await;
+                let mut carried = pin!(carried);
+                poll_fn(|cx| {
+                    // First, so that answers that have arrived are passed on although the connection has ended.
+                    let _never = carried.as_mut().poll(cx);
+                    moves.as_mut().poll(cx)
+                })
+                .await;
                 Error::unconnected(None)
             }))
         }

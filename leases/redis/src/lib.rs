@@ -167,6 +167,7 @@ mod error;
 mod options;
 mod scripts;
 mod session;
+mod together;
 
 pub use engine::Redis;
 pub use error::Error;
