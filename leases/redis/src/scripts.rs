@@ -36,3 +36,7 @@ scripts! {
     LIST: "common" "lease" "list";
     SWEEP: "common" "index" "meta" "sweep";
 }
+
+#[cfg(test)]
+#[path = "scripts_tests.rs"]
+mod tests;
