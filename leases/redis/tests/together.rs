@@ -24,6 +24,7 @@ use tokio::{
 };
 
 const LEASES: &str = "{keylatch:desk}:leases";
+const ENDS: &str = "{keylatch:desk}:ends";
 const OWNED: &str = "{keylatch:desk}:owned";
 
 type Acquired = Result<Grant, AcquireError<Error>>;
@@ -241,6 +242,42 @@ fn a_refused_batch_has_changed_nothing_and_each_request_gets_its_own_answer() {
         desk.there.release(&busy).await.unwrap();
         let left: Vec<String> = desk.server.ask(&["KEYS", "*"]);
         assert_eq!(left, [LEASES]);
+    });
+}
+
+#[test]
+fn releases_that_are_refused_together_end_no_lease() {
+    at_desk(async |desk| {
+        for key in [ENDS, OWNED] {
+            let mut grants = Vec::new();
+            for i in 0..3 {
+                grants.push(desk.here.try_acquire(i.to_string(), &desk.jane, MINUTE).await.unwrap());
+            }
+            let before: Vec<Vec<String>> = [ENDS, OWNED].map(|key| desk.server.ask(&["ZRANGE", key, "0", "-1"])).into();
+            let plug = desk.plugged().await;
+            let () = desk.server.ask(&["RENAME", key, "aside"]);
+            let () = desk.server.ask(&["SET", key, "mine"]);
+            let mut releases: Vec<_> =
+                grants.iter().map(|grant| Box::pin(desk.here.release(grant).into_future())).collect();
+            for release in &mut releases {
+                assert!(poll_once(release).await.is_none());
+            }
+            desk.gate.is_closed.store(false, SeqCst);
+            for release in releases {
+                assert!(matches!(release.await, Err(ReleaseError::Engine(Error::Refused { .. }))), "{key}");
+            }
+            let () = desk.server.ask(&["RENAME", "aside", key]);
+            desk.unplugged(plug).await;
+            for grant in &grants {
+                assert_eq!(desk.owner_of(grant.resource().clone()).await, Some(desk.jane.clone()), "{key}");
+            }
+            if key == ENDS {
+                let after: Vec<Vec<String>> =
+                    [ENDS, OWNED].map(|key| desk.server.ask(&["ZRANGE", key, "0", "-1"])).into();
+                assert_eq!(after, before);
+            }
+            assert_eq!(desk.there.release_all(&desk.jane).await.unwrap(), 3);
+        }
     });
 }
 
