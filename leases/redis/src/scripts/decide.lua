@@ -12,7 +12,7 @@
 --   b(usy, another tenure): remaining, owner
 --   q(uarantined): remaining
 -- The text is empty if the stored value is not a lease. Then the request must be sent alone, to get its own error.
-local FIRST, SIZE = 5, 3
+local FIRST, SIZE, RELEASE = 5, 3, string.byte('r')
 local run, longest, trusts, channel = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local now_text = text(now)
 
@@ -72,7 +72,11 @@ local function read_state()
     last, doubt = tonumber(last), tonumber(doubt)
 end
 
-local function acquire(resource, owner, token, since, tail, wanted, policy, holder)
+local function acquire(resource, owner, value)
+    local token, since, tail, wanted, policy, holder = fields(value)
+    if value and not token then
+        return ''
+    end
     local has_term = idle ~= ''
     local is_live = token and tail > now
     local is_mine = is_live and holder == owner
@@ -113,7 +117,7 @@ local function acquire(resource, owner, token, since, tail, wanted, policy, hold
     elseif not token and taken_away(resource) then
         add(messages, message('d', text(last - 1), resource))
     end
-    add(begun, 0, place_of(owner, resource))
+    add(begun, '0', place_of(owner, resource)) -- a number would be formatted for each
     if token and holder ~= owner then
         add(ended, place_of(holder, resource))
     end
@@ -123,7 +127,18 @@ local function acquire(resource, owner, token, since, tail, wanted, policy, hold
     return 'g' .. new .. ' 0 ' .. remaining
 end
 
-local function release(resource, owner, known_token, token, tail, wanted, holder)
+local function release(resource, owner, known_token, value)
+    -- A tenure that is named in full is found without reading all of its lease.
+    local token, tail, wanted, holder = string.match(value or '', '^(%d+) %d+ ([%d-]%d*) ([01]) %S+ (.*)$')
+    if token == known_token and holder == owner then
+        tail = number(tail)
+    else
+        local since, policy
+        token, since, tail, wanted, policy, holder = fields(value)
+    end
+    if value and not token then
+        return ''
+    end
     if not token or tail <= now then
         return 'f'
     end
@@ -145,17 +160,14 @@ local answers = {}
 for n = 1, count do
     local at = FIRST + SIZE * (n - 1)
     local resource, owner, wish, value = ARGV[at], ARGV[at + 1], ARGV[at + 2], values[n + 1]
-    local token, since, tail, wanted, policy, holder = fields(value)
-    if value and not token then
-        answers[n] = ''
-    elseif string.sub(wish, 1, 1) == 'r' then
-        answers[n] = release(resource, owner, string.sub(wish, 2), token, tail, wanted, holder)
+    if string.byte(wish) == RELEASE then
+        answers[n] = release(resource, owner, string.sub(wish, 2), value)
     else
         if not last then
             read_state()
         end
         read_wish(wish)
-        answers[n] = acquire(resource, owner, token, since, tail, wanted, policy, holder)
+        answers[n] = acquire(resource, owner, value)
     end
 end
 
