@@ -46,9 +46,10 @@ where
             Ok((session, async move {
                 let mut carried = pin!(carried);
                 poll_fn(|cx| {
-                    // First, so that answers that have arrived are passed on although the connection has ended.
+                    let ended = moves.as_mut().poll(cx);
+                    // Afterwards, so that the answers and errors that came with the end are passed on.
                     let _never = carried.as_mut().poll(cx);
-                    moves.as_mut().poll(cx)
+                    ended
                 })
                 .await;
                 Error::unconnected(None)

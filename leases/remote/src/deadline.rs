@@ -149,13 +149,10 @@ impl Drop for Deadline {
 #[cfg(test)]
 mod tests {
     use std::{
-        future::poll_fn,
         sync::atomic::AtomicUsize,
         thread,
         time::{Duration, Instant},
     };
-
-    use futures_lite::future::block_on;
 
     use super::*;
 
@@ -179,8 +176,10 @@ mod tests {
     }
 
     fn await_all(woken: &[Arc<Woken>]) {
+        let start = Instant::now();
         for woken in woken {
             while woken.0.load(SeqCst) == 0 {
+                assert!(start.elapsed() < Duration::from_secs(20), "a task is never woken");
                 thread::sleep(Duration::from_millis(1));
             }
         }
@@ -245,8 +244,11 @@ mod tests {
             for thread in 0..8 {
                 scope.spawn(move || {
                     for round in 0..50 {
-                        let mut deadline = after((thread * 7 + round * 3) % 10);
-                        block_on(poll_fn(|cx| deadline.poll(cx)));
+                        let (mut deadline, woken) = (after((thread * 7 + round * 3) % 10), Arc::new(Woken::default()));
+                        if !is_reached(&mut deadline, &woken) {
+                            await_all(&[Arc::clone(&woken)]);
+                            assert!(is_reached(&mut deadline, &woken));
+                        }
                     }
                 });
             }
