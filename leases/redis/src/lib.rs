@@ -75,14 +75,18 @@
 //! - **Waiters** are notified by `PUBLISH`. A release by the holder sends a message if a waiter has asked for the
 //!   resource. Any other release, and a fresh tenure, always send one, because the holder must learn of it too. An
 //!   expiry sends none: each waiter has its own timer. After a lost connection all waiters ask again.
-//! - **Connection**: one for each engine and its clones, which carries the requests of all tasks one after the other,
-//!   and the messages. That requires RESP3, which servers have since Redis 6. If the connection is lost, the driver
-//!   connects again, after 50 ms to 2 s, at random.
+//! - **Connection**: one for each engine and its clones, which carries the requests of all tasks, and the messages. That
+//!   requires RESP3, which servers have since Redis 6. If the connection is lost, the driver connects again, after 50 ms
+//!   to 2 s, at random.
 //! - **Identity of the server**: the namespace records which run of the server wrote to it last, and which history the
 //!   server's data had. Each connection reads the run once, and each script that may grant reads the history, which
 //!   takes about 3 µs.
 //! - **Requests**: each operation is one script, by `EVALSHA` and one round trip; if the server does not know the
-//!   script, its text is sent. Renewals are batched, up to a thousand in one script. A waiter sends one request when it
+//!   script, its text is sent. Renewals are batched, up to a thousand in one script. So are acquires and releases that
+//!   wait for the connection at the same moment, up to 128, each of another resource: a lone one is sent at once, and
+//!   while two scripts are under way, those that arrive wait for the answer to one of them, and then travel together.
+//!   Each is decided as if it had come alone. If the server refuses the script of a batch, the script has changed
+//!   nothing, and each request is sent alone, to get its own answer. A waiter sends one request when it
 //!   arrives and one for each message, one when the lease should have ended, and one every 5 s ([`Options::fallback`]).
 //!   In each process only the first waiter in line does so.
 //! - **Timeouts**: after 5 s ([`Options::timeout`]) a request fails, and the connection is given up if it has answered
