@@ -11,10 +11,9 @@ use keylatch_lease_remote::{BoxError, Driving, Failure, Link, Told};
 use redis::{AsyncConnectionConfig, PushInfo, PushKind, Value, aio::MultiplexedConnection};
 
 use crate::{
-    convert,
+    convert, decide,
     error::{Error, unusable},
     session::{Ended, Place, Session},
-    together,
 };
 
 /// Runs until all clones of the engine have been dropped.
@@ -42,7 +41,7 @@ where
                 }
             });
             let session = session.await?;
-            let carried = together::carry(session.clone());
+            let carried = decide::carry(session.clone());
             Ok((session, async move {
                 let mut carried = pin!(carried);
                 poll_fn(|cx| {

@@ -12,7 +12,7 @@ use crate::{
     error::{Error, judge},
     scripts::{LIST, LOOK, OWNED_BY, RELEASE_ALL, RENEW},
     session::{Session, flag},
-    together::{Decided, Question, owner_of},
+    together::{Decided, Question, owner_of, token},
 };
 
 /// The number of leases renewed in one script, which blocks the server for a few milliseconds.
@@ -125,16 +125,10 @@ impl Redis {
     }
 }
 
-/// Converts a token of a script's answer. Scripts return only valid tokens.
-fn token(text: &[u8]) -> Token {
-    let number = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
-    number.and_then(Token::new).unwrap_or_else(|| unreachable!("the scripts return only valid tokens"))
-}
-
 fn record(id: &[u8], number: &[u8], held_for: i64, remaining: Option<i64>) -> Record {
     Record {
         owner: owner_of(id),
-        token: token(number),
+        token: token(number).unwrap_or_else(|| unreachable!("the scripts return only valid tokens")),
         held_for: from_micros(held_for),
         remaining: remaining.map(from_micros),
     }

@@ -82,13 +82,13 @@
 //!   server's data had. Each connection reads the run once, and each script that may grant reads the history, which
 //!   takes about 3 µs.
 //! - **Requests**: each operation is one script, by `EVALSHA` and one round trip; if the server does not know the
-//!   script, its text is sent. Renewals are batched, up to a thousand in one script. So are acquires and releases that
-//!   wait for the connection at the same moment, up to 128, each of another resource: a lone one is sent at once, and
-//!   while two scripts are under way, those that arrive wait for the answer to one of them, and then travel together.
-//!   Each is decided as if it had come alone. If the server refuses the script of a batch, the script has changed
-//!   nothing, and each request is sent alone, to get its own answer. A waiter sends one request when it
+//!   script, its text is sent. Renewals are batched, up to a thousand in one script. A waiter sends one request when it
 //!   arrives and one for each message, one when the lease should have ended, and one every 5 s ([`Options::fallback`]).
 //!   In each process only the first waiter in line does so.
+//! - **Many tasks**: an acquire or a release is sent at once if no other is under way. Those that arrive while two
+//!   scripts are under way, about different resources, become one script, up to 128. Each is decided as if it had come
+//!   alone. If the server refuses the script, the script has changed nothing, and each request is sent alone, to get its
+//!   own answer.
 //! - **Timeouts**: after 5 s ([`Options::timeout`]) a request fails, and the connection is given up if it has answered
 //!   nothing in that time. A request that may have been carried out is sent again, up to three times in all, so that an
 //!   operation fails after 15 s at most.
@@ -165,6 +165,7 @@
 #![forbid(unsafe_code)]
 
 mod convert;
+mod decide;
 mod driver;
 mod engine;
 mod error;

@@ -120,7 +120,7 @@ impl Session {
                 redis::cmd("SCRIPT").arg("LOAD").arg(&script.source).query_async::<String>(&mut connection).await;
             drop(loaded);
         }
-        let together = Arc::new(Together::new(together::MOST).with_batches(2));
+        let together = Arc::new(Together::new(together::MOST).with_batches(together::BATCHES));
         let session = Session { place, connection, run: run.into(), ended, together };
         match session.open_namespace(false).await {
             Err(error) if error.code().is_none() || is_over(&error) => Err(unusable(error)),

@@ -1,23 +1,24 @@
-//! Requests to acquire and to release that wait for the connection at the same moment: one script decides about them.
+//! Requests to acquire and to release, of which those that wait for the connection at the same moment travel together.
 
-use std::{convert::Infallible, str, sync::Arc, time::Duration};
+use std::{str, sync::Arc, time::Duration};
 
 use keylatch_lease::{
     Owner, Resource, Token,
     engine::{Answer, Ask, Fail, Gone, Want},
 };
 use keylatch_lease_remote::from_micros;
-use redis::{ErrorKind, RedisResult};
 
 use crate::{
     convert::{self, micros},
-    error::{Error, judge},
-    scripts::{ACQUIRE, DECIDE, RELEASE},
-    session::Session,
+    error::Error,
 };
 
 /// The number of questions in a batch, which blocks the server for less than a millisecond.
 pub(crate) const MOST: usize = 128;
+
+/// The number of batches that are under way at the same time: the server works on one while this process reads the
+/// answers to the other, and sends the next. More would be smaller, and a batch costs as much as several questions.
+pub(crate) const BATCHES: usize = 2;
 
 /// The questions of a connection, and their answers.
 pub(crate) type Together = keylatch_lease_remote::Together<Arc<Question>, Outcome>;
@@ -71,16 +72,16 @@ impl Question {
         Question { name: convert::name(resource), owner: owner.cloned(), wish }
     }
 
-    fn is_release(&self) -> bool {
+    pub(crate) fn is_release(&self) -> bool {
         self.wish.starts_with('r')
     }
 
-    fn words(&self) -> [&str; 3] {
+    pub(crate) fn words(&self) -> [&str; 3] {
         [&self.name, self.owner.as_ref().map_or("", Owner::id), &self.wish]
     }
 
     /// Parses the script's text; `None` if the question must be sent alone.
-    fn decided(&self, text: &[u8]) -> Option<Decided> {
+    pub(crate) fn decided(&self, text: &[u8]) -> Option<Decided> {
         let (letter, rest) = text.split_first()?;
         let mut words = rest.splitn(3, |byte| *byte == b' ');
         let mut word = || words.next().unwrap_or_default();
@@ -116,7 +117,7 @@ fn limit(text: &[u8]) -> Option<Option<Duration>> {
     if text == b"-" { Some(None) } else { time(text).map(Some) }
 }
 
-fn token(text: &[u8]) -> Option<Token> {
+pub(crate) fn token(text: &[u8]) -> Option<Token> {
     Token::new(u64::try_from(number(text)?).ok()?)
 }
 
@@ -145,51 +146,4 @@ impl From<Decided> for Gone {
             _ => Gone::NotHeld,
         }
     }
-}
-
-impl Session {
-    /// Sends a question alone.
-    pub(crate) async fn decide_one(&self, question: &Question) -> Outcome {
-        let script = if question.is_release() { &RELEASE } else { &ACQUIRE };
-        let answer = self.call::<Vec<u8>>(script, &self.arguments(&[question])).await.map_err(judge)?;
-        let decided = question.decided(&answer);
-        decided.ok_or_else(|| judge((ErrorKind::UnexpectedReturnType, "the script's answer cannot be read").into()))
-    }
-
-    fn arguments<'a>(&'a self, batch: &[&'a Question]) -> Vec<&'a str> {
-        let place = &*self.place;
-        let mut arguments = Vec::with_capacity(4 + 3 * batch.len());
-        arguments.extend([&*self.run, &place.quarantine, place.trusts(), &place.channel]);
-        arguments.extend(batch.iter().flat_map(|question| question.words()));
-        arguments
-    }
-
-    async fn decide(&self, batch: &[&Question]) -> RedisResult<Vec<Option<Decided>>> {
-        let answers = self.call::<Vec<Vec<u8>>>(&DECIDE, &self.arguments(batch)).await?;
-        Ok(batch.iter().zip(answers).map(|(question, answer)| question.decided(&answer)).collect())
-    }
-
-    /// Sends a batch of questions. Those that have no answer are left to their callers: all of them if the server has
-    /// refused the script, because it may be the fault of one of them, and the script has changed nothing.
-    async fn decide_all(&self, batch: &[Arc<Question>]) -> Vec<Option<Outcome>> {
-        if let [one] = batch {
-            return vec![Some(self.decide_one(one).await)];
-        }
-        let questions: Vec<&Question> = batch.iter().map(|question| &**question).collect();
-        match self.decide(&questions).await.map_err(judge) {
-            Ok(answers) => answers.into_iter().map(|answer| answer.map(Ok)).collect(),
-            Err(Fail::NotDone(_)) => vec![None; batch.len()],
-            Err(fail @ Fail::Unknown(_)) => vec![Some(Err(fail)); batch.len()],
-        }
-    }
-}
-
-/// Carries the questions of a connection until it ends.
-pub(crate) async fn carry(session: Session) -> Infallible {
-    let together = Arc::clone(&session.together);
-    let send = |batch: Arc<[Arc<Question>]>| {
-        let session = session.clone();
-        async move { session.decide_all(&batch).await }
-    };
-    together.carry(send).await
 }
