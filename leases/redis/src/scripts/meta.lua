@@ -15,7 +15,7 @@ end
 
 -- Returns the hexadecimal number behind a word in a text.
 local function number_behind(word, told)
-    -- To find a fixed word takes a twentieth of the time that a pattern takes.
+    -- A fixed word is found faster than a pattern.
     local _, at = string.find(told, word, 1, true)
     return at and string.match(told, '^%x+', at + 1) or ''
 end
