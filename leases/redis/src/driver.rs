@@ -11,7 +11,7 @@ use keylatch_lease_remote::{BoxError, Driving, Failure, Link, Told};
 use redis::{AsyncConnectionConfig, PushInfo, PushKind, Value, aio::MultiplexedConnection};
 
 use crate::{
-    convert,
+    convert, decide,
     error::{Error, unusable},
     session::{Ended, Place, Session},
 };
@@ -41,8 +41,16 @@ where
                 }
             });
             let session = session.await?;
+            let carried = decide::carry(session.clone());
             Ok((session, async move {
-                moves.await;
+                let mut carried = pin!(carried);
+                poll_fn(|cx| {
+                    let ended = moves.as_mut().poll(cx);
+                    // Afterwards, so that the answers and errors that came with the end are passed on.
+                    let _never = carried.as_mut().poll(cx);
+                    ended
+                })
+                .await;
                 Error::unconnected(None)
             }))
         }

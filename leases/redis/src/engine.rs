@@ -2,7 +2,7 @@ use std::{future::Future, sync::Arc, time::Duration};
 
 use keylatch_lease::{
     Owner, Resource, Token,
-    engine::{Answer, Ask, Engine, Fail, Gone, Left, Listing, Owned, Part, Record, Renewal, Want},
+    engine::{Answer, Ask, Engine, Fail, Gone, Left, Listing, Owned, Part, Record, Renewal},
 };
 use keylatch_lease_remote::{Core, Limit, Live, from_micros};
 use redis::RedisResult;
@@ -10,8 +10,9 @@ use redis::RedisResult;
 use crate::{
     convert::{self, micros},
     error::{Error, judge},
-    scripts::{ACQUIRE, LIST, LOOK, OWNED_BY, RELEASE_ALL, RENEW},
+    scripts::{LIST, LOOK, OWNED_BY, RELEASE_ALL, RENEW},
     session::{Session, flag},
+    together::{Decided, Question, owner_of, token},
 };
 
 /// The number of leases renewed in one script, which blocks the server for a few milliseconds.
@@ -109,31 +110,25 @@ impl Redis {
         self.core.ask(limit, question).await?.map_err(judge)
     }
 
-    async fn gone(&self, resource: &Resource, of: Option<&Owner>, token: Option<Token>) -> Done<Gone> {
-        let question = |session: Arc<Live<Session>>| async move { session.release(resource, of, token).await };
-        let (what, who) = self.ask(&mut self.core.limit(), question).await?;
-        Ok(match &*what {
-            "g" => Gone::Released,
-            "b" => Gone::NotOwner(owner(&who)),
-            _ => Gone::NotHeld,
-        })
+    /// Asks at once if nothing else waits, and otherwise together with what waits for the connection.
+    async fn decided(&self, limit: &mut Limit, resource: &Resource, question: Question) -> Done<Decided> {
+        let (question, alone) =
+            (&Arc::new(question), |session: Arc<Live<Session>>, question: Arc<Question>| async move {
+                session.decide_one(&question).await
+            });
+        self.core.ask_at_once_or_together(limit, resource, question, |session| &session.together, alone).await?
     }
-}
 
-fn owner(id: &[u8]) -> Owner {
-    Owner::from_id(&String::from_utf8_lossy(id))
-}
-
-/// Converts a token of a script's answer. Scripts return only valid tokens.
-fn token(text: &[u8]) -> Token {
-    let number = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
-    number.and_then(Token::new).unwrap_or_else(|| unreachable!("the scripts return only valid tokens"))
+    async fn gone(&self, resource: &Resource, of: Option<&Owner>, token: Option<Token>) -> Done<Gone> {
+        let question = Question::release(resource, of, token);
+        self.decided(&mut self.core.limit(), resource, question).await.map(Gone::from)
+    }
 }
 
 fn record(id: &[u8], number: &[u8], held_for: i64, remaining: Option<i64>) -> Record {
     Record {
-        owner: owner(id),
-        token: token(number),
+        owner: owner_of(id),
+        token: token(number).unwrap_or_else(|| unreachable!("the scripts return only valid tokens")),
         held_for: from_micros(held_for),
         remaining: remaining.map(from_micros),
     }
@@ -146,43 +141,7 @@ impl Engine for Redis {
 
     async fn acquire(&self, ask: Ask<'_>) -> Done<Answer> {
         let mut limit = self.core.settled(&ask).await?;
-        let (name, policy) = (&convert::name(ask.resource), &convert::policy(ask.expiry));
-        let want = match ask.want {
-            Want::Any => "a",
-            Want::Fresh => "f",
-            Want::Mine => "m",
-            Want::New => "n",
-        };
-        let idle = &micros(ask.term.and_then(|term| term.idle));
-        let total = &micros(ask.term.and_then(|term| term.total));
-        let question = |session: Arc<Live<Session>>| async move {
-            let place = &*session.place;
-            let arguments: [&str; 12] = [
-                &session.run,
-                &place.quarantine,
-                place.trusts(),
-                name,
-                ask.owner.id(),
-                want,
-                flag(ask.waiting),
-                flag(ask.term.is_some()),
-                idle,
-                total,
-                policy,
-                &place.channel,
-            ];
-            session.call::<(String, Vec<u8>, i64, Option<i64>)>(&ACQUIRE, &arguments).await
-        };
-        let (what, who, held_for, remaining) = self.ask(&mut limit, question).await?;
-        let remaining = remaining.map(from_micros);
-        Ok(match &*what {
-            "f" => Answer::Free,
-            "b" => Answer::Busy { owner: owner(&who), remaining },
-            "q" => Answer::Quarantined { remaining: remaining.unwrap_or_default() },
-            what => {
-                Answer::Granted { token: token(&who), resumed: what == "r", held_for: from_micros(held_for), remaining }
-            }
-        })
+        self.decided(&mut limit, ask.resource, Question::acquire(&ask)).await.map(Answer::from)
     }
 
     async fn renew(&self, batch: &mut [Renewal<'_>], _: Duration) -> Done<()> {

@@ -75,9 +75,9 @@
 //! - **Waiters** are notified by `PUBLISH`. A release by the holder sends a message if a waiter has asked for the
 //!   resource. Any other release, and a fresh tenure, always send one, because the holder must learn of it too. An
 //!   expiry sends none: each waiter has its own timer. After a lost connection all waiters ask again.
-//! - **Connection**: one for each engine and its clones, which carries the requests of all tasks one after the other,
-//!   and the messages. That requires RESP3, which servers have since Redis 6. If the connection is lost, the driver
-//!   connects again, after 50 ms to 2 s, at random.
+//! - **Connection**: one for each engine and its clones, which carries the requests of all tasks, and the messages. That
+//!   requires RESP3, which servers have since Redis 6. If the connection is lost, the driver connects again, after 50 ms
+//!   to 2 s, at random.
 //! - **Identity of the server**: the namespace records which run of the server wrote to it last, and which history the
 //!   server's data had. Each connection reads the run once, and each script that may grant reads the history, which
 //!   takes about 3 µs.
@@ -85,6 +85,10 @@
 //!   script, its text is sent. Renewals are batched, up to a thousand in one script. A waiter sends one request when it
 //!   arrives and one for each message, one when the lease should have ended, and one every 5 s ([`Options::fallback`]).
 //!   In each process only the first waiter in line does so.
+//! - **Many tasks**: an acquire or a release is sent at once if no other is under way. Those that arrive while two
+//!   scripts are under way, about different resources, become one script, up to 128. Each is decided as if it had come
+//!   alone. If the server refuses the script, the script has changed nothing, and each request is sent alone, to get its
+//!   own answer.
 //! - **Timeouts**: after 5 s ([`Options::timeout`]) a request fails, and the connection is given up if it has answered
 //!   nothing in that time. A request that may have been carried out is sent again, up to three times in all, so that an
 //!   operation fails after 15 s at most.
@@ -161,12 +165,14 @@
 #![forbid(unsafe_code)]
 
 mod convert;
+mod decide;
 mod driver;
 mod engine;
 mod error;
 mod options;
 mod scripts;
 mod session;
+mod together;
 
 pub use engine::Redis;
 pub use error::Error;

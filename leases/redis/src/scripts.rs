@@ -9,27 +9,34 @@ pub(crate) struct Script {
 }
 
 impl Script {
-    fn new(body: &str) -> Self {
-        let source = format!("{}\n{body}", include_str!("scripts/common.lua"));
+    fn new(parts: &[&str]) -> Self {
+        let source = parts.join("\n");
         let hash = redis::Script::new(&source).get_hash().to_owned();
         Script { source, hash }
     }
 }
 
 macro_rules! scripts {
-    ($($name:ident $file:literal)+) => {
-        $(pub(crate) static $name: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!(concat!("scripts/", $file, ".lua"))));)+
+    ($($name:ident: $($part:literal)+;)+) => {
+        $(pub(crate) static $name: LazyLock<Script> =
+            LazyLock::new(|| Script::new(&[$(include_str!(concat!("scripts/", $part, ".lua"))),+]));)+
     };
 }
 
+// Each script has only the parts that it needs, because the server runs all of them.
 scripts! {
-    OPEN "open"
-    ACQUIRE "acquire"
-    RENEW "renew"
-    RELEASE "release"
-    RELEASE_ALL "release_all"
-    LOOK "look"
-    OWNED_BY "owned_by"
-    LIST "list"
-    SWEEP "sweep"
+    OPEN: "common" "meta" "open";
+    ACQUIRE: "common" "index" "meta" "grant" "acquire";
+    RELEASE: "common" "release";
+    DECIDE: "common" "index" "meta" "grant" "decide";
+    RENEW: "common" "lease" "index" "renew";
+    RELEASE_ALL: "common" "lease" "owned" "index" "release_all";
+    LOOK: "common" "lease" "look";
+    OWNED_BY: "common" "lease" "owned" "owned_by";
+    LIST: "common" "lease" "list";
+    SWEEP: "common" "index" "meta" "sweep";
 }
+
+#[cfg(test)]
+#[path = "scripts_tests.rs"]
+mod tests;

@@ -11,14 +11,14 @@ use std::{
     task::{Poll, Waker},
 };
 
-use keylatch_lease::{Owner, Resource, Token};
 use keylatch_lease_remote::{Failure, Settings, Tenure};
 use redis::{FromRedisValue, InfoDict, RedisError, RedisResult, aio::MultiplexedConnection};
 
 use crate::{
     convert,
     error::{self, Error},
-    scripts::{ACQUIRE, LOOK, OPEN, OWNED_BY, RELEASE, RELEASE_ALL, RENEW, SWEEP, Script},
+    scripts::{ACQUIRE, DECIDE, LOOK, OPEN, OWNED_BY, RELEASE, RELEASE_ALL, RENEW, SWEEP, Script},
+    together::{self, Question, Together},
 };
 
 /// The greatest number of leases that one request of the driver's sweep removes.
@@ -55,12 +55,15 @@ pub(crate) fn flag(is_set: bool) -> &'static str {
     if is_set { "1" } else { "0" }
 }
 
+/// Clones are the same connection.
+#[derive(Clone)]
 pub(crate) struct Session {
     pub(crate) place: Arc<Place>,
     connection: MultiplexedConnection,
     /// The identifier of the server's run, which changes with each restart.
-    pub(crate) run: String,
+    pub(crate) run: Arc<str>,
     ended: Arc<Ended>,
+    pub(crate) together: Arc<Together>,
 }
 
 /// Whether a connection has ended, and the waker of the driver.
@@ -112,12 +115,13 @@ impl Session {
         connection.subscribe(&place.channel).await.map_err(unusable)?;
         // With the scripts loaded, even the first operation is only one round trip. If the user may not load them, the
         // text of each is sent at its first use.
-        for script in [&ACQUIRE, &RENEW, &RELEASE, &RELEASE_ALL, &LOOK, &OWNED_BY, &SWEEP] {
+        for script in [&ACQUIRE, &RELEASE, &DECIDE, &RENEW, &RELEASE_ALL, &LOOK, &OWNED_BY, &SWEEP] {
             let loaded =
                 redis::cmd("SCRIPT").arg("LOAD").arg(&script.source).query_async::<String>(&mut connection).await;
             drop(loaded);
         }
-        let session = Session { place, connection, run, ended };
+        let together = Arc::new(Together::new(together::MOST).with_batches(together::BATCHES));
+        let session = Session { place, connection, run: run.into(), ended, together };
         match session.open_namespace(false).await {
             Err(error) if error.code().is_none() || is_over(&error) => Err(unusable(error)),
             // A server that is out of memory cannot record the run, but can release. It refuses an acquire for the same
@@ -155,18 +159,6 @@ impl Session {
         command
     }
 
-    /// Releases a resource, of any owner if none is given. Returns the outcome, and the owner if it is another one.
-    pub(crate) async fn release(
-        &self,
-        resource: &Resource,
-        owner: Option<&Owner>,
-        token: Option<Token>,
-    ) -> RedisResult<(String, Vec<u8>)> {
-        let token = token.map(|token| token.to_string()).unwrap_or_default();
-        let owner = owner.map_or("", Owner::id);
-        self.call(&RELEASE, &[&convert::name(resource), owner, &token, &self.place.channel]).await
-    }
-
     pub(crate) async fn sweep(&self, limit: usize) -> RedisResult<usize> {
         self.call(&SWEEP, &[&limit.to_string()]).await
     }
@@ -189,7 +181,7 @@ impl keylatch_lease_remote::Session for Session {
     }
 
     async fn give_back(&self, Tenure { resource, owner, token }: &Tenure) -> bool {
-        self.release(resource, Some(owner), Some(*token)).await.is_ok()
+        self.decide_one(&Question::release(resource, Some(owner), Some(*token))).await.is_ok()
     }
 
     async fn sweep(&self) -> bool {

@@ -155,6 +155,56 @@ impl<S: Session> Core<S> {
         }
     }
 
+    /// Asks a question at once if no other question waits or is under way, and otherwise
+    /// [together](Self::ask_together) with those that wait at the same moment. `alone` sends the question by itself.
+    ///
+    /// # Errors
+    /// Those of [`ask_together`](Self::ask_together).
+    ///
+    /// # Examples
+    /// ```
+    /// use keylatch_lease::{Resource, engine::Fail};
+    /// use keylatch_lease_remote::{Core, Limit, Session, Together};
+    ///
+    /// async fn double<S: Session>(
+    ///     core: &Core<S>,
+    ///     resource: &Resource,
+    ///     of: impl Fn(&S) -> &Together<u32, u32>,
+    /// ) -> Result<u32, Fail<S::Error>> {
+    ///     let alone = |_session, number| async move { 2 * number /* says the server */ };
+    ///     core.ask_at_once_or_together(&mut core.limit(), resource, &21, of, alone).await
+    /// }
+    /// ```
+    pub async fn ask_at_once_or_together<Q: Clone, A, F: Future<Output = A>>(
+        &self,
+        limit: &mut Limit,
+        resource: &Resource,
+        question: &Q,
+        of: impl Fn(&S) -> &Together<Q, A>,
+        alone: impl Fn(Arc<Live<S>>, Q) -> F,
+    ) -> Result<A, Fail<S::Error>> {
+        loop {
+            let session = self.0.link.session(limit).await.map_err(Fail::NotDone)?;
+            let asked = async {
+                let together = of(&session);
+                if let Some(_permit) = together.at_once() {
+                    return Turn::Answered(alone(Arc::clone(&session), question.clone()).await);
+                }
+                match together.ask(resource, question.clone()).await {
+                    Turn::Alone => Turn::Answered(alone(Arc::clone(&session), question.clone()).await),
+                    turn => turn,
+                }
+            };
+            let is_answer = |turn: &Turn<A>| matches!(turn, Turn::Answered(_));
+            match self.0.link.answer_if(&session, limit, asked, is_answer).await {
+                Some(Turn::Answered(answer)) => return Ok(answer),
+                Some(Turn::NotSent) => {}
+                Some(Turn::Alone | Turn::Lost) => return Err(Fail::Unknown(S::Error::unconnected(None))),
+                None => return Err(Fail::Unknown(S::Error::timeout())),
+            }
+        }
+    }
+
     /// Waits until an acquire may be sent, as [`Link::settled`] does, and returns the acquire's time limit.
     ///
     /// # Errors

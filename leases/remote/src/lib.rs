@@ -65,6 +65,7 @@ mod backlog;
 mod causes;
 mod core;
 mod cursor;
+mod deadline;
 mod drive;
 mod failure;
 mod limit;

@@ -2,12 +2,14 @@
 
 use std::{
     future::{Future, poll_fn},
-    pin::{Pin, pin},
+    pin::pin,
     task::Poll,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use async_io::Timer;
+
+use crate::deadline::Deadline;
 
 /// A time limit that all steps of an operation share.
 ///
@@ -24,9 +26,7 @@ use async_io::Timer;
 /// ```
 #[derive(Debug)]
 pub struct Limit {
-    timer: Timer,
-    /// Whether the timer has fired: it is ready only once.
-    is_over: bool,
+    deadline: Deadline,
 }
 
 impl Limit {
@@ -36,7 +36,7 @@ impl Limit {
     /// See [`Limit`].
     #[must_use]
     pub fn after(time: Duration) -> Self {
-        Limit { timer: Timer::after(time), is_over: false }
+        Limit { deadline: Deadline::at(Instant::now().checked_add(time)) }
     }
 
     /// Returns the output of the future; `None` if the limit is reached first. The future is polled at least once.
@@ -49,8 +49,7 @@ impl Limit {
             if let Poll::Ready(output) = future.as_mut().poll(cx) {
                 return Poll::Ready(Some(output));
             }
-            self.is_over = self.is_over || Pin::new(&mut self.timer).poll(cx).is_ready();
-            if self.is_over { Poll::Ready(None) } else { Poll::Pending }
+            self.deadline.poll(cx).map(|()| None)
         })
         .await
     }

@@ -2,9 +2,11 @@
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
+    convert::Infallible,
     fmt,
     future::{Future, poll_fn},
     mem,
+    pin::Pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     task::{Context, Poll, Waker},
 };
@@ -44,6 +46,7 @@ use keylatch_lease::Resource;
 pub struct Together<Q, A> {
     state: Mutex<State<Q, A>>,
     most: usize,
+    batches: usize,
 }
 
 /// The outcome of [`Together::ask`].
@@ -63,8 +66,8 @@ pub enum Turn<A> {
 struct State<Q, A> {
     /// Whether questions are being carried.
     is_carried: bool,
-    /// Whether a batch is under way.
-    is_busy: bool,
+    /// The number of batches under way.
+    under_way: usize,
     /// Whether there is a permit to send a question without the driver.
     is_at_once: bool,
     /// The resources of the questions that wait or are under way. Each has one question.
@@ -118,7 +121,7 @@ impl<Q, A> Together<Q, A> {
         assert!(most > 0, "a batch has at least one question");
         let state = State {
             is_carried: false,
-            is_busy: false,
+            under_way: 0,
             is_at_once: false,
             resources: HashSet::new(),
             waiting: VecDeque::new(),
@@ -126,7 +129,26 @@ impl<Q, A> Together<Q, A> {
             last: 0,
             carrier: None,
         };
-        Together { state: Mutex::new(state), most }
+        Together { state: Mutex::new(state), most, batches: 1 }
+    }
+
+    /// Lets this many batches be under way at the same time, instead of one. With two, the server works on one while the
+    /// answers to the other are read, and the next questions are asked.
+    ///
+    /// # Panics
+    /// If `batches` is 0.
+    ///
+    /// # Examples
+    /// ```
+    /// use keylatch_lease_remote::Together;
+    ///
+    /// let together = Together::<u32, u32>::new(64).with_batches(2);
+    /// ```
+    #[must_use]
+    pub fn with_batches(mut self, batches: usize) -> Self {
+        assert!(batches > 0, "at least one batch must be allowed");
+        self.batches = batches;
+        self
     }
 
     fn lock(&self) -> MutexGuard<'_, State<Q, A>> {
@@ -175,7 +197,7 @@ impl<Q, A> Together<Q, A> {
             let id = state.last;
             state.waiting.push_back(Waiting { id, resource: resource.clone(), question });
             state.callers.insert(id, Caller { turn: None, waker: None });
-            (id, if state.is_busy { None } else { state.carrier.take() })
+            (id, if state.under_way < self.batches { state.carrier.take() } else { None })
         };
         let _called = Called { together: self, id };
         if let Some(carrier) = carrier {
@@ -198,7 +220,8 @@ impl<Q, A> Together<Q, A> {
     /// Carries the questions, for as long as the connection lasts: the connection's driver polls this future.
     ///
     /// `send` sends a batch of questions, each about another resource, and returns their answers in the same order. If
-    /// a question has no answer, its caller must send it. One batch is under way at a time.
+    /// a question has no answer, its caller must send it. One batch is under way at a time, or as many as
+    /// [`with_batches`](Self::with_batches) allows.
     ///
     /// # Examples
     /// See [`Together`].
@@ -207,29 +230,36 @@ impl<Q, A> Together<Q, A> {
         F: Future<Output = Vec<Option<A>>>,
     {
         self.lock().is_carried = true;
-        let mut carrying = Carrying { together: self, sent: Vec::new() };
-        loop {
-            let batch = poll_fn(|cx| self.poll_batch(cx)).await;
-            let (sent, questions): (_, Vec<_>) =
-                batch.into_iter().map(|Waiting { id, resource, question }| ((id, resource), question)).unzip();
-            carrying.sent = sent;
-            let mut answers = send(questions.into()).await.into_iter();
-            carrying.tell(|| answers.next().flatten().map_or(Turn::Alone, Turn::Answered));
-        }
+        let mut carrying = Carrying { together: self, batches: Vec::new(), has_yielded: false };
+        let carried = poll_fn(|cx| {
+            carrying.read(cx);
+            carrying.send(cx, &send);
+            Poll::<Infallible>::Pending
+        });
+        match carried.await {}
+    }
+}
+
+impl<Q, A> Together<Q, A> {
+    fn answered(&self, sent: Vec<(u64, Resource)>, answers: Vec<Option<A>>) {
+        let mut answers = answers.into_iter();
+        self.tell(sent, || answers.next().flatten().map_or(Turn::Alone, Turn::Answered));
     }
 
-    fn poll_batch(&self, cx: &Context<'_>) -> Poll<Vec<Waiting<Q>>> {
-        let mut state = self.lock();
-        let count = state.waiting.len().min(self.most);
-        let batch: Vec<_> = state.waiting.drain(..count).collect();
-        state.is_busy = !batch.is_empty();
-        if state.is_busy {
-            return Poll::Ready(batch);
-        }
-        let before = state.carrier.replace(cx.waker().clone());
-        drop(state);
-        drop(before);
-        Poll::Pending
+    /// Gives its turn to each caller whose question was sent.
+    fn tell(&self, sent: Vec<(u64, Resource)>, mut turn: impl FnMut() -> Turn<A>) {
+        let turns: Vec<_> = sent.into_iter().map(|(id, resource)| (id, resource, turn())).collect();
+        let wakers: Vec<_> = {
+            let mut state = self.lock();
+            turns
+                .into_iter()
+                .filter_map(|(id, resource, turn)| {
+                    state.resources.remove(&resource);
+                    state.tell(id, turn)
+                })
+                .collect()
+        };
+        wakers.into_iter().for_each(Waker::wake);
     }
 }
 
@@ -275,35 +305,76 @@ impl<Q, A> Drop for Called<'_, Q, A> {
 }
 
 /// The questions that are under way. When this is dropped, with the connection, all waiting callers get their turn.
-struct Carrying<'a, Q, A> {
+struct Carrying<'a, Q, A, F> {
     together: &'a Together<Q, A>,
-    sent: Vec<(u64, Resource)>,
+    batches: Vec<Batch<F>>,
+    /// Whether the tasks that were ready have run since the last batch was sent.
+    has_yielded: bool,
 }
 
-impl<Q, A> Carrying<'_, Q, A> {
-    /// Gives its turn to each caller whose question is under way.
-    fn tell(&mut self, mut turn: impl FnMut() -> Turn<A>) {
-        let sent = mem::take(&mut self.sent);
-        let turns: Vec<_> = sent.into_iter().map(|(id, resource)| (id, resource, turn())).collect();
-        let wakers: Vec<_> = {
-            let mut state = self.together.lock();
-            turns
-                .into_iter()
-                .filter_map(|(id, resource, turn)| {
-                    state.resources.remove(&resource);
-                    state.tell(id, turn)
-                })
-                .collect()
-        };
-        wakers.into_iter().for_each(Waker::wake);
+/// A batch that is under way: its questions, and the future of its answers.
+struct Batch<F> {
+    sent: Vec<(u64, Resource)>,
+    answers: Pin<Box<F>>,
+}
+
+impl<Q, A, F: Future<Output = Vec<Option<A>>>> Carrying<'_, Q, A, F> {
+    /// Reads the answers that have arrived.
+    fn read(&mut self, cx: &mut Context<'_>) {
+        let mut at = 0;
+        while let Some(batch) = self.batches.get_mut(at) {
+            match batch.answers.as_mut().poll(cx) {
+                Poll::Ready(answers) => {
+                    let Batch { sent, .. } = self.batches.remove(at);
+                    self.together.answered(sent, answers);
+                }
+                Poll::Pending => at += 1,
+            }
+        }
+    }
+
+    /// Sends the questions that wait, as far as they may be sent.
+    fn send(&mut self, cx: &mut Context<'_>, send: &impl Fn(Arc<[Q]>) -> F) {
+        while let Some(questions) = self.next(cx) {
+            let (sent, questions): (_, Vec<_>) =
+                questions.into_iter().map(|Waiting { id, resource, question }| ((id, resource), question)).unzip();
+            self.batches.push(Batch { sent, answers: Box::pin(send(questions.into())) });
+            self.read(cx);
+        }
+    }
+
+    fn next(&mut self, cx: &Context<'_>) -> Option<Vec<Waiting<Q>>> {
+        let mut state = self.together.lock();
+        let may_send = !state.waiting.is_empty() && self.batches.len() < self.together.batches;
+        // While the server has work, the tasks that are ready run before the next batch is sent: most of them have just
+        // been answered, and are about to ask again.
+        if may_send && !self.batches.is_empty() && !self.has_yielded {
+            self.has_yielded = true;
+            drop(state);
+            cx.waker().wake_by_ref();
+            return None;
+        }
+        self.has_yielded = false;
+        if may_send {
+            let count = state.waiting.len().min(self.together.most);
+            state.under_way = self.batches.len() + 1;
+            return Some(state.waiting.drain(..count).collect());
+        }
+        state.under_way = self.batches.len();
+        let before = state.carrier.replace(cx.waker().clone());
+        drop(state);
+        drop(before);
+        None
     }
 }
 
-impl<Q, A> Drop for Carrying<'_, Q, A> {
+impl<Q, A, F> Drop for Carrying<'_, Q, A, F> {
     fn drop(&mut self) {
-        self.tell(|| Turn::Lost);
+        for Batch { sent, .. } in self.batches.drain(..) {
+            self.together.tell(sent, || Turn::Lost);
+        }
         let mut state = self.together.lock();
-        (state.is_carried, state.is_busy) = (false, false);
+        (state.is_carried, state.under_way) = (false, 0);
         state.resources.clear();
         let (waiting, carrier) = (mem::take(&mut state.waiting), state.carrier.take());
         let wakers: Vec<_> = waiting.iter().filter_map(|one| state.tell(one.id, Turn::NotSent)).collect();

@@ -59,7 +59,7 @@ fn what_comes_while_a_batch_is_under_way_travels_together() {
     let [first, rest @ ..] = &mut asked[..] else { unreachable!() };
     assert!(poll(first).is_none() && poll(carried.as_mut()).is_none());
     assert_eq!(server.batches(), [[0]], "a lone question waited for others");
-    assert!(together.lock().is_busy);
+    assert_eq!(together.lock().under_way, 1);
     assert!(rest.iter_mut().all(|ask| poll(ask).is_none()));
     assert!(poll(carried.as_mut()).is_none());
     assert_eq!(server.batches(), [[0]], "a batch was sent while another was under way");
@@ -71,9 +71,65 @@ fn what_comes_while_a_batch_is_under_way_travels_together() {
     assert_eq!(server.batches()[2..], [[8, 10]]);
     server.answer();
     assert!(poll(carried.as_mut()).is_none());
-    assert!(!together.lock().is_busy);
+    assert_eq!(together.lock().under_way, 0);
     let turns: Vec<_> = asked.iter_mut().map(|ask| poll(ask).unwrap()).collect();
     assert_eq!(turns, [0, 4, 8, 12, 16, 20].map(Turn::Answered));
+}
+
+#[test]
+fn as_many_batches_are_under_way_as_are_allowed_and_the_last_waits_for_tasks_that_are_ready() {
+    let (together, server) = (Numbers::new(9).with_batches(2), Server::default());
+    let driver = Arc::new(Woken::default());
+    let waker = Waker::from(Arc::clone(&driver));
+    let mut as_driver = Context::from_waker(&waker);
+    let mut carried = pin!(together.carry(|batch| server.send(batch)));
+    let mut carry = || assert!(carried.as_mut().poll(&mut as_driver).is_pending());
+    carry();
+    let resources: Vec<_> = (0..6).map(named).collect();
+    let mut asked: Vec<_> = (0..6).map(|i| Box::pin(together.ask(&resources[i as usize], 2 * i))).collect();
+    let mut ask = |i: usize| assert!(poll(&mut asked[i]).is_none());
+    ask(0);
+    carry();
+    assert_eq!(server.batches(), [[0]], "a lone question waited for others");
+    ask(1);
+    let before = driver.0.load(SeqCst);
+    carry();
+    // The driver lets other tasks run once: it has woken itself.
+    assert_eq!((server.batches().len(), driver.0.load(SeqCst)), (1, before + 2));
+    ask(2);
+    carry();
+    assert_eq!(server.batches()[1..], [[2, 4]]);
+    (3..6).for_each(&mut ask);
+    carry();
+    carry();
+    assert_eq!((server.batches().len(), together.lock().under_way), (2, 2), "a third batch was sent");
+    server.answer();
+    carry();
+    carry();
+    assert_eq!(server.batches()[2..], [[6, 8, 10]]);
+    server.answer();
+    server.answer();
+    carry();
+    assert_eq!(together.lock().under_way, 0);
+    let turns: Vec<_> = asked.iter_mut().map(|ask| poll(ask).unwrap()).collect();
+    assert_eq!(turns, [0, 4, 8, 12, 16, 20].map(Turn::Answered));
+}
+
+#[test]
+fn all_batches_under_way_are_lost_with_the_connection() {
+    let (together, server) = (Numbers::new(9).with_batches(2), Server::default());
+    let resources = [1, 2, 3].map(named);
+    let [mut one, mut other, mut waits] = [0, 1, 2].map(|i| Box::pin(together.ask(&resources[i], 2)));
+    {
+        let mut carried = Box::pin(together.carry(|batch| server.send(batch)));
+        assert!(poll(&mut carried).is_none());
+        for ask in [&mut one, &mut other, &mut waits] {
+            assert!(poll(ask).is_none() && poll(&mut carried).is_none() && poll(&mut carried).is_none());
+        }
+        assert_eq!(server.batches().len(), 2);
+    }
+    let turns = [&mut one, &mut other, &mut waits].map(|ask| poll(ask).unwrap());
+    assert_eq!(turns, [Turn::Lost, Turn::Lost, Turn::NotSent]);
 }
 
 #[test]

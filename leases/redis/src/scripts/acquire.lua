@@ -1,66 +1,56 @@
--- Acquires a lease, or reports its owner.
---
--- Arguments: run, longest, trusts, resource, owner, want: a(ny) f(resh) m(ine) n(ew), waiting, term, idle, total,
--- policy, channel.
---
--- Returns { what, owner or token, held, remaining }; what: g(ranted), r(esumed), b(usy), f(ree), q(uarantined).
-local run, resource, owner, want = ARGV[1], ARGV[4], ARGV[5], ARGV[6]
-local waiting, has_term, idle, total, policy = ARGV[7] == '1', ARGV[8] == '1', ARGV[9], ARGV[10], ARGV[11]
+-- Acquires a lease, or reports its owner. The arguments and the answer are those of `decide.lua` for one request.
+local channel, resource, owner = ARGV[4], ARGV[5], ARGV[6]
+local want, waits, idle, total, policy = parsed_wish(ARGV[7])
+local has_term = idle ~= ''
 
 local both = redis.call('HMGET', leases, 'meta', resource)
-local last, barred, doubt, by, is_new = recall(both[1], run, ARGV[2], ARGV[3])
-if is_new then
-    if not both[1] then
-        redis.call('PUBLISH', ARGV[12], '')
-    end
-    keep_meta(last, barred, doubt, by)
+local last, barred, doubt, by = current(both[1], ARGV[1], ARGV[2], ARGV[3], channel)
+local token, since, tail, wanted, known_policy, holder = fields(both[2])
+if both[2] and not token then
+    unreadable()
 end
-local lease = unpacked(both[2])
-local is_live = lease and lease.tail > now
-local is_mine = is_live and lease.owner == owner
+local is_live = token and tail > now
+local is_mine = is_live and holder == owner
 
 if is_live and not (is_mine and (want == 'a' or want == 'm' or want == 'f' and has_term)) then
-    if waiting and not lease.is_wanted then
-        lease.is_wanted = true
-        redis.call('HSET', leases, resource, packed(lease))
+    if waits and wanted == '0' then
+        redis.call('HSET', leases, resource, packed(token, text(since), text(tail), '1', known_policy, holder))
     end
-    return { 'b', lease.owner, 0, left(lease) }
+    return 'b' .. text(tail - now) .. ' ' .. holder
 end
 if not is_live and (want == 'm' or not has_term) then
-    return { 'f', '', 0, 0 }
+    return 'f'
 end
 if barred > now then
-    return { 'q', '', 0, barred - now }
+    return 'q' .. text(barred - now)
 end
 
-if is_mine and want ~= 'f' and tonumber(lease.token) > tonumber(doubt) then
+if is_mine and want ~= 'f' and tonumber(token) > tonumber(doubt) then
     if has_term then
-        lease.tail = math.max(lease.tail, reach(lease.since, idle, total))
-        lease.policy = policy
-        keep_end(resource, lease)
-        redis.call('HSET', leases, resource, packed(lease))
+        tail = math.max(tail, reach(since, idle, total))
+        keep_end(resource, tail)
+        redis.call('HSET', leases, resource, packed(token, text(since), text(tail), wanted, policy, owner))
     end
-    return { 'r', lease.token, math.max(now - lease.since, 0), left(lease) }
+    return 'r' .. token .. ' ' .. text(math.max(now - since, 0)) .. ' ' .. text(tail - now)
 end
 
 -- A token in doubt may be ahead of a clock that was set back.
-local new = {
-    token = text(math.max(tonumber(last) + 1, tonumber(doubt) + 1, now)), since = now, tail = has_term and reach(now, idle, total) or lease.tail,
-    -- Waiters still wait, so the flag stays.
-    is_wanted = lease and lease.is_wanted, policy = has_term and policy or lease.policy, owner = owner,
-}
+local greatest = math.max(tonumber(last) + 1, tonumber(doubt) + 1, now)
+local new, new_end = text(greatest), has_term and reach(now, idle, total) or tail
 if is_live then
     -- The same owner had a tenure. Notify its holder; and the waiters, if the new tenure ends earlier.
-    tell(ARGV[12], lease.is_wanted and new.tail < lease.tail and 't' or 'n', lease.token, resource)
-elseif not lease and taken_away(resource) then
-    tell(ARGV[12], 'd', text(tonumber(new.token) - 1), resource)
+    redis.call('PUBLISH', channel, message(wanted == '1' and new_end < tail and 't' or 'n', token, resource))
+elseif not token and taken_away(resource) then
+    redis.call('PUBLISH', channel, message('d', text(greatest - 1), resource))
 end
 -- Each grant removes up to two expired leases, which is more than it adds.
 reclaim(2)
 redis.call('ZADD', owned, 0, place(owner, resource))
-keep_end(resource, new)
-redis.call('HSET', leases, resource, packed(new), 'meta', packed_meta(new.token, barred, doubt, by))
-if lease and lease.owner ~= owner then
-    redis.call('ZREM', owned, place(lease.owner, resource))
+keep_end(resource, new_end)
+-- Waiters still wait, so the flag stays.
+local kept = packed(new, text(now), text(new_end), wanted or '0', has_term and policy or known_policy, owner)
+redis.call('HSET', leases, resource, kept, 'meta', packed_meta(new, barred, doubt, by))
+if token and holder ~= owner then
+    redis.call('ZREM', owned, place(holder, resource))
 end
-return { 'g', new.token, 0, left(new) }
+return 'g' .. new .. ' 0 ' .. text(new_end - now)

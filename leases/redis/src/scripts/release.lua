@@ -1,17 +1,22 @@
--- Arguments: resource, owner or nothing, token or nothing, channel.
--- Returns { what, owner }; what: g(one), f(ree already), b(usy: another tenure).
-local resource, owner, token = ARGV[1], ARGV[2], ARGV[3]
-local lease = read(resource)
-if not lease or lease.tail <= now then
-    return { 'f', '' }
+-- Releases a lease. The arguments and the answer are those of `decide.lua` for one request.
+local resource, owner, known_token = ARGV[5], ARGV[6], string.sub(ARGV[7], 2)
+local value = redis.call('HGET', leases, resource)
+local token, _, tail, wanted, _, holder = fields(value)
+if value and not token then
+    unreadable()
 end
-if owner ~= '' and lease.owner ~= owner or token ~= '' and lease.token ~= token then
-    return { 'b', lease.owner }
+if not token or tail <= now then
+    return 'f'
+end
+if owner ~= '' and holder ~= owner or known_token ~= '' and token ~= known_token then
+    return 'b' .. text(tail - now) .. ' ' .. holder
 end
 -- The message is received only after this script has ended. A caller that gives both the owner and the token counts as
 -- the holder, which need not be notified.
-if lease.is_wanted or owner == '' or token == '' then
-    tell(ARGV[4], 'r', lease.token, resource)
+if wanted == '1' or owner == '' or known_token == '' then
+    redis.call('PUBLISH', ARGV[4], message('r', token, resource))
 end
-forget(resource, lease)
-return { 'g', '' }
+redis.call('ZREM', ends, resource)
+redis.call('ZREM', owned, place(holder, resource))
+redis.call('HDEL', leases, resource)
+return 'g'

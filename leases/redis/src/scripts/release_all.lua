@@ -1,7 +1,7 @@
 -- Arguments: owner, channel. Returns the resources that were released.
 local found, all = all_of(ARGV[1]), {}
 for _, each in ipairs(found) do
-    tell(ARGV[2], 'r', each[2].token, each[1])
+    redis.call('PUBLISH', ARGV[2], message('r', each[2].token, each[1]))
 end
 for _, each in ipairs(found) do
     forget(each[1], each[2])

@@ -14,8 +14,10 @@ for at = 1, #ARGV, 6 do
             lease.tail = math.max(tail, reach(lease.since, ARGV[at + 4], ARGV[at + 5]))
         end
         if lease.tail ~= tail then
-            keep_end(resource, lease)
-            redis.call('HSET', leases, resource, packed(lease))
+            keep_end(resource, lease.tail)
+            local wanted = lease.is_wanted and '1' or '0'
+            local kept = packed(token, text(lease.since), text(lease.tail), wanted, lease.policy, owner)
+            redis.call('HSET', leases, resource, kept)
         end
         remaining = left(lease) or -2
     end

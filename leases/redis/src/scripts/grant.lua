@@ -1,0 +1,26 @@
+-- For scripts that acquire.
+
+-- Parses the wish of a request. Returns its letter in lower case, whether the request waits, and the words.
+local function parsed_wish(wish)
+    local letter, idle, total, policy = string.match(wish, '^(%a)(%S*) (%S*) (%S+)$')
+    local want = string.lower(letter)
+    return want, letter ~= want, idle, total, policy
+end
+
+-- Returns whether a missing lease was deleted by hand: it was not released, and has not expired.
+local function taken_away(resource)
+    local tail = redis.call('ZSCORE', ends, resource)
+    return tail and tonumber(tail) > now
+end
+
+-- Returns the state of the namespace, after `recall` and what follows from it.
+local function current(meta, run, longest, trusts, channel)
+    local last, barred, doubt, by, is_new = recall(meta, run, longest, trusts)
+    if is_new then
+        if not meta then
+            redis.call('PUBLISH', channel, '')
+        end
+        keep_meta(last, barred, doubt, by)
+    end
+    return last, barred, doubt, by
+end

@@ -1,0 +1,390 @@
+//! Tests of requests that wait for the connection at the same moment.
+
+mod common;
+
+use std::{
+    future::Future,
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
+    },
+};
+
+use common::Server;
+use futures_lite::future::{or, poll_once};
+use keylatch_lease::{AcquireError, Expiry, Grant, Leases, Owner, ReleaseError, Resource};
+use keylatch_lease_conformance::servers::{LATE, MINUTE, SECOND, TestServer, millis, on_tokio};
+use keylatch_lease_redis::{Error, Redis};
+use redis::RedisConnectionInfo;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt, DuplexStream, copy, duplex, split},
+    net::TcpStream,
+    time::sleep,
+};
+
+const LEASES: &str = "{keylatch:desk}:leases";
+const ENDS: &str = "{keylatch:desk}:ends";
+const OWNED: &str = "{keylatch:desk}:owned";
+
+type Acquired = Result<Grant, AcquireError<Error>>;
+type Acquire<'a> = Pin<Box<dyn Future<Output = Acquired> + Send + 'a>>;
+
+/// The way to the server: it can keep the server's answers back, and can be cut.
+#[derive(Default)]
+struct Gate {
+    is_closed: AtomicBool,
+    /// The number of parts that may pass although it is closed.
+    passes: AtomicUsize,
+    cuts: AtomicUsize,
+}
+
+impl Gate {
+    async fn carry(self: Arc<Self>, stream: DuplexStream, server: TcpStream) {
+        let cuts = self.cuts.load(SeqCst);
+        let ((mut requests, mut answers), (mut from, mut to)) = (split(stream), server.into_split());
+        let up = async {
+            let _ = copy(&mut requests, &mut to).await;
+        };
+        let down = async {
+            let mut buffer = vec![0; 65536];
+            while let Ok(size @ 1..) = from.read(&mut buffer).await {
+                let pass = || self.passes.load(SeqCst) > 0 && self.passes.fetch_sub(1, SeqCst) > 0;
+                while self.is_closed.load(SeqCst) && !pass() {
+                    sleep(millis(1)).await;
+                }
+                answers.write_all(&buffer[..size]).await.unwrap();
+            }
+        };
+        let cut = async {
+            while self.cuts.load(SeqCst) == cuts {
+                sleep(millis(1)).await;
+            }
+        };
+        or(cut, or(up, down)).await;
+    }
+}
+
+/// Two processes; one of them reaches the server through a gate.
+struct Desk {
+    server: Server,
+    gate: Arc<Gate>,
+    here: Leases<Redis>,
+    there: Leases<Redis>,
+    jane: Owner,
+    joe: Owner,
+}
+
+impl Desk {
+    async fn new() -> Self {
+        let (server, gate) = (Server::start(), Arc::new(Gate::default()));
+        let options = Redis::in_namespace("desk").sweeps(None).timeout(20 * SECOND);
+        let there = server.leases(options.clone());
+        there.engine().init().await.unwrap();
+        let (address, way) = (server.address(), Arc::clone(&gate));
+        let dial = move || {
+            let way = Arc::clone(&way);
+            async move {
+                let (ours, theirs) = duplex(1 << 20);
+                tokio::spawn(way.carry(theirs, TcpStream::connect(address).await?));
+                Ok(ours)
+            }
+        };
+        let (engine, driver) = options.connect_with(RedisConnectionInfo::default(), dial);
+        tokio::spawn(driver);
+        engine.ready().await.unwrap();
+        let here = Leases::with_engine(engine);
+        Desk { server, gate, here, there, jane: Owner::named("jane"), joe: Owner::named("joe") }
+    }
+
+    /// Starts to acquire.
+    async fn started(&self, resource: impl Into<Resource>, expiry: impl Into<Expiry>) -> Acquire<'_> {
+        let mut acquire: Acquire<'_> = Box::pin(self.here.try_acquire(resource, &self.jane, expiry).into_future());
+        assert!(poll_once(&mut acquire).await.is_none());
+        acquire
+    }
+
+    /// Makes the connection busy: no answer arrives, while a request is under way that was sent at once, and as many
+    /// batches as may be.
+    async fn plugged(&self) -> Vec<Acquire<'_>> {
+        self.gate.is_closed.store(true, SeqCst);
+        let mut acquires = Vec::new();
+        for resource in ["first plug", "second plug", "third plug"] {
+            acquires.push(self.started(resource, Expiry::Never).await);
+            while self.owner_of(resource).await.is_none() {
+                sleep(millis(1)).await; // the server decides, and its answer is kept back
+            }
+        }
+        acquires
+    }
+
+    /// Ends that, and releases what was acquired for it.
+    async fn unplugged(&self, plug: Vec<Acquire<'_>>) {
+        self.gate.is_closed.store(false, SeqCst);
+        for grant in all(plug).await {
+            self.there.release(&grant.unwrap()).await.unwrap();
+        }
+    }
+
+    async fn owner_of(&self, resource: impl Into<Resource>) -> Option<Owner> {
+        self.there.status(resource).await.unwrap().map(|status| status.owner().clone())
+    }
+
+    /// The number of scripts that the server has run since the last call, except those that look.
+    fn scripts(&self) -> u64 {
+        let stats: String = self.server.ask(&["INFO", "commandstats"]);
+        let () = self.server.ask(&["CONFIG", "RESETSTAT"]);
+        // Each script that decides reads the leases once: one of them, or some with the namespace's state.
+        let calls = |line: &str| line.split(['=', ',']).nth(1)?.parse::<u64>().ok();
+        stats.lines().find(|line| line.starts_with("cmdstat_hmget:")).and_then(calls).unwrap_or(0)
+    }
+}
+
+/// Runs a test on a server of its own.
+fn at_desk(test: impl AsyncFnOnce(&Desk)) {
+    on_tokio(async { test(&Desk::new().await).await });
+}
+
+async fn all(acquires: Vec<Acquire<'_>>) -> Vec<Acquired> {
+    let mut acquired = Vec::new();
+    for acquire in acquires {
+        acquired.push(acquire.await);
+    }
+    acquired
+}
+
+#[test]
+fn what_waits_for_the_connection_is_one_script() {
+    at_desk(async |desk| {
+        let busy = desk.there.try_acquire("busy", &desk.joe, MINUTE).await.unwrap();
+        let held = desk.here.try_acquire("held", &desk.jane, MINUTE).await.unwrap();
+        let same = desk.here.try_acquire("same", &desk.jane, MINUTE).await.unwrap();
+        let plug = desk.plugged().await;
+        desk.scripts();
+        let mut acquires = Vec::new();
+        for i in 0..50 {
+            acquires.push(desk.started(("page", &*i.to_string()), MINUTE).await);
+        }
+        let (resumed, refused) = (desk.started("same", 2 * MINUTE).await, desk.started("busy", MINUTE).await);
+        let mut release = Box::pin(desk.here.release(&held).into_future());
+        assert!(poll_once(&mut release).await.is_none());
+        desk.unplugged(plug).await;
+        let grants: Vec<_> = all(acquires).await.into_iter().map(Result::unwrap).collect();
+        release.await.unwrap();
+        assert_eq!(desk.scripts(), 1);
+        let resumed = resumed.await.unwrap();
+        assert!(resumed.is_resumed() && resumed.token() == same.token());
+        let Err(AcquireError::Busy { owner, remaining: Some(left), .. }) = refused.await else { panic!("it was free") };
+        assert!(owner == desk.joe && left > MINUTE / 2 && left <= MINUTE);
+
+        // Everybody else sees what separate requests would have done.
+        let mut tokens: Vec<_> = grants.iter().map(Grant::token).collect();
+        tokens.dedup();
+        assert!(tokens.is_sorted() && tokens.len() == 50, "each tenure has a greater token than those before");
+        for (i, grant) in grants.iter().enumerate() {
+            let status = desk.there.status(("page", &*i.to_string())).await.unwrap().unwrap();
+            assert_eq!((status.owner(), status.token(), grant.is_resumed()), (&desk.jane, grant.token(), false));
+        }
+        assert_eq!(desk.owner_of("held").await, None);
+        let left = desk.there.status("same").await.unwrap().unwrap().remaining().unwrap();
+        assert!(left > MINUTE && left <= 2 * MINUTE);
+        assert_eq!(desk.there.release_all(&desk.jane).await.unwrap(), 51);
+        desk.there.release(&busy).await.unwrap();
+        let left: Vec<String> = desk.server.ask(&["KEYS", "*"]);
+        assert_eq!(left, [LEASES]);
+    });
+}
+
+#[test]
+fn a_value_that_is_not_a_lease_is_an_error_of_its_own_request() {
+    at_desk(async |desk| {
+        let held = desk.here.try_acquire("held", &desk.jane, MINUTE).await.unwrap();
+        let () = desk.server.ask(&["HSET", LEASES, "0:bad", "something else"]);
+        let plug = desk.plugged().await;
+        let mut acquires = Vec::new();
+        for resource in ["one", "bad", "other"] {
+            acquires.push(desk.started(resource, MINUTE).await);
+        }
+        let mut release = Box::pin(desk.here.release(&held).into_future());
+        assert!(poll_once(&mut release).await.is_none());
+        desk.unplugged(plug).await;
+        let [one, bad, other] = all(acquires).await.try_into().unwrap();
+        release.await.unwrap();
+        let Err(AcquireError::Engine(error @ Error::Refused { .. })) = bad else { panic!("{bad:?}") };
+        assert!(error.to_string().contains("the value that is stored for the resource is not a lease"), "{error}");
+        for grant in [one.unwrap(), other.unwrap()] {
+            assert_eq!(desk.owner_of(grant.resource()).await, Some(desk.jane.clone()));
+        }
+        assert_eq!(desk.server.ask::<String>(&["HGET", LEASES, "0:bad"]), "something else");
+    });
+}
+
+/// A key of another type is an error of all requests that need the key.
+#[test]
+fn a_refused_batch_has_changed_nothing_and_each_request_gets_its_own_answer() {
+    at_desk(async |desk| {
+        let busy = desk.there.try_acquire("busy", &desk.joe, MINUTE).await.unwrap();
+        let held = desk.here.try_acquire("held", &desk.jane, MINUTE).await.unwrap();
+        let plug = desk.plugged().await;
+        let () = desk.server.ask(&["RENAME", OWNED, "aside"]);
+        let () = desk.server.ask(&["SET", OWNED, "mine"]);
+        let (new, refused) = (desk.started("new", MINUTE).await, desk.started("busy", MINUTE).await);
+        let mut release = Box::pin(desk.here.release(&held).into_future());
+        assert!(poll_once(&mut release).await.is_none());
+        desk.gate.is_closed.store(false, SeqCst);
+        let new = new.await;
+        assert!(
+            matches!(&new, Err(AcquireError::Engine(Error::Refused { source })) if source.code() == Some("WRONGTYPE"))
+        );
+        assert!(matches!(refused.await, Err(AcquireError::Busy { .. })));
+        assert!(matches!(release.await, Err(ReleaseError::Engine(Error::Refused { .. }))));
+        let () = desk.server.ask(&["RENAME", "aside", OWNED]);
+        desk.unplugged(plug).await;
+        assert_eq!(desk.owner_of("new").await, None);
+        desk.there.release(&held).await.unwrap();
+        desk.there.release(&busy).await.unwrap();
+        let left: Vec<String> = desk.server.ask(&["KEYS", "*"]);
+        assert_eq!(left, [LEASES]);
+    });
+}
+
+#[test]
+fn releases_that_are_refused_together_end_no_lease() {
+    at_desk(async |desk| {
+        for key in [ENDS, OWNED] {
+            let mut grants = Vec::new();
+            for i in 0..3 {
+                grants.push(desk.here.try_acquire(i.to_string(), &desk.jane, MINUTE).await.unwrap());
+            }
+            let before: Vec<Vec<String>> = [ENDS, OWNED].map(|key| desk.server.ask(&["ZRANGE", key, "0", "-1"])).into();
+            let plug = desk.plugged().await;
+            let () = desk.server.ask(&["RENAME", key, "aside"]);
+            let () = desk.server.ask(&["SET", key, "mine"]);
+            let mut releases: Vec<_> =
+                grants.iter().map(|grant| Box::pin(desk.here.release(grant).into_future())).collect();
+            for release in &mut releases {
+                assert!(poll_once(release).await.is_none());
+            }
+            desk.gate.is_closed.store(false, SeqCst);
+            for release in releases {
+                assert!(matches!(release.await, Err(ReleaseError::Engine(Error::Refused { .. }))), "{key}");
+            }
+            let () = desk.server.ask(&["RENAME", "aside", key]);
+            desk.unplugged(plug).await;
+            for grant in &grants {
+                assert_eq!(desk.owner_of(grant.resource().clone()).await, Some(desk.jane.clone()), "{key}");
+            }
+            if key == ENDS {
+                let after: Vec<Vec<String>> =
+                    [ENDS, OWNED].map(|key| desk.server.ask(&["ZRANGE", key, "0", "-1"])).into();
+                assert_eq!(after, before);
+            }
+            assert_eq!(desk.there.release_all(&desk.jane).await.unwrap(), 3);
+        }
+    });
+}
+
+#[test]
+fn a_server_that_is_out_of_memory_releases_beside_acquires_that_it_refuses() {
+    at_desk(async |desk| {
+        let held = desk.here.try_acquire("held", &desk.jane, MINUTE).await.unwrap();
+        let plug = desk.plugged().await;
+        let () = desk.server.ask(&["CONFIG", "SET", "maxmemory", "1"]);
+        let new = desk.started("new", MINUTE).await;
+        let mut release = Box::pin(desk.here.release(&held).into_future());
+        assert!(poll_once(&mut release).await.is_none());
+        desk.unplugged(plug).await;
+        let new = new.await;
+        assert!(matches!(&new, Err(AcquireError::Engine(Error::Refused { source })) if source.code() == Some("OOM")));
+        release.await.unwrap();
+        assert_eq!((desk.owner_of("held").await, desk.owner_of("new").await), (None, None));
+    });
+}
+
+#[test]
+fn a_call_that_is_dropped_while_it_waits_is_not_sent_and_one_under_way_holds_up_nobody() {
+    at_desk(async |desk| {
+        let plug = desk.plugged().await;
+        let (dropped, kept) = (desk.started("dropped", MINUTE).await, desk.started("kept", MINUTE).await);
+        drop(dropped);
+        drop(plug);
+        desk.gate.is_closed.store(false, SeqCst);
+        kept.await.unwrap();
+        assert_eq!(desk.owner_of("dropped").await, None);
+        assert_eq!(desk.owner_of("first plug").await, Some(desk.jane.clone()), "it was under way");
+    });
+}
+
+/// The earlier call is dropped, so that nobody reads its answer.
+#[test]
+fn what_was_sent_about_a_resource_is_decided_before_what_is_sent_later() {
+    at_desk(async |desk| {
+        drop(desk.plugged().await);
+        // These are in batches under way, whose answers the later requests do not wait for.
+        for resource in ["second plug", "third plug"] {
+            let mut release = Box::pin(desk.here.release_as(resource, &desk.jane).into_future());
+            assert!(poll_once(&mut release).await.is_none());
+            while desk.owner_of(resource).await.is_some() {
+                sleep(millis(1)).await;
+            }
+        }
+        let mut release = Box::pin(desk.here.release_as("first plug", &desk.jane).into_future());
+        assert!(poll_once(&mut release).await.is_none());
+        desk.gate.is_closed.store(false, SeqCst);
+        release.await.unwrap();
+        assert_eq!(desk.owner_of("first plug").await, None);
+    });
+}
+
+#[test]
+fn requests_whose_answers_are_lost_are_sent_again() {
+    at_desk(async |desk| {
+        let held = desk.here.try_acquire("held", &desk.jane, MINUTE).await.unwrap();
+        let plug = desk.plugged().await;
+        let mut acquires = Vec::new();
+        for i in 0..10 {
+            acquires.push(desk.started(i.to_string(), LATE).await);
+        }
+        let mut release = Box::pin(desk.here.release(&held).into_future());
+        assert!(poll_once(&mut release).await.is_none());
+        // The answers for the plug arrive, so that a batch is sent. It is decided, but its answer is lost.
+        desk.gate.passes.store(2, SeqCst);
+        while desk.owner_of("held").await.is_some() {
+            sleep(millis(1)).await;
+        }
+        let late = desk.started("late", LATE).await; // it waits, or is under way
+        desk.gate.cuts.fetch_add(1, SeqCst);
+        desk.gate.is_closed.store(false, SeqCst);
+        for (i, grant) in all(acquires).await.into_iter().enumerate() {
+            let grant = grant.unwrap();
+            assert!(!grant.is_resumed(), "the tenure began with this call");
+            assert_eq!(desk.there.status(i.to_string()).await.unwrap().unwrap().token(), grant.token());
+        }
+        release.await.unwrap();
+        assert_eq!(desk.owner_of("held").await, None);
+        for grant in all(plug).await.into_iter().chain([late.await]) {
+            let grant = grant.unwrap();
+            assert_eq!(desk.there.status(grant.resource().clone()).await.unwrap().unwrap().token(), grant.token());
+        }
+    });
+}
+
+#[test]
+fn more_than_a_batch_may_contain_travels_in_several() {
+    at_desk(async |desk| {
+        let plug = desk.plugged().await;
+        desk.scripts();
+        let mut acquires = Vec::new();
+        for i in 0..300 {
+            acquires.push(desk.started(i.to_string(), MINUTE).await);
+        }
+        desk.gate.is_closed.store(false, SeqCst);
+        for grant in all(acquires).await {
+            grant.unwrap();
+        }
+        let scripts = desk.scripts();
+        assert!((3..10).contains(&scripts), "{scripts} scripts");
+        desk.unplugged(plug).await;
+        assert_eq!(desk.there.release_all(&desk.jane).await.unwrap(), 300);
+    });
+}
