@@ -22,8 +22,8 @@ use async_io::Timer;
 
 static DEADLINES: LazyLock<Arc<Deadlines>> = LazyLock::new(Arc::default);
 
-/// The deadlines that have a waker, and the timer. No waker is called, and none is dropped, under the lock of the map.
-/// No thread waits for the lock of the timer under another lock.
+/// The deadlines that have a waker, and the timer. No waker is called, and none is dropped, under a lock. No thread waits
+/// for the lock of the timer under another lock.
 #[derive(Default)]
 struct Deadlines {
     due: Mutex<Due>,
@@ -62,17 +62,19 @@ impl Deadlines {
                 Err(TryLockError::WouldBlock) => return, // the thread that has it looks again
             };
             self.is_asked.store(false, SeqCst);
-            while let Some(at) = self.missed(set.as_ref()) {
+            let mut is_reached = false;
+            while let Some(at) = self.missed(set.as_ref()).filter(|_| !is_reached) {
                 let mut timer = Timer::at(at);
                 let waker = Waker::from(Arc::clone(self));
-                if Pin::new(&mut timer).poll(&mut Context::from_waker(&waker)).is_ready() {
-                    self.wake_due();
-                } else {
+                is_reached = Pin::new(&mut timer).poll(&mut Context::from_waker(&waker)).is_ready();
+                if !is_reached {
                     *set = Some((at, timer));
                 }
             }
             drop(set);
-            if !self.is_asked.load(SeqCst) {
+            if is_reached {
+                self.wake_due();
+            } else if !self.is_asked.load(SeqCst) {
                 return;
             }
         }
