@@ -1,5 +1,7 @@
 //! Values that are refreshed: one caller makes the next one of an old value, and the others get the old one.
 
+#![allow(dropping_copy_types, clippy::type_complexity)] // some calls are made only for their effect
+
 mod common;
 
 use std::convert::Infallible;
@@ -13,7 +15,7 @@ use std::time::Duration;
 use futures_lite::future::{block_on, pending as never, yield_now};
 use keylatch::{Builder, Evicted, LockMap, ManualClock, table::MapKind};
 
-use common::{pending, poll, ready};
+use common::{pending, ready};
 
 type Map = LockMap<String, u64>;
 
@@ -159,6 +161,29 @@ fn each_caller_says_how_old_a_value_may_be() {
     assert_eq!(map.get_or_refresh_with_blocking("a", Duration::ZERO, || 3), 3);
     clock.set(Duration::MAX);
     assert_eq!(map.get_or_refresh_with_blocking("a", Duration::MAX, || panic!("nothing is that old")), 3);
+}
+
+#[test]
+fn a_value_tells_its_age() {
+    let (map, clock) = built(|builder| builder.time_to_live(2 * FRESH));
+    assert_eq!(map.age("a"), None);
+    let mut writer = map.write_blocking("a");
+    assert_eq!(map.age("a"), None);
+    clock.advance(SECOND);
+    writer.insert(1);
+    assert_eq!(map.age("a"), Some(Duration::ZERO));
+    clock.advance(SECOND);
+    drop(writer);
+    assert_eq!(map.age("a"), Some(Duration::ZERO));
+    clock.advance(SECOND);
+    assert_eq!((map.get_blocking("a"), map.age("a")), (Some(1), Some(SECOND)));
+    clock.advance(FRESH - SECOND);
+    assert_eq!(made(&map, 2), 2);
+    assert_eq!(map.age("a"), Some(Duration::ZERO));
+    clock.advance(2 * FRESH - SECOND);
+    assert_eq!(map.age("a"), Some(2 * FRESH - SECOND));
+    clock.advance(SECOND);
+    assert_eq!(map.age("a"), None);
 }
 
 #[test]
@@ -383,11 +408,11 @@ fn a_value_that_is_missing_during_a_refresh_is_made_by_another_caller() {
 }
 
 #[test]
-fn a_value_that_ends_during_its_refresh_is_replaced() {
-    let (map, clock) = built(|builder| builder.time_to_live(2 * FRESH));
-    map.insert_blocking("a", 7);
-    clock.advance(FRESH);
+fn a_value_that_ends_during_its_refresh_is_not_replaced() {
     for finds_end in [false, true] {
+        let (map, clock) = built(|builder| builder.time_to_live(2 * FRESH));
+        map.insert_blocking("a", 7);
+        clock.advance(FRESH);
         refresher!(map, sender, refresher);
         clock.advance(FRESH);
         if finds_end {
@@ -395,8 +420,8 @@ fn a_value_that_ends_during_its_refresh_is_replaced() {
         }
         sender.send(Ok(8)).unwrap();
         assert_eq!(ready(&mut refresher), Ok(8));
-        assert_eq!((found(&map), map.len()), (8, 1));
-        clock.advance(FRESH);
+        assert_eq!((map.len(), map.entries()), (0, 0));
+        assert_eq!(made(&map, 9), 9);
     }
 }
 
@@ -413,7 +438,7 @@ fn a_value_that_another_caller_makes_after_the_end_stands() {
 }
 
 #[test]
-fn a_value_that_is_evicted_during_its_refresh_is_replaced() {
+fn a_value_that_is_evicted_during_its_refresh_is_not_replaced() {
     let (map, clock) = built(|builder| builder.max_values(1));
     map.insert_blocking("a", 7);
     clock.advance(FRESH);
@@ -425,7 +450,7 @@ fn a_value_that_is_evicted_during_its_refresh_is_replaced() {
     assert!(!map.contains_key("a"), "a refresh does not keep its value from being evicted");
     sender.send(Ok(8)).unwrap();
     assert_eq!(ready(&mut refresher), Ok(8));
-    assert_eq!((found(&map), map.len()), (8, 1));
+    assert_eq!((map.get_blocking("a"), map.len(), map.entries()), (None, 1, 1));
 }
 
 #[test]
@@ -498,7 +523,8 @@ fn a_call_counts_as_a_hit_or_as_a_miss() {
 fn a_map_that_records_no_ages_refuses_the_calls() {
     let map: Map = LockMap::builder().time_to_live(SECOND).build();
     type Call = fn(&Map);
-    let calls: [(&str, Call); 4] = [
+    let calls: [(&str, Call); 5] = [
+        ("age", |map| drop(map.age("a"))),
         ("get_or_refresh_with", |map| drop(map.get_or_refresh_with("a", FRESH, async || 1))),
         ("get_or_try_refresh_with", |map| drop(map.get_or_try_refresh_with("a", FRESH, async || Ok::<_, ()>(1)))),
         ("get_or_refresh_with_blocking", |map| drop(map.get_or_refresh_with_blocking("a", FRESH, || 1))),

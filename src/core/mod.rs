@@ -124,10 +124,9 @@
 //!
 //! 5. *One caller at a time refreshes a value.* A table that records ages has a clock, and so deadlines, even if its
 //!    values do not end. The refresher marks the value's version in its shard, leaves its hold, keeps the entry with a
-//!    claim, and makes the next value with no lock held. A mark belongs to one version, so it goes with the value, and a
-//!    refresher whose value has gone removes no other mark. In a table with deadlines a removal uses up a version. So if
-//!    the entry's last version is still that of the refresher, nobody has written since: the value is there, or has
-//!    ended or been evicted, and the refresher stores the next one.
+//!    claim, and makes the next value with no lock held. Then it acquires the key, and stores the next value if it finds
+//!    the value with that version. A mark belongs to one version, so it goes with the value, and a refresher whose value
+//!    has gone removes no other mark.
 //!
 //! # Locks
 //! The shard lock and the queue lock are internal locks ([`sync`](crate::sync)). A snapshot takes both, the shard lock

@@ -21,12 +21,15 @@ impl Ages {
         *self.0.at(number) = Age { since: now, refreshed: 0 };
     }
 
+    pub(super) fn age(&self, number: u32, now: u64) -> u64 {
+        now.saturating_sub(self.0.get(number).since)
+    }
+
     /// Marks the value with this version as being refreshed, if it has this age at least, and is not marked.
     pub(super) fn begin_refresh(&mut self, number: u32, version: u64, now: u64, fresh_for: u64) -> bool {
-        let age = self.0.at(number);
-        let begins = age.refreshed == 0 && now.saturating_sub(age.since) >= fresh_for;
+        let begins = self.0.get(number).refreshed == 0 && self.age(number, now) >= fresh_for;
         if begins {
-            age.refreshed = version;
+            self.0.at(number).refreshed = version;
         }
         begins
     }

@@ -210,6 +210,14 @@ impl Deadlines {
         self.ages.get_or_insert_default().begin(number, self.now);
     }
 
+    /// Returns the age of a value, in nanoseconds; `None` if it is over. A new value's age is 0 until its writer has set
+    /// its deadline.
+    pub(super) fn age(&self, number: u32) -> Option<u64> {
+        let is_set = self.version(number) != 0;
+        let age = self.ages.as_ref().filter(|_| is_set).map_or(0, |ages| ages.age(number, self.now));
+        (!self.is_over(number)).then_some(age)
+    }
+
     /// Marks a value as being refreshed, and returns its version, if it has this age at least and is not marked.
     pub(super) fn begin_refresh(&mut self, number: u32, fresh_for: u64) -> Option<u64> {
         let (version, now) = (self.version(number), self.now);

@@ -5,6 +5,7 @@ use core::time::Duration;
 use super::Core;
 use super::expiry::deadlines_of;
 use super::hooks::nanoseconds;
+use super::lookup::Ask;
 use super::payload::Payload;
 use super::slot::Live;
 use super::tag::Tag;
@@ -23,10 +24,9 @@ pub(crate) struct Refresh {
 }
 
 impl Refresh {
-    /// Returns whether nobody has stored, changed or removed the entry's value since the refresh began, although the
-    /// value may have ended or been evicted. The caller has a hold, and has kept the entry with a claim meanwhile.
-    pub(crate) fn is_latest<K, T>(self, entry: Live<'_, K, Valued<T>>) -> bool {
-        entry.last_version() == self.version
+    /// Returns whether the entry still has the value of the refresh, unchanged. The caller has a hold.
+    pub(crate) fn is_of<K, T>(self, entry: Live<'_, K, Valued<T>>) -> bool {
+        entry.version() == Some(self.version)
     }
 }
 
@@ -34,6 +34,18 @@ impl<K, T> Core<K, Valued<T>> {
     /// Returns whether the ages of values are known.
     pub(crate) fn records_ages(&self) -> bool {
         Valued::<T>::time(&self.hooks).is_some_and(|time| time.ages)
+    }
+
+    /// Returns the age of a key's value; `None` if the key has none. The answer is a snapshot.
+    pub(crate) fn age(&self, key: &impl Ask<K>) -> Option<Duration> {
+        let now = self.time()?;
+        self.shard(key.tag()).with(|shard| {
+            let (entry, number) = shard.find_numbered(key.tag(), |other| key.is(other))?;
+            let is_there = entry.has_value();
+            let deadlines = shard.kept.deadlines.as_mut().filter(|_| is_there)?;
+            deadlines.advance(now);
+            deadlines.age(number).map(Duration::from_nanos)
+        })
     }
 
     /// Begins to refresh the value of an entry, if it was at least `fresh_for` old when the caller acquired its hold,

@@ -96,7 +96,6 @@ impl<K, T> Core<K, Valued<T>> {
             Some(taken)
         })?;
         if self.is_timed() {
-            hold.live().marks().renew(1); // so that whoever refreshes the value notices
             self.leave_claim(hold.live().claim_of_deadline().into_unit());
         }
         self.leave_claim(claim.into_unit());

@@ -78,14 +78,14 @@ impl<'a, K, V: Clone, S> Map<'a, K, V, S> {
         };
         let copy = value.clone();
         let mut writer = manner.acquire(entry.into_request(Exclusive::NEW)).await;
-        if refresher.refresh.is_latest(writer.live()) {
+        if refresher.refresh.is_of(writer.live()) {
             let old = writer.insert(value);
             drop(writer);
             drop(refresher);
             drop(old);
             return Ok(copy);
         }
-        // A later change stands. So does a removal, which may mean that what `init` has read is out of date.
+        // A later value stands. So does a removal, which may mean that what `init` has read is out of date.
         let later = writer.value().cloned();
         drop(writer);
         drop(refresher);
@@ -96,7 +96,8 @@ impl<'a, K, V: Clone, S> Map<'a, K, V, S> {
 
 /// Values that are refreshed.
 impl<V, K, S> Builder<MapKind<V>, K, S> {
-    /// Records when each value was stored or changed, for [`get_or_refresh_with`](LockMap::get_or_refresh_with).
+    /// Records when each value was stored or changed, for [`get_or_refresh_with`](LockMap::get_or_refresh_with) and
+    /// [`age`](LockMap::age).
     ///
     /// The age of a value begins when its time begins: when its writer releases the key or becomes a reader, not when
     /// `init` starts, or when it inserts the value. So a value that took a minute to make is new when it is stored.
@@ -127,6 +128,47 @@ impl<V, K, S> Builder<MapKind<V>, K, S> {
     }
 }
 
+/// The ages of values.
+impl<K: Eq + Hash, V, S: BuildHasher> LockMap<K, V, S> {
+    /// Returns the time since a key's value was stored or changed; `None` if the key has no value.
+    ///
+    /// It does not wait for a writer that has locked the key; the answer may be out of date when it arrives. It is not a
+    /// use of the value.
+    ///
+    /// # Panics
+    /// Panics if the map was built without [`record_ages`](crate::Builder::record_ages), and as
+    /// [`LockMap`](LockMap#panics) does.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::sync::Arc;
+    /// use std::time::Duration;
+    ///
+    /// use keylatch::{LockMap, ManualClock};
+    ///
+    /// let clock = Arc::new(ManualClock::new());
+    /// let rates: LockMap<String, f64> = LockMap::builder().record_ages().clock(Arc::clone(&clock)).build();
+    /// rates.insert_blocking("EUR", 1.08);
+    /// clock.advance(Duration::from_secs(60));
+    /// assert_eq!(rates.age("EUR"), Some(Duration::from_secs(60)));
+    /// assert_eq!(rates.age("USD"), None);
+    /// ```
+    #[must_use]
+    #[track_caller]
+    pub fn age<Q: ?Sized + Hash + Equivalent<K>>(&self, key: &Q) -> Option<Duration> {
+        self.assert_ages("age");
+        self.core.age(&self.key(key))
+    }
+
+    #[track_caller]
+    fn assert_ages(&self, call: &str) {
+        assert!(
+            self.core.records_ages(),
+            "keylatch: {call} needs the ages of values: build the map with `Builder::record_ages`"
+        );
+    }
+}
+
 /// Refreshing a value that is old, once per key.
 impl<K: Eq + Hash, V: Clone, S: BuildHasher> LockMap<K, V, S> {
     /// Returns a copy of a key's value. If there is none, `init` makes it; if it is old, one caller makes the next one,
@@ -154,16 +196,16 @@ impl<K: Eq + Hash, V: Clone, S: BuildHasher> LockMap<K, V, S> {
     /// value to get older until it is changed or removed, or has ended.
     ///
     /// # Changes meanwhile
-    /// A refresh never undoes what others have done since it began:
+    /// A refresh replaces only the value with which it began, as [`update_if`](Self::update_if) does with its version:
     ///
-    /// - If the value was changed, in place too, the change stands. The refresher returns the later value, and drops its
-    ///   own.
-    /// - If the value was removed, the key stays without one. The refresher returns its own value, which nobody else
-    ///   gets: a removal may mean that what `init` has read is out of date.
-    /// - If the value has ended or was evicted, and nobody has stored another one, the refresher stores its own.
+    /// - If the value was changed, in place too, or replaced, the refresher drops its own value and returns the later
+    ///   one.
+    /// - If the key has no value any more, it stays without one, and the refresher returns its own value, which nobody
+    ///   else gets. For a removal may mean that what `init` has read is out of date. (The same goes for a value that has
+    ///   ended or was evicted. So if there is a `time_to_live`, let it exceed `fresh_for` by more than `init` takes.)
     ///
-    /// A refresh belongs to its value: a later value of the key can be refreshed by another caller, and a missing one
-    /// made, while the first refresher still runs its `init`.
+    /// So a later value of the key can be refreshed by another caller, and a missing one made, while the first refresher
+    /// still runs its `init`.
     ///
     /// # The call
     /// `init` returns a future (`async || …`); for the [blocking form](Self::get_or_refresh_with_blocking) it returns
@@ -346,13 +388,5 @@ impl<K: Eq + Hash, V: Clone, S: BuildHasher> LockMap<K, V, S> {
         self.assert_ages("get_or_try_refresh_with_blocking");
         let entry = ByKey(self.key(key));
         run(TableRef::new(self).get_or_try_refresh_as(entry, fresh_for, || ready(init()), Blocking))
-    }
-
-    #[track_caller]
-    fn assert_ages(&self, call: &str) {
-        assert!(
-            self.core.records_ages(),
-            "keylatch: {call} needs the ages of values: build the map with `Builder::record_ages`"
-        );
     }
 }
