@@ -166,6 +166,8 @@ fn each_caller_says_how_old_a_value_may_be() {
 #[test]
 fn a_value_tells_its_age() {
     let (map, clock) = built(|builder| builder.time_to_live(2 * FRESH));
+    map.insert_blocking("a", 0);
+    map.remove_blocking("a");
     assert_eq!(map.age("a"), None);
     let mut writer = map.write_blocking("a");
     assert_eq!(map.age("a"), None);

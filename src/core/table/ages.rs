@@ -6,7 +6,7 @@ use super::by_slot::BySlot;
 #[derive(Default)]
 pub(super) struct Ages(BySlot<Age>);
 
-/// The age of a slot's value.
+/// The age of a slot's value. That of an earlier value stays until the next one begins.
 #[derive(Clone, Copy, Default)]
 struct Age {
     /// When the value was stored or changed.
@@ -39,11 +39,6 @@ impl Ages {
         if self.0.get(number).refreshed == version {
             self.0.at(number).refreshed = 0;
         }
-    }
-
-    /// Forgets a value.
-    pub(super) fn forget(&mut self, number: u32) {
-        self.0.forget(number);
     }
 
     /// Forgets a freed chunk: see [`BySlot::forget_chunk`].
@@ -86,15 +81,14 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_is_forgotten_is_not_refreshed_any_more() {
+    fn a_chunk_that_is_forgotten_leaves_the_others_alone() {
         let mut ages = Ages::default();
-        for (chunk, number) in [(0, 3), (2, 35)] {
-            ages.begin(number, 0);
-            assert!(ages.begin_refresh(number, 1, 5, 5));
-            ages.forget(number);
-            assert!(ages.begin_refresh(number, 2, 5, 5));
-            ages.forget_chunk(chunk, chunk);
-            assert!(ages.begin_refresh(number, 3, 5, 5));
+        for number in [3, 19, 35] {
+            ages.begin(number, 10);
         }
+        ages.forget_chunk(1, 3);
+        assert_eq!([3, 19, 35].map(|number| ages.age(number, 15)), [5, 15, 5]);
+        ages.forget_chunk(2, 1);
+        assert_eq!([3, 19, 35].map(|number| ages.age(number, 15)), [5, 15, 15]);
     }
 }

@@ -144,9 +144,6 @@ impl Deadlines {
             self.take(index as usize);
         }
         self.slots.forget(number);
-        if let Some(ages) = &mut self.ages {
-            ages.forget(number);
-        }
     }
 
     /// Returns a value that has ended and has not been forgotten, after looking at no more than `most` values. (Values
