@@ -1,6 +1,6 @@
 //! Calls that make the value of a key anew when it is old: one caller does, and the others get the old value meanwhile.
 
-use core::future::{Future, ready};
+use core::future::Future;
 use core::hash::{BuildHasher, Hash};
 use core::time::Duration;
 
@@ -388,6 +388,6 @@ impl<K: Eq + Hash, V: Clone, S: BuildHasher> LockMap<K, V, S> {
     {
         self.assert_ages("get_or_try_refresh_with_blocking");
         let entry = ByKey(self.key(key));
-        run(TableRef::new(self).get_or_try_refresh_as(entry, fresh_for, || ready(init()), Blocking))
+        run(TableRef::new(self).get_or_try_refresh_as(entry, fresh_for, || core::future::ready(init()), Blocking))
     }
 }
