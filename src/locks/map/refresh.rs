@@ -132,8 +132,8 @@ impl<V, K, S> Builder<MapKind<V>, K, S> {
 impl<K: Eq + Hash, V, S: BuildHasher> LockMap<K, V, S> {
     /// Returns the time since a key's value was stored or changed; `None` if the key has no value.
     ///
-    /// It does not wait for a writer that has locked the key; the answer may be out of date when it arrives. It is not a
-    /// use of the value.
+    /// It does not wait for a writer that has locked the key; the answer may be out of date when it arrives. It is not
+    /// a use of the value.
     ///
     /// # Panics
     /// Panics if the map was built without [`record_ages`](crate::Builder::record_ages), and as
@@ -202,11 +202,11 @@ impl<K: Eq + Hash, V: Clone, S: BuildHasher> LockMap<K, V, S> {
     /// - If the value was changed, in place too, or replaced, the refresher drops its own value and returns the later
     ///   one.
     /// - If the key has no value any more, it stays without one, and the refresher returns its own value, which nobody
-    ///   else gets. For a removal may mean that what `init` has read is out of date. (The same goes for a value that has
-    ///   ended or was evicted. So if there is a `time_to_live`, let it exceed `fresh_for` by more than `init` takes.)
+    ///   else gets: a removal may mean that what `init` has read is out of date. The same is true of a value that has
+    ///   ended or was evicted. So if there is a `time_to_live`, let it exceed `fresh_for` by more than `init` takes.
     ///
-    /// So a later value of the key can be refreshed by another caller, and a missing one made, while the first refresher
-    /// still runs its `init`.
+    /// So another caller can refresh a later value of the key, or make a missing one, while the first refresher still
+    /// runs its `init`.
     ///
     /// # The call
     /// `init` returns a future (`async || …`); for the [blocking form](Self::get_or_refresh_with_blocking) it returns
