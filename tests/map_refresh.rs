@@ -223,8 +223,8 @@ fn one_of_many_threads_refreshes_and_the_others_get_the_old_value() {
             begin.wait();
             let init = || {
                 inits.fetch_add(1, SeqCst);
-                // The others return while the refresher is in its `init`.
-                while others.load(SeqCst) < THREADS - 1 {
+                // The others return while the refresher is in its `init`, unless there are several.
+                while others.load(SeqCst) < THREADS - 1 && inits.load(SeqCst) == 1 {
                     thread::yield_now();
                 }
                 8
