@@ -275,7 +275,9 @@ fn ages_take_memory_only_in_maps_that_record_them() {
         builder = if record_ages { builder.record_ages() } else { builder };
         builder = if ends { builder.time_to_live(Duration::from_secs(1)) } else { builder };
         let (map, empty): (LockMap<u64, u64>, _) = (builder.build(), bytes());
-        (0..VALUES as u64).for_each(|key| drop(map.insert_blocking(&key, key)));
+        for key in 0..VALUES as u64 {
+            map.insert_blocking(&key, key);
+        }
         let full = bytes() - empty;
         if record_ages {
             let refresh = |key| assert_eq!(map.get_or_refresh_with_blocking(&key, Duration::ZERO, || 1), 1);
