@@ -283,7 +283,8 @@ impl<T: Kind, K, S> Builder<T, K, S> {
     /// # Panics
     /// If `shards` is 0 or more than [`MAX_SHARDS`], if `capacity` is more than [`MAX_CAPACITY`], if a map is [evicted
     /// by hand](Builder::evict_by_hand) but has no [`max_values`](Builder::max_values), or if a map whose values
-    /// [end](Builder::time_to_live) has no clock and there is no default one.
+    /// [end](Builder::time_to_live), or whose [ages](Builder::record_ages) are recorded, has no clock and there is no
+    /// default one.
     ///
     /// # Examples
     /// ```
@@ -339,7 +340,8 @@ impl<T: Kind, K, S> fmt::Debug for Builder<T, K, S> {
             .field("evict_by_hand", &self.by_hand)
             .field("record_stats", &self.counts)
             .field("on_evict", &T::Payload::hooks(&self.hooks).is_some_and(|hooks| hooks.on_evict.is_some()))
-            .field("expires", &T::Payload::time(&self.hooks).is_some())
+            .field("expires", &T::Payload::time(&self.hooks).is_some_and(|time| time.ends()))
+            .field("record_ages", &T::Payload::time(&self.hooks).is_some_and(|time| time.ages))
             .field("on_wait", &self.observer.is_some())
             .field("permits_for", &self.limit_of.is_some())
             .finish_non_exhaustive()

@@ -3,7 +3,8 @@ use core::time::Duration;
 
 use crate::sync::Lock;
 
-/// The clock of a [`LockMap`](crate::LockMap) whose values end, set by [`Builder::clock`](crate::Builder::clock).
+/// The clock of a [`LockMap`](crate::LockMap) whose values end or have an age, set by
+/// [`Builder::clock`](crate::Builder::clock).
 ///
 /// A map asks its clock in each call for a value, so reading it should take a few nanoseconds. The clock is read with
 /// no internal lock held, but a call may hold the key that it was made for: so `now` must not wait for keys of the map.

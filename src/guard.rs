@@ -94,6 +94,7 @@ const HELD: &str = "a guard has its hold until it is dropped";
 ///     "keylatch::LockMap::compute_blocking",
 ///     "keylatch::LockMap::get_or_insert_blocking", "keylatch::LockMap::get_or_default_blocking",
 ///     "keylatch::LockMap::get_or_insert_with_blocking", "keylatch::LockMap::get_or_try_insert_with_blocking",
+///     "keylatch::LockMap::get_or_refresh_with_blocking", "keylatch::LockMap::get_or_try_refresh_with_blocking",
 ///     "keylatch::LockMap::add_or_update_blocking", "keylatch::LockMap::update_if_blocking",
 ///     "keylatch::LockMap::remove_if_blocking", "keylatch::Batch::commit_blocking",
 ///     "keylatch::Walk::next_read_blocking", "keylatch::Walk::next_write_blocking",

@@ -59,6 +59,7 @@ fn main() {
     a_map_in_steady_state_allocates_nothing();
     a_bounded_map_with_capacity_allocates_nothing_until_it_is_full();
     memory_of_a_map_follows_its_values();
+    ages_take_memory_only_in_maps_that_record_them();
     a_walk_allocates_a_bit_for_each_slot_and_frees_it();
     several_keys_allocate_only_their_lists();
     a_latch_and_its_stripes_allocate_nothing_but_lists();
@@ -265,6 +266,30 @@ fn memory_of_a_map_follows_its_values() {
     (0..20_000).for_each(|key| drop(map.read_blocking(&key)));
     let kept = bytes() - empty;
     assert!(3 * kept < full - empty, "{kept} of {} are kept", full - empty);
+}
+
+fn ages_take_memory_only_in_maps_that_record_them() {
+    const VALUES: isize = 1600;
+    let full = |record_ages: bool, ends: bool| {
+        let mut builder = LockMap::<u64, u64>::builder().shards(1).capacity(VALUES as usize);
+        builder = if record_ages { builder.record_ages() } else { builder };
+        builder = if ends { builder.time_to_live(Duration::from_secs(1)) } else { builder };
+        let (map, empty): (LockMap<u64, u64>, _) = (builder.build(), bytes());
+        for key in 0..VALUES as u64 {
+            map.insert_blocking(&key, key);
+        }
+        let full = bytes() - empty;
+        if record_ages {
+            let refresh = |key| assert_eq!(map.get_or_refresh_with_blocking(&key, Duration::ZERO, || 1), 1);
+            assert_eq!(allocations(refresh), 0);
+        }
+        full
+    };
+    assert_eq!(full(false, false), 0);
+    let (ages, ends) = (full(true, false), full(false, true));
+    assert!((48 * VALUES..51 * VALUES).contains(&ages), "{ages} bytes for {VALUES} values with an age");
+    let more = full(true, true) - ends;
+    assert!((16 * VALUES..17 * VALUES).contains(&more), "{more} bytes more for {VALUES} values that end");
 }
 
 fn a_latch_and_its_stripes_allocate_nothing_but_lists() {

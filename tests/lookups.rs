@@ -3,6 +3,7 @@
 
 use std::cell::Cell;
 use std::rc::Rc;
+use std::time::Duration;
 
 use futures_lite::future::{block_on, poll_once};
 use keylatch::{Equivalent, LockMap, ToKey, Version};
@@ -98,6 +99,17 @@ fn an_async_call_on_a_key_that_has_a_value_makes_no_key() {
         assert_eq!(map.remove(&key).await, Some(4));
     });
     assert_eq!((made.get(), map.entries()), (0, 0));
+}
+
+#[test]
+fn a_refresh_makes_no_key() {
+    let map: LockMap<String, u32> = LockMap::builder().record_ages().build();
+    map.insert_blocking("a", 1);
+    let made = Cell::new(0);
+    let key = Counting("a", Uncounted(&made));
+    assert_eq!(block_on(map.get_or_refresh_with(&key, Duration::ZERO, async || 2)), 2);
+    assert_eq!(map.get_or_refresh_with_blocking(&key, Duration::ZERO, || 3), 3);
+    assert_eq!((made.get(), map.entries()), (0, 1));
 }
 
 #[test]

@@ -2,11 +2,12 @@
 
 mod common;
 
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-use std::sync::{Barrier, Mutex};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Barrier, Mutex};
+use std::time::Duration;
 
 use common::Random;
-use keylatch::LockMap;
+use keylatch::{LockMap, ManualClock};
 
 const ROUNDS: u64 = if cfg!(debug_assertions) { 20_000 } else { 400_000 };
 
@@ -208,4 +209,47 @@ fn the_bound_is_restored_after_any_last_user() {
     assert!(map.len() <= 8, "{} values remain", map.len());
     assert_eq!(map.clear(), 0);
     assert_eq!(map.entries(), 0);
+}
+
+/// The writer tells the map of each change of the source, by a new value or by a removal. A look that begins later never
+/// finds an older value, although other callers read the source while they refresh.
+#[test]
+fn a_refresh_never_undoes_a_change() {
+    let clock = Arc::new(ManualClock::new());
+    let map: LockMap<u64, u64> = LockMap::builder().record_ages().clock(Arc::clone(&clock)).shards(1).build();
+    let (source, told) = (AtomicU64::new(0), AtomicU64::new(0));
+    let (map, source, told) = (&map, &source, &told);
+    std::thread::scope(|scope| {
+        for seed in 1..=3 {
+            let clock = &clock;
+            scope.spawn(move || {
+                let mut random = Random(seed);
+                while source.load(SeqCst) < ROUNDS / 10 {
+                    let (told, fresh_for) = (told.load(SeqCst), Duration::from_nanos(random.next(3)));
+                    let read = || {
+                        let value = source.load(SeqCst);
+                        std::thread::yield_now();
+                        if random.next(4) == 0 { Err(()) } else { Ok(value) }
+                    };
+                    if let Ok(value) = map.get_or_try_refresh_with_blocking(&7, fresh_for, read) {
+                        assert!(value >= told, "{value} was found after {told}");
+                    }
+                    clock.advance(Duration::from_nanos(1));
+                }
+            });
+        }
+        scope.spawn(move || {
+            for change in 1..=ROUNDS / 10 {
+                source.store(change, SeqCst);
+                match change % 3 {
+                    0 => drop(map.remove_blocking(&7)),
+                    1 => drop(map.insert_blocking(&7, change)),
+                    _ => drop(map.update_blocking(&7, |value| *value = change)),
+                }
+                told.store(change, SeqCst);
+            }
+        });
+    });
+    assert_eq!(map.get_or_refresh_with_blocking(&7, Duration::ZERO, || 0), 0, "no caller refreshes any more");
+    assert_eq!((map.len(), map.entries(), map.is_locked(&7)), (1, 1, false));
 }

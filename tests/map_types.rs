@@ -11,6 +11,7 @@ use std::hash::{BuildHasher, Hash};
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use common::ready;
 use keylatch::{
@@ -129,6 +130,9 @@ fn futures_of_one_call_are_send_and_sync_if_keys_and_values_are() {
         drop(both(map.get_or_insert_with("a", || std::future::ready("x".into()))));
         drop(both(map.get_or_insert_with("a", async || "x".into())));
         drop(both(map.get_or_try_insert_with("a", || std::future::ready(Err::<String, u8>(1)))));
+        let ages = LockMap::<String, String>::builder().record_ages().hasher(S::default()).build();
+        drop(both(ages.get_or_refresh_with("a", Duration::ZERO, async || "x".into())));
+        drop(both(ages.get_or_try_refresh_with("a", Duration::ZERO, || std::future::ready(Err::<String, u8>(1)))));
         let version = {
             map.insert_blocking("b", "x".into());
             map.read_blocking("b").version().unwrap()

@@ -33,6 +33,8 @@ mod expiry;
 mod latch;
 #[path = "loom/map.rs"]
 mod map;
+#[path = "loom/refresh.rs"]
+mod refresh;
 #[path = "loom/walk.rs"]
 mod walk;
 

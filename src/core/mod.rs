@@ -4,7 +4,7 @@
 //! ```text
 //! table   keys: finds, makes and retires entries          generic over key and payload
 //!   lookup · retire · visit · walk · observer · shard · pool · stay · slot · tag · payload · value · values (pop) · sieve
-//!   sweep (nesting) · expiry · room · deadlines · hooks · on_evict · counters · uses
+//!   sweep (nesting) · expiry · room · deadlines · refresh · ages · by_slot · hooks · on_evict · counters · uses
 //! wait    no keys: the state of an entry, and its queue   compiled once
 //!   mod (the acquire machine) · state · word · policy · turn · queue · paged · wakers · place
 //! latch   no keys and no entries: a word, whose waiters stand in queues that all latches share
@@ -122,6 +122,11 @@
 //!    new value in its place puts the old one, with a copy of its key, into the shard's list of parted values. Whoever
 //!    sweeps the shard next hands these over, with no lock held. So does a sweep that is nested too deep to dispose of
 //!    values itself: it leaves them to another sweep of the shard, which ends only when it finds nothing more to do.
+//! 5. *One caller at a time refreshes a value.* A table that records ages has a clock, and so deadlines, even if its
+//!    values do not end. The refresher marks the value's version in its shard, leaves its hold, keeps the entry with a
+//!    claim, and makes the next value with no lock held. Then it acquires the key, and stores the next value if it finds
+//!    the value with that version. A mark belongs to one version, so it goes with the value, and a refresher whose value
+//!    has gone removes no other mark.
 //!
 //! # Locks
 //! The shard lock and the queue lock are internal locks ([`sync`](crate::sync)). A snapshot takes both, the shard lock
@@ -149,7 +154,7 @@ pub(crate) use self::{
     latch::{Blocked, LatchWord, Users},
     table::{
         Ask, Busy, Claim, ClaimIn, Config, Core, CoreRef, Ending, EntryTypes, Hold, HoldIn, Key, LimitOf, Live,
-        Observer, OnEvict, OwnedKey, Payload, Position, Source, Tag, TypedAccess, Valued,
+        Observer, OnEvict, OwnedKey, Payload, Position, Refresh, Source, Tag, TypedAccess, Valued,
     },
     wait::word::MAX_UNITS,
     wait::{Access, CountKind, Entered, Presence, ReleaseFor, Rules, Snapshot, Ticket, Waiter, WakeBatch, Want},

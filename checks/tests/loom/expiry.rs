@@ -12,7 +12,7 @@ use crate::model;
 
 /// A clock that only the models move.
 #[derive(Clone, Default)]
-struct Time(Arc<AtomicU64>);
+pub(super) struct Time(Arc<AtomicU64>);
 
 impl Clock for Time {
     fn now(&self) -> Duration {
@@ -22,7 +22,7 @@ impl Clock for Time {
 
 impl Time {
     /// Lets the time of all values pass.
-    fn pass(&self) {
+    pub(super) fn pass(&self) {
         self.0.fetch_add(10, SeqCst);
     }
 }

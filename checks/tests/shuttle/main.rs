@@ -45,6 +45,7 @@ mod map_calls;
 mod map_walk;
 mod mutex;
 mod priority;
+mod refresh;
 mod rwlock;
 mod semaphore;
 #[path = "../../../tests/linearizability/spec.rs"]

@@ -7,7 +7,8 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use super::number::{Number, SLOTS};
+use super::ages::Ages;
+use super::by_slot::BySlot;
 use crate::core::slab::NONE;
 
 /// The time of values that do not end.
@@ -18,10 +19,11 @@ pub(super) const NEVER: u64 = u64::MAX;
 pub(super) struct Deadlines {
     /// The latest time that any call has seen in this shard. So the time of a shard never decreases.
     now: u64,
-    /// The deadlines, by the number of their slots' chunk. Allocated when a slot of the chunk first gets a value.
-    slots: Vec<Option<Box<[Deadline; SLOTS]>>>,
+    slots: BySlot<Deadline>,
     /// A binary heap: the earliest time first.
     heap: Vec<Place>,
+    /// The ages of values, if they are recorded and there has been a value.
+    ages: Option<Box<Ages>>,
 }
 
 /// The deadline of a slot's value.
@@ -49,6 +51,12 @@ struct Place {
 /// The deadline of a slot without a value.
 const EMPTY: Deadline = Deadline { ends: NEVER, idle: NEVER, version: 0, pins: 0, index: NONE };
 
+impl Default for Deadline {
+    fn default() -> Self {
+        EMPTY
+    }
+}
+
 impl Deadline {
     fn time(&self) -> u64 {
         self.ends.min(self.idle)
@@ -66,18 +74,11 @@ impl Deadlines {
     }
 
     fn get(&self, number: u32) -> Deadline {
-        match self.slots.get(Number(number).chunk() as usize) {
-            Some(Some(chunk)) => chunk[number as usize % SLOTS],
-            _ => EMPTY,
-        }
+        self.slots.get(number)
     }
 
     fn at(&mut self, number: u32) -> &mut Deadline {
-        let chunk = Number(number).chunk() as usize;
-        if chunk >= self.slots.len() {
-            self.slots.resize_with(chunk + 1, || None);
-        }
-        &mut self.slots[chunk].get_or_insert_with(|| Box::new([EMPTY; SLOTS]))[number as usize % SLOTS]
+        self.slots.at(number)
     }
 
     /// Begins a value that a writer has just stored: it has one pin, and ends only after the writer has
@@ -142,9 +143,7 @@ impl Deadlines {
         if index != NONE {
             self.take(index as usize);
         }
-        if let Some(Some(chunk)) = self.slots.get_mut(Number(number).chunk() as usize) {
-            chunk[number as usize % SLOTS] = EMPTY;
-        }
+        self.slots.forget(number);
     }
 
     /// Returns a value that has ended and has not been forgotten, after looking at no more than `most` values. (Values
@@ -192,15 +191,40 @@ impl Deadlines {
 
     /// Forgets a freed chunk, whose slots have no values. The numbers of the remaining chunks are smaller than `end`.
     pub(super) fn forget_chunk(&mut self, chunk: usize, end: usize) {
-        if let Some(slots) = self.slots.get_mut(chunk) {
-            *slots = None;
-        }
-        self.slots.truncate(end);
-        if self.slots.len() < self.slots.capacity() / 4 {
-            self.slots.shrink_to(2 * self.slots.len());
+        self.slots.forget_chunk(chunk, end);
+        if let Some(ages) = &mut self.ages {
+            ages.forget_chunk(chunk, end);
         }
         if self.heap.len() < self.heap.capacity() / 4 {
             self.heap.shrink_to(2 * self.heap.len());
+        }
+    }
+
+    // ---- ages -----------------------------------------------------------------------------------------------------
+
+    /// Begins the age of a value that has just been stored or changed.
+    pub(super) fn begin_age(&mut self, number: u32) {
+        self.ages.get_or_insert_default().begin(number, self.now);
+    }
+
+    /// Returns the age of a value, in nanoseconds; `None` if it is over. A new value's age is 0 until its writer has set
+    /// its deadline.
+    pub(super) fn age(&self, number: u32) -> Option<u64> {
+        let is_set = self.version(number) != 0;
+        let age = self.ages.as_ref().filter(|_| is_set).map_or(0, |ages| ages.age(number, self.now));
+        (!self.is_over(number)).then_some(age)
+    }
+
+    /// Marks a value as being refreshed, and returns its version, if it has this age at least and is not marked.
+    pub(super) fn begin_refresh(&mut self, number: u32, fresh_for: u64) -> Option<u64> {
+        let (version, now) = (self.version(number), self.now);
+        self.ages.as_mut()?.begin_refresh(number, version, now, fresh_for).then_some(version)
+    }
+
+    /// Removes the mark of the value with this version.
+    pub(super) fn end_refresh(&mut self, number: u32, version: u64) {
+        if let Some(ages) = &mut self.ages {
+            ages.end_refresh(number, version);
         }
     }
 

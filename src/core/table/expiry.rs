@@ -121,6 +121,9 @@ impl<K, V: Payload> Core<K, V> {
                 if let Some((number, deadlines)) = deadlines_of(shard, entry) {
                     let (ends, idle) = time.deadline(deadlines.now(), own);
                     deadlines.set(number, version, ends, idle);
+                    if time.ages {
+                        deadlines.begin_age(number);
+                    }
                 }
             });
         }
@@ -437,7 +440,7 @@ fn deadlines<K, V: Payload>(shard: &mut Shard<K, V>) -> Option<&mut Deadlines> {
 }
 
 /// Returns the number of an entry's slot, and the deadlines of its shard.
-fn deadlines_of<'s, K, V: Payload>(
+pub(super) fn deadlines_of<'s, K, V: Payload>(
     shard: &'s mut Shard<K, V>,
     entry: Live<'_, K, V>,
 ) -> Option<(u32, &'s mut Deadlines)> {

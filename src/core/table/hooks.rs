@@ -16,7 +16,7 @@ pub struct Hooks<K, T> {
     pub(crate) clock: Option<Box<dyn Clock>>,
 }
 
-/// When values end. User code, called with no internal lock held. `pub` because sealed traits name it; other crates
+/// When values end, and whether their ages are recorded. User code, called with no internal lock held. `pub` because sealed traits name it; other crates
 /// cannot.
 #[allow(unreachable_pub, missing_debug_implementations)] // not visible outside the crate
 pub struct Time<K, T> {
@@ -26,6 +26,8 @@ pub struct Time<K, T> {
     pub(crate) idle: Option<Duration>,
     /// ... or when this function says.
     pub(crate) expire: Option<Box<Expire<K, T>>>,
+    /// Whether the ages of values are recorded.
+    pub(crate) ages: bool,
     /// Copies the key of a value that has ended while its key is in use.
     pub(super) copy_key: fn(&K) -> K,
 }
@@ -43,15 +45,15 @@ impl<K, T> Default for Hooks<K, T> {
 }
 
 impl<K, T> Hooks<K, T> {
-    /// Returns the settings of a map whose values end.
+    /// Returns the settings of a map whose values end, or have an age.
     pub(crate) fn time(&mut self) -> &mut Time<K, T>
     where
         K: Clone,
     {
-        self.time.get_or_insert_with(|| Time { live: None, idle: None, expire: None, copy_key: K::clone })
+        self.time.get_or_insert_with(|| Time { live: None, idle: None, expire: None, ages: false, copy_key: K::clone })
     }
 
-    /// Completes the settings: a map whose values end needs a clock.
+    /// Completes the settings: a map whose values end, or have an age, needs a clock.
     ///
     /// # Panics
     /// If there is no clock, and no default one.
@@ -66,8 +68,8 @@ impl<K, T> Hooks<K, T> {
         }
         #[cfg(not(all(feature = "std", not(target_family = "wasm"))))]
         panic!(
-            "keylatch: a map whose values end needs a clock, and there is no default one without `std`: set one with \
-             `Builder::clock`"
+            "keylatch: a map whose values end, or whose ages are recorded, needs a clock, and there is no default one \
+             without `std`: set one with `Builder::clock`"
         );
     }
 
@@ -78,6 +80,11 @@ impl<K, T> Hooks<K, T> {
 }
 
 impl<K, T> Time<K, T> {
+    /// Returns whether values end.
+    pub(crate) fn ends(&self) -> bool {
+        self.live.is_some() || self.idle.is_some() || self.expire.is_some()
+    }
+
     /// Returns when a value that is stored or changed now ends, and when it ends unless it is used before. Calls `ask`
     /// to ask the user's function.
     pub(super) fn deadline(&self, now: u64, own: Option<Duration>) -> (u64, u64) {
@@ -100,6 +107,6 @@ fn after(now: u64, span: Duration) -> u64 {
 }
 
 /// Returns a time in nanoseconds: 584 years for anything longer.
-fn nanoseconds(time: Duration) -> u64 {
+pub(super) fn nanoseconds(time: Duration) -> u64 {
     time.as_secs().saturating_mul(1_000_000_000).saturating_add(time.subsec_nanos().into())
 }

@@ -22,6 +22,9 @@
 //! sieve    the order in which values are evicted          called under the shard lock
 //! expiry   ends values whose time has passed              shard lock
 //! deadlines the deadlines of values, in order             called under the shard lock
+//! refresh  lets one caller at a time refresh an old value  shard lock
+//! ages     the ages of values, and marks of refreshes      called under the shard lock
+//! by_slot  a list with an item for each slot               called under the shard lock
 //! hooks    the functions of the user that a map may have: when values end, and
 //! on_evict the function that evicted values are handed to  none
 //! counters the numbers of hits, misses, and so on        a lock for each shard's counters; may be taken under the shard lock
@@ -38,6 +41,8 @@ use crate::core::wait::{Access, Contention, Entered, Holds, Rules, Ticket, WaitQ
 use crate::sync::Lock;
 use crate::wait_event::{WaitId, WaitPhase};
 
+mod ages;
+mod by_slot;
 mod counters;
 mod deadlines;
 mod expiry;
@@ -53,6 +58,7 @@ mod on_evict;
 mod payload;
 mod pool;
 mod pop;
+mod refresh;
 mod retire;
 mod room;
 mod shard;
@@ -78,6 +84,7 @@ pub(crate) use self::observer::Observer;
 pub(crate) use self::observer::wait_mode;
 pub(crate) use self::on_evict::OnEvict;
 pub(crate) use self::payload::Payload;
+pub(crate) use self::refresh::Refresh;
 pub(crate) use self::slot::{Claim, ClaimIn, CoreRef, EntryTypes, Hold, HoldIn, Live, TypedAccess};
 pub(crate) use self::tag::Tag;
 pub(crate) use self::value::Valued;

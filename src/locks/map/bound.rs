@@ -39,8 +39,7 @@ impl<V, K, S> Builder<MapKind<V>, K, S> {
     /// A map can also leave the eviction to its user, who may write the values to a disk first: see
     /// [`evict_by_hand`](Builder::evict_by_hand).
     ///
-    /// Without this setting no value is ever evicted. Values that expire with time are the caller's task: use
-    /// [`retain`](crate::LockMap::retain) with a time in `V`.
+    /// Without this setting no value is ever evicted. Values can also end with [time](Builder::time_to_live).
     ///
     /// # Panics
     /// If `n` is 0.

@@ -145,11 +145,11 @@ impl<V, K, S> Builder<MapKind<V>, K, S> {
         self
     }
 
-    /// Sets the clock by which values [end](Self::time_to_live).
+    /// Sets the clock by which values [end](Self::time_to_live), and which tells their [age](Self::record_ages).
     ///
     /// By default it is a monotonic clock of the standard library. Without `std`, and on WebAssembly, there is no
-    /// default clock, and a map whose values end must be given one; otherwise [`build`](Builder::build) panics. In a
-    /// map whose values do not end, the clock is never read.
+    /// default clock, and a map whose values end, or whose ages are recorded, must be given one; otherwise
+    /// [`build`](Builder::build) panics. In any other map the clock is never read.
     ///
     /// The clock is never read under an internal lock, but a call may hold its own key meanwhile. If the clock panics,
     /// the panic reaches the call, which releases its key; a call that is releasing a key compares the value's time

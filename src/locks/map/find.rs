@@ -6,7 +6,7 @@ use core::mem::needs_drop;
 
 use equivalent::Equivalent;
 
-use super::LockMap;
+use super::{LockMap, MapReadGuard};
 use crate::acquire::request::Request;
 use crate::core::{Ask, Busy, Claim, ClaimIn, Live, OwnedKey, Source, Valued};
 use crate::guard::Guard;
@@ -116,6 +116,17 @@ impl<'a, K, V, S> ByClaim<'a, K, V, S> {
     #[inline]
     fn new(map: Map<'a, K, V, S>, key: &impl Ask<K>) -> Self {
         ByClaim { map, claim: map.core().find_claim(key).map(ClaimIn::new) }
+    }
+
+    /// Keeps the entry of a reader's guard.
+    pub(super) fn of(map: Map<'a, K, V, S>, guard: &MapReadGuard<'a, K, V, S>) -> Self {
+        ByClaim { map, claim: Some(ClaimIn::new(map.core().claim(&mut guard.live()))) }
+    }
+
+    /// Returns a request for the entry.
+    pub(super) fn into_request<M: Mode>(mut self, mode: M) -> Request<Map<'a, K, V, S>, M> {
+        let Some(claim) = self.take() else { unreachable!("a claim of a guard's entry is used once") };
+        Request::new(self.map, claim, mode)
     }
 
     #[inline]

@@ -240,7 +240,7 @@ impl<K: Eq + Hash, V, S: BuildHasher> LockMap<K, V, S> {
     }
 }
 
-fn always<T>(result: Result<T, Infallible>) -> T {
+pub(super) fn always<T>(result: Result<T, Infallible>) -> T {
     match result {
         Ok(value) => value,
         Err(never) => match never {},

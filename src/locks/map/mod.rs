@@ -23,6 +23,7 @@ mod get_or;
 pub(crate) mod guard;
 mod looking;
 mod peek;
+mod refresh;
 mod stats;
 mod value_slot;
 mod version;
@@ -68,7 +69,7 @@ pub use self::walk::{Walk, WalkNext};
 /// | without waiting | [`try_read`](LockMap::try_read), [`try_upgradable_read`](LockMap::try_upgradable_read), [`try_write`](LockMap::try_write) |
 /// | blocking | [`read_blocking`](LockMap::read_blocking), [`upgradable_read_blocking`](LockMap::upgradable_read_blocking), [`write_blocking`](LockMap::write_blocking); with a limit `try_…_for`, `try_…_until` |
 /// | with owned guards, several keys, handles | as [there](crate::KeyedRwLock#the-forms) |
-/// | in a single call | [`get`](LockMap::get), [`get_versioned`](LockMap::get_versioned), [`peek`](LockMap::peek), [`insert`](LockMap::insert), [`insert_if_absent`](LockMap::insert_if_absent), [`update`](LockMap::update), [`compute`](LockMap::compute), [`remove`](LockMap::remove), [`get_or_insert`](LockMap::get_or_insert), [`get_or_default`](LockMap::get_or_default), [`get_or_insert_with`](LockMap::get_or_insert_with), [`get_or_try_insert_with`](LockMap::get_or_try_insert_with), [`add_or_update`](LockMap::add_or_update), [`update_if`](LockMap::update_if), [`remove_if`](LockMap::remove_if); `…_blocking` |
+/// | in a single call | [`get`](LockMap::get), [`get_versioned`](LockMap::get_versioned), [`peek`](LockMap::peek), [`insert`](LockMap::insert), [`insert_if_absent`](LockMap::insert_if_absent), [`update`](LockMap::update), [`compute`](LockMap::compute), [`remove`](LockMap::remove), [`get_or_insert`](LockMap::get_or_insert), [`get_or_default`](LockMap::get_or_default), [`get_or_insert_with`](LockMap::get_or_insert_with), [`get_or_try_insert_with`](LockMap::get_or_try_insert_with), [`get_or_refresh_with`](LockMap::get_or_refresh_with), [`get_or_try_refresh_with`](LockMap::get_or_try_refresh_with), [`add_or_update`](LockMap::add_or_update), [`update_if`](LockMap::update_if), [`remove_if`](LockMap::remove_if); `…_blocking` |
 /// | several changes, all or none | [`batch`](LockMap::batch) |
 /// | all values | [`walk`](LockMap::walk), [`for_each_value`](LockMap::for_each_value), [`retain`](LockMap::retain), [`clear`](LockMap::clear), [`tick`](LockMap::tick), [`len`](LockMap::len) |
 ///
@@ -123,6 +124,8 @@ pub use self::walk::{Walk, WalkNext};
 /// [`time_to_live`](crate::Builder::time_to_live), [`time_to_idle`](crate::Builder::time_to_idle) and
 /// [`expire_with`](crate::Builder::expire_with) let values end. A value whose time has passed is not there for any call
 /// that begins later; [`tick`](LockMap::tick) frees the memory of all such values at once.
+/// [`get_or_refresh_with`](LockMap::get_or_refresh_with) makes a value anew before it ends, and keeps nobody waiting who
+/// is content with the old one.
 ///
 /// # User code
 /// `V`'s `Drop` runs with no lock held for every value that the map itself drops: values that were evicted, overwritten
