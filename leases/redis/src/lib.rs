@@ -108,6 +108,27 @@
 //!   largest answer lists the leases of one owner, for `owned_by` or `release_all`: the usual 32 MB are enough for
 //!   about 200,000 leases.
 //!
+//! # TLS
+//! The client of the crate `redis` encrypts if that crate is built with one of its features for TLS, for example
+//! `tokio-rustls-comp`, together with `rustls` and a provider of cryptography. The engine connects as the client does.
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! use keylatch_lease_redis::Redis;
+//! use redis::{Client, ClientTlsConfig, IntoConnectionInfo, TlsCertificates};
+//!
+//! let password = std::fs::read_to_string("/run/secrets/redis")?;
+//! let info = "rediss://db.example".into_connection_info()?;
+//! let settings = info.redis_settings().clone().set_username("shop").set_password(password.trim_end());
+//! // With a private CA, and a certificate of the program's own where the server asks for one.
+//! let own = ClientTlsConfig { client_cert: std::fs::read("shop.pem")?, client_key: std::fs::read("shop.key")? };
+//! let tls = TlsCertificates { client_tls: Some(own), root_cert: Some(std::fs::read("ca.pem")?) };
+//! let client = Client::build_with_tls(info.set_redis_settings(settings), tls)?;
+//! let redis = Redis::in_namespace("shop").connect(client);
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! # How late a waiter may be
 //! | the lease ends by | the waiter has it after |
 //! |---|---|
