@@ -176,8 +176,11 @@ mod driver;
 mod error;
 mod guard;
 mod options;
+mod own;
 mod postgres;
 mod session;
+mod shared;
+mod statements;
 mod together;
 
 pub use error::Error;
@@ -185,7 +188,7 @@ pub use guard::{GUARD, GuardError};
 pub use keylatch_lease_remote::BoxError;
 pub use options::Options;
 pub use postgres::Postgres;
-pub use session::SCHEMA;
+pub use statements::SCHEMA;
 pub use tokio_postgres::NoTls;
 
 /// Runs the README's examples as doctests.

@@ -1,0 +1,138 @@
+//! Sessions that a pooler shares among its clients: each statement is a transaction, which brings its own settings.
+//!
+//! Any transaction may run in another session than the last one, after a failover even on another server, and other
+//! clients may have left their settings there. So each transaction makes all settings again, for itself only. Its three
+//! parts are sent at once, without waiting for answers, and none of them is sent alone: whatever becomes of the caller,
+//! no transaction stays open.
+
+use std::{
+    future::{Future, poll_fn},
+    pin::{Pin, pin},
+    sync::{Mutex, TryLockError},
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use tokio_postgres::{Client, Row};
+
+use crate::{
+    error::{Error, Failed, unusable},
+    statements::{FIND, Parameters, Statement, statement_timeout},
+};
+
+/// The settings that the sessions of a pool lack.
+pub(crate) struct Shared {
+    /// Begins a transaction.
+    begin: String,
+    /// Is locked while the parts of a transaction are sent.
+    sending: Mutex<()>,
+}
+
+impl Shared {
+    /// Checks that the table can be used.
+    pub(crate) async fn open(client: &Client, timeout: Duration) -> Result<Self, Error> {
+        // The path and the durability are those of the role and the database, whatever other clients have set.
+        let begin = format!(
+            "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; \
+             SET LOCAL search_path TO DEFAULT; \
+             SET LOCAL statement_timeout = {}; \
+             SET LOCAL lock_timeout = 0; \
+             SET LOCAL synchronous_commit TO DEFAULT; \
+             SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off'",
+            statement_timeout(timeout)
+        );
+        let shared = Shared { begin, sending: Mutex::new(()) };
+        shared.query(client, &FIND, &[]).await.map_err(|failed| unusable(failed.error.into()))?;
+        Ok(shared)
+    }
+
+    /// Carries a statement out in a transaction of its own, and returns the server's answer.
+    pub(crate) async fn query(
+        &self,
+        client: &Client,
+        statement: &Statement,
+        parameters: Parameters<'_>,
+    ) -> Result<Vec<Row>, Failed> {
+        let parameters = statement.typed(parameters);
+        let mut beginning = pin!(client.batch_execute(&self.begin));
+        let mut asking = pin!(client.query_typed(statement.sql, &parameters));
+        let mut ending = pin!(client.batch_execute("COMMIT"));
+        let (mut begun, mut asked, mut ended) = (None, None, None);
+        let mut is_sent = false;
+        poll_fn(|cx| {
+            // The client sends a request when its future is first polled. Nothing may come between these three.
+            let sending = (!is_sent).then(|| self.sending.try_lock());
+            if let Some(Err(TryLockError::WouldBlock)) = sending {
+                cx.waker().wake_by_ref(); // another thread sends, which takes a moment
+                return Poll::Pending;
+            }
+            is_sent = true;
+            step(beginning.as_mut(), &mut begun, cx);
+            step(asking.as_mut(), &mut asked, cx);
+            step(ending.as_mut(), &mut ended, cx);
+            drop(sending);
+            if begun.is_some() && asked.is_some() && ended.is_some() { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+        let (Some(begun), Some(asked), Some(ended)) = (begun, asked, ended) else { unreachable!("all have answers") };
+        outcome(begun, asked, ended, |error: &tokio_postgres::Error| error.as_db_error().is_some())
+    }
+}
+
+/// Polls a future that has no output yet.
+fn step<F: Future>(future: Pin<&mut F>, output: &mut Option<F::Output>, cx: &mut Context<'_>) {
+    if output.is_none() {
+        if let Poll::Ready(ready) = future.poll(cx) {
+            *output = Some(ready);
+        }
+    }
+}
+
+/// Returns the outcome of a transaction from the answers to its beginning, its statement and its end.
+fn outcome<T, E>(
+    begun: Result<(), E>,
+    asked: Result<T, E>,
+    ended: Result<(), E>,
+    is_answer: impl Fn(&E) -> bool,
+) -> Result<T, Failed<E>> {
+    match (begun, asked, ended) {
+        (Ok(()), Ok(answer), Ok(())) => Ok(answer),
+        (Ok(()), Ok(_), Err(error)) => Err(error.into()),
+        // The transaction did not begin, so the statement was carried out by itself, with the session's settings: a
+        // crash of the server may undo it.
+        (Err(error), Ok(_), _) => Err(Failed { error, may_be_done: true }),
+        // The statement failed because the transaction had failed before.
+        (Err(error), Err(asked), _) if is_answer(&asked) => Err(error.into()),
+        (_, Err(error), _) => Err(error.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::outcome;
+    use crate::error::Failed;
+
+    /// Returns the outcome as text. An error is the answer of the server unless it is "gone".
+    fn told(begun: Result<(), &str>, asked: Result<u8, &str>, ended: Result<(), &str>) -> String {
+        match outcome(begun, asked, ended, |error| *error != "gone") {
+            Ok(answer) => answer.to_string(),
+            Err(Failed { error, may_be_done }) => format!("{error}{}", if may_be_done { "?" } else { "" }),
+        }
+    }
+
+    #[test]
+    fn only_a_transaction_of_which_all_parts_succeeded_is_a_success() {
+        assert_eq!(told(Ok(()), Ok(7), Ok(())), "7");
+        assert_eq!(told(Ok(()), Ok(7), Err("full")), "full");
+        assert_eq!(told(Ok(()), Ok(7), Err("gone")), "gone");
+        assert_eq!(told(Ok(()), Err("no right"), Ok(())), "no right");
+        assert_eq!(told(Ok(()), Err("gone"), Err("gone")), "gone");
+    }
+
+    #[test]
+    fn a_statement_outside_of_its_transaction_may_have_been_carried_out() {
+        assert_eq!(told(Err("cancelled"), Ok(7), Ok(())), "cancelled?");
+        assert_eq!(told(Err("cancelled"), Err("failed before"), Ok(())), "cancelled");
+        assert_eq!(told(Err("cancelled"), Err("gone"), Err("gone")), "gone");
+    }
+}
