@@ -18,7 +18,10 @@ use keylatch_lease_conformance::{
 };
 use keylatch_lease_postgres::{Error, GuardError, NoTls, Options, Postgres, SCHEMA};
 use tokio::{task::JoinSet, time::sleep};
-use tokio_postgres::{Client, SimpleQueryMessage};
+use tokio_postgres::{
+    Client, SimpleQueryMessage,
+    types::{ToSql, Type},
+};
 
 type Desk = servers::Desk<Pooled>;
 type Acquired = Result<Grant, AcquireError<Error>>;
@@ -284,6 +287,18 @@ fn a_missing_table_is_an_error_at_once_until_it_is_created() {
 }
 
 #[test]
+fn a_pool_in_statement_mode_is_an_error_with_the_reason() {
+    let server = common::shared();
+    let pooler = server.pooler("statement", 1);
+    on_tokio(async {
+        let leases = pooler.leases(options("shop").timeout(SECOND).without_session());
+        let error = leases.engine().ready().await.unwrap_err();
+        assert!(matches!(error, Error::Unconnected { .. }), "{error:?}");
+        assert!(error.to_string().contains("statement pooling mode"), "{error}");
+    });
+}
+
+#[test]
 fn a_guarded_transaction_works_through_the_pooler() {
     at_desk(|desk| async move {
         let Desk { here, there, jane, joe, .. } = &*desk;
@@ -291,6 +306,10 @@ fn a_guarded_transaction_works_through_the_pooler() {
         let mut client = desk.server.pooler.client().await;
         let transaction = client.transaction().await.unwrap();
         here.engine().guard(&transaction, &grant).await.unwrap();
+        let written: [(&(dyn ToSql + Sync), Type); 1] = [(&7_i64, Type::INT8)];
+        let written =
+            transaction.query_typed("SELECT set_config('shop.paid', $1::text, true)", &written).await.unwrap();
+        assert_eq!(written[0].get::<_, &str>(0), "7");
 
         // The engines use the pool's other session.
         here.renew(&grant).await.unwrap();
@@ -340,19 +359,19 @@ fn one_owner_at_a_time_has_the_lease_whatever_is_done_to_pooler_and_server() {
             pooled.pooler.run("start");
         };
         let read_only = "ALTER DATABASE postgres SET default_transaction_read_only = on";
-        let troubles: [&dyn Fn(); 7] = [
-            &|| sql(&end),
-            &|| sql(&cancel),
-            &|| restarted("stop"),
-            &|| restarted("kill"),
-            &|| sql("BEGIN; LOCK TABLE keylatch_lease; SELECT pg_sleep(0.1); COMMIT"),
-            &|| sql("VACUUM FULL keylatch_lease"),
+        let troubles: [(usize, &dyn Fn()); 7] = [
+            (10, &|| sql(&end)),
+            (10, &|| sql(&cancel)),
+            (2, &|| restarted("stop")),
+            (2, &|| restarted("kill")),
+            (10, &|| sql("BEGIN; LOCK TABLE keylatch_lease; SELECT pg_sleep(0.1); COMMIT")),
+            (10, &|| sql("VACUUM FULL keylatch_lease")),
             // The new sessions may not write, unless they say so.
-            &|| sql(&format!("{read_only}; {end}")),
+            (10, &|| sql(&format!("{read_only}; {end}"))),
         ];
-        for trouble in troubles {
+        for (times, trouble) in troubles {
             let trouble = || {
-                for _ in 0..10 {
+                for _ in 0..times {
                     trouble();
                     std::thread::sleep(millis(50));
                 }
