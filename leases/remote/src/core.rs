@@ -410,3 +410,87 @@ macro_rules! core_methods {
         }
     };
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Core;
+    use crate::{BoxError, Failure, Session, Settings, Tenure};
+    use futures_lite::future::{block_on, poll_once};
+    use keylatch_lease::{
+        Owner, Resource,
+        engine::{Answer, Ask, Notice, Want},
+    };
+    use std::{pin::pin, sync::Arc, time::Duration};
+
+    #[derive(Clone, Debug)]
+    struct Failed;
+
+    impl Failure for Failed {
+        fn unconnected(_: Option<BoxError>) -> Self {
+            Failed
+        }
+
+        fn timeout() -> Self {
+            Failed
+        }
+
+        fn stopped() -> Self {
+            Failed
+        }
+    }
+
+    struct Connection;
+
+    impl Session for Connection {
+        type Error = Failed;
+
+        fn is_closed(&self) -> bool {
+            false
+        }
+
+        async fn give_back(&self, _: &Tenure) -> bool {
+            true
+        }
+    }
+
+    #[test]
+    fn only_waiters_of_a_server_without_messages_poll() {
+        let (milli, report) = (Duration::from_millis(1), Resource::from("report"));
+        let settings = || Settings::new("shop", None).fallback(milli);
+        let (told, _driving) = Core::<Connection>::new(settings());
+        assert!(!told.is_polling() && told.subscribe(&report, &Arc::new(Notice::new())));
+        let mut watch = pin!(told.watch(&report));
+        for _ in 0..20 {
+            assert!(block_on(poll_once(&mut watch)).is_none());
+            std::thread::sleep(milli);
+        }
+        let (polling, _driving) = Core::<Connection>::polling(settings(), milli);
+        assert!(polling.is_polling() && !polling.subscribe(&report, &Arc::new(Notice::new())));
+        block_on(polling.watch(&report));
+    }
+
+    #[test]
+    fn a_refused_waiter_pauses_longer_and_a_served_one_begins_anew() {
+        let (core, _driving) = Core::<Connection>::polling(Settings::new("shop", None), Duration::from_millis(1));
+        let (report, jane) = (Resource::from("report"), Owner::named("jane"));
+        let polls = core.0.polls.as_ref().unwrap();
+        let pause = polls.pause(&report);
+        let busy = Answer::Busy { owner: jane.clone(), remaining: None };
+        let note = |waiting, answer: &Answer| {
+            let expiry = Duration::from_secs(1).into();
+            let at = Duration::ZERO;
+            core.noted(
+                &Ask { resource: &report, owner: &jane, want: Want::Any, term: None, expiry: &expiry, waiting, at },
+                answer,
+            );
+            pause.length(core.now())
+        };
+        let short = Duration::from_millis(10);
+        (0..50).for_each(|_| assert!(note(false, &busy) < short));
+        let long = (0..50).map(|_| note(true, &busy)).last().unwrap();
+        assert!(long >= Duration::from_millis(2500), "{long:?}");
+        let token = keylatch_lease::Token::new(7).unwrap();
+        let granted = Answer::Granted { token, resumed: false, held_for: Duration::ZERO, remaining: None };
+        assert!(note(true, &granted) < short);
+    }
+}
