@@ -41,6 +41,10 @@ impl Shared {
              SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off'",
             statement_timeout(timeout)
         );
+        // A pooler in statement mode says only in answer to this alone that it has no transactions.
+        for alone in [&*begin, "COMMIT"] {
+            client.batch_execute(alone).await.map_err(|error| unusable(error.into()))?;
+        }
         let shared = Shared { begin, sending: Mutex::new(()) };
         shared.query(client, &FIND, &[]).await.map_err(|failed| unusable(failed.error.into()))?;
         Ok(shared)
@@ -54,29 +58,48 @@ impl Shared {
         parameters: Parameters<'_>,
     ) -> Result<Vec<Row>, Failed> {
         let parameters = statement.typed(parameters);
-        let mut beginning = pin!(client.batch_execute(&self.begin));
-        let mut asking = pin!(client.query_typed(statement.sql, &parameters));
-        let mut ending = pin!(client.batch_execute("COMMIT"));
-        let (mut begun, mut asked, mut ended) = (None, None, None);
-        let mut is_sent = false;
-        poll_fn(|cx| {
-            // The client sends a request when its future is first polled. Nothing may come between these three.
-            let sending = (!is_sent).then(|| self.sending.try_lock());
-            if let Some(Err(TryLockError::WouldBlock)) = sending {
-                cx.waker().wake_by_ref(); // another thread sends, which takes a moment
-                return Poll::Pending;
-            }
-            is_sent = true;
-            step(beginning.as_mut(), &mut begun, cx);
-            step(asking.as_mut(), &mut asked, cx);
-            step(ending.as_mut(), &mut ended, cx);
-            drop(sending);
-            if begun.is_some() && asked.is_some() && ended.is_some() { Poll::Ready(()) } else { Poll::Pending }
-        })
+        // The client sends a request when its future is first polled.
+        let (begun, asked, ended) = as_one(
+            &self.sending,
+            client.batch_execute(&self.begin),
+            client.query_typed(statement.sql, &parameters),
+            client.batch_execute("COMMIT"),
+        )
         .await;
-        let (Some(begun), Some(asked), Some(ended)) = (begun, asked, ended) else { unreachable!("all have answers") };
         outcome(begun, asked, ended, |error: &tokio_postgres::Error| error.as_db_error().is_some())
     }
+}
+
+/// Returns the outputs of three futures. No other three get their first poll between those of these.
+async fn as_one<A: Future, B: Future, C: Future>(
+    sending: &Mutex<()>,
+    beginning: A,
+    asking: B,
+    ending: C,
+) -> (A::Output, B::Output, C::Output) {
+    let (mut beginning, mut asking, mut ending) = (pin!(beginning), pin!(asking), pin!(ending));
+    let (mut begun, mut asked, mut ended) = (None, None, None);
+    let mut is_sent = false;
+    poll_fn(|cx| {
+        let sending = (!is_sent).then(|| sending.try_lock());
+        if let Some(Err(TryLockError::WouldBlock)) = sending {
+            cx.waker().wake_by_ref(); // another thread sends, which takes a moment
+            return Poll::Pending;
+        }
+        is_sent = true;
+        step(beginning.as_mut(), &mut begun, cx);
+        step(asking.as_mut(), &mut asked, cx);
+        step(ending.as_mut(), &mut ended, cx);
+        drop(sending);
+        match (begun.take(), asked.take(), ended.take()) {
+            (Some(begun), Some(asked), Some(ended)) => Poll::Ready((begun, asked, ended)),
+            some => {
+                (begun, asked, ended) = some;
+                Poll::Pending
+            }
+        }
+    })
+    .await
 }
 
 /// Polls a future that has no output yet.
@@ -101,16 +124,24 @@ fn outcome<T, E>(
         // The transaction did not begin, so the statement was carried out by itself, with the session's settings: a
         // crash of the server may undo it.
         (Err(error), Ok(_), _) => Err(Failed { error, may_be_done: true }),
-        // The statement failed because the transaction had failed before.
-        (Err(error), Err(asked), _) if is_answer(&asked) => Err(error.into()),
+        // The statement failed because the transaction had failed before, or has no answer.
+        (Err(error), Err(asked), _) if is_answer(&error) => Err(Failed { error, may_be_done: !is_answer(&asked) }),
         (_, Err(error), _) => Err(error.into()),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::outcome;
+    use super::{as_one, outcome};
     use crate::error::Failed;
+    use futures_lite::future::{block_on, poll_once};
+    use std::{
+        cell::RefCell,
+        future::{Future, poll_fn},
+        pin::pin,
+        sync::Mutex,
+        task::Poll,
+    };
 
     /// Returns the outcome as text. An error is the answer of the server unless it is "gone".
     fn told(begun: Result<(), &str>, asked: Result<u8, &str>, ended: Result<(), &str>) -> String {
@@ -133,6 +164,39 @@ mod tests {
     fn a_statement_outside_of_its_transaction_may_have_been_carried_out() {
         assert_eq!(told(Err("cancelled"), Ok(7), Ok(())), "cancelled?");
         assert_eq!(told(Err("cancelled"), Err("failed before"), Ok(())), "cancelled");
-        assert_eq!(told(Err("cancelled"), Err("gone"), Err("gone")), "gone");
+        assert_eq!(told(Err("cancelled"), Err("gone"), Err("gone")), "cancelled?");
+        assert_eq!(told(Err("gone"), Err("gone"), Err("gone")), "gone");
+    }
+
+    #[test]
+    fn nothing_comes_between_the_parts_of_a_transaction() {
+        let (sending, log) = (Mutex::new(()), RefCell::new(Vec::new()));
+        // Each part is noted at its first poll, and is ready at the second.
+        let part = |name: &'static str| {
+            let mut polls = 0;
+            let log = &log;
+            poll_fn(move |cx| {
+                if polls == 0 {
+                    log.borrow_mut().push(name);
+                    cx.waker().wake_by_ref();
+                }
+                polls += 1;
+                if polls == 1 { Poll::Pending } else { Poll::Ready(name) }
+            })
+        };
+        let mut other = Box::pin(as_one(&sending, part("begin 2"), part("ask 2"), part("end 2")));
+        // In the middle of the first transaction, the other one is polled.
+        let mut asking = pin!(part("ask 1"));
+        let asking = poll_fn(|cx| {
+            assert!(other.as_mut().poll(cx).is_pending());
+            asking.as_mut().poll(cx)
+        });
+        {
+            let mut one = pin!(as_one(&sending, part("begin 1"), asking, part("end 1")));
+            assert!(block_on(poll_once(one.as_mut())).is_none());
+            assert_eq!(*log.borrow(), ["begin 1", "ask 1", "end 1"]);
+        }
+        assert_eq!(block_on(other), ("begin 2", "ask 2", "end 2"));
+        assert_eq!(*log.borrow(), ["begin 1", "ask 1", "end 1", "begin 2", "ask 2", "end 2"]);
     }
 }

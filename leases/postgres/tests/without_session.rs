@@ -7,7 +7,7 @@ use std::{fs, future::Future, pin::Pin, process::Command, sync::Arc, time::Durat
 
 use common::{Pooled, Server};
 use futures_lite::future::poll_once;
-use keylatch_lease::{AcquireError, Grant, Leases, Owner, ReleaseError, Resource};
+use keylatch_lease::{AcquireError, Grant, Leases, Owner, ReleaseError, Resource, engine::Engine};
 use keylatch_lease_conformance::{
     engine_tests,
     servers::{
@@ -259,6 +259,25 @@ fn dropped_and_refused_requests_leave_no_open_transaction() {
         // Other tests share the pool: their transactions end.
         while has_open_transaction(&desk.client).await {
             sleep(millis(5)).await;
+        }
+    });
+}
+
+#[test]
+fn a_request_that_was_sent_is_carried_out_although_its_caller_gives_up() {
+    let pooled = Pooled::of(Server::set_up(), 1);
+    on_tokio(async {
+        let (jane, direct) = (Owner::named("jane"), pooled.server.client().await);
+        let leases = pooled.pooler.leases(options("shop").without_session());
+        for _ in 0..5 {
+            let grant = leases.try_acquire("report", &jane, LATE).await.unwrap();
+            let release = leases.engine().release(grant.resource(), &jane, None, Duration::ZERO);
+            assert!(poll_once(release).await.is_none());
+            // No other request ends the transaction.
+            let released = "SELECT count(*) FROM keylatch_lease WHERE key = 'report' AND until = '-infinity'";
+            while row(&direct, released).await != ["1"] {
+                sleep(millis(5)).await;
+            }
         }
     });
 }
