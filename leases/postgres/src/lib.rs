@@ -163,7 +163,7 @@
 //! ```no_run
 //! # #[cfg(feature = "tokio")]
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-//! use keylatch_lease::{Leases, Owner};
+//! use keylatch_lease::Leases;
 //! use keylatch_lease_postgres::{NoTls, Postgres};
 //!
 //! let options = Postgres::in_namespace("shop").without_session();

@@ -169,6 +169,7 @@ fn the_settings_of_other_clients_do_not_matter_and_stay() {
                 RETURN NEW;
             END $$;
             CREATE TRIGGER note BEFORE INSERT OR UPDATE ON keylatch_lease FOR EACH ROW EXECUTE FUNCTION note();
+            ALTER DATABASE postgres SET synchronous_commit = 'local';
             CREATE SCHEMA elsewhere; SET search_path = elsewhere; {SCHEMA}"
         );
         direct.batch_execute(&prepare).await.unwrap();
@@ -190,9 +191,11 @@ fn the_settings_of_other_clients_do_not_matter_and_stay() {
         while let Some(done) = tasks.join_next().await {
             done.unwrap();
         }
-        let used = "SELECT DISTINCT settings FROM public.used";
-        let used: Vec<String> = direct.query(used, &[]).await.unwrap().iter().map(|row| row.get(0)).collect();
-        assert_eq!(used, ["read committed 10s 0 on \"$user\", public"]);
+        let used = async || {
+            let used = direct.query("SELECT DISTINCT settings FROM public.used", &[]).await.unwrap();
+            used.iter().map(|row| row.get(0)).collect::<Vec<String>>()
+        };
+        assert_eq!(used().await, ["read committed 10s 0 local \"$user\", public"]);
         assert_eq!(row(&direct, "SELECT count(*) FROM elsewhere.keylatch_lease").await, ["0"]);
         // The engine leaves nothing in the session.
         for (name, value) in LEFT {
@@ -202,6 +205,13 @@ fn the_settings_of_other_clients_do_not_matter_and_stay() {
             "SELECT (SELECT count(*) FROM pg_prepared_statements), (SELECT count(*) FROM pg_listening_channels()),
             (SELECT count(*) FROM pg_locks WHERE locktype = 'advisory')";
         assert_eq!(row(&client, left).await, ["0", "0", "0"]);
+        // A lease is on disk before it is granted, whatever the database's default is.
+        let begin_anew = "TRUNCATE public.used; ALTER DATABASE postgres SET synchronous_commit = off;
+            SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+                WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'";
+        direct.batch_execute(begin_anew).await.unwrap();
+        insist(&leases, "report", &jane).await;
+        assert_eq!(used().await, ["read committed 10s 0 on \"$user\", public"]);
     });
 }
 
