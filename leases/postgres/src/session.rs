@@ -66,7 +66,8 @@ impl Session {
     pub(crate) async fn ask(&self, statement: &Statement, parameters: Parameters<'_>) -> Result<Vec<Row>, Failed> {
         match &self.kind {
             Kind::Own(own) => Ok(own.query(&self.client, statement, parameters).await?),
-            Kind::Shared(shared) => shared.query(&self.client, statement, parameters).await,
+            // In a box, because otherwise the future of every operation would have room for a whole transaction.
+            Kind::Shared(shared) => Box::pin(shared.query(&self.client, statement, parameters)).await,
         }
     }
 
