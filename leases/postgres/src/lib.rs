@@ -175,8 +175,9 @@
 //!
 //! - **Each operation is one transaction**, which is sent as a whole, so that it still takes one round trip: `BEGIN`,
 //!   the settings by `SET LOCAL`, the statement, `COMMIT`. The statement has no name, because PgBouncer before 1.21 knows
-//!   no prepared statements. Requests that arrive while another one is under way still share one. The pool may be
-//!   small, and may have other clients: whatever they leave in a session does not matter.
+//!   no prepared statements; so the server plans it anew each time, and has more to do. Acquires and releases that arrive
+//!   while another request is under way still share one transaction. The pool may be small, and may have other clients:
+//!   whatever they leave in a session does not matter.
 //! - **Another server** may be behind the pooler after a failover, although the engine's connection has stayed. So each
 //!   grant checks the [mark](#when-the-database-forgets) against the server that makes it.
 //! - **The `search_path` and the `synchronous_commit`** are those of the role or the database (`ALTER ROLE … SET`); a
