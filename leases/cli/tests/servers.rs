@@ -275,3 +275,12 @@ fn no_two_commands_run_at_once_on_redis() {
     assert!(desk.run(&["init"]).status.success());
     kill_and_stop(&desk);
 }
+
+/// Its pool has two sessions, which the three share.
+#[test]
+fn one_of_three_containers_leads_with_postgres_behind_a_pooler() {
+    let server = PrivateServer::new(SCRIPT, "postgres").start();
+    let pooler = PrivateServer::new(SCRIPT, "pgbouncer").env("UPSTREAM", server.address().port().to_string());
+    let pooler = pooler.env("MODE", "transaction").env("POOL", "2").start();
+    one_of_three_containers_leads(&format!("postgres://postgres@{}/postgres?pooled=true", pooler.address()));
+}

@@ -1,18 +1,16 @@
 use std::{future::Future, sync::Arc, time::Duration};
 
-use futures_util::future::{Either, select};
 use keylatch_lease::{
     Owner, Resource, Token,
     engine::{Answer, Ask, Engine, Gone, Left, Listing, Owned, Part, Record, Renewal},
 };
-use keylatch_lease_remote::{Core, Limit, Live, sleep};
+use keylatch_lease_remote::{Core, Limit, Live};
 
 use crate::{
     decide::{self, Extension, Request},
     error::Error,
     names,
-    place::{Done, Place, jittered, last},
-    polls::Polls,
+    place::{Done, Place, last},
     session::Session,
 };
 
@@ -26,7 +24,6 @@ use crate::{
 pub struct Bucket {
     pub(crate) core: Core<Session>,
     pub(crate) place: Arc<Place>,
-    pub(crate) polls: Polls,
     /// The time limit of an operation that reads the whole namespace.
     pub(crate) long: Duration,
 }
@@ -114,9 +111,7 @@ impl Engine for Bucket {
             session.place.change(&request.resource, decide, decide::amend).await
         };
         let answer = self.ask(&mut limit, question).await?;
-        if is_waiting && matches!(answer, Answer::Busy { .. }) {
-            self.place.table.polled(ask.resource, self.place.clock());
-        }
+        self.core.noted(&ask, &answer);
         Ok(answer)
     }
 
@@ -186,14 +181,7 @@ impl Engine for Bucket {
 
     /// A timer for the next poll: a bucket sends no messages. The pauses grow while a waiter waits.
     fn watch(&self, resource: &Resource) -> impl Future<Output = ()> + Send {
-        let pause = self.place.table.pause(resource);
-        async move {
-            let polls = self.place.table.polls(resource, self.place.clock());
-            let time = jittered(self.polls.pause(polls));
-            // The driver wakes all waiters when it starts.
-            let _: Either<_, _> = select(Box::pin(sleep(time)), self.core.watch(resource)).await;
-            pause.end();
-        }
+        self.core.watch(resource)
     }
 
     fn fallback(&self) -> Option<Duration> {
@@ -202,29 +190,5 @@ impl Engine for Bucket {
 
     fn abandon(&self, resource: &Resource, owner: &Owner, token: Token) {
         self.core.abandon(resource, owner, token);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::Bucket;
-    use keylatch_lease::{Resource, engine::Engine};
-    use object_store::memory::InMemory;
-    use std::{sync::Arc, time::Duration};
-
-    #[tokio::test]
-    async fn the_pauses_of_a_waiter_are_short_again_once_nobody_waits() {
-        let milli = Duration::from_millis(1);
-        let bucket = Bucket::in_namespace("").polls(milli, milli).open(Arc::new(InMemory::new())).await.unwrap();
-        let (table, report) = (&bucket.place.table, Resource::from("report"));
-        let polls = || table.polls(&report, bucket.now());
-        table.polled(&report, bucket.now());
-        bucket.watch(&report).await;
-        assert_eq!(polls(), 1, "the waiter asks next");
-        let (asks, asked) = (bucket.watch(&report), bucket.watch(&report));
-        drop(asked);
-        assert_eq!(polls(), 1, "the next pause of a waiter begins before its last one ends");
-        drop(asks);
-        assert_eq!(polls(), 0, "the waiter has given up");
     }
 }

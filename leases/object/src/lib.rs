@@ -169,7 +169,6 @@ mod error;
 mod names;
 mod options;
 mod place;
-mod polls;
 mod record;
 mod session;
 mod store_clock;

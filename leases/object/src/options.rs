@@ -4,9 +4,7 @@ use keylatch_lease_remote::{Core, Driving, Settings, drive};
 use object_store::{ObjectStore, path::Path};
 use tokio::runtime::Handle;
 
-use crate::{
-    bucket::Bucket, error::Error, place::Place, polls::Polls, session::Session, store_clock::StoreClock, table::Table,
-};
+use crate::{bucket::Bucket, error::Error, place::Place, session::Session, store_clock::StoreClock, table::Table};
 
 /// An operation that reads the whole namespace may take this many times as long as others.
 const LONG: u32 = 10;
@@ -28,7 +26,8 @@ const LONG: u32 = 10;
 pub struct Options {
     settings: Settings,
     prefix: Path,
-    polls: Polls,
+    /// The first pause of a waiter between two polls. The longest one is the fallback.
+    first: Duration,
     is_probed: bool,
     store_clock: Option<Duration>,
 }
@@ -82,9 +81,9 @@ impl Bucket {
     /// # }
     /// ```
     pub fn in_namespace(name: impl Into<String>) -> Options {
-        let polls = Polls { shortest: Duration::from_millis(500), longest: Duration::from_secs(5) };
-        let settings = Settings::new(name, None).fallback(polls.longest);
-        Options { settings, prefix: Path::from("keylatch"), polls, is_probed: true, store_clock: None }
+        let settings = Settings::new(name, None).fallback(Duration::from_secs(5));
+        let first = Duration::from_millis(500);
+        Options { settings, prefix: Path::from("keylatch"), first, is_probed: true, store_clock: None }
     }
 }
 
@@ -152,7 +151,7 @@ impl Options {
             !first.is_zero() && first <= longest,
             "the first pause must not be zero, or longer than the longest one"
         );
-        self.polls = Polls { shortest: first, longest };
+        self.first = first;
         self.settings = self.settings.fallback(longest);
         self
     }
@@ -212,7 +211,7 @@ impl Options {
     /// # Examples
     /// See [`Bucket::open`].
     pub async fn open(self, store: Arc<dyn ObjectStore>) -> Result<Bucket, Error> {
-        let Options { settings, prefix, polls, is_probed, store_clock } = self;
+        let Options { settings, prefix, first, is_probed, store_clock } = self;
         let (runtime, long) = (Handle::current(), settings.timeout.saturating_mul(LONG));
         let place = Arc::new(Place::new(
             store,
@@ -220,15 +219,15 @@ impl Options {
             &settings.namespace,
             runtime.clone(),
             store_clock.map(StoreClock::new),
-            Table::new(polls.longest, settings.sweeps),
+            Table::new(settings.sweeps),
         ));
         if is_probed {
             place.probe().await?;
         }
-        let (core, driving) = Core::new(settings);
+        let (core, driving) = Core::polling(settings, first);
         runtime.spawn(run(driving, Arc::clone(&place)));
         core.ready().await?;
-        Ok(Bucket { core, place, polls, long })
+        Ok(Bucket { core, place, long })
     }
 }
 

@@ -15,7 +15,7 @@ use std::{
 use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt};
 use keylatch_lease::{Clock, Resource, StdClock, engine::Fail};
-use keylatch_lease_remote::sleep;
+use keylatch_lease_remote::{jittered, sleep};
 use object_store::{
     ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload, UpdateVersion,
     path::{Path, PathPart},
@@ -50,11 +50,6 @@ const TOGETHER: usize = 32;
 /// Returns the last answer: see [`Place::change`].
 pub(crate) fn last<T>(_: &T, answer: T) -> T {
     answer
-}
-
-/// Returns a time between half of this and all of it, at random.
-pub(crate) fn jittered(time: Duration) -> Duration {
-    time.mul_f64(0.5 + (random() % 1000) as f64 / 2000.0)
 }
 
 async fn pause(tries: u32) {

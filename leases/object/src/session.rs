@@ -132,13 +132,13 @@ mod tests {
     use keylatch_lease::{Expiry, Resource};
     use keylatch_lease_remote::Policy;
     use object_store::{ObjectStore, ObjectStoreExt, memory::InMemory, path::Path};
-    use std::{pin::pin, sync::Arc, time::Duration};
+    use std::{pin::pin, sync::Arc};
 
     /// Returns a session in a namespace with this many leases that have expired.
     async fn expired(count: usize) -> Session {
         let (store, runtime) = (Arc::new(InMemory::new()), tokio::runtime::Handle::current());
         let shared = Arc::clone(&store) as Arc<dyn ObjectStore>;
-        let table = Table::new(Duration::from_secs(5), None);
+        let table = Table::new(None);
         let place = Place::new(shared, &Path::from("test"), "", runtime, None, table);
         for key in 0..count {
             let resource = Resource::new("page", format!("{key:04}"));

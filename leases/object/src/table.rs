@@ -17,8 +17,7 @@ use crate::decide::{Now, Seen};
 /// The number of entries up to which nothing is cleaned up.
 const FEW: usize = 1024;
 
-/// An entry is kept for at least this long after it was last used, and the number of polls in vain for at least a fifth
-/// of it.
+/// An entry is kept for at least this long after it was last used.
 const KEPT: Duration = Duration::from_secs(300);
 
 /// The table.
@@ -28,13 +27,10 @@ pub(crate) struct Table(Mutex<Entries>);
 #[derive(Debug)]
 struct Entries {
     seen: HashMap<Resource, Entry>,
-    polls: HashMap<Resource, Polled>,
     /// The number of entries at which the next clean-up is due.
     limit: usize,
     /// The time for which the entry of a lease is kept after its last use, and after the lease has ended.
     kept: Duration,
-    /// The time after the last poll for which the number of polls is remembered.
-    remembered: Duration,
 }
 
 /// An object in the version that was seen last.
@@ -44,53 +40,11 @@ struct Entry {
     used: Duration,
 }
 
-/// The polls of the waiters for a resource.
-#[derive(Debug, Default)]
-struct Polled {
-    /// The number of polls in vain.
-    count: u32,
-    /// The time of the last one.
-    last: Duration,
-    /// The number of waiters that are between two polls.
-    pausing: usize,
-}
-
-/// A waiter's pause between two polls.
-#[derive(Debug)]
-#[must_use = "the pause ends when it is dropped"]
-pub(crate) struct Pause<'a> {
-    table: &'a Table,
-    resource: Resource,
-    /// Whether the next poll follows.
-    is_over: bool,
-}
-
-impl Pause<'_> {
-    /// Ends the pause. The waiter goes on, and asks next.
-    pub(crate) fn end(mut self) {
-        self.is_over = true;
-    }
-}
-
-impl Drop for Pause<'_> {
-    fn drop(&mut self) {
-        let mut entries = self.table.lock();
-        let Some(polled) = entries.polls.get_mut(&self.resource) else { return };
-        polled.pausing -= 1;
-        // If nobody waits any more, the next waiter begins with short pauses.
-        if polled.pausing == 0 && (polled.count == 0 || !self.is_over) {
-            entries.polls.remove(&self.resource);
-        }
-    }
-}
-
 impl Table {
-    /// Returns a table for a process whose waiters pause for up to `longest`, and which sweeps at this interval.
-    pub(crate) fn new(longest: Duration, sweeps: Option<Duration>) -> Self {
+    /// Returns a table for a process that sweeps at this interval.
+    pub(crate) fn new(sweeps: Option<Duration>) -> Self {
         let kept = sweeps.map_or(KEPT, |every| every.saturating_mul(2).max(KEPT));
-        let remembered = longest.saturating_mul(2).max(KEPT / 5);
-        let (seen, polls) = (HashMap::new(), HashMap::new());
-        Table(Mutex::new(Entries { seen, polls, limit: FEW, kept, remembered }))
+        Table(Mutex::new(Entries { seen: HashMap::new(), limit: FEW, kept }))
     }
 
     fn lock(&self) -> MutexGuard<'_, Entries> {
@@ -134,45 +88,14 @@ impl Table {
 
     /// Notes that this process has written the object.
     pub(crate) fn wrote(&self, resource: &Resource, seen: Seen, now: Now) {
-        let mut entries = self.lock();
-        if let (Some(_), Some(polled)) = (&seen.record.lease, entries.polls.get_mut(resource)) {
-            polled.count = 0;
-        }
-        entries.note(resource, seen, now);
-    }
-
-    /// Begins a pause between two polls for a resource.
-    pub(crate) fn pause(&self, resource: &Resource) -> Pause<'_> {
-        self.lock().polls.entry(resource.clone()).or_default().pausing += 1;
-        Pause { table: self, resource: resource.clone(), is_over: false }
-    }
-
-    /// Returns the number of polls for a resource that were in vain since the first waiter came.
-    pub(crate) fn polls(&self, resource: &Resource, now: Duration) -> u32 {
-        let entries = self.lock();
-        let recent = entries.polls.get(resource).filter(|polled| !polled.is_old(now, entries.remembered));
-        recent.map_or(0, |polled| polled.count)
-    }
-
-    /// Notes a poll in vain.
-    pub(crate) fn polled(&self, resource: &Resource, now: Duration) {
-        let count = self.polls(resource, now).saturating_add(1);
-        let mut entries = self.lock();
-        let polled = entries.polls.entry(resource.clone()).or_default();
-        (polled.count, polled.last) = (count, now);
-    }
-}
-
-impl Polled {
-    fn is_old(&self, now: Duration, remembered: Duration) -> bool {
-        now.saturating_sub(self.last) >= remembered
+        self.lock().note(resource, seen, now);
     }
 }
 
 impl Entries {
     fn note(&mut self, resource: &Resource, seen: Seen, now: Now) {
         self.seen.insert(resource.clone(), Entry { seen, used: now.clock });
-        if self.seen.len() + self.polls.len() < self.limit {
+        if self.seen.len() < self.limit {
             return;
         }
         let is_old = |at: Duration, kept: Duration| now.clock.saturating_sub(at) >= kept;
@@ -182,9 +105,7 @@ impl Entries {
             let free_at = seen.record.lease.as_ref().and_then(|lease| seen.free_at(lease));
             free_at.map_or(!is_old(*used, KEPT), |free_at| !is_old(free_at.max(*used), kept))
         });
-        let remembered = self.remembered;
-        self.polls.retain(|_, polled| polled.pausing > 0 || !polled.is_old(now.clock, remembered));
-        self.limit = (2 * (self.seen.len() + self.polls.len())).max(FEW);
+        self.limit = (2 * self.seen.len()).max(FEW);
     }
 }
 
@@ -212,7 +133,7 @@ mod tests {
 
     #[test]
     fn a_version_counts_from_when_it_was_first_seen() {
-        let (table, report) = (Table::new(Duration::ZERO, None), Resource::from("report"));
+        let (table, report) = (Table::new(None), Resource::from("report"));
         let first = seen(5);
         table.read(&report, Duration::from_secs(4), Some(first.clone()), now(5));
         let again = Seen { at: Duration::from_secs(9), ..first };
@@ -222,7 +143,7 @@ mod tests {
 
     #[test]
     fn an_answer_that_comes_late_replaces_no_newer_version() {
-        let (table, report) = (Table::new(Duration::ZERO, None), Resource::from("report"));
+        let (table, report) = (Table::new(None), Resource::from("report"));
         table.wrote(&report, seen(5), now(5));
         let late = table.read(&report, Duration::from_secs(4), Some(seen(6)), now(6)).unwrap();
         assert_eq!(late.at, Duration::from_secs(6));
@@ -235,7 +156,7 @@ mod tests {
 
     #[test]
     fn entries_that_are_no_longer_used_are_dropped() {
-        let table = Table::new(Duration::ZERO, None);
+        let table = Table::new(None);
         for key in 0..100 * FEW as u64 {
             let at = key * KEPT.as_secs() / 100; // a hundred of them are in use at a time
             table.wrote(&Resource::new("n", key.to_string()), seen(at), now(at));
@@ -253,7 +174,7 @@ mod tests {
     /// Returns whether a table still knows, at the second time, a lease of 100 s that was seen at 0 s and used at the
     /// first time.
     fn knows(sweeps: Option<Duration>, used: u64, at: u64) -> bool {
-        let (table, report) = (Table::new(Duration::ZERO, sweeps), Resource::from("report"));
+        let (table, report) = (Table::new(sweeps), Resource::from("report"));
         let (lasts, policy) = (Some(100_000_000), Policy::of(&Expiry::Never));
         let lease = Lease { resource: report.clone(), owner: "n:jane".into(), lasts, held: 0, written: 1, policy };
         let known = seen(0);
@@ -278,43 +199,5 @@ mod tests {
         let hour = Some(Duration::from_secs(3600));
         assert!(knows(hour, 0, 2 * 3600));
         assert!(!knows(hour, 0, 101 + 2 * 3600));
-    }
-
-    #[test]
-    fn polls_are_counted_for_as_long_as_two_of_the_longest_pauses() {
-        let (long, at, report) = (Duration::from_secs(600), Duration::from_secs, Resource::from("report"));
-        let table = Table::new(long, None);
-        table.polled(&report, at(0));
-        table.polled(&report, at(700));
-        assert_eq!((table.polls(&report, at(1899)), table.polls(&report, at(1900))), (2, 0));
-        let table = Table::new(Duration::from_secs(1), None);
-        table.polled(&report, at(0));
-        assert_eq!((table.polls(&report, at(59)), table.polls(&report, at(60))), (1, 0));
-    }
-
-    #[test]
-    fn the_polls_of_waiters_that_have_given_up_do_not_count() {
-        let (table, report) = (Table::new(Duration::from_secs(5), None), Resource::from("report"));
-        let polls = || table.polls(&report, Duration::ZERO);
-        table.pause(&report).end();
-        table.polled(&report, Duration::ZERO);
-        table.pause(&report).end();
-        assert_eq!(polls(), 1, "the waiter goes on");
-        let (first, second) = (table.pause(&report), table.pause(&report));
-        drop(first);
-        assert_eq!(polls(), 1, "another waiter is there");
-        drop(second);
-        assert_eq!(polls(), 0);
-        assert!(table.lock().polls.is_empty());
-    }
-
-    #[test]
-    fn the_polls_of_a_waiter_that_is_there_are_not_cleaned_up() {
-        let (table, report) = (Table::new(Duration::from_secs(5), None), Resource::from("report"));
-        let pause = table.pause(&report);
-        table.polled(&report, Duration::ZERO);
-        fill(&table, 1000);
-        assert_eq!(table.lock().polls.len(), 1, "a waiter was forgotten");
-        pause.end();
     }
 }

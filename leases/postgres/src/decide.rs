@@ -7,22 +7,18 @@ use keylatch_lease::{
     engine::{Fail, Want},
 };
 use keylatch_lease_remote::{Limit, Link};
-use tokio_postgres::{Row, types::ToSql};
+use tokio_postgres::Row;
 
 use crate::{
     convert::{number, parts},
-    error::{Error, Verdict, judge},
+    error::{Error, Failed, Verdict, judge},
     session::Session,
+    statements::{ACQUIRE, Parameters, TOGETHER},
     together::{Asked, Decided, Outcome, Question, Together, Wish, answer, gone, is_guarded},
 };
 
 impl Session {
-    pub(crate) async fn acquire(
-        &self,
-        resource: &Resource,
-        owner: &Owner,
-        wish: &Wish,
-    ) -> Result<Row, tokio_postgres::Error> {
+    pub(crate) async fn acquire(&self, resource: &Resource, owner: &Owner, wish: &Wish) -> Result<Row, Failed> {
         let ((entity, key), id) = (parts(resource), owner.id().as_bytes());
         let want = match wish.want {
             Want::Any => b'a',
@@ -32,7 +28,7 @@ impl Session {
         } as i8;
         let Wish { waiting, has_term, idle, total, policy, .. } = wish;
         let kind = policy.kind as i8;
-        let arguments: [&(dyn ToSql + Sync); 16] = [
+        let arguments: Parameters<'_> = &[
             &self.place.namespace,
             &entity,
             &key,
@@ -46,15 +42,15 @@ impl Session {
             &policy.idle,
             &policy.total,
             &self.place.channel,
-            &self.system,
+            &self.system(),
             &self.place.quarantine,
             &self.place.trusts,
         ];
-        self.ask_one(&self.acquire, &arguments).await
+        self.ask_one(&ACQUIRE, arguments).await
     }
 
     /// Sends a question alone.
-    async fn decide_one(&self, question: &Question) -> Result<Option<Decided>, tokio_postgres::Error> {
+    async fn decide_one(&self, question: &Question) -> Result<Option<Decided>, Failed> {
         let Question { resource, owner, asked } = question;
         match asked {
             Asked::Acquire(wish) => Ok(Some(Decided::Acquire(answer(&self.acquire(resource, owner, wish).await?)))),
@@ -66,7 +62,7 @@ impl Session {
     }
 
     /// Sends several questions in one statement.
-    async fn decide_all(&self, batch: &[Question]) -> Result<Vec<Option<Decided>>, tokio_postgres::Error> {
+    async fn decide_all(&self, batch: &[Question]) -> Result<Vec<Option<Decided>>, Failed> {
         let entities: Vec<_> = batch.iter().map(|one| one.resource.entity().as_bytes()).collect();
         let keys: Vec<_> = batch.iter().map(|one| one.resource.key().as_bytes()).collect();
         let owners: Vec<_> = batch.iter().map(|one| one.owner.id().as_bytes()).collect();
@@ -82,7 +78,7 @@ impl Session {
         let kinds: Vec<_> = wishes().map(|wish| wish.map_or(b'-', |wish| wish.policy.kind) as i8).collect();
         let policy_idles: Vec<_> = wishes().map(|wish| wish?.policy.idle).collect();
         let policy_totals: Vec<_> = wishes().map(|wish| wish?.policy.total).collect();
-        let arguments: [&(dyn ToSql + Sync); 15] = [
+        let arguments: Parameters<'_> = &[
             &self.place.namespace,
             &entities,
             &keys,
@@ -95,12 +91,12 @@ impl Session {
             &policy_idles,
             &policy_totals,
             &self.place.channel,
-            &self.system,
+            &self.system(),
             &self.place.quarantine,
             &self.place.trusts,
         ];
         let mut decided = vec![None; batch.len()];
-        for row in self.ask(&self.together, &arguments).await? {
+        for row in self.ask(&TOGETHER, arguments).await? {
             let place = usize::try_from(row.get::<_, i64>(4)).ok().and_then(|n| n.checked_sub(1));
             if let Some(place) = place.filter(|&place| place < batch.len()) {
                 decided[place] = Some(batch[place].decided(&row));

@@ -53,8 +53,10 @@ pub enum Error {
         source: Arc<tokio_postgres::Error>,
     },
     /// A pooler in front of the server gives each transaction any session that is free, as PgBouncer does in
-    /// transaction or statement mode. Operations fail at once, while the driver keeps trying to connect. See [the
-    /// crate's page](crate#poolers).
+    /// transaction or statement mode, and the engine was not made for that ([`Options::without_session`]). Operations
+    /// fail at once, while the driver keeps trying to connect. See [the crate's page](crate#poolers).
+    ///
+    /// [`Options::without_session`]: crate::Options::without_session
     Pooled,
     /// The server refused the statement, and changed nothing.
     Refused {
@@ -92,7 +94,7 @@ impl fmt::Display for Error {
             ),
             Error::Pooled => f.write_str(
                 "Postgres: a pooler shares the sessions of the database among its clients, as PgBouncer does in transaction mode: connect to \
-                 the database itself, or to a pool in session mode",
+                 the database itself or to a pool in session mode, or use Options::without_session",
             ),
             Error::Refused { source } => write!(f, "Postgres: the database refused the statement: {}", told(source)),
             Error::Guarded => f.write_str("Postgres: the lease cannot end while a transaction that it guards is open: end the transaction first"),
@@ -111,6 +113,20 @@ fn told(error: &tokio_postgres::Error) -> String {
 
 keylatch_lease_remote::failure! { Error; sources: Closed, Missing, Denied, Refused; lasting: Missing, Denied, Pooled }
 
+/// A failed request.
+#[derive(Debug)]
+pub(crate) struct Failed<E = tokio_postgres::Error> {
+    pub(crate) error: E,
+    /// Whether the request may have been carried out, whatever the error says.
+    pub(crate) may_be_done: bool,
+}
+
+impl<E> From<E> for Failed<E> {
+    fn from(error: E) -> Self {
+        Failed { error, may_be_done: false }
+    }
+}
+
 /// The meaning of an error for the request.
 pub(crate) enum Verdict {
     /// The request was not carried out, and may well succeed if it is sent again.
@@ -119,15 +135,25 @@ pub(crate) enum Verdict {
     Failed(Fail<Error>),
 }
 
-/// Decides whether a failed request may have been carried out. Each operation is one statement that commits by itself,
-/// so an ERROR means that it was rolled back. Any other failure ends the connection, and may have happened between the
-/// commit and the answer.
-pub(crate) fn judge(error: tokio_postgres::Error) -> Verdict {
+/// Decides whether a failed request may have been carried out.
+pub(crate) fn judge(Failed { error, may_be_done }: Failed) -> Verdict {
+    match meaning(error) {
+        Verdict::Again(error) | Verdict::Failed(Fail::NotDone(error)) if may_be_done => {
+            Verdict::Failed(Fail::Unknown(error))
+        }
+        verdict => verdict,
+    }
+}
+
+/// Returns the meaning of an error. Each operation is one transaction, so an ERROR means that it was rolled back. Any
+/// other failure ends the connection, and may have happened between the commit and the answer; and so may an error of
+/// class 08, with which a pooler reports that it has lost its connection.
+fn meaning(error: tokio_postgres::Error) -> Verdict {
     let Some(told) = error.as_db_error() else {
         // A value could not be sent or read, or the connection is gone.
         return Verdict::Failed(Fail::Unknown(Error::Closed { source: Arc::new(error) }));
     };
-    if told.parsed_severity() != Some(Severity::Error) {
+    if told.parsed_severity() != Some(Severity::Error) || told.code().code().starts_with("08") {
         return Verdict::Failed(Fail::Unknown(Error::Closed { source: Arc::new(error) }));
     }
     let code = told.code().clone();

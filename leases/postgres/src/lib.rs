@@ -98,7 +98,7 @@
 //!   nothing in that time. A request that may have been carried out is sent again, up to three times in all, so that an
 //!   operation fails after 15 s at most.
 //!
-//! The session sets what it relies on, whatever the role's defaults are: `READ COMMITTED`, read-write, a
+//! The session (behind a [pooler](#poolers), each transaction) sets what it relies on, whatever the role's defaults are: `READ COMMITTED`, read-write, a
 //! `statement_timeout`, no `lock_timeout`, no `idle_session_timeout`; and `synchronous_commit = on` if it was `off`.
 //!
 //! # How late a waiter may be
@@ -109,6 +109,7 @@
 //! | either, with a [guarded](Postgres::guard) transaction open | the end of that transaction, and 0.1 s |
 //! | either, while the connection is lost | the next connection, and a round trip; or an error after that |
 //! | release, and the server's machine is gone without closing its connections | the fallback and the timeout, 10 s |
+//! | release, and the engine has [no session](#poolers) | its next poll, up to 5 s, and a round trip |
 //! | either, in a quarantine | an error |
 //!
 //! # How late a holder may learn that another call has ended its lease
@@ -122,6 +123,7 @@
 //! | `DELETE` of its row, or `TRUNCATE`, by hand | the notification; after `TRUNCATE`, one more round trip |
 //! | `UPDATE` of its row by hand; `DELETE` where triggers are off (`session_replication_role`) | the next renewal |
 //! | `release` with its grant, by another caller that has the grant | the notification if there is a waiter; otherwise the next renewal |
+//! | any of these, in an engine [without a session](#poolers) | the next renewal |
 //! | any of these while the connection is lost | the next connection, and a round trip for up to 256 leases, as long as one of them is polled |
 //!
 //! # What weakens which guarantee
@@ -153,14 +155,52 @@
 //! - **Elsewhere**: by the token, as [`keylatch_lease`](keylatch_lease#a-lease-is-not-enough-the-token) says.
 //!
 //! # Poolers
-//! The connection must always reach the same session of the server. PgBouncer in *transaction* or *statement* mode does
-//! not pass on `LISTEN`, and lets settings leak between its clients. Connect to the server itself, or through a pool in
-//! *session* mode. Your own queries, guarded transactions included, may go through any pooler.
+//! An engine uses a session of its own if nothing else is said: it connects to the server itself, or through a pool in
+//! *session* mode. PgBouncer in *transaction* mode gives each transaction any session that is free. It does not pass on
+//! `LISTEN`, and lets settings leak between its clients. Behind such a pooler, make the engine
+//! [without a session](Options::without_session):
 //!
-//! An engine detects such a pooler when it connects, or at the latest when another session answers it. Operations then
-//! fail with [`Error::Pooled`] until the engine gets a connection with a session of its own. An engine that is the
-//! pool's only client cannot detect it: then it receives no notifications, and the next client that gets its session
-//! has its settings, among them a `statement_timeout` of half of its [timeout](Options::timeout).
+//! ```no_run
+//! # #[cfg(feature = "tokio")]
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! use keylatch_lease::Leases;
+//! use keylatch_lease_postgres::{NoTls, Postgres};
+//!
+//! let options = Postgres::in_namespace("shop").without_session();
+//! let postgres = options.connect("host=pooler.example port=6432 user=shop".parse()?, NoTls);
+//! let leases = Leases::with_engine(postgres);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! - **Each operation is one transaction**, which is sent as a whole, so that it still takes one round trip: `BEGIN`,
+//!   the settings by `SET LOCAL`, the statement, `COMMIT`. The statement has no name, because PgBouncer before 1.21 knows
+//!   no prepared statements; so the server plans it anew each time, and has more to do. Acquires and releases that arrive
+//!   while another request is under way still share one transaction. The pool may be small, and may have other clients:
+//!   whatever they leave in a session does not matter.
+//! - **Another server** may be behind the pooler after a failover, although the engine's connection has stayed. So each
+//!   grant checks the [mark](#when-the-database-forgets) against the server that makes it.
+//! - **The `search_path` and the `synchronous_commit`** are those of the role or the database (`ALTER ROLE … SET`); a
+//!   `SET` in the pooler's `connect_query` has no effect.
+//! - **Both kinds of engines** work on one table. A release through a pooler notifies those that have a session.
+//! - **Statement mode** is not supported: it has no transactions. The engine does not get a connection, with the
+//!   pooler's reason as the [source](Error::Unconnected::source) of the error.
+//!
+//! | | with a session | without |
+//! |---|---|---|
+//! | a waiter has a released resource after | the notification | its next poll: at first after 0.1 s, and then ever more rarely, up to 5 s ([`Options::fallback`]); each pause is shortened at random, by up to half |
+//! | a waiter has a resource whose lease has expired after | a round trip, by its own timer | the same |
+//! | a waiter in the process that releases | needs no request to learn of it | the same |
+//! | a holder learns that another call has ended its lease | by the notification | when it renews, within a third of the lease's time; if nobody renews the lease, at its end (10) |
+//! | requests of a waiting process in an hour, for each resource | 720, and one for each notification: 3,600 divided by the fallback in seconds | some 1,000: 4,800 divided by the fallback in seconds; 160 if that is 30 s |
+//!
+//! An engine with a session detects a pooler that shares it when it connects, or at the latest when another session
+//! answers it. Operations then fail with [`Error::Pooled`] until the engine gets a connection with a session of its own.
+//! An engine that is the pool's only client cannot detect it: then it receives no notifications, and the next client
+//! that gets its session has its settings, among them a `statement_timeout` of half of its [timeout](Options::timeout).
+//!
+//! Your own queries may go through any pooler, and so may [guarded transactions](Postgres::guard): the guard needs no
+//! prepared statement. Behind PgBouncer before 1.21, give your own statements to `query_typed`, which needs none either.
 //!
 //! # Runtimes
 //! With the feature `tokio` (default) [`Options::connect`] connects and spawns on tokio. [`Options::connect_with`]
@@ -176,8 +216,11 @@ mod driver;
 mod error;
 mod guard;
 mod options;
+mod own;
 mod postgres;
 mod session;
+mod shared;
+mod statements;
 mod together;
 
 pub use error::Error;
@@ -185,7 +228,7 @@ pub use guard::{GUARD, GuardError};
 pub use keylatch_lease_remote::BoxError;
 pub use options::Options;
 pub use postgres::Postgres;
-pub use session::SCHEMA;
+pub use statements::SCHEMA;
 pub use tokio_postgres::NoTls;
 
 /// Runs the README's examples as doctests.

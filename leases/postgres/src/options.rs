@@ -11,6 +11,9 @@ use tokio_postgres::{
 
 use crate::{driver::drive, postgres::Postgres, session::Place};
 
+/// The first pause between two polls of a waiter, if the engine has no session.
+const FIRST_POLL: Duration = Duration::from_millis(100);
+
 /// Settings of the engine and its connection: see [`Postgres::in_namespace`].
 ///
 /// # Examples
@@ -29,6 +32,7 @@ use crate::{driver::drive, postgres::Postgres, session::Place};
 pub struct Options {
     settings: Settings,
     trusts_failovers: bool,
+    is_shared: bool,
 }
 
 impl Postgres {
@@ -49,7 +53,7 @@ impl Postgres {
     pub fn in_namespace(name: impl Into<String>) -> Options {
         let settings = Settings::new(name, Some(Duration::from_secs(60)));
         assert!(!settings.namespace.contains('\0'), "the name of a namespace must not contain a NUL character");
-        Options { settings, trusts_failovers: false }
+        Options { settings, trusts_failovers: false, is_shared: false }
     }
 }
 
@@ -74,7 +78,8 @@ impl Options {
 
         /// Sets the longest time that a waiter sleeps before it asks again without being notified: 5 s if not set.
         ///
-        /// It matters only when no notification arrives: when a server stops answering and keeps its connections open.
+        /// It matters only when no notification arrives: when a server stops answering and keeps its connections open;
+        /// and [without a session](Self::without_session), where it is the longest pause between two polls.
         ///
         /// # Panics
         /// If it is zero.
@@ -134,13 +139,34 @@ impl Options {
         self
     }
 
+    /// Makes the engine work through a pooler that shares the sessions of the server among its clients, such as
+    /// PgBouncer in transaction mode. Each operation is then one transaction, which needs nothing of the session in
+    /// which it runs, and leaves nothing there. Not set, such a pooler is refused with
+    /// [`Error::Pooled`](crate::Error::Pooled).
+    ///
+    /// In this way the server cannot notify the engine. Waiters poll: they ask after 0.1 s, and then ever more rarely,
+    /// up to the [fallback](Self::fallback). A holder learns that another call has ended its lease when it renews it.
+    /// See [the crate's page](crate#poolers) for what that costs. Engines with and without a session can use the same
+    /// table.
+    ///
+    /// # Examples
+    /// ```
+    /// # use std::time::Duration;
+    /// # use keylatch_lease_postgres::Postgres;
+    /// let options = Postgres::in_namespace("shop").without_session().fallback(Duration::from_secs(30));
+    /// ```
+    pub fn without_session(mut self) -> Self {
+        self.is_shared = true;
+        self
+    }
+
     /// Returns an engine and its driver, which must be spawned on some runtime. The driver connects with this function,
     /// and connects again when the connection is lost. Without a running driver, operations wait until they time out;
     /// once it is dropped, they fail with [`Error::Stopped`](crate::Error::Stopped).
     ///
     /// The function opens a stream and performs the handshake, which [`tokio_postgres::Config::connect_raw`] does on
     /// any stream. It may take as long as an operation. A pooler in front of the server must not share the session
-    /// among clients: see [the crate's page](crate#poolers).
+    /// among clients, unless the engine works [without one](Self::without_session).
     ///
     /// # Examples
     /// ```no_run
@@ -163,9 +189,9 @@ impl Options {
         S: AsyncRead + AsyncWrite + Unpin + Send,
         T: AsyncRead + AsyncWrite + Unpin + Send,
     {
-        let Options { settings, trusts_failovers } = self;
-        let place = Arc::new(Place::new(&settings, trusts_failovers));
-        let (core, driving) = Core::new(settings);
+        let Options { settings, trusts_failovers, is_shared } = self;
+        let place = Arc::new(Place::new(&settings, trusts_failovers, is_shared));
+        let (core, driving) = if is_shared { Core::polling(settings, FIRST_POLL) } else { Core::new(settings) };
         (Postgres { core }, drive(driving, place, dial))
     }
 

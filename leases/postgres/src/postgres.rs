@@ -7,12 +7,13 @@ use keylatch_lease::{
 use keylatch_lease_remote::{
     Core, Limit, Live, Policy, cursor, from_micros, micros, page_start, prefix_end, resource_of, sleep,
 };
-use tokio_postgres::{Client, Row, types::ToSql};
+use tokio_postgres::{Client, Row};
 
 use crate::{
     convert::{number, parts},
-    error::{Error, Verdict, judge},
-    session::{SCHEMA, Session},
+    error::{Error, Failed, Verdict, judge},
+    session::Session,
+    statements::{LIST, LOOK, OWNED_BY, Parameters, RELEASE_ALL, RENEW, SCHEMA},
     together::{Decided, Question, Wish, answer, gone, is_guarded, owner, remaining, token},
 };
 
@@ -136,11 +137,11 @@ impl Postgres {
     /// Sends one statement, within the limit. If the server rolls it back in favour of another, it is sent again.
     async fn ask<T, F>(&self, limit: &mut Limit, question: impl Fn(Arc<Live<Session>>) -> F) -> Done<T>
     where
-        F: Future<Output = Result<T, tokio_postgres::Error>>,
+        F: Future<Output = Result<T, Failed>>,
     {
         let question = |session: Arc<Live<Session>>| {
             let answer = question(Arc::clone(&session));
-            async move { (answer.await.inspect_err(|error| session.note(error)), session.is_pooled()) }
+            async move { (answer.await, session.is_pooled()) }
         };
         let mut tries = 1;
         loop {
@@ -159,7 +160,7 @@ impl Postgres {
     /// Sends a statement that ends leases, and sends it again while a guarded transaction keeps a lease from ending.
     async fn end<F>(&self, limit: &mut Limit, question: impl Fn(Arc<Live<Session>>) -> F) -> Result<Row, Fail<Error>>
     where
-        F: Future<Output = Result<Row, tokio_postgres::Error>>,
+        F: Future<Output = Result<Row, Failed>>,
     {
         loop {
             let row = self.ask(limit, &question).await?;
@@ -170,6 +171,19 @@ impl Postgres {
                 return Err(Fail::NotDone(Error::Guarded));
             }
         }
+    }
+
+    async fn acquired(&self, ask: &Ask<'_>) -> Done<Answer> {
+        let mut limit = self.core.settled(ask).await?;
+        let wish = &Wish::of(ask, self.core.is_polling());
+        if let Some(question) = Question::acquire(ask, wish) {
+            if let Some(Decided::Acquire(answer)) = self.decided(&mut limit, &question).await? {
+                return Ok(answer);
+            }
+        }
+        let question =
+            |session: Arc<Live<Session>>| async move { session.acquire(ask.resource, ask.owner, wish).await };
+        Ok(answer(&self.ask(&mut limit, question).await?))
     }
 
     /// Asks together with others. Returns `None` if the question must be sent alone.
@@ -200,16 +214,9 @@ impl Engine for Postgres {
     keylatch_lease_remote::core_methods!(core);
 
     async fn acquire(&self, ask: Ask<'_>) -> Done<Answer> {
-        let mut limit = self.core.settled(&ask).await?;
-        let wish = &Wish::of(&ask);
-        if let Some(question) = Question::acquire(&ask, wish) {
-            if let Some(Decided::Acquire(answer)) = self.decided(&mut limit, &question).await? {
-                return Ok(answer);
-            }
-        }
-        let question =
-            |session: Arc<Live<Session>>| async move { session.acquire(ask.resource, ask.owner, wish).await };
-        Ok(answer(&self.ask(&mut limit, question).await?))
+        let answer = self.acquired(&ask).await?;
+        self.core.noted(&ask, &answer);
+        Ok(answer)
     }
 
     async fn renew(&self, batch: &mut [Renewal<'_>], _: Duration) -> Done<()> {
@@ -225,9 +232,9 @@ impl Engine for Postgres {
         let idles: &Vec<_> = &batch.iter().map(|renewal| micros(renewal.term?.idle?)).collect();
         let totals: &Vec<_> = &batch.iter().map(|renewal| micros(renewal.term?.total?)).collect();
         let question = |session: Arc<Live<Session>>| async move {
-            let arguments: [&(dyn tokio_postgres::types::ToSql + Sync); 8] =
-                [&session.place.namespace, entities, keys, owners, tokens, terms, idles, totals];
-            session.ask(&session.renew, &arguments).await
+            let arguments: Parameters<'_> =
+                &[&session.place.namespace, entities, keys, owners, tokens, terms, idles, totals];
+            session.ask(&RENEW, arguments).await
         };
         let rows = self.ask(&mut self.core.limit(), question).await?;
         for row in rows {
@@ -257,7 +264,7 @@ impl Engine for Postgres {
     async fn release_all(&self, owner: &Owner, _: Duration) -> Done<Vec<Resource>> {
         let id = owner.id().as_bytes();
         let question = |session: Arc<Live<Session>>| async move {
-            session.ask_one(&session.release_all, &[&session.place.namespace, &id, &session.place.channel]).await
+            session.ask_one(&RELEASE_ALL, &[&session.place.namespace, &id, &session.place.channel]).await
         };
         let row = self.end(&mut self.core.limit(), question).await?;
         let column = |column: usize| row.get::<_, Option<Vec<&[u8]>>>(column).unwrap_or_default();
@@ -268,17 +275,16 @@ impl Engine for Postgres {
     async fn look(&self, resource: &Resource, _: Duration) -> Done<Option<Record>> {
         let (entity, key) = parts(resource);
         let question = |session: Arc<Live<Session>>| async move {
-            session.client.query_opt(&session.look, &[&session.place.namespace, &entity, &key]).await
+            session.ask(&LOOK, &[&session.place.namespace, &entity, &key]).await
         };
-        let row = self.ask(&mut self.core.limit(), question).await?;
-        Ok(row.as_ref().map(record))
+        let rows = self.ask(&mut self.core.limit(), question).await?;
+        Ok(rows.first().map(record))
     }
 
     async fn owned_by(&self, owner: &Owner, _: Duration) -> Done<Vec<Owned>> {
         let id = owner.id().as_bytes();
-        let question = |session: Arc<Live<Session>>| async move {
-            session.client.query(&session.owned_by, &[&session.place.namespace, &id]).await
-        };
+        let question =
+            |session: Arc<Live<Session>>| async move { session.ask(&OWNED_BY, &[&session.place.namespace, &id]).await };
         let rows = self.ask(&mut self.core.limit(), question).await?;
         let owned = |row: &Row| Owned {
             resource: resource(row.get(4), row.get(5)),
@@ -300,8 +306,7 @@ impl Engine for Postgres {
         let owner = part.owner.map(|owner| owner.id().as_bytes());
         let limit = i64::try_from(part.limit).unwrap_or(i64::MAX);
         let question = |session: Arc<Live<Session>>| async move {
-            let arguments: [&(dyn ToSql + Sync); 6] = [&session.place.namespace, &entity, &key, &end, &owner, &limit];
-            session.client.query(&session.list, &arguments).await
+            session.ask(&LIST, &[&session.place.namespace, &entity, &key, &end, &owner, &limit]).await
         };
         let rows = self.ask(&mut self.core.limit(), question).await?;
         let leases: Vec<_> = rows.iter().map(|row| (resource(row.get(4), row.get(5)), record(row))).collect();

@@ -57,10 +57,11 @@ pub(crate) enum Decided {
 }
 
 impl Wish {
-    pub(crate) fn of(ask: &Ask<'_>) -> Self {
+    /// Returns the arguments of an acquire. A waiter that polls need not be known to the server.
+    pub(crate) fn of(ask: &Ask<'_>, polls: bool) -> Self {
         Wish {
             want: ask.want,
-            waiting: ask.waiting,
+            waiting: ask.waiting && !polls,
             has_term: ask.term.is_some(),
             idle: ask.term.and_then(|term| term.idle).and_then(micros),
             total: ask.term.and_then(|term| term.total).and_then(micros),

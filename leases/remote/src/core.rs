@@ -4,16 +4,16 @@ use std::{fmt, future::Future, sync::Arc, time::Duration};
 
 use keylatch_lease::{
     Clock, Owner, Resource, StdClock, Token,
-    engine::{Ask, Fail, Notice},
+    engine::{Answer, Ask, Fail, Notice},
 };
 
 use crate::{
     limit::Limit,
     link::{Driving, Failure, Handle, Link, Live, Session},
+    polls::Polls,
     settings::Settings,
     tenure::Tenure,
     together::{Together, Turn},
-    watch::Watch,
 };
 
 /// The part of an engine that does not depend on its server: a [`Link`] to the server, the settings, and a clock.
@@ -38,6 +38,8 @@ struct Shared<S: Session> {
     link: Handle<S>,
     namespace: String,
     fallback: Duration,
+    /// `None` if the server notifies waiters and holders.
+    polls: Option<Polls>,
     clock: StdClock,
 }
 
@@ -61,9 +63,75 @@ impl<S: Session> Core<S> {
     /// See [`core_methods!`](crate::core_methods).
     #[must_use]
     pub fn new(settings: Settings) -> (Self, Driving<S>) {
+        Self::with(settings, None)
+    }
+
+    /// Returns the core of an engine whose server sends no messages. Its waiters poll: the pauses between two polls
+    /// grow from `first` to the settings' fallback, by half each time, while a waiter of this process waits for the
+    /// resource. Each pause is shortened at random, by up to half. Holders are not notified.
+    ///
+    /// The engine calls [`noted`](Self::noted) after each acquire.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use keylatch_lease_remote::{Core, Driving, Session, Settings};
+    ///
+    /// fn quiet<S: Session>(settings: Settings) -> (Core<S>, Driving<S>) {
+    ///     Core::polling(settings, Duration::from_millis(100))
+    /// }
+    /// ```
+    #[must_use]
+    pub fn polling(settings: Settings, first: Duration) -> (Self, Driving<S>) {
+        let polls = Polls::new(first, settings.fallback);
+        Self::with(settings, Some(polls))
+    }
+
+    fn with(settings: Settings, polls: Option<Polls>) -> (Self, Driving<S>) {
         let Settings { namespace, timeout, fallback, sweeps, .. } = settings;
         let (link, driving) = Link::new(timeout, sweeps);
-        (Core(Arc::new(Shared { link, namespace, fallback, clock: StdClock::new() })), driving)
+        (Core(Arc::new(Shared { link, namespace, fallback, polls, clock: StdClock::new() })), driving)
+    }
+
+    /// Returns whether the waiters [poll](Self::polling), because the server sends no messages.
+    ///
+    /// # Examples
+    /// ```
+    /// use keylatch_lease::engine::Ask;
+    /// use keylatch_lease_remote::{Core, Session};
+    ///
+    /// /// Returns whether the server should be told of a waiter.
+    /// fn is_wanted<S: Session>(core: &Core<S>, ask: &Ask<'_>) -> bool {
+    ///     ask.waiting && !core.is_polling()
+    /// }
+    /// ```
+    #[must_use]
+    pub fn is_polling(&self) -> bool {
+        self.0.polls.is_some()
+    }
+
+    /// Notes the answer to an acquire, from which the next pause of a waiter follows. Does nothing unless the waiters
+    /// [poll](Self::polling).
+    ///
+    /// # Examples
+    /// ```
+    /// use keylatch_lease::engine::{Answer, Ask, Fail};
+    /// use keylatch_lease_remote::{Core, Session};
+    ///
+    /// async fn acquire<S: Session>(core: &Core<S>, ask: Ask<'_>) -> Result<Answer, Fail<S::Error>> {
+    ///     let mut limit = core.settled(&ask).await?;
+    ///     let answer = core.ask(&mut limit, |_session| async { Answer::Free /* says the server */ }).await?;
+    ///     core.noted(&ask, &answer);
+    ///     Ok(answer)
+    /// }
+    /// ```
+    pub fn noted(&self, ask: &Ask<'_>, answer: &Answer) {
+        match (&self.0.polls, answer) {
+            (Some(polls), Answer::Busy { .. }) if ask.waiting => polls.in_vain(ask.resource, self.now()),
+            (Some(polls), Answer::Granted { .. }) => polls.got(ask.resource),
+            _ => {}
+        }
     }
 
     /// Returns the namespace.
@@ -240,16 +308,27 @@ impl<S: Session> Core<S> {
     /// # Examples
     /// See [`core_methods!`](crate::core_methods).
     #[must_use = "a watch ends when it is dropped"]
-    pub fn watch(&self, resource: &Resource) -> Watch<'_> {
-        self.0.link.watchers().watch(resource)
+    pub fn watch<'a>(&'a self, resource: &Resource) -> impl Future<Output = ()> + Send + use<'a, S> {
+        let told = self.0.link.watchers().watch(resource);
+        let pause = self.0.polls.as_ref().map(|polls| polls.pause(resource));
+        async move {
+            let Some(pause) = pause else { return told.await };
+            // A new connection wakes all waiters.
+            Limit::after(pause.length(self.now())).of(told).await;
+            pause.end();
+        }
     }
 
     /// Implements [`Engine::subscribe`](keylatch_lease::engine::Engine::subscribe).
     ///
     /// # Examples
     /// See [`core_methods!`](crate::core_methods).
-    pub fn subscribe(&self, resource: &Resource, notice: &Arc<Notice>) {
-        self.0.link.watchers().subscribe(resource, notice);
+    pub fn subscribe(&self, resource: &Resource, notice: &Arc<Notice>) -> bool {
+        let is_told = !self.is_polling();
+        if is_told {
+            self.0.link.watchers().subscribe(resource, notice);
+        }
+        is_told
     }
 
     /// Implements [`Engine::unsubscribe`](keylatch_lease::engine::Engine::unsubscribe).
@@ -356,8 +435,7 @@ macro_rules! core_methods {
             resource: &$crate::__lease::Resource,
             notice: &::std::sync::Arc<$crate::__lease::engine::Notice>,
         ) -> bool {
-            self.$core.subscribe(resource, notice);
-            true
+            self.$core.subscribe(resource, notice)
         }
 
         fn unsubscribe(
@@ -381,4 +459,88 @@ macro_rules! core_methods {
             self.$core.abandon(resource, owner, token);
         }
     };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Core;
+    use crate::{BoxError, Failure, Session, Settings, Tenure};
+    use futures_lite::future::{block_on, poll_once};
+    use keylatch_lease::{
+        Owner, Resource,
+        engine::{Answer, Ask, Notice, Want},
+    };
+    use std::{pin::pin, sync::Arc, time::Duration};
+
+    #[derive(Clone, Debug)]
+    struct Failed;
+
+    impl Failure for Failed {
+        fn unconnected(_: Option<BoxError>) -> Self {
+            Failed
+        }
+
+        fn timeout() -> Self {
+            Failed
+        }
+
+        fn stopped() -> Self {
+            Failed
+        }
+    }
+
+    struct Connection;
+
+    impl Session for Connection {
+        type Error = Failed;
+
+        fn is_closed(&self) -> bool {
+            false
+        }
+
+        async fn give_back(&self, _: &Tenure) -> bool {
+            true
+        }
+    }
+
+    #[test]
+    fn only_waiters_of_a_server_without_messages_poll() {
+        let (milli, report) = (Duration::from_millis(1), Resource::from("report"));
+        let settings = || Settings::new("shop", None).fallback(milli);
+        let (told, _driving) = Core::<Connection>::new(settings());
+        assert!(!told.is_polling() && told.subscribe(&report, &Arc::new(Notice::new())));
+        let mut watch = pin!(told.watch(&report));
+        for _ in 0..20 {
+            assert!(block_on(poll_once(&mut watch)).is_none());
+            std::thread::sleep(milli);
+        }
+        let (polling, _driving) = Core::<Connection>::polling(settings(), milli);
+        assert!(polling.is_polling() && !polling.subscribe(&report, &Arc::new(Notice::new())));
+        block_on(polling.watch(&report));
+    }
+
+    #[test]
+    fn a_refused_waiter_pauses_longer_and_a_served_one_begins_anew() {
+        let (core, _driving) = Core::<Connection>::polling(Settings::new("shop", None), Duration::from_millis(1));
+        let (report, jane) = (Resource::from("report"), Owner::named("jane"));
+        let polls = core.0.polls.as_ref().unwrap();
+        let pause = polls.pause(&report);
+        let busy = Answer::Busy { owner: jane.clone(), remaining: None };
+        let note = |waiting, answer: &Answer| {
+            let expiry = Duration::from_secs(1).into();
+            let at = Duration::ZERO;
+            core.noted(
+                &Ask { resource: &report, owner: &jane, want: Want::Any, term: None, expiry: &expiry, waiting, at },
+                answer,
+            );
+            pause.length(core.now())
+        };
+        let short = Duration::from_millis(10);
+        (0..50).for_each(|_| assert!(note(false, &busy) < short));
+        let long = (0..50).fold(short, |_, _| note(true, &busy));
+        assert!(long >= Duration::from_millis(2500), "{long:?}");
+        let token = keylatch_lease::Token::new(7).unwrap();
+        let granted = Answer::Granted { token, resumed: false, held_for: Duration::ZERO, remaining: None };
+        assert!(note(true, &granted) < short);
+    }
 }

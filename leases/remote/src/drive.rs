@@ -2,7 +2,6 @@
 
 use std::{
     future::{Future, poll_fn},
-    hash::{BuildHasher, RandomState},
     pin::pin,
     sync::Arc,
     task::Poll,
@@ -11,7 +10,7 @@ use std::{
 
 use crate::{
     backlog::Abandoned,
-    limit::{Limit, sleep},
+    limit::{Limit, jittered, sleep},
     link::{Driving, Failure, Link, Live, Session},
 };
 
@@ -73,9 +72,7 @@ where
 
 /// Returns a pause that grows with the number of failures, and differs between the processes that lost the same server.
 fn pause(failures: u32) -> Duration {
-    let longest = SHORTEST_PAUSE.saturating_mul(1 << failures.min(10)).min(LONGEST_PAUSE);
-    let random = RandomState::new().hash_one(failures) % 1000;
-    longest.mul_f64(0.5 + random as f64 / 2000.0)
+    jittered(SHORTEST_PAUSE.saturating_mul(1 << failures.min(10)).min(LONGEST_PAUSE))
 }
 
 async fn closed<S: Session>(link: &Link<S>) {

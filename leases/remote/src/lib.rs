@@ -8,7 +8,8 @@
 //! - [`Together`]: questions that wait for the connection at the same moment, and travel together.
 //! - [`Watchers`]: the waiters and holders to notify when a resource comes free or a tenure has ended; [`Told`]: a
 //!   server's message about it.
-//! - [`Limit`] and [`sleep`]: timers that need no runtime; they are those of `async-io`.
+//! - [`Core::polling`]: waiters that poll, for a server that sends no messages.
+//! - [`Limit`], [`sleep`] and [`jittered`]: timers that need no runtime; they are those of `async-io`.
 //! - [`Policy`], [`micros`], [`from_micros`]: policies and durations as plain numbers.
 //! - [`cursor`], [`resource_of`], [`page_start`], [`prefix_end`]: for lists in the order of the resources.
 //!
@@ -70,6 +71,7 @@ mod drive;
 mod failure;
 mod limit;
 mod link;
+mod polls;
 mod settings;
 mod tenure;
 mod together;
@@ -81,7 +83,7 @@ pub use self::core::Core;
 pub use causes::Causes;
 pub use cursor::{cursor, page_start, prefix_end, resource_of};
 pub use drive::drive;
-pub use limit::{Limit, sleep};
+pub use limit::{Limit, jittered, sleep};
 pub use link::{BoxError, Driving, Failure, Handle, Link, Live, Session};
 pub use settings::Settings;
 pub use tenure::Tenure;

@@ -2,6 +2,7 @@
 
 use std::{
     future::{Future, poll_fn},
+    hash::{BuildHasher, RandomState},
     pin::pin,
     task::Poll,
     time::{Duration, Instant},
@@ -66,6 +67,22 @@ impl Limit {
 /// ```
 pub async fn sleep(time: Duration) {
     Timer::after(time).await;
+}
+
+/// Returns a time between half of this and all of it, at random.
+///
+/// # Examples
+/// ```
+/// # use std::time::Duration;
+/// use keylatch_lease_remote::jittered;
+///
+/// let time = jittered(Duration::from_secs(2));
+/// assert!(time >= Duration::from_secs(1) && time <= Duration::from_secs(2));
+/// ```
+#[must_use]
+pub fn jittered(time: Duration) -> Duration {
+    let random = RandomState::new().hash_one(0) % 1000;
+    time.mul_f64(0.5 + random as f64 / 2000.0)
 }
 
 #[cfg(test)]

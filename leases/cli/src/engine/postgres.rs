@@ -11,9 +11,14 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 use super::server::{Identity, Server};
 use crate::failure::{Failure, USAGE};
 
+/// Says in the URL that there is a pooler in between, which shares the sessions among its clients.
+const POOLED: &str = "pooled=true";
+
 pub(super) fn connect(server: &Server<'_>) -> Result<Postgres, Failure> {
     let config = config(server)?;
     let options = Postgres::in_namespace(server.namespace);
+    let is_pooled = server.url.split_once('?').is_some_and(|(_, query)| query.split('&').any(|one| one == POOLED));
+    let options = if is_pooled { options.without_session() } else { options };
     Ok(match tls(server, &config)? {
         Some(tls) => options.connect(config, tls),
         None => options.connect(config, NoTls),
@@ -54,7 +59,8 @@ fn config(server: &Server<'_>) -> Result<Config, Failure> {
     // Certificates are always verified in full, which the client does not know by these names.
     let url = match server.url.split_once('?') {
         Some((url, query)) => {
-            let query = query.replace("sslmode=verify-full", "sslmode=require");
+            let query: Vec<_> = query.split('&').filter(|one| *one != POOLED).collect();
+            let query = query.join("&").replace("sslmode=verify-full", "sslmode=require");
             format!("{url}?{}", query.replace("sslmode=verify-ca", "sslmode=require"))
         }
         None => server.url.clone(),

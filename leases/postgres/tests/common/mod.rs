@@ -6,7 +6,7 @@ use std::{future::poll_fn, net::SocketAddr, sync::Arc, time::Duration};
 
 use keylatch_lease::{Leases, Resource};
 use keylatch_lease_conformance::{
-    ByHand, Failure, Heard,
+    ByHand, Caps, Failure, Heard,
     servers::{Messages, PrivateServer, Settings, Shared, TestServer, apart},
 };
 use keylatch_lease_postgres::{NoTls, Options, Postgres, SCHEMA};
@@ -142,6 +142,74 @@ impl TestServer for Server {
             let _connected = &client;
             receiver.poll_recv(cx)
         }))
+    }
+}
+
+/// A server behind a pooler in transaction mode, for engines without a session.
+pub(crate) struct Pooled {
+    pub(crate) server: Server,
+    pub(crate) pooler: Server,
+}
+
+impl Pooled {
+    /// Puts a pooler with this number of connections in front of a server.
+    pub(crate) fn of(server: Server, connections: usize) -> Self {
+        let pooler = server.pooler("transaction", connections);
+        Pooled { server, pooler }
+    }
+}
+
+impl TestServer for Pooled {
+    type Engine = Postgres;
+    type Client = Client;
+
+    const NAME: &'static str = "Postgres behind PgBouncer";
+
+    fn set_up() -> Self {
+        Pooled::of(Server::set_up(), 2)
+    }
+
+    fn private(&self) -> &PrivateServer {
+        self.server.private()
+    }
+
+    fn address(&self) -> SocketAddr {
+        self.pooler.address()
+    }
+
+    /// The waiters poll at least about three times a second.
+    fn connect(settings: Settings, address: SocketAddr) -> Postgres {
+        let mut config = config(address);
+        config.application_name(&settings.namespace);
+        options(settings).without_session().fallback(Duration::from_millis(300)).connect(config, NoTls)
+    }
+
+    async fn ready(engine: &Postgres) -> Result<(), Failure> {
+        Ok(engine.ready().await?)
+    }
+
+    fn adjust(caps: &mut Caps) {
+        caps.notice = None; // holders learn of the end when they renew
+    }
+
+    async fn client(&self) -> Client {
+        self.server.client().await
+    }
+
+    fn forget(&self) {
+        self.server.forget();
+    }
+
+    fn empty(&self) -> Result<(), Failure> {
+        self.server.empty()
+    }
+
+    async fn pass(&self, namespace: &str, time: Duration) {
+        self.server.pass(namespace, time).await;
+    }
+
+    async fn is_wanted(&self, namespace: &str, resource: &Resource) -> bool {
+        self.server.is_wanted(namespace, resource).await
     }
 }
 
