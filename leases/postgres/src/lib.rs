@@ -202,6 +202,39 @@
 //! Your own queries may go through any pooler, and so may [guarded transactions](Postgres::guard): the guard needs no
 //! prepared statement. Behind PgBouncer before 1.21, give your own statements to `query_typed`, which needs none either.
 //!
+//! # Rights
+//! Whoever may create tables creates the table. A program's user needs this on it, and nothing else; the functions run
+//! with the user's own rights. For guarded transactions `SELECT` and `UPDATE` are enough.
+//!
+//! ```sql
+//! GRANT SELECT, INSERT, UPDATE, DELETE ON keylatch_lease TO shop;
+//! ```
+//!
+//! # TLS
+//! [`Options::connect`] takes any connector for TLS that `tokio-postgres` knows: here `tokio-postgres-rustls`.
+//!
+//! ```no_run
+//! # #[cfg(feature = "tokio")]
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! use keylatch_lease_postgres::Postgres;
+//! use rustls::pki_types::{CertificateDer, pem::PemObject};
+//! use rustls::{ClientConfig, RootCertStore};
+//! use tokio_postgres_rustls::MakeRustlsConnect;
+//!
+//! let mut roots = RootCertStore::empty(); // a private CA
+//! for certificate in CertificateDer::pem_file_iter("ca.pem")? {
+//!     roots.add(certificate?)?;
+//! }
+//! let tls = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
+//!
+//! // Without `sslmode=require` the client goes on without TLS if the server has none.
+//! let mut config: tokio_postgres::Config = "host=db.example user=shop sslmode=require".parse()?;
+//! config.password(std::fs::read_to_string("/run/secrets/postgres")?.trim_end());
+//! let postgres = Postgres::in_namespace("shop").connect(config, MakeRustlsConnect::new(tls));
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! # Runtimes
 //! With the feature `tokio` (default) [`Options::connect`] connects and spawns on tokio. [`Options::connect_with`]
 //! takes a function that makes a connection in any other way, and returns the driver for you to spawn; without the

@@ -826,6 +826,43 @@ fn a_denied_user_is_an_error_at_once_with_the_reason() {
     });
 }
 
+/// The rights are those that the crate's page lists.
+#[test]
+fn a_user_needs_only_the_listed_rights() {
+    let server = Server::start();
+    on_tokio(async {
+        server.create_table().await;
+        let client = server.client().await;
+        client.batch_execute("CREATE ROLE program LOGIN; CREATE ROLE writer LOGIN").await.unwrap();
+        client.batch_execute("GRANT SELECT, INSERT, UPDATE, DELETE ON keylatch_lease TO program").await.unwrap();
+        client.batch_execute("GRANT SELECT, UPDATE ON keylatch_lease TO writer").await.unwrap();
+        let config = |user| server.config().user(user).to_owned();
+
+        for options in [options("with"), options("without").without_session()] {
+            let leases = Leases::with_engine(options.connect(config("program"), NoTls));
+            let (jane, joe) = (Owner::named("jane"), Owner::named("joe"));
+            leases.engine().init().await.unwrap();
+            let grant = leases.try_acquire("report", &jane, MINUTE).await.unwrap();
+            assert!(matches!(leases.try_acquire("report", &joe, MINUTE).await, Err(AcquireError::Busy { .. })));
+            leases.renew(&grant).await.unwrap();
+            assert_eq!(leases.owned_by(&jane).await.unwrap().len(), 1);
+            assert_eq!(leases.list().next_page().await.unwrap().map(|page| page.len()), Some(1));
+
+            let (mut writer, connection) = config("writer").connect(NoTls).await.unwrap();
+            let driver = tokio::spawn(connection);
+            let transaction = writer.transaction().await.unwrap();
+            leases.engine().guard(&transaction, &grant).await.unwrap();
+            transaction.commit().await.unwrap();
+            driver.abort();
+
+            leases.release(&grant).await.unwrap();
+            leases.try_acquire("report", &joe, millis(1)).await.unwrap();
+            leases.release_all(&joe).await.unwrap();
+            leases.release_expired().await.unwrap();
+        }
+    });
+}
+
 #[test]
 fn a_session_survives_the_idle_session_timeout_of_its_role() {
     let server = Server::start();
