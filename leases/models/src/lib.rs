@@ -12,3 +12,4 @@ mod names;
 mod record;
 
 pub mod bucket;
+pub mod server;
