@@ -13,3 +13,4 @@ mod record;
 
 pub mod bucket;
 pub mod server;
+pub mod stream;

@@ -104,10 +104,19 @@ struct Data {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Message {
     Acquire,
-    Renew { token: u64 },
-    Release { token: u64 },
-    Granted { token: u64, remaining: u64 },
-    Busy { owner: u8 },
+    Renew {
+        token: u64,
+    },
+    Release {
+        token: u64,
+    },
+    Granted {
+        token: u64,
+        remaining: u64,
+    },
+    Busy {
+        owner: u8,
+    },
     Quarantined,
     /// The lease has ended, or was released.
     Ended,
@@ -269,9 +278,8 @@ impl Setup {
                 }
             }
             Message::Release { token } => {
-                let is_it = |lease: &Lease| {
-                    (lease.owner, lease.token) == (client, token) || self.has(Fault::ReleasesAnything)
-                };
+                let is_it =
+                    |lease: &Lease| (lease.owner, lease.token) == (client, token) || self.has(Fault::ReleasesAnything);
                 if let Some(lease) = live.filter(is_it) {
                     data.lease = match self.memory {
                         Memory::Counter => None,

@@ -27,10 +27,8 @@ const REDIS: Setup = Setup { memory: Memory::Counter, resumes_in_quarantine: fal
 /// The same with fewer calls.
 const SHORT: Setup = Setup { ticks: 3, calls: &[2, 1], ..POSTGRES };
 
-const BOTH: [(Memory, bool); 2] = [
-    (POSTGRES.memory, POSTGRES.resumes_in_quarantine),
-    (REDIS.memory, REDIS.resumes_in_quarantine),
-];
+const BOTH: [(Memory, bool); 2] =
+    [(POSTGRES.memory, POSTGRES.resumes_in_quarantine), (REDIS.memory, REDIS.resumes_in_quarantine)];
 
 /// Returns the setup with two calls for each client, if all is to be explored that ten minutes allow: a hundred million
 /// states.
