@@ -4,7 +4,7 @@
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
@@ -348,11 +348,16 @@ fn a_panic_of_on_evict_loses_one_value_only() {
 #[derive(PartialEq, Eq, Hash, Debug)]
 struct Key(u64);
 
-static CLONE_PANICS: AtomicBool = AtomicBool::new(false);
+thread_local! {
+    /// The clone of a key with which this thread panics; 0 if it does not.
+    static PANICS_AT: Cell<usize> = const { Cell::new(0) };
+}
 
 impl Clone for Key {
     fn clone(&self) -> Self {
-        if CLONE_PANICS.load(Relaxed) {
+        let left = PANICS_AT.get();
+        PANICS_AT.set(left.saturating_sub(1));
+        if left == 1 {
             resume_unwind(Box::new(Expected));
         }
         Key(self.0)
@@ -373,10 +378,114 @@ fn a_clone_of_a_key_that_panics_leaves_the_ended_value_to_be_handed_over() {
     map.insert_blocking(&Key(1), Box::new(7));
     clock.advance(SECOND);
     let mut writer = map.write_blocking(&Key(1));
-    CLONE_PANICS.store(true, Relaxed);
+    PANICS_AT.set(1);
     assert!(panics(|| drop(writer.insert(Box::new(8)))));
-    CLONE_PANICS.store(false, Relaxed);
     assert_eq!((writer.value(), told.load(Relaxed)), (None, 0));
     drop(writer);
     assert_eq!((map.entries(), told.load(Relaxed)), (0, 1));
+}
+
+#[test]
+fn a_batch_changes_nothing_if_the_clone_of_a_key_panics() {
+    let (clock, told) = (Arc::new(ManualClock::new()), Arc::new(AtomicUsize::new(0)));
+    let tells = Arc::clone(&told);
+    let map: LockMap<Key, u64> = LockMap::builder()
+        .time_to_live(SECOND)
+        .clock(Arc::clone(&clock))
+        .on_evict(move |_, _, _| {
+            tells.fetch_add(1, Relaxed);
+        })
+        .build();
+    for key in 1..=3 {
+        map.insert_blocking(&Key(key), 7);
+    }
+    clock.advance(SECOND);
+    map.insert_blocking(&Key(4), 7);
+    told.store(0, Relaxed);
+    for key in 1..=3 {
+        map.insert_blocking(&Key(key), 7);
+    }
+    clock.advance(SECOND);
+    let mut batch = map.batch().insert(&Key(5), 8).remove(&Key(4));
+    for key in 1..=3 {
+        batch.push_insert(&Key(key), 8);
+    }
+    PANICS_AT.set(3);
+    assert!(panics(|| drop(batch.commit_blocking())));
+    assert_eq!(PANICS_AT.get(), 0);
+    map.tick();
+    assert_eq!((map.len(), map.entries()), (0, 0));
+}
+
+#[test]
+fn values_that_have_ended_go_before_live_ones() {
+    let uses: [fn(&LockMap<u64, u64>); 3] = [
+        |map| {
+            let mut batch = map.batch();
+            (100..150).for_each(|key| batch.push_insert(&key, key));
+            assert!(batch.commit_blocking().is_ok());
+            assert_eq!(map.len(), 60);
+        },
+        |map| {
+            map.set_max_values(50);
+            assert_eq!(map.len(), 10);
+        },
+        |map| {
+            (100..190).for_each(|key| drop(map.insert_blocking(&key, key)));
+            assert_eq!(map.len(), 100);
+        },
+    ];
+    for uses in uses {
+        let clock = Arc::new(ManualClock::new());
+        let map = LockMap::builder()
+            .max_values(100)
+            .shards(1)
+            .clock(Arc::clone(&clock))
+            .expire_with(|&key, _| (10..100).contains(&key).then_some(SECOND))
+            .build();
+        (0..100).for_each(|key| drop(map.insert_blocking(&key, key)));
+        clock.advance(SECOND);
+        uses(&map);
+        assert!((0..10).all(|key| map.contains_key(&key)));
+    }
+}
+
+/// A value that panics when it is dropped.
+struct Bomb(Arc<AtomicUsize>);
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Relaxed);
+        resume_unwind(Box::new(Expected));
+    }
+}
+
+#[test]
+fn a_map_with_forgotten_guards_drops_its_ended_values_although_drops_panic() {
+    for takes_apart in [false, true] {
+        for stores in [false, true] {
+            let (clock, drops) = (Arc::new(ManualClock::new()), Arc::new(AtomicUsize::new(0)));
+            let map: LockMap<u64, Bomb> =
+                LockMap::builder().time_to_live(SECOND).shards(1).clock(Arc::clone(&clock)).build();
+            for key in 0..3 {
+                map.insert_blocking(&key, Bomb(Arc::clone(&drops)));
+            }
+            clock.advance(SECOND);
+            for key in 0..3 {
+                let mut writer = map.write_blocking(&key);
+                assert!(writer.value().is_none());
+                if stores {
+                    writer.insert(Bomb(Arc::clone(&drops)));
+                }
+                std::mem::forget(writer);
+            }
+            assert_eq!(drops.load(Relaxed), 0);
+            assert!(panics(|| if takes_apart {
+                map.into_iter().for_each(drop);
+            } else {
+                drop(map);
+            }));
+            assert_eq!(drops.load(Relaxed), if stores { 6 } else { 3 });
+        }
+    }
 }

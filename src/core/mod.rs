@@ -4,7 +4,7 @@
 //! ```text
 //! table   keys: finds, makes and retires entries          generic over key and payload
 //!   lookup · retire · visit · walk · observer · shard · pool · stay · slot · tag · payload · value · values (pop) · sieve
-//!   expiry · deadlines · hooks · on_evict · counters · uses
+//!   sweep (nesting) · expiry · room · deadlines · hooks · on_evict · counters · uses
 //! wait    no keys: the state of an entry, and its queue   compiled once
 //!   mod (the acquire machine) · state · word · policy · turn · queue · paged · wakers · place
 //! latch   no keys and no entries: a word, whose waiters stand in queues that all latches share
@@ -120,7 +120,8 @@
 //!    was set. Until then the value does not end.
 //! 4. *An ended value is buried by the last user of its entry,* as each user that leaves sweeps. A writer that stores a
 //!    new value in its place puts the old one, with a copy of its key, into the shard's list of parted values. Whoever
-//!    sweeps the shard next hands these over, with no lock held.
+//!    sweeps the shard next hands these over, with no lock held. So does a sweep that is nested too deep to dispose of
+//!    values itself: it leaves them to another sweep of the shard, which ends only when it finds nothing more to do.
 //!
 //! # Locks
 //! The shard lock and the queue lock are internal locks ([`sync`](crate::sync)). A snapshot takes both, the shard lock

@@ -9,18 +9,15 @@ use super::hooks::{Hooks, Time};
 use super::lookup::{Ask, full};
 use super::payload::Payload;
 use super::retire::Dead;
+use super::room::Room;
 use super::shard::Shard;
-use super::slot::{Claim, Hold, Live, TypedAccess, Unshared};
+use super::slot::{Hold, Live, TypedAccess, Unshared};
 use super::tag::Tag;
-use super::value::{Marks, Valued};
-use super::values::{Alone, Busy, Evicted, LOOKED_AT, tag_of};
+use super::value::{Kept, Marks, Valued};
+use super::values::{Alone, Busy, Evicted, Eviction, LOOKED_AT, tag_of};
 use crate::core::wait::{Access, ReleaseFor, WakeBatch};
 use crate::evicted::Evicted as Cause;
 use crate::panics::Panics;
-use crate::sync::give_way;
-
-/// The number of ended values that a call disposes of besides its own work.
-const IN_PASSING: usize = 3;
 
 /// The number of deadlines that the search for one ended value examines in passing.
 const EXAMINED: usize = 4;
@@ -139,26 +136,26 @@ impl<K, V: Payload> Core<K, V> {
     }
 
     /// Prepares an entry without a value, of which the caller has an exclusive hold, for a new one: takes an ended
-    /// value out. Returns the claim that the caller must give to the new value's deadline.
+    /// value out. Returns `None` if values do not end.
     ///
     /// # Panics
     /// If the entry has [`MAX_UNITS`](crate::core::MAX_UNITS) units, or if the clone of the key panics.
     #[cold]
     #[inline(never)]
-    pub(super) fn make_room<M: TypedAccess>(&self, hold: &mut Hold<K, V, M>) -> Claim<K, V> {
+    pub(crate) fn make_room<M: TypedAccess>(&self, hold: &mut Hold<K, V, M>) -> Option<Room<'_, K, V>> {
+        let (_, time) = self.timed()?;
         if V::is_stored(hold.live().marks()) {
-            let copy = |time: &Time<K, V::Value>| (time.copy_key)(hold.live().key());
-            let key = self.on_evict().and_then(|_| Some(copy(self.timed()?.1)));
+            let key = self.on_evict().map(|_| (time.copy_key)(hold.live().key()));
             let claim = self.shard(tag_of(hold.live())).with(|shard| {
                 let (value, claim) = hold.take()?;
-                shard.parted.get_or_insert_default().push((key, value));
+                part(shard, key, value);
                 Some(claim)
             });
             claim.into_iter().for_each(|claim| self.leave_claim(claim.into_unit()));
             self.leave_claim(hold.live().claim_of_deadline().into_unit());
         }
         match self.join_as_claim(hold.live()) {
-            Ok(unit) => unit.into_claim(),
+            Ok(unit) => Some(Room::new(self, unit.into_claim())),
             Err(_) => full(),
         }
     }
@@ -193,32 +190,69 @@ impl<K, V: Payload> Core<K, V> {
         V::is_present(entry.marks()) && entry.state().is_sole(self.claims_of_value())
     }
 
-    /// Disposes of the ended value of the entry at this address, if nobody uses the entry, and of a few other ended
-    /// values of its shard.
-    pub(super) fn clean(&self, tag: Tag, address: usize, panics: &mut Panics) {
-        for _ in 0..IN_PASSING {
-            let Some(ended) = self.shard(tag).with(|shard| self.next_ended(shard, tag, address, EXAMINED)) else {
-                return;
-            };
-            self.dispose(ended, Cause::Expired, panics);
+    /// Takes the next value to dispose of out of a shard that the caller sweeps: one that has left its entry already,
+    /// or else, up to `most` times, one that has ended. If there are too many values, all that have ended go first.
+    pub(super) fn take_ended(
+        &self,
+        shard: &mut Shard<K, V>,
+        tag: Tag,
+        address: usize,
+        most: &mut Option<usize>,
+    ) -> Eviction<K, V> {
+        if !self.is_timed() {
+            return Eviction::Nothing;
         }
-    }
-
-    /// Takes an ended value out of a shard. The search examines at most `EXAMINED` times `most` deadlines.
-    fn next_ended(&self, shard: &mut Shard<K, V>, tag: Tag, address: usize, most: usize) -> Option<Evicted<K, V>> {
-        if let Some((key, value)) = shard.parted.as_mut().and_then(|parted| parted.pop()) {
+        if let Some((key, value)) = next_parted(shard) {
             let mut dead = Dead::default();
             (dead.key, dead.value) = (key, Some(value));
-            return Some((dead, None));
+            return Eviction::Done((dead, None));
         }
-        shard.parted = None;
-        if let Some((_, number)) = shard.find_at(tag, address) {
-            if let Some(ended) = self.bury(shard, number) {
-                return Some(ended);
-            }
+        let takes_all = most.is_none() || V::keeps(&mut shard.kept).is_some_and(|kept: &mut Kept| kept.is_too_full());
+        if !takes_all && *most == Some(0) {
+            return Eviction::Nothing;
         }
+        let found = self.find_ended(shard, tag, address, takes_all);
+        if matches!(found, Eviction::Done(_)) {
+            *most = most.map(|most| most.saturating_sub(1));
+        }
+        found
+    }
+
+    /// Leaves the ended value of the entry at this address, or all ended values of its shard, to the call that sweeps
+    /// the shard. Returns the rest of an entry, of which the caller must dispose.
+    pub(super) fn leave_ended(
+        &self,
+        shard: &mut Shard<K, V>,
+        tag: Tag,
+        address: usize,
+        takes_all: bool,
+    ) -> Eviction<K, V> {
+        let found =
+            if takes_all { self.find_ended(shard, tag, address, true) } else { self.ended_at(shard, tag, address) };
+        let Eviction::Done((mut dead, kept)) = found else { return found };
+        if let Some(value) = dead.value.take() {
+            part(shard, dead.key.take(), value);
+        }
+        Eviction::Done((dead, kept))
+    }
+
+    /// Takes the ended value of the entry at this address out, if nobody uses the entry.
+    fn ended_at(&self, shard: &mut Shard<K, V>, tag: Tag, address: usize) -> Eviction<K, V> {
+        let number = shard.find_at(tag, address).map(|(_, number)| number);
+        let ended = number.and_then(|number| self.bury(shard, number));
+        ended.map_or(Eviction::Nothing, Eviction::Done)
+    }
+
+    /// Takes an ended value out of its entry: the one at this address, or another one of the shard. The search examines
+    /// a few deadlines. If it `takes_all`, it examines more, and says whether there are even more.
+    fn find_ended(&self, shard: &mut Shard<K, V>, tag: Tag, address: usize, takes_all: bool) -> Eviction<K, V> {
+        let ended = self.ended_at(shard, tag, address);
+        if matches!(ended, Eviction::Done(_)) {
+            return ended;
+        }
+        let most = if takes_all { LOOKED_AT } else { EXAMINED };
         for _ in 0..EXAMINED {
-            let number = deadlines(shard)?.next_over(most)?;
+            let Some(number) = deadlines(shard).and_then(|deadlines| deadlines.next_over(most)) else { break };
             let Some(entry) = shard.look_at(number) else { unreachable!("an entry with a value is live") };
             let marks = entry.marks();
             V::marks(marks).into_iter().for_each(Marks::end_value);
@@ -227,10 +261,11 @@ impl<K, V: Payload> Core<K, V> {
             self.note_excess(shard, tag);
             self.count(tag, Event::Expired);
             if let Some(ended) = self.bury(shard, number) {
-                return Some(ended);
+                return Eviction::Done(ended);
             }
         }
-        None
+        let is_due = |deadlines: &mut Deadlines| deadlines.first().is_some_and(|first| first <= deadlines.now());
+        if takes_all && deadlines(shard).is_some_and(is_due) { Eviction::More } else { Eviction::Nothing }
     }
 
     /// Takes an ended value out of its entry, unless a user of the entry will do that when it leaves.
@@ -250,8 +285,9 @@ impl<K, V: Payload> Core<K, V> {
             }
             return Some((dead, None));
         }
-        if self.on_evict().is_some() {
-            return None; // the other users need the key
+        // With the function, the other users need the key. A handle would find the key locked for a moment.
+        if self.on_evict().is_some() || V::marks(entry.marks()).is_some_and(|marks| marks.has_handle(true)) {
+            return None;
         }
         let mut hold = entry.join(|word| word.hold(Access::Exclusive, 1)).ok()?.into_hold(Alone);
         let Some((value, claim)) = hold.take() else { unreachable!("an ended value is stored") };
@@ -288,19 +324,14 @@ impl<K, V: Payload> Core<K, V> {
             let tag = Tag::from_bits(((index as u64) << self.shift) as u32);
             shard.with(|shard| deadlines(shard).into_iter().for_each(|deadlines| deadlines.advance(now)));
             loop {
-                let (ended, next, seen) = shard.with(|shard| {
-                    let ended = self.next_ended(shard, tag, 0, LOOKED_AT);
-                    let deadlines = deadlines(shard);
-                    let seen = deadlines.as_ref().map_or(0, |deadlines| deadlines.now());
-                    (ended, deadlines.and_then(|deadlines| deadlines.first()), seen)
-                });
-                let is_done = ended.is_none() && next.is_none_or(|next| next > seen);
-                ended.into_iter().for_each(|ended| self.dispose(ended, Cause::Expired, &mut panics));
-                if is_done {
-                    first = first.into_iter().chain(next.map(|next| next - seen)).min();
+                self.sweep_ended(tag, &mut panics);
+                // Another call may have seen a later time meanwhile.
+                let left = |deadlines: &mut Deadlines| Some(deadlines.first()?.saturating_sub(deadlines.now()));
+                let next = shard.with(|shard| deadlines(shard).and_then(left));
+                if next != Some(0) {
+                    first = first.into_iter().chain(next).min();
                     break;
                 }
-                give_way();
             }
         }
         panics.resume();
@@ -382,6 +413,23 @@ fn is_over<K, T>(shard: &mut Shard<K, Valued<T>>, tag: Tag, address: usize, now:
     let (Some(number), Some(deadlines)) = (number, &mut shard.kept.deadlines) else { return false };
     deadlines.advance(now);
     deadlines.is_over(number)
+}
+
+/// Keeps a value that has left its entry until a sweep disposes of it.
+fn part<K, V: Payload>(shard: &mut Shard<K, V>, key: Option<K>, value: V::Value) {
+    if let Some(parted) = V::parted(&mut shard.parted) {
+        parted.get_or_insert_default().push((key, value));
+    }
+}
+
+/// Returns such a value.
+fn next_parted<K, V: Payload>(shard: &mut Shard<K, V>) -> Option<(Option<K>, V::Value)> {
+    let parted = V::parted(&mut shard.parted)?;
+    let next = parted.as_mut()?.pop();
+    if next.is_none() {
+        *parted = None;
+    }
+    next
 }
 
 fn deadlines<K, V: Payload>(shard: &mut Shard<K, V>) -> Option<&mut Deadlines> {

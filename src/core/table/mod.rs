@@ -15,6 +15,9 @@
 //! payload  the contents of an entry besides its key: nothing, or
 //! value    a value, with its marks
 //! values   stores, takes out and evicts values            shard lock
+//! sweep    disposes of values                              shard lock
+//! nesting  how deep the disposals of a thread are nested
+//! room     the claim of a deadline, before the value is stored
 //! pop      finds the value that would be evicted next, and changes the bound
 //! sieve    the order in which values are evicted          called under the shard lock
 //! expiry   ends values whose time has passed              shard lock
@@ -43,6 +46,7 @@ mod limit_of;
 mod limits;
 mod lookup;
 mod lowest;
+mod nesting;
 mod number;
 mod observer;
 mod on_evict;
@@ -50,10 +54,12 @@ mod payload;
 mod pool;
 mod pop;
 mod retire;
+mod room;
 mod shard;
 mod sieve;
 mod slot;
 mod stay;
+mod sweep;
 mod tag;
 mod uses;
 mod value;

@@ -1,6 +1,7 @@
 //! The payload of an entry: its contents besides the key.
 
 use alloc::boxed::Box;
+use alloc::vec::Vec;
 use core::convert::Infallible;
 
 use super::counters::Counters;
@@ -26,6 +27,9 @@ pub trait Payload: Sized {
 
     /// The state that each shard keeps for all its entries, past and present.
     type Kept;
+
+    /// What each shard keeps of entries with keys `K` besides: see [`Parted`].
+    type Parted<K>: Default;
 
     /// The state that the table keeps for all its shards.
     type Excess;
@@ -55,6 +59,8 @@ pub trait Payload: Sized {
     fn marks(marks: &Self::Marks) -> Option<&Marks>;
 
     fn keeps(kept: &mut Self::Kept) -> Option<&mut Kept>;
+
+    fn parted<K>(parted: &mut Self::Parted<K>) -> Option<&mut Parted<K, Self::Value>>;
 
     fn excess(excess: &Self::Excess) -> Option<&Excess>;
 
@@ -153,6 +159,11 @@ pub trait Payload: Sized {
     }
 }
 
+/// Values that have ended and are no longer in their entries, with their keys, or copies of them, if these are needed,
+/// until a sweep hands them over. In a box, because most shards never have any.
+#[allow(unreachable_pub)]
+pub type Parted<K, T> = Option<Box<Vec<(Option<K>, T)>>>;
+
 impl Payload for () {
     const VALUES: bool = false;
 
@@ -160,6 +171,7 @@ impl Payload for () {
     type Value = Infallible;
     type Marks = ();
     type Kept = ();
+    type Parted<K> = ();
     type Excess = ();
     type Hooks<K> = ();
     type Counters = ();
@@ -187,6 +199,10 @@ impl Payload for () {
         None
     }
 
+    fn parted<K>((): &mut ()) -> Option<&mut Parted<K, Infallible>> {
+        None
+    }
+
     #[inline(always)]
     fn excess((): &()) -> Option<&Excess> {
         None
@@ -204,6 +220,7 @@ impl<T> Payload for Valued<T> {
     type Value = T;
     type Marks = Marks;
     type Kept = Kept;
+    type Parted<K> = Parted<K, T>;
     type Excess = Excess;
     type Hooks<K> = Option<Box<Hooks<K, T>>>;
     type Counters = Option<Counters>;
@@ -237,6 +254,10 @@ impl<T> Payload for Valued<T> {
     #[inline(always)]
     fn keeps(kept: &mut Kept) -> Option<&mut Kept> {
         Some(kept)
+    }
+
+    fn parted<K>(parted: &mut Parted<K, T>) -> Option<&mut Parted<K, T>> {
+        Some(parted)
     }
 
     #[inline(always)]

@@ -160,6 +160,7 @@ impl<K, T> Core<K, Valued<T>> {
     /// Returns `false`, and does nothing, if values are not bounded.
     pub(crate) fn set_max_values(&self, n: usize) -> bool {
         let Some(whole) = self.excess.whole() else { return false };
+        let now = if whole.is_by_hand() { None } else { self.time() };
         whole.most.store(n, Ordering::Relaxed);
         if whole.is_by_hand() {
             return true; // the shards evict nothing
@@ -170,6 +171,9 @@ impl<K, T> Core<K, Valued<T>> {
                 // them, and the later one reads the number that was stored last, so all shards agree.
                 let part = part_of(whole.most.load(Ordering::Relaxed), index, self.shards.len());
                 shard.kept.bound.iter_mut().for_each(|bound| bound.most = part);
+                if let (Some(now), Some(deadlines)) = (now, &mut shard.kept.deadlines) {
+                    deadlines.advance(now);
+                }
                 shard.kept.note_excess(&self.excess, index);
             });
         }

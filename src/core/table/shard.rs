@@ -1,6 +1,5 @@
 //! The shards: finding, making and removing entries.
 
-use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use hashbrown::HashTable;
@@ -25,15 +24,18 @@ pub(super) struct Shard<K, V: Payload> {
     /// Whether `hot` may be used.
     keeps_hot: bool,
     pool: Pool<K, V>,
-    /// Values that have ended and whose place another value has taken, with copies of their keys if these are needed,
-    /// until they are handed over.
-    pub(super) parted: Parted<K, V>,
+    /// Ended values that are no longer in their entries.
+    pub(super) parted: V::Parted<K>,
     /// The state kept for the entries' payloads.
     pub(super) kept: V::Kept,
 }
 
-/// In a box, because most shards never have any.
-type Parted<K, V> = Option<Box<Vec<(Option<K>, <V as Payload>::Value)>>>;
+/// The contents of a shard whose table is dropped or taken apart.
+pub(crate) struct Drained<K, T> {
+    pub(crate) entries: Vec<(K, Option<T>)>,
+    /// The values that have ended, with their keys if these are not among the entries.
+    pub(crate) ended: Vec<(Option<K>, T)>,
+}
 
 /// A hash table with memory for more entries than this shrinks when it is nearly empty.
 const REST_KEPT: usize = 112;
@@ -52,7 +54,7 @@ impl<K, V: Payload> Shard<K, V> {
             hot: None,
             keeps_hot: spares_kept > 0,
             pool: Pool::new(capacity),
-            parted: None,
+            parted: Default::default(),
             kept: V::kept(values, capacity, counts, timed),
         }
     }
@@ -296,12 +298,19 @@ impl<K, V: Payload> Shard<K, V> {
     }
 
     /// Takes all entries out, for the owner of the table.
-    pub(super) fn drain(&mut self) -> Vec<(K, Option<V::Value>)> {
+    pub(super) fn drain(&mut self) -> Drained<K, V::Value> {
         let mut entries = Vec::with_capacity(self.len());
-        entries.extend(self.first.take().map(SlotRef::abandon));
+        let mut ended = V::parted(&mut self.parted).and_then(Option::take).map_or_else(Vec::new, |parted| *parted);
         let pool = &self.pool;
-        entries.extend(self.rest.drain().map(|slot_index| pool.recall(slot_index).abandon()));
-        entries
+        let rest = self.rest.drain().map(|slot_index| pool.recall(slot_index));
+        for slot_ref in self.first.take().into_iter().chain(rest) {
+            let is_present = V::is_present(slot_ref.live().marks());
+            let (key, value) = slot_ref.abandon();
+            let (value, over) = if is_present { (value, None) } else { (None, value) };
+            entries.push((key, value));
+            ended.extend(over.map(|value| (None, value)));
+        }
+        Drained { entries, ended }
     }
 
     /// Returns the number of entries for which the hash table has memory.

@@ -60,6 +60,10 @@ pub struct Kept {
     pub(super) is_watched: bool,
     /// Whether there are lists of the values: an order of eviction, or deadlines.
     pub(super) is_listed: bool,
+    /// The number of sweeps of the shard that have something to do.
+    pub(super) sweeps: u8,
+    /// Whether another sweep has left its part to these.
+    pub(super) is_left: bool,
     /// The deadlines of values, if they end.
     pub(super) deadlines: Option<Box<Deadlines>>,
     /// The bound on the number of values, if there is one.
@@ -252,6 +256,8 @@ impl Kept {
             unused: if counts || timed { 0 } else { QUIET },
             is_watched: most.is_some() || counts,
             is_listed: most.is_some() || timed,
+            sweeps: 0,
+            is_left: false,
             deadlines: timed.then(Box::default),
             bound: most.map(bound),
             walks: Walks::default(),

@@ -1,6 +1,5 @@
 //! Values of entries: storing, taking, reading and evicting them.
 
-use alloc::vec::Vec;
 use core::convert::Infallible;
 
 use super::Core;
@@ -9,15 +8,13 @@ use super::lookup::{Ask, OwnedKey, Source};
 use super::on_evict::OnEvict;
 use super::payload::Payload;
 use super::retire::Dead;
-use super::shard::Shard;
+use super::room::Room;
+use super::shard::{Drained, Shard};
 use super::slot::{Claim, Hold, Live, TypedAccess, Unshared};
 use super::tag::Tag;
 use super::value::{Kept, Marks, Valued};
 use crate::core::wait::word::{Unit, Word};
 use crate::core::wait::{Access, Holds, ReleaseFor, WakeBatch};
-use crate::evicted::Evicted as Cause;
-use crate::panics::Panics;
-use crate::sync::give_way;
 
 /// The error of a call whose entry is in use, or needs an allocation: the caller has to acquire the key.
 #[derive(Debug)]
@@ -39,15 +36,16 @@ impl<K, T> Core<K, Valued<T>> {
     /// Stores a value and returns the old one.
     #[inline]
     pub(crate) fn insert<M: TypedAccess>(&self, hold: &mut Hold<K, Valued<T>, M>, value: T) -> Option<T> {
-        self.insert_after(hold, value, 1)
+        self.insert_after(hold, value, 1, None)
     }
 
-    /// Stores a value whose version is `by` more than the last one.
+    /// Stores a value whose version is `versions` more than the last one, in the room that the caller may have made.
     pub(crate) fn insert_after<M: TypedAccess>(
         &self,
         hold: &mut Hold<K, Valued<T>, M>,
         value: T,
         versions: u64,
+        room: Option<Room<'_, K, Valued<T>>>,
     ) -> Option<T> {
         if let Some(place) = hold.value_mut() {
             let old = core::mem::replace(place, value);
@@ -55,20 +53,26 @@ impl<K, T> Core<K, Valued<T>> {
             self.note_use(hold.live());
             return Some(old);
         }
-        self.store(hold, value, versions);
+        self.store(hold, value, versions, room);
         self.count(tag_of(hold.live()), Event::Inserted);
         None
     }
 
     /// Puts back a value that was taken out for a moment, with a new version. It does not count as an insertion.
     pub(crate) fn put_back<M: TypedAccess>(&self, hold: &mut Hold<K, Valued<T>, M>, value: T) {
-        self.store(hold, value, 1);
+        self.store(hold, value, 1, None);
         self.note_use(hold.live());
     }
 
     /// Stores a value for a key that has none.
-    fn store<M: TypedAccess>(&self, hold: &mut Hold<K, Valued<T>, M>, value: T, versions: u64) {
-        let deadline = self.is_timed().then(|| self.make_room(hold));
+    fn store<M: TypedAccess>(
+        &self,
+        hold: &mut Hold<K, Valued<T>, M>,
+        value: T,
+        versions: u64,
+        room: Option<Room<'_, K, Valued<T>>>,
+    ) {
+        let room = if self.is_timed() { room.or_else(|| self.make_room(hold)) } else { None };
         hold.live().marks().renew(versions);
         let tag = tag_of(hold.live());
         self.shard(tag).with(|shard| {
@@ -76,12 +80,12 @@ impl<K, T> Core<K, Valued<T>> {
             hold.store(value, claim);
             // The value is in use, so in a bounded table it is parked.
             shard.kept.values += 1;
-            if deadline.is_some() {
+            if room.is_some() {
                 self.begin_deadline(shard, hold.live());
             }
             self.note_excess(shard, tag);
         });
-        deadline.into_iter().for_each(Claim::leave_to_deadline);
+        room.into_iter().for_each(Room::leave_to_deadline);
     }
 
     /// Takes the value out.
@@ -375,28 +379,6 @@ impl<K, V: Payload> Core<K, V> {
         key
     }
 
-    /// Sweeps after a user has left the entry at this address: if the entry still exists and its value is unused, the
-    /// value returns to the order; then unused values are evicted while there are too many.
-    pub(super) fn sweep(&self, tag: Tag, address: usize) {
-        let mut panics = Panics::default();
-        if self.is_timed() {
-            self.clean(tag, address, &mut panics);
-        }
-        loop {
-            let evicted = match self.evict_one(tag, address) {
-                Eviction::Done(evicted) => evicted,
-                Eviction::More => {
-                    give_way();
-                    continue;
-                }
-                Eviction::Nothing => break,
-            };
-            self.count(tag, Event::EvictedForSize);
-            self.dispose(evicted, Cause::Size, &mut panics);
-        }
-        panics.resume();
-    }
-
     /// Returns the function to which evicted values are handed, if there is one.
     pub(super) fn on_evict(&self) -> Option<&OnEvict<K, V::Value>> {
         V::hooks(&self.hooks)?.on_evict.as_ref()
@@ -408,18 +390,8 @@ impl<K, V: Payload> Core<K, V> {
         entry.unshared().or_else(|| self.unshared_timed(entry))
     }
 
-    fn evict_one(&self, tag: Tag, address: usize) -> Eviction<K, V> {
-        self.shard(tag).with(|shard| {
-            self.unpark(shard, tag, address);
-            self.note_excess(shard, tag);
-            let evicted = self.evict(shard, tag, address);
-            self.note_excess(shard, tag);
-            evicted
-        })
-    }
-
     /// Puts an unused value back into the sieve.
-    fn unpark(&self, shard: &mut Shard<K, V>, tag: Tag, address: usize) {
+    pub(super) fn unpark(&self, shard: &mut Shard<K, V>, tag: Tag, address: usize) {
         let Some((entry, number)) = shard.find_at(tag, address) else { return };
         // A user that leaves after this check calls this function, too.
         let idle = V::is_present(entry.marks()) && !self.is_used(entry, entry.state().word());
@@ -429,7 +401,7 @@ impl<K, V: Payload> Core<K, V> {
     }
 
     /// Evicts a value other than this one, if there are too many values. Examines only a few values.
-    fn evict(&self, shard: &mut Shard<K, V>, tag: Tag, address: usize) -> Eviction<K, V> {
+    pub(super) fn evict(&self, shard: &mut Shard<K, V>, tag: Tag, address: usize) -> Eviction<K, V> {
         let not = shard.find_at(tag, address).map(|(_, number)| number);
         for _ in 0..LOOKED_AT {
             let next = |shard: &mut Shard<K, V>| V::keeps(&mut shard.kept)?.next(not);
@@ -485,7 +457,7 @@ impl<K, V: Payload> Core<K, V> {
 /// between two steps.
 pub(super) const LOOKED_AT: usize = 128;
 
-enum Eviction<K, V: Payload> {
+pub(super) enum Eviction<K, V: Payload> {
     Done(Evicted<K, V>),
     /// All values of this step are in use or were used: the next step continues behind them.
     More,
@@ -522,6 +494,11 @@ impl Kept {
         if let Some(bound) = &mut self.bound {
             bound.sieve.remove(number);
         }
+    }
+
+    /// Returns whether there are too many values.
+    pub(super) fn is_too_full(&self) -> bool {
+        self.bound.as_ref().is_some_and(|bound| self.values > bound.most)
     }
 
     /// Returns the value to evict next, other than `not`, if there are too many values.
@@ -599,8 +576,8 @@ impl<K, T> Core<K, Valued<T>> {
         self.shards.iter().map(|shard| shard.with(|shard| shard.kept.values)).sum()
     }
 
-    /// Empties a shard for the owner of the table, and returns its keys and values; `None` if there is no such shard.
-    pub(crate) fn drain(&mut self, shard: usize) -> Option<Vec<(K, Option<T>)>> {
+    /// Empties a shard for the owner of the table, and returns its contents; `None` if there is no such shard.
+    pub(crate) fn drain(&mut self, shard: usize) -> Option<Drained<K, T>> {
         Some(self.shards.get(shard)?.with(|shard| {
             (shard.kept.values, shard.kept.deadlines) = (0, None);
             shard.drain()

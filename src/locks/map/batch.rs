@@ -11,9 +11,9 @@ use crate::acquire::many::Calls;
 use crate::builder::DefaultHashBuilder;
 use crate::core::{Key, Tag};
 use crate::guard::Released;
-use crate::guards::ReadWriteGuards;
+use crate::guards::{Guards, ReadWriteGuards};
 use crate::key::ToKey;
-use crate::mode::ReadOrWrite;
+use crate::mode::{Exclusive, ReadOrWrite};
 use crate::panics::Panics;
 use crate::plumbing::{TablePtr, TableRef};
 
@@ -393,8 +393,31 @@ impl<'a, K: Eq + Hash, V, S: BuildHasher> Batch<'a, K, V, S> {
             return Err(BatchConflict { key, step, found: found.map(Version::new) });
         }
 
+        let old = self.change(&plan, &drafts, writes);
+        self.end(held, old);
+        Ok(versions)
+    }
+
+    /// Makes the changes, and returns the old values.
+    fn change(&mut self, plan: &Plan, drafts: &[Draft], writes: &mut Writes<'a, K, V, S>) -> Vec<V> {
+        // What may panic comes before the first change.
+        let (map, mut rooms) = (self.map, Vec::new());
+        if map.core.is_timed() {
+            rooms.reserve_exact(drafts.len());
+            for draft in drafts {
+                rooms.push(if draft.before.is_none() && draft.value.is_some() {
+                    let (_, hold) = writes.as_mut_slice()[draft.guard].parts();
+                    map.core.make_room(hold)
+                } else {
+                    None
+                });
+            }
+        }
+        let mut rooms = rooms.into_iter();
+
         let mut old = Vec::with_capacity(plan.keys.len());
         for (draft, planned) in drafts.iter().zip(&plan.keys) {
+            let room = rooms.next().flatten();
             if !planned.writes {
                 continue;
             }
@@ -402,7 +425,7 @@ impl<'a, K: Eq + Hash, V, S: BuildHasher> Batch<'a, K, V, S> {
             let used = draft.last - hold.live().last_version();
             let value = draft.value.and_then(|step| self.steps[step].change.take().into_value());
             match value {
-                Some(value) => old.extend(core.insert_after(hold, value, used)),
+                Some(value) => old.extend(core.insert_after(hold, value, used, room)),
                 None => {
                     core.skip_versions(hold, used);
                     if draft.now.is_none() {
@@ -411,8 +434,7 @@ impl<'a, K: Eq + Hash, V, S: BuildHasher> Batch<'a, K, V, S> {
                 }
             }
         }
-        self.end(held, old);
-        Ok(versions)
+        old
     }
 
     /// Releases the keys, and then drops the values and the steps, with no lock held. It drops all of them even if some
@@ -428,6 +450,9 @@ impl<'a, K: Eq + Hash, V, S: BuildHasher> Batch<'a, K, V, S> {
         panics.resume();
     }
 }
+
+/// The guards of the keys that a batch changes.
+type Writes<'a, K, V, S> = Guards<TableRef<'a, LockMap<K, V, S>>, Exclusive>;
 
 /// The keys of a batch, which are released together: the checked keys and the written ones.
 struct Held<P: TablePtr>(ReadWriteGuards<P>);

@@ -66,16 +66,17 @@ impl<V, K, S> Builder<MapKind<V>, K, S> {
     ///
     /// Without this setting an evicted value is dropped. Only values that the map itself removes to meet its bound are
     /// handed over, including those that [`set_max_values`](crate::LockMap::set_max_values) evicts: not a value that a
-    /// caller removes, pops, clears or overwrites, nor those that are left when the map is dropped. Values that [end](Builder::time_to_live) are handed
-    /// over as well. In a map without a bound, and whose values do not end, `f` is never called. If `on_evict` is called
-    /// several times, only the last call takes effect.
+    /// caller removes, pops, clears or overwrites, nor those that are left when the map is dropped. Values that
+    /// [end](Builder::time_to_live) are handed over as well. In a map without a bound, and whose values do not end, `f`
+    /// is never called. If `on_evict` is called several times, only the last call takes effect.
     ///
     /// `f` owns what it is handed, and the key is the one from the map's entry, even if keys are
     /// [recycled](Builder::recycle_keys). It is called by the thread or task whose call evicted the value, with no
     /// internal lock held, and after that call has released its keys and woken the admitted waiters. Several threads
     /// may call it at once. The call returns when `f` has returned, so keep `f` short. It may use the map, but a caller
     /// may hold other keys, so `f` should not wait for keys; and each value that it stores may evict another one, for
-    /// which `f` is called before the insertion returns. To refer to the map in `f`, use a [`Weak`](alloc::sync::Weak).
+    /// which `f` is called before the insertion returns, or, if calls of `f` are nested too deep, by one of the calls
+    /// around it, or by another thread that is evicting. To refer to the map in `f`, use a [`Weak`](alloc::sync::Weak).
     ///
     /// When `f` is called, the key has no value any more, and another caller may already have stored a new one, or read
     /// the key's value from wherever `f` is about to write it. So `f` is for counting, for returning memory to a pool,

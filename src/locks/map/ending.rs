@@ -34,12 +34,15 @@ impl<V, K, S> Builder<MapKind<V>, K, S> {
     /// An ended value is dropped in passing: each call that releases a key of the same shard disposes of a few, and
     /// [`tick`](LockMap::tick) of all. They are dropped with no lock held; if the map has a function
     /// [`on_evict`](Builder::on_evict), it is handed each value, with [`Evicted::Expired`](crate::Evicted::Expired). An
-    /// ended value whose entry is kept by a handle or by an unpolled future stays in memory until these are dropped, if
-    /// there is such a function, which needs the key. If a caller stores a new value while the ended one is still in
-    /// memory, `on_evict` is handed a clone of the key.
+    /// ended value whose key has a [handle](crate::KeyHandle) stays in memory until the handle is dropped, or another
+    /// value is stored; and so does one whose key is kept by an unpolled future, if the map has such a function, which
+    /// needs the key. If a caller stores a new value while the ended one is still in memory, `on_evict` is handed a
+    /// clone of the key.
     ///
-    /// A value that ends takes about 50 to 60 bytes more than one that does not. A map whose values do not end pays no memory
-    /// for this setting, and at most three instructions a call.
+    /// In a map with [`max_values`](Builder::max_values) values that have ended go before live ones are evicted.
+    ///
+    /// A value that ends takes about 50 to 60 bytes more than one that does not. A map whose values do not end pays no
+    /// memory for this setting, and at most three instructions a call.
     ///
     /// # Time
     /// Calls for values take longer: they read the clock, and take an internal lock more often.
@@ -172,6 +175,10 @@ impl<K, V, S> LockMap<K, V, S> {
     /// Values that are in use stay, and those that a handle or an unpolled future keeps, as
     /// [`time_to_live`](Builder::time_to_live) says. The returned time may be too short, for instance because a value
     /// was used since; it is never 0.
+    ///
+    /// `on_evict`, and the drop of a value, may call this. If such calls are nested, the innermost ones leave values to
+    /// those around them, or to another thread that is disposing of values of the same [shard](Builder::shards), so
+    /// that the stack does not grow with the number of values.
     ///
     /// This call waits for no holder; at most it waits for calls that hold an internal lock for a few dozen
     /// instructions, and it holds the internal locks as briefly itself.

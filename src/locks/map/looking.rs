@@ -235,16 +235,18 @@ impl<K: Eq + Hash, V, S: BuildHasher + Default> FromIterator<(K, V)> for LockMap
 impl<K, V, S> Drop for LockMap<K, V, S> {
     fn drop(&mut self) {
         if core::mem::needs_drop::<(K, V)>() {
-            // All keys and values are dropped, even if one drop panics.
             let shards = (0..).map_while(|shard| self.core.drain(shard));
-            run_all(
-                shards
-                    .flatten()
-                    .flat_map(|(key, value)| [(Some(key), None), (None, value)])
-                    .map(|part| move || drop(part)),
-            );
+            drop_all(shards.flat_map(|drained| {
+                let entries = drained.entries.into_iter().map(|(key, value)| (Some(key), value));
+                entries.chain(drained.ended.into_iter().map(|(key, value)| (key, Some(value))))
+            }));
         }
     }
+}
+
+/// Drops all keys and values, even if one drop panics.
+fn drop_all<K, V>(pairs: impl Iterator<Item = (Option<K>, Option<V>)>) {
+    run_all(pairs.flat_map(|(key, value)| [(key, None), (None, value)]).map(|part| move || drop(part)));
 }
 
 /// An iterator over the keys and values of a [`LockMap`], in no particular order. It also returns the values of keys
@@ -283,8 +285,10 @@ impl<K, V, S> Iterator for IntoIter<K, V, S> {
                     return Some((key, value));
                 }
             }
-            self.values = self.map.core.drain(self.shard)?.into_iter();
+            let drained = self.map.core.drain(self.shard)?;
+            self.values = drained.entries.into_iter();
             self.shard += 1;
+            drop_all(drained.ended.into_iter().map(|(key, value)| (key, Some(value))));
         }
     }
 

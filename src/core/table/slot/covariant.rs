@@ -101,20 +101,27 @@ impl<R> Clone for CoreRef<'_, R> {
 
 impl<R> Copy for CoreRef<'_, R> {}
 
+/// What the shards of a table whose entries have the types `R` keep of values that have left their entries.
+type PartedOf<R> = <<R as EntryTypes>::Payload as Payload>::Parted<<R as EntryTypes>::EntryKey>;
+
 // SAFETY: this is a reference to a core, which is `Sync` under these bounds: `a_core_is_sync`, in the tests of the
 // table, compiles only if it is.
-unsafe impl<R> Send for CoreRef<'_, R> where
+unsafe impl<R> Send for CoreRef<'_, R>
+where
     R: EntryTypes<
             EntryKey: Send + Sync,
             Payload: Payload<Value: Send + Sync, Marks: Send + Sync, Kept: Send, Excess: Sync>,
-        >
+        >,
+    PartedOf<R>: Send,
 {
 }
 // SAFETY: as above.
-unsafe impl<R> Sync for CoreRef<'_, R> where
+unsafe impl<R> Sync for CoreRef<'_, R>
+where
     R: EntryTypes<
             EntryKey: Send + Sync,
             Payload: Payload<Value: Send + Sync, Marks: Send + Sync, Kept: Send, Excess: Sync>,
-        >
+        >,
+    PartedOf<R>: Send,
 {
 }

@@ -277,11 +277,11 @@ impl<K, V: Payload> SlotRef<K, V> {
 }
 
 impl<K, V: Payload> SlotRef<K, V> {
-    /// Ends the entry together with its table. The caller owns the table, so any units that remain have been forgotten
-    /// (5).
+    /// Ends the entry together with its table, and returns its key and its value, even if that has ended. The caller
+    /// owns the table, so any units that remain have been forgotten (5).
     pub(super) fn abandon(self) -> (K, Option<V::Value>) {
         let mut spare = Spare(self.0, self.1);
-        let value = V::is_present(&spare.slot().marks).then(|| self.live().take(false).0);
+        let value = V::is_stored(&spare.slot().marks).then(|| self.live().take(false).0);
         spare.slot().state.end(Word::DEAD_KEYED);
         match spare.take_key() {
             Some(key) => (key, value),

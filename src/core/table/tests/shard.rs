@@ -16,7 +16,7 @@ use crate::core::wait::word::{Unit, Word};
 fn a_core_is_sync<K, V>() -> impl Sized
 where
     K: Send + Sync,
-    V: Payload<Value: Send + Sync, Marks: Send + Sync, Kept: Send, Excess: Sync>,
+    V: Payload<Value: Send + Sync, Marks: Send + Sync, Kept: Send, Excess: Sync, Parted<K>: Send>,
 {
     fn is_sync<T: Sync>() {}
     is_sync::<Core<K, V>>

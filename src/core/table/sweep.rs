@@ -1,0 +1,140 @@
+//! Sweeps: a user that leaves an entry disposes of values that have ended, or are too many.
+//!
+//! Disposing of a value calls code of the user, which may use the same shard, and so sweep again. So that this does not
+//! recurse for each value, only so many sweeps [nest](super::nesting); a deeper one leaves its part to the others.
+//! Nothing is forgotten: a sweep counts as one of its shard's from the moment when it finds something to do, and until
+//! it finds nothing more to do under the same lock.
+//!
+//! An inner sweep does not leave everything to the outer one, because a function may use the map only when it is not
+//! called by its own use. Such a function must be called within that use for what the use leaves behind. The outer
+//! sweep would call it afterwards, and so again and again.
+//!
+//! However many threads dispose of values of a shard, and however slowly, another one sweeps, too: otherwise it could
+//! store values faster than these dispose of them.
+
+use super::Core;
+use super::counters::Event;
+use super::nesting;
+use super::payload::Payload;
+use super::shard::Shard;
+use super::tag::Tag;
+use super::values::{Evicted, Eviction};
+use crate::evicted::Evicted as Cause;
+use crate::panics::Panics;
+use crate::sync::give_way;
+
+/// The number of ended values that a call disposes of besides its own work.
+const IN_PASSING: usize = 3;
+
+/// A sweep of a shard.
+struct Sweep<'a, K, V: Payload> {
+    core: &'a Core<K, V>,
+    /// The entry that a user has left.
+    tag: Tag,
+    address: usize,
+    /// How many more ended values are disposed of; `None` if all are, and only these.
+    most: Option<usize>,
+    /// Whether it is one of the shard's sweeps.
+    is_counted: bool,
+}
+
+/// What to do, with no lock held, before a sweep goes on.
+enum Step<K, V: Payload> {
+    Dispose(Evicted<K, V>, Cause),
+    More,
+    Nothing,
+}
+
+impl<K, V: Payload> Core<K, V> {
+    /// Sweeps after a user has left the entry at this address: if the entry still exists and its value is unused, the
+    /// value returns to the order; a few values that have ended are disposed of; then unused values are evicted while
+    /// there are too many.
+    pub(super) fn sweep(&self, tag: Tag, address: usize) {
+        let mut panics = Panics::default();
+        self.sweep_with(tag, address, Some(IN_PASSING), &mut panics);
+        panics.resume();
+    }
+
+    /// Disposes of all values of a shard that have ended. Any tag of the shard will do.
+    pub(super) fn sweep_ended(&self, tag: Tag, panics: &mut Panics) {
+        self.sweep_with(tag, 0, None, panics); // no entry has the address 0
+    }
+
+    fn sweep_with(&self, tag: Tag, address: usize, most: Option<usize>, panics: &mut Panics) {
+        let mut sweep = Sweep { core: self, tag, address, most, is_counted: false };
+        loop {
+            match self.shard(tag).with(|shard| sweep.next(shard)) {
+                Step::Dispose(value, cause) => {
+                    if cause == Cause::Size {
+                        self.count(tag, Event::EvictedForSize);
+                    }
+                    nesting::deeper(|| self.dispose(value, cause, panics));
+                }
+                Step::More => give_way(),
+                Step::Nothing => break,
+            }
+        }
+    }
+}
+
+impl<K, V: Payload> Sweep<'_, K, V> {
+    fn next(&mut self, shard: &mut Shard<K, V>) -> Step<K, V> {
+        self.core.unpark(shard, self.tag, self.address);
+        self.core.note_excess(shard, self.tag);
+        if !self.is_counted && V::keeps(&mut shard.kept).is_some_and(|kept| nesting::is_too_deep(kept.sweeps)) {
+            return self.leave(shard);
+        }
+        let step = self.look(shard);
+        self.count(shard, !matches!(step, Step::Nothing));
+        step
+    }
+
+    /// Counts this sweep among the shard's, or no longer, if that changes anything.
+    fn count(&mut self, shard: &mut Shard<K, V>, counts: bool) {
+        let Some(kept) = V::keeps(&mut shard.kept) else { return };
+        kept.sweeps = kept.sweeps - u8::from(self.is_counted) + u8::from(counts);
+        self.is_counted = counts;
+    }
+
+    /// Leaves everything to the shard's other sweeps.
+    fn leave(&self, shard: &mut Shard<K, V>) -> Step<K, V> {
+        V::keeps(&mut shard.kept).into_iter().for_each(|kept| kept.is_left |= self.most.is_some());
+        match self.core.leave_ended(shard, self.tag, self.address, self.most.is_none()) {
+            // Nobody else knows the rest.
+            Eviction::Done(rest) => Step::Dispose(rest, Cause::Expired),
+            Eviction::More => Step::More,
+            Eviction::Nothing => Step::Nothing,
+        }
+    }
+
+    /// Finds the next value to dispose of: one that has ended, if possible.
+    fn look(&mut self, shard: &mut Shard<K, V>) -> Step<K, V> {
+        match self.core.take_ended(shard, self.tag, self.address, &mut self.most) {
+            Eviction::Done(ended) => return Step::Dispose(ended, Cause::Expired),
+            Eviction::More => return Step::More,
+            Eviction::Nothing => {}
+        }
+        if self.most.is_none() && !V::keeps(&mut shard.kept).is_some_and(|kept| kept.is_left) {
+            return Step::Nothing;
+        }
+        let evicted = self.core.evict(shard, self.tag, self.address);
+        self.core.note_excess(shard, self.tag);
+        match evicted {
+            Eviction::Done(evicted) => Step::Dispose(evicted, Cause::Size),
+            Eviction::More => Step::More,
+            Eviction::Nothing => {
+                V::keeps(&mut shard.kept).into_iter().for_each(|kept| kept.is_left = false);
+                Step::Nothing
+            }
+        }
+    }
+}
+
+impl<K, V: Payload> Drop for Sweep<'_, K, V> {
+    fn drop(&mut self) {
+        // Only a panic that is not caught ends a sweep that is counted.
+        if self.is_counted {
+            self.core.shard(self.tag).with(|shard| self.count(shard, false));
+        }
+    }
+}
