@@ -253,7 +253,9 @@ pub enum Action {
     Arrive(Write),
     Die(u8),
     /// The stream is created again, and messages of others may fill it at once.
-    CreateAgain { last: u64 },
+    CreateAgain {
+        last: u64,
+    },
     Save,
     Restore,
 }
