@@ -22,8 +22,8 @@
 //! ```
 //!
 //! # The keys
-//! Each tenure has two keys, attached to an *etcd lease* that no other tenure uses at the same time. When that etcd lease
-//! expires, etcd deletes both keys, and the tenure ends:
+//! Each tenure has two keys, attached to an *etcd lease* that no other tenure uses at the same time. When that etcd
+//! lease expires, etcd deletes both keys, and the tenure ends:
 //!
 //! ```text
 //! keylatch-lease/NAMESPACE/l/ENTITY/KEY/SLOT          the tenure, by resource
@@ -84,9 +84,9 @@
 //!   `TtlTooShort`. A lease of more than 285 years (9·10⁹ s) never expires.
 //! - **Etcd leases are used again**: to request one and to revoke it would cost the cluster as much as the transactions
 //!   of the tenure. When a tenure ends within 5 s, its etcd lease is kept for a second, and the next tenure of the same
-//!   length uses it. If that length is 10 s or more, the etcd lease is a second longer, so that its time need not be restarted
-//!   each time. An etcd lease is used again only by the connection that requested it, and never if another process has
-//!   ended or moved the tenure, or if an answer was lost.
+//!   length uses it. If that length is 10 s or more, the etcd lease is a second longer, so that its time need not be
+//!   restarted each time. An etcd lease is used again only by the connection that requested it, and never if another
+//!   process has ended or moved the tenure, or if an answer was lost.
 //! - **Token**: the revision at which the tenure began, which is the create revision of its keys, plus the mark's base,
 //!   which the keys' value contains. Revisions grow with each change of the whole cluster, so tokens grow whatever is
 //!   released, expires or is deleted.
@@ -97,10 +97,10 @@
 //!   side. If it is lost, or the node does not answer in time or has no leader, the engine connects to the next
 //!   endpoint, after 50 ms to 2 s, at random.
 //! - **Requests**: an acquire is one transaction; if no etcd lease is kept, also a request for one. A waiter reads the
-//!   resource first. A release is one transaction. A renewal reads the tenure, keeps its etcd lease alive, and writes the
-//!   tenure again if it is unchanged; the renewals of a batch run side by side. To learn the remaining time of another
-//!   owner's lease takes one more request. Unused etcd leases are revoked in the background; if they are not, they
-//!   expire.
+//!   resource first. A release is one transaction. A renewal reads the tenure, keeps its etcd lease alive, and writes
+//!   the tenure again if it is unchanged; the renewals of a batch run side by side. To learn the remaining time of
+//!   another owner's lease takes one more request. Unused etcd leases are revoked in the background; if they are not,
+//!   they expire.
 //! - **Many tasks**: a transaction is sent at once if no other is under way. Those that arrive in the meantime, about
 //!   different resources, become the parts of one transaction, up to 64, which is one entry of the cluster's log. Each
 //!   part has its own conditions and its own answer. If etcd refuses the whole, each is sent alone.
@@ -169,8 +169,25 @@
 //! The crate builds with cargo alone: it brings its own small [client]. [`Etcd::guard`] also works with any other
 //! client. The connection runs on tokio, where the driver is spawned; operations can be awaited on any runtime.
 //!
+//! # TLS and users
 //! The feature `tls` enables `https://` and adds `with_tls` to [`ConnectOptions`]; `tls-roots` also trusts the CAs that
-//! the system trusts.
+//! the system trusts. The name in the certificate must be that of the URL.
+//!
+//! ```no_run
+//! # #[cfg(feature = "tls")]
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! use keylatch_lease_etcd::{ConnectOptions, Etcd, client::TlsOptions};
+//!
+//! // With a private CA, and a certificate of the program's own where the cluster asks for one.
+//! let tls = TlsOptions::new()
+//!     .ca_certificate(std::fs::read("ca.pem")?)
+//!     .identity(std::fs::read("shop.pem")?, std::fs::read("shop.key")?);
+//! let password = std::fs::read_to_string("/run/secrets/etcd")?;
+//! let options = ConnectOptions::new().with_tls(tls).with_user("shop", password.trim_end());
+//! let etcd = Etcd::in_namespace("shop").connect(["https://one.example:2379"], Some(options));
+//! # Ok(())
+//! # }
+//! ```
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 

@@ -12,3 +12,5 @@ mod names;
 mod record;
 
 pub mod bucket;
+pub mod server;
+pub mod stream;

@@ -164,6 +164,28 @@
 //! A holder may stop for any length of time, and then write long after its lease has ended. The store to which it
 //! writes must check that, by the token, as [`keylatch_lease`](keylatch_lease#a-lease-is-not-enough-the-token) says.
 //!
+//! # TLS and users
+//! The function that [`Options::connect`] takes is called for each connection, so it may read certificates and
+//! passwords that are replaced while the program runs.
+//!
+//! ```no_run
+//! # fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! use keylatch_lease_nats::{ConnectOptions, Nats};
+//!
+//! // With a private CA, and a certificate of the program's own where the server asks for one.
+//! let options = || {
+//!     let password = std::fs::read_to_string("/run/secrets/nats").unwrap_or_default();
+//!     ConnectOptions::new()
+//!         .require_tls(true)
+//!         .add_root_certificates("ca.pem".into())
+//!         .add_client_certificate("shop.pem".into(), "shop.key".into())
+//!         .user_and_password("shop".into(), password.trim_end().into())
+//! };
+//! let nats = Nats::in_namespace("shop").connect("tls://one.example:4222", options)?;
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! # Runtimes
 //! `async-nats` runs on tokio, and [`Options::connect`] must be called there. Operations can be awaited on any runtime.
 #![forbid(unsafe_code)]

@@ -37,8 +37,8 @@ pub(crate) struct Message {
     /// The end that the tenure had before: the tenure does not end earlier than this.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     least: Option<u64>,
-    /// The time by which this message must have been stored; if it was stored later, it has no effect, and the tenure
-    /// has ended.
+    /// The time before which this message must have been stored; if it was stored later, it has no effect, and the
+    /// tenure has ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     by: Option<u64>,
     /// The policy.
@@ -133,7 +133,7 @@ impl Message {
     pub(crate) fn tenure(self, at: u64) -> Option<Tenure> {
         let token = self.token();
         let owner = self.owner?;
-        if self.by.is_some_and(|by| at > by) {
+        if self.by.is_some_and(|by| at >= by) {
             return None;
         }
         let since = self.since.unwrap_or(at);
@@ -216,8 +216,9 @@ mod tests {
     fn a_message_stored_after_the_end_revives_nothing() {
         let tenure = begun(seconds(2), &Expiry::Never, SECOND);
         let on = Message::go_on(&tenure, seconds(2), None);
-        assert!(on.clone().tenure(3 * SECOND).is_some());
-        assert_eq!(on.tenure(3 * SECOND + 1), None);
+        assert!(on.clone().tenure(3 * SECOND - 1).is_some());
+        // At its end a tenure is over for everybody, also for those who only look.
+        assert_eq!(on.tenure(3 * SECOND), None);
     }
 
     #[test]
