@@ -11,13 +11,14 @@
 use std::time::Duration;
 
 use keylatch_lease::{Expiry, Term};
-use stateright::{Model, Property};
 
+pub use self::explore::Action;
 use self::{
     mark::Mark,
     record::{Message, Tenure},
 };
 
+mod explore;
 #[allow(dead_code, reason = "the model needs some of it")]
 #[path = "../../nats/src/mark.rs"]
 mod mark;
@@ -240,26 +241,6 @@ pub struct State {
     was_void: bool,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Action {
-    Tick,
-    Call(u8),
-    /// A client's next request is carried out, and answered.
-    Step(u8),
-    /// The client's write is on its way, and the client gives it up.
-    Delay(u8),
-    /// The client's write is carried out, and a copy of it is on its way.
-    Double(u8),
-    Arrive(Write),
-    Die(u8),
-    /// The stream is created again, and messages of others may fill it at once.
-    CreateAgain {
-        last: u64,
-    },
-    Save,
-    Restore,
-}
-
 fn term() -> Term {
     Term { idle: Some(Duration::from_millis(TTL)), total: None }
 }
@@ -322,7 +303,7 @@ impl Setup {
         let stream = &mut state.stream;
         let subject = if is_mark { &mut stream.mark } else { &mut stream.lease };
         let behind = subject.as_ref().map_or(0, |stored| stored.sequence);
-        if behind != write.behind && !(self.has(Fault::Unconditional) && !is_mark) {
+        if behind != write.behind && (is_mark || !self.has(Fault::Unconditional)) {
             return None;
         }
         stream.last += 1;
@@ -706,163 +687,5 @@ impl Setup {
             Next::Put(write) => Some(write.clone()),
             _ => None,
         }
-    }
-}
-
-/// Returns whether a client's check of its lease succeeds.
-fn holds(client: &Client) -> bool {
-    let relies = client.running.as_ref().is_none_or(|running| running.call != Call::Release);
-    !client.is_dead && relies && client.grant.is_some_and(|(_, deadline)| client.clock < deadline)
-}
-
-impl Model for Setup {
-    type State = State;
-    type Action = Action;
-
-    fn init_states(&self) -> Vec<State> {
-        // The namespace was opened by its operator.
-        let first = Mark::new("0", "0", 0, TTL * NANOS, None);
-        let mark = Some(Stored { sequence: 1, content: text(first.to_bytes()), at: TTL * NANOS });
-        vec![State {
-            ticks: 0,
-            clock: 2 * TTL * NANOS,
-            run: 0,
-            stream: Stream { id: 0, last: 1, lease: None, mark },
-            streams: 1,
-            saved: None,
-            greatest: 0,
-            clients: vec![Client::default(); self.clocks.len()],
-            late: Vec::new(),
-            delayed: 0,
-            doubled: 0,
-            deaths: 0,
-            restores: 0,
-            broken: None,
-            was_taken_over: false,
-            was_resumed: false,
-            was_quarantined: false,
-            was_void: false,
-        }]
-    }
-
-    fn actions(&self, state: &State, actions: &mut Vec<Action>) {
-        if state.ticks < self.ticks {
-            actions.push(Action::Tick);
-        }
-        for (client, me) in (0..).zip(&state.clients) {
-            if me.is_dead {
-                continue;
-            }
-            match &me.running {
-                None if usize::from(me.calls) < self.calls[usize::from(client)].len() => {
-                    actions.push(Action::Call(client))
-                }
-                None => {}
-                Some(_) => actions.push(Action::Step(client)),
-            }
-            if Self::write(state, client).is_some() {
-                if state.delayed < self.late {
-                    actions.push(Action::Delay(client));
-                }
-                if state.doubled < self.doubled {
-                    actions.push(Action::Double(client));
-                }
-            }
-            if state.deaths < self.deaths {
-                actions.push(Action::Die(client));
-            }
-        }
-        actions.extend(state.late.iter().cloned().map(Action::Arrive));
-        if state.streams <= self.created_again {
-            actions.extend([0, FILLED].map(|last| Action::CreateAgain { last }));
-        }
-        if state.restores < self.restores {
-            let is_new = state.saved.as_ref() != Some(&state.stream);
-            actions.extend(is_new.then_some(Action::Save));
-            actions.extend(state.saved.as_ref().map(|_| Action::Restore));
-        }
-    }
-
-    fn next_state(&self, last: &State, action: Action) -> Option<State> {
-        let mut state = last.clone();
-        match action {
-            Action::Tick => {
-                state.ticks += 1;
-                state.clock += RATE * NANOS;
-                for (me, rate) in state.clients.iter_mut().zip(self.clocks) {
-                    me.clock += rate;
-                }
-            }
-            Action::Call(client) => self.call(&mut state, client),
-            Action::Step(client) => self.step(&mut state, client),
-            Action::Delay(client) => {
-                state.delayed += 1;
-                state.late.push(Self::write(&state, client)?);
-                state.late.sort_unstable();
-                self.reconnect(&mut state, client);
-            }
-            Action::Double(client) => {
-                state.doubled += 1;
-                state.late.push(Self::write(&state, client)?);
-                state.late.sort_unstable();
-                self.step(&mut state, client);
-            }
-            Action::Arrive(write) => {
-                state.late.retain(|other| *other != write);
-                self.store(&mut state, &write);
-            }
-            Action::Die(client) => {
-                state.deaths += 1;
-                let me = &mut state.clients[usize::from(client)];
-                *me = Client { is_dead: true, clock: me.clock, calls: me.calls, ..Client::default() };
-            }
-            Action::CreateAgain { last } => {
-                state.stream = Stream { id: state.streams, last, ..Stream::default() };
-                state.streams += 1;
-            }
-            Action::Save => state.saved = Some(state.stream.clone()),
-            Action::Restore => {
-                state.restores += 1;
-                state.run += 1;
-                state.stream = state.saved.take()?;
-                state.late.clear(); // they were on their way to the other server
-                for client in 0..u8::try_from(state.clients.len()).ok()? {
-                    if state.clients[usize::from(client)].session.is_some() {
-                        self.reconnect(&mut state, client);
-                    }
-                }
-            }
-        }
-        Some(state)
-    }
-
-    fn properties(&self) -> Vec<Property<Self>> {
-        fn is_kept(state: &State, rule: &str) -> bool {
-            state.broken != Some(rule)
-        }
-        vec![
-            Property::always("exclusion", |_, state: &State| {
-                state.clients.iter().filter(|client| holds(client)).count() <= 1
-            }),
-            Property::always("conservative holder", |setup: &Setup, state: &State| {
-                let live = setup.live(state);
-                let is_so = |(number, client): (u8, &Client)| {
-                    let token = client.grant.map(|(token, _)| token);
-                    live.as_ref().is_some_and(|live| live.owner == owner(number) && Some(live.token) == token)
-                };
-                // Another stream does not know of the leases of this one.
-                let has_changed = state.streams > 1 || state.restores > 0;
-                let mut holders = (0..).zip(&state.clients).filter(|(_, client)| holds(client));
-                has_changed || holders.all(is_so)
-            }),
-            Property::always("tokens grow", |_, state: &State| is_kept(state, "tokens grow")),
-            Property::always("no revival", |_, state: &State| is_kept(state, "no revival")),
-            Property::always("idempotent acquire", |_, state: &State| is_kept(state, "idempotent acquire")),
-            Property::always("bounded take-over", |_, state: &State| is_kept(state, "bounded take-over")),
-            Property::sometimes("a dead client's lease is taken over", |_, state: &State| state.was_taken_over),
-            Property::sometimes("a lease is resumed", |_, state: &State| state.was_resumed),
-            Property::sometimes("a quarantine refuses", |_, state: &State| state.was_quarantined),
-            Property::sometimes("a grant is void", |_, state: &State| state.was_void),
-        ]
     }
 }
