@@ -3,22 +3,20 @@
 use std::{convert::Infallible, sync::Arc};
 
 use keylatch_lease::engine::Fail;
+use keylatch_lease_remote::Session as _;
 use redis::{ErrorKind, RedisResult};
 
 use crate::{
     error::judge,
-    scripts::{ACQUIRE, DECIDE, RELEASE},
-    session::Session,
-    together::{Decided, Outcome, Question},
+    scripts::{ACQUIRE, DECIDE, RELEASE, Script},
+    session::{Session, is_unknown},
+    together::{Outcome, Question},
 };
 
 impl Session {
     /// Sends a question alone.
     pub(crate) async fn decide_one(&self, question: &Question) -> Outcome {
-        let script = if question.is_release() { &RELEASE } else { &ACQUIRE };
-        let answer = self.call::<Vec<u8>>(script, &self.arguments(&[question])).await.map_err(judge)?;
-        let decided = question.decided(&answer);
-        decided.ok_or_else(|| judge((ErrorKind::UnexpectedReturnType, "the script's answer cannot be read").into()))
+        outcome(question, self.call(script_of(question), &self.arguments(&[question])).await)
     }
 
     fn arguments<'a>(&'a self, batch: &[&'a Question]) -> Vec<&'a str> {
@@ -29,24 +27,40 @@ impl Session {
         arguments
     }
 
-    async fn decide(&self, batch: &[&Question]) -> RedisResult<Vec<Option<Decided>>> {
-        let answers = self.call::<Vec<Vec<u8>>>(&DECIDE, &self.arguments(batch)).await?;
-        Ok(batch.iter().zip(answers).map(|(question, answer)| question.decided(&answer)).collect())
-    }
-
     /// Sends a batch of questions. Those that have no answer are left to their callers: all of them if the server has
     /// refused the script, because it may be the fault of one of them, and the script has changed nothing.
+    ///
+    /// A script that the server does not know is not sent with the questions a second time. Meanwhile their callers may
+    /// have given up, and gone on with other requests.
     async fn decide_all(&self, batch: &[Arc<Question>]) -> Vec<Option<Outcome>> {
         if let [one] = batch {
-            return vec![Some(self.decide_one(one).await)];
+            let answer = self.call_known(script_of(one), &self.arguments(&[one])).await;
+            let is_known = !answer.as_ref().is_err_and(is_unknown);
+            return vec![is_known.then(|| outcome(one, answer))];
         }
         let questions: Vec<&Question> = batch.iter().map(|question| &**question).collect();
-        match self.decide(&questions).await.map_err(judge) {
-            Ok(answers) => answers.into_iter().map(|answer| answer.map(Ok)).collect(),
-            Err(Fail::NotDone(_)) => vec![None; batch.len()],
-            Err(fail @ Fail::Unknown(_)) => vec![Some(Err(fail)); batch.len()],
+        let answer = self.call_known::<Vec<Vec<u8>>>(&DECIDE, &self.arguments(&questions)).await;
+        if answer.as_ref().is_err_and(is_unknown) {
+            let loaded = self.call::<Vec<Vec<u8>>>(&DECIDE, &self.arguments(&[])).await;
+            drop(loaded);
+        }
+        match answer.map_err(judge) {
+            Ok(answers) => {
+                questions.iter().zip(answers).map(|(question, answer)| question.decided(&answer).map(Ok)).collect()
+            }
+            Err(Fail::NotDone(_)) if !self.is_closed() => vec![None; batch.len()],
+            Err(fail) => vec![Some(Err(fail)); batch.len()],
         }
     }
+}
+
+fn script_of(question: &Question) -> &'static Script {
+    if question.is_release() { &RELEASE } else { &ACQUIRE }
+}
+
+fn outcome(question: &Question, answer: RedisResult<Vec<u8>>) -> Outcome {
+    let decided = question.decided(&answer.map_err(judge)?);
+    decided.ok_or_else(|| judge((ErrorKind::UnexpectedReturnType, "the script's answer cannot be read").into()))
 }
 
 /// Carries the questions of a connection until it ends.

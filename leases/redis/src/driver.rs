@@ -16,6 +16,10 @@ use crate::{
     session::{Ended, Place, Session},
 };
 
+/// The number of requests for which the connection has room before it writes them. A request that had to wait for room
+/// could be overtaken by a later one.
+const BUFFER: usize = 1 << 20;
+
 /// Runs until all clones of the engine have been dropped.
 pub(crate) async fn drive<C, F, D>(driving: Driving<Session>, place: Arc<Place>, mut dial: C)
 where
@@ -41,11 +45,14 @@ where
                 }
             });
             let session = session.await?;
-            let carried = decide::carry(session.clone());
+            let (carried, together) = (decide::carry(session.clone()), Arc::clone(&session.together));
             Ok((session, async move {
                 let mut carried = pin!(carried);
                 poll_fn(|cx| {
                     let ended = moves.as_mut().poll(cx);
+                    if ended.is_ready() {
+                        together.stop(); // what still waits can go to the next connection
+                    }
                     // Afterwards, so that the answers and errors that came with the end are passed on.
                     let _never = carried.as_mut().poll(cx);
                     ended
@@ -69,7 +76,11 @@ fn config(link: Arc<Link<Session>>, ended: Arc<Ended>) -> AsyncConnectionConfig 
         }
         Ok::<_, ()>(())
     };
-    AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None).set_push_sender(told)
+    AsyncConnectionConfig::new()
+        .set_pipeline_buffer_size(BUFFER)
+        .set_connection_timeout(None)
+        .set_response_timeout(None)
+        .set_push_sender(told)
 }
 
 /// Parses the content of a message, which comes after its channel.

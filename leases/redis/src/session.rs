@@ -13,6 +13,7 @@ use std::{
 
 use keylatch_lease_remote::{Failure, Settings, Tenure};
 use redis::{FromRedisValue, InfoDict, RedisError, RedisResult, aio::MultiplexedConnection};
+use tokio::task::unconstrained;
 
 use crate::{
     convert,
@@ -139,14 +140,23 @@ impl Session {
 
     /// Runs a script. Sends its text if the server does not know the script.
     pub(crate) async fn call<T: FromRedisValue>(&self, script: &Script, arguments: &[&str]) -> RedisResult<T> {
-        let mut connection = self.connection.clone();
-        let answer = self.command("EVALSHA", &script.hash, arguments).query_async(&mut connection).await;
-        let answer = match answer {
-            Err(error) if error.code() == Some("NOSCRIPT") => {
-                self.command("EVAL", &script.source, arguments).query_async(&mut connection).await
-            }
+        self.together.sent().await;
+        match self.call_known(script, arguments).await {
+            Err(error) if is_unknown(&error) => self.query("EVAL", &script.source, arguments).await,
             answer => answer,
-        };
+        }
+    }
+
+    /// Runs a script that the server [knows](is_unknown).
+    pub(crate) async fn call_known<T: FromRedisValue>(&self, script: &Script, arguments: &[&str]) -> RedisResult<T> {
+        self.query("EVALSHA", &script.hash, arguments).await
+    }
+
+    async fn query<T: FromRedisValue>(&self, name: &str, script: &str, arguments: &[&str]) -> RedisResult<T> {
+        let mut connection = self.connection.clone();
+        let command = self.command(name, script, arguments);
+        // Tokio's budget must not keep the first poll from sending the command: the order of requests depends on it.
+        let answer = unconstrained(command.query_async(&mut connection)).await;
         if answer.as_ref().is_err_and(is_over) {
             self.ended.end();
         }
@@ -162,6 +172,11 @@ impl Session {
     pub(crate) async fn sweep(&self, limit: usize) -> RedisResult<usize> {
         self.call(&SWEEP, &[&limit.to_string()]).await
     }
+}
+
+/// Returns whether the server does not know the script.
+pub(crate) fn is_unknown(error: &RedisError) -> bool {
+    error.code() == Some("NOSCRIPT")
 }
 
 /// Returns whether another connection is needed: this one is gone, or its server is not the primary that decides, or

@@ -13,7 +13,10 @@ use std::{
 
 use common::Server;
 use futures_lite::future::{or, poll_once};
-use keylatch_lease::{AcquireError, Expiry, Grant, Leases, Owner, ReleaseError, Resource};
+use keylatch_lease::{
+    AcquireError, Expiry, Grant, Leases, Owner, ReleaseError, Resource,
+    engine::{Engine, Gone},
+};
 use keylatch_lease_conformance::servers::{LATE, MINUTE, SECOND, TestServer, millis, on_tokio};
 use keylatch_lease_redis::{Error, Redis};
 use redis::RedisConnectionInfo;
@@ -333,6 +336,54 @@ fn what_was_sent_about_a_resource_is_decided_before_what_is_sent_later() {
         desk.gate.is_closed.store(false, SeqCst);
         release.await.unwrap();
         assert_eq!(desk.owner_of("first plug").await, None);
+    });
+}
+
+#[test]
+fn a_request_that_was_given_up_is_not_sent_again_behind_a_later_one() {
+    at_desk(async |desk| {
+        let held = desk.here.try_acquire("held", &desk.jane, MINUTE).await.unwrap();
+        let plug = desk.plugged().await;
+        // The server forgets the scripts, except the one that the acquire of another program brings back.
+        let () = desk.server.ask(&["SCRIPT", "FLUSH"]);
+        desk.there.try_acquire("other", &desk.joe, MINUTE).await.unwrap();
+        let () = desk.server.ask(&["CONFIG", "RESETSTAT"]);
+        let mut release = Box::pin(desk.here.release(&held).into_future());
+        let mut another = Box::pin(desk.here.release_as("another", &desk.jane).into_future());
+        assert!(poll_once(&mut release).await.is_none() && poll_once(&mut another).await.is_none());
+        // The answers for the plug arrive, so that the batch is sent. Its answer, that the script is not known, does not.
+        desk.gate.passes.store(2, SeqCst);
+        while !desk.server.ask::<String>(&["INFO", "errorstats"]).contains("NOSCRIPT") {
+            sleep(millis(1)).await;
+        }
+        drop(release);
+        let again = desk.started("held", MINUTE).await;
+        desk.gate.is_closed.store(false, SeqCst);
+        assert_eq!(again.await.unwrap().token(), held.token());
+        assert!(another.await.is_err(), "nobody had it");
+        assert_eq!(desk.owner_of("held").await, Some(desk.jane.clone()));
+        desk.unplugged(plug).await;
+    });
+}
+
+#[test]
+fn requests_that_wait_when_the_connection_ends_go_to_the_next_one() {
+    at_desk(async |desk| {
+        let plug = desk.plugged().await;
+        let resources: Vec<_> = (0..10).map(|i| Resource::from(i.to_string())).collect();
+        let mut releases = Vec::new();
+        for resource in &resources {
+            // The engine's own answer: the front end would send a lost request again.
+            let mut release = Box::pin(desk.here.engine().release(resource, &desk.jane, None, SECOND));
+            assert!(poll_once(&mut release).await.is_none());
+            releases.push(release);
+        }
+        desk.gate.cuts.fetch_add(1, SeqCst);
+        desk.gate.is_closed.store(false, SeqCst);
+        for release in releases {
+            assert!(matches!(release.await, Ok(Gone::NotHeld)));
+        }
+        desk.unplugged(plug).await;
     });
 }
 

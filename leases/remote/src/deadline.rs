@@ -11,8 +11,8 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     pin::Pin,
     sync::{
-        Arc, LazyLock, Mutex, MutexGuard, PoisonError, TryLockError,
-        atomic::{AtomicBool, Ordering::SeqCst},
+        Arc, LazyLock, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering::SeqCst},
     },
     task::{Context, Poll, Wake, Waker},
     time::Instant,
@@ -28,8 +28,8 @@ static DEADLINES: LazyLock<Arc<Deadlines>> = LazyLock::new(Arc::default);
 struct Deadlines {
     due: Mutex<Due>,
     timer: Mutex<Option<Set>>,
-    /// Whether the timer may have to be set earlier.
-    is_asked: AtomicBool,
+    /// How often the timer was to be set since the thread that does so has begun; 0 if none does.
+    asked: AtomicUsize,
 }
 
 #[derive(Default)]
@@ -46,6 +46,10 @@ impl Deadlines {
         self.due.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn timer(&self) -> MutexGuard<'_, Option<Set>> {
+        self.timer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Returns the earliest deadline, if the timer has not been set or is late for it.
     fn missed(&self, set: Option<&Set>) -> Option<Instant> {
         let earliest = self.due().wakers.first_key_value().map(|(&(at, _), _)| at)?;
@@ -54,14 +58,12 @@ impl Deadlines {
 
     /// Sets the timer to the earliest deadline, unless it is set to an earlier time.
     fn set(self: &Arc<Self>) {
+        if self.asked.fetch_add(1, SeqCst) > 0 {
+            return; // the thread that is doing it looks again
+        }
         loop {
-            self.is_asked.store(true, SeqCst);
-            let mut set = match self.timer.try_lock() {
-                Ok(set) => set,
-                Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-                Err(TryLockError::WouldBlock) => return, // the thread that has it looks again
-            };
-            self.is_asked.store(false, SeqCst);
+            let asked = self.asked.load(SeqCst);
+            let mut set = self.timer();
             let mut is_reached = false;
             while let Some(at) = self.missed(set.as_ref()).filter(|_| !is_reached) {
                 let mut timer = Timer::at(at);
@@ -74,7 +76,7 @@ impl Deadlines {
             drop(set);
             if is_reached {
                 self.wake_due();
-            } else if !self.is_asked.load(SeqCst) {
+            } else if self.asked.compare_exchange(asked, 0, SeqCst, SeqCst).is_ok() {
                 return;
             }
         }
@@ -96,7 +98,7 @@ impl Deadlines {
 
 impl Wake for Deadlines {
     fn wake(self: Arc<Self>) {
-        let fired = self.timer.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let fired = self.timer().take();
         drop(fired);
         self.wake_due();
         self.set();
@@ -123,16 +125,16 @@ impl Deadline {
         if Instant::now() >= at {
             return Poll::Ready(());
         }
-        let (is_new, waker) = match &mut self.waiting {
+        let (is_new, waker, kept) = match &mut self.waiting {
             Some((_, known)) if known.will_wake(cx.waker()) => return Poll::Pending,
-            waiting => (waiting.is_none(), cx.waker().clone()),
+            waiting => (waiting.is_none(), cx.waker().clone(), cx.waker().clone()),
         };
         let before = {
             let mut due = DEADLINES.due();
             due.last += u64::from(is_new);
             let id = self.waiting.as_ref().map_or(due.last, |&(id, _)| id);
-            let before = due.wakers.insert((at, id), waker.clone());
-            (before, self.waiting.replace((id, waker)))
+            let before = due.wakers.insert((at, id), waker);
+            (before, self.waiting.replace((id, kept)))
         };
         drop(before); // a waker's drop may run other code
         DEADLINES.set();
@@ -151,7 +153,6 @@ impl Drop for Deadline {
 #[cfg(test)]
 mod tests {
     use std::{
-        sync::atomic::AtomicUsize,
         thread,
         time::{Duration, Instant},
     };

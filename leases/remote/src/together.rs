@@ -68,6 +68,12 @@ struct State<Q, A> {
     is_carried: bool,
     /// The number of batches under way.
     under_way: usize,
+    /// Whether a batch has been taken out of the queue, and may not be on the connection yet.
+    is_sending: bool,
+    /// The tasks that wait for the end of that.
+    behind: Vec<Waker>,
+    /// Whether nothing more is sent.
+    is_stopped: bool,
     /// Whether there is a permit to send a question without the driver.
     is_at_once: bool,
     /// The resources of the questions that wait or are under way. Each has one question.
@@ -122,6 +128,9 @@ impl<Q, A> Together<Q, A> {
         let state = State {
             is_carried: false,
             under_way: 0,
+            is_sending: false,
+            behind: Vec::new(),
+            is_stopped: false,
             is_at_once: false,
             resources: HashSet::new(),
             waiting: VecDeque::new(),
@@ -188,16 +197,21 @@ impl<Q, A> Together<Q, A> {
     /// # Examples
     /// See [`Together`].
     pub async fn ask(&self, resource: &Resource, question: Q) -> Turn<A> {
-        let (id, carrier) = {
+        let placed = {
             let mut state = self.lock();
             if !state.is_carried || !state.resources.insert(resource.clone()) {
-                return Turn::Alone;
+                None
+            } else {
+                state.last += 1;
+                let id = state.last;
+                state.waiting.push_back(Waiting { id, resource: resource.clone(), question });
+                state.callers.insert(id, Caller { turn: None, waker: None });
+                Some((id, if state.under_way < self.batches { state.carrier.take() } else { None }))
             }
-            state.last += 1;
-            let id = state.last;
-            state.waiting.push_back(Waiting { id, resource: resource.clone(), question });
-            state.callers.insert(id, Caller { turn: None, waker: None });
-            (id, if state.under_way < self.batches { state.carrier.take() } else { None })
+        };
+        let Some((id, carrier)) = placed else {
+            self.sent().await;
+            return Turn::Alone;
         };
         let _called = Called { together: self, id };
         if let Some(carrier) = carrier {
@@ -217,11 +231,65 @@ impl<Q, A> Together<Q, A> {
         .await
     }
 
+    /// Waits while a batch is being sent. What the caller sends afterwards comes behind that batch, in which a question
+    /// may be whose own caller has given up: this matters if the same caller goes on with another request.
+    ///
+    /// # Examples
+    /// ```
+    /// # futures_lite::future::block_on(async {
+    /// use keylatch_lease_remote::Together;
+    ///
+    /// Together::<u32, u32>::new(64).sent().await; // nothing is being sent
+    /// # });
+    /// ```
+    pub async fn sent(&self) {
+        poll_fn(|cx| {
+            if !self.lock().is_sending {
+                return Poll::Ready(());
+            }
+            let waker = cx.waker().clone();
+            let mut state = self.lock();
+            if state.is_sending {
+                state.behind.push(waker);
+                return Poll::Pending;
+            }
+            drop(state);
+            Poll::Ready(())
+        })
+        .await;
+    }
+
+    /// Sends nothing more. When [`carry`](Self::carry) is dropped, the questions that still wait have not been sent.
+    ///
+    /// # Examples
+    /// ```
+    /// # futures_lite::future::block_on(async {
+    /// use futures_lite::future::{or, pending, poll_once};
+    /// use keylatch_lease::Resource;
+    /// use keylatch_lease_remote::{Together, Turn};
+    ///
+    /// let together = Together::new(64);
+    /// let mut carried = Box::pin(together.carry(|_: std::sync::Arc<[u32]>| pending::<Vec<Option<u32>>>()));
+    /// assert!(poll_once(&mut carried).await.is_none());
+    /// let resource = Resource::from("report");
+    /// let mut asked = Box::pin(together.ask(&resource, 21));
+    /// assert!(poll_once(&mut asked).await.is_none());
+    /// together.stop(); // the connection has ended
+    /// assert!(poll_once(&mut carried).await.is_none());
+    /// drop(carried);
+    /// assert_eq!(asked.await, Turn::NotSent);
+    /// # });
+    /// ```
+    pub fn stop(&self) {
+        self.lock().is_stopped = true;
+    }
+
     /// Carries the questions, for as long as the connection lasts: the connection's driver polls this future.
     ///
     /// `send` sends a batch of questions, each about another resource, and returns their answers in the same order. If
     /// a question has no answer, its caller must send it. One batch is under way at a time, or as many as
-    /// [`with_batches`](Self::with_batches) allows.
+    /// [`with_batches`](Self::with_batches) allows. The first poll of the future must put the batch on the connection, if
+    /// requests that are sent [later](Self::sent) are to come behind it.
     ///
     /// # Examples
     /// See [`Together`].
@@ -244,6 +312,16 @@ impl<Q, A> Together<Q, A> {
     fn answered(&self, sent: Vec<(u64, Resource)>, answers: Vec<Option<A>>) {
         let mut answers = answers.into_iter();
         self.tell(sent, || answers.next().flatten().map_or(Turn::Alone, Turn::Answered));
+    }
+
+    /// Notes that the batch is on the connection.
+    fn is_sent(&self) {
+        let behind = {
+            let mut state = self.lock();
+            state.is_sending = false;
+            mem::take(&mut state.behind)
+        };
+        behind.into_iter().for_each(Waker::wake);
     }
 
     /// Gives its turn to each caller whose question was sent.
@@ -340,12 +418,14 @@ impl<Q, A, F: Future<Output = Vec<Option<A>>>> Carrying<'_, Q, A, F> {
                 questions.into_iter().map(|Waiting { id, resource, question }| ((id, resource), question)).unzip();
             self.batches.push(Batch { sent, answers: Box::pin(send(questions.into())) });
             self.read(cx);
+            self.together.is_sent();
         }
     }
 
     fn next(&mut self, cx: &Context<'_>) -> Option<Vec<Waiting<Q>>> {
         let mut state = self.together.lock();
-        let may_send = !state.waiting.is_empty() && self.batches.len() < self.together.batches;
+        let has_questions = !state.waiting.is_empty() && !state.is_stopped;
+        let may_send = has_questions && self.batches.len() < self.together.batches;
         // While the server has work, the tasks that are ready run before the next batch is sent: most of them have just
         // been answered, and are about to ask again.
         if may_send && !self.batches.is_empty() && !self.has_yielded {
@@ -358,6 +438,7 @@ impl<Q, A, F: Future<Output = Vec<Option<A>>>> Carrying<'_, Q, A, F> {
         if may_send {
             let count = state.waiting.len().min(self.together.most);
             state.under_way = self.batches.len() + 1;
+            state.is_sending = true;
             return Some(state.waiting.drain(..count).collect());
         }
         state.under_way = self.batches.len();
@@ -381,6 +462,7 @@ impl<Q, A, F> Drop for Carrying<'_, Q, A, F> {
         drop(state);
         drop((waiting, carrier));
         wakers.into_iter().for_each(Waker::wake);
+        self.together.is_sent();
     }
 }
 

@@ -269,3 +269,47 @@ fn each_side_is_woken_when_it_is_its_turn() {
     assert!(other.as_mut().poll(&mut as_caller).is_pending());
     assert_eq!(carrier.0.load(SeqCst), 2);
 }
+
+#[test]
+fn a_request_waits_until_a_batch_is_on_the_connection() {
+    let together = Numbers::new(9);
+    let (one, two) = (named(1), named(2));
+    let given_up = RefCell::new(None);
+    let log = RefCell::new(Vec::new());
+    // While the batch is being sent, a caller gives up and goes on with other requests.
+    let send = |batch: Arc<[u32]>| {
+        drop(given_up.take());
+        let later = (Box::pin(together.ask(&one, 7)), Box::pin(together.sent()), Box::pin(together.ask(&two, 8)));
+        let (mut same, mut sent, mut other) = later;
+        assert!(poll(same.as_mut()).is_none() && poll(sent.as_mut()).is_none() && poll(other.as_mut()).is_none());
+        log.borrow_mut().push((batch, same, sent));
+        pending::<Vec<Option<u32>>>()
+    };
+    let mut carried = pin!(together.carry(send));
+    assert!(poll(carried.as_mut()).is_none());
+    let mut asked = Box::pin(together.ask(&one, 1));
+    assert!(poll(asked.as_mut()).is_none());
+    given_up.replace(Some(asked));
+    assert!(poll(carried.as_mut()).is_none());
+    let (batch, same, sent) = log.borrow_mut().pop().unwrap();
+    assert_eq!(*batch, [1], "the question was under way when its caller gave up");
+    assert_eq!((poll(same), poll(sent)), (Some(Turn::Alone), Some(())));
+}
+
+#[test]
+fn what_waits_when_sending_stops_has_not_been_sent() {
+    let (together, server) = (Numbers::new(9), Server::default());
+    let (one, two) = (named(1), named(2));
+    let mut asked = [Box::pin(together.ask(&one, 2)), Box::pin(together.ask(&two, 4))];
+    {
+        let mut carried = pin!(together.carry(|batch| server.send(batch)));
+        assert!(poll(carried.as_mut()).is_none());
+        assert!(poll(asked[0].as_mut()).is_none() && poll(carried.as_mut()).is_none());
+        assert!(poll(asked[1].as_mut()).is_none());
+        server.answer();
+        together.stop();
+        assert!(poll(carried.as_mut()).is_none());
+    }
+    assert_eq!(server.batches(), [[2]]);
+    assert_eq!(asked.map(poll), [Some(Turn::Answered(4)), Some(Turn::NotSent)]);
+}
