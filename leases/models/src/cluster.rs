@@ -92,7 +92,7 @@ pub enum Fault {
     NotConfirmed,
     /// The keys of a tenure are not attached to its etcd lease.
     NotAttached,
-    /// The network repeats transactions that begin a tenure.
+    /// The network repeats the requests with which a tenure begins.
     Repeats,
 }
 
@@ -259,8 +259,6 @@ pub struct State {
     cluster: u8,
     store: Store,
     saved: Option<Store>,
-    /// The number of etcd leases that were requested.
-    requested: u8,
     /// The greatest token of a tenure that has begun.
     greatest: u64,
     clients: Vec<Client>,
@@ -272,15 +270,18 @@ pub struct State {
     elections: u8,
     wipes: u8,
     broken: Option<&'static str>,
-    /// Whether the tenure of a dead client has expired.
-    is_orphaned: bool,
-    /// Things that must be possible.
-    was_taken_over: bool,
-    was_resumed: bool,
-    was_quarantined: bool,
-    was_reused: bool,
-    was_restarted: bool,
-    was_in_use: bool,
+    /// Something that must be possible, and happened in the last step.
+    happened: Option<Event>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Event {
+    TakenOver,
+    Resumed,
+    Quarantined,
+    UsedAgain,
+    Restarted,
+    InUse,
 }
 
 /// One of the requests that a client has under way.
@@ -318,6 +319,29 @@ pub enum Action {
     Wipe,
 }
 
+impl Request {
+    fn lease(self) -> Option<u8> {
+        match self {
+            Request::Grant { lease }
+            | Request::KeepAlive { lease }
+            | Request::Mark { lease, .. }
+            | Request::Begin { lease, .. }
+            | Request::Confirm { lease, .. } => Some(lease),
+            Request::Release { .. } => None,
+        }
+    }
+}
+
+impl Next {
+    fn lease(self) -> Option<u8> {
+        match self {
+            Next::Begin(Beginning { lease, .. }) | Next::Mark { lease, .. } => Some(lease),
+            Next::KeepAlive(lock) | Next::Confirm(lock) => Some(lock.lease),
+            _ => None,
+        }
+    }
+}
+
 impl Lock {
     fn token(&self) -> u64 {
         self.base + self.created
@@ -336,15 +360,10 @@ impl Store {
 
     /// Removes an etcd lease and the keys that are attached to it.
     fn remove(&mut self, lease: u8) {
-        if !self.has(lease) {
-            return;
-        }
-        let before = (self.lock, self.quarantine, self.revoked.len());
         self.leases.retain(|one| one.id != lease);
         self.lock = self.lock.filter(|lock| lock.lease != lease);
         self.quarantine = self.quarantine.filter(|&id| id != lease);
         self.revoked.retain(|&id| id != lease);
-        self.revision += u64::from(before != (self.lock, self.quarantine, self.revoked.len()));
     }
 
     /// Returns the tenure whose etcd lease has not ended.
@@ -360,15 +379,10 @@ impl Client {
         self.leftovers.dedup();
     }
 
-    fn is_young(&self, restarted: u64) -> bool {
-        self.clock - restarted < TTL / 2
-    }
-
     /// Keeps an etcd lease that nothing uses, and returns whether it is kept.
     fn keep(&mut self, lease: u8, restarted: u64) -> bool {
-        let is_young = self.is_young(restarted);
         match &mut self.session {
-            Some(session) if is_young => {
+            Some(session) if is_young(self.clock, restarted) => {
                 session.kept.push((lease, restarted));
                 true
             }
@@ -433,13 +447,47 @@ fn delay(state: &mut State, request: Request) {
     state.late.dedup();
 }
 
+/// Returns an ID for an etcd lease that occurs nowhere.
+fn unused(state: &State) -> u8 {
+    let stores = [Some(&state.store), state.saved.as_ref()];
+    let stored = stores.into_iter().flatten().flat_map(|store| store.leases.iter().map(|lease| lease.id));
+    let known = state.clients.iter().flat_map(|client| {
+        let sessions = client.session.iter().flat_map(|session| session.used.iter().chain(&session.kept));
+        let left = client.leftovers.iter().map(|left| left.lease);
+        let running = client.running.and_then(|running| running.next.lease());
+        sessions.map(|(lease, _)| *lease).chain(left).chain(running)
+    });
+    let late = state.late.iter().filter_map(|request| request.lease());
+    let all: Vec<u8> = stored.chain(known).chain(late).collect();
+    (1..=u8::MAX).find(|id| !all.contains(id)).expect("there are few etcd leases")
+}
+
+/// Removes what can have no effect any more.
+fn tidy(state: &mut State) {
+    let State { store, saved, clients, late, .. } = state;
+    let exists = |lease: u8| {
+        let is_saved = saved.as_ref().is_some_and(|saved| saved.has(lease));
+        store.has(lease) || is_saved || late.contains(&Request::Grant { lease })
+    };
+    for me in clients {
+        let clock = me.clock;
+        me.leftovers.retain(|left| exists(left.lease));
+        if let Some(session) = &mut me.session {
+            session.used.retain(|(_, restarted)| is_young(clock, *restarted));
+        }
+    }
+}
+
+/// Returns whether an etcd lease can be used again.
+fn is_young(clock: u64, restarted: u64) -> bool {
+    clock - restarted < TTL / 2
+}
+
 /// Removes the etcd leases that have ended.
 fn expire(state: &mut State) {
     let clock = state.clock;
     let ended: Vec<u8> = state.store.leases.iter().filter(|one| one.end <= clock).map(|one| one.id).collect();
     for lease in ended {
-        let owner = state.store.lock.filter(|lock| lock.lease == lease).map(|lock| usize::from(lock.owner));
-        state.is_orphaned |= owner.is_some_and(|owner| state.clients[owner].is_dead);
         state.store.remove(lease);
     }
 }
@@ -494,7 +542,6 @@ impl Setup {
             Request::Begin { .. } => self.begins(state, request),
             Request::Confirm { created, lease } => match store.lock {
                 Some(lock) if (lock.created, lock.lease) == (created, lease) => {
-                    store.revision += 1;
                     Answer::Yes { at: store.revision, ended: None }
                 }
                 lock => Answer::No(lock),
@@ -538,8 +585,11 @@ impl Setup {
         if live.is_some_and(|live| (live.owner, live.base) == (owner, base)) {
             state.broken = Some("idempotent acquire");
         }
+        let had_it = |client: &Client| client.is_dead && client.grant.is_some_and(|(token, _)| token == state.greatest);
+        if state.clients.iter().any(had_it) {
+            state.happened = Some(Event::TakenOver);
+        }
         state.greatest = state.greatest.max(new.token());
-        state.was_taken_over |= state.is_orphaned;
         Answer::Yes { at: new.created, ended }
     }
 
@@ -553,10 +603,9 @@ impl Setup {
         }
         let store = &mut state.store;
         if store.lock.is_some_and(|lock| lock.lease == lease) {
-            state.was_in_use = true;
+            state.happened = Some(Event::InUse);
         } else if store.has(lease) {
             if !self.has(Fault::NoMarkOfRevoked) && !store.revoked.contains(&lease) {
-                store.revision += 1;
                 store.revoked.push(lease);
                 store.revoked.sort_unstable();
             }
@@ -647,21 +696,22 @@ impl Setup {
     /// Begins a tenure, with an etcd lease that is kept or a new one.
     fn begin(&self, state: &mut State, client: u8, is_fresh: bool) {
         let me = &mut state.clients[usize::from(client)];
-        let young: Vec<bool> = me.session.iter().flat_map(|one| &one.kept).map(|kept| me.is_young(kept.1)).collect();
-        let spare = young.iter().rposition(|is_young| *is_young);
-        let spare = spare.and_then(|place| me.session.as_mut().map(|session| session.kept.remove(place)));
+        let clock = me.clock;
+        let spare = me.session.as_mut().and_then(|session| {
+            let place = session.kept.iter().rposition(|(_, restarted)| is_young(clock, *restarted))?;
+            Some(session.kept.remove(place))
+        });
         let (lease, restarted, beside) = match spare {
             Some((lease, before)) => {
-                let is_long_enough = me.clock - before + DRIFT < self.slack;
+                let is_long_enough = clock - before + DRIFT < self.slack;
                 if is_long_enough || self.has(Fault::NoRestart) {
                     (lease, before, Beside::Over(true))
                 } else {
-                    (lease, me.clock, Beside::Restart)
+                    (lease, clock, Beside::Restart)
                 }
             }
             None => {
-                state.requested += 1;
-                (state.requested, me.clock, Beside::Grant)
+                (unused(state), clock, Beside::Grant)
             }
         };
         next(state, client, Next::Begin(Beginning { lease, is_fresh, restarted, beside, answer: None }));
@@ -682,7 +732,9 @@ impl Setup {
                 if is_over && !self.has(Fault::RestartIgnored) {
                     begun.answer = Some(Answer::NoLease);
                 }
-                state.was_restarted |= begun.beside == Beside::Restart && is_there;
+                if begun.beside == Beside::Restart && is_there {
+                    state.happened = Some(Event::Restarted);
+                }
                 begun.beside = Beside::Over(is_there);
             }
         }
@@ -767,8 +819,7 @@ impl Setup {
         match step {
             Next::Recall => self.recall(state, client),
             Next::Quarantine(found) => {
-                state.requested += 1;
-                let (lease, revision) = (state.requested, state.store.revision);
+                let (lease, revision) = (unused(state), state.store.revision);
                 self.serve(state, Request::Grant { lease });
                 let passed = u64::from(state.ticks) + u64::from(state.cluster) + u64::from(state.wipes);
                 let least = found.map_or(0, |mark| mark.base + revision) + 1;
@@ -790,7 +841,9 @@ impl Setup {
             Next::Begin(begun) => {
                 let answer = answer.expect("it was under way");
                 let is_again = part == Part::Main && !begun.is_fresh && begun.beside == Beside::Over(true);
-                state.was_reused |= is_again && is_yes && begun.restarted < state.clients[index].clock;
+                if is_again && is_yes && begun.restarted < state.clients[index].clock {
+                    state.happened = Some(Event::UsedAgain);
+                }
                 self.has_begun(state, client, begun, part, answer);
             }
             Next::Standing { is_fresh } => {
@@ -799,7 +852,7 @@ impl Setup {
                 } else if state.store.quarantine.is_none() {
                     self.begin(state, client, is_fresh);
                 } else {
-                    state.was_quarantined = true;
+                    state.happened = Some(Event::Quarantined);
                     if state.cluster == 0 && state.wipes == 0 {
                         state.broken = Some("bounded take-over");
                     }
@@ -814,7 +867,9 @@ impl Setup {
             },
             Next::Confirm(lock) => {
                 if is_yes {
-                    state.was_resumed |= call == Call::Acquire;
+                    if call == Call::Acquire {
+                        state.happened = Some(Event::Resumed);
+                    }
                     self.end(state, client, Some(lock.token()));
                 } else {
                     next(state, client, Next::Find);
@@ -893,7 +948,6 @@ impl Model for Setup {
             cluster: 0,
             store,
             saved: None,
-            requested: 0,
             greatest: 0,
             clients: vec![client; self.clocks.len()],
             late: Vec::new(),
@@ -903,13 +957,7 @@ impl Model for Setup {
             elections: 0,
             wipes: 0,
             broken: None,
-            is_orphaned: false,
-            was_taken_over: false,
-            was_resumed: false,
-            was_quarantined: false,
-            was_reused: false,
-            was_restarted: false,
-            was_in_use: false,
+            happened: None,
         }]
     }
 
@@ -934,8 +982,9 @@ impl Model for Setup {
             }
             for (part, request) in Self::under_way(state, client) {
                 actions.push(Action::Step(client, part));
-                // etcd's connections repeat nothing, and the client sends such a transaction only once.
-                let repeats = !matches!(request, Request::Begin { .. }) || self.has(Fault::Repeats);
+                // The engine relies on a connection that does not repeat these.
+                let is_once = matches!(request, Request::Begin { .. } | Request::Grant { .. });
+                let repeats = !is_once || self.has(Fault::Repeats);
                 if repeats && state.doubled < self.doubled {
                     actions.push(Action::Double(client, part));
                 }
@@ -960,13 +1009,13 @@ impl Model for Setup {
             actions.extend(is_new.then_some(Action::Save));
             actions.extend(state.saved.as_ref().map(|_| Action::Restore));
         }
-        if state.wipes < self.wipes {
+        if state.wipes < self.wipes && state.store.lock.is_some() {
             actions.push(Action::Wipe);
         }
     }
 
     fn next_state(&self, last: &State, action: Action) -> Option<State> {
-        let mut state = last.clone();
+        let mut state = State { happened: None, ..last.clone() };
         match action {
             Action::Tick => {
                 expire(&mut state);
@@ -1006,7 +1055,7 @@ impl Model for Setup {
             Action::Die(client) => {
                 state.deaths += 1;
                 let me = me(&mut state, client);
-                (me.is_dead, me.session, me.running, me.grant) = (true, None, None, None);
+                (me.is_dead, me.session, me.running) = (true, None, None);
                 me.leftovers.clear();
             }
             Action::Elect => {
@@ -1031,12 +1080,16 @@ impl Model for Setup {
                 store.revoked.clear();
             }
         }
+        tidy(&mut state);
         Some(state)
     }
 
     fn properties(&self) -> Vec<Property<Self>> {
         fn is_kept(state: &State, rule: &str) -> bool {
             state.broken != Some(rule)
+        }
+        fn has(state: &State, event: Event) -> bool {
+            state.happened == Some(event)
         }
         vec![
             Property::always("exclusion", |_, state: &State| {
@@ -1056,12 +1109,12 @@ impl Model for Setup {
             Property::always("no revival", |_, state: &State| is_kept(state, "no revival")),
             Property::always("idempotent acquire", |_, state: &State| is_kept(state, "idempotent acquire")),
             Property::always("bounded take-over", |_, state: &State| is_kept(state, "bounded take-over")),
-            Property::sometimes("a dead client's lease is taken over", |_, state: &State| state.was_taken_over),
-            Property::sometimes("a lease is resumed", |_, state: &State| state.was_resumed),
-            Property::sometimes("a quarantine refuses", |_, state: &State| state.was_quarantined),
-            Property::sometimes("an etcd lease is used again within its slack", |_, state: &State| state.was_reused),
-            Property::sometimes("an etcd lease is restarted and used again", |_, state: &State| state.was_restarted),
-            Property::sometimes("an etcd lease in doubt is in use", |_, state: &State| state.was_in_use),
+            Property::sometimes("a dead client's lease is taken over", |_, state: &State| has(state, Event::TakenOver)),
+            Property::sometimes("a lease is resumed", |_, state: &State| has(state, Event::Resumed)),
+            Property::sometimes("a quarantine refuses", |_, state: &State| has(state, Event::Quarantined)),
+            Property::sometimes("an etcd lease is used again", |_, state: &State| has(state, Event::UsedAgain)),
+            Property::sometimes("an etcd lease is restarted", |_, state: &State| has(state, Event::Restarted)),
+            Property::sometimes("an etcd lease in doubt is in use", |_, state: &State| has(state, Event::InUse)),
         ]
     }
 }
