@@ -1005,9 +1005,7 @@ impl Model for Setup {
             actions.push(Action::Elect);
         }
         if state.cluster < self.restores {
-            let is_new = state.saved.as_ref() != Some(&state.store);
-            actions.extend(is_new.then_some(Action::Save));
-            actions.extend(state.saved.as_ref().map(|_| Action::Restore));
+            actions.push(if state.saved.is_some() { Action::Restore } else { Action::Save });
         }
         if state.wipes < self.wipes && state.store.lock.is_some() {
             actions.push(Action::Wipe);
