@@ -13,8 +13,22 @@
 
 use stateright::{Model, Property};
 
-/// The time of a lease, and of a quarantine, in milliseconds.
-const TTL: u64 = 1000;
+use self::{
+    client::{Beginning, Beside, Client, Next, Running, Session, TTL, is_young},
+    state::{Event, call_of, delay, expire, me, next, tidy, unused},
+    store::{Answer, Lock, Mark, Now, Store},
+};
+pub use self::{
+    client::{Call, Leftover, Part},
+    fault::Fault,
+    state::State,
+    store::Request,
+};
+
+mod client;
+mod fault;
+mod state;
+mod store;
 
 /// What the leader's clock gains in a tick, in milliseconds.
 const RATE: u64 = 500;
@@ -55,243 +69,6 @@ pub struct Setup {
     pub fault: Option<Fault>,
 }
 
-/// A fault of the protocol.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
-    /// The transaction that begins a tenure does not check that the resource is free.
-    LockNotCompared,
-    /// That transaction does not compare the mark.
-    MarkNotCompared,
-    /// A cluster that may have forgotten leases grants others at once.
-    NoQuarantine,
-    /// Each new connection begins a quarantine.
-    AlwaysQuarantine,
-    /// A new mark has the same base of tokens.
-    BaseNotRaised,
-    /// An owner has a lease again that began before the cluster forgot something.
-    NoDoubt,
-    /// An etcd lease that is kept is revoked all the same.
-    RevokesWhatIsKept,
-    /// An etcd lease is revoked although an unanswered transaction may have used it.
-    RevokesInDoubt,
-    /// The doubt is settled without a mark that makes the unanswered transaction fail.
-    NoMarkOfRevoked,
-    /// An etcd lease is used again without a restart of its time.
-    NoRestart,
-    /// The answer to a restart is ignored.
-    RestartIgnored,
-    /// A holder counts its deadline from the answer.
-    DeadlineFromAnswer,
-    /// A release ends whatever tenure there is.
-    ReleasesAnything,
-    /// An owner that has the lease is refused as others are.
-    RefusesItsOwner,
-    /// A keep-alive restarts an etcd lease that has ended but was not removed yet.
-    KeepAliveRevives,
-    /// A keep-alive counts without another look at the tenure.
-    NotConfirmed,
-    /// The keys of a tenure are not attached to its etcd lease.
-    NotAttached,
-    /// The network repeats the requests with which a tenure begins.
-    Repeats,
-}
-
-/// An etcd lease.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Lease {
-    id: u8,
-    /// When it ends, by the leader's clock.
-    end: u64,
-}
-
-/// The keys of a tenure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Lock {
-    owner: u8,
-    created: u64,
-    base: u64,
-    lease: u8,
-}
-
-/// The mark of the namespace.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Mark {
-    /// The cluster, which its ID and the length of its log identify.
-    cluster: u8,
-    base: u64,
-    modified: u64,
-}
-
-/// What the cluster stores.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Store {
-    revision: u64,
-    mark: Option<Mark>,
-    /// The etcd lease of the key that exists during a quarantine.
-    quarantine: Option<u8>,
-    lock: Option<Lock>,
-    /// The etcd leases that are marked as about to be revoked.
-    revoked: Vec<u8>,
-    leases: Vec<Lease>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Call {
-    Acquire,
-    Renew,
-    Release,
-}
-
-/// A request that changes something.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Request {
-    Grant { lease: u8 },
-    KeepAlive { lease: u8 },
-    Mark { cluster: u8, base: u64, behind: u64, lease: u8 },
-    Begin { owner: u8, lease: u8, base: u64, mark: u64, is_fresh: bool },
-    Confirm { created: u64, lease: u8 },
-    Release { created: u64 },
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Answer {
-    /// It was carried out at this revision. `ended` is the etcd lease of the tenure that it has ended.
-    Yes { at: u64, ended: Option<u8> },
-    /// The comparisons failed. This is the tenure that the resource has.
-    No(Option<Lock>),
-    /// The etcd lease does not exist.
-    NoLease,
-}
-
-/// The request about the etcd lease that is sent beside the transaction that uses it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Beside {
-    Grant,
-    Restart,
-    /// It was answered, or is not needed. Whether the etcd lease is there.
-    Over(bool),
-}
-
-/// The beginning of a tenure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Beginning {
-    lease: u8,
-    is_fresh: bool,
-    /// When the etcd lease was restarted, or a moment before.
-    restarted: u64,
-    beside: Beside,
-    /// The answer to the transaction.
-    answer: Option<Answer>,
-}
-
-/// The next requests of a client.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Next {
-    /// A new connection reads the mark.
-    Recall,
-    /// It requests the etcd lease of a quarantine, to write a new mark instead of this one.
-    Quarantine(Option<Mark>),
-    Mark {
-        base: u64,
-        cluster: u8,
-        behind: u64,
-        lease: u8,
-    },
-    Begin(Beginning),
-    /// The mark and the quarantine, after a tenure could not begin.
-    Standing {
-        is_fresh: bool,
-    },
-    Find,
-    KeepAlive(Lock),
-    Confirm(Lock),
-    Release {
-        created: u64,
-    },
-}
-
-/// A call that is under way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Running {
-    call: Call,
-    /// The time of the call.
-    at: u64,
-    tries: u8,
-    /// The token to renew or to release.
-    token: u64,
-    next: Next,
-}
-
-/// The etcd leases of a connection that a tenure uses, and those that are kept, with the times of their last restarts.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-struct Session {
-    used: Vec<(u8, u64)>,
-    kept: Vec<(u8, u64)>,
-}
-
-/// An etcd lease to revoke, once it is certain that no tenure uses it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Leftover {
-    lease: u8,
-    is_in_doubt: bool,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Client {
-    is_dead: bool,
-    clock: u64,
-    calls: u8,
-    /// The mark that the last connection found.
-    mark: Mark,
-    session: Option<Session>,
-    leftovers: Vec<Leftover>,
-    running: Option<Running>,
-    /// The token of the grant, and the holder's deadline.
-    grant: Option<(u64, u64)>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct State {
-    ticks: u8,
-    /// The leader's clock.
-    clock: u64,
-    /// The number of the cluster, of those that were restored.
-    cluster: u8,
-    store: Store,
-    saved: Option<Store>,
-    /// The greatest token of a tenure that has begun.
-    greatest: u64,
-    clients: Vec<Client>,
-    /// The requests that are late.
-    late: Vec<Request>,
-    delayed: u8,
-    doubled: u8,
-    deaths: u8,
-    elections: u8,
-    wipes: u8,
-    broken: Option<&'static str>,
-    /// Something that must be possible, and happened in the last step.
-    happened: Option<Event>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Event {
-    TakenOver,
-    Resumed,
-    Quarantined,
-    UsedAgain,
-    Restarted,
-    InUse,
-}
-
-/// One of the requests that a client has under way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
-    Main,
-    /// The request about the etcd lease, beside the transaction that uses it.
-    Beside,
-}
-
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Time passes. etcd leases that had ended before are removed.
@@ -319,299 +96,74 @@ pub enum Action {
     Wipe,
 }
 
-impl Request {
-    fn lease(self) -> Option<u8> {
-        match self {
-            Request::Grant { lease }
-            | Request::KeepAlive { lease }
-            | Request::Mark { lease, .. }
-            | Request::Begin { lease, .. }
-            | Request::Confirm { lease, .. } => Some(lease),
-            Request::Release { .. } => None,
-        }
-    }
-}
-
-impl Next {
-    fn lease(self) -> Option<u8> {
-        match self {
-            Next::Begin(Beginning { lease, .. }) | Next::Mark { lease, .. } => Some(lease),
-            Next::KeepAlive(lock) | Next::Confirm(lock) => Some(lock.lease),
-            _ => None,
-        }
-    }
-}
-
-impl Lock {
-    fn token(&self) -> u64 {
-        self.base + self.created
-    }
-}
-
-impl Store {
-    fn has(&self, lease: u8) -> bool {
-        self.leases.iter().any(|one| one.id == lease)
-    }
-
-    /// Returns when an etcd lease ends; 0 if it does not exist.
-    fn end(&self, lease: u8) -> u64 {
-        self.leases.iter().find(|one| one.id == lease).map_or(0, |one| one.end)
-    }
-
-    /// Removes an etcd lease and the keys that are attached to it.
-    fn remove(&mut self, lease: u8) {
-        self.leases.retain(|one| one.id != lease);
-        self.lock = self.lock.filter(|lock| lock.lease != lease);
-        self.quarantine = self.quarantine.filter(|&id| id != lease);
-        self.revoked.retain(|&id| id != lease);
-    }
-
-    /// Returns the tenure whose etcd lease has not ended.
-    fn live(&self, clock: u64) -> Option<Lock> {
-        self.lock.filter(|lock| self.end(lock.lease) > clock)
-    }
-}
-
-impl Client {
-    fn leave(&mut self, lease: u8, is_in_doubt: bool) {
-        self.leftovers.push(Leftover { lease, is_in_doubt });
-        self.leftovers.sort_unstable();
-        self.leftovers.dedup();
-    }
-
-    /// Keeps an etcd lease that nothing uses, and returns whether it is kept.
-    fn keep(&mut self, lease: u8, restarted: u64) -> bool {
-        match &mut self.session {
-            Some(session) if is_young(self.clock, restarted) => {
-                session.kept.push((lease, restarted));
-                true
-            }
-            _ => false,
-        }
-    }
-
-    /// The tenure that used this etcd lease has ended.
-    fn has_ended(&mut self, lease: u8, also_revokes: bool) {
-        let used = self.session.as_mut().and_then(|session| {
-            let place = session.used.iter().position(|(id, _)| *id == lease)?;
-            Some(session.used.remove(place))
-        });
-        if !used.is_some_and(|(_, restarted)| self.keep(lease, restarted)) || also_revokes {
-            self.leave(lease, false);
-        }
-    }
-
-    /// Returns whether a check of the lease succeeds.
-    fn holds(&self) -> bool {
-        !self.is_dead && self.grant.is_some_and(|(_, deadline)| self.clock < deadline)
-    }
-
-    /// Returns a request that the client has under way.
-    fn request(&self, number: u8, part: Part) -> Option<Request> {
-        match (self.running?.next, part) {
-            (Next::Begin(Beginning { lease, beside, .. }), Part::Beside) => match beside {
-                Beside::Grant => Some(Request::Grant { lease }),
-                Beside::Restart => Some(Request::KeepAlive { lease }),
-                Beside::Over(_) => None,
-            },
-            (_, Part::Beside) => None,
-            (Next::Begin(Beginning { lease, is_fresh, answer: None, .. }), _) => {
-                let Mark { base, modified, .. } = self.mark;
-                Some(Request::Begin { owner: number, lease, base, mark: modified, is_fresh })
-            }
-            (Next::Mark { cluster, base, behind, lease }, _) => Some(Request::Mark { cluster, base, behind, lease }),
-            (Next::KeepAlive(lock), _) => Some(Request::KeepAlive { lease: lock.lease }),
-            (Next::Confirm(lock), _) => Some(Request::Confirm { created: lock.created, lease: lock.lease }),
-            (Next::Release { created }, _) => Some(Request::Release { created }),
-            _ => None,
-        }
-    }
-}
-
-fn me(state: &mut State, client: u8) -> &mut Client {
-    &mut state.clients[usize::from(client)]
-}
-
-fn next(state: &mut State, client: u8, next: Next) {
-    me(state, client).running.as_mut().expect("it runs").next = next;
-}
-
-fn call_of(state: &State, client: u8) -> Running {
-    state.clients[usize::from(client)].running.expect("it runs")
-}
-
-/// A request is on its way.
-fn delay(state: &mut State, request: Request) {
-    state.late.push(request);
-    state.late.sort_unstable();
-    state.late.dedup();
-}
-
-/// Returns an ID for an etcd lease that occurs nowhere.
-fn unused(state: &State) -> u8 {
-    let stores = [Some(&state.store), state.saved.as_ref()];
-    let stored = stores.into_iter().flatten().flat_map(|store| store.leases.iter().map(|lease| lease.id));
-    let known = state.clients.iter().flat_map(|client| {
-        let sessions = client.session.iter().flat_map(|session| session.used.iter().chain(&session.kept));
-        let left = client.leftovers.iter().map(|left| left.lease);
-        let running = client.running.and_then(|running| running.next.lease());
-        sessions.map(|(lease, _)| *lease).chain(left).chain(running)
-    });
-    let late = state.late.iter().filter_map(|request| request.lease());
-    let all: Vec<u8> = stored.chain(known).chain(late).collect();
-    (1..=u8::MAX).find(|id| !all.contains(id)).expect("there are few etcd leases")
-}
-
-/// Removes what can have no effect any more.
-fn tidy(state: &mut State) {
-    let State { store, saved, clients, late, .. } = state;
-    let exists = |lease: u8| {
-        let is_saved = saved.as_ref().is_some_and(|saved| saved.has(lease));
-        store.has(lease) || is_saved || late.contains(&Request::Grant { lease })
-    };
-    for me in clients {
-        let clock = me.clock;
-        me.leftovers.retain(|left| exists(left.lease));
-        if let Some(session) = &mut me.session {
-            session.used.retain(|(_, restarted)| is_young(clock, *restarted));
-        }
-    }
-}
-
-/// Returns whether an etcd lease can be used again.
-fn is_young(clock: u64, restarted: u64) -> bool {
-    clock - restarted < TTL / 2
-}
-
-/// Removes the etcd leases that have ended.
-fn expire(state: &mut State) {
-    let clock = state.clock;
-    let ended: Vec<u8> = state.store.leases.iter().filter(|one| one.end <= clock).map(|one| one.id).collect();
-    for lease in ended {
-        state.store.remove(lease);
-    }
-}
-
 /// What the cluster does.
 impl Setup {
     fn has(&self, fault: Fault) -> bool {
         self.fault == Some(fault)
     }
 
+    fn now(&self, state: &State) -> Now {
+        Now { clock: state.clock, end: state.clock + TTL + self.slack, fault: self.fault }
+    }
+
     /// Restarts the time of all etcd leases.
     fn restart_all(&self, state: &mut State) {
-        let end = state.clock + TTL + self.slack;
+        let end = self.now(state).end;
         state.store.leases.iter_mut().for_each(|lease| lease.end = end);
     }
 
+    /// Carries out a request, and notes which rules that breaks.
     fn serve(&self, state: &mut State, request: Request) -> Answer {
-        let end = state.clock + TTL + self.slack;
-        let store = &mut state.store;
-        match request {
-            Request::Grant { lease } => {
-                if !store.has(lease) {
-                    store.leases.push(Lease { id: lease, end });
-                    store.leases.sort_unstable_by_key(|lease| lease.id);
-                }
-                Answer::Yes { at: store.revision, ended: None }
-            }
-            Request::KeepAlive { lease } => {
-                // It is answered when the etcd lease has been removed.
-                if store.end(lease) <= state.clock && !(self.has(Fault::KeepAliveRevives) && store.has(lease)) {
-                    store.remove(lease);
-                    return Answer::NoLease;
-                }
-                if store.lock.is_some_and(|lock| lock.lease == lease) && store.live(state.clock).is_none() {
+        let now = self.now(state);
+        let (before, live) = (state.store.lock, state.store.live(state.clock));
+        let answer = state.store.serve(request, now);
+        match (request, answer) {
+            (Request::KeepAlive { lease }, Answer::Yes { .. }) => {
+                if live.is_none() && before.is_some_and(|lock| lock.lease == lease) {
                     state.broken = Some("no revival");
                 }
-                store.leases.iter_mut().filter(|one| one.id == lease).for_each(|one| one.end = end);
-                Answer::Yes { at: store.revision, ended: None }
             }
-            Request::Mark { cluster, base, behind, lease } => {
-                if store.mark.map_or(0, |mark| mark.modified) != behind {
-                    return Answer::No(None);
+            (Request::Begin { owner, base, .. }, Answer::Yes { at, .. }) => {
+                let token = base + at;
+                if token <= state.greatest {
+                    state.broken = Some("tokens grow");
                 }
-                if !store.has(lease) {
-                    return Answer::NoLease;
+                if live.is_some_and(|live| (live.owner, live.base) == (owner, base)) {
+                    state.broken = Some("idempotent acquire");
                 }
-                store.revision += 1;
-                store.mark = Some(Mark { cluster, base, modified: store.revision });
-                store.quarantine = Some(lease).filter(|_| !self.has(Fault::NoQuarantine));
-                Answer::Yes { at: store.revision, ended: None }
+                let had = |client: &Client| client.grant.is_some_and(|(token, _)| token == state.greatest);
+                if state.clients.iter().any(|client| client.is_dead && had(client)) {
+                    state.happened = Some(Event::TakenOver);
+                }
+                state.greatest = state.greatest.max(token);
             }
-            Request::Begin { .. } => self.begins(state, request),
-            Request::Confirm { created, lease } => match store.lock {
-                Some(lock) if (lock.created, lock.lease) == (created, lease) => {
-                    Answer::Yes { at: store.revision, ended: None }
+            // The watch tells the holder.
+            (Request::Release { created }, Answer::Yes { .. }) => {
+                let released = before.filter(|lock| lock.created == created).map(|lock| lock.token());
+                for client in &mut state.clients {
+                    client.grant = client.grant.filter(|(token, _)| Some(*token) != released);
                 }
-                lock => Answer::No(lock),
-            },
-            Request::Release { created } => match store.lock {
-                Some(lock) if lock.created == created || self.has(Fault::ReleasesAnything) => {
-                    store.revision += 1;
-                    store.lock = None;
-                    if lock.created == created {
-                        let is_it = |client: &&mut Client| client.grant.is_some_and(|(token, _)| token == lock.token());
-                        state.clients.iter_mut().filter(is_it).for_each(|client| client.grant = None);
-                    }
-                    Answer::Yes { at: state.store.revision, ended: Some(lock.lease) }
-                }
-                lock => Answer::No(lock),
-            },
+            }
+            _ => {}
         }
-    }
-
-    /// Carries out the transaction that begins a tenure.
-    fn begins(&self, state: &mut State, request: Request) -> Answer {
-        let Request::Begin { owner, lease, base, mark, is_fresh } = request else { unreachable!("it begins a tenure") };
-        let live = state.store.live(state.clock);
-        let store = &mut state.store;
-        let is_same = store.mark.is_some_and(|found| found.modified == mark) || self.has(Fault::MarkNotCompared);
-        let is_free = store.lock.is_none_or(|lock| is_fresh && lock.owner == owner) || self.has(Fault::LockNotCompared);
-        if !is_same || store.quarantine.is_some() || store.revoked.contains(&lease) || !is_free {
-            return Answer::No(store.lock);
-        }
-        if !store.has(lease) {
-            return Answer::NoLease;
-        }
-        store.revision += 1;
-        let ended = store.lock.map(|lock| lock.lease);
-        let attached = if self.has(Fault::NotAttached) { 0 } else { lease };
-        let new = Lock { owner, created: store.revision, base, lease: attached };
-        store.lock = Some(new);
-        if new.token() <= state.greatest {
-            state.broken = Some("tokens grow");
-        }
-        if live.is_some_and(|live| (live.owner, live.base) == (owner, base)) {
-            state.broken = Some("idempotent acquire");
-        }
-        let had_it = |client: &Client| client.is_dead && client.grant.is_some_and(|(token, _)| token == state.greatest);
-        if state.clients.iter().any(had_it) {
-            state.happened = Some(Event::TakenOver);
-        }
-        state.greatest = state.greatest.max(new.token());
-        Answer::Yes { at: new.created, ended }
+        answer
     }
 
     /// Carries out a request of the task that revokes etcd leases.
     fn revoke(&self, state: &mut State, client: u8, left: Leftover) {
-        let me = &mut state.clients[usize::from(client)];
-        me.leftovers.retain(|other| *other != left);
+        me(state, client).leftovers.retain(|other| *other != left);
         let Leftover { lease, is_in_doubt } = left;
         if !is_in_doubt || self.has(Fault::RevokesInDoubt) {
-            return state.store.remove(lease);
-        }
-        let store = &mut state.store;
-        if store.lock.is_some_and(|lock| lock.lease == lease) {
-            state.happened = Some(Event::InUse);
-        } else if store.has(lease) {
-            if !self.has(Fault::NoMarkOfRevoked) && !store.revoked.contains(&lease) {
-                store.revoked.push(lease);
-                store.revoked.sort_unstable();
+            state.store.remove(lease);
+        } else if state.store.has(lease) {
+            let now = self.now(state);
+            if state.store.mark_revoked(lease, now) {
+                me(state, client).leave(lease, false);
+            } else {
+                state.happened = Some(Event::InUse);
             }
-            me.leave(lease, false);
-        } else if state.late.contains(&Request::Grant { lease }) {
-            me.leave(lease, true); // the request for it is still under way
+        } else {
+            me(state, client).leave(lease, true); // the request for it is still under way
         }
     }
 }
@@ -710,9 +262,7 @@ impl Setup {
                     (lease, clock, Beside::Restart)
                 }
             }
-            None => {
-                (unused(state), clock, Beside::Grant)
-            }
+            None => (unused(state), clock, Beside::Grant),
         };
         next(state, client, Next::Begin(Beginning { lease, is_fresh, restarted, beside, answer: None }));
     }

@@ -87,8 +87,8 @@ fn the_promises_are_kept_if_all_keys_are_deleted() {
 
 #[test]
 fn the_promises_are_kept_if_a_snapshot_is_restored() {
-    for ticks in 0..3 { holds(Setup { restores: 1, ticks, calls: AGAIN, ..CALM }, &[]); }
-    holds(Setup { restores: 1, calls: AGAIN, ..CALM }, &["a quarantine refuses"]);
+    holds(Setup { restores: 1, calls: &[&[Acquire, Release], &[Acquire]], ..CALM }, &["a quarantine refuses"]);
+    holds(Setup { restores: 1, calls: AGAIN, ticks: 0, ..CALM }, &["a quarantine refuses"]);
 }
 
 #[test]
@@ -103,7 +103,11 @@ fn each_fault_of_the_protocol_breaks_a_rule() {
         (Fault::NoQuarantine, Setup { wipes: 1, ..CALM }, "exclusion"),
         (Fault::NoQuarantine, restored, "exclusion"),
         (Fault::AlwaysQuarantine, late, "bounded take-over"),
-        (Fault::BaseNotRaised, Setup { restores: 1, calls: &[&[Acquire, Release, Acquire, Acquire], &[]], ..CALM }, "tokens grow"),
+        (
+            Fault::BaseNotRaised,
+            Setup { restores: 1, calls: &[&[Acquire, Release, Acquire, Acquire], &[]], ..CALM },
+            "tokens grow",
+        ),
         (Fault::NoDoubt, Setup { ticks: 0, ..restored }, "exclusion"),
         (Fault::RevokesWhatIsKept, again, "conservative holder"),
         (Fault::RevokesInDoubt, late, "conservative holder"),
@@ -123,9 +127,7 @@ fn each_fault_of_the_protocol_breaks_a_rule() {
         ),
     ];
     for (fault, setup, rule) in setups {
-        let t = std::time::Instant::now();
         let violated = violated(fault, setup);
-        println!("{:?}", t.elapsed());
         println!("{fault:?}: {violated:?}");
         assert!(violated.contains(&rule), "{fault:?} does not break the rule of {rule}, but {violated:?}");
     }
