@@ -118,10 +118,10 @@ impl Setup {
         let (before, live) = (state.store.lock, state.store.live(state.clock));
         let answer = state.store.serve(request, now);
         match (request, answer) {
-            (Request::KeepAlive { lease }, Answer::Yes { .. }) => {
-                if live.is_none() && before.is_some_and(|lock| lock.lease == lease) {
-                    state.broken = Some("no revival");
-                }
+            (Request::KeepAlive { lease }, Answer::Yes { .. })
+                if live.is_none() && before.is_some_and(|lock| lock.lease == lease) =>
+            {
+                state.broken = Some("no revival");
             }
             (Request::Begin { owner, base, .. }, Answer::Yes { at, .. }) => {
                 let token = base + at;
