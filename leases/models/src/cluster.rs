@@ -91,6 +91,7 @@ pub enum Action {
     Revoke(u8, Leftover),
     Die(u8),
     Elect,
+    /// A snapshot is saved, between two calls.
     Save,
     Restore,
     Wipe,
@@ -555,7 +556,11 @@ impl Model for Setup {
             actions.push(Action::Elect);
         }
         if state.cluster < self.restores {
-            actions.push(if state.saved.is_some() { Action::Restore } else { Action::Save });
+            let is_calm = state.clients.iter().all(|client| client.running.is_none());
+            match state.saved {
+                Some(_) => actions.push(Action::Restore),
+                None => actions.extend(is_calm.then_some(Action::Save)),
+            }
         }
         if state.wipes < self.wipes && state.store.lock.is_some() {
             actions.push(Action::Wipe);
