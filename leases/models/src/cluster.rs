@@ -1,15 +1,15 @@
 //! The protocol of leases in etcd: transactions with comparisons, etcd leases that are used again, the mark of the
-//! namespace, and the revoking of what is left over. A few clients, whose requests are late and doubled, whose calls are
-//! dropped, and which die; a cluster that elects leaders, is restored from a snapshot, or loses all keys.
+//! namespace, and the revoking of what is left over. A few clients, whose requests are late and doubled, whose calls
+//! are dropped, and which die; a cluster that elects leaders, is restored from a snapshot, or loses all keys.
 //!
-//! Real time passes in ticks. The clients' clocks have rates that differ from the leader's by almost one percent. A lease
-//! lasts for two ticks; an expired etcd lease is removed within the next tick.
+//! Real time passes in ticks. The clients' clocks have rates that differ from the leader's by almost one percent. A
+//! lease lasts for two ticks; an expired etcd lease is removed within the next tick.
 //!
 //! The engine's decisions are parts of its requests, so they are written here once more; the table in
-//! `docs/verification.md` says what each of them stands for. A client's step is one request with its answer; what it does
-//! with the answer it may do much later, so a slow answer needs no step of its own. All leases have the same length, so
-//! no tenure moves to another etcd lease. A holder learns at once that a release has ended its tenure, which in the
-//! engine the watch tells it a moment later.
+//! `docs/verification.md` says what each of them stands for. A client's step is one request with its answer; what it
+//! does with the answer it may do much later, so a slow answer needs no step of its own. All leases have the same
+//! length, so no tenure moves to another etcd lease. If a release ends a tenure that its owner has resumed, the holder
+//! learns of it at once; in the engine the watch tells it a moment later.
 
 use stateright::{Model, Property};
 
