@@ -227,7 +227,8 @@ impl Setup {
         let me = me(state, client);
         match me.running.map(|running| running.next) {
             Some(Next::Begin(begun)) => me.leave(begun.lease, true),
-            Some(Next::Mark { lease, .. }) => me.leave(lease, false),
+            // It may be that of a quarantine, which must not end early: it is left to expire.
+            Some(Next::Mark { lease, .. }) if self.has(Fault::RevokesTheQuarantine) => me.leave(lease, false),
             _ => {}
         }
     }

@@ -83,12 +83,14 @@ fn the_promises_are_kept_if_a_request_is_doubled() {
 #[test]
 fn the_promises_are_kept_if_all_keys_are_deleted() {
     holds(Setup { wipes: 1, ..CALM }, &["a quarantine refuses"]);
+    holds(Setup { wipes: 1, late: 1, calls: &[&[Acquire], &[Acquire]], ticks: 0, ..CALM }, &[]);
 }
 
 #[test]
 fn the_promises_are_kept_if_a_snapshot_is_restored() {
     holds(Setup { restores: 1, calls: &[&[Acquire], &[Acquire]], ticks: 2, ..CALM }, &["a quarantine refuses"]);
     holds(Setup { restores: 1, calls: AGAIN, ticks: 0, ..CALM }, &["a quarantine refuses"]);
+    holds(Setup { restores: 1, late: 1, calls: &[&[Acquire], &[Acquire]], ticks: 0, ..CALM }, &[]);
 }
 
 #[test]
@@ -102,6 +104,7 @@ fn each_fault_of_the_protocol_breaks_a_rule() {
         (Fault::MarkNotCompared, Setup { wipes: 1, ..CALM }, "exclusion"),
         (Fault::NoQuarantine, Setup { wipes: 1, ..CALM }, "exclusion"),
         (Fault::NoQuarantine, restored, "exclusion"),
+        (Fault::RevokesTheQuarantine, Setup { restores: 1, ticks: 0, ..late }, "exclusion"),
         (Fault::AlwaysQuarantine, late, "bounded take-over"),
         (
             Fault::BaseNotRaised,

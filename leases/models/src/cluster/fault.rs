@@ -9,6 +9,8 @@ pub enum Fault {
     MarkNotCompared,
     /// A cluster that may have forgotten leases grants others at once.
     NoQuarantine,
+    /// The etcd lease of a quarantine is revoked if the transaction that begins the quarantine is not answered.
+    RevokesTheQuarantine,
     /// Each new connection begins a quarantine.
     AlwaysQuarantine,
     /// A new mark has the same base of tokens.
