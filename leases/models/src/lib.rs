@@ -12,5 +12,6 @@ mod names;
 mod record;
 
 pub mod bucket;
+pub mod cluster;
 pub mod server;
 pub mod stream;
