@@ -56,7 +56,9 @@
 //! | the namespace is new | it looks as if all keys were deleted, until [`Etcd::init`] is called |
 //!
 //! - **Every grant checks it**: the transaction that begins a tenure compares the mark, and checks that there is no
-//!   quarantine. So the cluster may be restored under an open connection.
+//!   quarantine. So the cluster may be restored under an open connection, once another one has written a new mark. A
+//!   proxy that keeps a client's connection while the cluster behind it is restored may delay that: see the table
+//!   below.
 //! - **Tokens** are revisions plus a base. The base is the time of day, in microseconds since 1970, of the program that
 //!   wrote the mark. So new tokens are greater than all earlier ones, even though etcd gives out the same revisions
 //!   again. The exception: that program's clock is behind the clock of an earlier writer of the mark, by more than the
@@ -146,6 +148,8 @@
 //! | within a second or two after a release or an acquire the program ends, etcd does not answer in time, or etcd has no space; the future of a release, or of an acquire with `fresh_token`, is dropped | 12: an unused etcd lease may stay until its time has passed |
 //! | many processes wait for one resource | 9: waiters are served in order of arrival within each process; between processes the first request wins |
 //! | a snapshot is restored, or all keys are deleted | nothing but a quarantine, for leases that do not outlast it; 1 otherwise. 5, 7: a release may be undone, and a renewal with the released grant has the lease again |
+//! | a snapshot is restored behind a proxy that keeps its clients' connections to it | 1: a client that has seen no revision later than the snapshot goes on without a quarantine, until some program connects anew. Stop the proxy, too |
+//! | a release is given up, and its owner acquires the resource again while the request is on its way | the request may end the tenure that was resumed; its holder is told, as of any other release |
 //! | the data folder of a single node is put back to an older copy | the same, for programs that were connected. 1, 3, if the first program to connect was not: see [above](#when-the-cluster-forgets) |
 //! | clocks of the nodes differ | nothing: no two are compared |
 //!

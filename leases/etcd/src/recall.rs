@@ -118,12 +118,18 @@ impl Session {
         let is_it = Compare::mod_revision(self.place.mark(), CompareOp::Equal, modified);
         let puts =
             [TxnOp::put(self.place.mark(), mark.to_text()), TxnOp::put_with_lease(self.place.in_quarantine(), "", id)];
-        let answer = self.client.txn(Txn::new().when([is_it]).and_then(puts)).await;
-        if !answer.as_ref().is_ok_and(|answer| answer.succeeded()) {
+        let answer = self.client.txn(Txn::new().when([is_it]).and_then(puts)).await.map_err(Trouble::from);
+        let is_unused = match &answer {
+            Ok(answer) => !answer.succeeded(),
+            Err(Trouble::Refused(_) | Trouble::NoLease) => true,
+            // It may have been carried out, or yet be: then the etcd lease is that of the quarantine, which must not
+            // end with it. It expires by itself.
+            Err(Trouble::Broken(_) | Trouble::Full(_)) => false,
+        };
+        if is_unused {
             self.place.leftovers.add(id);
         }
-        answer?;
-        Ok(())
+        answer.map(|_| ())
     }
 
     /// Returns the conditions under which a tenure may begin: the mark is unchanged, and there is no quarantine.

@@ -8,7 +8,9 @@
 //! That is safe if no other request can revoke the etcd lease or attach a key to it. So only an etcd lease that this
 //! connection requested is used again, and only if both transactions were answered: the one that attached it to its
 //! tenure, and the one that ended that tenure. An etcd lease from which a tenure *moved* is never used again, because
-//! another process may have lost the answer to such a move, and may yet revoke it.
+//! another process may have lost the answer to such a move, and may yet revoke it. It also rests on requests that no
+//! network repeats, as HTTP/2 does not: a request for an etcd lease that is carried out twice could bring back one that
+//! has expired.
 
 use std::{
     collections::{HashMap, VecDeque},
