@@ -4,6 +4,7 @@
 
 mod common;
 
+use std::cell::Cell;
 use std::convert::Infallible;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
@@ -616,4 +617,51 @@ fn a_clone_that_panics_leaves_the_old_value_and_lets_another_try() {
     drop(map.get_or_refresh_with_blocking(&7, FRESH, &spy));
     assert_eq!(dropped.try_iter().collect::<Vec<_>>(), [false], "the old value was replaced");
     drop(map.remove_blocking(&7));
+}
+
+/// A value that is counted, and may panic when it is dropped.
+struct Counted {
+    alive: Arc<AtomicUsize>,
+    panics: bool,
+    /// Whether its next clone panics when it is dropped.
+    has_bad_clone: Cell<bool>,
+}
+
+impl Counted {
+    fn new(alive: &Arc<AtomicUsize>, has_bad_clone: bool) -> Self {
+        alive.fetch_add(1, SeqCst);
+        Counted { alive: Arc::clone(alive), panics: false, has_bad_clone: Cell::new(has_bad_clone) }
+    }
+}
+
+impl Clone for Counted {
+    fn clone(&self) -> Self {
+        let mut clone = Counted::new(&self.alive, false);
+        clone.panics = self.has_bad_clone.take();
+        clone
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.alive.fetch_sub(1, SeqCst);
+        assert!(!self.panics, "in drop");
+    }
+}
+
+#[test]
+fn a_drop_that_panics_leaks_no_later_value() {
+    let (alive, clock) = (Arc::new(AtomicUsize::new(0)), Arc::new(ManualClock::new()));
+    let map: LockMap<u64, Counted> = LockMap::builder().record_ages().clock(Arc::clone(&clock)).build();
+    map.insert_blocking(&7, Counted::new(&alive, false));
+    clock.advance(FRESH);
+    let refresh = || {
+        map.get_or_refresh_with_blocking(&7, FRESH, || {
+            map.insert_blocking(&7, Counted::new(&alive, false));
+            Counted::new(&alive, true)
+        })
+    };
+    assert!(catch_unwind(AssertUnwindSafe(refresh)).is_err());
+    drop(map);
+    assert_eq!(alive.load(SeqCst), 0);
 }

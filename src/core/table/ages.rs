@@ -27,7 +27,8 @@ impl Ages {
 
     /// Marks the value with this version as being refreshed, if it has this age at least, and is not marked.
     pub(super) fn begin_refresh(&mut self, number: u32, version: u64, now: u64, fresh_for: u64) -> bool {
-        let begins = self.0.get(number).refreshed == 0 && self.age(number, now) >= fresh_for;
+        // A value whose writer was forgotten has no version here.
+        let begins = version != 0 && self.0.get(number).refreshed == 0 && self.age(number, now) >= fresh_for;
         if begins {
             self.0.at(number).refreshed = version;
         }

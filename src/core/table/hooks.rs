@@ -16,8 +16,8 @@ pub struct Hooks<K, T> {
     pub(crate) clock: Option<Box<dyn Clock>>,
 }
 
-/// When values end, and whether their ages are recorded. User code, called with no internal lock held. `pub` because sealed traits name it; other crates
-/// cannot.
+/// When values end, and whether their ages are recorded. User code, called with no internal lock held. `pub` because
+/// sealed traits name it; other crates cannot.
 #[allow(unreachable_pub, missing_debug_implementations)] // not visible outside the crate
 pub struct Time<K, T> {
     /// Values end this long after they were stored or changed, ...

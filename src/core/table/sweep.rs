@@ -10,7 +10,7 @@
 //! sweep would call it afterwards, and so again and again.
 //!
 //! However many threads dispose of values of a shard, and however slowly, another one sweeps, too: otherwise it could
-//! store values faster than these dispose of them.
+//! store values faster than these dispose of them. (There are limits, which are documented at `max_values`.)
 
 use super::Core;
 use super::counters::Event;

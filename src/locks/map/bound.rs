@@ -13,8 +13,14 @@ impl<V, K, S> Builder<MapKind<V>, K, S> {
     /// A value is in use while its key is held, waited for, or kept by a handle. Values in use count, but are never
     /// evicted: while `n` of them are in use, the map keeps only one other value, the one inserted last, and while more
     /// are in use, the map exceeds the bound, and returns to it as they are released. The release of a key does not
-    /// evict that key's own value, which may have just been inserted. An unpolled future, and a [`Batch`](crate::Batch)
-    /// that has not been committed, do not use a value.
+    /// evict that key's own value, which may have just been inserted. An unpolled future, a
+    /// [refresher](crate::LockMap::get_or_refresh_with), and a [`Batch`](crate::Batch) that has not been committed, do
+    /// not use a value.
+    ///
+    /// Values are evicted by the calls that release keys, as many at once as there are such calls. Only where
+    /// [`on_evict`](Builder::on_evict), or the drop of a value, itself stores values in maps, and so on several levels
+    /// deep, does a call leave its excess to another one that is evicting at that moment; the map may then exceed the
+    /// bound until that one goes on. Without `std`, that holds beside two such calls, and with it beside 255.
     ///
     /// A value counts as recently used when its key is acquired, and when a call reads it, overwrites it, or finds it
     /// in conflict. Its first insertion does not count, nor do [`handle`](crate::LockMap::handle),
@@ -82,8 +88,9 @@ impl<V, K, S> Builder<MapKind<V>, K, S> {
     /// and for whatever else needs no order with later uses of the key. To write values back, use
     /// [`evict_by_hand`](Builder::evict_by_hand), which keeps the key locked meanwhile.
     ///
-    /// An entry that is kept by an unpolled future or a running [`for_each_value`](crate::LockMap::for_each_value)
-    /// still needs its key. With this setting its value is not evicted until the future is polled or dropped.
+    /// An entry that is kept by an unpolled future, a [refresher](crate::LockMap::get_or_refresh_with) or a running
+    /// [`for_each_value`](crate::LockMap::for_each_value) still needs its key. With this setting its value is not
+    /// evicted until the future is polled or dropped, or the refresh is over.
     ///
     /// # Panics
     /// If `f` panics, only the value that it was handed is lost. The other values of the same call are still evicted
@@ -138,8 +145,9 @@ impl<K, V, S> LockMap<K, V, S> {
     /// The new bound applies to every insertion after this call. If it is smaller, this call evicts the excess,
     /// starting with values that were not used recently; in a map that is [evicted by hand](Builder::evict_by_hand),
     /// only the [`excess`](Self::excess) changes. Values in use stay, and the map returns to its bound as they are
-    /// released: see [`max_values`](Builder::max_values). If the new bound is larger, nothing changes until the map
-    /// reaches it. If several calls run at once, one of their bounds applies to all shards in the end.
+    /// released: see [`max_values`](Builder::max_values). If [`on_evict`](Builder::on_evict), or the drop of a value,
+    /// calls this, it may leave some of the excess to the call around it. If the new bound is larger, nothing changes
+    /// until the map reaches it. If several calls run at once, one of their bounds applies to all shards in the end.
     ///
     /// The number of shards does not change. The bound is divided among them, and if `n` is less than their number,
     /// each shard may keep one value.
@@ -181,9 +189,10 @@ impl<K, V, S> LockMap<K, V, S> {
     /// not have to be full.
     ///
     /// It never removes a value in use: one whose key is held, waited for, or kept by a handle. It also passes over a
-    /// value whose entry is kept by an unpolled future or a running [`for_each_value`](Self::for_each_value), because
-    /// these still need the key. As in an eviction, a value that was used recently loses its mark and is passed over
-    /// once. Values that are passed over keep their places in the order.
+    /// value whose entry is kept by an unpolled future, a [refresher](Self::get_or_refresh_with) or a running
+    /// [`for_each_value`](Self::for_each_value), because these still need the key. As in an eviction, a value that was
+    /// used recently loses its mark and is passed over once. Values that are passed over keep their places in the
+    /// order.
     ///
     /// Each shard has its own order. With one shard, the removed value is the one that an insertion beyond the bound
     /// would evict. With several, successive calls begin at successive shards, and each call removes the next value of

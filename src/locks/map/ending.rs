@@ -35,9 +35,9 @@ impl<V, K, S> Builder<MapKind<V>, K, S> {
     /// [`tick`](LockMap::tick) of all. They are dropped with no lock held; if the map has a function
     /// [`on_evict`](Builder::on_evict), it is handed each value, with [`Evicted::Expired`](crate::Evicted::Expired). An
     /// ended value whose key has a [handle](crate::KeyHandle) stays in memory until the handle is dropped, or another
-    /// value is stored; and so does one whose key is kept by an unpolled future, if the map has such a function, which
-    /// needs the key. If a caller stores a new value while the ended one is still in memory, `on_evict` is handed a
-    /// clone of the key.
+    /// value is stored; and so does one whose key is kept by an unpolled future or a
+    /// [refresher](LockMap::get_or_refresh_with), if the map has such a function, which needs the key. If a caller
+    /// stores a new value while the ended one is still in memory, `on_evict` is handed a clone of the key.
     ///
     /// In a map with [`max_values`](Builder::max_values) values that have ended go before live ones are evicted.
     ///
@@ -172,13 +172,14 @@ impl<K, V, S> LockMap<K, V, S> {
     /// that is used disposes of ended values in passing. Call this, now and then or after the returned time, if memory,
     /// or the function [`on_evict`](Builder::on_evict), should not wait for that.
     ///
-    /// Values that are in use stay, and those that a handle or an unpolled future keeps, as
+    /// Values that are in use stay, and those that a handle, an unpolled future or a refresher keeps, as
     /// [`time_to_live`](Builder::time_to_live) says. The returned time may be too short, for instance because a value
     /// was used since; it is never 0.
     ///
     /// `on_evict`, and the drop of a value, may call this. If such calls are nested, the innermost ones leave values to
     /// those around them, or to another thread that is disposing of values of the same [shard](Builder::shards), so
-    /// that the stack does not grow with the number of values.
+    /// that the stack does not grow with the number of values. It may grow with the number of shards, by one level
+    /// each.
     ///
     /// This call waits for no holder; at most it waits for calls that hold an internal lock for a few dozen
     /// instructions, and it holds the internal locks as briefly itself.

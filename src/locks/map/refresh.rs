@@ -90,7 +90,9 @@ impl<'a, K, V: Clone, S> Map<'a, K, V, S> {
         drop(writer);
         drop(refresher);
         drop(value);
-        Ok(later.unwrap_or(copy))
+        let Some(later) = later else { return Ok(copy) };
+        drop(copy);
+        Ok(later)
     }
 }
 
@@ -211,11 +213,14 @@ impl<K: Eq + Hash, V: Clone, S: BuildHasher> LockMap<K, V, S> {
     /// # The call
     /// `init` returns a future (`async || …`); for the [blocking form](Self::get_or_refresh_with_blocking) it returns
     /// the value. It must not request the same key, which would wait for ever if the value is missing. It may use other
-    /// keys.
+    /// keys. For the same reason the caller must hold no guard of the key: while the value is fresh, a reader's guard
+    /// does no harm, but a refresher would wait for it.
     ///
     /// This call hashes the key, and copies it only if it has no entry or owns nothing, so the future does not borrow
     /// it. The request starts at the first poll. A future that has not copied the key, and a refresher, keep the entry
-    /// in the map until they finish, but not its value. The call is a use of the value, and a hit if there is one.
+    /// in the map until they finish, but not its value, unless the map has a function
+    /// [`on_evict`](crate::Builder::on_evict), which needs the key. The call is a use of the value, and a hit if there
+    /// is one.
     ///
     /// # Cancel safety
     /// The future can be dropped at any moment. If it had not finished, it has changed nothing.
