@@ -114,9 +114,9 @@
 //!
 //! # Engines
 //! [`Memory`] keeps the leases in this process, for the life of the process. [`Leases::with_engine`] takes another
-//! engine: one of the crates `keylatch-lease-postgres`, `-redis`, `-etcd` and `-nats`, or an [`Engine`](engine::Engine)
-//! of your own. The calls stay the same. A request to a server takes time and may fail. A dropped `Held` is released in
-//! the background; if the program ends before that, the lease expires.
+//! engine: one of the crates `keylatch-lease-sqlite`, `-postgres`, `-redis`, `-etcd`, `-nats` and `-object`, or an
+//! [`Engine`](engine::Engine) of your own. The calls stay the same. A request to a server takes time and may fail. A
+//! dropped `Held` is released in the background; if the program ends before that, the lease expires.
 //!
 //! # Features
 //! - `std` (default): [`StdClock`], timers, and calls that block. Without it the crate is `no_std` and needs `alloc`

@@ -22,15 +22,17 @@ use keylatch_lease_object::{
 };
 
 /// An object of data, as it was read under a lease.
-struct Data {
+pub(crate) struct Data {
     text: String,
     version: UpdateVersion,
 }
 
 #[derive(Debug)]
-enum Failure {
+pub(crate) enum Failure {
     /// The lease is lost: the object was read or written under a newer one.
     Stale,
+    /// The object was changed since it was read, under the same lease or by something that knows no leases.
+    Changed,
     /// The object was not written with a token.
     Foreign,
     Store(object_store::Error),
@@ -40,6 +42,7 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Failure::Stale => f.write_str("the lease is lost"),
+            Failure::Changed => f.write_str("the object has changed"),
             Failure::Foreign => f.write_str("the object has no token"),
             Failure::Store(error) => error.fmt(f),
         }
@@ -50,17 +53,14 @@ impl Error for Failure {}
 
 impl From<object_store::Error> for Failure {
     fn from(error: object_store::Error) -> Self {
-        match error {
-            object_store::Error::Precondition { .. } => Failure::Stale,
-            other => Failure::Store(other),
-        }
+        Failure::Store(error)
     }
 }
 
 /// Returns the content of an object: a line with the token and a number drawn at random, and the text. In S3 and other
 /// stores an object's version is a hash of its content, and does not cover the metadata. So the token is in the
 /// content, and the number makes each version unique, even if the same token writes the same text again.
-fn content(token: u64, text: &str) -> String {
+pub(crate) fn content(token: u64, text: &str) -> String {
     let random = RandomState::new().hash_one(std::process::id());
     format!("{token} {random:016x}\n{text}")
 }
@@ -73,7 +73,7 @@ fn parts(content: &str) -> Option<(u64, &str)> {
 
 /// Reads an object, and marks it with the token, so that from here on no older token can write. Without the mark, a
 /// late write could slip in between this and the first write.
-async fn read(store: &dyn ObjectStore, path: &Path, token: Token) -> Result<Data, Failure> {
+pub(crate) async fn read(store: &dyn ObjectStore, path: &Path, token: Token) -> Result<Data, Failure> {
     let object = store.get(path).await?;
     let version = UpdateVersion { e_tag: object.meta.e_tag.clone(), version: object.meta.version.clone() };
     let bytes = object.bytes().await?;
@@ -90,10 +90,30 @@ async fn read(store: &dyn ObjectStore, path: &Path, token: Token) -> Result<Data
 }
 
 /// Replaces an object that was read with this token, if nobody has changed it since. Returns it in its new version.
-async fn write(store: &dyn ObjectStore, path: &Path, token: Token, data: Data, text: String) -> Result<Data, Failure> {
-    let options = PutOptions::from(PutMode::Update(data.version));
-    let put = store.put_opts(path, content(token.get(), &text).into(), options).await?;
-    Ok(Data { text, version: UpdateVersion { e_tag: put.e_tag, version: put.version } })
+pub(crate) async fn write(
+    store: &dyn ObjectStore,
+    path: &Path,
+    token: Token,
+    data: Data,
+    text: String,
+) -> Result<Data, Failure> {
+    let (options, mine) = (PutOptions::from(PutMode::Update(data.version)), content(token.get(), &text));
+    match store.put_opts(path, mine.clone().into(), options).await {
+        Ok(put) => Ok(Data { text, version: UpdateVersion { e_tag: put.e_tag, version: put.version } }),
+        // Perhaps it was written, but the answer was lost, and the client has sent it again.
+        Err(object_store::Error::Precondition { .. }) => {
+            let object = store.get(path).await?;
+            let version = UpdateVersion { e_tag: object.meta.e_tag.clone(), version: object.meta.version.clone() };
+            let bytes = object.bytes().await?;
+            let now = std::str::from_utf8(&bytes).map_err(|_| Failure::Foreign)?;
+            match parts(now) {
+                _ if now == mine => Ok(Data { text, version }),
+                Some((known, _)) if known > token.get() => Err(Failure::Stale),
+                _ => Err(Failure::Changed),
+            }
+        }
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Shows in this bucket that late writes are refused.

@@ -37,8 +37,8 @@ pub enum Error {
         /// The error of the store's client.
         source: Arc<object_store::Error>,
     },
-    /// The store does not accept the credentials, or they lack a permission. The engine needs those to read and to
-    /// write objects, and to list them for `list`, `owned_by` and `release_all`.
+    /// The store does not accept the credentials, or they lack a permission: see the
+    /// [crate's page](crate#what-the-store-needs).
     Denied {
         /// The error of the store's client.
         source: Arc<object_store::Error>,

@@ -56,7 +56,8 @@
 //! - **Runtime**: all requests run on the tokio runtime in which [`Options::open`] was called, because the clients of
 //!   [`object_store`] need one. The calls of `Leases` may be made from anywhere while that runtime runs.
 //! - **Timeouts**: after 5 s ([`Options::timeout`]) an operation fails. If it may have been carried out, it is sent
-//!   again, up to three times in all.
+//!   again, up to three times in all. A waiting `acquire` or `hold` fails with that error, too: call it again. `open`
+//!   fails after ten times that time.
 //!
 //! # What the store needs
 //! - Conditional writes, of both kinds, for [`PutMode::Update`](object_store::PutMode::Update) and `PutMode::Create`.
@@ -65,8 +66,10 @@
 //!   (`LocalFileSystem`) has no `Update`, and is refused: use the engine for SQLite.
 //! - Strong consistency: a read returns the last write, from everywhere. The stores named above have it. A bucket that
 //!   is replicated to another region has it only for programs that all use the same one.
-//! - Permission to read and write objects, and to list them for `list`, `owned_by`, `release_all` and sweeps. The
-//!   permission to delete is used only by `open`, to remove the object of its try.
+//! - Permission to read and write objects, and to list them (in S3 `s3:GetObject`, `s3:PutObject` and `s3:ListBucket`).
+//!   Listing is needed for `list`, `owned_by`, `release_all` and sweeps; and in S3 for every acquire, because without
+//!   it an object that does not exist looks forbidden. The permission to delete is used only by `open`, to remove the
+//!   object of its try.
 //!
 //! The engine is tested with `object_store`'s store in memory, behind a shim that delays, loses, doubles and throttles
 //! requests, and with moto, a server that speaks S3, which is killed, paused and cut off. It has not been run on the
@@ -83,7 +86,8 @@
 //! | expiry, before the waiter came | the time of the lease and one percent, from its first look; at once, if the store's clock is [trusted](Options::trusts_clock) |
 //!
 //! So if a holder that renews its lease dies, a waiter that is there has the lease after two thirds of the lease's time
-//! at the earliest, and after its whole time and a poll at the latest.
+//! at the earliest, and after its whole time and a poll at the latest: for a lease of 10 s, after 7 to 15 s. A newcomer
+//! waits for 10 s from its first look, even if the holder died yesterday.
 //!
 //! # What a process knows that has only just looked
 //! It cannot know how long ago an object was written. So for what it tells (`status`, `list`, `owned_by`, the time left
@@ -112,13 +116,14 @@
 //! | renew, release | a PUT; a GET and two PUTs, if another process of the owner has changed the object |
 //! | `release_all`, `owned_by`, `release_expired` | a LIST for each 1,000 resources *that were ever used*, a GET for each that is leased or has expired, and a PUT for each that is released |
 //! | `list` | for each page, a LIST for each 1,000 resources from there on, and a GET for each lease on the page |
-//! | `open` | 6, or none: [`Options::tries_out`] |
+//! | `open` | 7, or none: [`Options::tries_out`] |
 //!
 //! | what goes on by itself | requests in an hour |
 //! |---|---|
 //! | a `Held` of a lease of *t* seconds | 10,800 / *t* PUTs: 360 for 30 s, 36 for five minutes |
 //! | a waiting process, for each resource | some 1,000 GETs: 4,800 divided by the longest pause in seconds |
 //! | `Leases::watch` | twice as many |
+//! | a process to which the store's clock is [trusted](Options::trusts_clock), while others have what it asks for | up to 60 PUTs and 60 GETs |
 //!
 //! Multiply by your store's price for a million requests. A PUT usually costs ten times as much as a GET.
 //!
@@ -156,7 +161,8 @@
 //! writes must check that: see the token in [`keylatch_lease`](keylatch_lease#a-lease-is-not-enough-the-token). If the
 //! data are objects of the same bucket, write them on condition of their version, and keep the token in their content,
 //! with a number drawn at random for each write: in S3, R2 and MinIO an object's version is a hash of its content, so
-//! metadata alone does not change it. The example `fence` of this crate does that.
+//! metadata alone does not change it. A write whose answer was lost may be refused when the client sends it again; then
+//! read the object, whose random number tells whether it was written. The example `fence` of this crate does all that.
 //!
 //! # The model
 //! The protocol is explored by a model checker, `leases/models`, with the decisions of this crate: two clients with

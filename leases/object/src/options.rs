@@ -1,6 +1,6 @@
 use std::{future, sync::Arc, time::Duration};
 
-use keylatch_lease_remote::{Core, Driving, Settings, drive};
+use keylatch_lease_remote::{Core, Driving, Limit, Settings, drive};
 use object_store::{ObjectStore, path::Path};
 use tokio::runtime::Handle;
 
@@ -159,7 +159,7 @@ impl Options {
     /// Sets whether [`open`](Self::open) tries out the conditional writes of the store: `true` if not set.
     ///
     /// Some stores accept the conditions and ignore them. In such a store every lease could have several owners. Set it
-    /// to `false` only to save the six requests at each start, for a store that was tried out before.
+    /// to `false` only to save the seven requests at each start, for a store that was tried out before.
     ///
     /// # Examples
     /// ```
@@ -171,16 +171,16 @@ impl Options {
         self
     }
 
-    /// Trusts the store's clock, the parts of which differ by at most this much: a take-over is then possible as soon as
-    /// by the store's clock the lease was written longer ago than it lasts, and one percent, this difference and a second
-    /// more. So a newcomer need not watch a dead holder's lease for its whole time. Not set, no clock of the store is
-    /// believed.
+    /// Trusts the store's clock, the parts of which differ by at most this much: a take-over is then possible as soon
+    /// as by the store's clock the lease was written longer ago than it lasts, and one percent, this difference and a
+    /// second more. So a newcomer need not watch a dead holder's lease for its whole time. Not set, no clock of the
+    /// store is believed.
     ///
     /// The clock is that of `Last-Modified`. The engine reads it by writing an empty object, `clock` in the folder of
     /// the namespace, and reading it: a PUT and a GET when another owner has a resource, once a minute at most.
     ///
-    /// If the store's clocks differ by more, two owners may have the resource at the same time (1); the token tells them
-    /// apart.
+    /// If the store's clocks differ by more, two owners may have the resource at the same time (1); the token tells
+    /// them apart.
     ///
     /// # Examples
     /// ```
@@ -198,8 +198,9 @@ impl Options {
     /// as long as the runtime runs.
     ///
     /// # Errors
-    /// The reason that the bucket cannot be used: [`Error::Unsupported`] if it lacks conditional writes, as a
-    /// local folder does.
+    /// The reason that the bucket cannot be used: [`Error::Unsupported`] if it lacks conditional writes, as a local
+    /// folder does; [`Error::Denied`] without the permissions that the [crate's page](crate#what-the-store-needs)
+    /// names; [`Error::Timeout`] if the store has not answered after ten times the [timeout](Self::timeout).
     ///
     /// # Panics
     /// If the call is made outside a tokio runtime.
@@ -222,7 +223,7 @@ impl Options {
             Table::new(settings.sweeps),
         ));
         if is_probed {
-            place.probe().await?;
+            place.probe(Limit::after(long)).await?;
         }
         let (core, driving) = Core::polling(settings, first);
         runtime.spawn(run(driving, Arc::clone(&place)));

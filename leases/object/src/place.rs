@@ -15,7 +15,7 @@ use std::{
 use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt};
 use keylatch_lease::{Clock, Resource, StdClock, engine::Fail};
-use keylatch_lease_remote::{jittered, sleep};
+use keylatch_lease_remote::{Limit, jittered, sleep};
 use object_store::{
     ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload, UpdateVersion,
     path::{Path, PathPart},
@@ -402,11 +402,12 @@ impl Place {
         futures_util::stream::iter(running).buffered(TOGETHER).try_collect().await
     }
 
-    /// Finds out whether the store does conditional writes, by trying each kind on an object of its own.
-    pub(crate) async fn probe(&self) -> Result<(), Error> {
+    /// Finds out whether the store does conditional writes, by trying each kind on an object of its own. The object
+    /// stays if there is no answer within the limit.
+    pub(crate) async fn probe(&self, mut limit: Limit) -> Result<(), Error> {
         let path = self.path(&format!("probe-{:016x}", random()));
-        let tried = self.try_conditions(&path).await;
-        let deleted = self.delete(path).await;
+        let tried = limit.of(self.try_conditions(&path)).await.ok_or(Error::Timeout)?;
+        let deleted = limit.of(self.delete(path)).await.ok_or(Error::Timeout)?;
         tried?;
         match deleted {
             // Credentials that may not delete are enough for everything else.
@@ -417,7 +418,16 @@ impl Place {
 
     async fn try_conditions(&self, path: &Path) -> Result<(), Error> {
         let put = |text: &str, mode: PutMode| self.put(path.clone(), text.to_owned(), mode);
-        if put("1", PutMode::Create).await??.is_none() {
+        // If an answer is lost, the store's client sends the write once more, and is refused.
+        let has_put = async |text: &str, mode: PutMode| {
+            let is_refused = put(text, mode).await??.is_none();
+            Ok(!is_refused || self.get(path).await?.is_some_and(|(_, bytes)| *bytes == *text.as_bytes()))
+        };
+        // Without the permission to list, S3 forbids to read an object that does not exist.
+        if self.get(path).await?.is_some() {
+            return Err(Error::Unsupported { what: "telling that there is no object" });
+        }
+        if !has_put("1", PutMode::Create).await? {
             return Err(Error::Unsupported { what: "creating an object if there is none" });
         }
         if put("2", PutMode::Create).await??.is_some() {
@@ -426,7 +436,7 @@ impl Place {
         let Some((first, _)) = self.get(path).await?.map(|(meta, bytes)| (version(meta), bytes)) else {
             return Err(Error::Unsupported { what: "reading an object that has just been written" });
         };
-        if put("3", PutMode::Update(first.clone())).await??.is_none() {
+        if !has_put("3", PutMode::Update(first.clone())).await? {
             return Err(Error::Unsupported { what: "replacing an object of a certain version" });
         }
         if put("4", PutMode::Update(first)).await??.is_some() {

@@ -89,6 +89,28 @@ fn a_bucket_that_does_not_exist_is_not_mistaken_for_one_without_conditional_writ
 }
 
 #[test]
+fn a_lost_answer_is_not_mistaken_for_a_store_without_conditional_writes() {
+    on_tokio(async {
+        let shim = counted(&Arc::new(InMemory::new()));
+        let fine = || Planned::IsUnchanged;
+        for plan in [[Planned::IsRepeated, fine(), fine()], [fine(), fine(), Planned::IsRepeated]] {
+            plan.into_iter().for_each(|planned| shim.plan(planned));
+            Bucket::open(Arc::clone(&shim) as _).await.unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_silent_store_is_an_error_in_time() {
+    on_tokio(async {
+        let faults = Faults { millis: 3_600_000, ..Faults::default() };
+        let shim = Shim::new(Arc::new(InMemory::new()), faults, 1);
+        let error = options("desk").timeout(Duration::from_millis(1)).open(shim).await.unwrap_err();
+        assert!(matches!(error, Error::Timeout), "{error:?}");
+    });
+}
+
+#[test]
 fn calls_may_be_made_from_any_thread_as_long_as_the_runtime_runs() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let leases = runtime.block_on(leases(Arc::new(InMemory::new())));

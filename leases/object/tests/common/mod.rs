@@ -49,10 +49,14 @@ pub(crate) struct Faults {
 
 /// A fault of a certain write.
 pub(crate) enum Planned {
+    /// There is none.
+    IsUnchanged,
     /// It is lost, or refused, with this error.
     Fails(object_store::Error),
     /// It is carried out, then this future runs, and then the answer is lost.
     IsUnanswered(BoxFuture<'static, ()>),
+    /// It is carried out, and the store's client, which misses the answer, sends it again.
+    IsRepeated,
     /// It gets no answer. It is carried out just before the next write, and then this future runs.
     IsLate(BoxFuture<'static, ()>),
 }
@@ -178,6 +182,9 @@ impl ObjectStore for Shim {
         let planned = self.planned.lock().unwrap().pop_front();
         match planned {
             Some(Planned::Fails(error)) => return Err(error),
+            Some(Planned::IsRepeated) => {
+                self.store.put_opts(location, payload.clone(), options.clone()).await?;
+            }
             Some(Planned::IsUnanswered(meanwhile)) => {
                 self.store.put_opts(location, payload, options).await?;
                 meanwhile.await;
@@ -187,7 +194,7 @@ impl ObjectStore for Shim {
                 *self.late.lock().unwrap() = Some(Late(location.clone(), payload, options, meanwhile));
                 return Err(generic("the request is late"));
             }
-            None => self.before().await?,
+            Some(Planned::IsUnchanged) | None => self.before().await?,
         }
         let (is_late, is_doubled) = (self.happens(self.faults.late), self.happens(self.faults.doubled));
         if is_late || is_doubled {
