@@ -139,9 +139,11 @@ impl Postgres {
     where
         F: Future<Output = Result<T, Failed>>,
     {
-        let question = |session: Arc<Live<Session>>| {
-            let answer = question(Arc::clone(&session));
-            async move { (answer.await, session.is_pooled()) }
+        let question = &question;
+        let question = |session: Arc<Live<Session>>| async move {
+            session.batches.sent().await;
+            let answer = question(Arc::clone(&session)).await;
+            (answer, session.is_pooled())
         };
         let mut tries = 1;
         loop {
