@@ -1,10 +1,11 @@
 //! A private server for the benches, started by the script that the tests use; or only a folder, for an engine without
 //! a server.
 
-use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::{env, fs, io, process};
+
+use keylatch_lease_conformance::servers::free_ports;
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../servers/run");
 
@@ -21,7 +22,7 @@ impl Server {
     /// If the server cannot be started, for instance because it is not installed.
     pub fn start(name: Option<&'static str>) -> io::Result<Self> {
         let folder = env::temp_dir().join(format!("keylatch-bench-{}-{}", name.unwrap_or("none"), process::id()));
-        let port = port()?;
+        let port = free_ports(2); // a node of etcd expects the others on the next one
         fs::create_dir_all(&folder)?;
         let server = Server { name, folder, port };
         if server.run(&["start"], &[&port.to_string()])? {
@@ -36,16 +37,6 @@ impl Server {
         let mut command = Command::new(SCRIPT);
         command.args(before).arg(name).arg(&self.folder).args(behind).stdout(Stdio::null());
         Ok(command.status()?.success())
-    }
-}
-
-/// Returns a free port. The next one, on which a node of etcd expects the others, is free too.
-fn port() -> io::Result<u16> {
-    loop {
-        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
-        if TcpListener::bind(("127.0.0.1", port.saturating_add(1))).is_ok() {
-            return Ok(port);
-        }
     }
 }
 

@@ -5,14 +5,14 @@ mod common;
 use std::{
     fs,
     io::{Read, Write},
-    net::{TcpListener, TcpStream},
+    net::TcpStream,
     os::unix::fs::PermissionsExt,
     path::PathBuf,
     process::{Command, Output, Stdio},
 };
 
 use common::{Desk, Running, kill_and_stop, refuses_a_late_write, script, text, until};
-use keylatch_lease_conformance::servers::PrivateServer;
+use keylatch_lease_conformance::servers::{PrivateServer, free_ports};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair};
 use rustix::process::Signal;
 
@@ -103,10 +103,6 @@ impl Certificates {
     }
 }
 
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
-
 fn shell(command: &str) {
     let output = Command::new("bash").args(["-euc", command]).output().unwrap();
     assert!(output.status.success(), "{command}: {}{}", text(&output.stdout), text(&output.stderr));
@@ -114,7 +110,7 @@ fn shell(command: &str) {
 
 #[test]
 fn redis() {
-    let (files, port) = (Certificates::new(), free_port());
+    let (files, port) = (Certificates::new(), free_ports(1));
     // The plain port, with a user without a password, is for the script.
     let config = format!(
         "save \"\"\nappendonly yes\ntls-port {port}\ntls-cert-file {}\ntls-key-file {}\ntls-auth-clients no\n\
@@ -163,7 +159,7 @@ fn postgres() {
 
 #[test]
 fn etcd() {
-    let (files, port) = (Certificates::new(), free_port());
+    let (files, port) = (Certificates::new(), free_ports(1));
     let server = PrivateServer::new(SCRIPT, "etcd").ports(2);
     let plain = server.address().port();
     let flags = format!(

@@ -1,9 +1,10 @@
 //! A private server, started by the script that the tests use.
 
-use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::{env, process};
+
+use keylatch_lease_conformance::servers::free_ports;
 
 use crate::case::Error;
 
@@ -24,7 +25,7 @@ struct Shell(Child);
 impl Private {
     pub fn start(server: &str) -> Result<Self, Error> {
         let folder = env::temp_dir().join(format!("keylatch-crowds-{server}-{}", process::id()));
-        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+        let port = free_ports(2); // a node of etcd expects the others on the next one
         let shell = Shell::start(server, &folder)?;
         let mut command = Command::new(SCRIPT);
         command.args(["start", server]).arg(&folder).arg(port.to_string());

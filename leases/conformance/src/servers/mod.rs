@@ -112,7 +112,7 @@ pub use keylatch_lease_remote::Settings;
 pub use self::{
     desk::{Desk, LATE, MINUTE, SECOND, ask, at_desk, insist, is_about, is_quarantined, millis, policies, sliding},
     fixture::{OnServer, worker},
-    private::PrivateServer,
+    private::{PrivateServer, free_ports},
 };
 use crate::{ByHand, Caps, Failure};
 

@@ -63,8 +63,7 @@ impl PrivateServer {
             .stderr(Stdio::null())
             .spawn()
             .expect("bash");
-        let port = TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a free port").port();
-        PrivateServer { script, kind, folder, port, environment: Vec::new(), watchdog }
+        PrivateServer { script, kind, folder, port: free_ports(1), environment: Vec::new(), watchdog }
     }
 
     /// Gives the server this number of free ports in a row, instead of one.
@@ -160,8 +159,18 @@ impl Drop for PrivateServer {
     }
 }
 
-/// Returns the first of this number of free ports in a row, below the ports that the system chooses itself.
-fn free_ports(count: u16) -> u16 {
+/// Returns the first of this number of free ports in a row, below the ports that the system chooses itself, for
+/// connections too.
+///
+/// # Examples
+/// ```
+/// use keylatch_lease_conformance::servers::free_ports;
+///
+/// let port = free_ports(2);
+/// assert!(std::net::TcpListener::bind(("127.0.0.1", port + 1)).is_ok());
+/// ```
+#[must_use]
+pub fn free_ports(count: u16) -> u16 {
     static LAST: AtomicU16 = AtomicU16::new(0);
 
     let start = u64::from(process::id()) * 64;
