@@ -21,6 +21,11 @@ mod cell;
 mod checker;
 #[cfg(feature = "std")]
 mod cpus;
+#[cfg(all(feature = "std", not(target_family = "wasm")))]
+mod depth;
+#[cfg(not(all(feature = "std", not(target_family = "wasm"))))]
+#[path = "no_depth.rs"]
+mod depth;
 #[cfg(not(any(keylatch_loom, keylatch_shuttle)))]
 mod lock;
 #[cfg(all(feature = "std", not(target_family = "wasm"), not(any(keylatch_loom, keylatch_shuttle))))]
@@ -32,6 +37,7 @@ pub(crate) use self::cell::UnsafeCell;
 pub(crate) use self::checker::*;
 #[cfg(feature = "std")]
 pub(crate) use self::cpus::cpus;
+pub(crate) use self::depth::{deeper, depth};
 #[cfg(keylatch_loom)]
 pub(crate) use loom::cell::UnsafeCell;
 

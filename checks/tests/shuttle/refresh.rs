@@ -19,7 +19,7 @@ const FRESH: Duration = Duration::from_secs(2);
 
 type Map = LockMap<u64, u64, Hasher>;
 
-/// What the values are read from.
+/// The source from which values are read.
 #[derive(Default)]
 struct Source {
     latest: AtomicU64,

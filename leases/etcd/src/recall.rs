@@ -46,6 +46,17 @@ pub(crate) enum Standing {
     Quarantined(Duration),
 }
 
+/// Returns whether a mark was certainly not written, so that the etcd lease of its quarantine can be revoked. If the
+/// transaction has no answer, it may have been carried out, or may yet be, and the quarantine must not end with its etcd
+/// lease, which expires by itself.
+fn is_unused(is_written: &Result<bool, Trouble>) -> bool {
+    match is_written {
+        Ok(is_written) => !is_written,
+        Err(Trouble::Refused(_) | Trouble::NoLease) => true,
+        Err(Trouble::Broken(_) | Trouble::Full(_)) => false,
+    }
+}
+
 /// Returns the microseconds since 1970, by the clock of this process.
 fn now() -> i64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
@@ -118,18 +129,12 @@ impl Session {
         let is_it = Compare::mod_revision(self.place.mark(), CompareOp::Equal, modified);
         let puts =
             [TxnOp::put(self.place.mark(), mark.to_text()), TxnOp::put_with_lease(self.place.in_quarantine(), "", id)];
-        let answer = self.client.txn(Txn::new().when([is_it]).and_then(puts)).await.map_err(Trouble::from);
-        let is_unused = match &answer {
-            Ok(answer) => !answer.succeeded(),
-            Err(Trouble::Refused(_) | Trouble::NoLease) => true,
-            // It may have been carried out, or yet be: then the etcd lease is that of the quarantine, which must not
-            // end with it. It expires by itself.
-            Err(Trouble::Broken(_) | Trouble::Full(_)) => false,
-        };
-        if is_unused {
+        let answer = self.client.txn(Txn::new().when([is_it]).and_then(puts)).await;
+        let is_written = answer.map(|answer| answer.succeeded()).map_err(Trouble::from);
+        if is_unused(&is_written) {
             self.place.leftovers.add(id);
         }
-        answer.map(|_| ())
+        is_written.map(|_| ())
     }
 
     /// Returns the conditions under which a tenure may begin: the mark is unchanged, and there is no quarantine.
@@ -172,5 +177,21 @@ impl Session {
         }
         self.place.leftovers.add(kv.lease());
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_unused;
+    use crate::error::{Error, Trouble};
+
+    #[test]
+    fn a_quarantine_is_not_revoked_because_an_answer_is_lost() {
+        let lost = || Error::Unconnected { source: None };
+        assert!(!is_unused(&Ok(true)) && !is_unused(&Err(Trouble::Broken(lost()))));
+        assert!(!is_unused(&Err(Trouble::Full(lost()))));
+        assert!(
+            is_unused(&Ok(false)) && is_unused(&Err(Trouble::Refused(lost()))) && is_unused(&Err(Trouble::NoLease))
+        );
     }
 }

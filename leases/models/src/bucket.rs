@@ -19,14 +19,11 @@ use stateright::{Model, Property};
 use crate::{
     decide::{self, Extension, Now, Request, Seen, Step},
     record::{Lease, Nonce, Record},
+    rules::{Holder, Protocol, rules},
 };
 
 /// The time of a lease.
 const TTL: Duration = Duration::from_millis(1000);
-
-/// What a client's clock gains in a tick, in milliseconds: a slow one, and a fast one.
-pub const SLOW: u64 = 496;
-pub const FAST: u64 = 504;
 
 /// The setup of a model.
 #[derive(Clone, Copy, Debug)]
@@ -102,7 +99,7 @@ pub enum Call {
     Release,
 }
 
-/// What a client waits for.
+/// The answer that a client waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Phase {
     /// The object's content, asked for at this time.
@@ -565,26 +562,26 @@ impl Model for Setup {
     }
 
     fn properties(&self) -> Vec<Property<Self>> {
-        fn is_kept(state: &State, rule: &str) -> bool {
-            state.broken != Some(rule)
-        }
-        vec![
-            Property::always("exclusion", |_, state: &State| {
-                state.clients.iter().filter(|client| holds(client)).count() <= 1
-            }),
-            Property::always("conservative holder", |_, state: &State| {
-                (0..).zip(&state.clients).filter(|(_, client)| holds(client)).all(|(number, client)| {
-                    let token = client.grant.map(|(token, _)| token);
-                    state.object.is_some_and(|object| object.owner == Some(number) && Some(object.token) == token)
-                })
-            }),
-            Property::always("tokens grow", |_, state: &State| is_kept(state, "tokens grow")),
-            Property::always("no revival", |_, state: &State| is_kept(state, "no revival")),
-            Property::always("idempotent acquire", |_, state: &State| is_kept(state, "idempotent acquire")),
-            Property::always("bounded take-over", |_, state: &State| is_kept(state, "bounded take-over")),
+        let mut properties = rules();
+        properties.extend([
             Property::sometimes("a dead client's lease is taken over", |_, state: &State| state.was_taken_over),
             Property::sometimes("a lost answer is cleared up", |_, state: &State| state.was_cleared_up),
             Property::sometimes("a late write is refused", |_, state: &State| state.was_late),
-        ]
+        ]);
+        properties
+    }
+}
+
+impl Protocol for Setup {
+    fn holders(state: &State) -> impl Iterator<Item = Holder> {
+        (0..).zip(&state.clients).filter_map(|(number, client)| holds(client).then_some((number, client.grant?.0)))
+    }
+
+    fn leased(&self, state: &State) -> Option<Holder> {
+        state.object.and_then(|object| Some((object.owner?, object.token)))
+    }
+
+    fn broken(state: &State) -> Option<&'static str> {
+        state.broken
     }
 }

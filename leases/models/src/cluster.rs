@@ -25,15 +25,17 @@ pub use self::{
     store::Request,
 };
 
+use crate::{
+    RATE,
+    rules::{Holder, Protocol, rules},
+};
+
 mod client;
 mod fault;
 mod state;
 mod store;
 
-/// What the leader's clock gains in a tick, in milliseconds.
-const RATE: u64 = 500;
-
-/// How often a call is tried if its connection ends.
+/// The number of times that a call is tried, if its connection ends each time.
 const TRIES: u8 = 2;
 
 /// The time by which the clocks of the leader and of a client may differ until an etcd lease is restarted.
@@ -97,7 +99,7 @@ pub enum Action {
     Wipe,
 }
 
-/// What the cluster does.
+/// The steps of the cluster.
 impl Setup {
     fn has(&self, fault: Fault) -> bool {
         self.fault == Some(fault)
@@ -169,7 +171,7 @@ impl Setup {
     }
 }
 
-/// What a client does.
+/// The steps of a client.
 impl Setup {
     /// Returns the first request of a call that has a connection.
     fn start(&self, state: &mut State, client: u8) {
@@ -639,36 +641,36 @@ impl Model for Setup {
     }
 
     fn properties(&self) -> Vec<Property<Self>> {
-        fn is_kept(state: &State, rule: &str) -> bool {
-            state.broken != Some(rule)
-        }
         fn has(state: &State, event: Event) -> bool {
             state.happened == Some(event)
         }
-        vec![
-            Property::always("exclusion", |_, state: &State| {
-                state.clients.iter().filter(|client| client.holds()).count() <= 1
-            }),
-            Property::always("conservative holder", |_, state: &State| {
-                let live = state.store.live(state.clock);
-                let is_so = |(number, client): (u8, &Client)| {
-                    let token = client.grant.map(|(token, _)| token);
-                    live.is_some_and(|live| live.owner == number && Some(live.token()) == token)
-                };
-                // A cluster that has forgotten something does not know of all leases.
-                let has_forgotten = state.cluster > 0 || state.wipes > 0;
-                has_forgotten || (0..).zip(&state.clients).filter(|(_, client)| client.holds()).all(is_so)
-            }),
-            Property::always("tokens grow", |_, state: &State| is_kept(state, "tokens grow")),
-            Property::always("no revival", |_, state: &State| is_kept(state, "no revival")),
-            Property::always("idempotent acquire", |_, state: &State| is_kept(state, "idempotent acquire")),
-            Property::always("bounded take-over", |_, state: &State| is_kept(state, "bounded take-over")),
+        let mut properties = rules();
+        properties.extend([
             Property::sometimes("a dead client's lease is taken over", |_, state: &State| has(state, Event::TakenOver)),
             Property::sometimes("a lease is resumed", |_, state: &State| has(state, Event::Resumed)),
             Property::sometimes("a quarantine refuses", |_, state: &State| has(state, Event::Quarantined)),
             Property::sometimes("an etcd lease is used again", |_, state: &State| has(state, Event::UsedAgain)),
             Property::sometimes("an etcd lease is restarted", |_, state: &State| has(state, Event::Restarted)),
             Property::sometimes("an etcd lease in doubt is in use", |_, state: &State| has(state, Event::InUse)),
-        ]
+        ]);
+        properties
+    }
+}
+
+impl Protocol for Setup {
+    fn holders(state: &State) -> impl Iterator<Item = Holder> {
+        (0..).zip(&state.clients).filter_map(|(number, client)| client.holds().then_some((number, client.grant?.0)))
+    }
+
+    fn leased(&self, state: &State) -> Option<Holder> {
+        state.store.live(state.clock).map(|live| (live.owner, live.token()))
+    }
+
+    fn may_have_forgotten(state: &State) -> bool {
+        state.cluster > 0 || state.wipes > 0
+    }
+
+    fn broken(state: &State) -> Option<&'static str> {
+        state.broken
     }
 }

@@ -1,5 +1,15 @@
-//! Models of protocols. Each explores all orders in which the steps of a few clients, their store, the network and time
-//! can follow each other, up to a limit. The decisions are the engine's own code.
+//! Models of protocols. Each explores all orders in which the steps of a few clients, their server, the network and time
+//! can follow each other, up to a limit, and checks the same [`rules`].
+//!
+//! Where an engine decides in Rust, its own code decides in the model, too. Where it decides in a server's language, the
+//! decisions are written here once more.
+
+/// By how much the clock of a slow client advances in a tick, and that of a fast one, in milliseconds.
+pub const SLOW: u64 = 496;
+pub const FAST: u64 = 504;
+
+/// By how much a server's clock advances in a tick, in milliseconds.
+const RATE: u64 = 500;
 
 #[allow(dead_code, reason = "the model needs some of it")]
 #[path = "../../object/src/decide.rs"]
@@ -13,5 +23,6 @@ mod record;
 
 pub mod bucket;
 pub mod cluster;
+pub mod rules;
 pub mod server;
 pub mod stream;

@@ -9,16 +9,18 @@
 
 use stateright::{Model, Property};
 
+use crate::{
+    RATE,
+    rules::{Holder, Protocol, rules},
+};
+
 /// The time of a lease, and of a quarantine, in milliseconds.
 const TTL: u64 = 1000;
-
-/// What the server's clock gains in a tick, in milliseconds.
-const RATE: u64 = 500;
 
 /// By how much the server's clock is set back, in milliseconds.
 const BACK: u64 = 700;
 
-/// How often a request is sent if no answer comes.
+/// The number of times that a request is sent, if no answer comes.
 const TRIES: u8 = 2;
 
 /// How a server remembers the greatest token that a resource has had.
@@ -88,7 +90,7 @@ struct Lease {
     until: u64,
 }
 
-/// What the server has stored.
+/// The data of the server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 struct Data {
     /// The lease, or what is left of it.
@@ -524,30 +526,31 @@ impl Model for Setup {
     }
 
     fn properties(&self) -> Vec<Property<Self>> {
-        fn is_kept(state: &State, rule: &str) -> bool {
-            state.broken != Some(rule)
-        }
-        vec![
-            Property::always("exclusion", |_, state: &State| {
-                state.clients.iter().filter(|client| holds(client)).count() <= 1
-            }),
-            Property::always("conservative holder", |_, state: &State| {
-                let is_so = |(number, client): (u8, &Client)| {
-                    let token = client.grant.map(|(token, _)| token);
-                    let live = state.data.live(state.clock);
-                    live.is_some_and(|lease| lease.owner == number && Some(lease.token) == token)
-                };
-                // A copy does not know of leases that were granted after it.
-                let mut holders = (0..).zip(&state.clients).filter(|(_, client)| holds(client));
-                state.copy > 0 || holders.all(is_so)
-            }),
-            Property::always("tokens grow", |_, state: &State| is_kept(state, "tokens grow")),
-            Property::always("no revival", |_, state: &State| is_kept(state, "no revival")),
-            Property::always("idempotent acquire", |_, state: &State| is_kept(state, "idempotent acquire")),
-            Property::always("bounded take-over", |_, state: &State| is_kept(state, "bounded take-over")),
+        let mut properties = rules();
+        properties.extend([
             Property::sometimes("a dead client's lease is taken over", |_, state: &State| state.was_taken_over),
             Property::sometimes("a lease is resumed", |_, state: &State| state.was_resumed),
             Property::sometimes("a quarantine refuses", |_, state: &State| state.was_quarantined),
-        ]
+        ]);
+        properties
+    }
+}
+
+impl Protocol for Setup {
+    fn holders(state: &State) -> impl Iterator<Item = Holder> {
+        (0..).zip(&state.clients).filter_map(|(number, client)| holds(client).then_some((number, client.grant?.0)))
+    }
+
+    fn leased(&self, state: &State) -> Option<Holder> {
+        state.data.live(state.clock).map(|lease| (lease.owner, lease.token))
+    }
+
+    /// A copy does not know of leases that were granted after it.
+    fn may_have_forgotten(state: &State) -> bool {
+        state.copy > 0
+    }
+
+    fn broken(state: &State) -> Option<&'static str> {
+        state.broken
     }
 }

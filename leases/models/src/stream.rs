@@ -29,10 +29,7 @@ mod record;
 /// The time of a lease, and of a quarantine, in milliseconds.
 const TTL: u64 = 1000;
 
-/// What the server's clock gains in a tick, in milliseconds.
-const RATE: u64 = 500;
-
-/// How often an operation is tried if its connection ends.
+/// The number of times that an operation is tried, if its connection ends each time.
 const TRIES: u8 = 2;
 
 /// The number of messages of others in a stream that they fill: more than the old one ever had.
@@ -109,7 +106,7 @@ pub enum Call {
     Sweep,
 }
 
-/// What a client knows of the last message of the resource.
+/// The last message of the resource, as a client knows it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Last {
     sequence: u64,

@@ -1,13 +1,15 @@
 //! Explores the model of leases in etcd, and checks that each fault of the protocol is found.
 
-use keylatch_lease_models::cluster::{
-    Call::{self, Acquire, Release, Renew},
-    Fault, Setup,
-};
-use stateright::{Checker, Expectation, HasDiscoveries, Model, Property};
+mod common;
 
-const SLOW: u64 = 496;
-const FAST: u64 = 504;
+use common::{breaks, holds, is_whole};
+use keylatch_lease_models::{
+    FAST, SLOW,
+    cluster::{
+        Call::{self, Acquire, Release, Renew},
+        Fault, Setup,
+    },
+};
 
 /// A slow client and a fast one, short leases, and a network without faults.
 const CALM: Setup = Setup {
@@ -27,70 +29,49 @@ const CALM: Setup = Setup {
 /// The calls of a client that uses its etcd lease again.
 const AGAIN: &[&[Call]] = &[&[Acquire, Release, Acquire], &[Acquire]];
 
-/// Returns the setup with one more tick, if all is to be explored that a few minutes allow.
+/// Returns the setup with one more tick, if more is to be explored.
 fn long(setup: Setup) -> Setup {
-    match std::env::var_os("KEYLATCH_WHOLE_MODELS") {
-        Some(_) => Setup { ticks: setup.ticks + 1, ..setup },
-        None => setup,
-    }
+    if is_whole() { Setup { ticks: setup.ticks + 1, ..setup } } else { setup }
 }
 
-/// Explores all states, and checks all rules, and that these things are possible.
-fn holds(setup: Setup, possible: &[&'static str]) {
-    let setup = long(setup);
-    let checker = setup.checker().threads(2).spawn_dfs().join();
-    println!("{} states, {} of them different", checker.state_count(), checker.unique_state_count());
-    for property in setup.properties() {
-        match property.expectation {
-            Expectation::Always => checker.assert_no_discovery(property.name),
-            _ if possible.contains(&property.name) => drop(checker.assert_any_discovery(property.name)),
-            _ => {}
-        }
-    }
-}
-
-/// Explores until a rule is violated, and returns the rules that are.
-fn violated(fault: Fault, setup: Setup) -> Vec<&'static str> {
-    let setup = Setup { fault: Some(fault), ..setup };
-    let checker = setup.checker().threads(2).finish_when(HasDiscoveries::AnyFailures).spawn_bfs().join();
-    let is_rule = |property: &Property<Setup>| property.expectation == Expectation::Always;
-    let rules = setup.properties().into_iter().filter(is_rule).map(|property| property.name);
-    rules.filter(|rule| checker.discovery(rule).is_some()).collect()
+/// Explores all states.
+fn hold(setup: Setup, possible: &[&'static str]) {
+    holds(long(setup), possible);
 }
 
 #[test]
 fn the_promises_are_kept_if_a_client_dies_and_a_leader_is_elected() {
-    holds(Setup { deaths: 1, elections: 1, ..CALM }, &["a dead client's lease is taken over"]);
+    hold(Setup { deaths: 1, elections: 1, ..CALM }, &["a dead client's lease is taken over"]);
 }
 
 #[test]
 fn the_promises_are_kept_if_an_etcd_lease_is_used_again() {
-    holds(Setup { calls: AGAIN, ..CALM }, &["an etcd lease is restarted"]);
-    holds(Setup { calls: AGAIN, slack: 600, ..CALM }, &["an etcd lease is used again"]);
+    hold(Setup { calls: AGAIN, ..CALM }, &["an etcd lease is restarted"]);
+    hold(Setup { calls: AGAIN, slack: 600, ..CALM }, &["an etcd lease is used again"]);
 }
 
 #[test]
 fn the_promises_are_kept_if_requests_are_late() {
-    holds(Setup { late: 1, ..CALM }, &["a lease is resumed", "an etcd lease in doubt is in use"]);
-    holds(Setup { late: 1, calls: AGAIN, ticks: 1, ..CALM }, &["a lease is resumed"]);
+    hold(Setup { late: 1, ..CALM }, &["a lease is resumed", "an etcd lease in doubt is in use"]);
+    hold(Setup { late: 1, calls: AGAIN, ticks: 1, ..CALM }, &["a lease is resumed"]);
 }
 
 #[test]
 fn the_promises_are_kept_if_a_request_is_doubled() {
-    holds(Setup { doubled: 1, calls: AGAIN, ticks: 2, ..CALM }, &[]);
+    hold(Setup { doubled: 1, calls: AGAIN, ticks: 2, ..CALM }, &[]);
 }
 
 #[test]
 fn the_promises_are_kept_if_all_keys_are_deleted() {
-    holds(Setup { wipes: 1, ..CALM }, &["a quarantine refuses"]);
-    holds(Setup { wipes: 1, late: 1, calls: &[&[Acquire], &[Acquire]], ticks: 0, ..CALM }, &[]);
+    hold(Setup { wipes: 1, ..CALM }, &["a quarantine refuses"]);
+    hold(Setup { wipes: 1, late: 1, calls: &[&[Acquire], &[Acquire]], ticks: 0, ..CALM }, &[]);
 }
 
 #[test]
 fn the_promises_are_kept_if_a_snapshot_is_restored() {
-    holds(Setup { restores: 1, calls: &[&[Acquire], &[Acquire]], ticks: 2, ..CALM }, &["a quarantine refuses"]);
-    holds(Setup { restores: 1, calls: AGAIN, ticks: 0, ..CALM }, &["a quarantine refuses"]);
-    holds(Setup { restores: 1, late: 1, calls: &[&[Acquire], &[Acquire]], ticks: 0, ..CALM }, &[]);
+    hold(Setup { restores: 1, calls: &[&[Acquire], &[Acquire]], ticks: 2, ..CALM }, &["a quarantine refuses"]);
+    hold(Setup { restores: 1, calls: AGAIN, ticks: 0, ..CALM }, &["a quarantine refuses"]);
+    hold(Setup { restores: 1, late: 1, calls: &[&[Acquire], &[Acquire]], ticks: 0, ..CALM }, &[]);
 }
 
 #[test]
@@ -130,8 +111,6 @@ fn each_fault_of_the_protocol_breaks_a_rule() {
         ),
     ];
     for (fault, setup, rule) in setups {
-        let violated = violated(fault, setup);
-        println!("{fault:?}: {violated:?}");
-        assert!(violated.contains(&rule), "{fault:?} does not break the rule of {rule}, but {violated:?}");
+        breaks(Setup { fault: Some(fault), ..setup }, fault, rule);
     }
 }

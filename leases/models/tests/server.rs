@@ -1,10 +1,12 @@
 //! Explores the model of leases on a server that decides, and checks that each fault of the protocol is found.
 
-use keylatch_lease_models::server::{Fault, Memory, Setup};
-use stateright::{Checker, Expectation, HasDiscoveries, Model, Property};
+mod common;
 
-const SLOW: u64 = 496;
-const FAST: u64 = 504;
+use common::{breaks, holds, is_whole};
+use keylatch_lease_models::{
+    FAST, SLOW,
+    server::{Fault, Memory, Setup},
+};
 
 /// Postgres, a slow client and a fast one, and a network without faults.
 const POSTGRES: Setup = Setup {
@@ -30,64 +32,42 @@ const SHORT: Setup = Setup { ticks: 3, calls: &[2, 1], ..POSTGRES };
 const BOTH: [(Memory, bool); 2] =
     [(POSTGRES.memory, POSTGRES.resumes_in_quarantine), (REDIS.memory, REDIS.resumes_in_quarantine)];
 
-/// Returns the setup with two calls for each client, if all is to be explored that ten minutes allow: a hundred million
-/// states.
+/// Returns the setup with two calls for each client, if more is to be explored.
 fn long(setup: Setup) -> Setup {
-    match std::env::var_os("KEYLATCH_WHOLE_MODELS") {
-        Some(_) => Setup { calls: &[2, 2], ..setup },
-        None => setup,
-    }
+    if is_whole() { Setup { calls: &[2, 2], ..setup } } else { setup }
 }
 
-/// Explores all states on both kinds of server, and checks all rules, and that these things are possible.
-fn holds(setup: Setup, possible: &[&'static str]) {
+/// Explores all states on both kinds of server.
+fn hold(setup: Setup, possible: &[&'static str]) {
     for (memory, resumes_in_quarantine) in BOTH {
-        let setup = Setup { memory, resumes_in_quarantine, ..long(setup) };
-        let checker = setup.checker().threads(2).spawn_dfs().join();
-        println!("{memory:?}: {} states, {} of them different", checker.state_count(), checker.unique_state_count());
-        for property in setup.properties() {
-            match property.expectation {
-                Expectation::Always => checker.assert_no_discovery(property.name),
-                _ if possible.contains(&property.name) => drop(checker.assert_any_discovery(property.name)),
-                _ => {}
-            }
-        }
+        holds(Setup { memory, resumes_in_quarantine, ..long(setup) }, possible);
     }
-}
-
-/// Explores until a rule is violated, and returns the rules that are.
-fn violated(fault: Fault, setup: Setup) -> Vec<&'static str> {
-    let setup = Setup { fault: Some(fault), ..setup };
-    let checker = setup.checker().threads(2).finish_when(HasDiscoveries::AnyFailures).spawn_bfs().join();
-    let is_rule = |property: &Property<Setup>| property.expectation == Expectation::Always;
-    let rules = setup.properties().into_iter().filter(is_rule).map(|property| property.name);
-    rules.filter(|rule| checker.discovery(rule).is_some()).collect()
 }
 
 #[test]
 fn the_promises_are_kept_if_a_client_dies() {
-    holds(Setup { deaths: 1, ticks: 5, ..SHORT }, &["a dead client's lease is taken over", "a lease is resumed"]);
+    hold(Setup { deaths: 1, ticks: 5, ..SHORT }, &["a dead client's lease is taken over", "a lease is resumed"]);
 }
 
 #[test]
 fn the_promises_are_kept_if_a_message_is_lost_and_a_request_given_up() {
-    holds(Setup { lost: 1, given_up: 1, ..SHORT }, &["a lease is resumed"]);
+    hold(Setup { lost: 1, given_up: 1, ..SHORT }, &["a lease is resumed"]);
 }
 
 #[test]
 fn the_promises_are_kept_if_a_request_is_doubled_and_one_given_up() {
-    holds(Setup { doubled: 1, given_up: 1, ..SHORT }, &["a lease is resumed"]);
+    hold(Setup { doubled: 1, given_up: 1, ..SHORT }, &["a lease is resumed"]);
 }
 
 #[test]
 fn the_promises_are_kept_if_the_clock_is_set_back() {
-    holds(Setup { set_back: 1, ticks: 4, ..SHORT }, &[]);
+    hold(Setup { set_back: 1, ticks: 4, ..SHORT }, &[]);
 }
 
 #[test]
 fn the_promises_are_kept_if_an_older_copy_replaces_the_server() {
-    holds(Setup { restores: 1, ticks: 5, ..SHORT }, &["a quarantine refuses"]);
-    holds(Setup { restores: 1, doubled: 1, ..SHORT }, &["a quarantine refuses"]);
+    hold(Setup { restores: 1, ticks: 5, ..SHORT }, &["a quarantine refuses"]);
+    hold(Setup { restores: 1, doubled: 1, ..SHORT }, &["a quarantine refuses"]);
 }
 
 #[test]
@@ -105,8 +85,6 @@ fn each_fault_of_the_protocol_breaks_a_rule() {
         (Fault::EndsWhenSwept, SHORT, "bounded take-over"),
     ];
     for (fault, setup, rule) in setups {
-        let violated = violated(fault, setup);
-        println!("{fault:?}: {violated:?}");
-        assert!(violated.contains(&rule), "{fault:?} does not break the rule of {rule}, but {violated:?}");
+        breaks(Setup { fault: Some(fault), ..setup }, fault, rule);
     }
 }

@@ -28,7 +28,7 @@ static DEADLINES: LazyLock<Arc<Deadlines>> = LazyLock::new(Arc::default);
 struct Deadlines {
     due: Mutex<Due>,
     timer: Mutex<Option<Set>>,
-    /// How often the timer was to be set since the thread that does so has begun; 0 if none does.
+    /// The number of requests to set the timer since a thread began to do so; 0 if no thread is doing it.
     asked: AtomicUsize,
 }
 

@@ -75,6 +75,11 @@ mod tests {
     }
 
     #[test]
+    fn a_value_without_a_version_is_refreshed_by_nobody() {
+        assert!(!Ages::default().begin_refresh(3, 0, 100, 5));
+    }
+
+    #[test]
     fn a_clock_that_has_gone_back_makes_no_value_old() {
         let mut ages = Ages::default();
         ages.begin(3, 10);

@@ -16,7 +16,6 @@
 //! value    a value, with its marks
 //! values   stores, takes out and evicts values            shard lock
 //! sweep    disposes of values                              shard lock
-//! nesting  how deep the disposals of a thread are nested
 //! room     the claim of a deadline, before the value is stored
 //! pop      finds the value that would be evicted next, and changes the bound
 //! sieve    the order in which values are evicted          called under the shard lock
@@ -51,7 +50,6 @@ mod limit_of;
 mod limits;
 mod lookup;
 mod lowest;
-mod nesting;
 mod number;
 mod observer;
 mod on_evict;

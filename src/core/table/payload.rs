@@ -28,7 +28,7 @@ pub trait Payload: Sized {
     /// The state that each shard keeps for all its entries, past and present.
     type Kept;
 
-    /// What each shard keeps of entries with keys `K` besides: see [`Parted`].
+    /// The values that a shard keeps outside their entries, with keys of type `K`: see [`Parted`].
     type Parted<K>: Default;
 
     /// The state that the table keeps for all its shards.

@@ -1,7 +1,7 @@
 //! Sweeps: a user that leaves an entry disposes of values that have ended, or are too many.
 //!
 //! Disposing of a value calls code of the user, which may use the same shard, and so sweep again. So that this does not
-//! recurse for each value, only so many sweeps [nest](super::nesting); a deeper one leaves its part to the others.
+//! recurse for each value, only so many sweeps of a thread are nested; a deeper one leaves its part to the others.
 //! Nothing is forgotten: a sweep counts as one of its shard's from the moment when it finds something to do, and until
 //! it finds nothing more to do under the same lock.
 //!
@@ -14,17 +14,29 @@
 
 use super::Core;
 use super::counters::Event;
-use super::nesting;
 use super::payload::Payload;
 use super::shard::Shard;
 use super::tag::Tag;
 use super::values::{Evicted, Eviction};
 use crate::evicted::Evicted as Cause;
 use crate::panics::Panics;
-use crate::sync::give_way;
+use crate::sync::{deeper, depth, give_way};
 
 /// The number of ended values that a call disposes of besides its own work.
 const IN_PASSING: usize = 3;
+
+/// The number of disposals of a thread, one within the other, from which on a sweep leaves its part to another one of
+/// the shard. So many maps can store in each other what they evict.
+const DEEPEST: usize = 4;
+
+/// Returns whether a sweep of a shard with so many other ones leaves its part to them.
+fn is_too_deep(others: u8) -> bool {
+    match depth() {
+        Some(depth) => others > 0 && (others == u8::MAX || depth >= DEEPEST),
+        // All of the others may be sweeps of the same thread.
+        None => others > 1,
+    }
+}
 
 /// A sweep of a shard.
 struct Sweep<'a, K, V: Payload> {
@@ -38,7 +50,7 @@ struct Sweep<'a, K, V: Payload> {
     is_counted: bool,
 }
 
-/// What to do, with no lock held, before a sweep goes on.
+/// The work of a sweep with no lock held, before it looks again.
 enum Step<K, V: Payload> {
     Dispose(Evicted<K, V>, Cause),
     More,
@@ -68,7 +80,7 @@ impl<K, V: Payload> Core<K, V> {
                     if cause == Cause::Size {
                         self.count(tag, Event::EvictedForSize);
                     }
-                    nesting::deeper(|| self.dispose(value, cause, panics));
+                    deeper(|| self.dispose(value, cause, panics));
                 }
                 Step::More => give_way(),
                 Step::Nothing => break,
@@ -81,7 +93,7 @@ impl<K, V: Payload> Sweep<'_, K, V> {
     fn next(&mut self, shard: &mut Shard<K, V>) -> Step<K, V> {
         self.core.unpark(shard, self.tag, self.address);
         self.core.note_excess(shard, self.tag);
-        if !self.is_counted && V::keeps(&mut shard.kept).is_some_and(|kept| nesting::is_too_deep(kept.sweeps)) {
+        if !self.is_counted && V::keeps(&mut shard.kept).is_some_and(|kept| is_too_deep(kept.sweeps)) {
             return self.leave(shard);
         }
         let step = self.look(shard);
@@ -132,7 +144,7 @@ impl<K, V: Payload> Sweep<'_, K, V> {
 
 impl<K, V: Payload> Drop for Sweep<'_, K, V> {
     fn drop(&mut self) {
-        // Only a panic that is not caught ends a sweep that is counted.
+        // Only a panic that is not caught ends a sweep that is counted: without `std` none is caught.
         if self.is_counted {
             self.core.shard(self.tag).with(|shard| self.count(shard, false));
         }

@@ -1,4 +1,4 @@
-//! What a client knows.
+//! The knowledge of a client.
 
 use super::store::{Answer, Lock, Mark, Request};
 

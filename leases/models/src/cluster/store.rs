@@ -1,4 +1,4 @@
-//! What the cluster stores, and how it decides about requests.
+//! The data of the cluster, and its decisions about requests.
 //!
 //! Only changes that a comparison or a token depends on take a revision.
 
@@ -30,7 +30,7 @@ pub(super) struct Mark {
     pub(super) modified: u64,
 }
 
-/// What the cluster stores.
+/// The data of the cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Store {
     pub(super) revision: u64,

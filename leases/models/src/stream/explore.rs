@@ -2,7 +2,11 @@
 
 use stateright::{Model, Property};
 
-use super::{Call, Client, FILLED, Mark, NANOS, RATE, Setup, State, Stored, Stream, TTL, Write, owner, text};
+use super::{Call, Client, FILLED, Mark, NANOS, Setup, State, Stored, Stream, TTL, Write, owner, text};
+use crate::{
+    RATE,
+    rules::{Holder, Protocol, rules},
+};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
@@ -152,32 +156,34 @@ impl Model for Setup {
     }
 
     fn properties(&self) -> Vec<Property<Self>> {
-        fn is_kept(state: &State, rule: &str) -> bool {
-            state.broken != Some(rule)
-        }
-        vec![
-            Property::always("exclusion", |_, state: &State| {
-                state.clients.iter().filter(|client| holds(client)).count() <= 1
-            }),
-            Property::always("conservative holder", |setup: &Setup, state: &State| {
-                let live = setup.live(state);
-                let is_so = |(number, client): (u8, &Client)| {
-                    let token = client.grant.map(|(token, _)| token);
-                    live.as_ref().is_some_and(|live| live.owner == owner(number) && Some(live.token) == token)
-                };
-                // Another stream does not know of the leases of this one.
-                let has_changed = state.streams > 1 || state.restores > 0;
-                let mut holders = (0..).zip(&state.clients).filter(|(_, client)| holds(client));
-                has_changed || holders.all(is_so)
-            }),
-            Property::always("tokens grow", |_, state: &State| is_kept(state, "tokens grow")),
-            Property::always("no revival", |_, state: &State| is_kept(state, "no revival")),
-            Property::always("idempotent acquire", |_, state: &State| is_kept(state, "idempotent acquire")),
-            Property::always("bounded take-over", |_, state: &State| is_kept(state, "bounded take-over")),
+        let mut properties = rules();
+        properties.extend([
             Property::sometimes("a dead client's lease is taken over", |_, state: &State| state.was_taken_over),
             Property::sometimes("a lease is resumed", |_, state: &State| state.was_resumed),
             Property::sometimes("a quarantine refuses", |_, state: &State| state.was_quarantined),
             Property::sometimes("a grant is void", |_, state: &State| state.was_void),
-        ]
+        ]);
+        properties
+    }
+}
+
+impl Protocol for Setup {
+    fn holders(state: &State) -> impl Iterator<Item = Holder> {
+        (0..).zip(&state.clients).filter_map(|(number, client)| holds(client).then_some((number, client.grant?.0)))
+    }
+
+    fn leased(&self, state: &State) -> Option<Holder> {
+        let live = self.live(state)?;
+        let number = (0..).zip(&state.clients).map(|(number, _)| number).find(|&number| live.owner == owner(number))?;
+        Some((number, live.token))
+    }
+
+    /// Another stream does not know of the leases of this one.
+    fn may_have_forgotten(state: &State) -> bool {
+        state.streams > 1 || state.restores > 0
+    }
+
+    fn broken(state: &State) -> Option<&'static str> {
+        state.broken
     }
 }

@@ -101,7 +101,7 @@ impl<R> Clone for CoreRef<'_, R> {
 
 impl<R> Copy for CoreRef<'_, R> {}
 
-/// What the shards of a table whose entries have the types `R` keep of values that have left their entries.
+/// The values outside their entries, in a shard of a table whose entries have the types `R`.
 type PartedOf<R> = <<R as EntryTypes>::Payload as Payload>::Parted<<R as EntryTypes>::EntryKey>;
 
 // SAFETY: this is a reference to a core, which is `Sync` under these bounds: `a_core_is_sync`, in the tests of the
