@@ -17,6 +17,7 @@ pub mod figures;
 pub mod hand_over;
 pub mod heap;
 pub mod map_and_queue;
+mod processes;
 pub mod remote;
 pub mod server;
 pub mod storm;

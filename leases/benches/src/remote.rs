@@ -1,6 +1,6 @@
 //! The measurements of leases on servers, the same for each server: a cycle of acquire and release, by clients that
-//! want different resources; the same cycle by many tasks on one connection; and the hand-off to a waiter. The lease is
-//! compared with the server's other locks, and with the cheapest possible requests.
+//! want different resources; the same cycle by many tasks on one connection, and by processes with one task each; and the
+//! hand-off to a waiter. The lease is compared with the server's other locks, and with the cheapest possible requests.
 
 use std::env;
 use std::future::Future;
@@ -14,6 +14,7 @@ use keylatch_lease::{Grant, Leases, Owner, Resource};
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 
+use crate::processes;
 use crate::server::Server;
 
 const TTL: Duration = Duration::from_secs(300);
@@ -63,18 +64,25 @@ impl<E: Engine + 'static> Lease<E> {
     }
 }
 
-struct Scale {
-    rounds: usize,
-    /// The shortest time of a round of tasks on one connection.
-    time: Duration,
+pub(crate) struct Scale {
+    pub(crate) rounds: usize,
+    /// The shortest time of a round of tasks on one connection, and of a round of processes.
+    pub(crate) time: Duration,
     cycles: usize,
     clients: &'static [usize],
     hand_overs: usize,
+    pub(crate) processes: usize,
 }
 
-const FULL: Scale =
-    Scale { rounds: 9, time: Duration::from_millis(500), cycles: 300, clients: &[1, 16, 64], hand_overs: 300 };
-const SMOKE: Scale = Scale { rounds: 1, time: Duration::ZERO, cycles: 3, clients: &[2], hand_overs: 2 };
+const FULL: Scale = Scale {
+    rounds: 9,
+    time: Duration::from_millis(500),
+    cycles: 300,
+    clients: &[1, 16, 64],
+    hand_overs: 300,
+    processes: 64,
+};
+const SMOKE: Scale = Scale { rounds: 1, time: Duration::ZERO, cycles: 3, clients: &[2], hand_overs: 2, processes: 2 };
 
 fn describe(times: &Histogram<u64>) -> String {
     let at = |p| times.value_at_percentile(p);
@@ -217,12 +225,15 @@ async fn hand_overs<C: Candidate>(server: &Server, scale: &Scale) {
     }
 }
 
-/// Makes all measurements, on a private server; with the argument `tasks`, only those of many tasks on one connection.
-/// `cargo bench` measures; `cargo test` runs each case once.
+/// Makes all measurements, on a private server; with the argument `tasks`, only those of many tasks on one connection,
+/// and with `processes` only those of processes. `cargo bench` measures; `cargo test` runs each case once.
 ///
 /// # Panics
 /// If the server fails.
 pub fn main<C: Candidate>() -> ExitCode {
+    if processes::work::<C>() {
+        return ExitCode::SUCCESS;
+    }
     let scale = if env::args().any(|word| word == "--bench") { FULL } else { SMOKE };
     let server = match Server::start(C::SERVER) {
         Ok(server) => server,
@@ -234,12 +245,18 @@ pub fn main<C: Candidate>() -> ExitCode {
     let runtime = Runtime::new().expect("a runtime");
     runtime.block_on(async {
         C::prepare(&server).await;
-        tasks::<C>(&server, &scale).await;
-        if env::args().any(|word| word == "tasks") {
-            return;
+        let only = env::args().skip(1).find(|word| !word.starts_with('-'));
+        let is_asked_for = |group| only.as_deref().is_none_or(|only| only == group);
+        if is_asked_for("tasks") {
+            tasks::<C>(&server, &scale).await;
         }
-        cycles::<C>(&server, &scale).await;
-        hand_overs::<C>(&server, &scale).await;
+        if is_asked_for("processes") && C::SERVER.is_some() {
+            processes::measure::<C>(&server, &scale);
+        }
+        if only.is_none() {
+            cycles::<C>(&server, &scale).await;
+            hand_overs::<C>(&server, &scale).await;
+        }
     });
     runtime.shutdown_background();
     ExitCode::SUCCESS

@@ -9,12 +9,13 @@ use keylatch_lease_conformance::servers::free_ports;
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../servers/run");
 
-/// A server that is stopped and removed when this is dropped.
+/// A server that is stopped and removed when this is dropped, by the process that has started it.
 pub struct Server {
     /// The name of the server in the script; `None` if there is none.
     name: Option<&'static str>,
     pub folder: PathBuf,
     pub port: u16,
+    is_ours: bool,
 }
 
 impl Server {
@@ -24,12 +25,17 @@ impl Server {
         let folder = env::temp_dir().join(format!("keylatch-bench-{}-{}", name.unwrap_or("none"), process::id()));
         let port = free_ports(2); // a node of etcd expects the others on the next one
         fs::create_dir_all(&folder)?;
-        let server = Server { name, folder, port };
+        let server = Server { name, folder, port, is_ours: true };
         if server.run(&["start"], &[&port.to_string()])? {
             Ok(server)
         } else {
             Err(io::Error::other("leases/servers/run could not start it: see its message above"))
         }
+    }
+
+    /// Returns a server that another process has started.
+    pub(crate) fn of_another_process(port: u16) -> Self {
+        Server { name: None, folder: PathBuf::new(), port, is_ours: false }
     }
 
     fn run(&self, before: &[&str], behind: &[&str]) -> io::Result<bool> {
@@ -42,7 +48,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        if self.run(&["stop"], &[]).is_ok_and(|stopped| stopped) {
+        if self.is_ours && self.run(&["stop"], &[]).is_ok_and(|stopped| stopped) {
             let _ = fs::remove_dir_all(&self.folder);
         }
     }
