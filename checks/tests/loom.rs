@@ -5,7 +5,7 @@
 //! RUSTFLAGS="--cfg loom" LOOM_MAX_PREEMPTIONS=3 cargo test --release --test loom
 //! ```
 //!
-//! That is some 560,000 interleavings, in every CI run. Occasional manual runs (before there were models of several
+//! That is some 560,000 interleavings; every CI run allows two preemptions. Occasional manual runs (before there were models of several
 //! keys):
 //!
 //! | setting | interleavings | took |

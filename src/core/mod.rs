@@ -14,7 +14,7 @@
 //! Read the files bottom up: [`word`](wait::word), the moves as pure functions; [`state`](wait::state), the same moves
 //! as compare-exchanges; [`policy`](wait::policy), which decides what a waiter is entitled to; `turn`, the order of the
 //! waiters; [`queue`](wait::queue), which decides which waiter gets in; [`wait`], the machine that puts these together.
-//! Then [`slot`](table::slot), the memory of entries and the tokens for it, the only file with unsafe code;
+//! Then [`slot`](table::slot), the memory of entries and the tokens for it, the only module with unsafe code;
 //! [`shard`](table::shard), and the rest of [`table`]. The reasons for the design, and what else was tried, are in
 //! `docs/design.md`.
 //!

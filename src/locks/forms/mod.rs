@@ -1,5 +1,5 @@
 //! The code that the tables share: [`table!`] for the methods of every table, [`constructors!`] for the construction of
-//! a table without permits, [`forms!`] for the fifteen ways to call one operation, with a file for each family of them
+//! a table without permits, [`forms!`] for the ways to call one operation, with a file for each family of them
 //! (an operation may take a number beside the key), and [`many!`] for the forms of an operation on several keys. The
 //! body of a method is one call into [`Call`](crate::acquire::request::Call); the rest is signatures and docs.
 //!
