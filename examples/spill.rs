@@ -243,7 +243,7 @@ fn run_and_kill(folder: &Path, seed: u64, told: &mut Told) -> io::Result<()> {
         .arg(folder)
         .stdout(Stdio::piped())
         .spawn()?;
-    // Some are killed while they recover: the first line comes before that.
+    // Some children are killed while they recover: each prints its first line before that.
     let lines_left = if random.below(4) == 0 { 1 } else { 1 + random.below(2000) };
     let lines = BufReader::new(child.stdout.take().expect("it is piped")).lines();
     for (number, line) in (1..).zip(lines) {

@@ -133,7 +133,7 @@ fn insert_if_absent_finds_a_value_beside_readers() {
 }
 
 #[test]
-fn of_two_that_insert_if_absent_one_succeeds() {
+fn one_of_two_calls_of_insert_if_absent_succeeds() {
     let map = Map::new();
     let holder = map.write_blocking("a");
     let (mut first, mut second) =

@@ -564,7 +564,7 @@ fn the_default_clock_runs() {
 }
 
 #[test]
-fn a_clock_that_never_is_asked_is_no_clock() {
+fn a_map_whose_values_do_not_end_never_reads_its_clock() {
     let reads = Arc::new(AtomicU64::new(0));
     struct Counts(Arc<AtomicU64>);
     impl keylatch::Clock for Counts {
@@ -579,7 +579,7 @@ fn a_clock_that_never_is_asked_is_no_clock() {
 }
 
 #[test]
-fn values_that_are_taken_out_one_by_one_end_no_more() {
+fn values_that_are_taken_out_one_by_one_no_longer_end() {
     let (map, clock) = map();
     for key in ["a", "b", "c"] {
         map.insert_blocking(key, 7);

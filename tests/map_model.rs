@@ -729,7 +729,7 @@ impl<'m, V: Value> World<'m, V> {
         self.running.push(Running { call, future: Box::pin(future) });
     }
 
-    /// Makes a peek. The call looks for the entry, and the future keeps it alive.
+    /// Calls `peek`. The call looks for the entry, and the future keeps it alive.
     fn peek(&mut self, key: u64) {
         self.map.tick(); // otherwise an ended value may have left its entry
         let at = self.model.key(key);
@@ -1438,7 +1438,7 @@ impl<'m, V: Value> World<'m, V> {
         let keys = &self.model.keys;
         let len = keys.iter().filter(|key| key.value.is_some()).count();
         assert_eq!(self.map.len(), len);
-        // What has ended may still be in memory.
+        // Values that have ended may still be in memory.
         let entries = keys.iter().filter(|key| key.has_entry()).count();
         assert!(self.map.entries() == entries || self.clock.is_some() && self.map.entries() > entries);
         assert_eq!(self.map.excess(), len.saturating_sub(self.most.unwrap_or(len)));

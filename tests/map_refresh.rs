@@ -544,7 +544,7 @@ fn a_map_that_records_no_ages_refuses_the_calls() {
 }
 
 #[test]
-fn a_builder_tells_of_ages_and_ends_separately() {
+fn the_debug_output_of_a_builder_shows_ages_and_ends_separately() {
     let debug = format!("{:?}", LockMap::<u8, u8>::builder().record_ages());
     assert!(debug.contains("expires: false") && debug.contains("record_ages: true"), "{debug}");
 }

@@ -289,7 +289,7 @@ fn drops_that_use_the_map_do_not_recurse() {
     }
 }
 
-/// Threads whose sweeps nest in the same shard leave to each other what is too deep.
+/// Threads whose sweeps nest too deeply in the same shard leave the rest to each other.
 #[test]
 fn threads_that_dispose_of_values_lose_none() {
     const THREADS: u64 = 4;

@@ -788,7 +788,7 @@ fn at_the_maximum_number_of_users_a_request_that_gives_up_causes_one_event() {
     assert!(jobs.is_empty());
 }
 
-/// A spinning thread is handed a free key, and takes it at once. An observer may run for long.
+/// A spinning thread is handed a free key, and takes it at once. An observer may run for a long time.
 #[test]
 fn no_key_is_handed_to_a_thread_while_its_observer_runs() {
     let (once, observer) = does_once();

@@ -81,8 +81,8 @@ impl<P: TablePtr, M: Mode> Acquire<P, M> {
     /// turn while there are others. The bounds count requests; no clock is involved.
     ///
     /// # What a priority changes, and what it does not
-    /// A priority only determines a place in the queue. What the first request in the queue gets is still up to the
-    /// policy:
+    /// A priority only determines a place in the queue. The policy still decides what the first request in the queue
+    /// gets:
     ///
     /// | | with priorities |
     /// |---|---|

@@ -333,7 +333,7 @@ impl Scene {
                 }
             }
         }
-        // The places up to which the queues have been followed for each kind of want: waiters before them wait for no
+        // How far each queue has been followed, for each kind of want: the waiters before that place wait for no
         // further party.
         let mut followed = HashMap::<(usize, Kind), usize>::new();
         // The waiter for each party, and its request, on the path that was found first.

@@ -37,10 +37,10 @@ pub const MAX_STRIPES: usize = if usize::BITS < 64 { 1 << 20 } else { 1 << 28 };
 /// which take 512 bytes, one request in 64 waits needlessly.
 ///
 /// # Keys
-/// `K` is the type of the keys, and a call takes a reference to any type as which `K` can be [borrowed](Borrow), as in
-/// a `HashMap`: `Striped<str>`, `Striped<String>` and `Striped<Arc<str>>` are locked with `"a"`, `Striped<u64>` with
-/// `&7`. The borrowed form must hash as the owned one does, or the two are in different stripes. `Striped<String>`
-/// accepts both `&str` and `&String`, `Striped<str>` only `&str`.
+/// `K` is the type of the keys, and a call takes a reference to any type that `K` can be [borrowed](Borrow) as, like
+/// the calls of a `HashMap`: `Striped<str>`, `Striped<String>` and `Striped<Arc<str>>` are locked with `"a"`,
+/// `Striped<u64>` with `&7`. The borrowed form must hash as the owned one does, or the two are in different stripes.
+/// `Striped<String>` accepts both `&str` and `&String`, `Striped<str>` only `&str`.
 ///
 /// # Limits
 /// A `static` needs a `LazyLock`. The locks are not reentrant and have no owned guards. A [deadlock

@@ -24,7 +24,7 @@ pub enum Want {
 use Want::{Permits, Read, Recursive, Upgradable, Upgrade, Write};
 
 impl Want {
-    /// Returns the number of holders or permits as which a hold of this kind counts.
+    /// Returns the number of holders or permits that a hold of this kind counts as.
     pub fn weight(self) -> usize {
         if let Permits(n) = self { n as usize } else { 1 }
     }

@@ -33,7 +33,7 @@ pub fn map(fairness: Fairness, most: Option<usize>) -> Arc<Map> {
     Arc::new(if let Some(most) = most { builder.max_values(most).build() } else { builder.build() })
 }
 
-/// What a call saw of a key before it changed the value.
+/// The state of a key as a call saw it before it changed the value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Saw {
     Nothing,

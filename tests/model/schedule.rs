@@ -168,7 +168,8 @@ trait Locks: Table + Limits {
 
 /// Changes the number of permits of a key, or that of all others. Only a semaphore has permits.
 trait Limits: Sized {
-    /// Returns whether the key has got a number of permits of its own (`Some`), or has lost it.
+    /// Gives the key a number of permits of its own (`Some`), or removes it (`None`). Returns `true` in the first case,
+    /// and whether there was one in the second.
     fn set_permits_of(&self, _key: u8, _permits: Option<usize>) -> bool {
         unreachable!()
     }

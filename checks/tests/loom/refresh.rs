@@ -57,7 +57,7 @@ fn one_of_two_callers_refreshes() {
     }
 }
 
-/// A refresher is dropped beside a caller that would refresh, too: whoever comes next can.
+/// A refresher is dropped while another caller wants to refresh, too: the next caller can.
 #[test]
 fn a_refresher_that_gives_up_leaves_the_refresh_to_the_next_caller() {
     model(|| {

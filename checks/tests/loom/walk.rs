@@ -93,7 +93,7 @@ fn a_walk_visits_keys_that_change_their_slots_at_most_once() {
     });
 }
 
-/// A key comes, for which the shard needs more slots; another goes; the third stays.
+/// One key is added, for which the shard needs more slots; another is removed; the third stays.
 #[test]
 fn a_walk_beside_keys_that_come_and_go() {
     for writes in [false, true] {

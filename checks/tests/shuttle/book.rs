@@ -72,8 +72,8 @@ impl Pages {
     }
 }
 
-/// The records of a model. They use a lock that shuttle does not know of, and need not know of, because no access to a
-/// book is a step of the model.
+/// The records of a model. They use a lock that is hidden from shuttle, because accesses to a book are not steps of the
+/// model.
 pub struct Book {
     fairness: Fairness,
     permits: usize,

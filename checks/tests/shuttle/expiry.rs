@@ -37,7 +37,7 @@ impl Time {
     }
 }
 
-/// A value tells when its writer began to store it, and counts while it lives.
+/// A value records when its writer began to store it, and is counted while it is alive.
 struct Value {
     born: u64,
     alive: Arc<AtomicU64>,

@@ -17,7 +17,7 @@ use crate::{any_policy, explore, join, quit_and_stay, random, run_tasks_and_thre
 
 const KEYS: u64 = 4;
 
-/// The users of a key. Shuttle need not know of these counters: no access to them is a step of the model.
+/// The users of a key. These counters are hidden from shuttle, because accesses to them are not steps of the model.
 #[derive(Default)]
 struct Inside {
     readers: AtomicUsize,

@@ -30,8 +30,8 @@ fn map<V>(most: Option<usize>) -> Arc<Map<V>> {
     Arc::new(if let Some(most) = most { builder.max_values(most).build() } else { builder.build() })
 }
 
-/// The users of a key, recorded outside of the map. Shuttle need not know of these counters: no access to them is a
-/// step of the model.
+/// The users of a key, recorded outside of the map. These counters are hidden from shuttle, because accesses to them
+/// are not steps of the model.
 #[derive(Default)]
 struct Beside {
     loading: AtomicUsize,

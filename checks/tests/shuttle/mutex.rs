@@ -146,7 +146,7 @@ fn passes(fairness: Fairness) -> usize {
     let mut head = book.asked(0, Write, locks.lock_arc("a"));
     assert!(head.poll_once().is_pending());
     assert_eq!(locks.status("a").unwrap().waiters(), 1);
-    // The future is polled in another task than before.
+    // The future is polled in a different task from before.
     let head = thread::spawn(move || drop(block_on(head)));
     let newcomer = |tries| {
         let world = Arc::clone(&world);

@@ -1,9 +1,9 @@
 //! Several tasks and the interrupt handler share the world for a while.
 //!
 //! A driver locks a channel of the DMA controller, the device's settings and its address, in that order. The
-//! configurator changes settings, the hog keeps one address for long, the impatient task gives up after two ticks,
-//! and the interrupt handler competes for addresses: it talks at once, or keeps the address until the next tick, so
-//! that tasks wait for an interrupt.
+//! configurator changes settings, the hog keeps one address for a long time, the impatient task gives up after two
+//! ticks, and the interrupt handler competes for addresses: it talks at once, or keeps the address until the next tick,
+//! so that tasks wait for an interrupt.
 
 use core::cell::RefCell;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};

@@ -1,5 +1,5 @@
 //! The cost of leases in Redis, compared with the locks of the crate rslock and with the two commands that a lock needs
-//! at the least.
+//! at least.
 //!
 //! `cargo bench --bench redis` takes half a minute, and starts a private server. `cargo test` runs every case once,
 //! quickly.

@@ -33,14 +33,14 @@ complete -c keylatch -n "__fish_keylatch_needs_command" -s h -l help -d 'Print h
 complete -c keylatch -n "__fish_keylatch_needs_command" -s V -l version -d 'Print version'
 complete -c keylatch -n "__fish_keylatch_needs_command" -f -a "run" -d 'Run a command while holding a lease, and release it when the command ends'
 complete -c keylatch -n "__fish_keylatch_needs_command" -f -a "lead" -d 'Run a command for as long as this process leads; after a loss, again when it leads again'
-complete -c keylatch -n "__fish_keylatch_needs_command" -f -a "ls" -d 'List who has what, since when, and for how long still'
+complete -c keylatch -n "__fish_keylatch_needs_command" -f -a "ls" -d 'List who has what, since when, and for how much longer'
 complete -c keylatch -n "__fish_keylatch_needs_command" -f -a "who" -d 'Say who has a lease; exit with 1 if nobody has it'
 complete -c keylatch -n "__fish_keylatch_needs_command" -f -a "watch" -d 'Say who has a lease, whenever that changes'
 complete -c keylatch -n "__fish_keylatch_needs_command" -f -a "release" -d 'End the tenure with this token, whoever has it'
 complete -c keylatch -n "__fish_keylatch_needs_command" -f -a "release-all" -d 'End everything that an owner has'
 complete -c keylatch -n "__fish_keylatch_needs_command" -f -a "init" -d 'Prepare a server that has no leases yet: make the tables, and open the namespace at once'
 complete -c keylatch -n "__fish_keylatch_needs_command" -f -a "engines" -d 'List the engines that are built in and their URLs, and say which one is in use'
-complete -c keylatch -n "__fish_keylatch_using_subcommand run" -l wait -d 'Wait for so long at most, such as 30s or 5m' -r
+complete -c keylatch -n "__fish_keylatch_using_subcommand run" -l wait -d 'Wait for at most this long, such as 30s or 5m' -r
 complete -c keylatch -n "__fish_keylatch_using_subcommand run" -l ttl -d 'The time after which the lease ends unless it is renewed, which happens every third of it' -r
 complete -c keylatch -n "__fish_keylatch_using_subcommand run" -l grace -d 'The time before the end of the lease at which the command is ended if no renewal has succeeded (default: a fifth of the ttl)' -r
 complete -c keylatch -n "__fish_keylatch_using_subcommand run" -l on-loss -d 'Kill the command before its lease ends, or only warn if the lease is lost' -r -f -a "kill\t''
@@ -55,7 +55,7 @@ complete -c keylatch -n "__fish_keylatch_using_subcommand run" -l key -d 'The ke
 complete -c keylatch -n "__fish_keylatch_using_subcommand run" -l try -d 'Do not wait if somebody else has the lease'
 complete -c keylatch -n "__fish_keylatch_using_subcommand run" -s q -l quiet -d 'Say nothing about others that have the lease'
 complete -c keylatch -n "__fish_keylatch_using_subcommand run" -s h -l help -d 'Print help'
-complete -c keylatch -n "__fish_keylatch_using_subcommand lead" -l wait -d 'Wait for so long at most, such as 30s or 5m' -r
+complete -c keylatch -n "__fish_keylatch_using_subcommand lead" -l wait -d 'Wait for at most this long, such as 30s or 5m' -r
 complete -c keylatch -n "__fish_keylatch_using_subcommand lead" -l ttl -d 'The time after which the lease ends unless it is renewed, which happens every third of it' -r
 complete -c keylatch -n "__fish_keylatch_using_subcommand lead" -l grace -d 'The time before the end of the lease at which the command is ended if no renewal has succeeded (default: a fifth of the ttl)' -r
 complete -c keylatch -n "__fish_keylatch_using_subcommand lead" -l on-loss -d 'Kill the command before its lease ends, or only warn if the lease is lost' -r -f -a "kill\t''

@@ -17,7 +17,7 @@ pub(crate) struct Args {
     pub(crate) action: Action,
 }
 
-/// Where the leases are, and how this program is let in.
+/// Where the leases are, and how this program authenticates.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Where the leases are")]
 pub(crate) struct Place {
@@ -47,7 +47,7 @@ pub(crate) enum Action {
     Run(Run),
     /// Run a command for as long as this process leads; after a loss, again when it leads again
     Lead(Run),
-    /// List who has what, since when, and for how long still
+    /// List who has what, since when, and for how much longer
     Ls {
         /// Only the leases of this owner
         #[arg(long)]
@@ -103,7 +103,7 @@ pub(crate) struct Run {
     /// Do not wait if somebody else has the lease
     #[arg(long = "try", conflicts_with = "wait")]
     pub(crate) is_trying: bool,
-    /// Wait for so long at most, such as 30s or 5m
+    /// Wait for at most this long, such as 30s or 5m
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub(crate) wait: Option<Duration>,
     /// The time after which the lease ends unless it is renewed, which happens every third of it

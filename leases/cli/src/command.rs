@@ -1,4 +1,5 @@
-//! The command: a process group, which has the terminal if this program has it, and what it leaves running.
+//! The command: a process group, which has the terminal if this program has it, and the processes that it leaves
+//! running.
 
 use std::{
     cell::Cell,
@@ -34,7 +35,7 @@ pub(crate) const LAUNCH: &str = "--internal-launch";
 const CANNOT_EXECUTE: u8 = 126;
 const NOT_FOUND: u8 = 127;
 
-/// The time that what a command leaves behind has to end.
+/// The time in which the processes that a command leaves behind must end.
 const LEFTOVERS: Duration = Duration::from_secs(1);
 
 const PAUSE: Duration = Duration::from_millis(5);
@@ -48,7 +49,7 @@ const NEVER: &str = "never";
 pub(crate) struct Group {
     pid: Pid,
     terminal: Terminal,
-    /// The children of this process from before, which are not the command's.
+    /// The children that this process had before, which are not the command's.
     strangers: Vec<Pid>,
     /// The guard, while it is alive.
     guard: Cell<Option<Pid>>,
@@ -148,9 +149,8 @@ impl Group {
         }
     }
 
-    /// The command was stopped. If it needs the terminal, it gets it. If it was stopped at the terminal, those beside
-    /// which this process was started stop, too, as the terminal would have done it, so that the shell takes notice;
-    /// later all go on together.
+    /// The command was stopped. If it needs the terminal, it gets it. If it was stopped at the terminal, this process's
+    /// group stops, too, as if the terminal had stopped it, so that the shell notices; later all go on together.
     fn stopped(&self, signal: i32) {
         let asks = signal == Signal::TTIN.as_raw() || signal == Signal::TTOU.as_raw();
         let has_terminal = self.terminal.is_of(self.pid);
@@ -176,8 +176,8 @@ impl Group {
         self.signal(Signal::CONT);
     }
 
-    /// Ends what the command has left running, and takes the terminal back. Returns whether all has ended within the
-    /// time.
+    /// Ends the processes that the command has left running, and takes the terminal back. Returns whether all of them
+    /// have ended within the time.
     pub(crate) fn clean_up(&self, time: Duration) -> bool {
         let left = || {
             let is_left = |child: &Pid| Some(*child) != self.guard.get() && !self.strangers.contains(child);
@@ -229,8 +229,8 @@ fn is_orphaned() -> bool {
 }
 
 impl Group {
-    /// If the command died of the terminal's interrupt, does to this process, and to those beside which it was started,
-    /// what the interrupt would have done to them, had they not given the terminal away: a shell's loop ends, too.
+    /// If the command died of the terminal's interrupt, does to this process and its group what the interrupt would
+    /// have done if they had not given the terminal away: a shell's loop ends, too.
     pub(crate) fn pass_on_interrupt(&self, outcome: Outcome, was_told: bool) {
         if !outcome.is_interrupted || getpid().is_init() {
             return;
@@ -263,9 +263,10 @@ pub(crate) fn launch(mut words: impl Iterator<Item = OsString>) -> Result<u8, Fa
     if getppid().map(Pid::as_raw_nonzero).map(std::num::NonZero::get) != Some(parent) {
         return Err(Failure::new(CANNOT_EXECUTE, "keylatch has been killed"));
     }
-    // Until the guard knows the end of the lease: if `keylatch` is stopped before, there is no command to end.
+    // It stays stopped until the guard knows the end of the lease: if `keylatch` is stopped before, there is no command
+    // to end.
     kill_process(getpid(), Signal::STOP).map_err(|error| Failure::system("the command cannot be prepared", error))?;
-    // It may have been stopped for long, and the lease be somebody else's.
+    // It may have been stopped for a long time, and the lease may now be somebody else's.
     if latest.is_some_and(|latest| StdClock::new().now() >= latest) {
         return Ok(LOST);
     }

@@ -25,7 +25,7 @@ impl Failure {
         Failure { code, message: plain(&message.to_string()).into_owned() }
     }
 
-    /// A failure of which nothing is said.
+    /// A failure without a message.
     pub(crate) fn quiet(code: u8) -> Self {
         Failure::new(code, "")
     }

@@ -48,7 +48,7 @@ pub(crate) fn margin(grace: Duration) -> Duration {
     (grace / 4).min(Duration::from_millis(200))
 }
 
-/// The first process's end. The guard ends with it.
+/// The first process's handle of the guard, which ends when the handle is dropped.
 #[derive(Debug)]
 pub(crate) struct Guard {
     child: Child,
@@ -57,8 +57,8 @@ pub(crate) struct Guard {
 }
 
 impl Guard {
-    /// Starts a guard of this process group, and of the other processes with this token, which must have ended at this
-    /// time by [`StdClock`]; `None`: never.
+    /// Starts a guard of this process group, and of the other processes with this token, all of which must have ended
+    /// by this time of [`StdClock`]; `None`: never.
     pub(crate) fn start(group: Pid, token: Token, grace: Duration, end: Option<Duration>) -> std::io::Result<Self> {
         use std::os::unix::process::CommandExt;
 
@@ -103,7 +103,7 @@ impl Guard {
         }
     }
 
-    /// Ends the guard, because the command has ended. `is_alive` says whether it is known to be.
+    /// Ends the guard, because the command has ended. `is_alive` says whether the guard is known to be alive.
     pub(crate) fn end(mut self, is_alive: bool) {
         self.write(DONE);
         self.input = None;
@@ -115,7 +115,7 @@ impl Guard {
     }
 }
 
-/// Is the guard.
+/// Runs as the guard.
 pub(crate) fn guard(mut words: impl Iterator<Item = OsString>) -> Result<u8, Failure> {
     let mut number = || words.next()?.to_str()?.parse::<u64>().ok();
     let usage = || Failure::new(USAGE, "this process is started by keylatch itself");
@@ -128,7 +128,7 @@ pub(crate) fn guard(mut words: impl Iterator<Item = OsString>) -> Result<u8, Fai
         let _ = kill_process_group(group, Signal::KILL);
         descendants::kill_all_of(CHAIN, &token);
     };
-    // Only the first process ends it. What arrives is dropped.
+    // Only the first process ends it. Signals that arrive are dropped.
     let _signals = Signals::new([consts::SIGHUP, consts::SIGINT, consts::SIGQUIT, consts::SIGTERM])
         .map_err(|error| Failure::system("signals cannot be handled", error))?;
     let (sender, lines) = channel();

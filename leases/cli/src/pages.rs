@@ -20,7 +20,7 @@ fn is_written(name: &str, content: &[u8]) {
     assert!(is_same, "{} is out of date: run the tests with {WRITE}=1", path.display());
 }
 
-/// What the command line does not say by itself.
+/// The sections of the man page that clap cannot write.
 const MORE: &str = r#".SH "EXIT STATUS"
 .TP
 .B the command's
@@ -52,7 +52,7 @@ stand for the options of the same names
 are set for the command. The token is greater than those of all earlier runs of this name: data that remember the greatest one refuse the writes of a run that is over.
 .TP
 .B KEYLATCH_CHAIN
-is set for the command, and must be left as it is: by it the command and what it starts are found if keylatch is killed
+is set for the command, and must be left as it is: if keylatch is killed, it is used to find the command and the processes that the command started
 .SH FILES
 .TP
 .I $XDG_STATE_HOME/keylatch/leases.db, ~/.local/state/keylatch/leases.db

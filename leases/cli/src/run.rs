@@ -80,7 +80,7 @@ impl Events {
                         Some(receiver) => drop(receiver.send(Event::Signal(signal))),
                         // The system spares the first process of a container.
                         None if getpid().is_init() && ENDING.contains(&signal) => std::process::exit(128 + signal),
-                        // As the first process of a container, it has the children of others.
+                        // As the first process of a container, it becomes the parent of orphaned processes.
                         None if signal == consts::SIGCHLD => {
                             while wait(WaitOptions::NOHANG).is_ok_and(|it| it.is_some()) {}
                         }
@@ -101,7 +101,8 @@ impl Events {
 enum Ended {
     /// The command has ended by itself, with this code.
     Command(u8),
-    /// The lease was lost, and the command was ended. The signal told this process to end meanwhile.
+    /// The lease was lost, and the command was ended. `told` is the signal, if any, that told this process to end
+    /// meanwhile.
     Lost { told: Option<i32> },
 }
 

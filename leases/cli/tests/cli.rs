@@ -195,7 +195,7 @@ fn signals_go_on_to_the_command_and_its_children() {
 }
 
 #[test]
-fn what_a_command_leaves_behind_ends_before_the_lease_is_released() {
+fn processes_that_a_command_leaves_behind_end_before_the_lease_is_released() {
     let desk = Desk::new();
     let output =
         desk.run(&["run", "report", "--", "sh", "-c", "sh -c 'trap \"\" TERM; sleep 600' >/dev/null 2>&1 & echo $!"]);

@@ -10,8 +10,8 @@ use crate::{Caps, Failure, Proxy};
 /// side, and several times. Its name has only ASCII letters, digits and `_`. An engine without namespaces can use a
 /// prefix of the entity, a table or a database for each.
 ///
-/// [`conformance!`](crate::conformance) makes one fixture for all cases, and never drops it. What the fixture starts
-/// should end with the process: a server can watch for the end of its standard input, for example.
+/// [`conformance!`](crate::conformance) makes one fixture for all cases, and never drops it. Servers and processes that
+/// the fixture starts should end with this process: a server can watch for the end of its standard input, for example.
 ///
 /// # Examples
 /// See the [crate's page](crate#a-fixture).

@@ -107,7 +107,7 @@
 //! | 19 | `many_waiting_processes_are_served` | [many](Caps::processes) processes; each waiter makes at most ten requests a second | 9 |
 //! | 20 | `a_dropped_acquire_leaves_no_waiter_and_no_connection` | after any number of polls: no waiter, no connection, at worst a lease of *T* | 11 |
 //! | 21 | `leases_survive_a_killed_server_or_are_reported_lost` | the holder learns which; the waiter gets the resource | 1, 3, 9 |
-//! | 22 | `a_server_that_forgot_leases_waits_before_granting` | restarted with nothing, emptied, or put back to an older copy: until nobody may still rely on what it granted; tokens are greater | 1, 3 |
+//! | 22 | `a_server_that_forgot_leases_waits_before_granting` | restarted with nothing, emptied, or put back to an older copy, it waits until nobody can still rely on a forgotten lease; tokens are greater | 1, 3 |
 //! | 23 | `a_holder_that_is_cut_off_notices_the_loss_by_itself` | with a connection that swallows everything: the holder knows before its successor has the resource | 2, 10 |
 //! | 24 | `an_acquire_recovers_from_a_lost_answer` | the retry gets the same tenure | 4 |
 //! | 25 | `a_release_recovers_from_a_lost_answer` | the retry succeeds, and a successor keeps its lease | 5 |

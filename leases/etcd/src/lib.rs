@@ -64,9 +64,9 @@
 //!   again. The exception: that program's clock is behind the clock of an earlier writer of the mark, by more than the
 //!   time since.
 //! - **After a restore** from a snapshot (`etcdctl snapshot restore`) an operator need not do anything. If a data
-//!   folder was put back, or if other programs used a restored cluster for long before the first program connected,
-//!   delete `keylatch-lease/NAMESPACE/l/mark` before the programs resume. A program that was not connected before
-//!   cannot tell such a copy from the original (1, 3).
+//!   folder was put back, or if other programs used a restored cluster for a long time before the first program
+//!   connected, delete `keylatch-lease/NAMESPACE/l/mark` before the programs resume. A program that was not connected
+//!   before cannot tell such a copy from the original (1, 3).
 //! - **A lease that lasts longer** than the quarantine, from one renewal to the next, is not waited for; nor is one
 //!   that never expires. If the cluster forgets it, another owner may get the resource while the holder still relies on
 //!   its lease (1). The token tells them apart (3).
@@ -84,7 +84,7 @@
 //!   duration that it requested, starting before the request. The time of day does not matter, except for the base of
 //!   tokens. The shortest lease is one and a half election timeouts, 2 s with etcd's defaults: a shorter one is
 //!   `TtlTooShort`. A lease of more than 285 years (9·10⁹ s) never expires.
-//! - **Etcd leases are used again**: to request one and to revoke it would cost the cluster as much as the transactions
+//! - **Etcd leases are used again**: requesting one and revoking it would cost the cluster as much as the transactions
 //!   of the tenure. When a tenure ends within 5 s, its etcd lease is kept for a second, and the next tenure of the same
 //!   length uses it. If that length is 10 s or more, the etcd lease is a second longer, so that its time need not be
 //!   restarted each time. An etcd lease is used again only by the connection that requested it, and never if another

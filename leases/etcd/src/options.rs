@@ -36,7 +36,7 @@ pub struct Options {
 
 impl Etcd {
     /// Returns options for the leases of this namespace. Leases of different namespaces are independent. A program that
-    /// has the cluster for itself may use `""`.
+    /// has the cluster to itself may use `""`.
     ///
     /// The keys of the namespace begin with `keylatch-lease/NAMESPACE/`, where all characters but letters, digits and
     /// `-_.~:@+=,` are escaped as in URLs.

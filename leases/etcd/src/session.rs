@@ -45,7 +45,7 @@ const STOPWATCH: i64 = 1_000_000_000;
 /// number of nanoseconds.
 const UNCOUNTED: i64 = i64::MAX / 1_000_000_000;
 
-/// The age up to which a reading of the stopwatch is good enough to estimate the next one.
+/// The greatest age at which a reading of the stopwatch is good enough to estimate the next one.
 const FRESH: Duration = Duration::from_secs(5);
 
 /// Returns the tenure that a resource's keys contain. Fails if one of the keys was not written by this engine.
@@ -425,7 +425,7 @@ impl Session {
     /// Ends all of these tenures, or none. With `at`, they must be all tenures that the owner has up to this revision;
     /// without it, the owner may have more.
     pub(crate) async fn end_all(&self, owner: &Owner, locks: &[Lock], at: Option<i64>) -> Result<bool, Trouble> {
-        // The deleted keys tell the etcd leases to revoke: a tenure may have moved since it was read.
+        // The deleted keys name the etcd leases to revoke: a tenure may have moved since it was read.
         let is_it = |lock: &Lock| Compare::create_revision(self.key(lock), CompareOp::Equal, lock.created);
         let mut when: Vec<_> = locks.iter().map(is_it).collect();
         let then: Vec<_> = match at {

@@ -1,7 +1,7 @@
 //! Etcd leases that are ready for another tenure.
 //!
-//! A tenure that begins needs an etcd lease, and leaves it behind when it ends. To request one and to revoke it are
-//! changes of the cluster, each as expensive as the tenure's own transaction; to restart the time of an existing one is
+//! A tenure that begins needs an etcd lease, and leaves it behind when it ends. Requesting one and revoking it are
+//! changes of the cluster, each as expensive as the tenure's own transaction; restarting the time of an existing one is
 //! not. So an etcd lease whose tenure has ended is kept for a moment, and the next tenure of the same length uses it
 //! again.
 //!
@@ -33,8 +33,8 @@ const KEPT: Duration = Duration::from_secs(1);
 /// The number of etcd leases that are kept.
 const MOST: usize = 128;
 
-/// The age, counted from the last restart of its time, up to which an etcd lease is used again. It is less if the etcd
-/// lease is short: half of its time is a safe distance from its end.
+/// The greatest age, counted from the last restart of its time, at which an etcd lease is used again. It is less if the
+/// etcd lease is short: half of its time is a safe distance from its end.
 const OLDEST: Duration = Duration::from_secs(5);
 
 /// The time by which the clocks of the leader and of this process may differ until an etcd lease is restarted.

@@ -18,7 +18,7 @@ use crate::{
 /// default accepts 128 on all levels together.
 pub(crate) const MOST: usize = 64;
 
-/// The size up to which transactions are added, in bytes. By default etcd accepts requests of 1.5 MiB.
+/// The greatest size of a part with more than one transaction, in bytes. By default etcd accepts requests of 1.5 MiB.
 const LARGEST: usize = 1 << 20;
 
 /// The transactions of a connection, and their outcomes.
@@ -38,7 +38,7 @@ pub(crate) async fn carry(client: Client, together: Arc<Together>) -> Infallible
     together.carry(send).await
 }
 
-/// Divides a batch into parts that etcd accepts. A transaction that is too large in any case is a part of its own.
+/// Divides a batch into parts that etcd accepts. A transaction that is too large by itself becomes a part of its own.
 fn parts(mut batch: &[Arc<Txn>]) -> Vec<&[Arc<Txn>]> {
     let mut parts = Vec::new();
     while !batch.is_empty() {

@@ -90,7 +90,7 @@ async fn used(desk: &Desk) -> BTreeSet<i64> {
 }
 
 #[test]
-fn what_waits_for_the_connection_is_one_transaction() {
+fn requests_that_wait_for_the_connection_become_one_transaction() {
     at_desk(|desk| async move {
         let busy = desk.there.try_acquire("busy", &desk.joe, MINUTE).await.unwrap();
         let held = desk.here.try_acquire("held", &desk.jane, MINUTE).await.unwrap();

@@ -1,8 +1,7 @@
 //! A summary of the wait list for calls that do not take its lock: whether a resource may have waiters or watchers.
 //!
 //! Places are counted by a part of the resource's hash, so that one watched resource slows down only calls for
-//! resources that share its part. The summary may report a place that a resource does not have, but it never misses one
-//! that it has.
+//! resources with the same part. The summary may report a place for a resource that has none, but it never misses one.
 
 use core::hash::{BuildHasher, Hash};
 
@@ -76,14 +75,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_waiter_of_one_resource_does_not_show_at_most_others() {
+    fn a_waiter_of_one_resource_does_not_show_at_most_other_resources() {
         let attendance = Attendance::new();
         let resources: Vec<Resource> = (0..1000).map(|n| Resource::from(format!("{n}"))).collect();
         let attended = |one: &Resource| attendance.is_at(one);
         assert!(!resources.iter().any(attended));
         attendance.add(attendance.hash(&resources[0]));
         assert!(attendance.is_at(&resources[0]));
-        // About one resource in 64 shares the part.
+        // About one resource in 64 has the same part of the hash.
         assert!(resources.iter().filter(|one| attended(one)).count() < 100);
         attendance.remove(attendance.hash(&resources[0]));
         assert!(!resources.iter().any(attended));

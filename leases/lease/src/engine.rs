@@ -213,8 +213,8 @@ pub trait Engine: Send + Sync {
         at: Duration,
     ) -> impl Future<Output = Result<Vec<Owned>, Fail<Self::Error>>> + Send;
 
-    /// Returns a page of the unexpired leases, in an order of the engine's own, in which each lease keeps its place while
-    /// it is not ended. So whatever changes meanwhile, a lease that exists throughout is on exactly one page.
+    /// Returns a page of the unexpired leases, in an order of the engine's choice, in which each lease keeps its place
+    /// until it ends. So whatever changes meanwhile, a lease that exists throughout is on exactly one page.
     ///
     /// By default the engine cannot list leases.
     fn list(&self, part: Part<'_>) -> impl Future<Output = Result<Listing, Fail<Self::Error>>> + Send {
@@ -227,7 +227,7 @@ pub trait Engine: Send + Sync {
     fn sweep(&self, limit: usize, at: Duration) -> impl Future<Output = Result<usize, Fail<Self::Error>>> + Send;
 
     /// Returns a future that is ready when the resource may have become free since the call, or may become free earlier
-    /// than was known: a [fresh](Want::Fresh) tenure can end before the tenure that it replaces would have ended. The
+    /// than expected: a [fresh](Want::Fresh) tenure can end before the tenure that it replaces would have ended. The
     /// future may also be ready for no reason.
     ///
     /// The front end calls it before it asks (rule d), and never for a [`LOCAL`](Self::LOCAL) engine. By default the
@@ -238,10 +238,10 @@ pub trait Engine: Send + Sync {
         core::future::pending()
     }
 
-    /// Subscribes this notice, from the call on, to everything but its holder's own release that ends a tenure of the
-    /// resource early: a release by name, of [all](Self::release_all) leases of an owner or by a
-    /// [token](Self::release_token), a [fresh](Want::Fresh) tenure of the same owner, and a manual change of the store,
-    /// as far as the store reports it. The engine calls [`Notice::ended`] if it knows which tenure ended, and
+    /// Subscribes this notice, from the call on, to everything that ends a tenure of the resource early, except the
+    /// holder's own release: a release by name, of [all](Self::release_all) leases of an owner, or by a
+    /// [token](Self::release_token); a [fresh](Want::Fresh) tenure of the same owner; and a manual change of the store,
+    /// if the store reports it. The engine calls [`Notice::ended`] if it knows which tenure ended, and
     /// [`Notice::doubt`] otherwise, such as after a time without a connection. While nothing happens, a subscription
     /// must not cost requests to the server.
     ///
@@ -281,9 +281,9 @@ pub trait Engine: Send + Sync {
     ///
     /// # Engines in this process
     /// The front end calls this for each waiter that was handed this tenure ([`Ask::waiting`]) and was dropped before
-    /// it fetched the grant. When the last of them has been dropped the engine ends the tenure, unless the owner knows
-    /// of it: another request of the owner, without `waiting`, was granted the tenure, or the tenure was [renewed or
-    /// looked at](Self::renew).
+    /// it fetched the grant. When the last of them has been dropped, the engine ends the tenure, unless the owner knows
+    /// of it: because another request of the owner, without `waiting`, was granted the tenure, or because the tenure
+    /// was [renewed or read](Self::renew).
     ///
     /// By default, the first of these waiters ends the tenure, even if the owner knows of it. An engine that wraps
     /// another one must pass this call on. Any other should override the default, and count the waiters.
@@ -390,8 +390,8 @@ pub struct Renewal<'a> {
     pub owner: &'a Owner,
     /// The token of the tenure.
     pub token: Token,
-    /// The new term, counted from now and the start of the tenure. `None`: the end stays, and the lease is only looked
-    /// at.
+    /// The new term, counted from now and the start of the tenure. `None` leaves the end as it is, and only reads the
+    /// lease.
     pub term: Option<Term>,
     /// The answer: the time that the lease has left. It stays `Left::Nothing`, its initial value, if the tenure is over
     /// or has expired.
@@ -452,7 +452,7 @@ pub struct Part<'a> {
     pub owner: Option<&'a Owner>,
     /// Only those of entities that begin with this.
     pub entity_prefix: &'a str,
-    /// Only those behind this [cursor](Listing::Page::next), which may have come from elsewhere, and be nonsense.
+    /// Only those after this [cursor](Listing::Page::next), which may come from elsewhere and be invalid.
     pub after: Option<&'a str>,
     /// The greatest number of leases, which is not zero. The page may have fewer, or none.
     pub limit: usize,
@@ -467,7 +467,7 @@ pub enum Listing {
     Page {
         /// The leases.
         leases: Vec<(Resource, Record)>,
-        /// The cursor behind which the next page begins; `None` if this is the last page.
+        /// The cursor after which the next page begins; `None` if this is the last page.
         next: Option<String>,
     },
     /// The cursor is not one of this engine's.

@@ -5,7 +5,7 @@ use hashbrown::HashTable;
 
 const PARTS: usize = 64;
 
-/// The capacity up to which a part is not worth shrinking.
+/// A part with at most this capacity is not worth shrinking.
 const SMALL: usize = 32;
 
 /// The numbers of records, by the hash of their names.

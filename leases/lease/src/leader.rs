@@ -1,4 +1,4 @@
-//! Elections: one of several leads, hands over only when its work has ended, and tells who leads.
+//! Elections: one of several owners leads and hands over only when its work has ended, and anybody can see who leads.
 
 use alloc::sync::Arc;
 use core::{
@@ -24,9 +24,9 @@ macro_rules! leader {
         /// Elections of a leader: at most one owner at a time [leads](Self::campaign) under a name, and everybody can
         /// [observe](Self::observe) who does.
         ///
-        /// It is a thin layer on [`Leases::hold`] and [`Leases::watch`], to which it adds that a leader that
-        /// [resigns](Leadership::resign) hands over only when its work has ended, also the work that it has given to
-        /// other tasks or threads.
+        /// It is a thin layer on [`Leases::hold`] and [`Leases::watch`]. It adds one rule: a leader that
+        /// [resigns](Leadership::resign) hands over only when its work has ended, including the work that it has given
+        /// to other tasks or threads.
         ///
         /// # Examples
         /// ```
@@ -55,7 +55,7 @@ macro_rules! leader {
 
         /// The time during which an owner leads: see [`Leader::campaign`].
         ///
-        /// It derefs to [`Held`], which has the [token](Held::token) and [`check`](Held::check)s, and tells when the
+        /// It derefs to [`Held`], which has the [token](Held::token) and [`check`](Held::check)s, and reports when the
         /// leadership is [lost](Held::lost). It must be renewed: by [`run`](Self::run), by a spawned
         /// [`renewal`](Held::renewal), or by [`resign`](Self::resign) while that waits.
         ///

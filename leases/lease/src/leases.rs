@@ -59,7 +59,7 @@ impl<C: Clock> Leases<Memory<C>> {
         Leases::with_engine(Memory::new(clock))
     }
 
-    /// Removes the leases that have expired, serves their waiters, and returns the number of leases.
+    /// Removes the leases that have expired, serves their waiters, and returns the number of leases that remain.
     ///
     /// # Examples
     /// ```
@@ -201,8 +201,8 @@ impl<E: Engine> Leases<E> {
     /// otherwise fails like [`acquire`](Self::acquire).
     ///
     /// In memory, a lease that has become free is promised to the first waiter in line while that waiter's custom
-    /// policy runs. Until the policy has answered, a try fails with that waiter as the `owner` and no time `remaining`,
-    /// even if it is a try of the same owner, and [`status`](Self::status) reports no owner.
+    /// policy runs. Until the policy has answered, this call fails, with that waiter as the `owner` and no time
+    /// `remaining`, even if it is made for the same owner; and [`status`](Self::status) reports no owner.
     ///
     /// # Panics
     /// If a duration of `expiry` is zero.

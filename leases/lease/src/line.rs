@@ -25,9 +25,9 @@ use crate::{
 /// it when the time has passed.
 const REST: Duration = Duration::from_millis(50);
 
-/// The first in line checks when the lease ends. The others check later by the first constant, in case the first is not
-/// polled; or by the second constant times the length of the line, if that is more, so that together they check at most
-/// 100,000 times a second.
+/// The first in line checks when the lease ends. In case the first is not polled, the others check later: by the first
+/// constant, or by the second constant times the length of the line if that is more, so that together they check at
+/// most 100,000 times a second.
 const GRACE: Duration = Duration::from_millis(10);
 const GRACE_FOR_EACH: Duration = Duration::from_micros(10);
 

@@ -11,7 +11,7 @@ type Page<E> = Result<Option<Vec<ListedLease>>, LookError<<E as Engine>::Error>>
 /// The number of leases on a page, if it is not set.
 const PAGE: usize = 100;
 
-/// The least number of leases for which [`List::all`] asks at a time.
+/// The smallest number of leases that [`List::all`] requests at a time.
 const AT_A_TIME: usize = 1000;
 
 /// A lease in a [list](Leases::list).
@@ -74,7 +74,7 @@ impl ListedLease {
     }
 }
 
-/// The position of a list behind its last page.
+/// The position of a list after the last page that it returned.
 #[derive(Clone, Debug)]
 enum Position {
     Start,
@@ -170,8 +170,8 @@ impl<E: Engine> List<'_, E> {
         self
     }
 
-    /// Begins behind the last page of another list, whose [`cursor`](Self::cursor) this is. The other list should have
-    /// been narrowed in the same way.
+    /// Begins after the last page that another list returned. `cursor` is that list's [`cursor`](Self::cursor). The
+    /// other list should have been narrowed in the same way.
     ///
     /// # Examples
     /// See [`cursor`](Self::cursor).
@@ -238,7 +238,7 @@ impl<E: Engine> List<'_, E> {
 }
 
 impl<'a, E: Engine> List<'a, E> {
-    /// Returns all leases from here on. With very many of them, use [`next_page`](Self::next_page).
+    /// Returns all remaining leases. If there may be very many, use [`next_page`](Self::next_page).
     ///
     /// The future's output is `Result<Vec<ListedLease>, LookError<E::Error>>`.
     ///
@@ -250,7 +250,7 @@ impl<'a, E: Engine> List<'a, E> {
     pub fn all(
         mut self,
     ) -> Waiting<impl Future<Output = Result<Vec<ListedLease>, LookError<E::Error>>> + Send + use<'a, E>> {
-        // On some servers, each page costs a look at the whole namespace.
+        // On some servers, each page requires reading the whole namespace.
         self.page_size = self.page_size.max(AT_A_TIME);
         Waiting::new(async move {
             let mut all = Vec::new();

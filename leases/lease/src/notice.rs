@@ -73,7 +73,7 @@ impl Notice {
         Notice { told: Mutex::new(told), doubts }
     }
 
-    /// Notifies the Held that this tenure of the resource and all before it have ended, and how this one did.
+    /// Notifies the Held that this tenure of the resource and all before it have ended, and how this tenure ended.
     ///
     /// # Examples
     /// See [`Notice`].

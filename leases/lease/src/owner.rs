@@ -27,7 +27,7 @@ const DIGITS: usize = 16;
 ///
 /// There are two kinds of owners. [`named`](Owner::named) is for an owner that outlives a restart of the process, such
 /// as a user's session. `incarnation` (with `std`) is for an owner that must not be confused with the one before a
-/// restart, such as a worker that would otherwise resume a job it knows nothing about.
+/// restart: for example a worker, which would otherwise resume a job that it knows nothing about.
 ///
 /// A name may be 1 to 1,024 bytes long. An owner with a name of another length can be created, but the calls refuse it
 /// with their error `Invalid`.

@@ -13,8 +13,8 @@
 //! `bool`).
 //!
 //! The crate `slab` and the slab of `keylatch` keep all records in one `Vec`: they move every record when they grow,
-//! and a record at the end keeps the memory of all before it. That suits `keylatch`, whose slabs are small and must not
-//! take 64 places for one value.
+//! and a record at the end keeps the memory of all records before it allocated. That suits `keylatch`, whose slabs are
+//! small and must not take 64 places for one value.
 use alloc::{boxed::Box, vec::Vec};
 use core::{
     iter,

@@ -13,11 +13,11 @@ use crate::{
     timer::Timer,
 };
 
-/// The owner in whose name a server is asked to report the end of a tenure. It never has a lease.
+/// The owner name under which a server is asked to report the end of a tenure. It never has a lease.
 const WATCHER: &str = "keylatch: watch";
 
-/// The first pause before an engine is asked whether somebody has acquired a free resource, of which it sends no
-/// message. Each further pause is twice as long, up to the engine's [fallback](Engine::fallback).
+/// The first pause before the engine is asked whether an owner has acquired a free resource, because engines send no
+/// message about that. Each further pause is twice as long, up to the engine's [fallback](Engine::fallback).
 const SHORTEST: Duration = Duration::from_millis(50);
 
 /// The longest pause if the engine has no fallback.
@@ -39,16 +39,17 @@ impl<E: Engine> fmt::Debug for Watch<'_, E> {
 }
 
 impl<E: Engine> Leases<E> {
-    /// Watches a resource: reports who has it now, and then each change of that, such as another leader.
+    /// Watches a resource: reports who has it now, and then each change, such as a new leader.
     ///
     /// Tenures that are shorter than the time between two calls may be missed; the current state never is. A renewal is
     /// not a change.
     ///
     /// # How late
-    /// In memory, and for what other calls of these `Leases` do, a change is reported at once. The end of a tenure in
-    /// another process is reported as to a waiter, on a message of the server. Engines send no message when somebody
-    /// acquires a free resource: while the resource is free, the watch asks after 50 ms, and then ever more rarely, up
-    /// to the engine's fallback (5 s if not set). While somebody has it, the watch asks no more often than a waiter.
+    /// With leases in memory, every change is reported at once; with a server, so is a change that another call of
+    /// these `Leases` makes. The end of a tenure in another process is reported as it is to a waiter: when the server's
+    /// message arrives. Engines send no message when somebody acquires a free resource: while the resource is free, the
+    /// watch asks after 50 ms, and then with longer and longer pauses, up to the engine's fallback (5 s if not set).
+    /// While somebody has it, the watch asks no more often than a waiter.
     ///
     /// # Examples
     /// ```
@@ -72,11 +73,11 @@ impl<E: Engine> Leases<E> {
 }
 
 impl<E: Engine> Watch<'_, E> {
-    /// Waits until another tenure than the one that was reported last has the resource, or none has it; the first call
-    /// returns the current state at once.
+    /// Waits until the resource has a tenure other than the one reported last, or has none; the first call returns the
+    /// current state at once.
     ///
-    /// The future's output is `Result<Option<LeaseStatus>, LookError<E::Error>>`, as that of
-    /// [`status`](Leases::status). After an error the watch can be used further.
+    /// The future's output is `Result<Option<LeaseStatus>, LookError<E::Error>>`, as for [`status`](Leases::status).
+    /// After an error the watch can still be used.
     ///
     /// # Errors
     /// [`LookError::Invalid`] if the resource is too long; [`LookError::Engine`] if the engine fails.
@@ -105,7 +106,8 @@ impl<E: Engine> Watch<'_, E> {
             })
             .await;
             let mut far = pin!((!E::LOCAL).then(|| leases.engine().watch(resource)));
-            // Before the look: a time that is counted from a later moment could be behind the end of the lease.
+            // The clock is read before the request: a time that is counted from a later moment could lie after the end
+            // of the lease.
             let at = leases.engine().now();
             let status = leases.looked(resource.clone()).await?;
             let tenure = status.as_ref().map(LeaseStatus::token);

@@ -63,7 +63,7 @@ fn a_leader_hands_over_only_when_its_work_has_ended() {
 }
 
 #[test]
-fn the_last_work_wakes_the_leader_that_resigns() {
+fn the_end_of_the_last_work_wakes_the_leader_that_resigns() {
     let (_, leases) = desk();
     let leadership = Leader::new(&leases).campaign("scheduler", &jane(), TTL).wait().unwrap();
     let (first, second) = (leadership.work(), leadership.work());

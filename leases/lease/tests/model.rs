@@ -787,7 +787,7 @@ impl<'m> World<'m> {
         }
     }
 
-    /// Counts the resources that satisfy `is_one`, and returns the least and the greatest possible number.
+    /// Counts the resources that satisfy `is_one`, and returns the smallest and the greatest possible number.
     fn count(&self, is_one: impl Fn(&Guess) -> bool) -> (usize, usize) {
         let of_all =
             |guesses: &Vec<Guess>| (usize::from(guesses.iter().all(&is_one)), usize::from(guesses.iter().any(&is_one)));
@@ -1022,7 +1022,7 @@ impl<'m> World<'m> {
         assert!((least..=most).contains(&count), "{}: {count}, not {least} to {most}", self.what);
         for guesses in &mut self.guesses {
             let only = if least == most { None } else { Some(count) }.filter(|&count| count == least || count == most);
-            // If the count is the least or the greatest possible, it reveals for each resource whether its lease was
+            // If the count is the smallest or the greatest possible, it reveals for each resource whether its lease was
             // counted.
             match only {
                 Some(count) if count == most && guesses.iter().any(has) => guesses.retain(has),

@@ -1,5 +1,5 @@
-//! The protocol of leases in a bucket: a few clients, whose requests are late, lost, doubled and given up, and
-//! which die.
+//! The protocol of leases in a bucket: a few clients, which may die, and whose requests may be late, lost, duplicated
+//! or given up.
 //!
 //! Real time passes in ticks. The clients' clocks have rates that differ by almost two percent, and their times of day
 //! may be wrong. A lease lasts for two ticks.
@@ -34,7 +34,8 @@ pub struct Setup {
     pub ticks: u8,
     /// The numbers of calls that the clients may make.
     pub calls: &'static [u8],
-    /// The numbers of messages that may be lost, and doubled, and of requests that may be given up.
+    /// The numbers of messages that may be lost, of messages that may be duplicated, and of requests that may be given
+    /// up.
     pub lost: u8,
     pub doubled: u8,
     pub given_up: u8,
@@ -49,8 +50,8 @@ pub struct Setup {
 pub enum Fault {
     /// The store ignores the conditions of writes.
     Unconditional,
-    /// A renewal leaves the object's version as it was, as in a store whose versions are hashes of a content without a
-    /// number of its own.
+    /// A renewal leaves the object's version as it was, as in a store whose versions are hashes of the content, if the
+    /// content had no random number.
     SameVersion,
     /// A holder counts its deadline from the answer.
     DeadlineFromAnswer,
@@ -84,7 +85,7 @@ pub enum Message {
     Done { is_done: bool },
 }
 
-/// A message, of the request that the client has numbered so.
+/// A message, with the number that the client has given to its request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Sent {
     client: u8,
@@ -116,7 +117,7 @@ struct Running {
     call: Call,
     /// The time of the call.
     at: u64,
-    /// The time at which the present write was sent first.
+    /// The time at which the current write was first sent.
     sent: u64,
     step: Phase,
 }
@@ -449,7 +450,7 @@ impl Setup {
                 me.running = Some(Running { step, ..running });
                 self.send(state, client, Message::Get);
             }
-            // What was only read can be asked again by the next call.
+            // The next call can repeat a read.
             _ => {
                 me.running = None;
                 me.request += 1; // no answer is heard any more

@@ -1,15 +1,16 @@
 //! The protocol of leases in etcd: transactions with comparisons, etcd leases that are used again, the mark of the
-//! namespace, and the revoking of what is left over. A few clients, whose requests are late and doubled, whose calls
-//! are dropped, and which die; a cluster that elects leaders, is restored from a snapshot, or loses all keys.
+//! namespace, and the revocation of etcd leases that are left over. There are a few clients, which may die, whose
+//! requests may be late or duplicated, and whose calls may be dropped; the cluster may elect leaders, be restored from
+//! a snapshot, or lose all keys.
 //!
 //! Real time passes in ticks. The clients' clocks have rates that differ from the leader's by almost one percent. A
 //! lease lasts for two ticks; an expired etcd lease is removed within the next tick.
 //!
 //! The engine's decisions are parts of its requests, so they are written here once more; the table in
-//! `docs/verification.md` says what each of them stands for. A client's step is one request with its answer; what it
-//! does with the answer it may do much later, so a slow answer needs no step of its own. All leases have the same
-//! length, so no tenure moves to another etcd lease. If a release ends a tenure that its owner has resumed, the holder
-//! learns of it at once; in the engine the watch tells it a moment later.
+//! `docs/verification.md` says what each of them stands for. A client's step is one request with its answer. The client
+//! may act on the answer much later, so a slow answer needs no step of its own. All leases have the same length, so no
+//! tenure moves to another etcd lease. If a release ends a tenure that its owner has resumed, the holder learns of it
+//! at once; in the engine the watch reports it a moment later.
 
 use stateright::{Model, Property};
 
@@ -41,15 +42,15 @@ const TRIES: u8 = 2;
 /// The time by which the clocks of the leader and of a client may differ until an etcd lease is restarted.
 const DRIFT: u64 = 10;
 
-/// The first base of tokens, and the least number of microseconds that pass in a tick or while the cluster is replaced:
-/// more than there are revisions.
+/// The first base of tokens, and the smallest number of microseconds that pass in a tick or while the cluster is
+/// replaced: greater than the number of revisions.
 const BASE: u64 = 1000;
 const PASSED: u64 = 100;
 
 /// The setup of a model.
 #[derive(Clone, Copy, Debug)]
 pub struct Setup {
-    /// By how much an etcd lease is longer than the tenures that use it, in milliseconds.
+    /// The time by which an etcd lease is longer than the tenures that use it, in milliseconds.
     pub slack: u64,
     /// The rate of each client's clock.
     pub clocks: &'static [u64],
@@ -57,7 +58,7 @@ pub struct Setup {
     pub ticks: u8,
     /// The calls that each client may make, in this order.
     pub calls: &'static [&'static [Call]],
-    /// The numbers of times that a client's requests are late, and that one of them arrives twice.
+    /// The number of times that a client's request may be late, and the number of times that one may arrive twice.
     pub late: u8,
     pub doubled: u8,
     /// The number of clients that may die.

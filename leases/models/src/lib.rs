@@ -4,11 +4,11 @@
 //! Where an engine decides in Rust, its own code decides in the model, too. Where it decides in a server's language, the
 //! decisions are written here once more.
 
-/// By how much the clock of a slow client advances in a tick, and that of a fast one, in milliseconds.
+/// The time by which the clock of a slow client, and that of a fast one, advances in a tick, in milliseconds.
 pub const SLOW: u64 = 496;
 pub const FAST: u64 = 504;
 
-/// By how much a server's clock advances in a tick, in milliseconds.
+/// The time by which a server's clock advances in a tick, in milliseconds.
 const RATE: u64 = 500;
 
 #[allow(dead_code, reason = "the model needs some of it")]

@@ -1,11 +1,12 @@
-//! The protocol of leases on a server that decides: SQLite, Postgres, Redis. A few clients, whose requests are late,
-//! lost, doubled and given up, and which die; a server whose clock is set back, and which is replaced by an older copy.
+//! The protocol of leases on a server that decides: SQLite, Postgres, Redis. There are a few clients, which may die,
+//! and whose requests may be late, lost, duplicated or given up; the server's clock may be set back, and the server
+//! replaced by an older copy.
 //!
 //! Real time passes in ticks. The clients' clocks have rates that differ from the server's by almost one percent. A
 //! lease lasts for two ticks.
 //!
 //! The server decides in SQL or in Lua, so the decisions are written here once more, in [`Setup::decide`]; the table in
-//! `docs/verification.md` says what each of them stands for. What a holder does with an answer is that of the front end.
+//! `docs/verification.md` says what each of them stands for. A holder acts on an answer as the front end does.
 
 use stateright::{Model, Property};
 
@@ -17,13 +18,13 @@ use crate::{
 /// The time of a lease, and of a quarantine, in milliseconds.
 const TTL: u64 = 1000;
 
-/// By how much the server's clock is set back, in milliseconds.
+/// The time by which the server's clock is set back, in milliseconds.
 const BACK: u64 = 700;
 
 /// The number of times that a request is sent, if no answer comes.
 const TRIES: u8 = 2;
 
-/// How a server remembers the greatest token that a resource has had.
+/// The way in which a server remembers the greatest token that a resource has had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Memory {
     /// One number for all resources: SQLite and Redis.
@@ -45,7 +46,8 @@ pub struct Setup {
     pub ticks: u8,
     /// The numbers of calls that the clients may make.
     pub calls: &'static [u8],
-    /// The numbers of messages that may be lost, and doubled, and of requests that may be given up.
+    /// The numbers of messages that may be lost, of messages that may be duplicated, and of requests that may be given
+    /// up.
     pub lost: u8,
     pub doubled: u8,
     pub given_up: u8,
@@ -76,7 +78,7 @@ pub enum Fault {
     NoDoubt,
     /// A release ends whatever tenure there is.
     ReleasesAnything,
-    /// An owner that has the lease is refused as others are.
+    /// An owner that has the lease is refused, like any other owner.
     RefusesItsOwner,
     /// A lease keeps others out until it is swept.
     EndsWhenSwept,
@@ -86,7 +88,7 @@ pub enum Fault {
 struct Lease {
     owner: u8,
     token: u64,
-    /// When it ends, by the server's clock; zero if it was released.
+    /// The time at which it ends, by the server's clock; zero if it was released.
     until: u64,
 }
 

@@ -1,12 +1,13 @@
-//! The protocol of leases in a stream of NATS: the messages of a resource, each stored only behind the one that its
-//! sender knows, the mark of the namespace, and sweeps. A few clients, whose writes are late and doubled and their
-//! answers lost, and which die; a stream that is created again, and a server that is replaced by an older copy.
+//! The protocol of leases in a stream of NATS: the messages of a resource, each stored only if the last one is the one
+//! that its sender knows, the mark of the namespace, and sweeps. There are a few clients, which may die, and whose
+//! writes may be delayed or duplicated and their answers lost; the stream may be created again, and the server replaced
+//! by an older copy.
 //!
 //! Real time passes in ticks. The clients' clocks have rates that differ from the server's by almost one percent. A
 //! lease lasts for two ticks.
 //!
-//! The messages and marks are those of the engine. A client's step is one request with its answer; what it does with
-//! the answer it may do much later, so a slow answer needs no step of its own.
+//! The messages and marks are those of the engine. A client's step is one request with its answer. The client may act
+//! on the answer much later, so a slow answer needs no step of its own.
 
 use std::time::Duration;
 
@@ -32,7 +33,7 @@ const TTL: u64 = 1000;
 /// The number of times that an operation is tried, if its connection ends each time.
 const TRIES: u8 = 2;
 
-/// The number of messages of others in a stream that they fill: more than the old one ever had.
+/// The number of messages that others store in a new stream: more than the old stream ever had.
 const FILLED: u64 = 1000;
 
 const NANOS: u64 = 1_000_000;
@@ -61,7 +62,7 @@ pub struct Setup {
 /// A fault of the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The server stores a message behind any other.
+    /// The server stores a message whatever the last one is.
     Unconditional,
     /// A grant counts without another look at the mark.
     NoSecondLook,
@@ -75,7 +76,7 @@ pub enum Fault {
     DeadlineFromAnswer,
     /// A tenure keeps others out until it is swept.
     EndsWhenSwept,
-    /// An owner that has the lease is refused as others are.
+    /// An owner that has the lease is refused, like any other owner.
     RefusesItsOwner,
 }
 
@@ -90,7 +91,7 @@ struct Stored {
 /// The stream.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Stream {
-    /// The number of the stream, of those that had the name.
+    /// The number of the stream among those that have had the name.
     id: u8,
     /// The last sequence.
     last: u64,
@@ -119,7 +120,7 @@ enum Next {
     /// A new connection asks for the creation time of the stream, and reads the mark.
     Info,
     Recall,
-    /// It reads the clock, to write a new mark behind this one.
+    /// It reads the clock, to write a new mark after this one.
     Date {
         behind: u64,
     },
@@ -424,7 +425,7 @@ impl Setup {
         state.clients[usize::from(client)].running.as_mut().expect("it runs").next = next;
     }
 
-    /// Begins a tenure behind this message, once there is a reading of the clock.
+    /// Begins a tenure with a message after this one, once there is a reading of the clock.
     fn begin(&self, state: &mut State, client: u8, last: &Last) {
         let Some(now) = Self::about(state, client) else {
             return self.next(state, client, Next::Token(last.clone()));

@@ -40,7 +40,7 @@ fn the_promises_are_kept_if_a_message_is_lost_and_a_request_given_up() {
 }
 
 #[test]
-fn the_promises_are_kept_if_a_request_is_doubled_and_one_given_up() {
+fn the_promises_are_kept_if_a_request_is_duplicated_and_one_given_up() {
     holds(Setup { doubled: 1, given_up: 1, ticks: 2, calls: &[2, 1], ..CALM }, &["a late write is refused"]);
 }
 

@@ -57,7 +57,7 @@ fn the_promises_are_kept_if_requests_are_late() {
 }
 
 #[test]
-fn the_promises_are_kept_if_a_request_is_doubled() {
+fn the_promises_are_kept_if_a_request_is_duplicated() {
     hold(Setup { doubled: 1, calls: AGAIN, ticks: 2, ..CALM }, &[]);
 }
 

@@ -55,7 +55,7 @@ fn the_promises_are_kept_if_a_message_is_lost_and_a_request_given_up() {
 }
 
 #[test]
-fn the_promises_are_kept_if_a_request_is_doubled_and_one_given_up() {
+fn the_promises_are_kept_if_a_request_is_duplicated_and_one_given_up() {
     hold(Setup { doubled: 1, given_up: 1, ..SHORT }, &["a lease is resumed"]);
 }
 

@@ -39,7 +39,7 @@ fn the_promises_are_kept_if_a_write_is_late() {
 }
 
 #[test]
-fn the_promises_are_kept_if_a_write_is_doubled() {
+fn the_promises_are_kept_if_a_write_is_duplicated() {
     holds(Setup { doubled: 1, calls: &[&[Acquire, Release, Acquire], &[Acquire]], ticks: 2, ..CALM }, &[]);
 }
 

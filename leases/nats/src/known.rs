@@ -1,6 +1,6 @@
-//! What this connection knows about resources that it has used recently, which saves the request for the last message.
-//! The knowledge may be out of date: the server decides, because it stores no message unless the last one is the
-//! expected one.
+//! The last messages of the resources that this connection has used recently: knowing them saves a request. The
+//! knowledge may be out of date: the server decides, because it stores no message unless the last one is the expected
+//! one.
 
 use std::{
     collections::HashMap,

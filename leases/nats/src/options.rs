@@ -34,7 +34,7 @@ pub struct Options {
 
 impl Nats {
     /// Returns options for the leases of this namespace. Leases of different namespaces are independent. A program that
-    /// has the stream for itself may use `""`.
+    /// has the stream to itself may use `""`.
     ///
     /// # Panics
     /// If the name is longer than 255 bytes.

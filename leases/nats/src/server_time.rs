@@ -9,8 +9,8 @@ use std::{
     time::Duration,
 };
 
-/// The age up to which a reading is usually good enough. In that time, two clocks drift apart by 10 ms at most; and if
-/// the clock was set, that is noticed after this time.
+/// The greatest age at which a reading is usually good enough. In that time, two clocks drift apart by 10 ms at most;
+/// and if the clock was set, that is noticed after this time.
 pub(crate) const FRESH: Duration = Duration::from_secs(1);
 
 /// The denominator of the greatest relative error between two clocks: they drift apart by 1 % at most.
@@ -29,7 +29,7 @@ pub(crate) struct Reading {
 }
 
 impl Reading {
-    /// Returns the present time by this reading, unless the reading is older than `age`.
+    /// Returns the current time by this reading, unless the reading is older than `age`.
     pub(crate) fn now(&self, here: Duration, age: Duration) -> Option<Now> {
         let Reading { sequence, time, from, to } = *self;
         let (most, least) = (here.checked_sub(from)?, here.checked_sub(to)?);
@@ -79,12 +79,12 @@ impl ServerTime {
         }
     }
 
-    /// Returns the present time by a fresh reading; `None` if there is none.
+    /// Returns the current time by a fresh reading; `None` if there is none.
     pub(crate) fn now(&self, here: Duration) -> Option<Now> {
         self.about(here, FRESH)
     }
 
-    /// Returns the present time by a reading that is not older than `age`; `None` if there is none.
+    /// Returns the current time by a reading that is not older than `age`; `None` if there is none.
     pub(crate) fn about(&self, here: Duration, age: Duration) -> Option<Now> {
         (*self.lock())?.now(here, age)
     }

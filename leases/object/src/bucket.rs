@@ -63,7 +63,7 @@ impl Bucket {
         Ok(owned.filter(|owned| owned.record.owner == *owner).collect())
     }
 
-    /// Returns the resources of which this owner has the leases.
+    /// Returns the resources that are leased by this owner.
     async fn resources_of(&self, owner: &Owner) -> Done<Vec<Resource>> {
         let names = self.place.names(None).await?;
         let leases = self.place.leases(&names, true).await?;

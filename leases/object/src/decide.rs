@@ -9,7 +9,7 @@
 //! - Any other process counts from the moment at which it had received the object in this version, and adds one percent
 //!   for the rates of the two clocks. The write was carried out before that moment, so this end comes later than the
 //!   holder's. Only then may another owner take the resource over.
-//! - For what it tells others, and for the leases of the owner that asks, a process believes the writer's time of day,
+//! - For its answers to others, and for the leases of the owner that asks, a process believes the writer's time of day,
 //!   if that says that less time is left. If it is wrong, no second owner gets the resource.
 
 use std::time::Duration;
@@ -23,7 +23,7 @@ use object_store::UpdateVersion;
 
 use crate::record::{Lease, Nonce, Record, number};
 
-/// The precision of the times that stores tell.
+/// The precision of the times that stores report.
 const SECOND: Duration = Duration::from_secs(1);
 
 /// The time, by both clocks of this process.
@@ -33,7 +33,8 @@ pub(crate) struct Now {
     pub(crate) clock: Duration,
     /// The time of day, in microseconds since 1970.
     pub(crate) day: i64,
-    /// The time by the store's clock, if that is trusted: not later than it is, in microseconds since 1970.
+    /// The time by the store's clock, if that is trusted, in microseconds since 1970. It may be too early, but is never
+    /// too late.
     pub(crate) store: Option<i64>,
 }
 
@@ -46,7 +47,7 @@ pub(crate) struct Seen {
     pub(crate) at: Duration,
     /// The time at which this process sent the write, if it was the writer.
     pub(crate) sent: Option<Duration>,
-    /// The time of the write by the store's clock, in microseconds since 1970, if it is known. Most stores tell it in
+    /// The time of the write by the store's clock, in microseconds since 1970, if it is known. Most stores report it in
     /// whole seconds, rounded down.
     pub(crate) modified: Option<i64>,
 }
@@ -186,7 +187,7 @@ impl Seen {
     }
 }
 
-/// Returns the shorter of two times, of which `None` is infinite.
+/// Returns the shorter of two times; `None` is an infinite one.
 fn shorter(one: Option<Duration>, other: Option<Duration>) -> Option<Duration> {
     one.into_iter().chain(other).min()
 }
@@ -259,7 +260,7 @@ pub(crate) fn acquire(ask: &Request, seen: Option<&Seen>, now: Now) -> Step<Answ
                 if let (None, Left::For(rest), Some(_)) = (term, seen.rest(lease, now), seen.sent) {
                     return Step::Say(granted(last, true, held_for, Some(rest)));
                 }
-                // Another process of the owner wrote the lease. How much is left is certain only after a new write.
+                // Another process of the owner wrote the lease. The time left is certain only after a new write.
                 let (record, lasts) = go_on(seen, lease, term, Policy::of(&ask.expiry), now);
                 return Step::Write(record, granted(last, true, held_for, lasts));
             }
@@ -520,7 +521,7 @@ mod tests {
         assert!(matches!(renew(&renewal, Some(&object), at(99)), Step::Say(Left::Nothing)));
         assert_eq!(object.owned(now).unwrap().record.remaining, Some(rest));
         assert!(object.owned(at(99)).is_none() && object.found(at(99)).is_some());
-        // What is certain only after a new write is written.
+        // The time left is certain only after a new write, so there is one.
         let Step::Write(record, _) = acquire(&request, Some(&object), at(99)) else { panic!("nothing is written") };
         assert_eq!(record.lease.unwrap().lasts(), Some(Duration::from_secs(1)));
     }

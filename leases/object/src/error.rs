@@ -143,7 +143,7 @@ impl Error {
     }
 }
 
-/// Returns whether the store refuses requests because there are too many. The client's errors tell this only by their
+/// Returns whether the store refuses requests because there are too many. The client's errors show this only in their
 /// texts. The last cause has the status and the body of the answer; those before it also have the URL.
 fn is_throttling(error: &object_store::Error) -> bool {
     let mut last: &dyn StdError = error;

@@ -48,8 +48,9 @@
 //! - **Throttling** (`503 SlowDown`, `429`) and other failures: each request, a LIST too, is sent up to four times,
 //!   with pauses that grow from 0.1 s and differ at random; then the caller gets [`Error::Throttled`] or
 //!   [`Error::Store`]. After each failed write the object is read. While the outcome of a write stays unknown, the
-//!   calls of `Leases` ask up to three times. So an acquire of which all PUTs are throttled, but no GETs, makes 12 PUTs
-//!   and 15 GETs before it fails. The store's client may send each of them again by itself, as its `RetryConfig` says.
+//!   calls of `Leases` ask up to three times. So an acquire whose PUTs are all throttled, and whose GETs are not, makes
+//!   12 PUTs and 15 GETs before it fails. The store's client may send each of them again by itself, as its
+//!   `RetryConfig` says.
 //! - **Waiters poll**, in each process only the first in line: at first after half a second, then ever more slowly, up
 //!   to 5 s, at random ([`Options::polls`]). When nobody waits any more, the next waiter begins with short pauses. A
 //!   waiter in the process of the holder is served without a poll.
@@ -69,11 +70,11 @@
 //! - Permission to read and write objects, and to list them (in S3 `s3:GetObject`, `s3:PutObject` and `s3:ListBucket`).
 //!   Listing is needed for `list`, `owned_by`, `release_all` and sweeps; and in S3 for every acquire, because without
 //!   it an object that does not exist looks forbidden. The permission to delete is used only by `open`, to remove the
-//!   object of its try.
+//!   object with which it tries the store out.
 //!
-//! The engine is tested with `object_store`'s store in memory, behind a shim that delays, loses, doubles and throttles
-//! requests, and with moto, a server that speaks S3, which is killed, paused and cut off. It has not been run on the
-//! stores of the clouds.
+//! The engine is tested with `object_store`'s store in memory, behind a shim that delays, loses, duplicates and
+//! throttles requests, and with moto, a server that speaks S3, which is killed, paused and cut off. It has not been run
+//! on the stores of the clouds.
 //!
 //! No quarantine is needed, because such a store forgets nothing that it has confirmed.
 //!
@@ -89,10 +90,10 @@
 //! at the earliest, and after its whole time and a poll at the latest: for a lease of 10 s, after 7 to 15 s. A newcomer
 //! waits for 10 s from its first look, even if the holder died yesterday.
 //!
-//! # What a process knows that has only just looked
-//! It cannot know how long ago an object was written. So for what it tells (`status`, `list`, `owned_by`, the time left
+//! # What a process knows after its first look
+//! It cannot know how long ago an object was written. So for its answers (`status`, `list`, `owned_by`, the time left
 //! in `Busy`) it believes the time of day that the writer has noted in the object, and its own. If one of them is
-//! wrong, what it tells is wrong: a lease looks expired, or as if it lasted longer. The writer notes the time at which
+//! wrong, the answers are wrong: a lease looks expired, or as if it lasted longer. The writer notes the time at which
 //! it sent the write: if the store carries it out late, the lease looks expired by that much earlier. The same goes for
 //! an acquire, a renewal or a release by another process of the *same owner*: with a wrong time of day, an acquire may
 //! begin a new tenure instead of resuming the old one. (The new one ends no earlier than the other process may
@@ -166,7 +167,7 @@
 //!
 //! # The model
 //! The protocol is explored by a model checker, `leases/models`, with the decisions of this crate: two clients with
-//! clocks of different rates, whose requests are late, lost, doubled and given up, and which die.
+//! clocks of different rates, which may die, and whose requests may be late, lost, duplicated or given up.
 #![forbid(unsafe_code)]
 
 mod bucket;

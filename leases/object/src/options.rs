@@ -138,7 +138,7 @@ impl Options {
     /// Sets the pauses between two requests of a waiter: the first one, and the longest one to which they grow, by half
     /// each time. Half a second and five seconds if not set. Each pause is shortened at random, by up to half.
     ///
-    /// A waiter in another process than the holder learns of a release at its next poll. See [what polling
+    /// A waiter in a different process from the holder learns of a release at its next poll. See [what polling
     /// costs](crate#what-it-costs).
     ///
     /// # Panics
@@ -171,10 +171,10 @@ impl Options {
         self
     }
 
-    /// Trusts the store's clock, the parts of which differ by at most this much: a take-over is then possible as soon
-    /// as by the store's clock the lease was written longer ago than it lasts, and one percent, this difference and a
-    /// second more. So a newcomer need not watch a dead holder's lease for its whole time. Not set, no clock of the
-    /// store is believed.
+    /// Trusts the store's clock, the parts of which differ by at most this much. A take-over is then possible as soon
+    /// as, by the store's clock, the lease is older than its time plus one percent, this difference and a second. So a
+    /// newcomer need not watch a dead holder's lease for its whole time. Without this setting no clock of the store is
+    /// believed.
     ///
     /// The clock is that of `Last-Modified`. The engine reads it by writing an empty object, `clock` in the folder of
     /// the namespace, and reading it: a PUT and a GET when another owner has a resource, once a minute at most.

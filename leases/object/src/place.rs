@@ -212,7 +212,7 @@ impl Place {
         Ok(Some(Seen { version: version(meta), record, at: self.clock(), sent: None, modified }))
     }
 
-    /// Reads the object of a resource. Returns what is known about its present version.
+    /// Reads the object of a resource. Returns what is known about its current version.
     pub(crate) async fn read(&self, resource: &Resource) -> Done<Option<Seen>> {
         let asked = self.clock();
         let seen = self.read_named(&names::name(resource)).await.map_err(Fail::NotDone)?;
@@ -221,7 +221,7 @@ impl Place {
 
     /// Decides about a resource's object, and writes what was decided, as one atomic action. The decision is made again
     /// whenever somebody else has changed the object in between. An answer that needs no write is given only about the
-    /// present version.
+    /// current version.
     ///
     /// A write may turn out to have been carried out, and replaced since. `amend` then changes the last answer by that
     /// write's.
@@ -324,13 +324,13 @@ impl Place {
         }
     }
 
-    /// Returns the names of the objects behind this one that may be leases, in their order.
+    /// Returns the names of the objects after this one that may be leases, in order.
     pub(crate) async fn names(&self, after: Option<&str>) -> Done<Vec<String>> {
         Ok(self.names_among(usize::MAX, after).await?.0)
     }
 
-    /// Looks at up to `limit` objects behind this one. Returns the names of those that may be leases, in their order,
-    /// and the name of the last object if there may be more.
+    /// Looks at up to `limit` objects after this one. Returns the names of those that may be leases, in order, and the
+    /// name of the last object if there may be more.
     pub(crate) async fn names_among(&self, limit: usize, after: Option<&str>) -> Done<Listed> {
         let mut tries = 0;
         loop {
@@ -356,7 +356,7 @@ impl Place {
             };
             let (mut names, mut count) = (Vec::new(), 0);
             while let Some(meta) = all.try_next().await? {
-                // The list also has the objects in the folders of the folder, which are nothing of the engine's.
+                // The list also has the objects in subfolders, which are not the engine's.
                 let name = meta.location.filename().filter(|name| object(&folder, name) == meta.location);
                 if meta.size >= LEASED as u64 {
                     names.extend(name.filter(|name| names::is_name(name)).map(String::from));
@@ -372,7 +372,7 @@ impl Place {
         .await
     }
 
-    /// Reads the objects of these names. Those that are no leases any more are left out, and so are foreign objects if
+    /// Reads the objects of these names. Those that are no longer leases are left out, and so are foreign objects if
     /// `skips_foreign` is set.
     pub(crate) async fn leases(&self, names: &[String], skips_foreign: bool) -> Done<Vec<Seen>> {
         let read = |name: &String| {

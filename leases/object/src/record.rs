@@ -100,7 +100,7 @@ impl Record {
     }
 
     /// Returns whether another record, which replaces or replaced the same object as this one, was written after this
-    /// one: `None` if so much has been written since that it does not tell.
+    /// one: `None` if so much has been written since that the record does not show it.
     pub(crate) fn is_before(&self, other: &Record) -> Option<bool> {
         if other.after.contains(&self.nonce) {
             return Some(true);

@@ -1,5 +1,5 @@
 //! The namespace, as the [`Link`](keylatch_lease_remote::Link) of the engine uses it. There is no connection that could
-//! end: each request stands for itself.
+//! end: each request is independent of the others.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -18,7 +18,7 @@ use crate::{
 /// The number of objects that a sweep reads before it frees those that have expired.
 const AT_A_TIME: usize = 256;
 
-/// The number of objects that a step of the driver's sweep lists. Stores tell of as many in an answer.
+/// The number of objects that a step of the driver's sweep lists. Stores return up to this many in one answer.
 const LISTED: usize = 1000;
 
 /// The number of times that a release among several is tried while its outcome is unknown.
@@ -27,7 +27,7 @@ const TRIES: u32 = 3;
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) place: Arc<Place>,
-    /// The name of the object up to which the driver has swept; `None` if it begins anew.
+    /// The name of the last object that the driver has swept; `None` if it begins anew.
     cursor: Mutex<Option<String>>,
 }
 

@@ -1,4 +1,4 @@
-//! What this process has seen of the bucket.
+//! The versions of objects that this process has seen.
 //!
 //! An entry may be dropped at any time without harm to exclusion: its lease then counts from the next look at it. So
 //! the table is cleaned up only when it has grown to twice the entries that were in use. But a lease whose entry is
@@ -14,7 +14,7 @@ use keylatch_lease::Resource;
 
 use crate::decide::{Now, Seen};
 
-/// The number of entries up to which nothing is cleaned up.
+/// A table with at most this many entries is not cleaned up.
 const FEW: usize = 1024;
 
 /// An entry is kept for at least this long after it was last used.
@@ -71,7 +71,7 @@ impl Table {
             return None;
         };
         match known {
-            // The version is that of the answer, in case that somebody has put a copy of the object in its place.
+            // The version is that of the answer, in case somebody has put a copy of the object in its place.
             Some(known) if known.record == seen.record => {
                 let known = Seen { version: seen.version, modified: seen.modified, ..known.clone() };
                 entries.seen.insert(resource.clone(), Entry { seen: known.clone(), used: now.clock });
@@ -101,7 +101,7 @@ impl Entries {
         let is_old = |at: Duration, kept: Duration| now.clock.saturating_sub(at) >= kept;
         let kept = self.kept;
         self.seen.retain(|_, Entry { seen, used }| {
-            // A resource that is free, or whose lease never ends, is as well known after the next look.
+            // For a resource that is free, or whose lease never ends, the next look shows as much.
             let free_at = seen.record.lease.as_ref().and_then(|lease| seen.free_at(lease));
             free_at.map_or(!is_old(*used, KEPT), |free_at| !is_old(free_at.max(*used), kept))
         });

@@ -211,7 +211,7 @@ fn a_release_is_known_to_have_happened_even_if_another_owner_has_the_resource_wh
 }
 
 #[test]
-fn a_release_of_which_the_object_no_longer_tells_is_not_said_to_have_failed() {
+fn a_release_that_the_object_no_longer_shows_has_an_unknown_outcome() {
     on_tokio(async {
         let store = Arc::new(InMemory::new());
         let shim = counted(&store);

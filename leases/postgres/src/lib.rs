@@ -131,7 +131,7 @@
 //!
 //! | | what may happen |
 //! |---|---|
-//! | restart of the server, `kill -9` | nothing: every confirmed change is on disk. Leases expire also while the server is down |
+//! | restart of the server, `kill -9` | nothing: every confirmed change is on disk. Leases expire even while the server is down |
 //! | failover to an *asynchronous* replica | nothing but a quarantine, for leases that do not outlast it; 1 otherwise, and if failovers are trusted, or if the old server still grants leases to programs that reach it. 5, 7: a release may be undone. 3 holds unless the new server's clock is behind the old one's by more than the failover took. With synchronous replication: a quarantine, unless failovers are trusted |
 //! | the table is emptied, created again, or restored | nothing but a quarantine, for leases that do not outlast it; 1 otherwise. See [above](#when-the-database-forgets) for the cases that are not detected |
 //! | single rows are deleted by hand | 1, for their leases. 3 holds |
@@ -188,7 +188,7 @@
 //!
 //! | | with a session | without |
 //! |---|---|---|
-//! | a waiter has a released resource after | the notification | its next poll: at first after 0.1 s, and then ever more rarely, up to 5 s ([`Options::fallback`]); each pause is shortened at random, by up to half |
+//! | a waiter has a released resource after | the notification | its next poll: at first after 0.1 s, and then with longer and longer pauses, up to 5 s ([`Options::fallback`]); each pause is shortened at random, by up to half |
 //! | a waiter has a resource whose lease has expired after | a round trip, by its own timer | the same |
 //! | a waiter in the process that releases | needs no request to learn of it | the same |
 //! | a holder learns that another call has ended its lease | by the notification | when it renews, within a third of the lease's time; if nobody renews the lease, at its end (10) |
@@ -203,8 +203,9 @@
 //! prepared statement. Behind PgBouncer before 1.21, give your own statements to `query_typed`, which needs none either.
 //!
 //! # Rights
-//! Whoever may create tables creates the table. A program's user needs this on it, and nothing else; the functions run
-//! with the user's own rights. For guarded transactions `SELECT` and `UPDATE` are enough.
+//! The table is created by a user with the right to create tables. A program's user needs these rights on the table,
+//! and nothing else; the functions run with the user's own rights. For guarded transactions `SELECT` and `UPDATE` are
+//! enough.
 //!
 //! ```sql
 //! GRANT SELECT, INSERT, UPDATE, DELETE ON keylatch_lease TO shop;

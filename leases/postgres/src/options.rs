@@ -37,7 +37,7 @@ pub struct Options {
 
 impl Postgres {
     /// Returns options for the leases of this namespace. Leases of different namespaces are independent. A program that
-    /// has the database for itself may use `""`.
+    /// has the database to itself may use `""`.
     ///
     /// # Panics
     /// If the name is longer than 255 bytes or contains a NUL character.
@@ -144,10 +144,10 @@ impl Options {
     /// which it runs, and leaves nothing there. Not set, such a pooler is refused with
     /// [`Error::Pooled`](crate::Error::Pooled).
     ///
-    /// In this way the server cannot notify the engine. Waiters poll: they ask after 0.1 s, and then ever more rarely,
-    /// up to the [fallback](Self::fallback). A holder learns that another call has ended its lease when it renews it.
-    /// See [the crate's page](crate#poolers) for what that costs. Engines with and without a session can use the same
-    /// table.
+    /// In this way the server cannot notify the engine. Waiters poll: they ask after 0.1 s, and then with longer and
+    /// longer pauses, up to the [fallback](Self::fallback). A holder learns that another call has ended its lease when
+    /// it renews it. See [the crate's page](crate#poolers) for what that costs. Engines with and without a session can
+    /// use the same table.
     ///
     /// # Examples
     /// ```

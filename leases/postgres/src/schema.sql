@@ -237,7 +237,7 @@ $$;
 
 -- Decides about several resources, each of them named once, in one transaction: grants those that are free, reports the
 -- owners of others, and releases tenures (those with a token). A row of the answer contains the number in the arrays,
--- from 1. Whatever is not that plain has no row in the answer, and nothing was decided about it: the caller asks the
+-- from 1. A resource with a less simple answer has no row, and nothing was decided about it: the caller asks the
 -- functions for one lease. That includes a row that another transaction has locked, so nobody waits for a row.
 -- what: g(ranted, or gone), b(usy).
 CREATE OR REPLACE FUNCTION keylatch_lease_together_v1(

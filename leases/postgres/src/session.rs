@@ -78,7 +78,7 @@ impl Session {
     }
 
     /// Returns the identifier of the database system; `None` if each statement must read it, because it may be carried
-    /// out in another session than the last one.
+    /// out in a different session from the last one.
     pub(crate) fn system(&self) -> Option<&str> {
         match &self.kind {
             Kind::Own(own) => Some(&own.system),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio_postgres::types::{ToSql, Type};
 
 /// The SQL for migrations: it creates the table, the index, the functions and the triggers that this crate needs. It
-/// can be run again, also on an older version, and changes no lease.
+/// can be run again, even on the tables of an older version, and changes no lease.
 /// [`Postgres::create_table`](crate::Postgres::create_table) runs it.
 ///
 /// # Examples

@@ -71,8 +71,8 @@ impl Wish {
 }
 
 impl Question {
-    /// Returns the question of an acquire; `None` if the server rarely grants such an acquire, so that it is sent
-    /// alone.
+    /// Returns the question for an acquire; `None` if it should be sent alone, because the server rarely grants an
+    /// acquire of its kind.
     pub(crate) fn acquire(ask: &Ask<'_>, wish: &Wish) -> Option<Self> {
         if !wish.has_term || wish.want == Want::Mine {
             return None;

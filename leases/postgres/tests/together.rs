@@ -86,7 +86,7 @@ async fn all(acquires: Vec<Acquire<'_>>) -> Vec<Acquired> {
 }
 
 #[test]
-fn what_waits_for_the_connection_is_one_statement() {
+fn requests_that_wait_for_the_connection_become_one_statement() {
     at_desk(|desk| async move {
         let name = format!("{}-logged", desk.namespace);
         let mut config = desk.server.config();
@@ -176,7 +176,7 @@ fn a_resumed_and_a_fresh_tenure_are_decided_as_when_they_are_alone() {
 }
 
 #[test]
-fn an_error_of_one_is_an_error_of_one() {
+fn an_error_of_one_request_does_not_fail_the_others() {
     at_desk(|desk| async move {
         forbid(&desk, "bad").await;
         let plug = Plug::new(&desk).await;
@@ -192,7 +192,7 @@ fn an_error_of_one_is_an_error_of_one() {
 }
 
 #[test]
-fn dropping_one_is_dropping_one() {
+fn dropping_one_request_does_not_affect_the_others() {
     at_desk(|desk| async move {
         let plug = Plug::new(&desk).await;
         let mut acquires = Vec::new();

@@ -145,7 +145,7 @@ fn engines_with_and_without_a_session_share_the_table() {
     });
 }
 
-/// What other clients may leave in a session of the pool.
+/// The settings that other clients may leave in a session of the pool.
 const LEFT: [(&str, &str); 6] = [
     ("default_transaction_isolation", "serializable"),
     ("default_transaction_read_only", "on"),
@@ -216,7 +216,7 @@ fn the_settings_of_other_clients_do_not_matter_and_stay() {
 }
 
 #[test]
-fn what_waits_for_the_connection_is_one_transaction() {
+fn requests_that_wait_for_the_connection_become_one_transaction() {
     at_desk(|desk| async move {
         let Desk { here, jane, .. } = &*desk;
         let started = |resource: Resource| {
@@ -451,7 +451,7 @@ fn redirect(pooler: &Server, from: &Server, to: &Server) {
     assert!(Command::new("kill").args(["-HUP", process.trim()]).status().unwrap().success());
 }
 
-/// Returns the number of clients that a pooler has let in.
+/// Returns the number of clients that a pooler has accepted.
 fn clients(pooler: &Server) -> usize {
     let log = fs::read_to_string(pooler.private().folder().join("pgbouncer.log")).unwrap();
     log.matches("login attempt").count()

@@ -29,7 +29,7 @@ pub struct Options {
 
 impl Redis {
     /// Returns options for the leases of this namespace. Leases of different namespaces are independent. A program that
-    /// has the database for itself may use `""`.
+    /// has the database to itself may use `""`.
     ///
     /// # Panics
     /// If the name is longer than 255 bytes.

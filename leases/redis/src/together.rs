@@ -1,4 +1,4 @@
-//! Requests to acquire and to release, of which those that wait for the connection at the same moment travel together.
+//! Requests to acquire and to release. Those that wait for the connection at the same moment are sent together.
 
 use std::{str, sync::Arc, time::Duration};
 

@@ -840,7 +840,7 @@ fn offset(server: &Server) -> u64 {
     offset.unwrap().parse().unwrap()
 }
 
-/// When the last replica has been gone for long, the history of the data gets another name without a promotion.
+/// When the last replica has been gone for a long time, the history of the data gets another name without a promotion.
 #[test]
 fn a_primary_whose_last_replica_is_gone_still_grants() {
     let other = Server::start();

@@ -157,7 +157,7 @@ async fn all(acquires: Vec<Acquire<'_>>) -> Vec<Acquired> {
 }
 
 #[test]
-fn what_waits_for_the_connection_is_one_script() {
+fn requests_that_wait_for_the_connection_become_one_script() {
     at_desk(async |desk| {
         let busy = desk.there.try_acquire("busy", &desk.joe, MINUTE).await.unwrap();
         let held = desk.here.try_acquire("held", &desk.jane, MINUTE).await.unwrap();
@@ -320,7 +320,7 @@ fn a_call_that_is_dropped_while_it_waits_is_not_sent_and_one_under_way_holds_up_
 
 /// The earlier call is dropped, so that nobody reads its answer.
 #[test]
-fn what_was_sent_about_a_resource_is_decided_before_what_is_sent_later() {
+fn requests_about_a_resource_are_decided_in_the_order_in_which_they_were_sent() {
     at_desk(async |desk| {
         drop(desk.plugged().await);
         // These are in batches under way, whose answers the later requests do not wait for.

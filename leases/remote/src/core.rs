@@ -111,7 +111,7 @@ impl<S: Session> Core<S> {
         self.0.polls.is_some()
     }
 
-    /// Notes the answer to an acquire, from which the next pause of a waiter follows. Does nothing unless the waiters
+    /// Notes the answer to an acquire, which determines the next pause of a waiter. Does nothing unless the waiters
     /// [poll](Self::polling).
     ///
     /// # Examples

@@ -36,7 +36,7 @@ pub fn resource_of(cursor: &str) -> Option<Resource> {
 }
 
 /// Returns the first resource, in the order of entities and keys, that may be on a page: its entity begins with the
-/// prefix or is greater, and it is behind the resource of the cursor. A database finds it by one comparison with its
+/// prefix or is greater, and it comes after the resource of the cursor. A database finds it by one comparison with its
 /// index.
 ///
 /// # Examples
@@ -55,7 +55,7 @@ pub fn page_start(entity_prefix: &str, after: Option<&Resource>) -> Resource {
     behind.map_or(first.clone(), |behind| behind.max(first))
 }
 
-/// Returns the first text, in the order of bytes, behind all that begin with this prefix; `None` if there is none.
+/// Returns the first text, in byte order, after all texts that begin with this prefix; `None` if there is none.
 ///
 /// # Examples
 /// ```

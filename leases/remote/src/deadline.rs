@@ -38,7 +38,7 @@ struct Due {
     last: u64,
 }
 
-/// The time for which the timer has been set, and the timer.
+/// The time to which the timer has been set, and the timer.
 type Set = (Instant, Timer);
 
 impl Deadlines {
@@ -105,12 +105,12 @@ impl Wake for Deadlines {
     }
 }
 
-/// A point in time at which a task is woken. Dropped, it leaves nothing behind.
+/// A point in time at which a task is woken. It leaves nothing behind when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Deadline {
     /// `None`: never.
     at: Option<Instant>,
-    /// The number in the map, and the waker that it has there.
+    /// Its number in the map, and its waker there.
     waiting: Option<(u64, Waker)>,
 }
 

@@ -6,7 +6,7 @@
 //! - [`Core`], [`Settings`] and the macros [`core_methods!`], [`setters!`] and [`failure!`]: the parts of an engine,
 //!   its options and its error that do not depend on the server.
 //! - [`Together`]: questions that wait for the connection at the same moment, and travel together.
-//! - [`Watchers`]: the waiters and holders to notify when a resource comes free or a tenure has ended; [`Told`]: a
+//! - [`Watchers`]: the waiters and holders to notify when a resource becomes free or a tenure has ended; [`Told`]: a
 //!   server's message about it.
 //! - [`Core::polling`]: waiters that poll, for a server that sends no messages.
 //! - [`Limit`], [`sleep`] and [`jittered`]: timers that need no runtime; they are those of `async-io`.

@@ -294,7 +294,8 @@ impl<S: Session> Link<S> {
     }
 
     pub(crate) fn connected(&self, session: Arc<Live<S>>) {
-        // While no session is known: a watch that is made later than that misses no message, and must not be notified.
+        // This is done while no session is known: a watch that is made later misses no message, and must not be
+        // notified.
         self.watchers.tell_all();
         let wakers = {
             let mut state = self.lock();
@@ -335,7 +336,7 @@ impl<S: Session> Link<S> {
 
     /// Waits before an [`acquire`](keylatch_lease::engine::Engine::acquire) until the owner's
     /// [abandoned](Self::abandon) tenures of the resource have been released: such a tenure may end at any moment, and
-    /// must not be resumed. An acquire that begins another tenure in any case need not wait.
+    /// must not be resumed. An acquire that always begins a new tenure need not wait.
     ///
     /// # Errors
     /// The reason that such a tenure could not be released within the limit.

@@ -13,10 +13,10 @@ use crate::limit::jittered;
 /// The pause between two polls grows by this factor.
 const GROWTH: f64 = 1.5;
 
-/// The number of resources up to which nothing is cleaned up.
+/// Nothing is cleaned up while there are at most this many resources.
 const FEW: usize = 1024;
 
-/// The number of polls in vain is remembered for at least this long after the last one.
+/// The number of unsuccessful polls is remembered for at least this long after the last one.
 const REMEMBERED: Duration = Duration::from_secs(60);
 
 /// The polls of the waiters in this process. Times are those of the engine's clock.
@@ -35,7 +35,7 @@ struct Entries {
 /// The polls of the waiters for a resource.
 #[derive(Default)]
 struct Polled {
-    /// The number of polls in vain.
+    /// The number of unsuccessful polls.
     count: u32,
     /// The time of the last one.
     last: Duration,
@@ -93,7 +93,7 @@ impl Polls {
         Pause { polls: self, resource: resource.clone(), is_over: false }
     }
 
-    /// Notes a poll in vain.
+    /// Notes an unsuccessful poll.
     pub(crate) fn in_vain(&self, resource: &Resource, now: Duration) {
         let remembered = self.remembered();
         let mut entries = self.lock();
@@ -106,7 +106,7 @@ impl Polls {
         polled.last = now;
     }
 
-    /// Notes that this process has got the resource: the next waiter begins with short pauses.
+    /// Notes that this process has acquired the resource: the next waiter begins with short pauses.
     pub(crate) fn got(&self, resource: &Resource) {
         let mut entries = self.lock();
         let Some(polled) = entries.polled.get_mut(resource) else { return };
@@ -116,12 +116,12 @@ impl Polls {
         }
     }
 
-    /// Returns the number of polls for a resource that were in vain since the first waiter came.
+    /// Returns the number of unsuccessful polls for a resource since the first waiter came.
     fn count(&self, resource: &Resource, now: Duration) -> u32 {
         self.lock().polled.get(resource).map_or(0, |polled| polled.count_at(now, self.remembered()))
     }
 
-    /// Returns the longest pause after this many polls in vain.
+    /// Returns the longest pause after this many unsuccessful polls.
     fn longest_after(&self, polls: u32) -> Duration {
         let growth = GROWTH.powi(i32::try_from(polls.min(64)).unwrap_or(64));
         Duration::try_from_secs_f64(self.shortest.as_secs_f64() * growth)

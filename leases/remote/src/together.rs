@@ -70,7 +70,7 @@ struct State<Q, A> {
     under_way: usize,
     /// Whether a batch has been taken out of the queue, and may not be on the connection yet.
     is_sending: bool,
-    /// The tasks that wait for the end of that.
+    /// The tasks that wait until it is.
     behind: Vec<Waker>,
     /// Whether nothing more is sent.
     is_stopped: bool,
@@ -164,11 +164,11 @@ impl<Q, A> Together<Q, A> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns a permit if no question waits or is under way, and there is no other permit: the caller may send its
-    /// question itself, at once, which saves the way to the driver and back. It drops the permit when it has the answer.
+    /// Returns a permit if no question waits or is under way, and there is no other permit: the caller may then send
+    /// its question itself, at once, without a detour through the driver. It drops the permit when it has the answer.
     ///
-    /// No question waits for the answer to one that was sent so, because its caller might not poll it. Those that
-    /// arrive in the meantime are sent by the driver.
+    /// No question waits for the answer to a question sent in this way, because its caller might not poll for it. Those
+    /// that arrive in the meantime are sent by the driver.
     ///
     /// # Examples
     /// ```
@@ -231,8 +231,9 @@ impl<Q, A> Together<Q, A> {
         .await
     }
 
-    /// Waits while a batch is being sent. What the caller sends afterwards comes behind that batch, in which a question
-    /// may be whose own caller has given up: this matters if the same caller goes on with another request.
+    /// Waits while a batch is being sent. A request that the caller sends afterwards follows that batch on the
+    /// connection. This matters if the batch contains a question of the same caller, which it gave up before it went on
+    /// to this request.
     ///
     /// # Examples
     /// ```
@@ -288,8 +289,8 @@ impl<Q, A> Together<Q, A> {
     ///
     /// `send` sends a batch of questions, each about another resource, and returns their answers in the same order. If
     /// a question has no answer, its caller must send it. One batch is under way at a time, or as many as
-    /// [`with_batches`](Self::with_batches) allows. The first poll of the future must put the batch on the connection, if
-    /// requests that are sent [later](Self::sent) are to come behind it.
+    /// [`with_batches`](Self::with_batches) allows. If requests that are sent [later](Self::sent) must follow the
+    /// batch, the first poll of the future must put the batch on the connection.
     ///
     /// # Examples
     /// See [`Together`].

@@ -19,7 +19,8 @@ fn named(number: u32) -> Resource {
     Resource::from(number.to_string())
 }
 
-/// A server that records the batches, and doubles numbers once it is told to. It leaves odd numbers to their callers.
+/// A server that records the batches, and doubles numbers once it is told to. It answers no odd numbers: their callers
+/// must send them.
 #[derive(Default)]
 struct Server {
     batches: RefCell<Vec<Vec<u32>>>,
@@ -50,7 +51,7 @@ fn poll<F: Future>(future: F) -> Option<F::Output> {
 }
 
 #[test]
-fn what_comes_while_a_batch_is_under_way_travels_together() {
+fn questions_that_arrive_during_a_batch_travel_together() {
     let (together, server) = (Numbers::new(3), Server::default());
     let mut carried = pin!(together.carry(|batch| server.send(batch)));
     assert!(poll(carried.as_mut()).is_none());
@@ -297,7 +298,7 @@ fn a_request_waits_until_a_batch_is_on_the_connection() {
 }
 
 #[test]
-fn what_waits_when_sending_stops_has_not_been_sent() {
+fn questions_that_wait_when_sending_stops_are_not_sent() {
     let (together, server) = (Numbers::new(9), Server::default());
     let (one, two) = (named(1), named(2));
     let mut asked = [Box::pin(together.ask(&one, 2)), Box::pin(together.ask(&two, 4))];

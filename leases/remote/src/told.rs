@@ -24,14 +24,15 @@ pub struct Told {
     pub token: Token,
     /// The way in which the tenure has ended.
     pub how: Lost,
-    /// Whether only holders need to know: the resource has not come free, and will not come free earlier than before.
+    /// Whether only holders need to know: the resource has not become free, and will not become free earlier than
+    /// before.
     pub is_for_holders: bool,
 }
 
 impl Told {
-    /// Reads the letter by which a server says how the tenure has ended: `r` if it was released; `t` if another tenure
-    /// of its owner took over; `n` if that other tenure ends no earlier, so that waiters need not know; `d` if it was
-    /// deleted by hand. Returns `None` for other letters.
+    /// Reads the letter that says how the tenure has ended: `r` if it was released; `t` if another tenure of its owner
+    /// took over; `n` if that other tenure ends no earlier, so that waiters need not know; `d` if it was deleted by
+    /// hand. Returns `None` for other letters.
     ///
     /// # Examples
     /// ```

@@ -1,4 +1,4 @@
-//! The subscribers of a resource. They are notified when it comes free, or when a tenure of it has ended.
+//! The subscribers of a resource. They are notified when it becomes free, or when a tenure of it has ended.
 
 use std::{
     collections::HashMap,
@@ -62,8 +62,8 @@ impl Watchers {
         self.flags.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns a future that is ready once the resource is reported as possibly free. It counts reports from this call
-    /// on.
+    /// Returns a future that is ready once the resource is reported as possibly free. Only reports after this call
+    /// count.
     ///
     /// # Examples
     /// See [`Watchers`].
@@ -112,7 +112,7 @@ impl Watchers {
         }
     }
 
-    /// Reports that the resource may have come free.
+    /// Reports that the resource may have become free.
     ///
     /// # Examples
     /// See [`Watchers`].
@@ -131,8 +131,8 @@ impl Watchers {
         self.raise(resource);
     }
 
-    /// Reports like [`tell_end`](Self::tell_end), but only to the holders: for an end with which the resource has not
-    /// come free, and will not come free earlier than before, so that waiters need not know.
+    /// Reports like [`tell_end`](Self::tell_end), but only to the holders: for an end that has not freed the resource,
+    /// and will not free it earlier than before, so that waiters need not know.
     ///
     /// # Examples
     /// ```
@@ -194,7 +194,7 @@ impl Watchers {
     }
 }
 
-/// A future that is ready when the resource may have come free: see [`Watchers::watch`].
+/// A future that is ready when the resource may have become free: see [`Watchers::watch`].
 ///
 /// # Examples
 /// See [`Watchers`].

@@ -66,7 +66,7 @@ struct State {
     will_not: AtomicUsize,
     /// The number of requested releases.
     asked: AtomicUsize,
-    /// The number of requests before which no release is answered.
+    /// No release is answered before this many requests have been.
     at_least: AtomicUsize,
     given_back: Mutex<Vec<String>>,
     sweeps: AtomicUsize,
@@ -283,7 +283,7 @@ fn a_request_with_little_time_left_does_not_count_against_the_server() {
     assert!(Arc::ptr_eq(&session, &same));
 }
 
-/// Otherwise the resumed tenure would be released under its holder.
+/// Otherwise the resumed tenure would be released while its holder relies on it.
 #[test]
 fn an_acquire_waits_until_its_owners_abandoned_tenure_is_released() {
     for wanted in [Want::Any, Want::Mine] {

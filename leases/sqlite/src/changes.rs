@@ -6,12 +6,12 @@ use keylatch_lease_remote::sleep;
 
 use crate::place::Place;
 
-/// The interval at which the file is looked at where the system does not report changes: elsewhere than on Linux, or
-/// when the user has too many watches.
+/// The interval at which the file is polled if the system does not report changes: on systems other than Linux, or when
+/// the user has too many watches.
 const POLL: Duration = Duration::from_millis(10);
 
-/// At first the file is polled in any case: to end its reports takes Linux some ten milliseconds, for which a process
-/// would wait that only runs for a moment.
+/// At first the file is always polled: Linux takes some ten milliseconds to stop its reports, and a process that runs
+/// only for a moment would have to wait for that.
 const YOUNG: Duration = Duration::from_millis(100);
 const YOUNG_POLL: Duration = Duration::from_millis(2);
 

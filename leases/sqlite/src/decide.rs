@@ -218,7 +218,7 @@ impl Table<'_> {
     }
 
     /// Ends a tenure: that of this owner, if one is given, and with this token, if one is given. Only a release by
-    /// owner and token is certainly the holder's own, of which no message is needed unless somebody waits.
+    /// owner and token is certainly the holder's own, which needs no message unless somebody waits.
     pub(crate) fn release(
         &mut self,
         resource: &Resource,

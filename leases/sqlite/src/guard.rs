@@ -18,7 +18,7 @@ use crate::{clock, engine::Sqlite, place};
 pub enum GuardError {
     /// The tenure has ended: the transaction should be rolled back.
     Stale,
-    /// The transaction is in another file than the lease, so nothing protects it.
+    /// The transaction is in a different file from the lease, so nothing protects it.
     OtherFile,
     /// SQLite could not check the lease.
     Database(rusqlite::Error),

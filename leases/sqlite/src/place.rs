@@ -77,7 +77,7 @@ impl Place {
     /// Opens the file, and creates it, and its tables, if it has not been opened before.
     pub(crate) fn open(&self) -> Result<Connection, Error> {
         let until = Instant::now() + self.patience;
-        // The log may be another one than before, because the last connection that closes the file removes it.
+        // The log may not be the same one as before, because the last connection that closes the file removes it.
         if self.identity.get().is_some() && !self.is_same() {
             return Err(self.replaced());
         }

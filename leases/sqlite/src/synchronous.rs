@@ -5,9 +5,9 @@
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Synchronous {
-    /// It survives the end of every process, by `kill -9` too. If the power fails or the kernel crashes, the changes of
-    /// the last moments may be lost, and the file is as it was a moment before. The processes that held the leases are
-    /// gone with the machine; tokens still grow.
+    /// It survives the end of every process, even by `kill -9`. If the power fails or the kernel crashes, the changes
+    /// of the last moments may be lost, and the file is as it was a moment before. The processes that held the leases
+    /// are gone with the machine; tokens still grow.
     #[default]
     Normal,
     /// It also survives the loss of power. Each operation that changes something waits for the disk, for a fraction of

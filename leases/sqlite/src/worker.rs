@@ -26,7 +26,7 @@ trait Job: Send {
     /// Whether it needs the write lock.
     fn writes(&self) -> bool;
 
-    /// The time after which it is not begun any more.
+    /// The latest time at which it may begin.
     fn deadline(&self) -> Instant;
 
     /// Whether its caller has gone.

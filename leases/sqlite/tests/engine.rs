@@ -38,7 +38,7 @@ fn has_each_cause_once(error: &Error) {
 // --- Opening --------------------------------------------------------------------------------------------------------
 
 #[test]
-fn a_file_and_its_tables_are_created_by_whoever_comes_first() {
+fn a_file_that_many_threads_open_at_once_gets_its_tables() {
     let folder = Folder::new();
     thread::scope(|scope| {
         for i in 0..16 {
@@ -298,7 +298,7 @@ fn a_file_that_is_taken_away_is_an_error_of_every_operation() {
         let status = leases.status("report").wait();
         assert!(matches!(&status, Err(LookError::Engine(error)) if gone(error)), "{what}: {status:?}");
         assert!(status.unwrap_err().to_string().contains("restart the program"));
-        // It is not made anew under the feet of those who have leases in the old one.
+        // It is not created again while others have leases in the old one.
         if ["deleted", "moved"].contains(&what) {
             assert!(!file.exists(), "{what}: the file was created again");
         }
@@ -355,7 +355,7 @@ fn tokens_of_a_new_file_are_greater_than_those_of_a_deleted_one() {
 
 // --- Clocks ---------------------------------------------------------------------------------------------------------
 
-/// Changes the file as if the machine had been started anew, and its two clocks had jumped by so much: the one that
+/// Changes the file as if the machine had been restarted, and its two clocks had jumped by these amounts: the one that
 /// counts from the start, and the time of day.
 fn restart(file: &Path, clock: i64, day: i64) {
     let connection = by_hand(file);

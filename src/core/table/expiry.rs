@@ -138,8 +138,8 @@ impl<K, V: Payload> Core<K, V> {
         self.count(tag_of(entry), Event::Expired);
     }
 
-    /// Prepares an entry without a value, of which the caller has an exclusive hold, for a new one: takes an ended
-    /// value out. Returns `None` if values do not end.
+    /// Prepares an entry without a value for a new one: takes an ended value out. The caller must have an exclusive
+    /// hold of the entry. Returns `None` if values do not end.
     ///
     /// # Panics
     /// If the entry has [`MAX_UNITS`](crate::core::MAX_UNITS) units, or if the clone of the key panics.
@@ -222,7 +222,7 @@ impl<K, V: Payload> Core<K, V> {
     }
 
     /// Leaves the ended value of the entry at this address, or all ended values of its shard, to the call that sweeps
-    /// the shard. Returns the rest of an entry, of which the caller must dispose.
+    /// the shard. Returns the rest of an entry, which the caller must dispose of.
     pub(super) fn leave_ended(
         &self,
         shard: &mut Shard<K, V>,

@@ -1,13 +1,14 @@
 //! Sweeps: a user that leaves an entry disposes of values that have ended, or are too many.
 //!
 //! Disposing of a value calls code of the user, which may use the same shard, and so sweep again. So that this does not
-//! recurse for each value, only so many sweeps of a thread are nested; a deeper one leaves its part to the others.
-//! Nothing is forgotten: a sweep counts as one of its shard's from the moment when it finds something to do, and until
-//! it finds nothing more to do under the same lock.
+//! recurse for each value, the number of nested sweeps of a thread is limited; a deeper one leaves its part to the
+//! others. Nothing is forgotten: a sweep counts as one of its shard's from the moment when it finds something to do,
+//! and until it finds nothing more to do under the same lock.
 //!
-//! An inner sweep does not leave everything to the outer one, because a function may use the map only when it is not
-//! called by its own use. Such a function must be called within that use for what the use leaves behind. The outer
-//! sweep would call it afterwards, and so again and again.
+//! An inner sweep does not leave everything to the outer one, because of functions that use the map only if they are
+//! not called from within their own use of it. Such a function must be called within that use for the values that the
+//! use leaves behind. If the outer sweep called it afterwards, the function would use the map again, and so on without
+//! end.
 //!
 //! However many threads dispose of values of a shard, and however slowly, another one sweeps, too: otherwise it could
 //! store values faster than these dispose of them. (There are limits, which are documented at `max_values`.)
@@ -25,11 +26,11 @@ use crate::sync::{deeper, depth, give_way};
 /// The number of ended values that a call disposes of besides its own work.
 const IN_PASSING: usize = 3;
 
-/// The number of disposals of a thread, one within the other, from which on a sweep leaves its part to another one of
-/// the shard. So many maps can store in each other what they evict.
+/// With this many nested disposals of a thread, a sweep leaves its part to another sweep of the shard. So this many
+/// maps can store in each other the values that they evict.
 const DEEPEST: usize = 4;
 
-/// Returns whether a sweep of a shard with so many other ones leaves its part to them.
+/// Returns whether a sweep of a shard that has this many others leaves its part to them.
 fn is_too_deep(others: u8) -> bool {
     match depth() {
         Some(depth) => others > 0 && (others == u8::MAX || depth >= DEEPEST),

@@ -32,7 +32,7 @@ impl Tag {
     }
 
     /// ... and the low bits of this choose the bucket, while its high bits, which hashbrown compares first, depend on
-    /// all.
+    /// all bits of the tag.
     #[inline]
     pub(crate) fn bucket_hash(self) -> u64 {
         u64::from(self.0).wrapping_mul(0x9e37_79b9_7f4a_7c15)

@@ -4,8 +4,8 @@
 //! a request without a priority (that is, of priority 0) is the count of arrivals. A priority moves a request forward:
 //! for each level, its number is lower by the amount that [`RISE`] requests with a priority add to the count.
 //!
-//! So a request passes those of a lower priority, unless they have waited for long, measured by the number of later
-//! requests that have a priority, not by a clock. No number changes while a request waits, and waiters need no
+//! So a request passes those of a lower priority, unless they have waited for a long time, measured by the number of
+//! later requests that have a priority, not by a clock. No number changes while a request waits, and waiters need no
 //! counters: as the count goes on, all waiting requests rise together relative to all that will come.
 //!
 //! | bits | count |

@@ -400,7 +400,7 @@ impl<'a, K: Eq + Hash, V, S: BuildHasher> Batch<'a, K, V, S> {
 
     /// Makes the changes, and returns the old values.
     fn change(&mut self, plan: &Plan, drafts: &[Draft], writes: &mut Writes<'a, K, V, S>) -> Vec<V> {
-        // What may panic comes before the first change.
+        // Steps that may panic come before the first change.
         let (map, mut rooms) = (self.map, Vec::new());
         if map.core.is_timed() {
             rooms.reserve_exact(drafts.len());

@@ -17,10 +17,11 @@ impl<V, K, S> Builder<MapKind<V>, K, S> {
     /// [refresher](crate::LockMap::get_or_refresh_with), and a [`Batch`](crate::Batch) that has not been committed, do
     /// not use a value.
     ///
-    /// Values are evicted by the calls that release keys, as many at once as there are such calls. Only where
+    /// Values are evicted by the calls that release keys, and several such calls evict at the same time. Only where
     /// [`on_evict`](Builder::on_evict), or the drop of a value, itself stores values in maps, and so on several levels
     /// deep, does a call leave its excess to another one that is evicting at that moment; the map may then exceed the
-    /// bound until that one goes on. Without `std`, that holds beside two such calls, and with it beside 255.
+    /// bound until that one goes on. Without `std`, a call also does so if two others are evicting at that moment, and
+    /// with it if 255 are.
     ///
     /// A value counts as recently used when its key is acquired, and when a call reads it, overwrites it, or finds it
     /// in conflict. Its first insertion does not count, nor do [`handle`](crate::LockMap::handle),

@@ -124,8 +124,8 @@ pub use self::walk::{Walk, WalkNext};
 /// [`time_to_live`](crate::Builder::time_to_live), [`time_to_idle`](crate::Builder::time_to_idle) and
 /// [`expire_with`](crate::Builder::expire_with) let values end. A value whose time has passed is not there for any call
 /// that begins later; [`tick`](LockMap::tick) frees the memory of all such values at once.
-/// [`get_or_refresh_with`](LockMap::get_or_refresh_with) makes a value anew before it ends, and keeps nobody waiting who
-/// is content with the old one.
+/// [`get_or_refresh_with`](LockMap::get_or_refresh_with) replaces a value before it ends, and callers that are content
+/// with the old one do not wait.
 ///
 /// # User code
 /// `V`'s `Drop` runs with no lock held for every value that the map itself drops: values that were evicted, overwritten

@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_bench_has_printed_is_read() {
+    fn the_output_of_a_bench_is_read() {
         let text = "\n| acquire + release | clients | each takes | cycles/s |\n| --- | ---: | ---: | ---: |\n\
             | lease | 1 | p50 12 µs, p99 34 µs | 567 |\n| floor | 1 | p50 1 µs, p99 2 µs | 890 |\n\n\
             | hand-off to a waiter | takes |\n| --- | ---: |\n| lease | p50 12 µs, p99 34 µs |\n";

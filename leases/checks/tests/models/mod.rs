@@ -756,7 +756,7 @@ fn the_end_of_the_work_meets_a_leader_that_resigns() {
 }
 
 #[test]
-fn the_ends_of_two_works_meet_a_leader_that_resigns() {
+fn two_pieces_of_work_end_while_a_leader_resigns() {
     explore(|| {
         let table = table();
         let leadership =

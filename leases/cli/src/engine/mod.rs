@@ -40,7 +40,7 @@ const LOG_PAGES: u32 = 100;
 
 /// Something to do with leases on any engine. The result is the exit code.
 pub(crate) trait Task {
-    /// Whether it only looks. A file that it does not find is probably another one than was meant.
+    /// Whether it only reads. If the file does not exist, the URL probably names the wrong one.
     const LOOKS: bool = false;
 
     fn run<E: Engine + 'static>(self, leases: Leases<E>) -> Result<u8, Failure>;
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_use_is_said_without_the_password() {
+    fn the_engine_in_use_is_named_without_its_password() {
         let used = |url| used(&place(url)).ok().unwrap();
         assert_eq!(used("sqlite:/srv/leases.db"), "sqlite:/srv/leases.db");
         assert_eq!(used("redis://ann:s3cret@host:6379/1"), "redis://host:6379/1");

@@ -1,4 +1,4 @@
-//! A server, and how this program is let in.
+//! A server, and how this program authenticates to it.
 
 use std::{fmt, fs, path::Path};
 

@@ -1,4 +1,4 @@
-//! What the tests of the command have in common.
+//! Helpers that the tests of the command share.
 
 #![allow(dead_code, reason = "each test binary uses some of it")]
 

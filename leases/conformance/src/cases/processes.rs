@@ -21,7 +21,8 @@ fn token(said: &str) -> Result<Token, Failure> {
 }
 
 pub(super) async fn many_waiting_processes_are_served<F: Fixture>(trial: &Trial<'_, F>) -> Result<(), Failure> {
-    /// The limit of the requests of a waiting process in a second, and for each process that is served while it waits.
+    /// The greatest number of requests of a waiting process: this many in each second, and this many for each process
+    /// that is served while it waits.
     const REQUESTS: u64 = 10;
     let client = trial.client().await?;
     let [ann] = owners();
@@ -86,7 +87,7 @@ pub(super) async fn a_suspended_process_cannot_write_late<F: Fixture>(trial: &Tr
     let ttl = trial.ttl();
     let old = token(&process.tell(format_args!("hold form ann {}", ttl.as_millis()), patience)?)?;
     let kept = process.ask("keep form")?;
-    // The process renews its lease: it still has it after the lease's first time.
+    // The process renews its lease, so it still has it after the time for which it was granted.
     trial.pass(ttl + ttl / 2).await?;
     let said = process.tell("check form", patience)?;
     if said.starts_with("lost") {

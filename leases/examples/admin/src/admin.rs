@@ -45,14 +45,14 @@ struct Search {
     #[serde(default)]
     prefix: String,
     owner: Option<String>,
-    /// The cursor behind which the page of the list begins.
+    /// The cursor after which the page of the list begins.
     after: Option<String>,
 }
 
 #[derive(Serialize)]
 struct Listed {
     leases: Vec<Row>,
-    /// The cursor behind which the next page begins; `None` if there is none.
+    /// The cursor after which the next page begins; `None` if there is none.
     next: Option<String>,
 }
 

@@ -17,8 +17,8 @@ pub(crate) struct Entry {
 }
 
 impl<E: Engine> Leases<E> {
-    /// Returns up to `limit` leases, and the cursor behind which the next page begins, if there is one. Fewer leases,
-    /// or none, are returned only if they are the last.
+    /// Returns up to `limit` leases, and the cursor after which the next page begins, if there is one. Fewer leases, or
+    /// none, are returned only if they are the last.
     pub(crate) async fn page(
         &self,
         owner: Option<&Owner>,

@@ -414,11 +414,11 @@ impl Book {
     }
 }
 
-/// The clock to which tokens are bound, in microseconds since 1970: the system's time when the table was created,
-/// continued by a monotonic clock.
+/// The clock that limits tokens, in microseconds since 1970: the system's time when the table was created, continued by
+/// a monotonic clock.
 ///
 /// If a token were greater than the clock's time, it could be greater than the first token of the next process, if that
-/// process starts soon enough. Usually tokens are far behind the time, and the clock is read once in very many tenures.
+/// process starts soon enough. Usually tokens are far behind the time, so the clock is rarely read.
 pub(super) struct TokenClock {
     /// The latest time that was read from the clock; it is not in the future.
     passed: u64,

@@ -190,7 +190,7 @@ pub(crate) struct WaitList {
     serial: u64,
     /// Whether the engine is in this process, so that any call serves the waiters.
     is_local: bool,
-    /// The number of calls that process due work, and the time up to which they do.
+    /// The number of calls that process due work, and the time up to which they process it.
     attending: usize,
     attended_until: Duration,
 }
@@ -482,8 +482,8 @@ impl WaitList {
             }
             _ => None,
         };
-        // The next in line is now the one that has to check. With an engine in this process only its timer matters: the
-        // call that frees the resource serves it.
+        // The next in line must check from now on. With an engine in this process only its timer matters: the call that
+        // frees the resource serves it.
         if was_first {
             if !self.is_local {
                 self.places[place].look = Look::Now;

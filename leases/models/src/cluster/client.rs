@@ -17,7 +17,7 @@ pub enum Call {
 pub(super) enum Beside {
     Grant,
     Restart,
-    /// It was answered, or is not needed. Whether the etcd lease is there.
+    /// It was answered, or is not needed; the value says whether the etcd lease exists.
     Over(bool),
 }
 
@@ -26,7 +26,7 @@ pub(super) enum Beside {
 pub(super) struct Beginning {
     pub(super) lease: u8,
     pub(super) is_fresh: bool,
-    /// When the etcd lease was restarted, or a moment before.
+    /// The time at which the etcd lease was restarted, or a moment before.
     pub(super) restarted: u64,
     pub(super) beside: Beside,
     /// The answer to the transaction.

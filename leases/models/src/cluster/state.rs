@@ -1,4 +1,4 @@
-//! The state of the model: the cluster, its clients, and what is on its way.
+//! The state of the model: the cluster, its clients, and the messages under way.
 
 use super::{
     client::{Client, Next, Running, is_young},
@@ -10,7 +10,7 @@ pub struct State {
     pub(super) ticks: u8,
     /// The leader's clock.
     pub(super) clock: u64,
-    /// The number of the cluster, of those that were restored.
+    /// The number of the cluster among those that were restored.
     pub(super) cluster: u8,
     pub(super) store: Store,
     pub(super) saved: Option<Store>,

@@ -74,11 +74,11 @@ pub(crate) struct Place {
     pub(crate) quarantine: Duration,
     /// Whether restarts are trusted to forget nothing.
     pub(crate) trusts: bool,
-    /// What the last connection knew.
+    /// The knowledge of the last connection about the stream.
     pub(crate) before: Mutex<Option<Before>>,
 }
 
-/// What a connection knows about the stream.
+/// The knowledge of a connection about the stream.
 #[derive(Debug)]
 pub(crate) struct Before {
     mark: Mark,

@@ -76,7 +76,7 @@ impl fmt::Debug for Late {
     }
 }
 
-/// The longest delay of a request that is slow, late or doubled.
+/// The longest delay of a request that is slow, late or duplicated.
 const LATE: Duration = Duration::from_millis(400);
 
 /// A store between a client and another one, which misbehaves at random, and counts the requests.

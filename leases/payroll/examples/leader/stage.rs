@@ -28,7 +28,7 @@ const WRITES: usize = 20;
 
 const NAMES: [&str; 3] = ["ann", "bob", "cleo"];
 
-/// What a candidate reports.
+/// A candidate's report.
 enum Report {
     Leads(Token),
     Writes(Token),

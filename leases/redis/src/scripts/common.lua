@@ -1,5 +1,5 @@
--- The beginning of all scripts. What only some of them need is in `lease.lua`, `owned.lua`, `index.lua`, `meta.lua` and
--- `grant.lua`: the server runs all of a script, so that each part costs time.
+-- The beginning of all scripts. Parts that only some of them need are in `lease.lua`, `owned.lua`, `index.lua`,
+-- `meta.lua` and `grant.lua`: the server runs the whole script, so each part costs time.
 --
 -- A namespace has three keys, in one slot:
 --   leases  a hash: the lease of each resource, and in the field `meta` the state of the namespace

@@ -13,7 +13,7 @@ local function parsed_meta(meta)
     return last, limit, doubt, run, history
 end
 
--- Returns the hexadecimal number behind a word in a text.
+-- Returns the hexadecimal number that follows a word in a text.
 local function number_behind(word, told)
     -- A fixed word is found faster than a pattern.
     local _, at = string.find(told, word, 1, true)
@@ -27,7 +27,7 @@ end
 -- be written.
 --
 -- The server's data have a history. It changes when the server becomes a primary by promotion, and then continues an
--- earlier one. It also changes when the first replica connects, or when the last has been gone for long: then it
+-- earlier one. It also changes when the first replica connects, or when the last has been gone for a long time: then it
 -- continues no earlier one.
 local function recall(meta, run, longest, trusts)
     local told = redis.call('INFO', 'replication')

@@ -41,7 +41,8 @@ unsafe impl<K: Send, V: Payload<Value: Send, Marks: Send>> Send for Chunk<K, V> 
 unsafe impl<K, V: Payload> Send for Chunks<K, V> where Chunk<K, V>: Send {}
 
 impl<K, V: Payload> Chunk<K, V> {
-    /// A key that is held for long keeps its whole chunk. Larger chunks would hardly reduce the work for each slot.
+    /// A key that is held for a long time keeps its whole chunk. Larger chunks would hardly reduce the work for each
+    /// slot.
     pub(in crate::core::table) const MOST: usize = SLOTS;
 
     /// The number of chunks that a [`Number`] can tell apart.

@@ -25,8 +25,8 @@
 //!    frees the slots of forgotten units.
 //! 6. A chunk, and the spares and `SlotRef`s of its slots, stay in one shard. A chunk is dropped when all its slots are
 //!    marked free, when no token of them exists, or with its shard, when none is used any more (5).
-//! 7. A hold's mode is the access as which the word counts it. While the word counts an exclusive hold, it counts no
-//!    other hold.
+//! 7. A hold's mode is the kind of access that the word counts it as. While the word counts an exclusive hold, it
+//!    counts no other hold.
 //! 8. A slot's value is initialised while its marks say that it is stored (present, or ended), which they say only of
 //!    live slots. A stored value comes with a claim of its own, for which there is no token: storing the value consumes
 //!    a claim, and taking it out returns one. Both are done under the shard lock, or by the owner of the table, so a
@@ -121,8 +121,8 @@ struct ErasedHold<M> {
     mode: M,
 }
 
-/// The access as which the word counts a hold, as far as the hold's type determines it. `pub` because sealed traits
-/// name it; other crates cannot.
+/// The kind of access that the word counts a hold as, as far as the hold's type determines it. `pub` because sealed
+/// traits name it; other crates cannot.
 #[allow(unreachable_pub)]
 pub trait TypedAccess: Copy + Unpin {
     /// Returns the access. It is constant, except for a number of permits, and for an upgradable hold that has been

@@ -126,7 +126,7 @@ pub(crate) struct Queued {
     pub(crate) want: Want,
     /// Whether the waiter takes hand-offs although others before it cannot get in.
     pub(crate) passes: bool,
-    /// Whether an upgradable reader has got in before this writer with a readers' phase. That happens only once.
+    /// Whether an upgradable reader was admitted before this writer, in a phase of readers. That happens only once.
     pub(crate) passed_in_phase: bool,
 }
 
@@ -163,9 +163,9 @@ enum Kind {
 /// The list by which a release finds a waiter, besides its line.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum List {
-    /// The waiter is in no list: it has been woken, or spins without taking hand-offs behind the head.
+    /// The waiter is in no list: it has been woken, or it spins behind the head and takes no hand-offs.
     None,
-    /// The waiter has slept since it arrived: it is found by its line, in order of the turns.
+    /// The waiter has been asleep ever since it arrived: it is found by its line, in order of the turns.
     Fresh,
     /// The waiter sleeps again after a wake-up: it is in a list of its line.
     Asleep,
@@ -232,7 +232,7 @@ struct Line {
     /// The first and the last of the waiters that sleep again. Those that were woken without getting in come before the
     /// others; in a queue with priorities, all are in order of their turns.
     asleep: [u32; 2],
-    /// The first of the waiters that have slept since they arrived.
+    /// The first of the waiters that have been asleep ever since they arrived.
     fresh: u32,
 }
 

@@ -143,7 +143,7 @@ fn a_hold_is_admitted_as_the_compatibility_table_says_and_never_past_a_queue() {
             let mut expected = state;
             expected.add(access);
             let outcome = state.word().hold(access, PERMITS).map(State::of);
-            // The queue of a semaphore's key has its limit, so it is asked in any case.
+            // The queue of a semaphore's key has the key's limit, so the queue is always asked.
             let asks = state.queued && matches!(access, Access::Permits(_));
             if !state.admits(access) && !asks {
                 assert_eq!(outcome, Err(Refusal::Held), "{access:?} beside {state:?}");
