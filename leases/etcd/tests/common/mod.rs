@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test binary uses some of it")]
 
 pub(crate) mod api;
+pub(crate) mod peers;
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -13,6 +14,8 @@ use keylatch_lease_conformance::{
     servers::{PrivateServer, Settings, TestServer, apart},
 };
 use keylatch_lease_etcd::{Client, Etcd, Options, client::Keys};
+use peers::Peers;
+use tokio::time::sleep;
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../servers/run");
 
@@ -27,6 +30,30 @@ impl Server {
     pub(crate) fn start(nodes: u16, flags: &str) -> Self {
         let private = PrivateServer::new(SCRIPT, "etcd").ports(2 * nodes).env("NODES", nodes.to_string());
         Server { private: private.env("ETCD_FLAGS", flags).start(), nodes }
+    }
+
+    /// Starts a server of three nodes, with proxies between them.
+    pub(crate) fn of_three() -> (Self, Peers) {
+        let private = PrivateServer::new(SCRIPT, "etcd").ports(6).env("NODES", "3");
+        let first = private.address().port();
+        let peers = Peers::start(first + 3..first + 6);
+        (Server { private: private.env("PEERS", peers.ports()).start(), nodes: 3 }, peers)
+    }
+
+    /// Returns the node that is the leader, and its member ID.
+    pub(crate) async fn leader(&self) -> (usize, u64) {
+        for _ in 0..500 {
+            for (node, endpoint) in self.endpoints().into_iter().enumerate() {
+                let Ok(client) = Client::connect([endpoint], None).await else { continue };
+                let Ok(status) = client.call(api::Status {}).await else { continue };
+                let id = status.header.unwrap().member_id;
+                if status.leader == id {
+                    return (node, id);
+                }
+            }
+            sleep(Duration::from_millis(20)).await;
+        }
+        panic!("no node is the leader");
     }
 
     /// Runs an action of the script on one node.
