@@ -885,7 +885,7 @@ fn leases_survive_the_death_of_the_leader() {
                     }
                 })
             };
-            let (leader, _) = server.leader().await;
+            let leader = server.leader().await;
             let fell = async {
                 server.run_on(leader, "kill");
                 // This is longer than the lease, so it must be renewed by the new leader.

@@ -40,15 +40,19 @@ impl Server {
         (Server { private: private.env("PEERS", peers.ports()).start(), nodes: 3 }, peers)
     }
 
-    /// Returns the node that is the leader, and its member ID.
-    pub(crate) async fn leader(&self) -> (usize, u64) {
+    /// Returns the member ID of a node, and that of the leader as it knows it; 0 if it knows none.
+    pub(crate) async fn status(&self, node: usize) -> Option<(u64, u64)> {
+        let client = Client::connect([self.endpoints().swap_remove(node)], None).await.ok()?;
+        let status = client.call(api::Status {}).await.ok()?;
+        Some((status.header?.member_id, status.leader))
+    }
+
+    /// Returns the node that is the leader.
+    pub(crate) async fn leader(&self) -> usize {
         for _ in 0..500 {
-            for (node, endpoint) in self.endpoints().into_iter().enumerate() {
-                let Ok(client) = Client::connect([endpoint], None).await else { continue };
-                let Ok(status) = client.call(api::Status {}).await else { continue };
-                let id = status.header.unwrap().member_id;
-                if status.leader == id {
-                    return (node, id);
+            for node in 0..self.endpoints().len() {
+                if self.status(node).await.is_some_and(|(id, leader)| leader == id) {
+                    return node;
                 }
             }
             sleep(Duration::from_millis(20)).await;
