@@ -261,8 +261,13 @@ impl<E: Engine> Hand<'_, E> {
         while !self.desk.is_over.load(SeqCst) {
             let at = usize::try_from(self.random.next(RESOURCES.len() as u64)).unwrap_or(0);
             let name = RESOURCES[at];
-            // The request may end an abandoned tenure, so the owner no longer relies on it.
-            if let Some(abandoned) = self.abandoned.remove(name) {
+            if let Some(mut abandoned) = self.abandoned.remove(name) {
+                if self.relies(&mut abandoned) && self.random.next(8) != 0 {
+                    self.abandoned.insert(name, abandoned);
+                    self.pause(5);
+                    continue;
+                }
+                // The request may end the tenure, so the owner no longer relies on it.
                 self.ends(abandoned);
             }
             match self.leases.acquire_for(name, &self.owner, self.ttl, Duration::from_millis(100)) {

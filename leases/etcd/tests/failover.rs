@@ -18,10 +18,7 @@ const TTL: Duration = Duration::from_secs(2);
 
 /// Lets owners of two clients work during the trouble, prints their ledger, and checks it: nothing is forgotten, so
 /// there is no quarantine. Each client knows the nodes at these places in the list.
-fn work(
-    trouble: impl FnOnce(&Server, &Peers, usize, &Progress<'_>),
-    knows: impl FnOnce(usize) -> [Vec<usize>; 2],
-) {
+fn work(trouble: impl FnOnce(&Server, &Peers, usize, &Progress<'_>), knows: impl FnOnce(usize) -> [Vec<usize>; 2]) {
     let (server, peers) = Server::of_three();
     on_tokio(async {
         let leader = server.leader().await;

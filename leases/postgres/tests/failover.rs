@@ -15,6 +15,9 @@ use tokio::{task::block_in_place, time::sleep};
 
 const TTL: Duration = SECOND;
 
+/// Longer than most failovers take, so that the quarantine keeps the leases of both servers apart.
+const LONG: Duration = Duration::from_secs(3);
+
 /// A primary and its streaming replica, with a proxy between them, and an address that leads to one of them.
 struct Pair {
     primary: Server,
@@ -68,8 +71,8 @@ fn options() -> Options {
 }
 
 /// Lets owners of two clients work during the trouble, and prints their ledger.
-fn work(clients: [&Leases<Postgres>; 2], trouble: impl FnOnce(&Progress<'_>)) -> Ledger {
-    let ledger = block_in_place(|| Ledger::keep(&clients, TTL, trouble));
+fn work(ttl: Duration, clients: [&Leases<Postgres>; 2], trouble: impl FnOnce(&Progress<'_>)) -> Ledger {
+    let ledger = block_in_place(|| Ledger::keep(&clients, ttl, trouble));
     println!("{ledger}");
     ledger
 }
@@ -78,12 +81,12 @@ fn work(clients: [&Leases<Postgres>; 2], trouble: impl FnOnce(&Progress<'_>)) ->
 fn one_owner_at_a_time_has_a_lease_while_a_replica_takes_the_place_of_a_dead_primary() {
     let pair = Pair::start();
     on_tokio(async {
-        let [here, there] = [(); 2].map(|()| pair.leases(options()));
-        let ledger = work([&here, &there], |progress| {
-            progress.more(30);
-            // The replica does not receive what follows.
+        let [here, there] = [(); 2].map(|()| pair.leases(options().quarantine(LONG)));
+        let ledger = work(LONG, [&here, &there], |progress| {
+            progress.more(12);
+            // The replica receives nothing of what follows.
             pair.link.hold();
-            progress.more(30);
+            progress.more(12);
             pair.primary.run("kill");
             pair.promote();
         });
@@ -135,7 +138,7 @@ fn a_synchronous_replica_needs_no_quarantine() {
     on_tokio(async {
         pair.synchronise().await;
         let [here, there] = [(); 2].map(|()| pair.leases(options().quarantine(LATE).trusts_failovers(true)));
-        let ledger = work([&here, &there], |progress| {
+        let ledger = work(TTL, [&here, &there], |progress| {
             progress.more(30);
             pair.primary.run("kill");
             pair.promote();
@@ -154,7 +157,7 @@ fn a_primary_that_is_parted_from_its_synchronous_replica_grants_nothing() {
         pair.synchronise().await;
         let options = || options().quarantine(LATE).trusts_failovers(true);
         let (here, there) = (pair.primary.leases(options()), pair.leases(options()));
-        let ledger = work([&here, &there], |progress| {
+        let ledger = work(TTL, [&here, &there], |progress| {
             progress.more(30);
             pair.link.hold();
             pair.promote();

@@ -16,6 +16,9 @@ use tokio::{net::TcpStream, task::block_in_place};
 
 const TTL: Duration = SECOND;
 
+/// Longer than most failovers take, so that the quarantine keeps the leases of both servers apart.
+const LONG: Duration = Duration::from_secs(3);
+
 /// A primary and its replica, with a proxy between them, and an address that leads to one of them.
 struct Pair {
     primary: Server,
@@ -76,9 +79,9 @@ fn wait(mut is_so: impl FnMut() -> bool) {
 }
 
 /// Lets owners of two clients work during the trouble, and prints their ledger.
-async fn work(clients: [&Leases<Redis>; 2], trouble: impl FnOnce(&Progress<'_>)) -> Ledger {
+async fn work(ttl: Duration, clients: [&Leases<Redis>; 2], trouble: impl FnOnce(&Progress<'_>)) -> Ledger {
     clients[0].engine().init().await.unwrap();
-    let ledger = block_in_place(|| Ledger::keep(&clients, TTL, trouble));
+    let ledger = block_in_place(|| Ledger::keep(&clients, ttl, trouble));
     println!("{ledger}");
     ledger
 }
@@ -87,12 +90,12 @@ async fn work(clients: [&Leases<Redis>; 2], trouble: impl FnOnce(&Progress<'_>))
 fn one_owner_at_a_time_has_a_lease_while_a_replica_takes_the_place_of_a_dead_primary() {
     let pair = Pair::start();
     on_tokio(async {
-        let [here, there] = [(); 2].map(|()| pair.leases(options()));
-        let ledger = work([&here, &there], |progress| {
-            progress.more(30);
-            // The replica does not receive what follows.
+        let [here, there] = [(); 2].map(|()| pair.leases(options().quarantine(LONG)));
+        let ledger = work(LONG, [&here, &there], |progress| {
+            progress.more(12);
+            // The replica receives nothing of what follows.
             pair.link.hold();
-            progress.more(30);
+            progress.more(12);
             pair.primary.run("kill");
             pair.promote();
         });
@@ -154,7 +157,7 @@ fn a_primary_that_needs_a_replica_grants_nothing_once_it_is_parted_from_it() {
     wait(|| write().is_ok()); // the replica has reported how far it is
     on_tokio(async {
         let (here, there) = (pair.primary.leases(options()), pair.leases(options()));
-        let ledger = work([&here, &there], |progress| {
+        let ledger = work(TTL, [&here, &there], |progress| {
             progress.more(30);
             pair.link.hold();
             // No replica may be promoted before the primary has noticed.
@@ -240,7 +243,7 @@ fn programs_that_ask_sentinels_follow_a_failover() {
             Leases::with_engine(redis)
         };
         let (here, there) = (leases(), leases());
-        let ledger = work([&here, &there], |progress| {
+        let ledger = work(TTL, [&here, &there], |progress| {
             progress.more(30);
             primary.run("kill");
             wait(|| replica.ask::<String>(&["INFO", "replication"]).contains("role:master"));
