@@ -144,6 +144,7 @@ mod cases;
 mod failure;
 mod fixture;
 mod history;
+mod ledger;
 mod observed;
 mod proxy;
 pub mod served;
@@ -157,6 +158,7 @@ pub mod worker;
 pub use caps::{Caps, Excuse};
 pub use failure::Failure;
 pub use fixture::{ByHand, Fixture, Heard, Server};
+pub use ledger::{Ledger, Progress};
 pub use proxy::Proxy;
 #[doc(hidden)]
 pub use suite::{Kept, test};

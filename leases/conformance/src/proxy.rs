@@ -49,7 +49,7 @@ pub struct Proxy {
 }
 
 struct Shared {
-    upstream: SocketAddr,
+    upstream: Mutex<SocketAddr>,
     way: Mutex<Way>,
     changed: Condvar,
     links: Mutex<Vec<Arc<Link>>>,
@@ -109,7 +109,7 @@ impl Proxy {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let address = listener.local_addr()?;
         let shared = Arc::new(Shared {
-            upstream,
+            upstream: Mutex::new(upstream),
             way: Mutex::new(Way::Open),
             changed: Condvar::new(),
             links: Mutex::default(),
@@ -177,6 +177,28 @@ impl Proxy {
     /// See [`Proxy`].
     pub fn cut(&self) {
         self.go(Way::Cut);
+    }
+
+    /// Closes all connections, and leads new ones to another server, like an address that moves to a promoted replica.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::net::{TcpListener, TcpStream};
+    ///
+    /// use keylatch_lease_conformance::Proxy;
+    ///
+    /// let [old, new] = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+    /// let proxy = Proxy::new(old.local_addr().unwrap()).unwrap();
+    /// proxy.lead_to(new.local_addr().unwrap());
+    /// let _client = TcpStream::connect(proxy.address()).unwrap();
+    /// new.accept().unwrap();
+    /// ```
+    pub fn lead_to(&self, upstream: SocketAddr) {
+        // In this order, because a connection that is being made is among the links before it reads the address.
+        *lock(&self.shared.upstream) = upstream;
+        for link in lock(&self.shared.links).drain(..) {
+            link.close();
+        }
     }
 
     /// Returns the number of swallowed bytes.
@@ -269,7 +291,7 @@ impl Shared {
             }
             Way::Open | Way::Late(_) | Way::Held | Way::Deaf => {}
         }
-        let server = TcpStream::connect(self.upstream)?;
+        let server = TcpStream::connect(*lock(&self.upstream))?;
         server.set_nodelay(true)?;
         link.client.set_nodelay(true)?;
         *lock(&link.server) = Some(server.try_clone()?);

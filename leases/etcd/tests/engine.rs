@@ -885,7 +885,7 @@ fn leases_survive_the_death_of_the_leader() {
                     }
                 })
             };
-            let leader = leader(&server).await;
+            let leader = server.leader().await;
             let fell = async {
                 server.run_on(leader, "kill");
                 // This is longer than the lease, so it must be renewed by the new leader.
@@ -902,20 +902,6 @@ fn leases_survive_the_death_of_the_leader() {
             server.run_on(leader, "start");
         }
     });
-}
-
-async fn leader(server: &Server) -> usize {
-    for _ in 0..500 {
-        for (node, endpoint) in server.endpoints().into_iter().enumerate() {
-            let Ok(client) = Client::connect([endpoint], None).await else { continue };
-            let Ok(status) = client.call(api::Status {}).await else { continue };
-            if status.leader != 0 && status.leader == status.header.unwrap().member_id {
-                return node;
-            }
-        }
-        sleep(PAUSE).await;
-    }
-    panic!("no node is the leader");
 }
 
 #[test]

@@ -29,7 +29,7 @@
 //! keeps the last message of each subject. Without the stream calls fail with [`Error::Missing`]. They fail with
 //! [`Error::Unsuitable`] if its configuration would lose leases, or prevent notifications.
 //!
-//! *The server* must be 2.9 or later; the tests use 2.9.10, without replicas. A stream with replicas needs 2.11 or
+//! *The server* must be 2.9 or later; the tests use 2.9.10, and 2.14.0 for replicas. A stream with replicas needs 2.11 or
 //! later, and is refused on earlier servers: those could store two messages after the same one
 //! ([#4320](https://github.com/nats-io/nats-server/issues/4320),
 //! [#6485](https://github.com/nats-io/nats-server/pull/6485)).
@@ -146,7 +146,7 @@
 //! | the machine of a *single* server loses its power | the last seconds or minutes may be lost, unless the server has `sync_interval: always` (from 2.10 on; 2.9 has no such setting). If restarts are not trusted, nothing but a quarantine. Otherwise the quarantine begins when a program that was connected notices the loss; 1, 5 until then |
 //! | the *account's* limit of storage is reached, and the server is older than 2.10.11 | 1, 2: a renewal, a resumption or a release may be refused, and the lease is gone: such a server stores the message, which deletes the one before, and then removes it |
 //! | the stream is full | an acquire of a resource that was never leased is refused. At `max_messages` everything else works; at `max_bytes` a request whose message is longer than the last one is refused too, such as a first renewal. In a namespace that was not in use before, only released leases are swept. With replicas on servers that check the limits before they replicate (2.12), nothing is stored then, renewals and releases included: give such a stream limits that it does not reach, or none |
-//! | a stream with 3 replicas (`num_replicas`; from 2.11 on), and one machine fails | nothing, once there is another leader, as far as the server keeps its promises: not tested here. If all fail at once, as above |
+//! | a stream with 3 replicas (`num_replicas`; from 2.11 on), and one machine fails | nothing, once there is another leader, which takes up to 10 s: a lease that is shorter may end meanwhile. If all fail at once, as above |
 //! | another leader whose clock is ahead, or the server's clock is set forward | 2: leases expire early by that time; a write with the old token is refused (3) |
 //! | another leader whose clock is behind, or the server's clock is set back | 8: leases last longer by that time; 6: a lease that had just expired may be valid again, if nobody has acquired the resource. 1 and 3 hold. If the stream also forgets leases, and the clock is set back past the last grant, 3: a token may be given out twice |
 //! | a client's clock and the server's run apart by more than 1 % | 1, 2: the deadlines of holders rest on that limit, and so do takeovers, for a second at a time |

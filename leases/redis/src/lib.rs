@@ -93,6 +93,41 @@
 //!   nothing in that time. A request that may have been carried out is sent again, up to three times in all, so that an
 //!   operation fails after 15 s at most.
 //!
+//! # Failovers
+//! Redis confirms a write before a replica has it, so that a promoted replica may have forgotten the last leases. The
+//! quarantine covers that. It does not cover two primaries at the same time, because neither knows of the other:
+//!
+//! - **Let the primary need its replica**: `min-replicas-to-write 1` and `min-replicas-max-lag 1`. A primary that is
+//!   parted from its replica then refuses all grants and renewals ([`Error::Refused`], `NOREPLICAS`), within some three
+//!   seconds. No replica may be promoted earlier: set Sentinel's `down-after-milliseconds` to 5000 or more. Otherwise,
+//!   make the quarantine longer than the longest lease by those seconds.
+//! - **Or stop the old primary** before the replica is promoted.
+//!
+//! Programs follow a failover if they reach the server at an address that moves, or if they ask Sentinel at each
+//! connection:
+//!
+//! ```no_run
+//! # async fn example() {
+//! use keylatch_lease::Leases;
+//! use keylatch_lease_redis::Redis;
+//! use redis::{Client, RedisConnectionInfo};
+//! use tokio::net::TcpStream;
+//!
+//! let (redis, driver) = Redis::in_namespace("shop").connect_with(RedisConnectionInfo::default(), || async {
+//!     for sentinel in ["redis://one.example:26379", "redis://two.example:26379", "redis://three.example:26379"] {
+//!         let Ok(mut asked) = Client::open(sentinel)?.get_multiplexed_async_connection().await else { continue };
+//!         let mut question = redis::cmd("SENTINEL");
+//!         question.arg("GET-MASTER-ADDR-BY-NAME").arg("shop");
+//!         let Ok((host, port)) = question.query_async::<(String, u16)>(&mut asked).await else { continue };
+//!         return Ok(TcpStream::connect((host, port)).await?);
+//!     }
+//!     Err("no sentinel answers".into())
+//! });
+//! tokio::spawn(driver);
+//! let leases = Leases::with_engine(redis);
+//! # }
+//! ```
+//!
 //! # What the server needs
 //! - Redis 7 or later; tested with 7.0. Version 6 does not report the reason for a script's error, so that a primary
 //!   that became a replica looks like a refusal. In a cluster, connect to the node that has the namespace's slot: the
@@ -158,7 +193,7 @@
 //! |---|---|
 //! | restart of the server, `kill -9`, with any persistence | nothing but a quarantine, for leases that do not outlast it; 1 otherwise. 5, 7: a release may be undone, and a renewal with the released grant has the lease again |
 //! | the same with restarts trusted, but without `appendfsync always` | 1: a forgotten lease may be granted again |
-//! | failover to a replica | as a restart. 1, if the old primary still grants leases to programs that reach it (`min-replicas-to-write` narrows that). 3 holds unless the new server's clock is behind the old one's by more than the failover took |
+//! | failover to a replica | as a restart. 1, if the old primary still grants leases to programs that reach it: see [failovers](#failovers). 3 holds unless the new server's clock is behind the old one's by more than the failover took |
 //! | failover to a replica, and back to the first server, which was not restarted in between and did not receive the other's data | as a restart, trusted or not, as long as the server knows that it was promoted: until the last replica has been gone for `repl-backlog-ttl`, an hour. A quarantine that is longer than that may be missed |
 //! | the server's clock is set forward | 2: leases expire early; a write with the old token is refused (3). A quarantine ends early too: 1, for forgotten leases |
 //! | the server's clock is set back | 8: leases last longer by that time; 6: a lease that had just expired may be valid again, if nobody has acquired the resource. 1 holds, and 3 as long as the server remembers. A quarantine starts again at most |

@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test binary uses some of it")]
 
 pub(crate) mod api;
+pub(crate) mod peers;
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -13,6 +14,8 @@ use keylatch_lease_conformance::{
     servers::{PrivateServer, Settings, TestServer, apart},
 };
 use keylatch_lease_etcd::{Client, Etcd, Options, client::Keys};
+use peers::Peers;
+use tokio::time::sleep;
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../servers/run");
 
@@ -27,6 +30,34 @@ impl Server {
     pub(crate) fn start(nodes: u16, flags: &str) -> Self {
         let private = PrivateServer::new(SCRIPT, "etcd").ports(2 * nodes).env("NODES", nodes.to_string());
         Server { private: private.env("ETCD_FLAGS", flags).start(), nodes }
+    }
+
+    /// Starts a server of three nodes, with proxies between them.
+    pub(crate) fn of_three() -> (Self, Peers) {
+        let private = PrivateServer::new(SCRIPT, "etcd").ports(6).env("NODES", "3");
+        let first = private.address().port();
+        let peers = Peers::start(first + 3..first + 6);
+        (Server { private: private.env("PEERS", peers.ports()).start(), nodes: 3 }, peers)
+    }
+
+    /// Returns the member ID of a node, and that of the leader as it knows it; 0 if it knows none.
+    pub(crate) async fn status(&self, node: usize) -> Option<(u64, u64)> {
+        let client = Client::connect([self.endpoints().swap_remove(node)], None).await.ok()?;
+        let status = client.call(api::Status {}).await.ok()?;
+        Some((status.header?.member_id, status.leader))
+    }
+
+    /// Returns the node that is the leader.
+    pub(crate) async fn leader(&self) -> usize {
+        for _ in 0..500 {
+            for node in 0..self.endpoints().len() {
+                if self.status(node).await.is_some_and(|(id, leader)| leader == id) {
+                    return node;
+                }
+            }
+            sleep(Duration::from_millis(20)).await;
+        }
+        panic!("no node is the leader");
     }
 
     /// Runs an action of the script on one node.

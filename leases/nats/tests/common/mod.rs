@@ -21,7 +21,7 @@ use keylatch_lease_conformance::{
 };
 use keylatch_lease_nats::{ConnectOptions, Nats, Options};
 
-const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../servers/run");
+pub(crate) const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../servers/run");
 
 pub(crate) struct Server(PrivateServer);
 

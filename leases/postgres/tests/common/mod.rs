@@ -28,6 +28,11 @@ impl Server {
         Server(pooler.env("MODE", mode).env("POOL", connections.to_string()).start())
     }
 
+    /// Starts a streaming replica that reaches this server at an address.
+    pub(crate) fn replica(&self, at: SocketAddr) -> Self {
+        Server(PrivateServer::new(SCRIPT, "postgres").env("PRIMARY", at.port().to_string()).start())
+    }
+
     pub(crate) fn config(&self) -> Config {
         config(self.address())
     }
@@ -225,7 +230,7 @@ pub(crate) fn options(settings: Settings) -> Options {
     Postgres::in_namespace(namespace).timeout(timeout).fallback(fallback).sweeps(sweeps).quarantine(quarantine)
 }
 
-fn config(address: SocketAddr) -> Config {
+pub(crate) fn config(address: SocketAddr) -> Config {
     format!("host=127.0.0.1 port={} user=postgres dbname=postgres", address.port()).parse().unwrap()
 }
 

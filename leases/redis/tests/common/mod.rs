@@ -13,7 +13,7 @@ use keylatch_lease_conformance::{
 use keylatch_lease_redis::{Options, Redis};
 use redis::{Client, FromRedisValue};
 
-const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../servers/run");
+pub(crate) const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../servers/run");
 
 pub(crate) struct Server(PrivateServer);
 
@@ -151,6 +151,6 @@ fn key(namespace: &str, name: &str) -> String {
     format!("{{keylatch:{namespace}}}:{name}")
 }
 
-fn client(address: SocketAddr) -> Client {
+pub(crate) fn client(address: SocketAddr) -> Client {
     Client::open(format!("redis://{address}")).unwrap()
 }

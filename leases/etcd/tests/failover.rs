@@ -1,0 +1,104 @@
+//! Three nodes, and what happens to one of them under load.
+
+mod common;
+
+use std::time::Duration;
+
+use common::{Server, peers::Peers};
+use keylatch_lease::Leases;
+use keylatch_lease_conformance::{
+    Ledger, Progress,
+    servers::{LATE, SECOND, apart, millis, on_tokio},
+};
+use keylatch_lease_etcd::Etcd;
+use tokio::{task::block_in_place, time::sleep};
+
+/// The shortest one with etcd's usual election timeout.
+const TTL: Duration = Duration::from_secs(2);
+
+/// Lets owners of two clients work during the trouble, prints their ledger, and checks it: nothing is forgotten, so
+/// there is no quarantine. Each client knows the nodes at these places in the list.
+fn work(trouble: impl FnOnce(&Server, &Peers, usize, &Progress<'_>), knows: impl FnOnce(usize) -> [Vec<usize>; 2]) {
+    let (server, peers) = Server::of_three();
+    on_tokio(async {
+        let leader = server.leader().await;
+        let clients = knows(leader).map(|nodes| {
+            let endpoints: Vec<_> = nodes.into_iter().map(|node| server.endpoints().swap_remove(node)).collect();
+            Leases::with_engine(Etcd::in_namespace("shop").timeout(SECOND).quarantine(LATE).connect(endpoints, None))
+        });
+        clients[0].engine().init().await.unwrap();
+        let clients = [&clients[0], &clients[1]];
+        let ledger =
+            block_in_place(|| Ledger::keep(&clients, TTL, |progress| trouble(&server, &peers, leader, progress)));
+        println!("{ledger}");
+        assert_eq!(ledger.verdict(), Ok(()));
+        assert_eq!(ledger.quarantined(), 0, "{ledger}");
+    });
+}
+
+/// Both clients know all nodes, and begin with the leader.
+fn all(leader: usize) -> [Vec<usize>; 2] {
+    [(); 2].map(|()| (0..3).map(|at| (leader + at) % 3).collect())
+}
+
+/// One client knows only this node, the other client only the other nodes.
+fn apart_from(node: usize) -> [Vec<usize>; 2] {
+    [vec![node], vec![(node + 1) % 3, (node + 2) % 3]]
+}
+
+#[test]
+fn one_owner_at_a_time_has_a_lease_while_the_leader_is_killed() {
+    let trouble = |server: &Server, _: &Peers, leader, progress: &Progress<'_>| {
+        progress.more(20);
+        server.run_on(leader, "kill");
+        progress.more(20);
+        server.run_on(leader, "start");
+    };
+    work(trouble, all);
+}
+
+#[test]
+fn one_owner_at_a_time_has_a_lease_while_the_leader_stands_still() {
+    let trouble = |server: &Server, _: &Peers, leader, progress: &Progress<'_>| {
+        progress.more(20);
+        server.run_on(leader, "pause");
+        progress.more(20);
+        // It still takes itself for the leader.
+        server.run_on(leader, "resume");
+        progress.more(20);
+    };
+    work(trouble, all);
+}
+
+/// Parts a node from the others until it knows that it has no leader, and the others have worked on.
+fn part(server: &Server, peers: &Peers, node: usize, progress: &Progress<'_>) {
+    progress.more(20);
+    apart(async || {
+        let (id, _) = server.status(node).await.unwrap();
+        peers.part(node, id);
+        while server.status(node).await.is_none_or(|(_, leader)| leader != 0) {
+            sleep(millis(20)).await;
+        }
+    });
+    progress.more(20);
+    peers.join();
+    progress.more(20);
+}
+
+/// The leader is parted, and one client knows no other node.
+#[test]
+fn one_owner_at_a_time_has_a_lease_while_the_leader_is_parted_from_the_others() {
+    let trouble =
+        |server: &Server, peers: &Peers, leader, progress: &Progress<'_>| part(server, peers, leader, progress);
+    work(trouble, apart_from);
+}
+
+/// A follower is parted, and one client knows no other node.
+#[test]
+fn one_owner_at_a_time_has_a_lease_while_a_follower_is_parted_from_the_others() {
+    let follower = |leader| (leader + 1) % 3;
+    let trouble = |server: &Server, peers: &Peers, leader, progress: &Progress<'_>| {
+        part(server, peers, follower(leader), progress);
+    };
+    work(trouble, |leader| apart_from(follower(leader)));
+}
