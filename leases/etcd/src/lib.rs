@@ -192,6 +192,11 @@
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! *Passwords that change.* [`Options::connect`] uses the same options for each connection. The function that
+//! [`Options::connect_with`] takes makes a client for each, so it may read a password or certificates that were replaced
+//! while the program runs. etcd forgets the logins of a user whose password changes; then the driver connects again, and
+//! the leases stay, unless their time passes before that succeeds. Until it does, calls fail with [`Error::Refused`].
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 

@@ -166,7 +166,9 @@
 //!
 //! # TLS and users
 //! The function that [`Options::connect`] takes is called for each connection, so it may read certificates and
-//! passwords that are replaced while the program runs.
+//! passwords that are replaced while the program runs. A server closes the connections of a user whose password has
+//! changed in its configuration, when it reloads that; then the driver connects again, and the leases stay, unless their
+//! time passes before that succeeds.
 //!
 //! ```no_run
 //! # fn example() -> Result<(), Box<dyn std::error::Error>> {

@@ -129,6 +129,13 @@
 //! # }
 //! ```
 //!
+//! # Passwords that change
+//! [`Options::connect_from`] takes a function that makes the client of each connection, so that it may read a password
+//! that was replaced while the program runs, and so does [`Options::connect_with`] with its settings. A server keeps the
+//! connections of a user whose password has changed, and some services close them after a time: then the driver connects
+//! again, and the leases stay. They end only if that does not succeed before their time has passed. Until it does, calls
+//! fail with [`Error::Denied`].
+//!
 //! # How late a waiter may be
 //! | the lease ends by | the waiter has it after |
 //! |---|---|
@@ -177,7 +184,8 @@
 //! # Writing under a lease
 //! A holder may stop for any length of time, and then write long after its lease has ended. The store to which it
 //! writes must check that: see the token in [`keylatch_lease`](keylatch_lease#a-lease-is-not-enough-the-token). That is
-//! also true of data in the same Redis: keep the greatest token beside them, and compare it in a script.
+//! also true of data in the same Redis: keep the greatest token beside them, and compare it in a script. Any client can
+//! send it; `docs/leases-guide.md` in the repository has one, and says why the engine uses no pool.
 //!
 //! # Runtimes
 //! [`Options::connect`] connects and spawns on tokio, with TLS if the client was built with it.
