@@ -154,7 +154,8 @@
 //! | clocks of the nodes differ | nothing: no two are compared |
 //!
 //! # What the cluster needs
-//! - etcd 3.4 or later: the tests use 3.4.23. Three nodes or more, to survive the loss of one.
+//! - etcd 3.4 or later: the tests use 3.4.23, and were run with 3.5.16 and 3.5.30. Three nodes or more, to survive the
+//!   loss of one.
 //! - `--auto-compaction-retention`: etcd keeps each revision until it is compacted; each tenure makes a few, and each
 //!   renewal one.
 //! - `--max-txn-ops` of at least 128, and `--max-request-bytes` of at least 1.5 MiB, the defaults.

@@ -25,7 +25,7 @@
 //! # The table
 //! The table is called `keylatch_lease`, and an index, eight functions and two triggers belong to it. [`SCHEMA`] is the
 //! SQL that creates them, for your migrations; [`Postgres::create_table`] runs it. It is written for Postgres 12 and
-//! later, and tested with 15. While the table or a function is missing, calls fail with [`Error::Missing`]. The
+//! later, and tested with 12 to 18. While the table or a function is missing, calls fail with [`Error::Missing`]. The
 //! connection's `search_path` must contain their schema. A role that only uses the table needs `SELECT`, `INSERT`,
 //! `UPDATE` and `DELETE` on it, and `EXECUTE` on the functions, which every role has unless it was revoked.
 //!

@@ -94,9 +94,10 @@
 //!   operation fails after 15 s at most.
 //!
 //! # What the server needs
-//! - Redis 7 or later; tested with 7.0. Version 6 does not report the reason for a script's error, so that a primary
-//!   that became a replica looks like a refusal. In a cluster, connect to the node that has the namespace's slot: the
-//!   keys of a namespace are in one slot, but this crate follows no redirections.
+//! - Redis 7 or later, or Valkey; tested with Redis 7.0 to 8.0, and Valkey 8.1 to 9.1. Redis 6 does not report the
+//!   reason for a script's error, so that a primary that became a replica looks like a refusal. In a cluster, connect to
+//!   the node that has the namespace's slot: the keys of a namespace are in one slot, but this crate follows no
+//!   redirections.
 //! - `maxmemory-policy noeviction`, or one of the `volatile` ones; otherwise calls fail with [`Error::Evicts`]. Each
 //!   new connection checks that.
 //! - A user with limited rights needs the keys and channels `{keylatch:NAMESPACE}:*`. In the name, white space and each
