@@ -154,7 +154,8 @@
 //! | clocks of the nodes differ | nothing: no two are compared |
 //!
 //! # What the cluster needs
-//! - etcd 3.4 or later: the tests use 3.4.23. Three nodes or more, to survive the loss of one.
+//! - etcd 3.4 or later: the tests use 3.4.23, and were run with 3.5.16 and 3.5.30. Three nodes or more, to survive the
+//!   loss of one.
 //! - `--auto-compaction-retention`: etcd keeps each revision until it is compacted; each tenure makes a few, and each
 //!   renewal one.
 //! - `--max-txn-ops` of at least 128, and `--max-request-bytes` of at least 1.5 MiB, the defaults.
@@ -192,6 +193,11 @@
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! *Passwords that change.* [`Options::connect`] uses the same options for each connection. The function that
+//! [`Options::connect_with`] takes makes a client for each, so it may read a password or certificates that were replaced
+//! while the program runs. etcd forgets the logins of a user whose password changes; then the driver connects again, and
+//! the leases stay, unless their time passes before that succeeds. Until it does, calls fail with [`Error::Refused`].
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 

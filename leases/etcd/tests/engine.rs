@@ -23,8 +23,8 @@ use keylatch_lease::{
 use keylatch_lease_conformance::{
     engine_tests,
     servers::{
-        self, LATE, MINUTE, SECOND, Settings, Shared, TestServer, cases, insist, is_quarantined, millis, namespace,
-        on_tokio,
+        self, LATE, MINUTE, SECOND, Settings, Shared, TestServer, cases, insist, is_quarantined, lock, millis,
+        namespace, on_tokio,
     },
 };
 use keylatch_lease_etcd::{
@@ -840,6 +840,41 @@ fn an_engine_survives_a_change_of_roles_with_tokens_that_contain_a_revision() {
         leases.release(&grant).await.unwrap();
     });
     std::fs::remove_file(key).unwrap();
+}
+
+/// The server forgets the login tokens of a user whose password changes.
+#[test]
+fn each_connection_uses_the_credentials_of_its_time() {
+    at_desk_of_its_own(|desk| async move {
+        for user in ["root", "clerk"] {
+            api::add_user(&desk.client, user, "root").await;
+        }
+        desk.client.call(api::AuthEnable {}).await.unwrap();
+        let user = |name: &str, password: &str| Some(ConnectOptions::new().with_user(name, password));
+        let root = Client::connect(desk.server.endpoints(), user("root", "secret")).await.unwrap();
+
+        let source = Arc::new(Mutex::new("secret"));
+        let (known, endpoints) = (Arc::clone(&source), desk.server.endpoints());
+        let (etcd, driver) = Etcd::in_namespace("shop").timeout(5 * SECOND).connect_with(move || {
+            let (endpoints, options) = (endpoints.clone(), user("clerk", *lock(&known)));
+            async move { Ok(Client::connect(endpoints, options).await?) }
+        });
+        tokio::spawn(driver);
+        let leases = Leases::with_engine(etcd);
+        leases.engine().init().await.unwrap();
+        let grant = leases.try_acquire("form", &desk.jane, LONG).await.unwrap();
+
+        // The new password is on the server, and not yet at its source.
+        root.call(api::UserChangePassword { name: "clerk".into(), password: "new".into() }).await.unwrap();
+        while !matches!(leases.renew(&grant).await, Err(RenewError::Engine(Error::Refused { .. }))) {
+            sleep(PAUSE).await;
+        }
+        *lock(&source) = "new";
+        while leases.renew(&grant).await.is_err() {
+            sleep(PAUSE).await;
+        }
+        assert_eq!(leases.status("form").await.unwrap().unwrap().token(), grant.token());
+    });
 }
 
 #[test]

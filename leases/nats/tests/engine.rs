@@ -3,7 +3,9 @@
 mod common;
 
 use std::{
-    sync::Arc,
+    fs,
+    process::Command,
+    sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
 
@@ -23,8 +25,8 @@ use keylatch_lease::{
 use keylatch_lease_conformance::{
     engine_tests,
     servers::{
-        self, LATE, MINUTE, SECOND, Settings, TestServer, cases, insist, is_quarantined, millis, namespace, on_tokio,
-        sliding,
+        self, LATE, MINUTE, SECOND, Settings, TestServer, cases, insist, is_quarantined, lock, millis, namespace,
+        on_tokio, sliding,
     },
 };
 use keylatch_lease_nats::{ConnectOptions, Error, Nats, Options};
@@ -569,6 +571,40 @@ fn a_program_needs_only_the_listed_permissions() {
         assert_eq!(leases.release_all(&joe).await.unwrap(), 1);
         leases.try_acquire("other", &joe, MINUTE).await.unwrap();
         assert_eq!(leases.release_expired().await.unwrap(), 1);
+    });
+}
+
+/// The server closes the connections of a user whose password changes.
+#[test]
+fn each_connection_uses_the_credentials_of_its_time() {
+    let users = |password: &str| {
+        let clerk = format!("{{ user: clerk, password: {password} }}");
+        format!("authorization {{ users: [{{ user: all, password: all }}, {clerk}] }}\nno_auth_user: all")
+    };
+    let server = Server::with(&users("old"));
+    on_tokio(async {
+        server.create_stream().await;
+        let source = Arc::new(Mutex::new("old"));
+        let known = Arc::clone(&source);
+        let secret = move || ConnectOptions::with_user_and_password("clerk".into(), (*lock(&known)).into());
+        let options = options("shop").timeout(5 * SECOND);
+        let leases = Leases::with_engine(options.connect(server.address().to_string(), secret).unwrap());
+        leases.engine().init().await.unwrap();
+        let grant = leases.try_acquire("report", &Owner::named("jane"), MINUTE).await.unwrap();
+
+        // The new password is on the server, and not yet at its source.
+        let folder = server.private().folder();
+        fs::write(folder.join("more.conf"), users("new")).unwrap();
+        let pid = fs::read_to_string(folder.join("nats.pid")).unwrap();
+        assert!(Command::new("kill").args(["-HUP", pid.trim()]).status().unwrap().success());
+        while leases.renew(&grant).await.is_ok() {
+            sleep(millis(10)).await;
+        }
+        *lock(&source) = "new";
+        while leases.renew(&grant).await.is_err() {
+            sleep(millis(10)).await;
+        }
+        assert_eq!(leases.status("report").await.unwrap().unwrap().token(), grant.token());
     });
 }
 

@@ -71,6 +71,9 @@
 //!   Listing is needed for `list`, `owned_by`, `release_all` and sweeps; and in S3 for every acquire, because without
 //!   it an object that does not exist looks forbidden. The permission to delete is used only by `open`, to remove the
 //!   object with which it tries the store out.
+//! - Credentials that change are the business of the store that you pass to `open`: those of a cloud's machine are
+//!   renewed by `object_store`, and `with_credentials` of its builders takes a provider that is asked for each request.
+//!   (That was not run.) The engine itself keeps none.
 //!
 //! The engine is tested with `object_store`'s store in memory, behind a shim that delays, loses, duplicates and
 //! throttles requests, and with moto, a server that speaks S3, which is killed, paused and cut off. It has not been run

@@ -25,7 +25,7 @@
 //! # The table
 //! The table is called `keylatch_lease`, and an index, eight functions and two triggers belong to it. [`SCHEMA`] is the
 //! SQL that creates them, for your migrations; [`Postgres::create_table`] runs it. It is written for Postgres 12 and
-//! later, and tested with 15. While the table or a function is missing, calls fail with [`Error::Missing`]. The
+//! later, and tested with 12 to 18. While the table or a function is missing, calls fail with [`Error::Missing`]. The
 //! connection's `search_path` must contain their schema. A role that only uses the table needs `SELECT`, `INSERT`,
 //! `UPDATE` and `DELETE` on it, and `EXECUTE` on the functions, which every role has unless it was revoked.
 //!
@@ -151,7 +151,9 @@
 //! A holder may stop for any length of time, and then write long after its lease has ended. The store to which it
 //! writes must check that.
 //!
-//! - In **the same database**: with [`Postgres::guard`], in the transaction that writes. This check is exact.
+//! - In **the same database**: with [`Postgres::guard`], in the transaction that writes. This check is exact. The
+//!   transaction may be one of a pool of tokio-postgres's clients. For other clients, such as sqlx, diesel or psql, there
+//!   is the statement, [`GUARD`]; `docs/leases-guide.md` in the repository has the code for each.
 //! - **Elsewhere**: by the token, as [`keylatch_lease`](keylatch_lease#a-lease-is-not-enough-the-token) says.
 //!
 //! # Poolers
@@ -232,6 +234,30 @@
 //! let mut config: tokio_postgres::Config = "host=db.example user=shop sslmode=require".parse()?;
 //! config.password(std::fs::read_to_string("/run/secrets/postgres")?.trim_end());
 //! let postgres = Postgres::in_namespace("shop").connect(config, MakeRustlsConnect::new(tls));
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Passwords that change
+//! The function that [`Options::connect_with`] takes is called for each connection, so it may read a password that was
+//! replaced while the program runs. The server keeps the sessions of a role whose password has changed. If a session
+//! ends, the driver connects again, and the leases stay, unless their time passes before that succeeds. Until it does,
+//! calls fail with [`Error::Denied`].
+//!
+//! ```no_run
+//! # #[cfg(feature = "tokio")]
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! use keylatch_lease_postgres::{NoTls, Postgres};
+//!
+//! let config: tokio_postgres::Config = "host=db.example user=shop".parse()?;
+//! let (postgres, driver) = Postgres::in_namespace("shop").connect_with(move || {
+//!     let mut config = config.clone();
+//!     async move {
+//!         config.password(std::fs::read_to_string("/run/secrets/postgres")?.trim_end());
+//!         Ok(config.connect(NoTls).await?)
+//!     }
+//! });
+//! tokio::spawn(driver);
 //! # Ok(())
 //! # }
 //! ```

@@ -3,7 +3,7 @@
 mod common;
 
 use std::{
-    sync::Arc,
+    sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
 
@@ -823,6 +823,49 @@ fn a_denied_user_is_an_error_at_once_with_the_reason() {
             assert!(text.contains("Postgres") && text.contains(what) && text.contains(code), "{text}");
         }
         client.batch_execute("DROP ROLE visitor; DROP ROLE guest").await.unwrap();
+    });
+}
+
+/// The server keeps the sessions of a role whose password changes, so the test ends them.
+#[test]
+fn each_connection_uses_the_credentials_of_its_time() {
+    let server = Server::set_up();
+    on_tokio(async {
+        let client = server.client().await;
+        let role =
+            "CREATE ROLE clerk LOGIN PASSWORD 'old'; GRANT SELECT, INSERT, UPDATE, DELETE ON keylatch_lease TO clerk";
+        client.batch_execute(role).await.unwrap();
+        let file: String = client.query_one("SHOW hba_file", &[]).await.unwrap().get(0);
+        let rules = "VALUES ('host all clerk all scram-sha-256'), ('host all all all trust')";
+        client.batch_execute(&format!("COPY ({rules}) TO '{file}'; SELECT pg_reload_conf()")).await.unwrap();
+        let as_clerk = |password: &str| server.config().user("clerk").password(password).to_owned();
+        while as_clerk("wrong").connect(NoTls).await.is_ok() {
+            sleep(millis(10)).await; // the server reads its rules a moment later
+        }
+
+        let source = Arc::new(Mutex::new("old"));
+        let (known, config) = (Arc::clone(&source), server.config());
+        let (engine, driver) = options("n").connect_with(move || {
+            let config = config.clone().user("clerk").password(*lock(&known)).to_owned();
+            async move { Ok(config.connect(NoTls).await?) }
+        });
+        tokio::spawn(driver);
+        let leases = Leases::with_engine(engine);
+        let grant = leases.try_acquire("report", &Owner::named("jane"), MINUTE).await.unwrap();
+
+        // The new password is on the server, and not yet at its source.
+        client.batch_execute("ALTER ROLE clerk PASSWORD 'new'").await.unwrap();
+        leases.renew(&grant).await.unwrap();
+        let end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'clerk'";
+        assert_eq!(client.execute(end, &[]).await.unwrap(), 1);
+        while !matches!(leases.renew(&grant).await, Err(RenewError::Engine(Error::Denied { .. }))) {
+            sleep(millis(10)).await;
+        }
+        *lock(&source) = "new";
+        while leases.renew(&grant).await.is_err() {
+            sleep(millis(10)).await;
+        }
+        assert_eq!(leases.status("report").await.unwrap().unwrap().token(), grant.token());
     });
 }
 

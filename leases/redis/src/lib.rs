@@ -129,9 +129,10 @@
 //! ```
 //!
 //! # What the server needs
-//! - Redis 7 or later; tested with 7.0. Version 6 does not report the reason for a script's error, so that a primary
-//!   that became a replica looks like a refusal. In a cluster, connect to the node that has the namespace's slot: the
-//!   keys of a namespace are in one slot, but this crate follows no redirections.
+//! - Redis 7 or later, or Valkey; tested with Redis 7.0 to 8.0, and Valkey 8.1 to 9.1. Redis 6 does not report the
+//!   reason for a script's error, so that a primary that became a replica looks like a refusal. In a cluster, connect to
+//!   the node that has the namespace's slot: the keys of a namespace are in one slot, but this crate follows no
+//!   redirections.
 //! - `maxmemory-policy noeviction`, or one of the `volatile` ones; otherwise calls fail with [`Error::Evicts`]. Each
 //!   new connection checks that.
 //! - A user with limited rights needs the keys and channels `{keylatch:NAMESPACE}:*`. In the name, white space and each
@@ -163,6 +164,13 @@
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! # Passwords that change
+//! [`Options::connect_from`] takes a function that makes the client of each connection, so that it may read a password
+//! that was replaced while the program runs, and so does [`Options::connect_with`] with its settings. A server keeps the
+//! connections of a user whose password has changed, and some services close them after a time: then the driver connects
+//! again, and the leases stay. They end only if that does not succeed before their time has passed. Until it does, calls
+//! fail with [`Error::Denied`].
 //!
 //! # How late a waiter may be
 //! | the lease ends by | the waiter has it after |
@@ -212,7 +220,8 @@
 //! # Writing under a lease
 //! A holder may stop for any length of time, and then write long after its lease has ended. The store to which it
 //! writes must check that: see the token in [`keylatch_lease`](keylatch_lease#a-lease-is-not-enough-the-token). That is
-//! also true of data in the same Redis: keep the greatest token beside them, and compare it in a script.
+//! also true of data in the same Redis: keep the greatest token beside them, and compare it in a script. Any client can
+//! send it; `docs/leases-guide.md` in the repository has one, and says why the engine uses no pool.
 //!
 //! # Runtimes
 //! [`Options::connect`] connects and spawns on tokio, with TLS if the client was built with it.

@@ -1,4 +1,9 @@
-use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
+use std::{
+    future::{Future, ready},
+    pin::Pin,
+    sync::Arc,
+    time::Duration,
+};
 
 use keylatch_lease_remote::{BoxError, Core, Settings};
 use redis::{AsyncConnectionConfig, Client, ProtocolVersion, RedisConnectionInfo, aio::MultiplexedConnection};
@@ -132,8 +137,8 @@ impl Options {
     /// function, and another one when the connection is lost. Without a running driver, operations wait until they time
     /// out; once it is dropped, they fail with [`Error::Stopped`](crate::Error::Stopped).
     ///
-    /// The function may take as long as an operation. The settings contain user, password and database; the protocol is
-    /// always RESP3.
+    /// The function may take as long as an operation. It also returns the settings of the connection: user, password
+    /// and database, which may have changed since the last one. The protocol is always RESP3.
     ///
     /// # Examples
     /// ```no_run
@@ -142,30 +147,26 @@ impl Options {
     /// use redis::RedisConnectionInfo;
     /// use tokio_util::compat::FuturesAsyncReadCompatExt;
     ///
-    /// let settings = RedisConnectionInfo::default().set_username("shop").set_password("open sesame");
-    /// let (redis, driver) = Redis::in_namespace("shop").connect_with(settings, || async {
+    /// let (redis, driver) = Redis::in_namespace("shop").connect_with(|| async {
+    ///     let settings = RedisConnectionInfo::default().set_username("shop").set_password("open sesame");
     ///     let stream = smol::net::TcpStream::connect("db.example:6379").await?;
-    ///     Ok(stream.compat()) // with the traits of tokio's streams
+    ///     Ok((settings, stream.compat())) // with the traits of tokio's streams
     /// });
     /// smol::spawn(driver).detach();
     /// let leases = Leases::with_engine(redis);
     /// ```
-    pub fn connect_with<C, F, S>(
-        self,
-        settings: RedisConnectionInfo,
-        mut dial: C,
-    ) -> (Redis, impl Future<Output = ()> + Send + use<C, F, S>)
+    pub fn connect_with<C, F, S>(self, mut dial: C) -> (Redis, impl Future<Output = ()> + Send + use<C, F, S>)
     where
         C: FnMut() -> F + Send,
-        F: Future<Output = Result<S, BoxError>> + Send,
+        F: Future<Output = Result<(RedisConnectionInfo, S), BoxError>> + Send,
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let settings = settings.set_protocol(ProtocolVersion::RESP3);
         self.start(move |config| {
-            let (settings, stream) = (settings.clone(), dial());
+            let dialled = dial();
             async move {
-                let connected = MultiplexedConnection::new_with_config(&settings, stream.await?, config);
-                let (connection, moves) = connected.await?;
+                let (settings, stream) = dialled.await?;
+                let settings = settings.set_protocol(ProtocolVersion::RESP3);
+                let (connection, moves) = MultiplexedConnection::new_with_config(&settings, stream, config).await?;
                 // The box makes the type one that does not borrow the settings.
                 let moves: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(moves);
                 Ok((connection, moves))
@@ -192,13 +193,48 @@ impl Options {
     /// ```
     #[must_use]
     pub fn connect(self, client: Client) -> Redis {
-        let info = client.get_connection_info().clone();
-        let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
-        let info = info.set_redis_settings(settings);
+        self.connect_from(move || ready(Ok(client.clone())))
+    }
+
+    /// Does the same with a client that this function makes, for each connection a new one. So passwords and
+    /// certificates may be replaced while the program runs, and the server may move.
+    ///
+    /// The function may take as long as an operation. If it fails, so does the attempt to connect, and the driver tries
+    /// again, after 50 ms to 2 s. The server does not end the connections of a user whose password changes, so the
+    /// function is called the next time that the connection is lost.
+    ///
+    /// # Panics
+    /// If the call is made outside a tokio runtime.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// use keylatch_lease_redis::Redis;
+    /// use redis::{Client, IntoConnectionInfo};
+    ///
+    /// let redis = Redis::in_namespace("shop").connect_from(|| async {
+    ///     let password = std::fs::read_to_string("/run/secrets/redis")?;
+    ///     let info = "redis://db.example".into_connection_info()?;
+    ///     let settings = info.redis_settings().clone().set_username("shop").set_password(password.trim_end());
+    ///     Ok(Client::open(info.set_redis_settings(settings))?)
+    /// });
+    /// redis.ready().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn connect_from<C, F>(self, mut client: C) -> Redis
+    where
+        C: FnMut() -> F + Send + 'static,
+        F: Future<Output = Result<Client, BoxError>> + Send + 'static,
+    {
         let (redis, driver) = self.start(move |config| {
-            let info = info.clone();
+            let client = client();
             async move {
-                let connection = Client::open(info)?.get_multiplexed_async_connection_with_config(&config).await?;
+                let info = client.await?.get_connection_info().clone();
+                let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
+                let client = Client::open(info.set_redis_settings(settings))?;
+                let connection = client.get_multiplexed_async_connection_with_config(&config).await?;
                 // The client has spawned the future that drives the connection.
                 Ok((connection, std::future::pending()))
             }

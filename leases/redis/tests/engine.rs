@@ -4,7 +4,7 @@ mod common;
 
 use std::{
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicUsize, Ordering::SeqCst},
     },
     time::{Duration, Instant},
@@ -19,7 +19,7 @@ use keylatch_lease::{
 use keylatch_lease_conformance::{
     engine_tests,
     servers::{
-        self, LATE, MINUTE, SECOND, Settings, TestServer, ask, cases, is_about, is_quarantined, millis, on_tokio,
+        self, LATE, MINUTE, SECOND, Settings, TestServer, ask, cases, is_about, is_quarantined, lock, millis, on_tokio,
         sliding,
     },
     turns,
@@ -766,6 +766,58 @@ fn a_denied_user_is_an_error_at_once_with_the_reason() {
     });
 }
 
+/// The server keeps the connections of a user whose password changes, so the test cuts them.
+#[test]
+fn each_connection_uses_the_credentials_of_its_time() {
+    let server = Server::start();
+    on_tokio(async {
+        let set_password = |password: &str| {
+            let password = format!(">{password}");
+            let () = server.ask(&["ACL", "SETUSER", "clerk", "on", "resetpass", &password, "~*", "&*", "+@all"]);
+        };
+        set_password("old");
+        let source = Arc::new(Mutex::new("old"));
+        let (known, address) = (Arc::clone(&source), server.address());
+        let secrets = Arc::clone(&source);
+        let from = options().connect_from(move || {
+            let password = *lock(&known);
+            async move { Ok(redis::Client::open(format!("redis://clerk:{password}@{address}"))?) }
+        });
+        let (with, driver) = options().connect_with(move || {
+            let settings = RedisConnectionInfo::default().set_username("clerk").set_password(*lock(&secrets));
+            async move { Ok((settings, tokio::net::TcpStream::connect(address).await?)) }
+        });
+        tokio::spawn(driver);
+        from.init().await.unwrap();
+        let (from, with) = (Leases::with_engine(from), Leases::with_engine(with));
+        let (jane, joe) = (Owner::named("jane"), Owner::named("joe"));
+        let first = from.try_acquire("first", &jane, MINUTE).await.unwrap();
+        let second = with.try_acquire("second", &jane, MINUTE).await.unwrap();
+        let both = [(&from, &first), (&with, &second)];
+
+        // The new password is on the server, and not yet at its source.
+        set_password("new");
+        for (leases, grant) in both {
+            leases.renew(grant).await.unwrap();
+        }
+        assert_eq!(server.cut("desk").await, 2);
+        for (leases, grant) in both {
+            while !matches!(leases.renew(grant).await, Err(RenewError::Engine(Error::Denied { .. }))) {
+                sleep(millis(10)).await;
+            }
+        }
+        *lock(&source) = "new";
+        for (leases, grant) in both {
+            while leases.renew(grant).await.is_err() {
+                sleep(millis(10)).await;
+            }
+            let busy = leases.try_acquire(grant.resource(), &joe, MINUTE).await;
+            assert!(matches!(busy, Err(AcquireError::Busy { .. })), "{busy:?}");
+            assert_eq!(leases.status(grant.resource()).await.unwrap().unwrap().token(), grant.token());
+        }
+    });
+}
+
 #[test]
 fn an_engine_leaves_a_replica() {
     at_desk_with(settings().timeout(SECOND), |desk| async move {
@@ -913,8 +965,8 @@ fn dropped_requests_leave_no_connection() {
 #[test]
 fn an_engine_without_a_driver_is_stopped() {
     on_tokio(async {
-        let dial = || async { std::future::pending::<Result<tokio::net::TcpStream, BoxError>>().await };
-        let (engine, driver) = options().connect_with(RedisConnectionInfo::default(), dial);
+        let dial = || async { std::future::pending::<Result<(_, tokio::net::TcpStream), BoxError>>().await };
+        let (engine, driver) = options().connect_with(dial);
         cases::an_engine_without_a_driver_is_stopped::<Server>(engine, driver).await;
     });
 }
@@ -966,9 +1018,9 @@ fn a_connection_that_ends_with_the_answer_that_opens_it_is_replaced() {
         let dial = || async {
             let (ours, theirs) = duplex(65536);
             tokio::spawn(serve(theirs, Arc::clone(&answers)));
-            Ok(ours)
+            Ok((RedisConnectionInfo::default(), ours))
         };
-        let (engine, driver) = options().connect_with(RedisConnectionInfo::default(), dial);
+        let (engine, driver) = options().connect_with(dial);
         let answered = async {
             while answers.load(SeqCst) < 3 {
                 sleep(millis(5)).await;
@@ -989,8 +1041,11 @@ fn the_engine_runs_on_another_runtime() {
 
     let server = Server::start();
     let address = server.address();
-    let dial = move || async move { Ok(smol::net::TcpStream::connect(address).await?.compat()) };
-    let (engine, driver) = options().connect_with(RedisConnectionInfo::default(), dial);
+    let dial = move || async move {
+        let stream = smol::net::TcpStream::connect(address).await?;
+        Ok((RedisConnectionInfo::default(), stream.compat()))
+    };
+    let (engine, driver) = options().connect_with(dial);
     let driver = smol::spawn(driver);
     smol::block_on(engine.init()).unwrap();
     let leases = Leases::with_engine(engine);
@@ -1010,9 +1065,9 @@ fn the_driver_of_a_dropped_engine_ends_although_the_server_is_silent() {
     let server = Server::start();
     let address = server.address();
     let connect = |sweeps| {
-        let dial = move || async move { Ok(tokio::net::TcpStream::connect(address).await?) };
-        let options = Redis::in_namespace("desk").sweeps(sweeps).timeout(5 * SECOND);
-        options.connect_with(RedisConnectionInfo::default(), dial)
+        let dial =
+            move || async move { Ok((RedisConnectionInfo::default(), tokio::net::TcpStream::connect(address).await?)) };
+        Redis::in_namespace("desk").sweeps(sweeps).timeout(5 * SECOND).connect_with(dial)
     };
     on_tokio(cases::the_driver_of_a_dropped_engine_ends_although_the_server_is_silent(&server, connect));
 }

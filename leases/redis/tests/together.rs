@@ -90,10 +90,10 @@ impl Desk {
             async move {
                 let (ours, theirs) = duplex(1 << 20);
                 tokio::spawn(way.carry(theirs, TcpStream::connect(address).await?));
-                Ok(ours)
+                Ok((RedisConnectionInfo::default(), ours))
             }
         };
-        let (engine, driver) = options.connect_with(RedisConnectionInfo::default(), dial);
+        let (engine, driver) = options.connect_with(dial);
         tokio::spawn(driver);
         engine.ready().await.unwrap();
         let here = Leases::with_engine(engine);

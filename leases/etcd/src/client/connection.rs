@@ -172,15 +172,16 @@ impl Client {
     ///
     /// # Errors
     /// With a [code](ClientError::code), if etcd refused the request. Without one, if the connection failed: the
-    /// request may have been carried out.
+    /// request may have been carried out. If the client cannot log in again, the token's refusal is the error.
     pub async fn call<Q: Request>(&self, request: Q) -> Result<Q::Answer, ClientError> {
         let Some(login) = &self.login else { return self.call_with(request, None).await };
         let token = login.token.read().await.clone();
         match self.call_with(request.clone(), Some(&token)).await {
-            Err(error) if error.is_stale_token() => {
-                let token = self.log_in_again(login, &token).await?;
-                self.call_with(request, Some(&token)).await
-            }
+            Err(error) if error.is_stale_token() => match self.log_in_again(login, &token).await {
+                Ok(token) => self.call_with(request, Some(&token)).await,
+                // If the password has changed, another client is needed, as after any other stale token.
+                Err(_) => Err(error),
+            },
             answer => answer,
         }
     }

@@ -34,6 +34,7 @@ calls! {
     "Lease/LeaseRevoke": LeaseRevoke { id: int64 = "1", },
     "Auth/AuthEnable": AuthEnable {},
     "Auth/UserAdd": UserAdd { name: string = "1", password: string = "2", },
+    "Auth/UserChangePassword": UserChangePassword { name: string = "1", password: string = "2", },
     "Auth/UserGrantRole": UserGrantRole { user: string = "1", role: string = "2", },
     "Auth/RoleAdd": RoleAdd { name: string = "1", },
     "Auth/RoleDelete": RoleDelete { role: string = "1", },
