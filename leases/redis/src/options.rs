@@ -137,8 +137,8 @@ impl Options {
     /// function, and another one when the connection is lost. Without a running driver, operations wait until they time
     /// out; once it is dropped, they fail with [`Error::Stopped`](crate::Error::Stopped).
     ///
-    /// The function may take as long as an operation. It also returns the settings of the connection: user, password
-    /// and database, which may have changed since the last one. The protocol is always RESP3.
+    /// The function may take as long as an operation. The settings contain user, password and database; the protocol is
+    /// always RESP3.
     ///
     /// # Examples
     /// ```no_run
@@ -147,15 +147,48 @@ impl Options {
     /// use redis::RedisConnectionInfo;
     /// use tokio_util::compat::FuturesAsyncReadCompatExt;
     ///
-    /// let (redis, driver) = Redis::in_namespace("shop").connect_with(|| async {
-    ///     let settings = RedisConnectionInfo::default().set_username("shop").set_password("open sesame");
+    /// let settings = RedisConnectionInfo::default().set_username("shop").set_password("open sesame");
+    /// let (redis, driver) = Redis::in_namespace("shop").connect_with(settings, || async {
     ///     let stream = smol::net::TcpStream::connect("db.example:6379").await?;
-    ///     Ok((settings, stream.compat())) // with the traits of tokio's streams
+    ///     Ok(stream.compat()) // with the traits of tokio's streams
     /// });
     /// smol::spawn(driver).detach();
     /// let leases = Leases::with_engine(redis);
     /// ```
-    pub fn connect_with<C, F, S>(self, mut dial: C) -> (Redis, impl Future<Output = ()> + Send + use<C, F, S>)
+    pub fn connect_with<C, F, S>(
+        self,
+        settings: RedisConnectionInfo,
+        mut dial: C,
+    ) -> (Redis, impl Future<Output = ()> + Send + use<C, F, S>)
+    where
+        C: FnMut() -> F + Send,
+        F: Future<Output = Result<S, BoxError>> + Send,
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        self.connect_with_settings(move || {
+            let (settings, stream) = (settings.clone(), dial());
+            async move { Ok((settings, stream.await?)) }
+        })
+    }
+
+    /// Like [`connect_with`](Self::connect_with), but the function also returns the settings, which may differ from those
+    /// of the last connection: so passwords may be replaced while the program runs.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// use keylatch_lease_redis::Redis;
+    /// use redis::RedisConnectionInfo;
+    /// use tokio_util::compat::FuturesAsyncReadCompatExt;
+    ///
+    /// let (redis, driver) = Redis::in_namespace("shop").connect_with_settings(|| async {
+    ///     let password = std::fs::read_to_string("/run/secrets/redis")?;
+    ///     let settings = RedisConnectionInfo::default().set_username("shop").set_password(password.trim_end());
+    ///     let stream = smol::net::TcpStream::connect("db.example:6379").await?;
+    ///     Ok((settings, stream.compat()))
+    /// });
+    /// smol::spawn(driver).detach();
+    /// ```
+    pub fn connect_with_settings<C, F, S>(self, mut dial: C) -> (Redis, impl Future<Output = ()> + Send + use<C, F, S>)
     where
         C: FnMut() -> F + Send,
         F: Future<Output = Result<(RedisConnectionInfo, S), BoxError>> + Send,

@@ -783,7 +783,7 @@ fn each_connection_uses_the_credentials_of_its_time() {
             let password = *lock(&known);
             async move { Ok(redis::Client::open(format!("redis://clerk:{password}@{address}"))?) }
         });
-        let (with, driver) = options().connect_with(move || {
+        let (with, driver) = options().connect_with_settings(move || {
             let settings = RedisConnectionInfo::default().set_username("clerk").set_password(*lock(&secrets));
             async move { Ok((settings, tokio::net::TcpStream::connect(address).await?)) }
         });
@@ -966,7 +966,7 @@ fn dropped_requests_leave_no_connection() {
 fn an_engine_without_a_driver_is_stopped() {
     on_tokio(async {
         let dial = || async { std::future::pending::<Result<(_, tokio::net::TcpStream), BoxError>>().await };
-        let (engine, driver) = options().connect_with(dial);
+        let (engine, driver) = options().connect_with_settings(dial);
         cases::an_engine_without_a_driver_is_stopped::<Server>(engine, driver).await;
     });
 }
@@ -1020,7 +1020,7 @@ fn a_connection_that_ends_with_the_answer_that_opens_it_is_replaced() {
             tokio::spawn(serve(theirs, Arc::clone(&answers)));
             Ok((RedisConnectionInfo::default(), ours))
         };
-        let (engine, driver) = options().connect_with(dial);
+        let (engine, driver) = options().connect_with_settings(dial);
         let answered = async {
             while answers.load(SeqCst) < 3 {
                 sleep(millis(5)).await;
@@ -1045,7 +1045,7 @@ fn the_engine_runs_on_another_runtime() {
         let stream = smol::net::TcpStream::connect(address).await?;
         Ok((RedisConnectionInfo::default(), stream.compat()))
     };
-    let (engine, driver) = options().connect_with(dial);
+    let (engine, driver) = options().connect_with_settings(dial);
     let driver = smol::spawn(driver);
     smol::block_on(engine.init()).unwrap();
     let leases = Leases::with_engine(engine);
@@ -1067,7 +1067,7 @@ fn the_driver_of_a_dropped_engine_ends_although_the_server_is_silent() {
     let connect = |sweeps| {
         let dial =
             move || async move { Ok((RedisConnectionInfo::default(), tokio::net::TcpStream::connect(address).await?)) };
-        Redis::in_namespace("desk").sweeps(sweeps).timeout(5 * SECOND).connect_with(dial)
+        Redis::in_namespace("desk").sweeps(sweeps).timeout(5 * SECOND).connect_with_settings(dial)
     };
     on_tokio(cases::the_driver_of_a_dropped_engine_ends_although_the_server_is_silent(&server, connect));
 }

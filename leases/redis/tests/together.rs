@@ -93,7 +93,7 @@ impl Desk {
                 Ok((RedisConnectionInfo::default(), ours))
             }
         };
-        let (engine, driver) = options.connect_with(dial);
+        let (engine, driver) = options.connect_with_settings(dial);
         tokio::spawn(driver);
         engine.ready().await.unwrap();
         let here = Leases::with_engine(engine);
