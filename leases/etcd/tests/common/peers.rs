@@ -66,9 +66,10 @@ impl Peers {
     /// Forwards everything again. Closes the connections whose bytes were swallowed, and perhaps others.
     pub(crate) fn join(&self) {
         let parted = lock(&self.shared.parted).take();
-        let is_spoilt = |link: &mut Arc<Link>| parted.is_some_and(|node| link.concerns(node));
-        for link in lock(&self.shared.links).extract_if(.., is_spoilt) {
-            link.close();
+        for link in lock(&self.shared.links).iter() {
+            if parted.is_some_and(|node| link.concerns(node)) {
+                link.close();
+            }
         }
     }
 }
