@@ -832,6 +832,7 @@ fn each_connection_uses_the_credentials_of_its_time() {
     let server = Server::set_up();
     on_tokio(async {
         let client = server.client().await;
+        client.batch_execute("SET password_encryption = 'scram-sha-256'").await.unwrap(); // the default since 14
         let role =
             "CREATE ROLE clerk LOGIN PASSWORD 'old'; GRANT SELECT, INSERT, UPDATE, DELETE ON keylatch_lease TO clerk";
         client.batch_execute(role).await.unwrap();
