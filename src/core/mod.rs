@@ -4,7 +4,7 @@
 //! ```text
 //! table   keys: finds, makes and retires entries          generic over key and payload
 //!   lookup · retire · visit · walk · observer · shard · pool · stay · slot · tag · payload · value · values (pop) · sieve
-//!   sweep · expiry · room · deadlines · refresh · ages · by_slot · hooks · on_evict · counters · uses
+//!   sweep · expiry · room · deadlines · refresh · ages · weigh · weights · by_slot · hooks · on_evict · counters · uses
 //! wait    no keys: the state of an entry, and its queue   compiled once
 //!   mod (the acquire machine) · state · word · policy · turn · queue · paged · wakers · place
 //! latch   no keys and no entries: a word, whose waiters stand in queues that all latches share
@@ -128,9 +128,27 @@
 //!    the value with that version. A mark belongs to one version, so it goes with the value, and a refresher whose value
 //!    has gone removes no other mark.
 //!
+//! # Weights
+//! In a table with a [`Weigher`] the bound is on the sum of the values' weights. What a value weighs is recorded in the
+//! shard, beside the entry. The other tables do not pay for this: a value that is weighed has a second claim, as one that
+//! ends has, and its users take the same longer ways.
+//!
+//! | rank of the value | counted in | becomes |
+//! |---|---|---|
+//! | unknown: stored, and its writer still holds the key | no sum | one of the others, when its writer leaves |
+//! | weightless | their number | another one, when a writer has changed it and leaves |
+//! | ordinary | the sum that is compared with the bound | as above; or gone, when it is evicted |
+//! | excessive: alone heavier than the bound | a sum of its own | gone, when its last user leaves |
+//!
+//! 1. *A writer weighs* when it sets the deadline: before it gives up its exclusive hold, if the version has changed
+//!    since the value was weighed. The function is called with no internal lock held.
+//! 2. *What was added is taken off again.* The recorded weight counts, whatever the function would say now.
+//! 3. *Weightless and excessive values are not in the order of eviction.* So no eviction has to pass them. An excessive
+//!    value is parked for good: its shard is swept by each user that leaves, and the value's last user evicts it.
+//!
 //! # Locks
 //! The shard lock and the queue lock are internal locks ([`sync`](crate::sync)). A snapshot takes both, the shard lock
-//! first. The only user code that runs under them is `Equivalent`, the `to_key` of a key type that owns nothing and,
+//! first. (Those of counters, and of a bound on weights, are taken last of all.) The only user code that runs under them is `Equivalent`, the `to_key` of a key type that owns nothing and,
 //! with `recycle_keys(true)`, `to_key_into`; if one of these panics, the shard is left in order. Wakers to wake and
 //! keys to drop are carried out of the locks ([`WakeBatch`], `Dead`). An observer is called after the locks are
 //! released, by the call that moved the request. An overflow is carried out as a value, too: the panic comes after the
@@ -154,7 +172,7 @@ pub(crate) use self::{
     latch::{Blocked, LatchWord, Users},
     table::{
         Ask, Busy, Claim, ClaimIn, Config, Core, CoreRef, Ending, EntryTypes, Hold, HoldIn, Key, LimitOf, Live,
-        Observer, OnEvict, OwnedKey, Payload, Position, Refresh, Source, Tag, TypedAccess, Valued,
+        Observer, OnEvict, OwnedKey, Payload, Position, Refresh, Source, Tag, TypedAccess, Valued, Weigher,
     },
     wait::word::MAX_UNITS,
     wait::{Access, CountKind, Entered, Presence, ReleaseFor, Rules, Snapshot, Ticket, Waiter, WakeBatch, Want},

@@ -111,6 +111,9 @@ impl<K, V: Payload> Sweep<'_, K, V> {
     /// Leaves everything to the shard's other sweeps.
     fn leave(&self, shard: &mut Shard<K, V>) -> Step<K, V> {
         V::keeps(&mut shard.kept).into_iter().for_each(|kept| kept.is_left |= self.most.is_some());
+        let number = shard.find_at(self.tag, self.address).map(|(_, number)| number);
+        self.core.leave_excessive(shard, number);
+        self.core.note_excess(shard, self.tag);
         match self.core.leave_ended(shard, self.tag, self.address, self.most.is_none()) {
             // Nobody else knows the rest.
             Eviction::Done(rest) => Step::Dispose(rest, Cause::Expired),
