@@ -120,8 +120,9 @@
 //!    was set. Until then the value does not end.
 //! 4. *An ended value is buried by the last user of its entry,* as each user that leaves sweeps. A writer that stores a
 //!    new value in its place puts the old one, with a copy of its key, into the shard's list of parted values. Whoever
-//!    sweeps the shard next hands these over, with no lock held. So does a sweep that is nested too deep to dispose of
-//!    values itself: it leaves them to another sweep of the shard, which ends only when it finds nothing more to do.
+//!    sweeps the shard next hands these over, with no lock held. A sweep that is nested too deep to dispose of
+//!    values itself puts its own there, too; one that should dispose of all values that have ended leaves them where they
+//!    are, and marks the shard. So it leaves them to another sweep, which ends only when it finds nothing more to do.
 //! 5. *One caller at a time refreshes a value.* A table that records ages has a clock, and so deadlines, even if its
 //!    values do not end. The refresher marks the value's version in its shard, leaves its hold, keeps the entry with a
 //!    claim, and makes the next value with no lock held. Then it acquires the key, and stores the next value if it finds

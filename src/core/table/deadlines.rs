@@ -32,6 +32,8 @@ pub(super) struct Deadlines {
     pub(super) weights: Option<Box<Weights>>,
     /// Whether values end, or have ages.
     timed: bool,
+    /// Whether a call that should dispose of all values that have ended has left them to the shard's sweeps.
+    pub(super) are_left: bool,
 }
 
 /// The deadline of a slot's value.

@@ -228,28 +228,30 @@ impl<K, V: Payload> Core<K, V> {
             (dead.key, dead.value) = (key, Some(value));
             return Eviction::Done((dead, None));
         }
-        let takes_all = most.is_none() || V::keeps(&mut shard.kept).is_some_and(|kept: &mut Kept| kept.is_too_full());
+        let are_left = deadlines(shard).is_some_and(|deadlines| deadlines.are_left);
+        let is_too_full = V::keeps(&mut shard.kept).is_some_and(|kept: &mut Kept| kept.is_too_full());
+        let takes_all = most.is_none() || are_left || is_too_full;
         if !takes_all && *most == Some(0) {
             return Eviction::Nothing;
         }
         let found = self.find_ended(shard, tag, address, takes_all);
-        if matches!(found, Eviction::Done(_)) {
-            *most = most.map(|most| most.saturating_sub(1));
+        match found {
+            Eviction::Done(_) => *most = most.map(|most| most.saturating_sub(1)),
+            Eviction::More => {}
+            Eviction::Nothing => deadlines(shard).into_iter().for_each(|deadlines| deadlines.are_left = false),
         }
         found
     }
 
-    /// Leaves the ended value of the entry at this address, or all ended values of its shard, to the call that sweeps
-    /// the shard. Returns the rest of an entry, of which the caller must dispose.
-    pub(super) fn leave_ended(
-        &self,
-        shard: &mut Shard<K, V>,
-        tag: Tag,
-        address: usize,
-        takes_all: bool,
-    ) -> Eviction<K, V> {
-        let found =
-            if takes_all { self.find_ended(shard, tag, address, true) } else { self.ended_at(shard, tag, address) };
+    /// Leaves all ended values to the calls that sweep the shard.
+    pub(super) fn leave_all_ended(&self, shard: &mut Shard<K, V>) {
+        deadlines(shard).into_iter().for_each(|deadlines| deadlines.are_left = true);
+    }
+
+    /// Leaves the ended value of the entry at this address to the calls that sweep the shard. Returns the rest of the
+    /// entry, of which the caller must dispose.
+    pub(super) fn leave_ended(&self, shard: &mut Shard<K, V>, tag: Tag, address: usize) -> Eviction<K, V> {
+        let found = self.ended_at(shard, tag, address);
         let Eviction::Done((mut dead, kept)) = found else { return found };
         if let Some(value) = dead.value.take() {
             part(shard, dead.key.take(), value);
@@ -345,12 +347,12 @@ impl<K, V: Payload> Core<K, V> {
             let tag = Tag::from_bits(((index as u64) << self.shift) as u32);
             shard.with(|shard| deadlines(shard).into_iter().for_each(|deadlines| deadlines.advance(now)));
             loop {
-                self.sweep_ended(tag, &mut panics);
+                let leaves = self.sweep_ended(tag, &mut panics);
                 // Another call may have seen a later time meanwhile.
                 let left = |deadlines: &mut Deadlines| Some(deadlines.first()?.saturating_sub(deadlines.now()));
                 let next = shard.with(|shard| deadlines(shard).and_then(left));
-                if next != Some(0) {
-                    first = first.into_iter().chain(next).min();
+                if leaves || next != Some(0) {
+                    first = first.into_iter().chain(next.map(|next| next.max(1))).min();
                     break;
                 }
             }

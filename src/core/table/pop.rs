@@ -74,7 +74,9 @@ impl<K, T> Core<K, Valued<T>> {
         let popped = self.next_value(
             |entry| self.is_alone(entry),
             |shard, number| {
-                let entry = shard.look_at(number)?;
+                // A nested tick leaves values that have ended.
+                let is_over = shard.kept.deadlines.as_ref().is_some_and(|deadlines| deadlines.is_over(number));
+                let entry = shard.look_at(number).filter(|_| !is_over)?;
                 let (tag, address) = (tag_of(entry), entry.address());
                 let (value, claim) = self.unshared(entry)?.take();
                 Some((self.retire_with_key(shard, tag, address, claim, &mut dead), value))
