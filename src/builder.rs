@@ -1,7 +1,7 @@
 use core::fmt;
 use core::marker::PhantomData;
 
-use crate::core::{Config, Core, CountKind, LimitOf, Observer, Payload, Rules};
+use crate::core::{Config, Core, CountKind, LimitOf, Observer, Payload, Rules, Weigher};
 use crate::fairness::Fairness;
 use crate::plumbing::{Kind, sealed::Assembled, sealed::KindInside};
 use crate::wait_event::WaitEvent;
@@ -266,6 +266,11 @@ impl<T: Kind, K, S> Builder<T, K, S> {
         self
     }
 
+    /// Returns whether the number of values is bounded.
+    pub(crate) fn bounds_number(&self) -> bool {
+        self.values.is_some()
+    }
+
     /// Leaves eviction to the table's user.
     pub(crate) fn by_hand(mut self) -> Self {
         self.by_hand = true;
@@ -282,9 +287,9 @@ impl<T: Kind, K, S> Builder<T, K, S> {
     ///
     /// # Panics
     /// If `shards` is 0 or more than [`MAX_SHARDS`], if `capacity` is more than [`MAX_CAPACITY`], if a map is [evicted
-    /// by hand](Builder::evict_by_hand) but has no [`max_values`](Builder::max_values), or if a map whose values
-    /// [end](Builder::time_to_live), or whose [ages](Builder::record_ages) are recorded, has no clock and there is no
-    /// default one.
+    /// by hand](Builder::evict_by_hand) but has neither [`max_values`](Builder::max_values) nor
+    /// [`max_weight`](Builder::max_weight), or if a map whose values [end](Builder::time_to_live), or whose
+    /// [ages](Builder::record_ages) are recorded, has no clock and there is no default one.
     ///
     /// # Examples
     /// ```
@@ -296,6 +301,7 @@ impl<T: Kind, K, S> Builder<T, K, S> {
     pub fn build(mut self) -> T::Table<K, S> {
         let shards = self.shards.unwrap_or_else(|| match self.values {
             Some(values) => default_shards().min(most_shards(values)),
+            None if T::Payload::weigher(&self.hooks).is_some() => 1,
             None => default_shards(),
         });
         assert!(
@@ -308,8 +314,8 @@ impl<T: Kind, K, S> Builder<T, K, S> {
             self.capacity
         );
         assert!(
-            !self.by_hand || self.values.is_some(),
-            "keylatch: evict_by_hand needs max_values, the number of values above which `excess` reports an excess"
+            !self.by_hand || self.values.is_some() || T::Payload::weigher(&self.hooks).is_some(),
+            "keylatch: evict_by_hand needs max_values or max_weight, the bound above which `excess` reports an excess"
         );
         let shards = shards.next_power_of_two();
         let config = Config {
@@ -337,6 +343,7 @@ impl<T: Kind, K, S> fmt::Debug for Builder<T, K, S> {
             .field("recycle_keys", &self.recycle_keys)
             .field("fairness", &self.rules.fairness)
             .field("max_values", &self.values)
+            .field("max_weight", &T::Payload::weigher(&self.hooks).map(Weigher::most))
             .field("evict_by_hand", &self.by_hand)
             .field("record_stats", &self.counts)
             .field("on_evict", &T::Payload::hooks(&self.hooks).is_some_and(|hooks| hooks.on_evict.is_some()))

@@ -8,7 +8,8 @@
 #[non_exhaustive]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Evicted {
-    /// The map had more values than [`max_values`](crate::Builder::max_values) allows.
+    /// The map had more values than [`max_values`](crate::Builder::max_values) allows, or heavier ones than
+    /// [`max_weight`](crate::Builder::max_weight) does.
     Size,
     /// The value's time had passed: see [`time_to_live`](crate::Builder::time_to_live).
     Expired,

@@ -228,8 +228,12 @@ struct Key {
     version: Option<Version>,
     /// The time at which the value ends, unless somebody who sees it holds the key then.
     ends: Option<u64>,
-    /// Whether the value has changed since that time was set: its writer still has the key.
+    /// Whether the value has changed since that time was set, and since it was weighed: its writer still has the key.
     is_new: bool,
+    /// The weight that the value had when it was weighed; 0 if it has not been, or in a map that does not weigh values.
+    weight: u64,
+    /// Whether the value was too heavy then, and has been in use since.
+    is_apart: bool,
     /// A lower bound of the version, or of the next value's version if there is none.
     floor: u64,
     handles: usize,
@@ -259,6 +263,7 @@ impl Key {
 
     fn remove(&mut self) -> Option<u64> {
         self.version = None;
+        (self.weight, self.is_apart) = (0, false);
         self.value.take()
     }
 
@@ -484,6 +489,8 @@ struct World<'m, V> {
     most: Option<usize>,
     /// Whether the map leaves eviction to its user.
     by_hand: bool,
+    /// Whether the bound is on the weight of values.
+    weighed: bool,
     /// The clock, if values end, and the time that it shows.
     clock: Option<&'m ManualClock>,
     now: u64,
@@ -581,17 +588,28 @@ struct Lent<'m, V> {
 impl<'m, V: Value> World<'m, V> {
     fn new(
         map: &'m Map<V>,
-        Setting { fairness, most, by_hand, .. }: Setting,
+        Setting { fairness, most, by_hand, weighed, .. }: Setting,
         clock: Option<&'m ManualClock>,
         token: &'m Arc<()>,
     ) -> Self {
         let lock = Lock::new(Rules { fairness, permits: 0 });
-        let (ends, is_new) = (None, false);
-        let key = Key { lock, value: None, version: None, ends, is_new, floor: 0, handles: 0, unpolled: 0 };
+        let key = Key {
+            lock,
+            value: None,
+            version: None,
+            ends: None,
+            is_new: false,
+            weight: 0,
+            is_apart: false,
+            floor: 0,
+            handles: 0,
+            unpolled: 0,
+        };
         World {
             map,
             most,
             by_hand,
+            weighed,
             clock,
             now: 0,
             token,
@@ -1262,7 +1280,8 @@ impl<'m, V: Value> World<'m, V> {
     // ---- explicit eviction -----------------------------------------------------------------------------------------
 
     fn pop(&mut self) {
-        let is_free = |at: &Key| at.value.is_some() && !at.is_used() && at.unpolled == 0;
+        let weighed = self.weighed;
+        let is_free = |at: &Key| at.value.is_some() && !at.is_used() && at.unpolled == 0 && (!weighed || at.weight > 0);
         let any = self.most.is_some() && self.model.keys.iter().any(is_free);
         let popped = self.map.pop();
         assert_eq!(popped.is_some(), any);
@@ -1275,7 +1294,8 @@ impl<'m, V: Value> World<'m, V> {
 
     /// Acquires the next value to evict. The guard is used and released like any other writer's.
     fn next_eviction(&mut self) {
-        let is_free = |at: &Key| at.value.is_some() && !at.is_used();
+        let weighed = self.weighed;
+        let is_free = |at: &Key| at.value.is_some() && !at.is_used() && (!weighed || at.weight > 0);
         let any = self.most.is_some() && self.model.keys.iter().any(is_free);
         let next = self.map.try_next_eviction();
         assert_eq!(next.is_some(), any);
@@ -1287,12 +1307,47 @@ impl<'m, V: Value> World<'m, V> {
         }
     }
 
-    fn set_max_values(&mut self, most: usize) {
-        assert_eq!(self.map.max_values(), self.most);
-        if self.most.is_some() {
-            self.map.set_max_values(most);
-            self.most = Some(most);
+    fn set_bound(&mut self, most: usize) {
+        let (values, weight) = if self.weighed { (None, self.most) } else { (self.most, None) };
+        assert_eq!(self.map.max_values(), values);
+        assert_eq!(self.map.max_weight(), weight.map(|weight| weight as u64));
+        match self.most {
+            None => return,
+            Some(_) if self.weighed => self.map.set_max_weight(most as u64),
+            Some(_) => self.map.set_max_values(most),
         }
+        self.most = Some(most);
+    }
+
+    // ---- weights --------------------------------------------------------------------------------------------------
+
+    /// Returns whether the value alone is heavier than all values may be.
+    fn is_too_heavy(&self, weight: u64) -> bool {
+        self.weighed && !self.by_hand && self.most.is_some_and(|most| weight > most as u64)
+    }
+
+    /// Compares the weight of all values with the model. `evicted` has the weights of the values that this step has
+    /// evicted, but for those that were too heavy from the first.
+    fn look_at_weights(&self, evicted: &[u64]) {
+        let values = || self.model.keys.iter().filter(|key| key.value.is_some());
+        let total: u64 = values().map(|key| key.weight).sum();
+        assert_eq!(self.map.weight(), total);
+        let Some(most) = self.most.filter(|_| self.weighed).map(|most| most as u64) else { return };
+        assert_eq!(self.map.excess() as u64, total.saturating_sub(most));
+        if self.by_hand {
+            return;
+        }
+        let idle = || values().filter(|key| !key.is_used() && key.weight > 0);
+        let ordinary: u64 = values().filter(|key| !key.is_apart).map(|key| key.weight).sum();
+        assert!(idle().map(|key| key.weight).sum::<u64>() <= most);
+        assert!(total <= most || values().any(Key::is_used), "a weight of {total}, and nothing in use; {most} at most");
+        // A call that ends the use of a stored value evicts others down to the bound, but may keep that value.
+        assert!(
+            !self.settled || ordinary <= most || idle().count() <= 1,
+            "{ordinary} is too much; the bound is {most}"
+        );
+        let needed = evicted.is_empty() || ordinary + evicted.iter().sum::<u64>() > most;
+        assert!(needed || self.visited, "a value was evicted without need");
     }
 
     // ---- time -----------------------------------------------------------------------------------------------------
@@ -1314,7 +1369,13 @@ impl<'m, V: Value> World<'m, V> {
             if at.is_new && !is_written {
                 at.is_new = false;
                 at.ends = span_of(n).map(|span| now + span);
+                if self.weighed {
+                    let is_apart = self.is_too_heavy(weight_of(n));
+                    let at = self.model.key(key);
+                    (at.weight, at.is_apart) = (weight_of(n), is_apart);
+                }
             }
+            let at = self.model.key(key);
             if self.clock.is_some() && at.ends.is_some_and(|ends| ends <= now) && !is_pinned {
                 at.remove();
             }
@@ -1395,7 +1456,7 @@ impl<'m, V: Value> World<'m, V> {
             33 => self.next_eviction(),
             34 if self.by_hand => self.next_eviction(),
             34 | 35 => self.pop(),
-            36 => self.set_max_values(usize::from(a) % 4 + 1),
+            36 => self.set_bound(usize::from(a) % if self.weighed { 12 } else { 4 } + 1),
             37 if self.walks.len() < 2 => self.begin_walk(),
             37..=41 => {
                 let Some(at) = pick(self.walks.len()) else { return };
@@ -1416,17 +1477,23 @@ impl<'m, V: Value> World<'m, V> {
     /// Compares the whole map with the model.
     fn look(&mut self) {
         self.end_values();
-        let mut evicted = 0;
+        let (mut evicted, mut weights) = (0, vec![]);
         for key in 0..KEYS {
+            let is_too_heavy = self.is_too_heavy(self.model.keys[key as usize].weight);
+            let weighed = self.weighed;
             let (stored, at) = (self.model.stored, self.model.key(key));
             let there = self.map.contains_key(&key);
             if at.value.is_some() && !there {
                 assert!(self.most.is_some() && !self.by_hand, "a value was lost");
                 assert!(!at.is_used(), "a value was evicted while in use");
-                assert!(stored != Some(key), "the value just stored was evicted");
+                assert!(stored != Some(key) || is_too_heavy, "the value just stored was evicted");
+                assert!(!weighed || at.weight > 0, "a value that weighs nothing was evicted");
                 evicted += 1;
+                weights.extend((!at.is_apart).then_some(at.weight));
                 at.remove();
             }
+            assert!(!there || at.is_used() || !is_too_heavy, "a value is too heavy");
+            at.is_apart &= at.is_used();
             assert_eq!(there, at.value.is_some());
             assert_eq!(self.map.status(&key).map(Seen::from).unwrap_or_default(), at.lock.seen());
             assert_eq!(self.map.is_locked(&key), at.lock.holds != Holds::default());
@@ -1441,8 +1508,11 @@ impl<'m, V: Value> World<'m, V> {
         // Values that have ended may still be in memory.
         let entries = keys.iter().filter(|key| key.has_entry()).count();
         assert!(self.map.entries() == entries || self.clock.is_some() && self.map.entries() > entries);
-        assert_eq!(self.map.excess(), len.saturating_sub(self.most.unwrap_or(len)));
-        if let Some(most) = self.most.filter(|_| !self.by_hand) {
+        self.look_at_weights(&weights);
+        if !self.weighed {
+            assert_eq!(self.map.excess(), len.saturating_sub(self.most.unwrap_or(len)));
+        }
+        if let Some(most) = self.most.filter(|_| !self.by_hand && !self.weighed) {
             let idle = keys.iter().filter(|key| key.value.is_some() && !key.is_used()).count();
             let used = len - idle;
             assert!(idle <= most && (used > 0 || len <= most), "{len} values, {used} of them in use; {most} at most");
@@ -1485,7 +1555,8 @@ impl<'m, V: Value> World<'m, V> {
         }
         self.map.tick();
         assert_eq!(self.map.entries(), self.map.len());
-        assert!(self.by_hand || self.most.is_none_or(|most| self.map.len() <= most));
+        let size = if self.weighed { self.map.weight() as usize } else { self.map.len() };
+        assert!(self.by_hand || self.most.is_none_or(|most| size <= most));
     }
 }
 
@@ -1514,6 +1585,11 @@ fn box_up<'m, G, V: 'm>(
 
 type Step = (u8, u64, u8, u8);
 
+/// The weight of a value, in a map that weighs values.
+fn weight_of(n: u64) -> u64 {
+    n * 5 % 7
+}
+
 /// One unit of the model's time.
 const TICK: Duration = Duration::from_millis(1);
 
@@ -1529,24 +1605,27 @@ struct Setting {
     by_hand: bool,
     /// Whether values end.
     timed: bool,
+    /// Whether the bound is on the weight of values.
+    weighed: bool,
 }
 
 fn run<V: Value>(fairness: Fairness, most: Option<usize>, by_hand: bool, steps: &[Step]) {
-    run_with::<V>(Setting { fairness, most, by_hand, timed: false }, steps);
+    run_with::<V>(Setting { fairness, most, by_hand, timed: false, weighed: false }, steps);
 }
 
 fn run_with<V: Value>(setting: Setting, steps: &[Step]) {
-    let Setting { fairness, most, by_hand, timed } = setting;
+    let Setting { fairness, most, by_hand, timed, weighed } = setting;
     let (token, clock) = (Arc::new(()), Arc::new(ManualClock::new()));
     let mut builder = LockMap::builder().fairness(fairness).shards(1).pool_capacity(1).hasher(Hasher::default());
     if timed {
         builder = builder.clock(Arc::clone(&clock)).expire_with(|_, value: &V| Some(TICK * span_of(value.n())? as u32));
     }
-    let map: Map<V> = match most {
-        Some(most) if by_hand => builder.max_values(most).evict_by_hand().build(),
-        Some(most) => builder.max_values(most).build(),
-        None => builder.build(),
+    builder = match most {
+        Some(most) if weighed => builder.max_weight(most as u64, |_, value: &V| weight_of(value.n()) as u32),
+        Some(most) => builder.max_values(most),
+        None => builder,
     };
+    let map: Map<V> = if by_hand { builder.evict_by_hand() } else { builder }.build();
     let mut world = World::new(&map, setting, timed.then_some(&*clock), &token);
     for &step in steps {
         world.step(step);
@@ -1607,7 +1686,8 @@ fn a_visit_does_not_lock_the_key_of_a_value_that_has_ended() {
     steps.extend([(20, 0, 0, 0), (0, 0, 160, 0), (8, 0, 0, 0), (0, 2, 27, 0), (13, 0, 0, 126), (8, 0, 0, 0)]);
     steps.extend([(8, 0, 19, 0), (13, 0, 0, 0), (8, 0, 0, 0), (20, 0, 0, 0), (20, 0, 0, 0), (8, 0, 0, 0)]);
     steps.extend([(20, 0, 0, 0), (0, 0, 0, 0), (8, 2, 75, 0), (45, 0, 1, 0), (32, 0, 0, 0)]);
-    let setting = Setting { fairness: Fairness::Bounded(2), most: Some(1), by_hand: false, timed: true };
+    let setting =
+        Setting { fairness: Fairness::Bounded(2), most: Some(1), by_hand: false, timed: true, weighed: false };
     run_with::<Owned>(setting, &steps);
 }
 
@@ -1641,18 +1721,30 @@ proptest! {
 
     #[test]
     fn values_that_end(fairness in policy(), steps in steps()) {
-        run_with::<u64>(Setting { fairness, most: None, by_hand: false, timed: true }, &steps);
+        run_with::<u64>(Setting { fairness, most: None, by_hand: false, timed: true, weighed: false }, &steps);
     }
 
     #[test]
     fn values_that_end_and_own_memory(fairness in policy(), steps in steps()) {
-        run_with::<Owned>(Setting { fairness, most: None, by_hand: false, timed: true }, &steps);
+        run_with::<Owned>(Setting { fairness, most: None, by_hand: false, timed: true, weighed: false }, &steps);
     }
 
     #[test]
     fn a_bounded_number_of_values_that_end(
         fairness in policy(), most in 1..4_usize, by_hand in any::<bool>(), steps in steps(),
     ) {
-        run_with::<Owned>(Setting { fairness, most: Some(most), by_hand, timed: true }, &steps);
+        run_with::<Owned>(Setting { fairness, most: Some(most), by_hand, timed: true, weighed: false }, &steps);
+    }
+
+    #[test]
+    fn values_that_are_weighed(fairness in policy(), most in 1..12_usize, steps in steps()) {
+        run_with::<u64>(Setting { fairness, most: Some(most), by_hand: false, timed: false, weighed: true }, &steps);
+    }
+
+    #[test]
+    fn values_that_are_weighed_and_own_memory(
+        fairness in policy(), most in 1..12_usize, by_hand in any::<bool>(), timed in any::<bool>(), steps in steps(),
+    ) {
+        run_with::<Owned>(Setting { fairness, most: Some(most), by_hand, timed, weighed: true }, &steps);
     }
 }

@@ -369,3 +369,56 @@ fn no_count_is_lost_between_a_map_that_is_evicted_by_hand_and_its_store() {
         assert!(evicted.load(Relaxed) > 0);
     }
 }
+
+/// The values weigh up to one and a half times as much as all may, and writers change their weights.
+#[test]
+fn no_weight_is_lost_or_counted_twice() {
+    const KEYS: u64 = 8;
+    const MOST: u64 = 20;
+    for (fairness, tells) in ALL.into_iter().zip([true, false].into_iter().cycle()) {
+        let told = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&told);
+        let mut builder =
+            LockMap::<u64, Vec<u8>>::builder().fairness(fairness).max_weight(MOST, |_, value| value.len() as u32);
+        if tells {
+            builder = builder.on_evict(move |_, _, _| {
+                counted.fetch_add(1, Relaxed);
+            });
+        }
+        let map = builder.build();
+        let map = &map;
+        let new = |random: &mut Random| vec![0; random.next(MOST * 3 / 2) as usize];
+        let thread = |mut random: Random| {
+            for _ in 0..ROUNDS {
+                let key = random.next(KEYS);
+                match random.next(6) {
+                    0 => drop(map.insert_blocking(&key, new(&mut random))),
+                    1 => drop(map.update_blocking(&key, |value| value.resize(random.next(9) as usize, 0))),
+                    2 => map.set_max_weight(MOST / 2 + random.next(MOST / 2)),
+                    3 => drop(map.remove_blocking(&key)),
+                    4 => drop(map.pop()),
+                    _ => drop(map.get_or_insert_with_blocking(&key, || new(&mut random))),
+                }
+            }
+        };
+        let task = |mut random: Random| async move {
+            for _ in 0..ROUNDS {
+                let key = random.next(KEYS);
+                let mut writer = map.write(&key).await;
+                writer.insert(new(&mut random));
+                let reader = writer.downgrade();
+                let seen = reader.value().map(Vec::len);
+                yield_now().await;
+                assert_eq!(reader.value().map(Vec::len), seen, "a value was evicted or changed beside its reader");
+            }
+        };
+        run_threads_and_tasks(thread, task);
+        assert!(map.weight() <= map.max_weight().unwrap());
+        assert_eq!(map.len(), map.entries());
+        let mut sum = 0;
+        assert_eq!(map.for_each_value(|_, value, _| sum += value.len() as u64), 0);
+        assert_eq!(map.weight(), sum);
+        assert_eq!((map.clear(), map.weight(), map.entries()), (0, 0, 0));
+        assert_eq!(told.load(Relaxed) > 0, tells);
+    }
+}

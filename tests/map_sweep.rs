@@ -238,6 +238,26 @@ fn a_value_that_ends_in_a_nested_call_is_left_to_the_calls_around_it() {
     assert_eq!((map.entries(), told.load(Relaxed)), (0, MOST + 1));
 }
 
+/// The calls around the `tick` dispose of only a few values each, but for what is left to them.
+#[test]
+fn a_nested_tick_leaves_all_values_where_they_are_to_the_calls_around_it() {
+    const VALUES: u64 = 500;
+    let (map, clock, told) = reentrant(usize::MAX, |map| {
+        if DEPTH.get() < MOST {
+            drop(map.read_blocking(&(VALUES + DEPTH.get() as u64)));
+        } else {
+            let entries = map.entries();
+            assert_ne!(map.tick(), Some(Duration::ZERO));
+            assert_eq!(map.entries(), entries);
+        }
+    });
+    (0..VALUES).for_each(|key| drop(map.insert_blocking(&key, key)));
+    clock.advance(SECOND);
+    drop(map.read_blocking(&VALUES));
+    assert_eq!((map.entries(), told.load(Relaxed)), (0, VALUES as usize));
+    assert_eq!((DEEPEST.get(), map.tick()), (MOST, None));
+}
+
 #[test]
 fn a_panic_ends_a_sweep() {
     let (map, clock, told) = reentrant(1, |_| resume_unwind(Box::new(Expected)));

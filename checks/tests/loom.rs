@@ -37,6 +37,8 @@ mod map;
 mod refresh;
 #[path = "loom/walk.rs"]
 mod walk;
+#[path = "loom/weight.rs"]
+mod weight;
 
 use std::future::{Future, poll_fn};
 use std::hash::{BuildHasherDefault, DefaultHasher};

@@ -4,7 +4,7 @@
 //! ```text
 //! table   keys: finds, makes and retires entries          generic over key and payload
 //!   lookup · retire · visit · walk · observer · shard · pool · stay · slot · tag · payload · value · values (pop) · sieve
-//!   sweep · expiry · room · deadlines · refresh · ages · by_slot · hooks · on_evict · counters · uses
+//!   sweep · expiry · room · deadlines · refresh · ages · weigh · weights · by_slot · hooks · on_evict · counters · uses
 //! wait    no keys: the state of an entry, and its queue   compiled once
 //!   mod (the acquire machine) · state · word · policy · turn · queue · paged · wakers · place
 //! latch   no keys and no entries: a word, whose waiters stand in queues that all latches share
@@ -120,18 +120,37 @@
 //!    was set. Until then the value does not end.
 //! 4. *An ended value is buried by the last user of its entry,* as each user that leaves sweeps. A writer that stores a
 //!    new value in its place puts the old one, with a copy of its key, into the shard's list of parted values. The next
-//!    call that sweeps the shard hands these over, with no lock held. So does a sweep that is nested too deep to
-//!    dispose of values itself: it leaves them to another sweep of the shard, which ends only when it finds nothing
-//!    more to do.
+//!    call that sweeps the shard hands these over, with no lock held. A sweep that is nested too deep to dispose of
+//!    values itself puts its own there, too; one that should dispose of all values that have ended leaves them where
+//!    they are, and marks the shard. So it leaves them to another sweep, which ends only when it finds nothing more to
+//!    do.
 //! 5. *One caller at a time refreshes a value.* A table that records ages has a clock, and so deadlines, even if its
 //!    values do not end. The refresher marks the value's version in its shard, leaves its hold, keeps the entry with a
 //!    claim, and makes the next value with no lock held. Then it acquires the key, and stores the next value if it finds
 //!    the value with that version. A mark belongs to one version, so it goes with the value, and a refresher whose value
 //!    has gone removes no other mark.
 //!
+//! # Weights
+//! In a table with a [`Weigher`] the bound is on the sum of the values' weights. What a value weighs is recorded in the
+//! shard, beside the entry. The other tables do not pay for this: a value that is weighed has a second claim, as one that
+//! ends has, and its users take the same longer ways.
+//!
+//! | rank of the value | counted in | becomes |
+//! |---|---|---|
+//! | unknown: stored, and its writer still holds the key | no sum | one of the others, when its writer leaves |
+//! | weightless | their number | another one, when a writer has changed it and leaves |
+//! | ordinary | the sum that is compared with the bound | as above; or gone, when it is evicted |
+//! | excessive: alone heavier than the bound | a sum of its own | gone, when its last user leaves |
+//!
+//! 1. *A writer weighs* when it sets the deadline: before it gives up its exclusive hold, if the version has changed
+//!    since the value was weighed. The function is called with no internal lock held.
+//! 2. *What was added is taken off again.* The recorded weight counts, whatever the function would say now.
+//! 3. *Weightless and excessive values are not in the order of eviction.* So no eviction has to pass them. An excessive
+//!    value is parked for good: its shard is swept by each user that leaves, and the value's last user evicts it.
+//!
 //! # Locks
 //! The shard lock and the queue lock are internal locks ([`sync`](crate::sync)). A snapshot takes both, the shard lock
-//! first. The only user code that runs under them is `Equivalent`, the `to_key` of a key type that owns nothing and,
+//! first. (Those of counters, and of a bound on weights, are taken last of all.) The only user code that runs under them is `Equivalent`, the `to_key` of a key type that owns nothing and,
 //! with `recycle_keys(true)`, `to_key_into`; if one of these panics, the shard is left in order. Wakers to wake and
 //! keys to drop are carried out of the locks ([`WakeBatch`], `Dead`). An observer is called after the locks are
 //! released, by the call that moved the request. An overflow is carried out as a value, too: the panic comes after the
@@ -155,7 +174,7 @@ pub(crate) use self::{
     latch::{Blocked, LatchWord, Users},
     table::{
         Ask, Busy, Claim, ClaimIn, Config, Core, CoreRef, Ending, EntryTypes, Hold, HoldIn, Key, LimitOf, Live,
-        Observer, OnEvict, OwnedKey, Payload, Position, Refresh, Source, Tag, TypedAccess, Valued,
+        Observer, OnEvict, OwnedKey, Payload, Position, Refresh, Source, Tag, TypedAccess, Valued, Weigher,
     },
     wait::word::MAX_UNITS,
     wait::{Access, CountKind, Entered, Presence, ReleaseFor, Rules, Snapshot, Ticket, Waiter, WakeBatch, Want},

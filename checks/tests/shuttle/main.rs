@@ -52,6 +52,7 @@ mod semaphore;
 mod spec;
 #[path = "../../../tests/linearizability/walk.rs"]
 mod walk;
+mod weight;
 
 use std::future::Future;
 use std::sync::Arc;

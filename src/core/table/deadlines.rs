@@ -3,12 +3,16 @@
 //! Each value has the time at which it ends. While a holder sees the value, the value is *pinned* and does not end. A
 //! heap orders the values by a lower bound of their deadlines: a use that extends a deadline leaves the heap as it is,
 //! and the value gets its new place when it comes to the top.
+//!
+//! The ages and the weights of values, which are recorded in the same way, are here, too. A table that weighs values,
+//! which never end, has deadlines in which no value is.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use super::ages::Ages;
 use super::by_slot::BySlot;
+use super::weights::Weights;
 use crate::core::slab::NONE;
 
 /// The time of values that do not end.
@@ -24,6 +28,12 @@ pub(super) struct Deadlines {
     heap: Vec<Place>,
     /// The ages of values, if they are recorded and there has been a value.
     ages: Option<Box<Ages>>,
+    /// The weights of values, if these are weighed.
+    pub(super) weights: Option<Box<Weights>>,
+    /// Whether values end, or have ages.
+    timed: bool,
+    /// Whether a call that should dispose of all values that have ended has left them to the shard's sweeps.
+    pub(super) are_left: bool,
 }
 
 /// The deadline of a slot's value.
@@ -64,6 +74,22 @@ impl Deadline {
 }
 
 impl Deadlines {
+    /// Makes the deadlines of a shard. `timed` tells whether values end, or have ages, and `weight` is the largest
+    /// weight of all values, if these are weighed.
+    pub(super) fn new(timed: bool, weight: Option<u64>) -> Self {
+        Deadlines { timed, weights: weight.map(|most| Box::new(Weights::new(most))), ..Deadlines::default() }
+    }
+
+    /// Returns whether every user that leaves has to look for values to dispose of.
+    pub(super) fn is_timed(&self) -> bool {
+        self.timed
+    }
+
+    /// Returns the number of values that weigh nothing, if values are weighed.
+    pub(super) fn weightless(&self) -> usize {
+        self.weights.as_ref().map_or(0, |weights| weights.weightless())
+    }
+
     /// Lets the shard's time pass: it becomes the later of the two.
     pub(super) fn advance(&mut self, now: u64) {
         self.now = self.now.max(now.min(NEVER - 1));
@@ -90,6 +116,13 @@ impl Deadlines {
     /// Returns the version for which the deadline was computed.
     pub(super) fn version(&self, number: u32) -> u64 {
         self.get(number).version
+    }
+
+    /// Returns whether the value has another version than the one for which its deadline, or its weight, was recorded.
+    pub(super) fn is_changed(&self, number: u32, version: u64) -> bool {
+        let weighed = self.weights.as_ref().map(|weights| weights.version(number));
+        let timed = self.timed.then(|| self.version(number));
+        weighed.into_iter().chain(timed).any(|recorded| recorded != version)
     }
 
     /// Sets the deadline of a value: when it ends, and when it ends unless it is used before.
@@ -144,6 +177,9 @@ impl Deadlines {
             self.take(index as usize);
         }
         self.slots.forget(number);
+        if let Some(weights) = &mut self.weights {
+            weights.forget(number);
+        }
     }
 
     /// Returns a value that has ended and has not been forgotten, after looking at no more than `most` values. (Values
@@ -175,18 +211,26 @@ impl Deadlines {
 
     /// Counts the values that have ended and have not been forgotten.
     pub(super) fn count_over(&self) -> usize {
-        self.count_over_below(0)
+        let mut count = 0;
+        self.visit_over(0, &mut |_| count += 1);
+        count
     }
 
-    fn count_over_below(&self, index: usize) -> usize {
-        match self.heap.get(index) {
-            Some(place) if place.time <= self.now => {
-                let below = [2 * index + 1, 2 * index + 2];
-                usize::from(self.is_over(place.number))
-                    + below.map(|below| self.count_over_below(below)).iter().sum::<usize>()
-            }
-            _ => 0,
+    /// Returns the weight of the values that have not ended; 0 if they are not weighed.
+    pub(super) fn weight_of_live(&self) -> u64 {
+        let Some(weights) = &self.weights else { return 0 };
+        let mut weight = weights.total();
+        self.visit_over(0, &mut |number| weight -= weights.weight(number));
+        weight
+    }
+
+    /// Visits the values that have ended and have not been forgotten, from this index of the heap on.
+    fn visit_over(&self, index: usize, visit: &mut impl FnMut(u32)) {
+        let Some(place) = self.heap.get(index).filter(|place| place.time <= self.now) else { return };
+        if self.is_over(place.number) {
+            visit(place.number);
         }
+        [2 * index + 1, 2 * index + 2].into_iter().for_each(|below| self.visit_over(below, visit));
     }
 
     /// Forgets a freed chunk, whose slots have no values. The numbers of the remaining chunks are smaller than `end`.
@@ -194,6 +238,9 @@ impl Deadlines {
         self.slots.forget_chunk(chunk, end);
         if let Some(ages) = &mut self.ages {
             ages.forget_chunk(chunk, end);
+        }
+        if let Some(weights) = &mut self.weights {
+            weights.forget_chunk(chunk, end);
         }
         if self.heap.len() < self.heap.capacity() / 4 {
             self.heap.shrink_to(2 * self.heap.len());

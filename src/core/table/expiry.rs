@@ -22,12 +22,18 @@ use crate::panics::Panics;
 /// The number of deadlines that the search for one ended value examines in passing.
 const EXAMINED: usize = 4;
 
-/// The steps of holders.
+/// The steps of holders. In a table that weighs values, these are weighed in the same steps.
 impl<K, V: Payload> Core<K, V> {
     /// Returns whether values end.
     #[inline]
     pub(crate) fn is_timed(&self) -> bool {
         V::time(&self.hooks).is_some()
+    }
+
+    /// Returns whether the table records something of each value: when it ends, its age, or its weight.
+    #[inline]
+    pub(crate) fn has_records(&self) -> bool {
+        V::hooks(&self.hooks).is_some_and(Hooks::has_records)
     }
 
     /// Returns the user's functions, if values end.
@@ -68,13 +74,16 @@ impl<K, V: Payload> Core<K, V> {
         panics.resume();
     }
 
-    /// Sets the deadline of a writer's value, if it has changed, and removes the holder's pin. If the value is over
-    /// then, ends it. Called before the hold is given up. Panics of user code are added to `panics`.
+    /// Records the deadline and the weight of a writer's value, if it has changed, and removes the holder's pin. If the
+    /// value is over then, ends it. Called before the hold is given up. Panics of user code are added to `panics`.
     #[cold]
     #[inline(never)]
     pub(super) fn before_leaving<M: TypedAccess>(&self, hold: &Hold<K, V, M>, panics: &mut Panics) {
         if V::is_present(hold.live().marks()) {
-            let now = self.set_deadline(hold, panics);
+            let now = self.record(hold, panics);
+            if !self.is_timed() {
+                return;
+            }
             let entry = hold.live();
             self.shard(tag_of(entry)).with(|shard| {
                 let Some((number, deadlines)) = deadlines_of(shard, entry) else { return };
@@ -87,7 +96,8 @@ impl<K, V: Payload> Core<K, V> {
         }
     }
 
-    /// Sets the deadline of a writer's value, if it has changed. Called before other holders are let in.
+    /// Records the deadline and the weight of a writer's value, if it has changed. Called before other holders are let
+    /// in.
     ///
     /// # Panics
     /// If user code panics.
@@ -95,30 +105,38 @@ impl<K, V: Payload> Core<K, V> {
     #[inline(never)]
     pub(super) fn before_sharing<M: TypedAccess>(&self, hold: &Hold<K, V, M>) {
         let mut panics = Panics::default();
-        self.set_deadline(hold, &mut panics);
+        self.record(hold, &mut panics);
         panics.resume();
     }
 
-    /// Sets the deadline of the value, if the hold is exclusive and the value has changed. Returns the time; 0 if the
-    /// clock has panicked.
-    fn set_deadline<M: TypedAccess>(&self, hold: &Hold<K, V, M>, panics: &mut Panics) -> u64 {
-        let Some((hooks, time)) = self.timed() else { return 0 };
+    /// Records the deadline and the weight of the value, if the hold is exclusive and the value has changed. Returns the
+    /// time; 0 if the clock has panicked, or there is none.
+    fn record<M: TypedAccess>(&self, hold: &Hold<K, V, M>, panics: &mut Panics) -> u64 {
+        let Some(hooks) = V::hooks(&self.hooks) else { return 0 };
         let (mut now, entry) = (0, hold.live());
-        panics.run(|| now = hooks.now());
+        if hooks.time.is_some() {
+            panics.run(|| now = hooks.now());
+        }
         let Some(version) = V::marks(entry.marks()).map(Marks::version) else { return now };
         let Some(value) = hold.value().filter(|_| hold.mode().access() == Access::Exclusive) else { return now };
         let shard = self.shard(tag_of(entry));
         let is_changed = shard.with(|shard| {
             deadlines_of(shard, entry).is_some_and(|(number, deadlines)| {
                 deadlines.advance(now);
-                deadlines.version(number) != version
+                deadlines.is_changed(number, version)
             })
         });
         if is_changed {
-            let mut own = None;
-            panics.run(|| own = time.ask(entry.key(), value));
+            let (mut own, mut weight) = (None, None);
+            if let Some(time) = &hooks.time {
+                panics.run(|| own = time.ask(entry.key(), value));
+            }
+            if let Some(weigher) = &hooks.weigher {
+                panics.run(|| weight = Some(weigher.ask(entry.key(), value)));
+            }
             shard.with(|shard| {
-                if let Some((number, deadlines)) = deadlines_of(shard, entry) {
+                self.set_weight(shard, entry, weight);
+                if let (Some(time), Some((number, deadlines))) = (&hooks.time, deadlines_of(shard, entry)) {
                     let (ends, idle) = time.deadline(deadlines.now(), own);
                     deadlines.set(number, version, ends, idle);
                     if time.ages {
@@ -139,15 +157,15 @@ impl<K, V: Payload> Core<K, V> {
     }
 
     /// Prepares an entry without a value for a new one: takes an ended value out. The caller must have an exclusive
-    /// hold of the entry. Returns `None` if values do not end.
+    /// hold of the entry. Returns `None` if the table records nothing about its values.
     ///
     /// # Panics
     /// If the entry has [`MAX_UNITS`](crate::core::MAX_UNITS) units, or if the clone of the key panics.
     #[cold]
     #[inline(never)]
     pub(crate) fn make_room<M: TypedAccess>(&self, hold: &mut Hold<K, V, M>) -> Option<Room<'_, K, V>> {
-        let (_, time) = self.timed()?;
-        if V::is_stored(hold.live().marks()) {
+        let hooks = V::hooks(&self.hooks).filter(|hooks| hooks.has_records())?;
+        if let Some(time) = hooks.time.as_ref().filter(|_| V::is_stored(hold.live().marks())) {
             let key = self.on_evict().map(|_| (time.copy_key)(hold.live().key()));
             let claim = self.shard(tag_of(hold.live())).with(|shard| {
                 let (value, claim) = hold.take()?;
@@ -163,9 +181,9 @@ impl<K, V: Payload> Core<K, V> {
         }
     }
 
-    /// Begins the deadline of a value that a writer has just stored.
+    /// Begins the deadline of a value that a writer has just stored, if values end.
     pub(super) fn begin_deadline(&self, shard: &mut Shard<K, V>, entry: Live<'_, K, V>) {
-        if let Some((number, deadlines)) = deadlines_of(shard, entry) {
+        if let Some((number, deadlines)) = deadlines_of(shard, entry).filter(|_| self.is_timed()) {
             deadlines.begin(number);
         }
     }
@@ -173,10 +191,10 @@ impl<K, V: Payload> Core<K, V> {
 
 /// Disposing of values that have ended.
 impl<K, V: Payload> Core<K, V> {
-    /// Returns exclusive use of an entry whose value is not in use, in a table whose values end. The caller has locked
-    /// the shard, and takes the value out.
+    /// Returns exclusive use of an entry whose value is not in use, in a table that records something of its values. The
+    /// caller has locked the shard, and takes the value out.
     pub(super) fn unshared_timed<'s>(&self, entry: Live<'s, K, V>) -> Option<Unshared<'s, K, V>> {
-        if !self.is_timed() || !V::is_stored(entry.marks()) {
+        if !self.has_records() || !V::is_stored(entry.marks()) {
             return None;
         }
         match entry.claim_of_deadline().into_unshared() {
@@ -210,28 +228,30 @@ impl<K, V: Payload> Core<K, V> {
             (dead.key, dead.value) = (key, Some(value));
             return Eviction::Done((dead, None));
         }
-        let takes_all = most.is_none() || V::keeps(&mut shard.kept).is_some_and(|kept: &mut Kept| kept.is_too_full());
+        let are_left = deadlines(shard).is_some_and(|deadlines| deadlines.are_left);
+        let is_too_full = V::keeps(&mut shard.kept).is_some_and(|kept: &mut Kept| kept.is_too_full());
+        let takes_all = most.is_none() || are_left || is_too_full;
         if !takes_all && *most == Some(0) {
             return Eviction::Nothing;
         }
         let found = self.find_ended(shard, tag, address, takes_all);
-        if matches!(found, Eviction::Done(_)) {
-            *most = most.map(|most| most.saturating_sub(1));
+        match found {
+            Eviction::Done(_) => *most = most.map(|most| most.saturating_sub(1)),
+            Eviction::More => {}
+            Eviction::Nothing => deadlines(shard).into_iter().for_each(|deadlines| deadlines.are_left = false),
         }
         found
     }
 
-    /// Leaves the ended value of the entry at this address, or all ended values of its shard, to the call that sweeps
-    /// the shard. Returns the rest of an entry, which the caller must dispose of.
-    pub(super) fn leave_ended(
-        &self,
-        shard: &mut Shard<K, V>,
-        tag: Tag,
-        address: usize,
-        takes_all: bool,
-    ) -> Eviction<K, V> {
-        let found =
-            if takes_all { self.find_ended(shard, tag, address, true) } else { self.ended_at(shard, tag, address) };
+    /// Leaves all ended values to the calls that sweep the shard.
+    pub(super) fn leave_all_ended(&self, shard: &mut Shard<K, V>) {
+        deadlines(shard).into_iter().for_each(|deadlines| deadlines.are_left = true);
+    }
+
+    /// Leaves the ended value of the entry at this address to the calls that sweep the shard. Returns the rest of the
+    /// entry, which the caller must dispose of.
+    pub(super) fn leave_ended(&self, shard: &mut Shard<K, V>, tag: Tag, address: usize) -> Eviction<K, V> {
+        let found = self.ended_at(shard, tag, address);
         let Eviction::Done((mut dead, kept)) = found else { return found };
         if let Some(value) = dead.value.take() {
             part(shard, dead.key.take(), value);
@@ -327,12 +347,12 @@ impl<K, V: Payload> Core<K, V> {
             let tag = Tag::from_bits(((index as u64) << self.shift) as u32);
             shard.with(|shard| deadlines(shard).into_iter().for_each(|deadlines| deadlines.advance(now)));
             loop {
-                self.sweep_ended(tag, &mut panics);
+                let leaves = self.sweep_ended(tag, &mut panics);
                 // Another call may have seen a later time meanwhile.
                 let left = |deadlines: &mut Deadlines| Some(deadlines.first()?.saturating_sub(deadlines.now()));
                 let next = shard.with(|shard| deadlines(shard).and_then(left));
-                if next != Some(0) {
-                    first = first.into_iter().chain(next).min();
+                if leaves || next != Some(0) {
+                    first = first.into_iter().chain(next.map(|next| next.max(1))).min();
                     break;
                 }
             }
@@ -362,15 +382,14 @@ impl<K, T> Core<K, Valued<T>> {
         self.shards.iter().map(|shard| shard.with(values)).sum()
     }
 
-    /// Looks the value of a key up, in a table whose values end. Fails if the entry is in use, or if there is something to
-    /// dispose of. `look` runs under the shard lock.
-    pub(crate) fn peek_timed<R>(
+    /// Looks the value of a key up, in a table that records something of its values. Fails if the entry is in use, or if
+    /// there is something to dispose of. `look` runs under the shard lock.
+    pub(crate) fn peek_recorded<R>(
         &self,
         key: &impl Ask<K>,
         look: impl FnOnce(&T, Live<'_, K, Valued<T>>) -> R,
     ) -> Result<Option<R>, Busy<()>> {
-        let Some((hooks, time)) = self.timed() else { return Err(Busy(())) };
-        let now = hooks.now();
+        let now = self.time().unwrap_or_default();
         self.shard(key.tag()).with(|shard| {
             shard.kept.deadlines.iter_mut().for_each(|deadlines| deadlines.advance(now));
             let Some((entry, number)) = shard.find_numbered(key.tag(), |other| key.is(other)) else {
@@ -382,7 +401,8 @@ impl<K, T> Core<K, Valued<T>> {
             }
             let seen = entry.look_beside_deadline(|value| look(value, entry)).ok_or(Busy(()))?;
             self.note_look_up(entry);
-            if let (Some(_), Some(deadlines)) = (time.idle, &mut shard.kept.deadlines) {
+            let time = Valued::<T>::time(&self.hooks).filter(|time| time.idle.is_some());
+            if let (Some(time), Some(deadlines)) = (time, &mut shard.kept.deadlines) {
                 let idle = time.idle_deadline(deadlines.now());
                 deadlines.touch(number, idle);
             }

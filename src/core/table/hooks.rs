@@ -1,4 +1,4 @@
-//! The user's functions that only some maps have: where evicted values go, and when values end.
+//! The user's functions that only some maps have: where evicted values go, when values end, and what they weigh.
 
 use alloc::boxed::Box;
 use core::time::Duration;
@@ -6,12 +6,14 @@ use core::time::Duration;
 use super::deadlines::NEVER;
 use super::on_evict::OnEvict;
 use crate::clock::Clock;
+use crate::sync::Lock;
 
 /// See the [module](self). `pub` because sealed traits name it; other crates cannot.
 #[allow(unreachable_pub, missing_debug_implementations)] // not visible outside the crate
 pub struct Hooks<K, T> {
     pub(crate) on_evict: Option<OnEvict<K, T>>,
     pub(crate) time: Option<Time<K, T>>,
+    pub(crate) weigher: Option<Weigher<K, T>>,
     /// The clock that the user has set.
     pub(crate) clock: Option<Box<dyn Clock>>,
 }
@@ -32,6 +34,18 @@ pub struct Time<K, T> {
     pub(super) copy_key: fn(&K) -> K,
 }
 
+/// The user's function that weighs values, called with no internal lock held, and the bound. `pub` because sealed traits
+/// name it; other crates cannot.
+#[allow(unreachable_pub, missing_debug_implementations)] // not visible outside the crate
+pub struct Weigher<K, T> {
+    /// The largest weight of all values. In a lock, because some targets have no atomics of 64 bits. A shard reads it
+    /// under its own lock.
+    most: Lock<u64>,
+    weigh: Box<Weigh<K, T>>,
+}
+
+type Weigh<K, T> = dyn Fn(&K, &T) -> u32 + Send + Sync;
+
 type Expire<K, T> = dyn Fn(&K, &T) -> Option<Duration> + Send + Sync;
 
 // The functions are only called while the table is consistent.
@@ -40,7 +54,7 @@ impl<K, T> core::panic::RefUnwindSafe for Hooks<K, T> {}
 
 impl<K, T> Default for Hooks<K, T> {
     fn default() -> Self {
-        Hooks { on_evict: None, time: None, clock: None }
+        Hooks { on_evict: None, time: None, weigher: None, clock: None }
     }
 }
 
@@ -51,6 +65,11 @@ impl<K, T> Hooks<K, T> {
         K: Clone,
     {
         self.time.get_or_insert_with(|| Time { live: None, idle: None, expire: None, ages: false, copy_key: K::clone })
+    }
+
+    /// Returns whether the map records something of each value: when it ends, its age, or its weight.
+    pub(super) fn has_records(&self) -> bool {
+        self.time.is_some() || self.weigher.is_some()
     }
 
     /// Completes the settings: a map whose values end, or have an age, needs a clock.
@@ -99,6 +118,25 @@ impl<K, T> Time<K, T> {
     /// Asks the user's function, if there is one, when the value ends.
     pub(super) fn ask(&self, key: &K, value: &T) -> Option<Duration> {
         self.expire.as_ref().and_then(|expire| expire(key, value))
+    }
+}
+
+impl<K, T> Weigher<K, T> {
+    pub(crate) fn new(most: u64, weigh: impl Fn(&K, &T) -> u32 + Send + Sync + 'static) -> Self {
+        Weigher { most: Lock::new(most), weigh: Box::new(weigh) }
+    }
+
+    pub(crate) fn most(&self) -> u64 {
+        self.most.with(|most| *most)
+    }
+
+    pub(super) fn set_most(&self, n: u64) {
+        self.most.with(|most| *most = n);
+    }
+
+    /// Asks the user's function for the weight of a value.
+    pub(super) fn ask(&self, key: &K, value: &T) -> u32 {
+        (self.weigh)(key, value)
     }
 }
 

@@ -23,8 +23,10 @@
 //! deadlines the deadlines of values, in order             called under the shard lock
 //! refresh  lets one caller at a time refresh an old value  shard lock
 //! ages     the ages of values, and marks of refreshes      called under the shard lock
+//! weigh    weighs values, and changes the bound           shard lock
+//! weights  the weights of values, and their sums          called under the shard lock
 //! by_slot  a list with an item for each slot               called under the shard lock
-//! hooks    the functions of the user that a map may have: when values end, and
+//! hooks    the functions of the user that a map may have: when values end, what they weigh, and
 //! on_evict the function that evicted values are handed to  none
 //! counters the numbers of hits, misses, and so on        a lock for each shard's counters; may be taken under the shard lock
 //! uses     marks values as used, and counts events         as `counters`
@@ -70,10 +72,13 @@ mod value;
 mod values;
 mod visit;
 mod walk;
+mod weigh;
+mod weights;
 
 #[cfg(test)]
 mod tests;
 
+pub(crate) use self::hooks::Weigher;
 pub(crate) use self::limit_of::LimitOf;
 pub(super) use self::lookup::full;
 pub(crate) use self::lookup::{Ask, Key, OwnedKey, Source};
@@ -167,12 +172,16 @@ impl<K, V: Payload> Core<K, V> {
     ) -> Self {
         let Config { shards, capacity, spares, recycle_keys, values, by_hand, counts, rules } = config;
         let each = share_of_capacity(capacity, shards);
-        let timed = V::time(&hooks).is_some();
+        let (timed, weight) = (V::time(&hooks).is_some(), V::weigher(&hooks).map(Weigher::most));
+        // Where values are weighed, their number is not bounded by itself: see `Kept::note_weights`.
+        let values = if weight.is_some() { Some(usize::MAX) } else { values };
         let shard = |index| {
             let part_of = |all| part_of(all, index, shards);
             let spares = spares.map_or(each.max(SPARES_PER_SHARD), part_of);
             let values = values.map(|values| if by_hand { usize::MAX } else { part_of(values) });
-            CachePadded::new(Lock::new(Shard::new(each, spares, values, counts, timed)))
+            let weight = weight.map(|all| if by_hand { u64::MAX } else { weigh::part_of(all, index, shards) });
+            let kept = V::kept(values, weight, each, counts, timed);
+            CachePadded::new(Lock::new(Shard::new(each, spares, kept)))
         };
         Core {
             shards: (0..shards).map(shard).collect(),
@@ -284,9 +293,9 @@ impl<K, V: Payload> Core<K, V> {
     /// caller sets the hold's mode before it drops the batch.
     ///
     /// # Panics
-    /// If the user's code that decides when a value ends panics. The hold is unchanged then.
+    /// If the user's code that decides when a value ends, or what it weighs, panics. The hold is unchanged then.
     pub(crate) fn downgrade<M: TypedAccess>(&self, hold: &Hold<K, V, M>, to: Access, batch: &mut WakeBatch) {
-        if self.is_timed() {
+        if self.has_records() {
             self.before_sharing(hold);
         }
         self.waits.downgrade(hold.live().state(), hold.mode().access(), to, batch);

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use core::convert::Infallible;
 
 use super::counters::Counters;
-use super::hooks::{Hooks, Time};
+use super::hooks::{Hooks, Time, Weigher};
 use super::value::{Excess, Kept, Marks, Valued};
 
 /// The payload of an entry: nothing in a table of locks; in a map a value, or none.
@@ -43,9 +43,9 @@ pub trait Payload: Sized {
     /// Makes the marks of a slot that serves no key.
     fn dead() -> Self::Marks;
 
-    /// Makes the state of a shard with at most `most` values, and memory for `capacity` of them. `counts` tells whether
-    /// the table has counters, and `timed` whether its values end.
-    fn kept(most: Option<usize>, capacity: usize, counts: bool, timed: bool) -> Self::Kept;
+    /// Makes the state of a shard with at most `most` values, of at most this `weight`, and memory for `capacity` of
+    /// them. `counts` tells whether the table has counters, and `timed` whether its values end.
+    fn kept(most: Option<usize>, weight: Option<u64>, capacity: usize, counts: bool, timed: bool) -> Self::Kept;
 
     /// Makes the state of a table with `shards` shards, which should have at most `most` values. With `by_hand` the
     /// shards do not evict values. `timed` tells whether values end.
@@ -78,6 +78,11 @@ pub trait Payload: Sized {
     #[inline(always)]
     fn time<K>(hooks: &Self::Hooks<K>) -> Option<&Time<K, Self::Value>> {
         Self::hooks(hooks)?.time.as_ref()
+    }
+
+    /// Returns what values weigh, if they are weighed.
+    fn weigher<K>(hooks: &Self::Hooks<K>) -> Option<&Weigher<K, Self::Value>> {
+        Self::hooks(hooks)?.weigher.as_ref()
     }
 
     /// Begins an entry without a value, in the slot with this number. Called under the shard lock.
@@ -178,7 +183,7 @@ impl Payload for () {
 
     fn dead() {}
 
-    fn kept(_: Option<usize>, _: usize, _: bool, _: bool) {}
+    fn kept(_: Option<usize>, _: Option<u64>, _: usize, _: bool, _: bool) {}
 
     fn no_excess(_: usize, _: Option<usize>, _: bool, _: bool) {}
 
@@ -229,8 +234,8 @@ impl<T> Payload for Valued<T> {
         Marks::dead()
     }
 
-    fn kept(most: Option<usize>, capacity: usize, counts: bool, timed: bool) -> Kept {
-        Kept::new(most, capacity, counts, timed)
+    fn kept(most: Option<usize>, weight: Option<u64>, capacity: usize, counts: bool, timed: bool) -> Kept {
+        Kept::new(most, weight, capacity, counts, timed)
     }
 
     fn no_excess(shards: usize, most: Option<usize>, by_hand: bool, timed: bool) -> Excess {

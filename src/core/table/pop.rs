@@ -74,7 +74,9 @@ impl<K, T> Core<K, Valued<T>> {
         let popped = self.next_value(
             |entry| self.is_alone(entry),
             |shard, number| {
-                let entry = shard.look_at(number)?;
+                // A nested tick leaves values that have ended.
+                let is_over = shard.kept.deadlines.as_ref().is_some_and(|deadlines| deadlines.is_over(number));
+                let entry = shard.look_at(number).filter(|_| !is_over)?;
                 let (tag, address) = (tag_of(entry), entry.address());
                 let (value, claim) = self.unshared(entry)?.take();
                 Some((self.retire_with_key(shard, tag, address, claim, &mut dead), value))
@@ -143,34 +145,47 @@ impl<K, T> Core<K, Valued<T>> {
         Step::More
     }
 
-    /// Returns the number of values beyond the bound; 0 if values are not bounded.
+    /// Returns the number of values beyond the bound, or their weight beyond it; 0 if values are not bounded.
     pub(crate) fn excess(&self) -> usize {
         let Some(whole) = self.excess.whole() else { return 0 };
+        if let Some(most) = self.max_weight() {
+            return self.weight().saturating_sub(most).try_into().unwrap_or(usize::MAX);
+        }
         let counted = whole.values.as_ref().filter(|_| !self.is_timed());
         let values = counted.map_or_else(|| self.values(), |values| values.load(Ordering::Relaxed));
         values.saturating_sub(whole.most.load(Ordering::Relaxed))
     }
 
-    /// Returns the largest number of values in the whole table, if values are bounded.
+    /// Returns the largest number of values in the whole table, if that is bounded.
     pub(crate) fn max_values(&self) -> Option<usize> {
-        Some(self.excess.whole()?.most.load(Ordering::Relaxed))
+        let whole = self.excess.whole().filter(|_| self.weigher().is_none());
+        Some(whole?.most.load(Ordering::Relaxed))
     }
 
     /// Changes the largest number of values, and evicts values in excess of it, unless that is the caller's task.
-    /// Returns `false`, and does nothing, if values are not bounded.
+    /// Returns `false`, and does nothing, if their number is not bounded.
     pub(crate) fn set_max_values(&self, n: usize) -> bool {
-        let Some(whole) = self.excess.whole() else { return false };
+        let Some(whole) = self.excess.whole().filter(|_| self.weigher().is_none()) else { return false };
         let now = if whole.is_by_hand() { None } else { self.time() };
         whole.most.store(n, Ordering::Relaxed);
         if whole.is_by_hand() {
             return true; // the shards evict nothing
         }
+        self.set_bounds(now, |kept, index| {
+            let part = part_of(whole.most.load(Ordering::Relaxed), index, self.shards.len());
+            kept.bound.iter_mut().for_each(|bound| bound.most = part);
+        });
+        true
+    }
+
+    /// Calls `set` to set the bound of each shard, at this time, and then evicts values in excess of it.
+    ///
+    /// `set` runs under the shard lock, and must read the new bound from where the caller has stored it: if two calls
+    /// run at once, the lock orders them, and the later one reads what was stored last, so all shards agree.
+    pub(super) fn set_bounds(&self, now: Option<u64>, set: impl Fn(&mut Kept, usize)) {
         for (index, shard) in self.shards.iter().enumerate() {
             shard.with(|shard| {
-                // This reads the stored number instead of using `n`: if two calls run at once, the shard's lock orders
-                // them, and the later one reads the number that was stored last, so all shards agree.
-                let part = part_of(whole.most.load(Ordering::Relaxed), index, self.shards.len());
-                shard.kept.bound.iter_mut().for_each(|bound| bound.most = part);
+                set(&mut shard.kept, index);
                 if let (Some(now), Some(deadlines)) = (now, &mut shard.kept.deadlines) {
                     deadlines.advance(now);
                 }
@@ -186,6 +201,5 @@ impl<K, T> Core<K, Valued<T>> {
             }
         }
         panics.resume();
-        true
     }
 }

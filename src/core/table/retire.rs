@@ -53,17 +53,17 @@ impl<K, V: Payload> Core<K, V> {
     /// way needs few registers.
     #[inline(never)]
     fn release_valued<M: TypedAccess>(&self, hold: Hold<K, V, M>, batch: Option<&mut WakeBatch>) {
-        if self.is_timed() {
-            return self.release_timed(hold, batch);
+        if self.has_records() {
+            return self.release_recorded(hold, batch);
         }
         let access = hold.mode().access();
         self.release_slowly(hold.into_unit(), access, batch);
     }
 
-    /// Releases a hold in a table whose values end.
+    /// Releases a hold in a table that records something of its values.
     #[cold]
     #[inline(never)]
-    fn release_timed<M: TypedAccess>(&self, hold: Hold<K, V, M>, batch: Option<&mut WakeBatch>) {
+    fn release_recorded<M: TypedAccess>(&self, hold: Hold<K, V, M>, batch: Option<&mut WakeBatch>) {
         let mut panics = Panics::default();
         self.before_leaving(&hold, &mut panics);
         let (access, unit) = (hold.mode().access(), hold.into_unit());
@@ -95,7 +95,7 @@ impl<K, V: Payload> Core<K, V> {
             return None;
         }
         // A call that has given up has not seen the value.
-        if whom == ReleaseFor::Anybody && self.is_timed() {
+        if whom == ReleaseFor::Anybody && self.has_records() {
             self.before_leaving(&hold, panics);
         }
         let (access, unit) = (hold.mode().access(), hold.into_unit());
@@ -148,7 +148,7 @@ impl<K, V: Payload> Core<K, V> {
     /// Releases a hold to the recipient `whom`.
     pub(crate) fn release_for<M: TypedAccess>(&self, whom: ReleaseFor, hold: Hold<K, V, M>) {
         let mut panics = Panics::default();
-        if self.is_timed() {
+        if self.has_records() {
             self.before_leaving(&hold, &mut panics);
         }
         let access = hold.mode().access();
@@ -159,7 +159,7 @@ impl<K, V: Payload> Core<K, V> {
     /// Releases a hold, for a caller that sweeps the values itself.
     pub(crate) fn release_unswept<M: TypedAccess>(&self, whom: ReleaseFor, hold: Hold<K, V, M>) {
         let mut panics = Panics::default();
-        if self.is_timed() {
+        if self.has_records() {
             self.before_leaving(&hold, &mut panics);
         }
         let access = hold.mode().access();

@@ -41,9 +41,8 @@ pub(crate) struct Drained<K, T> {
 const REST_KEPT: usize = 112;
 
 impl<K, V: Payload> Shard<K, V> {
-    /// Makes a shard with memory for `capacity` entries, and at most `values` values. `counts` says whether the table
-    /// has counters, and `timed` whether its values end.
-    pub(super) fn new(capacity: usize, spares_kept: usize, values: Option<usize>, counts: bool, timed: bool) -> Self {
+    /// Makes a shard with memory for `capacity` entries, whose values are kept as `kept` says.
+    pub(super) fn new(capacity: usize, spares_kept: usize, kept: V::Kept) -> Self {
         Shard {
             first: None,
             first_tag: Tag::from_bits(0),
@@ -55,7 +54,7 @@ impl<K, V: Payload> Shard<K, V> {
             keeps_hot: spares_kept > 0,
             pool: Pool::new(capacity),
             parted: Default::default(),
-            kept: V::kept(values, capacity, counts, timed),
+            kept,
         }
     }
 

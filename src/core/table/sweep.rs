@@ -49,6 +49,8 @@ struct Sweep<'a, K, V: Payload> {
     most: Option<usize>,
     /// Whether it is one of the shard's sweeps.
     is_counted: bool,
+    /// Whether it has left its part to the others.
+    leaves: bool,
 }
 
 /// The work of a sweep with no lock held, before it looks again.
@@ -68,13 +70,15 @@ impl<K, V: Payload> Core<K, V> {
         panics.resume();
     }
 
-    /// Disposes of all values of a shard that have ended. Any tag of the shard will do.
-    pub(super) fn sweep_ended(&self, tag: Tag, panics: &mut Panics) {
-        self.sweep_with(tag, 0, None, panics); // no entry has the address 0
+    /// Disposes of all values of a shard that have ended, or leaves them to other sweeps. Returns whether it does that.
+    /// Any tag of the shard will do.
+    pub(super) fn sweep_ended(&self, tag: Tag, panics: &mut Panics) -> bool {
+        self.sweep_with(tag, 0, None, panics) // no entry has the address 0
     }
 
-    fn sweep_with(&self, tag: Tag, address: usize, most: Option<usize>, panics: &mut Panics) {
-        let mut sweep = Sweep { core: self, tag, address, most, is_counted: false };
+    /// Sweeps, and returns whether it has left its part to others.
+    fn sweep_with(&self, tag: Tag, address: usize, most: Option<usize>, panics: &mut Panics) -> bool {
+        let mut sweep = Sweep { core: self, tag, address, most, is_counted: false, leaves: false };
         loop {
             match self.shard(tag).with(|shard| sweep.next(shard)) {
                 Step::Dispose(value, cause) => {
@@ -84,7 +88,7 @@ impl<K, V: Payload> Core<K, V> {
                     deeper(|| self.dispose(value, cause, panics));
                 }
                 Step::More => give_way(),
-                Step::Nothing => break,
+                Step::Nothing => return sweep.leaves,
             }
         }
     }
@@ -110,9 +114,17 @@ impl<K, V: Payload> Sweep<'_, K, V> {
     }
 
     /// Leaves everything to the shard's other sweeps.
-    fn leave(&self, shard: &mut Shard<K, V>) -> Step<K, V> {
-        V::keeps(&mut shard.kept).into_iter().for_each(|kept| kept.is_left |= self.most.is_some());
-        match self.core.leave_ended(shard, self.tag, self.address, self.most.is_none()) {
+    fn leave(&mut self, shard: &mut Shard<K, V>) -> Step<K, V> {
+        self.leaves = true;
+        match self.most {
+            Some(_) => V::keeps(&mut shard.kept).into_iter().for_each(|kept| kept.is_left = true),
+            // The values stay where they are: there may be many.
+            None => self.core.leave_all_ended(shard),
+        }
+        let number = shard.find_at(self.tag, self.address).map(|(_, number)| number);
+        self.core.leave_excessive(shard, number);
+        self.core.note_excess(shard, self.tag);
+        match self.core.leave_ended(shard, self.tag, self.address) {
             // Nobody else knows the rest.
             Eviction::Done(rest) => Step::Dispose(rest, Cause::Expired),
             Eviction::More => Step::More,

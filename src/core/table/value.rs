@@ -64,7 +64,7 @@ pub struct Kept {
     pub(super) sweeps: u8,
     /// Whether another sweep has left its part to these.
     pub(super) is_left: bool,
-    /// The deadlines of values, if they end.
+    /// The deadlines of values, if they end, and their weights, if they are weighed.
     pub(super) deadlines: Option<Box<Deadlines>>,
     /// The bound on the number of values, if there is one.
     pub(super) bound: Option<Box<Bound>>,
@@ -76,8 +76,10 @@ pub struct Kept {
 ///
 /// Each value is either in the sieve or *parked*: its entry is in use, or was in use when the sieve's hand last reached
 /// it. (The number of parked values is [`Kept::values`] minus the length of the sieve.) The last user of a parked value
-/// puts it into the sieve. So each use costs a constant number of steps, however many values are in use.
+/// puts it into the sieve. So each use costs a constant number of steps, however many values are in use. Where values
+/// are [weighed](super::weights), those without weight are never in the sieve.
 pub(super) struct Bound {
+    /// The largest number of values. Where they are weighed: 0 while they are too heavy, otherwise `usize::MAX`.
     pub(super) most: usize,
     pub(super) sieve: Sieve,
     /// Whether the table's [`Excess`] contains the shard.
@@ -246,9 +248,10 @@ impl Whole {
 }
 
 impl Kept {
-    /// Makes the state of a shard with at most `most` values, and memory for `capacity` of them. `counts` tells whether
-    /// the table has counters, and `timed` whether its values end.
-    pub(super) fn new(most: Option<usize>, capacity: usize, counts: bool, timed: bool) -> Kept {
+    /// Makes the state of a shard with at most `most` values, of at most this `weight`, and memory for `capacity` of
+    /// them. `counts` tells whether the table has counters, and `timed` whether its values end.
+    pub(super) fn new(most: Option<usize>, weight: Option<u64>, capacity: usize, counts: bool, timed: bool) -> Kept {
+        let has_records = timed || weight.is_some();
         let bound = |most| Box::new(Bound { most, sieve: Sieve::with_capacity(capacity), exceeds: timed, counted: 0 });
         Kept {
             high_water: 0,
@@ -258,7 +261,7 @@ impl Kept {
             is_listed: most.is_some() || timed,
             sweeps: 0,
             is_left: false,
-            deadlines: timed.then(Box::default),
+            deadlines: has_records.then(|| Box::new(Deadlines::new(timed, weight))),
             bound: most.map(bound),
             walks: Walks::default(),
         }
@@ -279,7 +282,10 @@ impl Kept {
             values.fetch_add(self.values.wrapping_sub(bound.counted), Ordering::Relaxed);
             bound.counted = self.values;
         }
-        let exceeds = self.deadlines.is_some() || self.values > bound.sieve.len() || self.values > bound.most;
+        let deadlines = self.deadlines.as_deref();
+        let ordered = self.values - deadlines.map_or(0, Deadlines::weightless);
+        let exceeds =
+            deadlines.is_some_and(Deadlines::is_timed) || ordered > bound.sieve.len() || self.values > bound.most;
         if exceeds != bound.exceeds {
             bound.exceeds = exceeds;
             excess.0[shard].store(exceeds.into(), Ordering::Relaxed);

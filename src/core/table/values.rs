@@ -15,6 +15,7 @@ use super::tag::Tag;
 use super::value::{Kept, Marks, Valued};
 use crate::core::wait::word::{Unit, Word};
 use crate::core::wait::{Access, Holds, ReleaseFor, WakeBatch};
+use crate::panics::Panics;
 
 /// The error of a call whose entry is in use, or needs an allocation: the caller has to acquire the key.
 #[derive(Debug)]
@@ -72,7 +73,7 @@ impl<K, T> Core<K, Valued<T>> {
         versions: u64,
         room: Option<Room<'_, K, Valued<T>>>,
     ) {
-        let room = if self.is_timed() { room.or_else(|| self.make_room(hold)) } else { None };
+        let room = if self.has_records() { room.or_else(|| self.make_room(hold)) } else { None };
         hold.live().marks().renew(versions);
         let tag = tag_of(hold.live());
         self.shard(tag).with(|shard| {
@@ -99,7 +100,7 @@ impl<K, T> Core<K, Valued<T>> {
             self.uncount(shard, tag, address);
             Some(taken)
         })?;
-        if self.is_timed() {
+        if self.has_records() {
             self.leave_claim(hold.live().claim_of_deadline().into_unit());
         }
         self.leave_claim(claim.into_unit());
@@ -323,7 +324,7 @@ impl<K, V: Payload> Core<K, V> {
     /// Returns the word of an entry whose only units are the claims of its value.
     pub(super) fn claims_of_value(&self) -> Word {
         let claim = Word::born(Unit::Claim);
-        if self.is_timed() { claim.keep() } else { claim }
+        if self.has_records() { claim.keep() } else { claim }
     }
 
     /// Records whether there is something to sweep in this shard, whose entries include one with this tag.
@@ -403,11 +404,13 @@ impl<K, V: Payload> Core<K, V> {
     /// Evicts a value other than this one, if there are too many values. Examines only a few values.
     pub(super) fn evict(&self, shard: &mut Shard<K, V>, tag: Tag, address: usize) -> Eviction<K, V> {
         let not = shard.find_at(tag, address).map(|(_, number)| number);
+        if let Some(evicted) = self.evict_excessive(shard, not) {
+            return Eviction::Done(evicted);
+        }
         for _ in 0..LOOKED_AT {
             let next = |shard: &mut Shard<K, V>| V::keeps(&mut shard.kept)?.next(not);
             let Some(number) = next(shard) else { return Eviction::Nothing };
             let Some(entry) = shard.look_at(number) else { unreachable!("an entry with a value is live") };
-            let (tag, address) = (tag_of(entry), entry.address());
             // This exchange changes nothing, but a user that leaves after it sees that there is something to sweep.
             let Ok(word) = entry.state().update(Ok::<_, Infallible>);
             if self.is_used(entry, word) {
@@ -418,38 +421,44 @@ impl<K, V: Payload> Core<K, V> {
                 V::keeps(&mut shard.kept).into_iter().for_each(Kept::pass);
                 continue;
             }
-            let mut dead = Dead::default();
-            if let Some(unshared) = self.unshared(entry) {
-                let (value, claim) = unshared.take();
-                dead.value = Some(value);
-                if self.on_evict().is_some() {
-                    dead.key = Some(self.retire_with_key(shard, tag, address, claim, &mut dead));
-                } else {
-                    self.retire_valued(shard, tag, address, claim, &mut dead);
-                }
-                return Eviction::Done((dead, None));
+            if let Some(evicted) = self.evict_value(shard, number) {
+                return Eviction::Done(evicted);
             }
-            // Another user keeps the entry with an unpolled future, or is visiting it. That user needs the key, which
-            // therefore cannot be handed out.
-            let alone = || entry.join(|word| word.hold(Access::Exclusive, 1)).ok();
-            let Some(unit) = self.on_evict().is_none().then(alone).flatten() else {
-                V::keeps(&mut shard.kept).into_iter().for_each(|kept| kept.park(number));
-                continue;
-            };
-            let mut hold = unit.into_hold(Alone);
-            let Some((value, claim)) = hold.take() else { unreachable!("it has a value") };
-            dead.value = Some(value);
-            self.uncount(shard, tag, address);
-            if self.is_timed() {
-                self.leave_claim(hold.live().claim_of_deadline().into_unit());
-            }
-            // The hold is released while the shard is still locked, so that no request finds the key held. The value's
-            // claim is still a unit.
-            let mut batch = WakeBatch::default();
-            self.leave_into(hold.into_unit(), Access::Exclusive, ReleaseFor::Anybody, &mut batch);
-            return Eviction::Done((dead, Some((claim, batch))));
+            V::keeps(&mut shard.kept).into_iter().for_each(|kept| kept.park(number));
         }
         Eviction::More
+    }
+
+    /// Takes the value of this slot, which is not in use, out of its entry, if that is possible.
+    pub(super) fn evict_value(&self, shard: &mut Shard<K, V>, number: u32) -> Option<Evicted<K, V>> {
+        let entry = shard.look_at(number)?;
+        let (tag, address) = (tag_of(entry), entry.address());
+        let mut dead = Dead::default();
+        if let Some(unshared) = self.unshared(entry) {
+            let (value, claim) = unshared.take();
+            dead.value = Some(value);
+            if self.on_evict().is_some() {
+                dead.key = Some(self.retire_with_key(shard, tag, address, claim, &mut dead));
+            } else {
+                self.retire_valued(shard, tag, address, claim, &mut dead);
+            }
+            return Some((dead, None));
+        }
+        // Another user keeps the entry with an unpolled future, or is visiting it. That user needs the key, which
+        // therefore cannot be handed out.
+        let alone = || entry.join(|word| word.hold(Access::Exclusive, 1)).ok();
+        let mut hold = self.on_evict().is_none().then(alone).flatten()?.into_hold(Alone);
+        let Some((value, claim)) = hold.take() else { unreachable!("it has a value") };
+        dead.value = Some(value);
+        self.uncount(shard, tag, address);
+        if self.has_records() {
+            self.leave_claim(hold.live().claim_of_deadline().into_unit());
+        }
+        // The hold is released while the shard is still locked, so that no request finds the key held. The value's
+        // claim is still a unit.
+        let mut batch = WakeBatch::default();
+        self.leave_into(hold.into_unit(), Access::Exclusive, ReleaseFor::Anybody, &mut batch);
+        Some((dead, Some((claim, batch))))
     }
 }
 
@@ -479,12 +488,14 @@ impl Kept {
         }
         if let Some(deadlines) = &mut self.deadlines {
             deadlines.forget(number);
+            self.note_weights();
         }
     }
 
     /// Puts a value back into the sieve, because it is no longer in use.
     fn unpark(&mut self, number: u32) {
-        if let Some(bound) = &mut self.bound {
+        let is_ordered = self.is_ordered(number);
+        if let Some(bound) = self.bound.as_mut().filter(|_| is_ordered) {
             bound.sieve.push(number);
         }
     }
@@ -542,15 +553,21 @@ impl<K, T> Core<K, Valued<T>> {
     {
         let claim = self.claim(key);
         let (tag, address) = (tag_of(claim.live()), claim.live().address());
+        let (mut weight, mut panics) = (None, Panics::default());
+        if let Some(weigher) = self.weigher() {
+            panics.run(|| weight = Some(weigher.ask(claim.live().key(), &value)));
+        }
         let (old, left) = self.shard(tag).with(|shard| {
             let mut ended = None;
             if let Some(mut entry) = claim.live().owned() {
                 if entry.live().has_value() {
                     entry.live().marks().renew(1);
-                    return (Some(core::mem::replace(entry.value_mut(), value)), Some(claim));
+                    let old = core::mem::replace(entry.value_mut(), value);
+                    self.set_weight(shard, claim.live(), weight);
+                    return (Some(old), Some(claim));
                 }
                 ended = Some(entry.take());
-            } else if self.is_timed() {
+            } else if self.has_records() {
                 self.join_as_claim(claim.live())
                     .ok()
                     .into_iter()
@@ -558,16 +575,20 @@ impl<K, T> Core<K, Valued<T>> {
             }
             claim.live().marks().renew(1);
             self.begin_deadline(shard, claim.live());
+            let number = shard.find_at(tag, address).map(|(_, number)| number);
+            let version = claim.live().marks().version();
             claim.store_as_owner(value);
             shard.kept.values += 1;
+            number.into_iter().for_each(|number| shard.kept.set_weight(number, version, weight));
             self.note_excess(shard, tag);
             self.count(tag, Event::Inserted);
             ended.map_or((None, None), |(ended, claim)| (Some(ended), Some(claim)))
         });
         left.into_iter().for_each(|claim| self.leave_claim(claim.into_unit()));
         if self.exceeds(tag) {
-            self.sweep(tag, address);
+            panics.run(|| self.sweep(tag, address));
         }
+        panics.resume();
         old
     }
 

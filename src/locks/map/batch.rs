@@ -402,7 +402,7 @@ impl<'a, K: Eq + Hash, V, S: BuildHasher> Batch<'a, K, V, S> {
     fn change(&mut self, plan: &Plan, drafts: &[Draft], writes: &mut Writes<'a, K, V, S>) -> Vec<V> {
         // Steps that may panic come before the first change.
         let (map, mut rooms) = (self.map, Vec::new());
-        if map.core.is_timed() {
+        if map.core.has_records() {
             rooms.reserve_exact(drafts.len());
             for draft in drafts {
                 rooms.push(if draft.before.is_none() && draft.value.is_some() {

@@ -48,8 +48,10 @@ impl<V, K, S> Builder<MapKind<V>, K, S> {
     ///
     /// Without this setting no value is ever evicted. Values can also end with [time](Builder::time_to_live).
     ///
+    /// To bound the sum of the values' sizes instead of their number, use [`max_weight`](Builder::max_weight).
+    ///
     /// # Panics
-    /// If `n` is 0.
+    /// If `n` is 0, or if [`max_weight`](Builder::max_weight) is set, too.
     ///
     /// # Examples
     /// ```
@@ -63,8 +65,12 @@ impl<V, K, S> Builder<MapKind<V>, K, S> {
     /// assert!(pages.contains_key(&1) && !pages.contains_key(&2) && pages.contains_key(&3));
     /// ```
     #[track_caller]
-    pub fn max_values(self, n: usize) -> Self {
+    pub fn max_values(mut self, n: usize) -> Self {
         assert!(n > 0, "keylatch: max_values must be at least 1, but is 0");
+        assert!(
+            self.hooks().as_ref().is_none_or(|hooks| hooks.weigher.is_none()),
+            "keylatch: max_values cannot be combined with max_weight: a map has one bound; remove one of the two calls"
+        );
         self.values(n)
     }
 
@@ -132,7 +138,7 @@ impl<V, K, S> Builder<MapKind<V>, K, S> {
 /// A bound that can be changed, and explicit eviction.
 impl<K, V, S> LockMap<K, V, S> {
     /// Returns the largest number of values that the map keeps; `None` if it was built without
-    /// [`max_values`](Builder::max_values).
+    /// [`max_values`](Builder::max_values), even if it was built with [`max_weight`](Builder::max_weight).
     ///
     /// # Examples
     /// See [`set_max_values`](Self::set_max_values).
@@ -199,8 +205,9 @@ impl<K, V, S> LockMap<K, V, S> {
     /// would evict. With several, successive calls begin at successive shards, and each call removes the next value of
     /// the first shard that has one. So `None` means that no shard had a value to remove when the call looked at it.
     ///
-    /// A map that was built without [`max_values`](Builder::max_values) has no order of eviction, so the result is
-    /// always `None`. A map that was built with `max_values(usize::MAX)` never evicts by itself, but can be popped.
+    /// A map that was built without [`max_values`](Builder::max_values) or [`max_weight`](Builder::max_weight) has no
+    /// order of eviction, so the result is always `None`. A map that was built with `max_values(usize::MAX)` never evicts
+    /// by itself, but can be popped. Values that weigh nothing have no place in the order, and are never popped.
     ///
     /// This call waits for no holder; at most it waits for calls that hold an internal lock for a few dozen
     /// instructions. It examines each value at most twice. The returned key is the one in the map's entry, even if keys

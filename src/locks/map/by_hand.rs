@@ -8,7 +8,8 @@ impl<V, K, S> Builder<MapKind<V>, K, S> {
     /// Leaves the eviction of values to the caller: the map itself never evicts.
     ///
     /// The map keeps the order of eviction, and says how many values are too many: [`excess`](crate::LockMap::excess)
-    /// returns the number of values beyond [`max_values`](Builder::max_values), and
+    /// returns the number of values beyond [`max_values`](Builder::max_values), or their weight beyond
+    /// [`max_weight`](Builder::max_weight), and
     /// [`try_next_eviction`](crate::LockMap::try_next_eviction) locks the key of the value that should go next. The
     /// caller writes the value to a disk, say, and then [removes](crate::Guard::remove) it. Meanwhile the key is
     /// locked, and others that ask for it wait. So a value is always in the map or on the disk, and is never read from
@@ -18,7 +19,8 @@ impl<V, K, S> Builder<MapKind<V>, K, S> {
     /// separate task or thread. [`on_evict`](Builder::on_evict) is not called for values that are evicted by hand.
     ///
     /// # Panics
-    /// [`build`](Builder::build) panics if [`max_values`](Builder::max_values) is not set.
+    /// [`build`](Builder::build) panics if neither [`max_values`](Builder::max_values) nor
+    /// [`max_weight`](Builder::max_weight) is set.
     ///
     /// # Examples
     /// A cache in front of a store. `examples/spill.rs` has one in front of files.
@@ -55,12 +57,13 @@ impl<V, K, S> Builder<MapKind<V>, K, S> {
 
 /// Eviction by hand.
 impl<K, V, S> LockMap<K, V, S> {
-    /// Returns the number of values beyond [`max_values`](Self::max_values); 0 if the map has no bound.
+    /// Returns the number of values beyond [`max_values`](Self::max_values), or the weight beyond
+    /// [`max_weight`](Self::max_weight), `usize::MAX` at most; 0 if the map has no bound.
     ///
     /// It includes values in use, which [`try_next_eviction`](Self::try_next_eviction) does not return. The answer is a
     /// snapshot. In a map that is [evicted by hand](crate::Builder::evict_by_hand) this call takes no lock, and is
-    /// cheap enough to be made after each insertion. In other maps, and in those whose values end, it is as exact and as
-    /// expensive as [`len`](Self::len).
+    /// cheap enough to be made after each insertion. In other maps, and in those whose values end or are weighed, it is
+    /// as exact and as expensive as [`len`](Self::len).
     ///
     /// # Examples
     /// ```
@@ -96,8 +99,9 @@ impl<K, V, S> LockMap<K, V, S> {
     /// about to remove as part of the [`excess`](Self::excess), and may evict one value more than needed.
     ///
     /// This call is meant for maps that are [evicted by hand](crate::Builder::evict_by_hand), but works for all maps
-    /// that were built with [`max_values`](crate::Builder::max_values). Other maps have no order of eviction, and the
-    /// result is always `None`.
+    /// that were built with [`max_values`](crate::Builder::max_values) or [`max_weight`](crate::Builder::max_weight).
+    /// Other maps have no order of eviction, and the result is always `None`. Values that weigh nothing have no place in
+    /// the order.
     ///
     /// This call waits for no holder; at most it waits for calls that hold an internal lock for a few dozen
     /// instructions. It examines each value at most twice.

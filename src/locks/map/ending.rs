@@ -39,7 +39,8 @@ impl<V, K, S> Builder<MapKind<V>, K, S> {
     /// [refresher](LockMap::get_or_refresh_with), if the map has such a function, which needs the key. If a caller
     /// stores a new value while the ended one is still in memory, `on_evict` is handed a clone of the key.
     ///
-    /// In a map with [`max_values`](Builder::max_values) values that have ended go before live ones are evicted.
+    /// In a map with [`max_values`](Builder::max_values) or [`max_weight`](Builder::max_weight), values that have ended
+    /// go before live ones are evicted.
     ///
     /// A value that ends takes about 50 to 60 bytes more than one that does not. A map whose values do not end pays no
     /// memory for this setting, and at most three instructions a call.

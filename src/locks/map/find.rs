@@ -50,7 +50,7 @@ impl<'a, K, V, S, A: Ask<K>> Find<'a, K, V, S> for ByKey<A> {
     #[inline]
     fn peek<R>(self, map: Map<'a, K, V, S>, look: impl Fn(&V, Entry<'_, K, V>) -> R + Copy) -> Result<Option<R>, Self> {
         let seen = map.core().peek(&self.0, look);
-        match if seen.is_err() && map.core().is_timed() { map.core().peek_timed(&self.0, look) } else { seen } {
+        match if seen.is_err() && map.core().has_records() { map.core().peek_recorded(&self.0, look) } else { seen } {
             Ok(seen) => {
                 drop(self);
                 Ok(seen)

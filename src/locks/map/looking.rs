@@ -215,8 +215,11 @@ impl<K: Eq + Hash, V, S: BuildHasher> Extend<(K, V)> for LockMap<K, V, S> {
         for (key, value) in values {
             let tag = Key::new(&key, &self.hasher).tag();
             let mut key = OwnedKey::new(tag, key);
-            let old =
-                if self.core.is_timed() { self.put_as_writer(&mut key, value) } else { self.core.put(&mut key, value) };
+            let old = if self.core.has_records() {
+                self.put_as_writer(&mut key, value)
+            } else {
+                self.core.put(&mut key, value)
+            };
             drop(key);
             drop(old);
         }

@@ -28,6 +28,7 @@ mod stats;
 mod value_slot;
 mod version;
 mod walk;
+mod weight;
 
 pub use self::batch::{Batch, BatchConflict, TryBatchError};
 pub use self::looking::IntoIter;
@@ -113,8 +114,9 @@ pub use self::walk::{Walk, WalkNext};
 /// ```
 ///
 /// # Bounds
-/// A map keeps all values, unless its builder sets [`max_values`](crate::Builder::max_values).
-/// [`set_max_values`](LockMap::set_max_values) changes the bound later, [`pop`](LockMap::pop) removes the value that
+/// A map keeps all values, unless its builder bounds their number, by [`max_values`](crate::Builder::max_values), or the
+/// sum of their sizes, by [`max_weight`](crate::Builder::max_weight). [`set_max_values`](LockMap::set_max_values) and
+/// [`set_max_weight`](LockMap::set_max_weight) change the bound later, [`pop`](LockMap::pop) removes the value that
 /// would be evicted next, and [`peek`](LockMap::peek) reads a value without marking it as used. The map can hand
 /// evicted values [to a function](crate::Builder::on_evict), or leave eviction [to the
 /// caller](crate::Builder::evict_by_hand), and [count](LockMap::stats) how often values were found, and how many were
@@ -136,8 +138,9 @@ pub use self::walk::{Walk, WalkNext};
 /// and `Default`, and closures such as `init`, run under the lock of their key, and may use other keys; but the `clone`
 /// of a `V` that owns nothing must not use the map (see [`get`](LockMap::get)).
 ///
-/// The [clock](crate::Builder::clock) and the function of [`expire_with`](crate::Builder::expire_with) are called with
-/// no internal lock held, but perhaps under the lock of the key of the call.
+/// The [clock](crate::Builder::clock) and the functions of [`expire_with`](crate::Builder::expire_with) and
+/// [`max_weight`](crate::Builder::max_weight) are called with no internal lock held, but perhaps under the lock of the
+/// key of the call.
 ///
 /// # Panics
 /// Panics as [`KeyedMutex`](crate::KeyedMutex#panics) does, and if `V`'s own code panics. A panic under a key's lock

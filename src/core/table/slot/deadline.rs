@@ -1,4 +1,4 @@
-//! The claim of a value's deadline.
+//! The claim of a value's deadline, or of its weight.
 
 use super::super::payload::Payload;
 use super::{Claim, Live, UnitOf};
@@ -18,7 +18,7 @@ impl<K, V: Payload> Live<'_, K, V> {
     }
 
     /// Passes the value to `look`, if its own claim and that of its deadline are the only units. Called under the shard
-    /// lock, in a table whose values end.
+    /// lock, in a table whose values end or are weighed.
     pub(in crate::core::table) fn look_beside_deadline<R>(self, look: impl FnOnce(&V::Value) -> R) -> Option<R> {
         let is_alone = V::is_present(self.marks()) && self.state().is_sole(Word::born(Unit::Claim).keep());
         // SAFETY: neither unit has a token (8, 13), and the shard is locked, so nobody has or gets a hold (3), and we

@@ -47,8 +47,8 @@
 //! 12. A key's own limit of permits comes with a claim of its own, for which there is no token. The call that sets the
 //!     limit has two claims, and one of them becomes the limit's; the call that takes the limit away gets it back. The
 //!     queue lock decides which calls these are.
-//! 13. In a table whose values end, a stored value comes with a second claim, that of its deadline, for which there is
-//!     no token either. So the value's own claim is never the only unit, and calls that need that fail. The call that
+//! 13. In a table whose values end or are weighed, a stored value comes with a second claim, that of its deadline, for
+//!     which there is no token either. So the value's own claim is never the only unit, and calls that need that fail. The call that
 //!     stores the value gives the claim away under its exclusive hold, before any other caller has exclusive use; the
 //!     call that takes the value out, or has exclusive use and is about to, gets it back.
 

@@ -69,7 +69,7 @@ fn the_value_of_a_forgotten_holder_is_dropped_with_the_table() {
 
 #[test]
 fn a_version_beyond_32_bits_outlasts_its_entry() {
-    let (first, second, mut kept) = (Marks::dead(), Marks::dead(), Kept::new(None, 0, false, false));
+    let (first, second, mut kept) = (Marks::dead(), Marks::dead(), Kept::new(None, None, 0, false, false));
     first.begin(&kept);
     first.renew(5 << 40 | 7);
     kept.end(&first);
@@ -80,7 +80,7 @@ fn a_version_beyond_32_bits_outlasts_its_entry() {
 
 #[test]
 fn more_handles_than_fit_the_count_change_only_the_count() {
-    let (marks, kept) = (Marks::dead(), Kept::new(None, 0, false, false));
+    let (marks, kept) = (Marks::dead(), Kept::new(None, None, 0, false, false));
     marks.begin(&kept);
     marks.set_present(true, false);
     for comes in [true, false] {
@@ -116,7 +116,7 @@ fn a_value_in_use_causes_sweeps_only_in_its_own_shard() {
 #[test]
 fn a_value_is_unused_until_a_use_is_noted_with_counters_or_without() {
     for counts in [false, true] {
-        let (marks, kept) = (Marks::dead(), Kept::new(None, 0, counts, false));
+        let (marks, kept) = (Marks::dead(), Kept::new(None, None, 0, counts, false));
         marks.begin(&kept);
         for sole in [false, true, false] {
             assert!(!marks.is_present() && marks.is_quiet() != counts);

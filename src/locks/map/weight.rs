@@ -1,0 +1,144 @@
+use super::{LockMap, MapKind};
+use crate::builder::Builder;
+use crate::core::Weigher;
+
+impl<V, K, S> Builder<MapKind<V>, K, S> {
+    /// Sets the largest weight of all values that the map keeps to `n`, except for values in use. `weigh` says what a
+    /// value weighs: its size in bytes, say.
+    ///
+    /// This takes the place of [`max_values`](Self::max_values), and what that says of the order of eviction, of values
+    /// in use, and of what counts as a use, is true here, too: values that were not used recently are evicted until the
+    /// others weigh no more than `n`.
+    ///
+    /// # The weight of a value
+    /// `weigh` is called once for each change of a value, when the writer releases the key or becomes a reader, as the
+    /// function of [`expire_with`](Self::expire_with) is. [`value_mut`](crate::Guard::value_mut) counts as a change. The
+    /// caller holds the key as a writer meanwhile, and no internal lock, so `weigh` may use other keys; to use its own
+    /// key would wait for ever. It should be quick: do not serialize a value to learn its size.
+    ///
+    /// The map remembers the answer, and counts with it until the value is changed again or has gone. So answers that
+    /// differ each time do no harm. A value that has changed since it was weighed, by its own means such as a `Mutex`,
+    /// still counts with its old weight. Until a writer has released the key, its new value counts with the weight of
+    /// the one before, or with nothing if there was none.
+    ///
+    /// | weight | |
+    /// |---|---|
+    /// | 0 | The value is never evicted for the weight of others, and [`pop`](LockMap::pop) does not return it: nothing would be gained. It still [ends](Self::time_to_live) in time. |
+    /// | more than `n` | The value is not kept. It is there while it is in use, and is evicted when its last user leaves. No other value is evicted for its sake. |
+    /// | `u32::MAX` | The largest weight. If values may be bigger than 4 GiB, weigh them in units of 1 KiB. |
+    ///
+    /// # Shards
+    /// By default, a map whose values are weighed has one shard, so that the bound is exact. With more
+    /// [`shards`](Self::shards), whose internal locks are then less busy, each has an equal part of `n`, and evicts by
+    /// itself: a value that is heavier than that part is too heavy to be kept, and a shard that gets more than its share
+    /// evicts before the map weighs `n`. So let the part of a shard exceed the heaviest value many times.
+    ///
+    /// # Memory
+    /// Besides the 8 bytes of the order of eviction, a value takes 16 bytes. Calls for values take a little longer than
+    /// in other maps, because each value has one more count in its entry. A map whose values are not weighed pays
+    /// nothing for this setting.
+    ///
+    /// # Panics
+    /// If `n` is 0, or if [`max_values`](Self::max_values) is set, too.
+    ///
+    /// If `weigh` panics, the panic reaches the call that releases the key. The key is free then, and the value stays,
+    /// with the weight that it had before the change; a new value weighs 1. Without `std` a panic is not caught.
+    ///
+    /// # Examples
+    /// ```
+    /// use keylatch::LockMap;
+    ///
+    /// let pages: LockMap<u64, String> =
+    ///     LockMap::builder().max_weight(10, |_, page: &String| page.len().try_into().unwrap_or(u32::MAX)).build();
+    /// pages.insert_blocking(&1, "four".to_string());
+    /// pages.insert_blocking(&2, "seven..".to_string()); // eleven together: the first one goes
+    /// assert!(!pages.contains_key(&1) && pages.contains_key(&2));
+    ///
+    /// pages.insert_blocking(&3, "x".repeat(11)); // heavier than all may be: not kept
+    /// assert_eq!((pages.len(), pages.weight()), (1, 7));
+    ///
+    /// pages.write_blocking(&2).value_mut().unwrap().push('.'); // weighed again
+    /// assert_eq!(pages.weight(), 8);
+    /// ```
+    #[doc(alias = "weigher")]
+    #[doc(alias = "max_capacity")]
+    #[doc(alias = "maximum_weight")]
+    #[track_caller]
+    pub fn max_weight(mut self, n: u64, weigh: impl Fn(&K, &V) -> u32 + Send + Sync + 'static) -> Self {
+        assert!(n > 0, "keylatch: max_weight must be at least 1, but is 0");
+        assert!(
+            !self.bounds_number(),
+            "keylatch: max_weight cannot be combined with max_values: a map has one bound; remove one of the two calls"
+        );
+        self.hooks().get_or_insert_default().weigher = Some(Weigher::new(n, weigh));
+        self
+    }
+}
+
+/// Values that are weighed.
+impl<K, V, S> LockMap<K, V, S> {
+    /// Returns the weight of all values; 0 if the map was built without [`max_weight`](Builder::max_weight).
+    ///
+    /// It includes values in use, with the weight that they had when they were last weighed, and excludes those that
+    /// have [ended](Builder::time_to_live). It is added up shard by shard, while other calls run.
+    ///
+    /// # Examples
+    /// ```
+    /// use keylatch::LockMap;
+    ///
+    /// let carts: LockMap<u64, Vec<u64>> = LockMap::builder().max_weight(100, |_, cart: &Vec<u64>| cart.len() as u32).build();
+    /// carts.insert_blocking(&1, vec![7, 8, 9]);
+    /// let mut cart = carts.write_blocking(&1);
+    /// cart.value_mut().unwrap().pop();
+    /// assert_eq!(carts.weight(), 3); // weighed when its writer leaves
+    /// drop(cart);
+    /// assert_eq!(carts.weight(), 2);
+    /// ```
+    #[doc(alias = "weighted_size")]
+    #[must_use]
+    pub fn weight(&self) -> u64 {
+        self.core.weight()
+    }
+
+    /// Returns the largest weight of all values; `None` if the map was built without
+    /// [`max_weight`](Builder::max_weight).
+    ///
+    /// # Examples
+    /// See [`set_max_weight`](Self::set_max_weight).
+    #[must_use]
+    pub fn max_weight(&self) -> Option<u64> {
+        self.core.max_weight()
+    }
+
+    /// Changes the largest weight of all values.
+    ///
+    /// It works like [`set_max_values`](Self::set_max_values): if the new bound is smaller, this call evicts the excess,
+    /// starting with values that were not used recently, and values in use stay until they are released. No value is
+    /// weighed anew.
+    ///
+    /// # Panics
+    /// If `n` is 0, or if the map was built without `max_weight`. If drops of values or keys, or `on_evict`, panic, the
+    /// other values are still evicted, and then the first panic resumes.
+    ///
+    /// # Examples
+    /// ```
+    /// use keylatch::LockMap;
+    ///
+    /// let pages: LockMap<u64, &str> = LockMap::builder().max_weight(100, |_, page: &&str| page.len() as u32).build();
+    /// pages.insert_blocking(&1, "first");
+    /// pages.insert_blocking(&2, "second");
+    /// pages.get_blocking(&1); // marks it as used
+    /// pages.set_max_weight(10); // memory is scarce
+    /// assert_eq!((pages.max_weight(), pages.weight()), (Some(10), 5));
+    /// assert!(pages.contains_key(&1));
+    /// ```
+    #[track_caller]
+    pub fn set_max_weight(&self, n: u64) {
+        assert!(n > 0, "keylatch: max_weight must be at least 1, but is 0");
+        assert!(
+            self.core.set_max_weight(n),
+            "keylatch: set_max_weight needs a map that was built with max_weight, which weighs the values; build it \
+            with max_weight(u64::MAX, …) if the bound comes later"
+        );
+    }
+}
