@@ -4,6 +4,10 @@
 //! than LRU", NSDI 2024. New values enter at the head. The hand moves from the tail to the head, and then starts at the
 //! tail again. It passes over values that were used since its last visit, and evicts the first that was not. Values
 //! that it passes over stay in place.
+//!
+//! In one point it differs. A value whose key comes back soon after an eviction ([`History`](super::history::History))
+//! is *recalled*: it is spared, so that the hand passes over it once more than over others, after its insertion and
+//! after each visit that finds it used. Without recalled values the order is that of SIEVE.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -24,7 +28,14 @@ pub(super) struct Sieve {
     kept: usize,
 }
 
-type Links = [Link; SLOTS];
+/// The slots of a chunk.
+struct Links {
+    links: [Link; SLOTS],
+    /// The slots whose values are recalled, a bit for each.
+    recalled: u16,
+    /// Those over which the hand passes even if they were not used.
+    spared: u16,
+}
 
 /// The neighbours of a slot: the slot inserted next, and the one inserted before. A slot without such a neighbour has
 /// its own number there.
@@ -34,17 +45,22 @@ struct Link {
     older: u32,
 }
 
+const _: () = assert!(SLOTS <= u16::BITS as usize);
+
 /// The number of chunks for which a sieve always keeps room.
 const KEPT: usize = 4;
 
 /// The link of a slot that is not in the order.
 const OUT: Link = Link { newer: NONE, older: NONE };
 
+/// A chunk with no slot in the order.
+const EMPTY: Links = Links { links: [OUT; SLOTS], recalled: 0, spared: 0 };
+
 impl Sieve {
     /// Creates a sieve that holds `capacity` slots before anything else is allocated.
     pub(super) fn with_capacity(capacity: usize) -> Self {
         let chunks = capacity.div_ceil(SLOTS);
-        let links = (0..chunks).map(|_| Some(Box::new([OUT; SLOTS]))).collect();
+        let links = (0..chunks).map(|_| Some(Box::new(EMPTY))).collect();
         Sieve { kept: chunks, links, head: NONE, tail: NONE, hand: NONE, len: 0 }
     }
 
@@ -53,22 +69,26 @@ impl Sieve {
     }
 
     pub(super) fn contains(&self, number: u32) -> bool {
-        self.links.get(Number(number).chunk() as usize).is_some_and(|links| match links {
-            Some(links) => links[number as usize % SLOTS].newer != NONE,
+        self.links.get(Number(number).chunk() as usize).is_some_and(|chunk| match chunk {
+            Some(chunk) => chunk.links[number as usize % SLOTS].newer != NONE,
             None => false,
         })
     }
 
-    /// Returns the link of a slot that is, or will be, in the order.
-    fn link(&mut self, number: u32) -> &mut Link {
+    /// Returns the links of the chunk of a slot that is, or will be, in the order.
+    fn chunk(&mut self, number: u32) -> &mut Links {
         match &mut self.links[Number(number).chunk() as usize] {
-            Some(links) => &mut links[number as usize % SLOTS],
+            Some(links) => links,
             None => unreachable!("a slot in the order has a link"),
         }
     }
 
+    fn link(&mut self, number: u32) -> &mut Link {
+        &mut self.chunk(number).links[number as usize % SLOTS]
+    }
+
     /// Inserts a slot at the head, unless it is in the order.
-    pub(super) fn push(&mut self, number: u32) {
+    pub(super) fn push(&mut self, number: u32, is_recalled: impl FnOnce() -> bool) {
         if self.contains(number) {
             return;
         }
@@ -76,7 +96,7 @@ impl Sieve {
         if chunk >= self.links.len() {
             self.links.resize_with(chunk + 1, || None);
         }
-        self.links[chunk].get_or_insert_with(|| Box::new([OUT; SLOTS]));
+        self.links[chunk].get_or_insert_with(|| Box::new(EMPTY));
         let older = if self.head == NONE { number } else { self.head };
         *self.link(number) = Link { newer: number, older };
         if self.head == NONE {
@@ -86,6 +106,9 @@ impl Sieve {
         }
         self.head = number;
         self.len += 1;
+        let (chunk, bit, is_recalled) = (self.chunk(number), bit(number), is_recalled());
+        set(&mut chunk.recalled, bit, is_recalled);
+        set(&mut chunk.spared, bit, is_recalled);
     }
 
     /// Removes a slot, if it is in the order.
@@ -136,6 +159,20 @@ impl Sieve {
         (number != NONE).then_some(number)
     }
 
+    /// Returns whether the hand should pass over a slot even if its value was not used.
+    pub(super) fn spares(&self, number: u32) -> bool {
+        matches!(self.links.get(Number(number).chunk() as usize), Some(Some(chunk)) if chunk.spared & bit(number) != 0)
+    }
+
+    /// Moves the hand on from a slot whose value stays because it was used, or is spared.
+    pub(super) fn spare(&mut self, used: bool) {
+        if let Some(number) = self.hand() {
+            let (chunk, bit) = (self.chunk(number), bit(number));
+            set(&mut chunk.spared, bit, used && chunk.recalled & bit != 0);
+        }
+        self.pass();
+    }
+
     /// Moves the hand on.
     pub(super) fn pass(&mut self) {
         if let Some(number) = self.hand() {
@@ -143,6 +180,14 @@ impl Sieve {
             self.hand = if newer == number { NONE } else { newer };
         }
     }
+}
+
+fn bit(number: u32) -> u16 {
+    1 << (number as usize % SLOTS)
+}
+
+fn set(bits: &mut u16, bit: u16, is_set: bool) {
+    *bits = if is_set { *bits | bit } else { *bits & !bit };
 }
 
 #[cfg(test)]
@@ -157,7 +202,7 @@ mod tests {
     fn memory_is_freed_with_the_chunks() {
         const CHUNKS: usize = 100;
         let mut sieve = Sieve::with_capacity(SLOTS + 1);
-        (0..(CHUNKS * SLOTS) as u32).for_each(|number| sieve.push(number));
+        (0..(CHUNKS * SLOTS) as u32).for_each(|number| sieve.push(number, || false));
         let chunks = |sieve: &Sieve| sieve.links.iter().flatten().count();
         assert_eq!(chunks(&sieve), CHUNKS);
         // All chunks but the last are forgotten from the front; then the last.
@@ -167,24 +212,30 @@ mod tests {
             assert_eq!(chunks(&sieve), 2 + (CHUNKS - 1 - chunk).min(CHUNKS - 2), "two were asked for");
         }
         assert!(sieve.links.capacity() <= KEPT);
-        sieve.push(3);
+        sieve.push(3, || false);
         assert_eq!((sieve.hand(), sieve.len()), (Some(3), 1));
     }
 
     proptest! {
         /// Compares the sieve with a list in order, whose hand is a position.
         #[test]
-        fn every_operation_agrees_with_a_model_of_a_list(steps in prop::collection::vec((0..4u8, 0..12u32), 0..200)) {
+        fn every_operation_agrees_with_a_model_of_a_list(steps in prop::collection::vec((0..6u8, 0..40u32), 0..200)) {
             let mut sieve = Sieve::with_capacity(0);
             // The list is ordered from the oldest; the hand is the number at which it stands.
             let (mut list, mut hand) = (Vec::<u32>::new(), None::<u32>);
+            let (mut recalled, mut spared) = (Vec::<u32>::new(), Vec::<u32>::new());
             for (step, number) in steps {
                 let place = list.iter().position(|&other| other == number);
                 match (step, place) {
                     (0 | 1, None) => {
-                        sieve.push(number);
+                        sieve.push(number, || step == 0);
                         list.push(number);
+                        for marked in [&mut recalled, &mut spared] {
+                            marked.retain(|&other| other != number);
+                            marked.extend((step == 0).then_some(number));
+                        }
                     }
+                    (1, Some(_)) => sieve.push(number, || unreachable!("it is in the order")),
                     (0 | 2, Some(place)) => {
                         sieve.remove(number);
                         list.remove(place);
@@ -192,8 +243,15 @@ mod tests {
                             hand = list.get(place).copied();
                         }
                     }
-                    (3, _) => {
-                        sieve.pass();
+                    (3..6, _) => {
+                        if step == 3 {
+                            sieve.pass();
+                        } else {
+                            let at = sieve.hand();
+                            spared.retain(|&other| Some(other) != at);
+                            spared.extend(at.filter(|at| step == 4 && recalled.contains(at)));
+                            sieve.spare(step == 4);
+                        }
                         let at = hand.map_or(0, |hand| list.iter().position(|&other| other == hand).unwrap());
                         hand = list.get(at + 1).copied();
                     }
@@ -201,8 +259,11 @@ mod tests {
                 }
                 prop_assert_eq!(sieve.len(), list.len());
                 prop_assert_eq!(sieve.hand(), hand.or(list.first().copied()));
-                for number in 0..12 {
+                for number in 0..40 {
                     prop_assert_eq!(sieve.contains(number), list.contains(&number));
+                    if list.contains(&number) {
+                        prop_assert_eq!(sieve.spares(number), spared.contains(&number));
+                    }
                 }
             }
         }

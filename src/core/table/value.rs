@@ -4,6 +4,7 @@ use alloc::boxed::Box;
 use core::marker::PhantomData;
 
 use super::deadlines::Deadlines;
+use super::history::History;
 use super::sieve::Sieve;
 use super::stay::Walks;
 use crate::sync::{AtomicU32, AtomicUsize, Ordering};
@@ -80,6 +81,7 @@ pub struct Kept {
 pub(super) struct Bound {
     pub(super) most: usize,
     pub(super) sieve: Sieve,
+    pub(super) history: History,
     /// Whether the table's [`Excess`] contains the shard.
     exceeds: bool,
     /// The number of the shard's values in [`Whole::values`].
@@ -249,7 +251,10 @@ impl Kept {
     /// Makes the state of a shard with at most `most` values, and memory for `capacity` of them. `counts` tells whether
     /// the table has counters, and `timed` whether its values end.
     pub(super) fn new(most: Option<usize>, capacity: usize, counts: bool, timed: bool) -> Kept {
-        let bound = |most| Box::new(Bound { most, sieve: Sieve::with_capacity(capacity), exceeds: timed, counted: 0 });
+        let bound = |most| {
+            let (sieve, history) = (Sieve::with_capacity(capacity), History::with_capacity(capacity.min(most)));
+            Box::new(Bound { most, sieve, history, exceeds: timed, counted: 0 })
+        };
         Kept {
             high_water: 0,
             values: 0,

@@ -396,7 +396,7 @@ impl<K, V: Payload> Core<K, V> {
         // A user that leaves after this check calls this function, too.
         let idle = V::is_present(entry.marks()) && !self.is_used(entry, entry.state().word());
         if let Some(kept) = V::keeps(&mut shard.kept).filter(|_| idle) {
-            kept.unpark(number);
+            kept.unpark(number, tag);
         }
     }
 
@@ -405,7 +405,7 @@ impl<K, V: Payload> Core<K, V> {
         let not = shard.find_at(tag, address).map(|(_, number)| number);
         for _ in 0..LOOKED_AT {
             let next = |shard: &mut Shard<K, V>| V::keeps(&mut shard.kept)?.next(not);
-            let Some(number) = next(shard) else { return Eviction::Nothing };
+            let Some((number, is_spared)) = next(shard) else { return Eviction::Nothing };
             let Some(entry) = shard.look_at(number) else { unreachable!("an entry with a value is live") };
             let (tag, address) = (tag_of(entry), entry.address());
             // This exchange changes nothing, but a user that leaves after it sees that there is something to sweep.
@@ -414,14 +414,16 @@ impl<K, V: Payload> Core<K, V> {
                 V::keeps(&mut shard.kept).into_iter().for_each(|kept| kept.park(number));
                 continue;
             }
-            if V::marks(entry.marks()).is_some_and(Marks::take_used) {
-                V::keeps(&mut shard.kept).into_iter().for_each(Kept::pass);
+            let was_used = V::marks(entry.marks()).is_some_and(Marks::take_used);
+            if was_used || is_spared {
+                V::keeps(&mut shard.kept).into_iter().for_each(|kept| kept.spare(was_used));
                 continue;
             }
             let mut dead = Dead::default();
             if let Some(unshared) = self.unshared(entry) {
                 let (value, claim) = unshared.take();
                 dead.value = Some(value);
+                V::keeps(&mut shard.kept).into_iter().for_each(|kept| kept.remember(tag));
                 if self.on_evict().is_some() {
                     dead.key = Some(self.retire_with_key(shard, tag, address, claim, &mut dead));
                 } else {
@@ -439,6 +441,7 @@ impl<K, V: Payload> Core<K, V> {
             let mut hold = unit.into_hold(Alone);
             let Some((value, claim)) = hold.take() else { unreachable!("it has a value") };
             dead.value = Some(value);
+            V::keeps(&mut shard.kept).into_iter().for_each(|kept| kept.remember(tag));
             self.uncount(shard, tag, address);
             if self.is_timed() {
                 self.leave_claim(hold.live().claim_of_deadline().into_unit());
@@ -482,10 +485,17 @@ impl Kept {
         }
     }
 
-    /// Puts a value back into the sieve, because it is no longer in use.
-    fn unpark(&mut self, number: u32) {
+    /// Puts a value into the sieve, because it is no longer in use.
+    fn unpark(&mut self, number: u32, tag: Tag) {
         if let Some(bound) = &mut self.bound {
-            bound.sieve.push(number);
+            bound.sieve.push(number, || bound.history.take(tag));
+        }
+    }
+
+    /// Remembers the key of a value that is evicted.
+    pub(super) fn remember(&mut self, tag: Tag) {
+        if let Some(bound) = &mut self.bound {
+            bound.history.add(tag, self.values.min(bound.most));
         }
     }
 
@@ -501,15 +511,28 @@ impl Kept {
         self.bound.as_ref().is_some_and(|bound| self.values > bound.most)
     }
 
-    /// Returns the value to evict next, other than `not`, if there are too many values.
-    fn next(&mut self, not: Option<u32>) -> Option<u32> {
+    /// Returns the value to consider next for eviction, other than `not`, if there are too many values, and whether it
+    /// is [spared](Self::spares).
+    fn next(&mut self, not: Option<u32>) -> Option<(u32, bool)> {
         let bound = self.bound.as_mut().filter(|bound| self.values > bound.most)?;
-        let number = bound.sieve.hand()?;
-        if Some(number) != not {
-            return Some(number);
+        let mut number = bound.sieve.hand()?;
+        if Some(number) == not {
+            bound.sieve.pass();
+            number = bound.sieve.hand().filter(|&number| Some(number) != not)?;
         }
-        bound.sieve.pass();
-        bound.sieve.hand().filter(|&number| Some(number) != not)
+        Some((number, self.spares(number)))
+    }
+
+    /// Returns whether a value stays even if it was not used.
+    pub(super) fn spares(&self, number: u32) -> bool {
+        self.bound.as_ref().is_some_and(|bound| bound.sieve.spares(number))
+    }
+
+    /// Moves on to the next value: the one at the hand stays, because it was used, or is spared.
+    pub(super) fn spare(&mut self, used: bool) {
+        if let Some(bound) = &mut self.bound {
+            bound.sieve.spare(used);
+        }
     }
 
     /// Moves on to the next value.
