@@ -1,7 +1,7 @@
 //! The keys whose values were evicted not long ago.
 //!
-//! A key that comes back soon after its value was evicted is likely to come back again, so its value gets more time in
-//! the [`Sieve`](super::sieve::Sieve). A history of evicted keys is as old as 2Q (T. Johnson, D. Shasha, VLDB 1994) and
+//! A key that comes back soon after its value was evicted is likely to come back again, so its value is given a
+//! pass in the [`Sieve`](super::sieve::Sieve). A history of evicted keys is as old as 2Q (T. Johnson, D. Shasha, VLDB 1994) and
 //! ARC (N. Megiddo, D. S. Modha, FAST 2003). As in S3-FIFO (J. Yang and others, "FIFO Queues are All You Need for Cache
 //! Eviction", SOSP 2023), a key is remembered by a fingerprint: 16 bits of its hash. A fingerprint that two keys share
 //! costs nothing but a worse choice.

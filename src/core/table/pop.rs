@@ -27,9 +27,9 @@ impl<K, T> Core<K, Valued<T>> {
     }
 }
 
-/// The search for the next value to evict in one shard. It goes through the order three times. In the first two rounds
-/// it clears the marks of used and spared values and passes over them, as eviction does. In the third round it takes the
-/// first value that is not in use, marked or not, so that it ends even if other callers keep using values.
+/// The search for the next value to evict in one shard. It goes through the order four times. In the first three
+/// rounds it passes over values that were used or have passes, as eviction does. In the fourth round it takes the first
+/// value that is not in use, so that it ends even if other callers keep using values.
 #[derive(Default)]
 struct Search {
     /// The number of values in the order when the search began.
@@ -43,14 +43,14 @@ impl Search {
     fn next(&mut self, kept: &Kept) -> Option<u32> {
         let sieve = &kept.bound.as_ref()?.sieve;
         let round = *self.round.get_or_insert(sieve.len());
-        let number = sieve.hand().filter(|_| self.looked < 3 * round)?;
+        let number = sieve.hand().filter(|_| self.looked < 4 * round)?;
         self.looked += 1;
         Some(number)
     }
 
-    /// Returns whether the value that is being examined is taken even if it was used, or is spared.
+    /// Returns whether the value that is being examined is taken even if it was used, or has a pass.
     fn takes_any(&self) -> bool {
-        self.round.is_some_and(|round| self.looked > 2 * round)
+        self.round.is_some_and(|round| self.looked > 3 * round)
     }
 }
 
@@ -134,12 +134,12 @@ impl<K, T> Core<K, Valued<T>> {
     ) -> Step<R> {
         for _ in 0..LOOKED_AT {
             let Some(number) = search.next(&shard.kept) else { return Step::Nothing };
-            let is_spared = shard.kept.spares(number);
+            let has_pass = shard.kept.has_pass(number);
             let Some(entry) = shard.look_at(number) else { unreachable!("an entry with a value is live") };
             let is_free = is_free(entry);
             if is_free && !search.takes_any() {
                 let was_used = entry.marks().take_used();
-                if was_used || is_spared {
+                if was_used || has_pass {
                     shard.kept.spare(was_used);
                     continue;
                 }

@@ -5,9 +5,10 @@
 //! tail again. It passes over values that were used since its last visit, and evicts the first that was not. Values
 //! that it passes over stay in place.
 //!
-//! In one point it differs. A value whose key comes back soon after an eviction ([`History`](super::history::History))
-//! is *recalled*: it is spared, so that the hand passes over it once more than over others, after its insertion and
-//! after each visit that finds it used. Without recalled values the order is that of SIEVE.
+//! It differs in that some values have *passes*, for each of which the hand passes over them once when they were not
+//! used. A value is *proven* if it was found used before, or if its key came back soon after an eviction (see
+//! [`History`](super::history::History)). It gets a pass each time that it is found used again, but keeps two at most; in
+//! the second case it gets one to begin with. In the first round of the hand the order is that of SIEVE.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -31,11 +32,18 @@ pub(super) struct Sieve {
 /// The slots of a chunk.
 struct Links {
     links: [Link; SLOTS],
-    /// The slots whose values are recalled, a bit for each.
-    recalled: u16,
-    /// Those over which the hand passes even if they were not used.
-    spared: u16,
+    /// Four bits for each slot: the number of passes, and [`PROVEN`].
+    marks: u64,
 }
+
+/// The mark of a proven value.
+const PROVEN: u8 = 4;
+
+/// The part of the marks that is the number of passes.
+const PASSES: u8 = 3;
+
+/// The largest number of passes.
+const MOST: u8 = 2;
 
 /// The neighbours of a slot: the slot inserted next, and the one inserted before. A slot without such a neighbour has
 /// its own number there.
@@ -45,7 +53,7 @@ struct Link {
     older: u32,
 }
 
-const _: () = assert!(SLOTS <= u16::BITS as usize);
+const _: () = assert!(4 * SLOTS <= u64::BITS as usize);
 
 /// The number of chunks for which a sieve always keeps room.
 const KEPT: usize = 4;
@@ -54,7 +62,22 @@ const KEPT: usize = 4;
 const OUT: Link = Link { newer: NONE, older: NONE };
 
 /// A chunk with no slot in the order.
-const EMPTY: Links = Links { links: [OUT; SLOTS], recalled: 0, spared: 0 };
+const EMPTY: Links = Links { links: [OUT; SLOTS], marks: 0 };
+
+impl Links {
+    fn marks(&self, number: u32) -> u8 {
+        (self.marks >> shift(number)) as u8 & (PROVEN | PASSES)
+    }
+
+    fn set_marks(&mut self, number: u32, marks: u8) {
+        let others = self.marks & !(0b1111 << shift(number));
+        self.marks = others | u64::from(marks) << shift(number);
+    }
+}
+
+fn shift(number: u32) -> u32 {
+    4 * Number(number).index()
+}
 
 impl Sieve {
     /// Creates a sieve that holds `capacity` slots before anything else is allocated.
@@ -87,8 +110,8 @@ impl Sieve {
         &mut self.chunk(number).links[number as usize % SLOTS]
     }
 
-    /// Inserts a slot at the head, unless it is in the order.
-    pub(super) fn push(&mut self, number: u32, is_recalled: impl FnOnce() -> bool) {
+    /// Inserts a slot at the head, unless it is in the order. `is_proven` tells whether its value is.
+    pub(super) fn push(&mut self, number: u32, is_proven: impl FnOnce() -> bool) {
         if self.contains(number) {
             return;
         }
@@ -106,9 +129,8 @@ impl Sieve {
         }
         self.head = number;
         self.len += 1;
-        let (chunk, bit, is_recalled) = (self.chunk(number), bit(number), is_recalled());
-        set(&mut chunk.recalled, bit, is_recalled);
-        set(&mut chunk.spared, bit, is_recalled);
+        let marks = if is_proven() { PROVEN | 1 } else { 0 };
+        self.chunk(number).set_marks(number, marks);
     }
 
     /// Removes a slot, if it is in the order.
@@ -159,16 +181,23 @@ impl Sieve {
         (number != NONE).then_some(number)
     }
 
-    /// Returns whether the hand should pass over a slot even if its value was not used.
-    pub(super) fn spares(&self, number: u32) -> bool {
-        matches!(self.links.get(Number(number).chunk() as usize), Some(Some(chunk)) if chunk.spared & bit(number) != 0)
+    /// Returns whether a slot's value has a pass.
+    pub(super) fn has_pass(&self, number: u32) -> bool {
+        matches!(self.links.get(Number(number).chunk() as usize), Some(Some(chunk)) if chunk.marks(number) & PASSES != 0)
     }
 
-    /// Moves the hand on from a slot whose value stays because it was used, or is spared.
+    /// Moves the hand on from a value that was `used`, or has a pass.
     pub(super) fn spare(&mut self, used: bool) {
         if let Some(number) = self.hand() {
-            let (chunk, bit) = (self.chunk(number), bit(number));
-            set(&mut chunk.spared, bit, used && chunk.recalled & bit != 0);
+            let chunk = self.chunk(number);
+            let marks = chunk.marks(number);
+            let (proven, passes) = (marks & PROVEN, marks & PASSES);
+            let marks = match (used, proven) {
+                (true, 0) => PROVEN | passes,
+                (true, _) => proven | (passes + 1).min(MOST),
+                (false, _) => proven | passes.saturating_sub(1),
+            };
+            chunk.set_marks(number, marks);
         }
         self.pass();
     }
@@ -180,14 +209,6 @@ impl Sieve {
             self.hand = if newer == number { NONE } else { newer };
         }
     }
-}
-
-fn bit(number: u32) -> u16 {
-    1 << (number as usize % SLOTS)
-}
-
-fn set(bits: &mut u16, bit: u16, is_set: bool) {
-    *bits = if is_set { *bits | bit } else { *bits & !bit };
 }
 
 #[cfg(test)]
@@ -223,17 +244,14 @@ mod tests {
             let mut sieve = Sieve::with_capacity(0);
             // The list is ordered from the oldest; the hand is the number at which it stands.
             let (mut list, mut hand) = (Vec::<u32>::new(), None::<u32>);
-            let (mut recalled, mut spared) = (Vec::<u32>::new(), Vec::<u32>::new());
+            let mut marks = [(false, 0_u8); 40];
             for (step, number) in steps {
                 let place = list.iter().position(|&other| other == number);
                 match (step, place) {
                     (0 | 1, None) => {
                         sieve.push(number, || step == 0);
                         list.push(number);
-                        for marked in [&mut recalled, &mut spared] {
-                            marked.retain(|&other| other != number);
-                            marked.extend((step == 0).then_some(number));
-                        }
+                        marks[number as usize] = (step == 0, u8::from(step == 0));
                     }
                     (1, Some(_)) => sieve.push(number, || unreachable!("it is in the order")),
                     (0 | 2, Some(place)) => {
@@ -247,9 +265,14 @@ mod tests {
                         if step == 3 {
                             sieve.pass();
                         } else {
-                            let at = sieve.hand();
-                            spared.retain(|&other| Some(other) != at);
-                            spared.extend(at.filter(|at| step == 4 && recalled.contains(at)));
+                            if let Some(at) = sieve.hand() {
+                                let (proven, passes) = &mut marks[at as usize];
+                                match step {
+                                    4 if *proven => *passes = [1, 2, 2][*passes as usize],
+                                    4 => *proven = true,
+                                    _ => *passes = [0, 0, 1][*passes as usize],
+                                }
+                            }
                             sieve.spare(step == 4);
                         }
                         let at = hand.map_or(0, |hand| list.iter().position(|&other| other == hand).unwrap());
@@ -262,7 +285,7 @@ mod tests {
                 for number in 0..40 {
                     prop_assert_eq!(sieve.contains(number), list.contains(&number));
                     if list.contains(&number) {
-                        prop_assert_eq!(sieve.spares(number), spared.contains(&number));
+                        prop_assert_eq!(sieve.has_pass(number), marks[number as usize].1 > 0);
                     }
                 }
             }

@@ -405,7 +405,7 @@ impl<K, V: Payload> Core<K, V> {
         let not = shard.find_at(tag, address).map(|(_, number)| number);
         for _ in 0..LOOKED_AT {
             let next = |shard: &mut Shard<K, V>| V::keeps(&mut shard.kept)?.next(not);
-            let Some((number, is_spared)) = next(shard) else { return Eviction::Nothing };
+            let Some((number, has_pass)) = next(shard) else { return Eviction::Nothing };
             let Some(entry) = shard.look_at(number) else { unreachable!("an entry with a value is live") };
             let (tag, address) = (tag_of(entry), entry.address());
             // This exchange changes nothing, but a user that leaves after it sees that there is something to sweep.
@@ -415,7 +415,7 @@ impl<K, V: Payload> Core<K, V> {
                 continue;
             }
             let was_used = V::marks(entry.marks()).is_some_and(Marks::take_used);
-            if was_used || is_spared {
+            if was_used || has_pass {
                 V::keeps(&mut shard.kept).into_iter().for_each(|kept| kept.spare(was_used));
                 continue;
             }
@@ -512,7 +512,7 @@ impl Kept {
     }
 
     /// Returns the value to consider next for eviction, other than `not`, if there are too many values, and whether it
-    /// is [spared](Self::spares).
+    /// has a pass.
     fn next(&mut self, not: Option<u32>) -> Option<(u32, bool)> {
         let bound = self.bound.as_mut().filter(|bound| self.values > bound.most)?;
         let mut number = bound.sieve.hand()?;
@@ -520,15 +520,15 @@ impl Kept {
             bound.sieve.pass();
             number = bound.sieve.hand().filter(|&number| Some(number) != not)?;
         }
-        Some((number, self.spares(number)))
+        Some((number, self.has_pass(number)))
     }
 
-    /// Returns whether a value stays even if it was not used.
-    pub(super) fn spares(&self, number: u32) -> bool {
-        self.bound.as_ref().is_some_and(|bound| bound.sieve.spares(number))
+    /// Returns whether a value has a pass, so that it stays even if it was not used.
+    pub(super) fn has_pass(&self, number: u32) -> bool {
+        self.bound.as_ref().is_some_and(|bound| bound.sieve.has_pass(number))
     }
 
-    /// Moves on to the next value: the one at the hand stays, because it was used, or is spared.
+    /// Moves on from a value that stays because it was `used`, or has a pass.
     pub(super) fn spare(&mut self, used: bool) {
         if let Some(bound) = &mut self.bound {
             bound.sieve.spare(used);

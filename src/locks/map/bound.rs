@@ -37,9 +37,11 @@ impl<V, K, S> Builder<MapKind<V>, K, S> {
     ///
     /// The order is that of SIEVE (Y. Zhang and others, "SIEVE is Simpler than LRU", NSDI 2024), with two exceptions.
     /// First, a value that is in use when its turn comes is taken out of the order, and returns to it as the newest when
-    /// it is released. Second, the map remembers the keys of evicted values, about half as many as it may have values,
-    /// each by 16 bits of its hash. A value that is then stored for such a key is passed over once more than others: once
-    /// even if it is not used, and twice each time it was. So before the first eviction the order is that of SIEVE.
+    /// it is released. Second, some values are passed over more often. SIEVE passes over a value once if it was used
+    /// since its last turn. Here a value that was found used at an earlier turn, too, is then passed over once more, and
+    /// at most twice more. So is one whose key was evicted not long before the value was stored, and that one is passed
+    /// over once even if it is never used. For this the map remembers the keys of evicted values, about half as many as
+    /// it may have values, each by 16 bits of its hash.
     ///
     /// [`set_max_values`](crate::LockMap::set_max_values) changes the bound while the map is in use, and
     /// [`pop`](crate::LockMap::pop) removes and returns the value that would be evicted next.
@@ -193,8 +195,7 @@ impl<K, V, S> LockMap<K, V, S> {
     /// It never removes a value in use: one whose key is held, waited for, or kept by a handle. It also passes over a
     /// value whose entry is kept by an unpolled future, a [refresher](Self::get_or_refresh_with) or a running
     /// [`for_each_value`](Self::for_each_value), because these still need the key. As in an eviction, a value that was
-    /// used recently loses its mark and is passed over once (or twice, if the map remembers an earlier eviction of its
-    /// key). Values that are passed over keep their places in the
+    /// used recently loses its mark and is passed over at least once. Values that are passed over keep their places in the
     /// order.
     ///
     /// Each shard has its own order. With one shard, the removed value is the one that an insertion beyond the bound
@@ -205,7 +206,7 @@ impl<K, V, S> LockMap<K, V, S> {
     /// always `None`. A map that was built with `max_values(usize::MAX)` never evicts by itself, but can be popped.
     ///
     /// This call waits for no holder; at most it waits for calls that hold an internal lock for a few dozen
-    /// instructions. It examines each value at most three times. The returned key is the one in the map's entry, even if keys
+    /// instructions. It examines each value at most four times. The returned key is the one in the map's entry, even if keys
     /// are [recycled](Builder::recycle_keys). For versions it is a removal.
     ///
     /// # Examples

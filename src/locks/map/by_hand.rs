@@ -86,9 +86,8 @@ impl<K, V, S> LockMap<K, V, S> {
     /// a caller that could not write a value can drop the guard, and continue with the next one.
     ///
     /// It never returns a value in use: one whose key is held, waited for, or kept by a handle. An unpolled future does
-    /// not use a value. As in an eviction, a value that was used recently loses its mark and is passed over once (or
-    /// twice, if the map remembers an earlier eviction of its key); if all have been used, the call returns the first of
-    /// them. Values that are passed over keep their places in the
+    /// not use a value. As in an eviction, a value that was used recently loses its mark and is passed over at least once; if all
+    /// have been used, the call returns one of them all the same. Values that are passed over keep their places in the
     /// order.
     ///
     /// Each shard has its own order. With one shard, the value is the one that an insertion beyond the bound would
@@ -101,7 +100,7 @@ impl<K, V, S> LockMap<K, V, S> {
     /// result is always `None`.
     ///
     /// This call waits for no holder; at most it waits for calls that hold an internal lock for a few dozen
-    /// instructions. It examines each value at most three times.
+    /// instructions. It examines each value at most four times.
     ///
     /// # Examples
     /// ```
