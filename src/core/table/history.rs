@@ -61,7 +61,7 @@ impl History {
     fn find(&mut self, tag: Tag) -> Option<(&mut Set, u16)> {
         let hash = tag.bucket_hash();
         let print = ((hash >> 48) as u16).max(1);
-        let set = u64::from((hash >> 16) as u32) * self.sets.len() as u64 >> 32;
+        let set = (u64::from((hash >> 16) as u32) * self.sets.len() as u64) >> 32;
         Some((self.sets.get_mut(set as usize)?, print))
     }
 }
