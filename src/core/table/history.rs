@@ -1,17 +1,17 @@
 //! The keys whose values were evicted not long ago.
 //!
-//! A key that comes back soon after its value was evicted is likely to come back again, so its value is given a
-//! pass in the [`Sieve`](super::sieve::Sieve). A history of evicted keys is as old as 2Q (T. Johnson, D. Shasha, VLDB 1994) and
-//! ARC (N. Megiddo, D. S. Modha, FAST 2003). As in S3-FIFO (J. Yang and others, "FIFO Queues are All You Need for Cache
-//! Eviction", SOSP 2023), a key is remembered by a fingerprint: 16 bits of its hash. A fingerprint that two keys share
-//! costs nothing but a worse choice.
+//! A key that comes back soon after its value was evicted is likely to come back again, so its value is given a pass in
+//! the [`Sieve`](super::sieve::Sieve). Histories of evicted keys are known from 2Q (T. Johnson, D. Shasha, "2Q: A Low
+//! Overhead High Performance Buffer Management Replacement Algorithm", VLDB 1994). As in S3-FIFO (J. Yang and others,
+//! "FIFO Queues are All You Need for Cache Eviction", SOSP 2023), a key is remembered by a fingerprint: 16 bits of its
+//! hash. If two keys share one, the only harm is a worse choice of what to evict.
 
 use alloc::vec::Vec;
 
 use super::tag::Tag;
 
-/// The fingerprints of the evicted keys, about half as many as there are values. With more, keys that come back late
-/// are taken for popular ones.
+/// The fingerprints of a shard's evicted keys, about half as many as there are values. If there were more, a key that
+/// comes back late would be taken for a popular one.
 pub(super) struct History {
     /// A key belongs to one set, chosen by other bits of its hash. A set that is full forgets its oldest fingerprint.
     sets: Vec<Set>,
@@ -28,17 +28,17 @@ const PLACES: usize = 8;
 const VALUES: usize = 2 * PLACES;
 
 impl History {
-    /// Creates a history that allocates nothing until more than `capacity` values have to be considered.
+    /// Creates a history with memory for the keys of a shard that has `capacity` values.
     pub(super) fn with_capacity(capacity: usize) -> Self {
         let kept = capacity.div_ceil(VALUES);
         History { sets: empty(kept), kept }
     }
 
-    /// Remembers a key of a shard that has, or should have, this many values.
+    /// Remembers a key. The history is made to fit a shard that has this many values.
     pub(super) fn add(&mut self, tag: Tag, values: usize) {
         let wanted = values.div_ceil(VALUES).max(1);
-        // A history that is half as large as wanted, or twice, begins anew; so it does not do so often. It has at most 2
-        // bytes for each value.
+        // If the history is less than half or more than twice as large as wanted, it begins anew. So it does not do so
+        // often, and never has more than 2 bytes for each value, or one set.
         if 2 * self.sets.len() < wanted || self.sets.len() > self.kept.max(values / PLACES).max(1) {
             self.sets = empty(wanted.max(self.kept));
         }
