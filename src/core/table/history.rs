@@ -147,7 +147,8 @@ mod tests {
                     list.clear();
                 }
                 let start = history.sets.as_ptr() as usize;
-                let key = history.find(tag).map(|(set, print)| ((set.as_ptr() as usize - start) / size_of::<Set>(), print));
+                let number = |set: &mut Set| (set.as_ptr() as usize - start) / size_of::<Set>();
+                let key = history.find(tag).map(|(set, print)| (number(set), print));
                 match (step, key) {
                     (0 | 1, Some(key)) => {
                         list.insert(0, key);

@@ -7,8 +7,8 @@
 //!
 //! It differs in that some values have *passes*, for each of which the hand passes over them once when they were not
 //! used. A value is *proven* if it was found used before, or if its key came back soon after an eviction (see
-//! [`History`](super::history::History)). It gets a pass each time that it is found used again, but keeps two at most; in
-//! the second case it gets one to begin with. In the first round of the hand the order is that of SIEVE.
+//! [`History`](super::history::History)). It gets a pass each time that it is found used again, but keeps two at most;
+//! in the second case it gets one to begin with. In the first round of the hand the order is that of SIEVE.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -183,7 +183,8 @@ impl Sieve {
 
     /// Returns whether a slot's value has a pass.
     pub(super) fn has_pass(&self, number: u32) -> bool {
-        matches!(self.links.get(Number(number).chunk() as usize), Some(Some(chunk)) if chunk.marks(number) & PASSES != 0)
+        let chunk = self.links.get(Number(number).chunk() as usize);
+        matches!(chunk, Some(Some(chunk)) if chunk.marks(number) & PASSES != 0)
     }
 
     /// Moves the hand on from a value that was `used`, or has a pass.

@@ -86,9 +86,9 @@ impl<K, V, S> LockMap<K, V, S> {
     /// a caller that could not write a value can drop the guard, and continue with the next one.
     ///
     /// It never returns a value in use: one whose key is held, waited for, or kept by a handle. An unpolled future does
-    /// not use a value. As in an eviction, a value that was used recently loses its mark and is passed over at least once; if all
-    /// have been used, the call returns one of them all the same. Values that are passed over keep their places in the
-    /// order.
+    /// not use a value. As in an eviction, a value that was used recently loses its mark and is passed over at least
+    /// once; if all have been used, the call returns one of them all the same. Values that are passed over keep their
+    /// places in the order.
     ///
     /// Each shard has its own order. With one shard, the value is the one that an insertion beyond the bound would
     /// evict. With several, successive calls begin at successive shards. The guard always has a value. Several callers
