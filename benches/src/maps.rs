@@ -2,6 +2,7 @@
 //!
 //! All of them hash with foldhash where the hasher can be chosen; lockable's cannot.
 
+use std::convert::Infallible;
 use std::hash::BuildHasher;
 use std::hint::black_box;
 use std::num::NonZeroUsize;
@@ -13,6 +14,8 @@ use dashmap::DashMap;
 use foldhash::fast::RandomState;
 use keylatch::LockMap;
 use lockable::{LockableHashMap, LockableLruCache, SyncLimit};
+use quick_cache::UnitWeighter;
+use quick_cache::sync::DefaultLifecycle;
 
 /// A shared map of numbers, with the operations that are measured.
 pub trait Values: Send + Sync + 'static {
@@ -68,38 +71,51 @@ impl<S: BuildHasher + Default + Send + Sync + 'static> Values for LockMap<u64, u
     }
 }
 
+/// A map or cache in a struct of its own, with the same methods.
+macro_rules! wrapped {
+    ($Map:ident, $empty:expr) => {
+        impl Values for $Map {
+            fn empty() -> Self {
+                $empty
+            }
+
+            fn get(&self, key: &u64) -> Option<u64> {
+                Values::get(&self.0, key)
+            }
+
+            fn read(&self, key: &u64) -> Option<u64> {
+                Values::read(&self.0, key)
+            }
+
+            fn add(&self, key: &u64) {
+                Values::add(&self.0, key);
+            }
+
+            fn insert(&self, key: &u64, value: u64) {
+                Values::insert(&self.0, key, value);
+            }
+
+            fn remove(&self, key: &u64) -> Option<u64> {
+                Values::remove(&self.0, key)
+            }
+
+            fn get_or_insert_with(&self, key: &u64, init: impl FnOnce() -> u64) -> u64 {
+                Values::get_or_insert_with(&self.0, key, init)
+            }
+        }
+    };
+}
+
 /// A map whose values end, in an hour.
 pub struct Ending(LockMap<u64, u64>);
 
-impl Values for Ending {
-    fn empty() -> Self {
-        Ending(LockMap::builder().time_to_live(Duration::from_secs(3600)).build())
-    }
+/// The bound of the caches whose `get` and whose memory are measured.
+pub const ROOM: usize = 1_000_000;
 
-    fn get(&self, key: &u64) -> Option<u64> {
-        Values::get(&self.0, key)
-    }
-
-    fn read(&self, key: &u64) -> Option<u64> {
-        Values::read(&self.0, key)
-    }
-
-    fn add(&self, key: &u64) {
-        Values::add(&self.0, key);
-    }
-
-    fn insert(&self, key: &u64, value: u64) {
-        Values::insert(&self.0, key, value);
-    }
-
-    fn remove(&self, key: &u64) -> Option<u64> {
-        Values::remove(&self.0, key)
-    }
-
-    fn get_or_insert_with(&self, key: &u64, init: impl FnOnce() -> u64) -> u64 {
-        Values::get_or_insert_with(&self.0, key, init)
-    }
-}
+wrapped!(Ending, Ending(LockMap::builder().time_to_live(Duration::from_secs(3600)).build()));
+wrapped!(Bounded, Bounded(LockMap::builder().max_values(ROOM).build()));
+wrapped!(BoundedMoka, BoundedMoka::of(ROOM));
+wrapped!(BoundedQuick, BoundedQuick::of(ROOM));
 
 impl Values for lockmap::LockMap<u64, u64> {
     fn empty() -> Self {
@@ -273,6 +289,40 @@ impl Values for Moka {
 
     fn get_or_insert_with(&self, key: &u64, init: impl FnOnce() -> u64) -> u64 {
         self.get_with(*key, init)
+    }
+}
+
+/// A cache. It has no guards either.
+pub type Quick = quick_cache::sync::Cache<u64, u64, UnitWeighter, RandomState>;
+
+impl Values for Quick {
+    fn empty() -> Self {
+        BoundedQuick::of(ROOM).0
+    }
+
+    fn get(&self, key: &u64) -> Option<u64> {
+        self.get(key)
+    }
+
+    fn read(&self, key: &u64) -> Option<u64> {
+        self.get(key)
+    }
+
+    fn add(&self, key: &u64) {
+        self.insert(*key, self.get(key).map_or(0, |value| value + 1));
+    }
+
+    fn insert(&self, key: &u64, value: u64) {
+        self.insert(*key, value);
+    }
+
+    fn remove(&self, key: &u64) -> Option<u64> {
+        self.remove(key).map(|(_, value)| value)
+    }
+
+    fn get_or_insert_with(&self, key: &u64, init: impl FnOnce() -> u64) -> u64 {
+        let Ok(value) = self.get_or_insert_with(key, || Ok::<_, Infallible>(init()));
+        value
     }
 }
 
@@ -490,6 +540,25 @@ impl Cache for BoundedMoka {
     }
 }
 
+pub struct BoundedQuick(pub Quick);
+
+impl BoundedQuick {
+    pub fn of(most: usize) -> Self {
+        let (weighter, hasher) = (UnitWeighter, RandomState::default());
+        BoundedQuick(Quick::with(most, most as u64, weighter, hasher, DefaultLifecycle::default()))
+    }
+}
+
+impl Cache for BoundedQuick {
+    fn hit(&mut self, key: u64) -> bool {
+        let hit = self.0.get(&key).is_some();
+        if !hit {
+            self.0.insert(key, key);
+        }
+        hit
+    }
+}
+
 pub struct BoundedLockable(pub Arc<LockableLruCache<u64, u64>>, pub NonZeroUsize);
 
 impl Cache for BoundedLockable {
@@ -500,7 +569,7 @@ impl Cache for BoundedLockable {
                 for mut guard in evicted {
                     guard.remove();
                 }
-                Ok::<_, std::convert::Infallible>(())
+                Ok::<_, Infallible>(())
             },
         };
         let Ok(mut guard) = self.0.blocking_lock(key, limit);

@@ -19,6 +19,7 @@
 //! room     the claim of a deadline, before the value is stored
 //! pop      finds the value that would be evicted next, and changes the bound
 //! sieve    the order in which values are evicted          called under the shard lock
+//! history  the keys of evicted values                     called under the shard lock
 //! expiry   ends values whose time has passed              shard lock
 //! deadlines the deadlines of values, in order             called under the shard lock
 //! refresh  lets one caller at a time refresh an old value  shard lock
@@ -47,6 +48,7 @@ mod by_slot;
 mod counters;
 mod deadlines;
 mod expiry;
+mod history;
 mod hooks;
 mod limit_of;
 mod limits;

@@ -27,9 +27,9 @@ impl<K, T> Core<K, Valued<T>> {
     }
 }
 
-/// The search for the next value to evict in one shard. It goes through the order twice. In the first round it clears
-/// the marks of used values and passes over them, as eviction does. In the second round it takes the first value that
-/// is not in use, marked or not, so that it ends even if other callers keep using values.
+/// The search for the next value to evict in one shard. It goes through the order four times. In the first three
+/// rounds it passes over values that were used or have passes, as eviction does. In the fourth round it takes the first
+/// value that is not in use, so that it ends even if other callers keep using values.
 #[derive(Default)]
 struct Search {
     /// The number of values in the order when the search began.
@@ -43,14 +43,14 @@ impl Search {
     fn next(&mut self, kept: &Kept) -> Option<u32> {
         let sieve = &kept.bound.as_ref()?.sieve;
         let round = *self.round.get_or_insert(sieve.len());
-        let number = sieve.hand().filter(|_| self.looked < 2 * round)?;
+        let number = sieve.hand().filter(|_| self.looked < 4 * round)?;
         self.looked += 1;
         Some(number)
     }
 
-    /// Returns whether the value that is being examined is taken even if it was used.
-    fn takes_used(&self) -> bool {
-        self.round.is_some_and(|round| self.looked > round)
+    /// Returns whether the value that is being examined is taken even if it was used, or has a pass.
+    fn takes_any(&self) -> bool {
+        self.round.is_some_and(|round| self.looked > 3 * round)
     }
 }
 
@@ -79,6 +79,7 @@ impl<K, T> Core<K, Valued<T>> {
                 let entry = shard.look_at(number).filter(|_| !is_over)?;
                 let (tag, address) = (tag_of(entry), entry.address());
                 let (value, claim) = self.unshared(entry)?.take();
+                shard.kept.remember(tag);
                 Some((self.retire_with_key(shard, tag, address, claim, &mut dead), value))
             },
         );
@@ -98,6 +99,8 @@ impl<K, T> Core<K, Valued<T>> {
             |shard, number| {
                 // It fails if a future that has kept the entry acquires the key at this moment.
                 let unit = shard.look_at(number)?.join(|word| word.hold(mode.access(), 1)).ok()?;
+                // Whether the caller removes the value is not known. If not, its key is remembered for nothing.
+                shard.kept.remember(tag_of(unit.live()));
                 shard.kept.pass();
                 Some(unit.into_hold(mode))
             },
@@ -133,9 +136,17 @@ impl<K, T> Core<K, Valued<T>> {
     ) -> Step<R> {
         for _ in 0..LOOKED_AT {
             let Some(number) = search.next(&shard.kept) else { return Step::Nothing };
+            let has_pass = shard.kept.has_pass(number);
             let Some(entry) = shard.look_at(number) else { unreachable!("an entry with a value is live") };
-            let is_next = is_free(entry) && (search.takes_used() || !entry.marks().take_used());
-            if let Some(taken) = is_next.then(|| take(shard, number)).flatten() {
+            let is_free = is_free(entry);
+            if is_free && !search.takes_any() {
+                let was_used = entry.marks().take_used();
+                if was_used || has_pass {
+                    shard.kept.spare(was_used);
+                    continue;
+                }
+            }
+            if let Some(taken) = is_free.then(|| take(shard, number)).flatten() {
                 return Step::Found(taken);
             }
             // A value in use is passed over, but not parked as in a sweep: its user might leave before the shard is

@@ -4,6 +4,7 @@ use alloc::boxed::Box;
 use core::marker::PhantomData;
 
 use super::deadlines::Deadlines;
+use super::history::History;
 use super::sieve::Sieve;
 use super::stay::Walks;
 use crate::sync::{AtomicU32, AtomicUsize, Ordering};
@@ -82,6 +83,7 @@ pub(super) struct Bound {
     /// The largest number of values. Where they are weighed: 0 while they are too heavy, otherwise `usize::MAX`.
     pub(super) most: usize,
     pub(super) sieve: Sieve,
+    pub(super) history: History,
     /// Whether the table's [`Excess`] contains the shard.
     exceeds: bool,
     /// The number of the shard's values in [`Whole::values`].
@@ -252,7 +254,10 @@ impl Kept {
     /// them. `counts` tells whether the table has counters, and `timed` whether its values end.
     pub(super) fn new(most: Option<usize>, weight: Option<u64>, capacity: usize, counts: bool, timed: bool) -> Kept {
         let has_records = timed || weight.is_some();
-        let bound = |most| Box::new(Bound { most, sieve: Sieve::with_capacity(capacity), exceeds: timed, counted: 0 });
+        let bound = |most| {
+            let (sieve, history) = (Sieve::with_capacity(capacity), History::with_capacity(capacity.min(most)));
+            Box::new(Bound { most, sieve, history, exceeds: timed, counted: 0 })
+        };
         Kept {
             high_water: 0,
             values: 0,

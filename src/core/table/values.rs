@@ -397,7 +397,7 @@ impl<K, V: Payload> Core<K, V> {
         // A user that leaves after this check calls this function, too.
         let idle = V::is_present(entry.marks()) && !self.is_used(entry, entry.state().word());
         if let Some(kept) = V::keeps(&mut shard.kept).filter(|_| idle) {
-            kept.unpark(number);
+            kept.unpark(number, tag);
         }
     }
 
@@ -409,7 +409,7 @@ impl<K, V: Payload> Core<K, V> {
         }
         for _ in 0..LOOKED_AT {
             let next = |shard: &mut Shard<K, V>| V::keeps(&mut shard.kept)?.next(not);
-            let Some(number) = next(shard) else { return Eviction::Nothing };
+            let Some((number, has_pass)) = next(shard) else { return Eviction::Nothing };
             let Some(entry) = shard.look_at(number) else { unreachable!("an entry with a value is live") };
             // This exchange changes nothing, but a user that leaves after it sees that there is something to sweep.
             let Ok(word) = entry.state().update(Ok::<_, Infallible>);
@@ -417,11 +417,14 @@ impl<K, V: Payload> Core<K, V> {
                 V::keeps(&mut shard.kept).into_iter().for_each(|kept| kept.park(number));
                 continue;
             }
-            if V::marks(entry.marks()).is_some_and(Marks::take_used) {
-                V::keeps(&mut shard.kept).into_iter().for_each(Kept::pass);
+            let was_used = V::marks(entry.marks()).is_some_and(Marks::take_used);
+            if was_used || has_pass {
+                V::keeps(&mut shard.kept).into_iter().for_each(|kept| kept.spare(was_used));
                 continue;
             }
+            let tag = tag_of(entry);
             if let Some(evicted) = self.evict_value(shard, number) {
+                V::keeps(&mut shard.kept).into_iter().for_each(|kept| kept.remember(tag));
                 return Eviction::Done(evicted);
             }
             V::keeps(&mut shard.kept).into_iter().for_each(|kept| kept.park(number));
@@ -492,11 +495,19 @@ impl Kept {
         }
     }
 
-    /// Puts a value back into the sieve, because it is no longer in use.
-    fn unpark(&mut self, number: u32) {
+    /// Puts a value into the sieve, because it is no longer in use.
+    fn unpark(&mut self, number: u32, tag: Tag) {
         let is_ordered = self.is_ordered(number);
         if let Some(bound) = self.bound.as_mut().filter(|_| is_ordered) {
-            bound.sieve.push(number);
+            bound.sieve.push(number, || bound.history.take(tag));
+        }
+    }
+
+    /// Remembers the key of a value that is evicted.
+    pub(super) fn remember(&mut self, tag: Tag) {
+        let are_weighed = self.are_weighed();
+        if let Some(bound) = &mut self.bound {
+            bound.history.add(tag, if are_weighed { self.values } else { self.values.min(bound.most) });
         }
     }
 
@@ -512,15 +523,28 @@ impl Kept {
         self.bound.as_ref().is_some_and(|bound| self.values > bound.most)
     }
 
-    /// Returns the value to evict next, other than `not`, if there are too many values.
-    fn next(&mut self, not: Option<u32>) -> Option<u32> {
+    /// Returns the value to consider next for eviction, other than `not`, if there are too many values, and whether it
+    /// has a pass.
+    fn next(&mut self, not: Option<u32>) -> Option<(u32, bool)> {
         let bound = self.bound.as_mut().filter(|bound| self.values > bound.most)?;
-        let number = bound.sieve.hand()?;
-        if Some(number) != not {
-            return Some(number);
+        let mut number = bound.sieve.hand()?;
+        if Some(number) == not {
+            bound.sieve.pass();
+            number = bound.sieve.hand().filter(|&number| Some(number) != not)?;
         }
-        bound.sieve.pass();
-        bound.sieve.hand().filter(|&number| Some(number) != not)
+        Some((number, self.has_pass(number)))
+    }
+
+    /// Returns whether a value has a pass, so that it stays even if it was not used.
+    pub(super) fn has_pass(&self, number: u32) -> bool {
+        self.bound.as_ref().is_some_and(|bound| bound.sieve.has_pass(number))
+    }
+
+    /// Moves on from a value that stays because it was `used`, or has a pass.
+    pub(super) fn spare(&mut self, used: bool) {
+        if let Some(bound) = &mut self.bound {
+            bound.sieve.spare(used);
+        }
     }
 
     /// Moves on to the next value.

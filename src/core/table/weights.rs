@@ -146,6 +146,10 @@ impl Kept {
         self.deadlines.as_mut()?.weights.as_deref_mut()
     }
 
+    pub(super) fn are_weighed(&self) -> bool {
+        self.deadlines.as_ref().is_some_and(|deadlines| deadlines.weights.is_some())
+    }
+
     /// Counts a value with its weight. If that is `None`, the value keeps the weight that it had.
     pub(super) fn set_weight(&mut self, number: u32, version: u64, weight: Option<u32>) {
         let Some(weights) = self.weights() else { return };
@@ -187,7 +191,7 @@ impl Kept {
         if let Some(weights) = self.weights().filter(|weights| weights.is_excessive(number)) {
             weights.make_ordinary(number);
             self.note_weights();
-            self.bound.iter_mut().for_each(|bound| bound.sieve.push(number));
+            self.bound.iter_mut().for_each(|bound| bound.sieve.push(number, || false));
         }
     }
 }
@@ -266,7 +270,7 @@ mod tests {
                         model.insert(number, weight);
                         kept.set_weight(number, 1, Some(weight));
                         if kept.is_ordered(number) {
-                            kept.bound.as_mut().unwrap().sieve.push(number);
+                            kept.bound.as_mut().unwrap().sieve.push(number, || false);
                         }
                     }
                     2 => {

@@ -34,11 +34,15 @@ impl<V, K, S> Builder<MapKind<V>, K, S> {
     /// its share of the keys evicts before the map has `n` values. The map exceeds `n` only by the values in use, and,
     /// if `n` is less than the number of [`shards`](Builder::shards), by one value in each shard. With one shard the
     /// bound is exact. If the number of shards is not set, it is reduced so that each shard may have 256 values. The
-    /// order of eviction takes 8 bytes for each value.
+    /// order of eviction takes some 8 bytes for each value, and what the map remembers of evicted keys another byte.
     ///
-    /// The order is that of SIEVE (Y. Zhang and others, "SIEVE is Simpler than LRU", NSDI 2024), except that a value
-    /// that is in use when its turn comes is taken out of the order, and returns to it as the newest when it is
-    /// released.
+    /// The order is that of SIEVE (Y. Zhang and others, "SIEVE is Simpler than LRU", NSDI 2024), with two exceptions.
+    /// First, a value that is in use when its turn comes is taken out of the order, and returns to it as the newest
+    /// when it is released. Second, some values are passed over more often. SIEVE passes over a value once if it was
+    /// used since its last turn. Here a value that was found used at an earlier turn, too, is then passed over once
+    /// more, and at most twice more. So is one whose key was evicted not long before the value was stored, and that one
+    /// is passed over once even if it is never used. For this the map remembers the keys of evicted values, about half
+    /// as many as it may have values, each by 16 bits of its hash.
     ///
     /// [`set_max_values`](crate::LockMap::set_max_values) changes the bound while the map is in use, and
     /// [`pop`](crate::LockMap::pop) removes and returns the value that would be evicted next.
@@ -160,8 +164,8 @@ impl<K, V, S> LockMap<K, V, S> {
     /// each shard may keep one value.
     ///
     /// Only a map that was built with `max_values` keeps an eviction order. To set a bound later, build the map with
-    /// `max_values(usize::MAX)`: it evicts nothing, and keeps the order, at 8 bytes for each value. To lift a bound,
-    /// set it to `usize::MAX`.
+    /// `max_values(usize::MAX)`: it evicts nothing, and keeps the order, at some 8 bytes for each value. To lift a
+    /// bound, set it to `usize::MAX`.
     ///
     /// This call waits for no holder; at most it waits for calls that hold an internal lock for a few dozen
     /// instructions. It evicts values one by one, so that other calls can run in between, and drops them with no lock
@@ -198,8 +202,8 @@ impl<K, V, S> LockMap<K, V, S> {
     /// It never removes a value in use: one whose key is held, waited for, or kept by a handle. It also passes over a
     /// value whose entry is kept by an unpolled future, a [refresher](Self::get_or_refresh_with) or a running
     /// [`for_each_value`](Self::for_each_value), because these still need the key. As in an eviction, a value that was
-    /// used recently loses its mark and is passed over once. Values that are passed over keep their places in the
-    /// order.
+    /// used recently loses its mark and is passed over at least once. Values that are passed over keep their places in
+    /// the order.
     ///
     /// Each shard has its own order. With one shard, the removed value is the one that an insertion beyond the bound
     /// would evict. With several, successive calls begin at successive shards, and each call removes the next value of
@@ -210,8 +214,8 @@ impl<K, V, S> LockMap<K, V, S> {
     /// by itself, but can be popped. Values that weigh nothing have no place in the order, and are never popped.
     ///
     /// This call waits for no holder; at most it waits for calls that hold an internal lock for a few dozen
-    /// instructions. It examines each value at most twice. The returned key is the one in the map's entry, even if keys
-    /// are [recycled](Builder::recycle_keys). For versions it is a removal.
+    /// instructions. It examines each value at most four times. The returned key is the one in the map's entry, even if
+    /// keys are [recycled](Builder::recycle_keys). For versions it is a removal.
     ///
     /// # Examples
     /// ```

@@ -89,9 +89,9 @@ impl<K, V, S> LockMap<K, V, S> {
     /// a caller that could not write a value can drop the guard, and continue with the next one.
     ///
     /// It never returns a value in use: one whose key is held, waited for, or kept by a handle. An unpolled future does
-    /// not use a value. As in an eviction, a value that was used recently loses its mark and is passed over once; if
-    /// all have been used, the call returns the first of them. Values that are passed over keep their places in the
-    /// order.
+    /// not use a value. As in an eviction, a value that was used recently loses its mark and is passed over at least
+    /// once; if all have been used, the call returns one of them all the same. Values that are passed over keep their
+    /// places in the order.
     ///
     /// Each shard has its own order. With one shard, the value is the one that an insertion beyond the bound would
     /// evict. With several, successive calls begin at successive shards. The guard always has a value. Several callers
@@ -104,7 +104,7 @@ impl<K, V, S> LockMap<K, V, S> {
     /// the order.
     ///
     /// This call waits for no holder; at most it waits for calls that hold an internal lock for a few dozen
-    /// instructions. It examines each value at most twice.
+    /// instructions. It examines each value at most four times.
     ///
     /// # Examples
     /// ```
