@@ -38,7 +38,9 @@ fn operations() -> Vec<(&'static str, fn(&Map))> {
         ("insert another", |map| drop(map.insert_blocking("c", 2))),
         ("insert if absent", |map| drop(map.insert_if_absent_blocking("c", 2))),
         ("update", |map| drop(map.update_blocking("a", |value| *value += 1))),
-        ("add or update", |map| drop(map.add_or_update_blocking("a", 9))),
+        ("add or update", |map| {
+            map.add_or_update_blocking("a", 9);
+        }),
         ("remove", |map| drop(map.remove_blocking("a"))),
         ("get or insert", |map| drop(map.get_or_insert_with_blocking("c", || 3))),
         ("refresh", |map| drop(map.get_or_refresh_with_blocking("a", Duration::ZERO, || 3))),
