@@ -125,8 +125,9 @@ impl Options {
     /// Sets whether a server that takes the place of another is trusted to have everything that the other had
     /// confirmed, so that no quarantine is needed: `false` if not set.
     ///
-    /// This requires that every replica that may be promoted is replicated synchronously, and that the database is
-    /// never restored to an earlier state, which looks like a failover. A restart of the same server is not a failover,
+    /// This requires that every replica that may be promoted is replicated synchronously, that the programs' role has no
+    /// `synchronous_commit = local`, and that the database is never restored to an earlier state, which looks like a
+    /// failover. A restart of the same server is not a failover,
     /// and is always trusted. All programs that use the table should have the same setting.
     ///
     /// # Examples
