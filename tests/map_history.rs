@@ -167,26 +167,3 @@ fn keys_with_the_same_hash_cost_only_hits() {
     }
     assert_eq!((popped, map.entries()), (20, 0));
 }
-
-/// Counts hits per 1,000 requests of keys, of which some are popular, and the popular ones change.
-#[test]
-fn keys_that_become_popular_replace_those_that_were() {
-    let map = bounded(100, []);
-    let mut random = Random(11);
-    let (mut hits, mut requests) = (0, 0);
-    for phase in 0..5 {
-        for i in 0..10_000 {
-            let key = if random.next(2) == 0 { phase * 1000 + random.next(120) } else { 10_000 + random.next(10_000) };
-            let hit = map.get_blocking(&key).is_some();
-            if !hit {
-                map.insert_blocking(&key, key);
-            }
-            if i >= 1000 {
-                (hits, requests) = (hits + u64::from(hit), requests + 1);
-            }
-        }
-    }
-    // Half of the requests are for the 120 popular keys. Without a history, the rate is XXX in a thousand.
-    let rate = hits * 1000 / requests;
-    assert!(rate > 300, "{rate}");
-}
