@@ -181,7 +181,7 @@ impl<K, V: Payload> Core<K, V> {
             let part_of = |all| part_of(all, index, shards);
             let spares = spares.map_or(each.max(SPARES_PER_SHARD), part_of);
             let values = values.map(|values| if by_hand { usize::MAX } else { part_of(values) });
-            let weight = weight.map(|all| if by_hand { u64::MAX } else { weigh::part_of(all, index, shards) });
+            let weight = weight.map(|all| if by_hand { u64::MAX } else { weights::part_of(all, index, shards) });
             let kept = V::kept(values, weight, each, counts, timed);
             CachePadded::new(Lock::new(Shard::new(each, spares, kept)))
         };
