@@ -2,10 +2,11 @@
 
 use std::{
     env,
-    net::TcpListener,
     path::PathBuf,
     process::{self, Child, Command, Stdio},
 };
+
+use keylatch_lease_conformance::servers::free_ports;
 
 use crate::lock::Error;
 
@@ -23,8 +24,7 @@ impl Private {
     /// Starts a server. `server` is its name in the script.
     pub(crate) fn start(server: &str) -> Result<Self, Error> {
         let folder = env::temp_dir().join(format!("keylatch-payroll-{}", process::id()));
-        // Another program may take the port before the server does. The server then fails to start, and reports it.
-        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port().to_string();
+        let port = free_ports(2).to_string(); // a node of etcd expects the others on the next one
         let watchdog = Watchdog::start(server, folder)?;
         // The script itself reports a missing package.
         let output = Command::new(SCRIPT)
