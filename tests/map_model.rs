@@ -232,7 +232,7 @@ struct Key {
     is_new: bool,
     /// The weight that the value had when it was weighed; 0 if it has not been, or in a map that does not weigh values.
     weight: u64,
-    /// Whether the value was too heavy then, and has been in use since.
+    /// Whether the value was too heavy then, or when the bound was last changed, and has been in use since.
     is_apart: bool,
     /// A lower bound of the version, or of the next value's version if there is none.
     floor: u64,
@@ -1317,6 +1317,10 @@ impl<'m, V: Value> World<'m, V> {
             Some(_) => self.map.set_max_values(most),
         }
         self.most = Some(most);
+        for key in 0..KEYS {
+            let is_apart = self.is_too_heavy(self.model.keys[key as usize].weight);
+            self.model.key(key).is_apart = is_apart;
+        }
     }
 
     // ---- weights --------------------------------------------------------------------------------------------------

@@ -263,10 +263,10 @@ fn a_value_that_is_too_heavy_is_kept_if_the_bound_is_raised_while_it_is_used() {
     assert_eq!((has(&map), weight(&map)), (vec![1, 2], 15));
     let reader = map.read_blocking(&2);
     map.set_max_weight(10);
-    assert_eq!((has(&map), map.weight()), (vec![2], 11), "what is used counts, and stays");
+    assert_eq!((has(&map), map.weight()), (vec![1, 2], 15), "what is used stays, and nothing else goes for it");
     map.insert_blocking(&3, 1);
     drop(reader);
-    assert_eq!((has(&map), weight(&map)), (vec![3], 1));
+    assert_eq!((has(&map), weight(&map)), (vec![1, 3], 5));
 }
 
 #[test]
@@ -469,4 +469,40 @@ fn values_that_nested_evictions_store_obey_the_bound_even_if_they_are_too_heavy(
         }
         assert_eq!(map.entries(), map.len());
     }
+}
+
+#[test]
+fn a_value_that_a_lower_bound_makes_too_heavy_goes_and_no_other_goes_for_it() {
+    for uses in [false, true] {
+        let map = map(100, (1..=20).map(|key| (key, 2)));
+        map.insert_blocking(&0, 60);
+        if uses {
+            (0..=20).for_each(|key| drop(map.get_blocking(&key)));
+        }
+        map.set_max_weight(50);
+        assert_eq!((has(&map), weight(&map)), ((1..=20).collect(), 40));
+    }
+}
+
+#[test]
+fn a_value_in_use_that_a_lower_bound_makes_too_heavy_goes_when_its_last_user_leaves() {
+    let map = map(100, (1..=20).map(|key| (key, 2)));
+    map.insert_blocking(&0, 60);
+    let reader = map.read_blocking(&0);
+    map.set_max_weight(50);
+    assert_eq!(map.weight(), 100);
+    (21..=25).for_each(|key| drop(map.insert_blocking(&key, 2)));
+    assert_eq!((map.weight(), map.len()), (110, 26));
+    drop(reader);
+    assert_eq!((has(&map), weight(&map)), ((1..=25).collect(), 50));
+}
+
+#[test]
+fn a_value_in_use_counts_when_the_bound_is_raised_beyond_its_weight() {
+    let map = map(10, [(2, 10)]);
+    let handle = map.handle(&1);
+    handle.write_blocking().insert(11);
+    assert_eq!((map.weight(), has(&map)), (21, vec![1, 2]), "it is too heavy, so nothing goes for it");
+    map.set_max_weight(20);
+    assert_eq!((map.weight(), has(&map)), (11, vec![1]));
 }

@@ -27,6 +27,11 @@ impl<T: Copy + Default> BySlot<T> {
         &mut self.0[chunk].get_or_insert_with(|| Box::new([T::default(); SLOTS]))[Number(number).index() as usize]
     }
 
+    /// Returns a number larger than that of every slot whose item was changed.
+    pub(super) fn end(&self) -> u32 {
+        (self.0.len() * SLOTS) as u32
+    }
+
     /// Resets the item of a slot.
     pub(super) fn forget(&mut self, number: u32) {
         if let Some(Some(chunk)) = self.0.get_mut(Number(number).chunk() as usize) {

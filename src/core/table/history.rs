@@ -37,14 +37,23 @@ impl History {
     /// Remembers a key. The history is made to fit a shard that has this many values.
     pub(super) fn add(&mut self, tag: Tag, values: usize) {
         let wanted = values.div_ceil(VALUES).max(1);
+        self.fit(values);
         // If the history is less than half or more than twice as large as wanted, it begins anew. So it does not do so
         // often, and never has more than 2 bytes for each value, or one set.
-        if 2 * self.sets.len() < wanted || self.sets.len() > self.kept.max(values / PLACES).max(1) {
+        if 2 * self.sets.len() < wanted {
             self.sets = empty(wanted.max(self.kept));
         }
         if let Some((set, print)) = self.find(tag) {
             set.rotate_right(1);
             set[0] = print;
+        }
+    }
+
+    /// Gives memory back if the history is too large for a shard that has this many values.
+    #[inline]
+    pub(super) fn fit(&mut self, values: usize) {
+        if self.sets.len() > self.kept.max(values / PLACES).max(1) {
+            self.sets = empty(self.kept);
         }
     }
 
@@ -125,6 +134,20 @@ mod tests {
         assert_eq!(bytes(&history), 3008);
         history.add(Tag::of(7), 1);
         assert_eq!(bytes(&history), 1008, "the reserved memory is left");
+    }
+
+    #[test]
+    fn memory_is_given_back_as_values_go() {
+        let mut history = History::with_capacity(0);
+        tags(1000).into_iter().for_each(|tag| history.add(tag, 1000));
+        (0..1000).rev().for_each(|values| {
+            history.fit(values);
+            assert!(bytes(&history) <= (2 * values).max(size_of::<Set>()));
+        });
+        let mut reserved = History::with_capacity(1000);
+        tags(10).into_iter().for_each(|tag| reserved.add(tag, 1000));
+        reserved.fit(0);
+        assert_eq!(bytes(&reserved), 1008);
     }
 
     proptest! {

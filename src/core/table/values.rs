@@ -408,6 +408,13 @@ impl<K, V: Payload> Core<K, V> {
             return Eviction::Done(evicted);
         }
         for _ in 0..LOOKED_AT {
+            if let Some(number) = V::keeps(&mut shard.kept).and_then(Kept::take_outgrown) {
+                // If it is in use, its last user evicts it.
+                match self.evict_excessive(shard, Some(number)) {
+                    Some(evicted) => return Eviction::Done(evicted),
+                    None => continue,
+                }
+            }
             let next = |shard: &mut Shard<K, V>| V::keeps(&mut shard.kept)?.next(not);
             let Some((number, has_pass)) = next(shard) else { return Eviction::Nothing };
             let Some(entry) = shard.look_at(number) else { unreachable!("an entry with a value is live") };
@@ -488,6 +495,7 @@ impl Kept {
         let Some(number) = number else { return };
         if let Some(bound) = &mut self.bound {
             bound.sieve.remove(number);
+            bound.history.fit(self.values);
         }
         if let Some(deadlines) = &mut self.deadlines {
             deadlines.forget(number);

@@ -112,7 +112,13 @@ impl Kept {
 
     /// Sets the largest weight of all values.
     pub(super) fn set_most_weight(&mut self, most: u64) {
-        self.weights().into_iter().for_each(|weights| weights.set_most(most));
+        let Some(weights) = self.deadlines.as_mut().and_then(|deadlines| deadlines.weights.as_deref_mut()) else {
+            return;
+        };
+        let outgrown = weights.set_most(most);
+        if let Some(bound) = &mut self.bound {
+            outgrown.iter().for_each(|&number| bound.sieve.remove(number));
+        }
         self.note_weights();
     }
 
@@ -125,9 +131,12 @@ impl Kept {
 
     /// Returns whether a value that is not in use belongs in the order of eviction.
     pub(super) fn is_ordered(&mut self, number: u32) -> bool {
-        let Some(is_ordered) = self.weights().map(|weights| weights.is_ordered(number)) else { return true };
-        self.note_weights();
-        is_ordered
+        self.weights().is_none_or(|weights| weights.is_ordered(number))
+    }
+
+    /// Returns the next value that became excessive when the bound was lowered.
+    pub(super) fn take_outgrown(&mut self) -> Option<u32> {
+        self.weights()?.take_outgrown()
     }
 
     /// Returns whether the value alone exceeds the bound.
@@ -148,6 +157,7 @@ impl Kept {
 #[cfg(test)]
 mod tests {
     use alloc::collections::BTreeMap;
+    use alloc::vec::Vec;
 
     use proptest::prelude::*;
 
@@ -183,8 +193,10 @@ mod tests {
         kept.set_most_weight(20);
         assert!(kept.is_ordered(1) && kept.is_too_full());
         kept.set_most_weight(5);
-        assert!(kept.is_excessive(0) && kept.is_excessive(1));
+        assert!(kept.is_excessive(0) && kept.is_excessive(1) && !kept.is_too_full());
         assert_eq!(kept.weights().unwrap().total(), 21);
+        let outgrown: Vec<_> = core::iter::from_fn(|| kept.take_outgrown()).collect();
+        assert_eq!(outgrown, [1, 0]);
     }
 
     #[test]
@@ -229,11 +241,14 @@ mod tests {
                     }
                     3 => kept.set_most_weight(weight.into()),
                     _ => {
-                        kept.is_ordered(number);
+                        kept.take_outgrown();
                     }
                 }
                 let weights = kept.weights().unwrap();
                 prop_assert_eq!(weights.total(), model.values().map(|&weight| u64::from(weight)).sum::<u64>());
+                let most = weights.most();
+                let ordinary = model.values().map(|&weight| u64::from(weight)).filter(|&weight| weight <= most);
+                prop_assert_eq!(weights.ordinary(), ordinary.sum::<u64>());
                 prop_assert_eq!(weights.weightless(), model.values().filter(|&&weight| weight == 0).count());
                 for (&number, &weight) in &model {
                     prop_assert_eq!(weights.weight(number), u64::from(weight));

@@ -3,6 +3,8 @@
 //! The user's function may say anything, and something else each time. So each value's weight is recorded when it is
 //! counted, and that is what is taken off again.
 
+use alloc::vec::Vec;
+
 use super::by_slot::BySlot;
 
 /// See the [module](self).
@@ -16,6 +18,8 @@ pub(super) struct Weights {
     /// The number of values without weight.
     weightless: usize,
     slots: BySlot<Weight>,
+    /// Values that have become excessive because the bound was lowered, and that may not be in use.
+    outgrown: Vec<u32>,
 }
 
 /// The weight of a slot's value.
@@ -46,11 +50,44 @@ const ASSUMED: u32 = 1;
 
 impl Weights {
     pub(super) fn new(most: u64) -> Self {
-        Weights { most, ordinary: 0, excessive: 0, weightless: 0, slots: BySlot::default() }
+        Weights { most, ordinary: 0, excessive: 0, weightless: 0, slots: BySlot::default(), outgrown: Vec::new() }
     }
 
-    pub(super) fn set_most(&mut self, most: u64) {
+    /// Changes the largest sum of ordinary weights, and with it the ranks of the values. Returns those that have become
+    /// excessive; they are also [taken](Self::take_outgrown) one by one.
+    pub(super) fn set_most(&mut self, most: u64) -> &[u32] {
         self.most = most;
+        for number in 0..self.slots.end() {
+            let Weight { weight, rank, .. } = self.slots.get(number);
+            match rank {
+                Rank::Ordinary if u64::from(weight) > most => {
+                    self.replace(number, Weight { rank: Rank::Excessive, ..self.slots.get(number) });
+                    self.outgrown.push(number);
+                }
+                Rank::Excessive if u64::from(weight) <= most => self.make_ordinary(number),
+                _ => {}
+            }
+        }
+        &self.outgrown
+    }
+
+    #[cfg(test)]
+    pub(super) fn most(&self) -> u64 {
+        self.most
+    }
+
+    #[cfg(test)]
+    pub(super) fn ordinary(&self) -> u64 {
+        self.ordinary
+    }
+
+    /// Returns the next value that became excessive when the bound was lowered.
+    pub(super) fn take_outgrown(&mut self) -> Option<u32> {
+        let number = self.outgrown.pop();
+        if self.outgrown.is_empty() {
+            self.outgrown = Vec::new();
+        }
+        number
     }
 
     /// Returns the version for which the value's weight was asked.
@@ -122,13 +159,8 @@ impl Weights {
         self.slots.forget(number);
     }
 
-    /// Returns whether a value that is not in use belongs in the order of eviction. It does if the bound has been
-    /// raised since it was found to be excessive.
-    pub(super) fn is_ordered(&mut self, number: u32) -> bool {
-        let Weight { weight, rank, .. } = self.slots.get(number);
-        if rank == Rank::Excessive && u64::from(weight) <= self.most {
-            self.make_ordinary(number);
-        }
+    /// Returns whether a value that is not in use belongs in the order of eviction.
+    pub(super) fn is_ordered(&self, number: u32) -> bool {
         matches!(self.slots.get(number).rank, Rank::Unknown | Rank::Ordinary)
     }
 

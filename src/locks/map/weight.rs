@@ -113,8 +113,12 @@ impl<K, V, S> LockMap<K, V, S> {
     /// Changes the largest weight of all values.
     ///
     /// It works like [`set_max_values`](Self::set_max_values): if the new bound is smaller, this call evicts the excess,
-    /// starting with values that were not used recently, and values in use stay until they are released. No value is
-    /// weighed anew.
+    /// starting with values that were not used recently, and values in use stay until they are released. A value that
+    /// alone exceeds the new bound goes, however recently it was used, and no other value goes for it. No value is
+    /// weighed anew. The bound is divided among the shards, and a shard keeps no value that is heavier than its part: if
+    /// `n` is less than the number of shards, some shards keep none that weighs anything.
+    ///
+    /// This call compares the weight of each value with the bound, shard by shard, while it holds an internal lock.
     ///
     /// # Panics
     /// If `n` is 0, or if the map was built without `max_weight`. If drops of values or keys, or `on_evict`, panic, the
