@@ -3,11 +3,14 @@
 use std::{
     env,
     ffi::OsStr,
-    fs,
-    net::{SocketAddr, TcpListener},
+    fs, io,
+    net::{SocketAddr, TcpListener, UdpSocket},
     path::{Path, PathBuf},
     process::{self, Child, Command, Stdio},
-    sync::atomic::{AtomicU16, AtomicU64, Ordering::Relaxed},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicU16, AtomicU64, Ordering::Relaxed},
+    },
 };
 
 /// The watchdog. It waits for the end of its input, which comes when the test process closes the pipe or dies. Then it
@@ -160,7 +163,7 @@ impl Drop for PrivateServer {
 }
 
 /// Returns the first of this number of free ports in a row, below the ports that the system chooses itself, for
-/// connections too.
+/// connections too. Until the end of this process, no other call returns them, in any process.
 ///
 /// # Examples
 /// ```
@@ -172,14 +175,21 @@ impl Drop for PrivateServer {
 #[must_use]
 pub fn free_ports(count: u16) -> u16 {
     static LAST: AtomicU16 = AtomicU16::new(0);
+    // A server takes its port some time after this call, and until then another process could choose the same one. So
+    // each process keeps the UDP ports with the same numbers, which no server uses.
+    static RESERVED: Mutex<Vec<UdpSocket>> = Mutex::new(Vec::new());
 
     let start = u64::from(process::id()) * 64;
     loop {
         let number = start + u64::from(LAST.fetch_add(1, Relaxed)) * 8;
         let first = 20_000 + u16::try_from(number % 12_000).expect("less than 12,000");
+        let ports = first..first + count;
+        let reserved = ports.clone().map(|port| UdpSocket::bind(("127.0.0.1", port)));
+        let Ok(reserved) = reserved.collect::<io::Result<Vec<_>>>() else { continue };
         // All sockets are bound at the same time, because a port that was just bound may not be bound again at once.
-        let sockets: Vec<_> = (first..first + count).map(|port| TcpListener::bind(("127.0.0.1", port))).collect();
+        let sockets: Vec<_> = ports.map(|port| TcpListener::bind(("127.0.0.1", port))).collect();
         if sockets.iter().all(Result::is_ok) {
+            RESERVED.lock().unwrap_or_else(PoisonError::into_inner).extend(reserved);
             return first;
         }
     }
