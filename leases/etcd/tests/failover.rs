@@ -5,7 +5,7 @@ mod common;
 use std::time::Duration;
 
 use common::{Server, peers::Peers};
-use keylatch_lease::Leases;
+use keylatch_lease::{Leases, Owner};
 use keylatch_lease_conformance::{
     Ledger, Progress,
     servers::{LATE, SECOND, apart, millis, on_tokio},
@@ -68,6 +68,23 @@ fn one_owner_at_a_time_has_a_lease_while_the_leader_stands_still() {
         progress.more(20);
     };
     work(trouble, all);
+}
+
+/// No request of these callers lasts as long as the engine would wait for an answer.
+#[test]
+fn callers_that_give_up_early_leave_a_leader_that_stands_still() {
+    let (server, _peers) = Server::of_three();
+    on_tokio(async {
+        let leader = server.leader().await;
+        let endpoints: Vec<_> = (0..3).map(|at| server.endpoints().swap_remove((leader + at) % 3)).collect();
+        let engine = Etcd::in_namespace("shop").timeout(SECOND).connect(endpoints, None);
+        engine.init().await.unwrap();
+        let (leases, owner) = (Leases::with_engine(engine), Owner::named("clerk"));
+        block_in_place(|| {
+            server.run_on(leader, "pause");
+            while leases.acquire_for("door", &owner, TTL, millis(100)).is_err() {}
+        });
+    });
 }
 
 /// Parts a node from the others until it knows that it has no leader, and the others have worked on.

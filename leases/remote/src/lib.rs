@@ -73,6 +73,7 @@ mod limit;
 mod link;
 mod polls;
 mod settings;
+mod silence;
 mod tenure;
 mod together;
 mod told;

@@ -20,6 +20,7 @@ use keylatch_lease::engine::{Ask, Want};
 use crate::{
     backlog::{Abandoned, Backlog},
     limit::Limit,
+    silence::Silence,
     tenure::Tenure,
     watch::Watchers,
 };
@@ -85,6 +86,7 @@ pub struct Live<S> {
     is_silent: AtomicBool,
     /// The number of answers so far.
     answers: AtomicU64,
+    silence: Mutex<Silence>,
 }
 
 impl<S> Deref for Live<S> {
@@ -97,11 +99,41 @@ impl<S> Deref for Live<S> {
 
 impl<S: Session> Live<S> {
     pub(crate) fn new(session: S) -> Self {
-        Live { session, is_silent: AtomicBool::new(false), answers: AtomicU64::new(0) }
+        let (is_silent, answers) = (AtomicBool::new(false), AtomicU64::new(0));
+        Live { session, is_silent, answers, silence: Mutex::default() }
     }
 
     pub(crate) fn is_usable(&self) -> bool {
         !self.is_silent.load(SeqCst) && !self.session.is_closed()
+    }
+}
+
+/// A request that waits for its answer.
+struct Waits<'a, S: Session> {
+    link: &'a Link<S>,
+    session: &'a Live<S>,
+    is_answered: bool,
+    /// Whether the caller gave up, before an answer and before the time limit.
+    is_dropped: bool,
+}
+
+impl<'a, S: Session> Waits<'a, S> {
+    fn begin(link: &'a Link<S>, session: &'a Live<S>, now: Instant) -> Self {
+        session.silence.lock().unwrap_or_else(PoisonError::into_inner).begin(now);
+        Waits { link, session, is_answered: false, is_dropped: true }
+    }
+}
+
+impl<S: Session> Drop for Waits<'_, S> {
+    fn drop(&mut self) {
+        if self.is_answered {
+            self.session.answers.fetch_add(1, SeqCst);
+        }
+        let now = Instant::now();
+        let silence = self.session.silence.lock().unwrap_or_else(PoisonError::into_inner).end(now, self.is_answered);
+        if self.is_dropped && silence >= self.link.timeout {
+            self.link.give_up(self.session);
+        }
     }
 }
 
@@ -241,6 +273,10 @@ impl<S: Session> Link<S> {
     /// request since this one was sent, the connection is given up; if it has, the server may just be busy. A request
     /// that had less than half of the [timeout](Self::timeout) left does not count against the server.
     ///
+    /// # Cancel safety
+    /// The future can be dropped. If the server has answered nothing for a whole timeout in which requests waited,
+    /// however short each of them, the connection is given up then.
+    ///
     /// # Examples
     /// See the [crate's page](crate).
     pub async fn answer<F: Future>(&self, session: &Live<S>, limit: &mut Limit, question: F) -> Option<F::Output> {
@@ -257,19 +293,25 @@ impl<S: Session> Link<S> {
         is_answer: impl FnOnce(&F::Output) -> bool,
     ) -> Option<F::Output> {
         let (asked, answers) = (Instant::now(), session.answers.load(SeqCst));
+        let mut waits = Waits::begin(self, session, asked);
         let answer = limit.of(question).await;
-        if let Some(answer) = &answer {
-            if is_answer(answer) {
-                session.answers.fetch_add(1, SeqCst);
-            }
+        waits.is_answered = answer.as_ref().is_some_and(is_answer);
+        waits.is_dropped = false;
+        drop(waits);
+        if answer.is_some() {
             if !session.is_usable() {
                 self.wake_driver();
             }
         } else if session.answers.load(SeqCst) == answers && asked.elapsed() >= self.timeout / 2 {
-            session.is_silent.store(true, SeqCst);
-            self.wake_driver();
+            self.give_up(session);
         }
         answer
+    }
+
+    /// Gives up the connection to a server that has stopped answering.
+    fn give_up(&self, session: &Live<S>) {
+        session.is_silent.store(true, SeqCst);
+        self.wake_driver();
     }
 
     /// Leaves a tenure to the driver, which releases it when it can.

@@ -475,3 +475,18 @@ fn every_operation_ends_on_a_connection_that_breaks_all_the_time() {
     assert_eq!(asked.load(SeqCst), 800);
     until(|| server.0.given_back.lock().unwrap().len() == 40);
 }
+
+#[test]
+fn a_silent_server_is_noticed_even_if_every_caller_gives_up_early() {
+    let server = Server::default();
+    let link = server.start(20 * SHORT);
+    let early = link.timeout() / 20;
+    block_on(async {
+        while server.0.dialled.load(SeqCst) < 2 {
+            let session = link.session(&mut Limit::after(LONG)).await.unwrap();
+            let mut limit = Limit::after(link.timeout());
+            let asked = async { _ = link.answer(&session, &mut limit, pending::<()>()).await };
+            or(asked, sleep(early)).await;
+        }
+    });
+}
