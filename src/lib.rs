@@ -336,7 +336,7 @@
 //!   and a policy, and, with `critical-section`, can be used by interrupt handlers.
 //! - *A map of values that are only read and written for a moment:* a concurrent map (`dashmap`, `scc`) is just as
 //!   good. A [`LockMap`] pays off if an entry is held for longer, perhaps by tasks, or if a change must depend on the
-//!   value not having changed since it was read. For a cache that weighs its values, use `moka`.
+//!   value not having changed since it was read.
 //! - *Many short critical sections, in threads only, where different keys may exclude each other:* an array of mutexes,
 //!   indexed by the hash, is as good as a [`Striped`], and can have values inside.
 //! - *A lock held by a person or a worker across requests and crashes, or seen by several processes or machines:* the

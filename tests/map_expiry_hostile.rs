@@ -2,29 +2,21 @@
 
 #![allow(dropping_copy_types, clippy::type_complexity)] // many calls are made only for their effect
 
+#[path = "common/panics.rs"]
+mod panics;
+
 use std::cell::Cell;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
 use keylatch::{Clock, Evicted, LockMap, ManualClock};
+use panics::{Expected, operations, panics};
 
 type Map = LockMap<String, u64>;
 
 const SECOND: Duration = Duration::from_secs(1);
-
-/// The payload of the panics in these tests.
-struct Expected;
-
-/// Calls `f`, and returns whether it has panicked as expected.
-fn panics(f: impl FnOnce()) -> bool {
-    match catch_unwind(AssertUnwindSafe(f)) {
-        Ok(()) => false,
-        Err(payload) if payload.is::<Expected>() => true,
-        Err(payload) => resume_unwind(payload),
-    }
-}
 
 /// A clock that panics when it is read for the `after`-th time, and whenever it is read while a thread is panicking.
 struct Panicking {
@@ -39,47 +31,6 @@ impl Clock for Panicking {
         }
         self.time.now()
     }
-}
-
-fn operations() -> Vec<(&'static str, fn(&Map))> {
-    vec![
-        ("get", |map| drop(map.get_blocking("a"))),
-        ("peek", |map| drop(map.peek_blocking("a"))),
-        ("read", |map| drop(map.read_blocking("a"))),
-        ("write", |map| *map.write_blocking("a").get_or_insert_with(|| 1) += 1),
-        ("insert", |map| drop(map.insert_blocking("a", 2))),
-        ("insert another", |map| drop(map.insert_blocking("c", 2))),
-        ("remove", |map| drop(map.remove_blocking("a"))),
-        ("get or insert", |map| drop(map.get_or_insert_with_blocking("a", || 3))),
-        ("compute", |map| drop(map.compute_blocking("a", |value| value.map(|value| value + 1)))),
-        ("batch", |map| drop(map.batch().insert("a", 5).check_absent("d").insert("b", 6).commit_blocking())),
-        ("write many", |map| map.write_many_blocking(["a", "b", "c"]).iter_mut().for_each(|key| drop(key.insert(7)))),
-        ("upgrade", |map| drop(map.upgradable_read_blocking("a").upgrade_blocking().insert(1))),
-        ("upgrade for a moment", |map| {
-            let mut reader = map.upgradable_read_blocking("a");
-            reader.upgrade_mut_blocking().insert(1);
-        }),
-        ("downgrade", |map| {
-            let mut writer = map.write_blocking("a");
-            writer.insert(7);
-            drop(writer.downgrade_to_upgradable().downgrade());
-        }),
-        ("unlock fair", |map| {
-            let mut writer = map.write_blocking("a");
-            writer.insert(7);
-            writer.unlock_fair();
-        }),
-        ("walk", |map| {
-            let mut walk = map.walk();
-            while walk.next_read_blocking().is_some() {}
-        }),
-        ("for each", |map| drop(map.for_each_value(|_, _, _| {}))),
-        ("retain", |map| drop(map.retain(|_, value| value % 2 == 0))),
-        ("pop", |map| drop(map.pop())),
-        ("len", |map| drop(map.len())),
-        ("contains", |map| drop(map.contains_key("a"))),
-        ("tick", |map| drop(map.tick())),
-    ]
 }
 
 /// Checks that a map works, and that no key is locked.

@@ -1,4 +1,4 @@
-//! What a bounded map remembers of evicted keys: a value whose key comes back soon is kept longer.
+//! A bounded map remembers evicted keys: if a key comes back soon, its value is kept longer.
 
 mod common;
 

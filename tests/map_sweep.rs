@@ -3,30 +3,22 @@
 
 #![allow(dropping_copy_types)] // many calls are made only for their effect
 
+#[path = "common/panics.rs"]
+mod panics;
+
 use std::cell::Cell;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock, Weak, mpsc};
 use std::time::Duration;
 
 use keylatch::{LockMap, ManualClock};
+use panics::{Expected, panics};
 
 const SECOND: Duration = Duration::from_secs(1);
 
 /// The number of disposals of one thread, one within the other, in a map of one shard.
 const MOST: usize = 4;
-
-/// The payload of the panics in these tests.
-struct Expected;
-
-/// Calls `f`, and returns whether it has panicked as expected.
-fn panics(f: impl FnOnce()) -> bool {
-    match catch_unwind(AssertUnwindSafe(f)) {
-        Ok(()) => false,
-        Err(payload) if payload.is::<Expected>() => true,
-        Err(payload) => resume_unwind(payload),
-    }
-}
 
 thread_local! {
     static DEPTH: Cell<usize> = const { Cell::new(0) };

@@ -3,71 +3,27 @@
 #![allow(dropping_copy_types, clippy::type_complexity)] // many calls are made only for their effect
 
 mod common;
+#[path = "common/panics.rs"]
+mod panics;
 
 use std::cell::Cell;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
 use common::Random;
-use futures_lite::future::block_on;
 use keylatch::{LockMap, ManualClock};
+use panics::{Expected, Operation, panics};
 
 type Map = LockMap<String, u64>;
 
-/// The payload of the panics in these tests.
-struct Expected;
-
-/// Calls `f`, and returns whether it has panicked as expected.
-fn panics(f: impl FnOnce()) -> bool {
-    match catch_unwind(AssertUnwindSafe(f)) {
-        Ok(()) => false,
-        Err(payload) if payload.is::<Expected>() => true,
-        Err(payload) => resume_unwind(payload),
-    }
-}
-
-fn operations() -> Vec<(&'static str, fn(&Map))> {
-    vec![
-        ("get", |map| drop(map.get_blocking("a"))),
-        ("read", |map| drop(map.read_blocking("a"))),
-        ("write", |map| *map.write_blocking("a").get_or_insert_with(|| 1) += 1),
-        ("insert", |map| drop(map.insert_blocking("a", 2))),
-        ("insert as a task", |map| drop(block_on(map.insert("a", 2)))),
-        ("insert another", |map| drop(map.insert_blocking("c", 2))),
-        ("insert if absent", |map| drop(map.insert_if_absent_blocking("c", 2))),
-        ("update", |map| drop(map.update_blocking("a", |value| *value += 1))),
-        ("add or update", |map| {
-            map.add_or_update_blocking("a", 9);
-        }),
-        ("remove", |map| drop(map.remove_blocking("a"))),
-        ("get or insert", |map| drop(map.get_or_insert_with_blocking("c", || 3))),
+fn operations() -> impl Iterator<Item = (&'static str, Operation)> {
+    let more: [(_, Operation); 2] = [
         ("refresh", |map| drop(map.get_or_refresh_with_blocking("a", Duration::ZERO, || 3))),
-        ("compute", |map| drop(map.compute_blocking("a", |value| value.map(|value| value + 1)))),
-        ("slot", |map| *map.write_blocking("a").value_slot() = Some(4)),
-        ("batch", |map| drop(map.batch().insert("a", 5).check_absent("d").insert("b", 6).commit_blocking())),
-        ("write many", |map| map.write_many_blocking(["a", "b", "c"]).iter_mut().for_each(|key| drop(key.insert(7)))),
-        ("upgrade", |map| drop(map.upgradable_read_blocking("a").upgrade_blocking().insert(1))),
-        ("upgrade for a moment", |map| {
-            let mut reader = map.upgradable_read_blocking("a");
-            reader.upgrade_mut_blocking().insert(1);
-        }),
-        ("downgrade", |map| {
-            let mut writer = map.write_blocking("a");
-            writer.insert(7);
-            drop(writer.downgrade_to_upgradable().downgrade());
-        }),
-        ("unlock fair", |map| {
-            let mut writer = map.write_blocking("a");
-            writer.insert(7);
-            writer.unlock_fair();
-        }),
-        ("handle", |map| drop(map.handle("a").write_blocking().insert(3))),
-        ("retain", |map| drop(map.retain(|_, value| value % 2 == 0))),
-        ("pop", |map| drop(map.pop())),
         ("set the bound", |map| map.set_max_weight(1)),
-    ]
+    ];
+    panics::operations().into_iter().chain(more)
 }
 
 #[test]

@@ -62,7 +62,7 @@ pub struct Ledger {
     wrong: Vec<String>,
 }
 
-/// What happened how often.
+/// The numbers of events.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counts {
     tenures: usize,
@@ -80,7 +80,7 @@ pub struct Progress<'a> {
     desk: &'a Desk,
 }
 
-/// What all owners share.
+/// The state that all owners share.
 #[derive(Debug)]
 struct Desk {
     start: Instant,

@@ -7,8 +7,8 @@ use std::time::Duration;
 use common::{Server, peers::Peers};
 use keylatch_lease::{Leases, Owner};
 use keylatch_lease_conformance::{
-    Ledger, Progress,
-    servers::{LATE, SECOND, apart, millis, on_tokio},
+    Progress,
+    servers::{LATE, SECOND, apart, millis, on_tokio, work_during},
 };
 use keylatch_lease_etcd::Etcd;
 use tokio::{task::block_in_place, time::sleep};
@@ -28,9 +28,7 @@ fn work(trouble: impl FnOnce(&Server, &Peers, usize, &Progress<'_>), knows: impl
         });
         clients[0].engine().init().await.unwrap();
         let clients = [&clients[0], &clients[1]];
-        let ledger =
-            block_in_place(|| Ledger::keep(&clients, TTL, |progress| trouble(&server, &peers, leader, progress)));
-        println!("{ledger}");
+        let ledger = work_during(TTL, clients, |progress| trouble(&server, &peers, leader, progress));
         assert_eq!(ledger.verdict(), Ok(()));
         assert_eq!(ledger.quarantined(), 0, "{ledger}");
     });

@@ -12,11 +12,11 @@ use async_nats::jetstream::{
 };
 use keylatch_lease::Leases;
 use keylatch_lease_conformance::{
-    Ledger, Progress, Proxy,
-    servers::{LATE, PrivateServer, SECOND, apart, millis, on_tokio},
+    Progress, Proxy,
+    servers::{LATE, PrivateServer, SECOND, apart, millis, on_tokio, work_during},
 };
 use keylatch_lease_nats::{ConnectOptions, Nats};
-use tokio::{task::block_in_place, time::sleep};
+use tokio::time::sleep;
 
 const TTL: Duration = Duration::from_secs(2);
 
@@ -117,8 +117,7 @@ fn work(trouble: impl FnOnce(&Cluster, usize, &Progress<'_>), knows: impl FnOnce
         });
         while clients[0].engine().init().await.is_err() {}
         let clients = [&clients[0], &clients[1]];
-        let ledger = block_in_place(|| Ledger::keep(&clients, TTL, |progress| trouble(&cluster, leader, progress)));
-        println!("{ledger}");
+        let ledger = work_during(TTL, clients, |progress| trouble(&cluster, leader, progress));
         assert_eq!(ledger.verdict(), Ok(()));
         assert_eq!(ledger.quarantined(), 0, "{ledger}");
     });

@@ -7,8 +7,11 @@ use std::time::Duration;
 use common::{Server, config};
 use keylatch_lease::{AcquireError, Fence, Leases, Owner, RenewError};
 use keylatch_lease_conformance::{
-    Ledger, Progress, Proxy,
-    servers::{LATE, SECOND, TestServer, insist, is_quarantined, millis, on_tokio},
+    Proxy,
+    servers::{
+        LATE, SECOND, TestServer, insist, is_quarantined, millis, on_tokio, only_the_fence_decides,
+        replace_a_dead_primary, work_during,
+    },
 };
 use keylatch_lease_postgres::{Error, NoTls, Options, Postgres};
 use tokio::{task::block_in_place, time::sleep};
@@ -70,28 +73,15 @@ fn options() -> Options {
     Postgres::in_namespace("shop").timeout(SECOND).quarantine(TTL).sweeps(None)
 }
 
-/// Lets owners of two clients work during the trouble, and prints their ledger.
-fn work(ttl: Duration, clients: [&Leases<Postgres>; 2], trouble: impl FnOnce(&Progress<'_>)) -> Ledger {
-    let ledger = block_in_place(|| Ledger::keep(&clients, ttl, trouble));
-    println!("{ledger}");
-    ledger
-}
-
 #[test]
 fn one_owner_at_a_time_has_a_lease_while_a_replica_takes_the_place_of_a_dead_primary() {
     let pair = Pair::start();
     on_tokio(async {
         let [here, there] = [(); 2].map(|()| pair.leases(options().quarantine(LONG)));
-        let ledger = work(LONG, [&here, &there], |progress| {
-            progress.more(12);
-            // The replica receives nothing of what follows, and all leases that it knows of end.
-            pair.link.hold();
-            std::thread::sleep(LONG);
+        replace_a_dead_primary(LONG, [&here, &there], &pair.link, || {
             pair.primary.run("kill");
             pair.promote();
         });
-        assert_eq!(ledger.verdict(), Ok(()));
-        assert!(ledger.quarantined() > 0, "{ledger}");
     });
 }
 
@@ -138,7 +128,7 @@ fn a_synchronous_replica_needs_no_quarantine() {
     on_tokio(async {
         pair.synchronise().await;
         let [here, there] = [(); 2].map(|()| pair.leases(options().quarantine(LATE).trusts_failovers(true)));
-        let ledger = work(TTL, [&here, &there], |progress| {
+        let ledger = work_during(TTL, [&here, &there], |progress| {
             progress.more(30);
             pair.primary.run("kill");
             pair.promote();
@@ -157,7 +147,7 @@ fn a_primary_that_is_parted_from_its_synchronous_replica_grants_nothing() {
         pair.synchronise().await;
         let options = || options().quarantine(LATE).trusts_failovers(true);
         let (here, there) = (pair.primary.leases(options()), pair.leases(options()));
-        let ledger = work(TTL, [&here, &there], |progress| {
+        let ledger = work_during(TTL, [&here, &there], |progress| {
             progress.more(30);
             pair.link.hold();
             pair.promote();
@@ -191,19 +181,10 @@ fn a_primary_that_is_parted_from_its_synchronous_replica_grants_nothing() {
 fn a_primary_that_still_grants_beside_a_promoted_replica_is_noticed_by_the_fence_only() {
     let pair = Pair::start();
     on_tokio(async {
-        let (jane, joe) = (Owner::named("jane"), Owner::named("joe"));
         let (here, there) = (pair.primary.leases(options()), pair.leases(options()));
         pair.until_in_step().await;
         pair.link.hold();
         block_in_place(|| pair.promote());
-        let new = insist(&there, "report", &joe).await;
-        let old = here.try_acquire("report", &jane, LATE).await.unwrap();
-        // Each server makes its tokens from its clock, so that the later grant has the greater one.
-        assert!(old.token() > new.token());
-        assert!(there.remaining(&new).is_some_and(|left| left > 10 * SECOND), "there must be two holders");
-        let fence = Fence::new();
-        assert_eq!(fence.admit(new.resource(), new.token()), Ok(()));
-        assert_eq!(fence.admit(old.resource(), old.token()), Ok(()));
-        assert!(fence.admit(new.resource(), new.token()).is_err());
+        only_the_fence_decides(&here, &there).await;
     });
 }

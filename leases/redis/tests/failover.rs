@@ -7,12 +7,15 @@ use std::{net::SocketAddr, time::Duration};
 use common::Server;
 use keylatch_lease::{AcquireError, Fence, Leases, Owner, RenewError};
 use keylatch_lease_conformance::{
-    Ledger, Progress, Proxy,
-    servers::{LATE, PrivateServer, SECOND, TestServer, insist, is_quarantined, millis, on_tokio},
+    Proxy,
+    servers::{
+        LATE, PrivateServer, SECOND, TestServer, insist, is_quarantined, millis, on_tokio, only_the_fence_decides,
+        replace_a_dead_primary, work_during,
+    },
 };
 use keylatch_lease_redis::{Error, Options, Redis};
 use redis::RedisConnectionInfo;
-use tokio::{net::TcpStream, task::block_in_place};
+use tokio::net::TcpStream;
 
 const TTL: Duration = SECOND;
 
@@ -78,30 +81,16 @@ fn wait(mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Lets owners of two clients work during the trouble, and prints their ledger.
-async fn work(ttl: Duration, clients: [&Leases<Redis>; 2], trouble: impl FnOnce(&Progress<'_>)) -> Ledger {
-    clients[0].engine().init().await.unwrap();
-    let ledger = block_in_place(|| Ledger::keep(&clients, ttl, trouble));
-    println!("{ledger}");
-    ledger
-}
-
 #[test]
 fn one_owner_at_a_time_has_a_lease_while_a_replica_takes_the_place_of_a_dead_primary() {
     let pair = Pair::start();
     on_tokio(async {
         let [here, there] = [(); 2].map(|()| pair.leases(options().quarantine(LONG)));
-        let ledger = work(LONG, [&here, &there], |progress| {
-            progress.more(12);
-            // The replica receives nothing of what follows, and all leases that it knows of end.
-            pair.link.hold();
-            std::thread::sleep(LONG);
+        here.engine().init().await.unwrap();
+        replace_a_dead_primary(LONG, [&here, &there], &pair.link, || {
             pair.primary.run("kill");
             pair.promote();
         });
-        let ledger = ledger.await;
-        assert_eq!(ledger.verdict(), Ok(()));
-        assert!(ledger.quarantined() > 0, "{ledger}");
     });
 }
 
@@ -157,7 +146,8 @@ fn a_primary_that_needs_a_replica_grants_nothing_once_it_is_parted_from_it() {
     wait(|| write().is_ok()); // the replica has reported how far it is
     on_tokio(async {
         let (here, there) = (pair.primary.leases(options()), pair.leases(options()));
-        let ledger = work(TTL, [&here, &there], |progress| {
+        here.engine().init().await.unwrap();
+        let ledger = work_during(TTL, [&here, &there], |progress| {
             progress.more(30);
             pair.link.hold();
             // No replica may be promoted before the primary has noticed.
@@ -165,7 +155,6 @@ fn a_primary_that_needs_a_replica_grants_nothing_once_it_is_parted_from_it() {
             pair.promote();
             progress.more(10);
         });
-        let ledger = ledger.await;
         assert_eq!(ledger.verdict(), Ok(()));
         assert!(ledger.quarantined() > 0, "{ledger}");
         let refused = here.try_acquire("other", &Owner::named("jane"), TTL).await;
@@ -181,21 +170,12 @@ fn a_primary_that_needs_a_replica_grants_nothing_once_it_is_parted_from_it() {
 fn a_primary_that_still_grants_beside_a_promoted_replica_is_noticed_by_the_fence_only() {
     let pair = Pair::start();
     on_tokio(async {
-        let (jane, joe) = (Owner::named("jane"), Owner::named("joe"));
         let (here, there) = (pair.primary.leases(options()), pair.leases(options()));
         here.engine().init().await.unwrap();
         pair.until_in_step();
         pair.link.hold();
         pair.promote();
-        let new = insist(&there, "report", &joe).await;
-        let old = here.try_acquire("report", &jane, LATE).await.unwrap();
-        // Each server makes its tokens from its clock, so that the later grant has the greater one.
-        assert!(old.token() > new.token());
-        assert!(there.remaining(&new).is_some_and(|left| left > 10 * SECOND), "there must be two holders");
-        let fence = Fence::new();
-        assert_eq!(fence.admit(new.resource(), new.token()), Ok(()));
-        assert_eq!(fence.admit(old.resource(), old.token()), Ok(()));
-        assert!(fence.admit(new.resource(), new.token()).is_err());
+        only_the_fence_decides(&here, &there).await;
     });
 }
 
@@ -243,7 +223,8 @@ fn programs_that_ask_sentinels_follow_a_failover() {
             Leases::with_engine(redis)
         };
         let (here, there) = (leases(), leases());
-        let ledger = work(TTL, [&here, &there], |progress| {
+        here.engine().init().await.unwrap();
+        let ledger = work_during(TTL, [&here, &there], |progress| {
             progress.more(30);
             primary.run("kill");
             wait(|| replica.ask::<String>(&["INFO", "replication"]).contains("role:master"));
@@ -251,7 +232,6 @@ fn programs_that_ask_sentinels_follow_a_failover() {
             primary.run("start");
             progress.more(30);
         });
-        let ledger = ledger.await;
         assert_eq!(ledger.verdict(), Ok(()));
         assert!(ledger.quarantined() > 0, "{ledger}");
     });

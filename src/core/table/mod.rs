@@ -179,9 +179,10 @@ impl<K, V: Payload> Core<K, V> {
         let values = if weight.is_some() { Some(usize::MAX) } else { values };
         let shard = |index| {
             let part_of = |all| part_of(all, index, shards);
-            let spares = spares.map_or(each.max(SPARES_PER_SHARD), part_of);
-            let values = values.map(|values| if by_hand { usize::MAX } else { part_of(values) });
-            let weight = weight.map(|all| if by_hand { u64::MAX } else { weights::part_of(all, index, shards) });
+            let count = |all: usize| part_of(all as u64) as usize;
+            let spares = spares.map_or(each.max(SPARES_PER_SHARD), count);
+            let values = values.map(|values| if by_hand { usize::MAX } else { count(values) });
+            let weight = weight.map(|all| if by_hand { u64::MAX } else { part_of(all) });
             let kept = V::kept(values, weight, each, counts, timed);
             CachePadded::new(Lock::new(Shard::new(each, spares, kept)))
         };
@@ -321,8 +322,9 @@ impl Identity {
 }
 
 /// Returns the part of `all` that a shard has, if it is divided evenly.
-fn part_of(all: usize, shard: usize, shards: usize) -> usize {
-    all / shards + usize::from(shard < all % shards)
+fn part_of(all: u64, shard: usize, shards: usize) -> u64 {
+    let (shard, shards) = (shard as u64, shards as u64);
+    all / shards + u64::from(shard < all % shards)
 }
 
 /// Returns the number of entries for which each shard reserves memory, so that `capacity` keys fit at once.

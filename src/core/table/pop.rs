@@ -183,8 +183,8 @@ impl<K, T> Core<K, Valued<T>> {
             return true; // the shards evict nothing
         }
         self.set_bounds(now, |kept, index| {
-            let part = part_of(whole.most.load(Ordering::Relaxed), index, self.shards.len());
-            kept.bound.iter_mut().for_each(|bound| bound.most = part);
+            let part = part_of(whole.most.load(Ordering::Relaxed) as u64, index, self.shards.len());
+            kept.bound.iter_mut().for_each(|bound| bound.most = part as usize);
         });
         true
     }

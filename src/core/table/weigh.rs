@@ -2,7 +2,6 @@
 
 use core::convert::Infallible;
 
-use super::Core;
 use super::deadlines::Deadlines;
 use super::hooks::Weigher;
 use super::payload::Payload;
@@ -10,7 +9,8 @@ use super::shard::Shard;
 use super::slot::Live;
 use super::value::{Kept, Marks, Valued};
 use super::values::{Evicted, tag_of};
-use super::weights::{Weights, part_of};
+use super::weights::Weights;
+use super::{Core, part_of};
 
 impl<K, V: Payload> Core<K, V> {
     /// Returns the user's function, with the bound, if values are weighed.

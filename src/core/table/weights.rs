@@ -174,9 +174,3 @@ impl Weights {
         self.slots.forget_chunk(chunk, end);
     }
 }
-
-/// Returns the part of the largest weight that a shard has.
-pub(super) fn part_of(all: u64, shard: usize, shards: usize) -> u64 {
-    let (shard, shards) = (shard as u64, shards as u64);
-    all / shards + u64::from(shard < all % shards)
-}

@@ -90,6 +90,7 @@
 
 pub mod cases;
 mod desk;
+mod failover;
 mod fixture;
 mod private;
 
@@ -111,6 +112,7 @@ pub use keylatch_lease_remote::Settings;
 
 pub use self::{
     desk::{Desk, LATE, MINUTE, SECOND, ask, at_desk, insist, is_about, is_quarantined, millis, policies, sliding},
+    failover::{only_the_fence_decides, replace_a_dead_primary, work_during},
     fixture::{OnServer, worker},
     private::{PrivateServer, free_ports},
 };
