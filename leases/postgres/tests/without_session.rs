@@ -279,10 +279,14 @@ fn a_request_that_was_sent_is_carried_out_although_its_caller_gives_up() {
     on_tokio(async {
         let (jane, direct) = (Owner::named("jane"), pooled.server.client().await);
         let leases = pooled.pooler.leases(options("shop").without_session());
-        for _ in 0..5 {
+        let mut given_up = 0;
+        while given_up < 5 {
             let grant = leases.try_acquire("report", &jane, LATE).await.unwrap();
             let release = leases.engine().release(grant.resource(), &jane, None, Duration::ZERO);
-            assert!(poll_once(release).await.is_none());
+            // Another thread reads the answers: the answer may already be there.
+            if poll_once(release).await.is_none() {
+                given_up += 1;
+            }
             // No other request ends the transaction.
             let released = "SELECT count(*) FROM keylatch_lease WHERE key = 'report' AND until = '-infinity'";
             while row(&direct, released).await != ["1"] {
