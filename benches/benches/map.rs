@@ -97,7 +97,7 @@ const fn case(
     Scenario { name, act, threads, filled, keys, goals }
 }
 
-const SCENARIOS: [Scenario; 17] = [
+const SCENARIOS: [Scenario; 19] = [
     case("read through a guard, one key", Act::Read, 1, Keys::Hot, &[("lockmap", 0.5)]),
     case("read through a guard, 10,000 keys", Act::Read, 1, Keys::Zipf, &[("lockmap", 0.5)]),
     case("read through a guard, one key, 2 threads", Act::Read, 2, Keys::Hot, &[("lockmap", 1.0 / 1.5)]),
@@ -109,6 +109,8 @@ const SCENARIOS: [Scenario; 17] = [
     case("write in place, one key", Act::Add, 1, Keys::Hot, &[("lockmap", 0.55)]),
     case("write in place, 10,000 keys", Act::Add, 1, Keys::Zipf, &[("lockmap", 0.55)]),
     case("write in place, one key, 2 threads", Act::Add, 2, Keys::Hot, &[]),
+    case("update, one key", Act::Update, 1, Keys::Hot, &[("dashmap", 1.0), ("scc", 1.0)]),
+    case("update, 10,000 keys", Act::Update, 1, Keys::Zipf, &[("dashmap", 1.0), ("scc", 1.0)]),
     case("insert and remove, one key", Act::InsertAndRemove, 1, Keys::Hot, &[("lockmap", 0.8)]),
     case("insert and remove, 10,000 keys", Act::InsertAndRemove, 1, Keys::Zipf, &[("lockmap", 0.8)]),
     case("insert and remove, 10,000 keys, 2 threads", Act::InsertAndRemove, 2, Keys::Zipf, &[]),
@@ -194,7 +196,12 @@ fn scale(words: &[String]) {
     let made: Vec<_> =
         OF_MANY.map(|name| CANDIDATES.iter().find(|(other, _)| *other == name)).into_iter().flatten().collect();
     let names: Vec<_> = made.iter().map(|(name, _)| *name).collect();
-    let acts = [("get", Act::Get), ("write in place", Act::Add), ("remove and insert", Act::RemoveAndInsert)];
+    let acts = [
+        ("get", Act::Get),
+        ("write in place", Act::Add),
+        ("update", Act::Update),
+        ("remove and insert", Act::RemoveAndInsert),
+    ];
     for keys in [1_000, 16_000, 256_000, 1_000_000, 4_000_000] {
         let cases: Vec<_> = [1, 2, 8]
             .into_iter()

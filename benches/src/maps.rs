@@ -28,8 +28,13 @@ pub trait Values: Send + Sync + 'static {
     /// Reads a value through a guard.
     fn read(&self, key: &u64) -> Option<u64>;
 
-    /// Adds one to a value, in place.
+    /// Adds one to a value, in place, through a guard.
     fn add(&self, key: &u64);
+
+    /// Adds one to a value, in place, by the shortest call available.
+    fn update(&self, key: &u64) {
+        self.add(key);
+    }
 
     fn insert(&self, key: &u64, value: u64);
 
@@ -56,6 +61,10 @@ impl<S: BuildHasher + Default + Send + Sync + 'static> Values for LockMap<u64, u
         if let Some(value) = self.write_blocking(key).value_mut() {
             *value += 1;
         }
+    }
+
+    fn update(&self, key: &u64) {
+        self.update_blocking(key, |value| *value += 1);
     }
 
     fn insert(&self, key: &u64, value: u64) {
@@ -89,6 +98,10 @@ macro_rules! wrapped {
 
             fn add(&self, key: &u64) {
                 Values::add(&self.0, key);
+            }
+
+            fn update(&self, key: &u64) {
+                Values::update(&self.0, key);
             }
 
             fn insert(&self, key: &u64, value: u64) {
@@ -243,6 +256,10 @@ impl Values for scc::HashMap<u64, u64, RandomState> {
         if let Some(mut entry) = self.get_sync(key) {
             *entry.get_mut() += 1;
         }
+    }
+
+    fn update(&self, key: &u64) {
+        self.update_sync(key, |_, value| *value += 1);
     }
 
     fn insert(&self, key: &u64, value: u64) {
@@ -450,6 +467,7 @@ pub enum Act {
     Get,
     Read,
     Add,
+    Update,
     InsertAndRemove,
     /// Removes a value that is there, and inserts it again.
     RemoveAndInsert,
@@ -475,6 +493,7 @@ impl<M: Values> Map for M {
             Act::Get => each(keys, |key| assert!(black_box(self.get(key)).is_some())),
             Act::Read => each(keys, |key| assert!(black_box(self.read(key)).is_some())),
             Act::Add => each(keys, |key| self.add(key)),
+            Act::Update => each(keys, |key| self.update(key)),
             Act::InsertAndRemove => each(keys, |key| {
                 self.insert(key, *key);
                 black_box(self.remove(key));
