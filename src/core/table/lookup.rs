@@ -22,8 +22,9 @@ pub(crate) enum Join {
     Claim,
     /// A hold if the entry is new, else a claim, so that a caller of several keys cannot hold one twice.
     Make,
+    /// An exclusive hold if the entry is new; else the requested hold if that is possible without waiting, or a claim.
+    MakeOrEnter,
     /// A hold if that is possible without waiting, else a claim.
-    #[cfg_attr(any(not(feature = "std"), target_family = "wasm"), allow(dead_code))] // for threads that block
     Enter,
     /// A hold if that is possible without waiting; a claim only if the queue has to decide.
     Try,
@@ -32,10 +33,39 @@ pub(crate) enum Join {
 /// The outcome of a join.
 pub(crate) enum Joined<K, V: Payload> {
     Hold(UnitOf<K, V>),
+    /// The exclusive hold of a new entry, for [`Join::MakeOrEnter`].
+    Made(UnitOf<K, V>),
     Claim(UnitOf<K, V>),
     Refused,
     /// The entry has [`MAX_UNITS`] units.
     Full,
+}
+
+impl<K, V: Payload> Joined<K, V> {
+    /// Returns the hold or the claim.
+    ///
+    /// # Panics
+    /// If there is neither.
+    #[inline]
+    pub(super) fn hold_or_claim<M: TypedAccess>(self, mode: M) -> Result<Hold<K, V, M>, Claim<K, V>> {
+        match self {
+            Joined::Hold(unit) | Joined::Made(unit) => Ok(unit.into_hold(mode)),
+            Joined::Claim(unit) => Err(unit.into_claim()),
+            Joined::Refused | Joined::Full => full(),
+        }
+    }
+
+    /// Returns the claim of a caller that has asked for nothing else.
+    ///
+    /// # Panics
+    /// If there is none.
+    #[inline]
+    fn claim(self) -> Claim<K, V> {
+        match self {
+            Joined::Hold(unit) | Joined::Made(unit) | Joined::Claim(unit) => unit.into_claim(),
+            Joined::Refused | Joined::Full => full(),
+        }
+    }
 }
 
 impl Join {
@@ -48,7 +78,7 @@ impl Join {
                     let counted = core.rules().counted;
                     unshared.join(|word| word.claim(counted)).map(Joined::Claim)
                 }
-                Join::Enter | Join::Try => {
+                Join::MakeOrEnter | Join::Enter | Join::Try => {
                     let limit = core.default_limit_of(access);
                     unshared.join(|word| word.hold(access, limit)).map(Joined::Hold)
                 }
@@ -77,13 +107,21 @@ impl Join {
     /// The unit that a new entry begins with.
     #[inline]
     fn unit(self, access: Access) -> Unit {
-        if self == Join::Claim { Unit::Claim } else { Unit::Hold(access) }
+        match self {
+            Join::Claim => Unit::Claim,
+            Join::MakeOrEnter => Unit::Hold(Access::Exclusive),
+            Join::Make | Join::Enter | Join::Try => Unit::Hold(access),
+        }
     }
 
     /// Returns the outcome for an entry that has just been made with this unit.
     #[inline]
     fn made<K, V: Payload>(self, unit: UnitOf<K, V>) -> Joined<K, V> {
-        if self == Join::Claim { Joined::Claim(unit) } else { Joined::Hold(unit) }
+        match self {
+            Join::Claim => Joined::Claim(unit),
+            Join::MakeOrEnter => Joined::Made(unit),
+            Join::Make | Join::Enter | Join::Try => Joined::Hold(unit),
+        }
     }
 }
 
@@ -222,10 +260,7 @@ impl<K, V: Payload> Core<K, V> {
     /// If the entry has [`MAX_UNITS`] units.
     #[inline]
     pub(crate) fn claim(&self, source: &mut impl Source<K, V>) -> Claim<K, V> {
-        match source.join(self, Join::Claim, Access::Exclusive) {
-            Joined::Hold(unit) | Joined::Claim(unit) => unit.into_claim(),
-            Joined::Refused | Joined::Full => full(),
-        }
+        source.join(self, Join::Claim, Access::Exclusive).claim()
     }
 
     /// Returns a hold if that is possible at once, else a claim.
@@ -233,16 +268,11 @@ impl<K, V: Payload> Core<K, V> {
     /// # Panics
     /// If the entry has [`MAX_UNITS`] units.
     #[inline]
-    #[cfg_attr(any(not(feature = "std"), target_family = "wasm"), allow(dead_code))] // for threads that block
     pub(crate) fn hold_or_claim<M>(&self, source: &mut impl Source<K, V>, mode: M) -> Result<Hold<K, V, M>, Claim<K, V>>
     where
         M: TypedAccess,
     {
-        match source.join(self, self.limited(Join::Enter, mode.access()), mode.access()) {
-            Joined::Hold(unit) => Ok(unit.into_hold(mode)),
-            Joined::Claim(unit) => Err(unit.into_claim()),
-            Joined::Refused | Joined::Full => full(),
-        }
+        source.join(self, self.limited(Join::Enter, mode.access()), mode.access()).hold_or_claim(mode)
     }
 
     /// Returns a hold if the key had no entry, else a claim.
@@ -254,9 +284,31 @@ impl<K, V: Payload> Core<K, V> {
     where
         M: TypedAccess,
     {
-        match source.join(self, self.limited(Join::Make, mode.access()), mode.access()) {
-            Joined::Hold(unit) => Ok(unit.into_hold(mode)),
-            Joined::Claim(unit) => Err(unit.into_claim()),
+        source.join(self, self.limited(Join::Make, mode.access()), mode.access()).hold_or_claim(mode)
+    }
+
+    /// Returns an exclusive hold, of mode `writer`, if the key had no entry; else a hold of `mode` if that is possible
+    /// at once, or a claim.
+    ///
+    /// # Panics
+    /// If the entry has [`MAX_UNITS`] units.
+    #[inline]
+    #[allow(clippy::type_complexity)] // an alias would hide more than it tells
+    pub(crate) fn make_or_enter<W, M>(
+        &self,
+        source: &mut impl Source<K, V>,
+        writer: W,
+        mode: M,
+    ) -> Result<Hold<K, V, W>, Result<Hold<K, V, M>, Claim<K, V>>>
+    where
+        W: TypedAccess,
+        M: TypedAccess,
+    {
+        debug_assert!(writer.access() == Access::Exclusive);
+        match source.join(self, Join::MakeOrEnter, mode.access()) {
+            Joined::Made(unit) => Ok(unit.into_hold(writer)),
+            Joined::Hold(unit) => Err(Ok(unit.into_hold(mode))),
+            Joined::Claim(unit) => Err(Err(unit.into_claim())),
             Joined::Refused | Joined::Full => full(),
         }
     }
@@ -275,7 +327,7 @@ impl<K, V: Payload> Core<K, V> {
         M: TypedAccess,
     {
         match source.join(self, self.limited(Join::Try, mode.access()), mode.access()) {
-            Joined::Hold(unit) => Ok(unit.into_hold(mode)),
+            Joined::Hold(unit) | Joined::Made(unit) => Ok(unit.into_hold(mode)),
             Joined::Claim(unit) => Err(Some(unit.into_claim())),
             Joined::Refused => Err(None),
             Joined::Full => full(),
@@ -407,11 +459,7 @@ impl<K, V: Payload> Core<K, V> {
             let entry = shard.find(key.tag(), |other| key.is(other))?;
             Some(Join::Enter.locked(mode.access(), entry, self))
         });
-        Some(match joined? {
-            Joined::Hold(unit) => Ok(unit.into_hold(mode)),
-            Joined::Claim(unit) => Err(unit.into_claim()),
-            Joined::Refused | Joined::Full => full(),
-        })
+        Some(joined?.hold_or_claim(mode))
     }
 
     /// Returns a claim of an existing entry; `None` if there is no entry.
@@ -424,10 +472,7 @@ impl<K, V: Payload> Core<K, V> {
             let entry = shard.find(key.tag(), |other| key.is(other))?;
             Some(Join::Claim.locked(Access::Exclusive, entry, self))
         });
-        match joined? {
-            Joined::Hold(unit) | Joined::Claim(unit) => Some(unit.into_claim()),
-            Joined::Refused | Joined::Full => full(),
-        }
+        Some(joined?.claim())
     }
 
     /// Adds slots to a shard, and returns one of them.

@@ -22,7 +22,7 @@
 //! without a value that a writer holds.
 
 use super::Core;
-use super::lookup::{Join, Joined, Source, full};
+use super::lookup::{Join, Joined, Source};
 use super::shard::Shard;
 use super::slot::{Claim, Hold, Live, TypedAccess};
 use super::stay::Stay;
@@ -82,9 +82,7 @@ impl<K, T> Core<K, Valued<T>> {
                 continue;
             };
             match shard.with(|shard| self.look(shard, slot, mode.access(), now)) {
-                Some(Joined::Hold(unit)) => return Some(Ok(unit.into_hold(mode))),
-                Some(Joined::Claim(unit)) => return Some(Err(unit.into_claim())),
-                Some(Joined::Refused | Joined::Full) => full(),
+                Some(joined) => return Some(joined.hold_or_claim(mode)),
                 None if slot.next >= slot.end => self.depart(position),
                 None => give_way(),
             }

@@ -49,13 +49,11 @@ impl<'a, K, V, S> Map<'a, K, V, S> {
             self.core().count_miss();
             return None;
         };
-        let guard = match found {
-            Ok(guard) => guard,
-            Err(request) => manner.acquire(request).await,
+        let request = match found {
+            Ok(guard) => return seen(guard, look),
+            Err(request) => request,
         };
-        let seen = guard.value().map(|value| look(value, guard.live()));
-        drop(guard);
-        seen
+        seen(manner.acquire(request).await, look)
     }
 
     fn get_as(self, entry: impl Find<'a, K, V, S>, manner: impl Manner) -> impl Future<Output = Option<V>>
@@ -80,21 +78,19 @@ impl<'a, K, V, S> Map<'a, K, V, S> {
     }
 
     async fn insert_as(self, entry: impl FindOrMake<'a, K, V, S>, value: V, manner: impl Manner) -> Option<V> {
-        let (kept, made);
+        let (kept, found);
         match entry.insert(self, value) {
             Ok(old) => return old,
             Err((entry, value)) => {
                 kept = value;
-                made = entry.make(self, Exclusive::NEW);
+                found = entry.enter(self, Exclusive::NEW);
             }
         }
-        let mut guard = match made {
-            Ok(guard) => guard,
-            Err(request) => manner.acquire(request).await,
+        let request = match found {
+            Ok(guard) => return inserted(guard, kept),
+            Err(request) => request,
         };
-        let old = guard.insert(kept);
-        drop(guard);
-        old
+        inserted(manner.acquire(request).await, kept)
     }
 
     async fn insert_if_absent_as(
@@ -103,20 +99,23 @@ impl<'a, K, V, S> Map<'a, K, V, S> {
         value: V,
         manner: impl Manner,
     ) -> Result<Version, V> {
-        let made = entry.make(self, Upgradable::NEW);
-        let mut writer = match made {
-            Ok(writer) => writer,
-            Err(request) => {
-                let reader = manner.acquire(request).await;
-                if reader.value().is_some() {
-                    drop(reader);
-                    return Err(value);
-                }
-                manner.upgrade(reader).await
+        let found = match entry.make(self, Upgradable::NEW) {
+            Ok(writer) => return Ok(stored(writer, value)),
+            Err(Ok(reader)) if reader.value().is_some() => {
+                drop(reader);
+                return Err(value);
             }
+            Err(found) => found,
         };
-        writer.insert(value);
-        Ok(version_of(writer))
+        let reader = match found {
+            Ok(reader) => reader,
+            Err(request) => manner.acquire(request).await,
+        };
+        if reader.value().is_some() {
+            drop(reader);
+            return Err(value);
+        }
+        Ok(stored(manner.upgrade(reader).await, value))
     }
 
     async fn update_as<R>(
@@ -126,16 +125,11 @@ impl<'a, K, V, S> Map<'a, K, V, S> {
         manner: impl Manner,
     ) -> Option<R> {
         let found = entry.find(self, Exclusive::NEW).ok();
-        let mut guard = match found? {
-            Ok(guard) => guard,
-            Err(request) => manner.acquire(request).await,
+        let request = match found? {
+            Ok(guard) => return changed(guard, change),
+            Err(request) => request,
         };
-        let mut changed = None;
-        if let Some(value) = guard.value_mut() {
-            changed = Some(change(value));
-        } // otherwise `change` is dropped at the end, after the guard
-        drop(guard);
-        changed
+        changed(manner.acquire(request).await, change)
     }
 
     async fn remove_as(self, entry: impl Find<'a, K, V, S>, manner: impl Manner) -> Option<V> {
@@ -143,13 +137,11 @@ impl<'a, K, V, S> Map<'a, K, V, S> {
             Ok(removed) => return removed,
             Err(entry) => entry.find(self, Exclusive::NEW).ok(),
         };
-        let mut guard = match found? {
-            Ok(guard) => guard,
-            Err(request) => manner.acquire(request).await,
+        let request = match found? {
+            Ok(guard) => return removed(guard),
+            Err(request) => request,
         };
-        let removed = guard.remove();
-        drop(guard);
-        removed
+        removed(manner.acquire(request).await)
     }
 
     async fn add_or_update_as(
@@ -161,11 +153,13 @@ impl<'a, K, V, S> Map<'a, K, V, S> {
     where
         V: PartialEq,
     {
-        let made = entry.make(self, Upgradable::NEW);
-        let mut writer = match made {
+        let writer = match entry.make(self, Upgradable::NEW) {
             Ok(writer) => writer,
-            Err(request) => {
-                let reader = manner.acquire(request).await;
+            Err(found) => {
+                let reader = match found {
+                    Ok(reader) => reader,
+                    Err(request) => manner.acquire(request).await,
+                };
                 if reader.value() == Some(&value) {
                     drop(reader);
                     drop(value);
@@ -174,9 +168,7 @@ impl<'a, K, V, S> Map<'a, K, V, S> {
                 manner.upgrade(reader).await
             }
         };
-        let old = writer.insert(value);
-        drop(writer);
-        old.map_or(AddOrUpdate::Added, AddOrUpdate::Updated)
+        inserted(writer, value).map_or(AddOrUpdate::Added, AddOrUpdate::Updated)
     }
 
     /// Locks the key for writing, if the value has this version. Fails with the version found.
@@ -233,6 +225,45 @@ impl<'a, K, V, S> Map<'a, K, V, S> {
             Err(found) => Err(Conflict::new(found, ())),
         }
     }
+}
+
+// The ends of operations. They are functions, so that a guard that is had at once never becomes part of a future.
+
+#[inline]
+fn seen<K, V, S, R>(guard: Guard<Map<'_, K, V, S>, Shared>, look: impl Fn(&V, Entry<'_, K, V>) -> R) -> Option<R> {
+    let seen = guard.value().map(|value| look(value, guard.live()));
+    drop(guard);
+    seen
+}
+
+#[inline]
+fn inserted<K, V, S>(mut guard: Guard<Map<'_, K, V, S>, Exclusive>, value: V) -> Option<V> {
+    let old = guard.insert(value);
+    drop(guard);
+    old
+}
+
+#[inline]
+fn changed<K, V, S, R>(mut guard: Guard<Map<'_, K, V, S>, Exclusive>, change: impl FnOnce(&mut V) -> R) -> Option<R> {
+    let mut changed = None;
+    if let Some(value) = guard.value_mut() {
+        changed = Some(change(value));
+    } // otherwise `change` is dropped at the end, after the guard
+    drop(guard);
+    changed
+}
+
+#[inline]
+fn removed<K, V, S>(mut guard: Guard<Map<'_, K, V, S>, Exclusive>) -> Option<V> {
+    let removed = guard.remove();
+    drop(guard);
+    removed
+}
+
+#[inline]
+fn stored<K, V, S>(mut writer: Guard<Map<'_, K, V, S>, Exclusive>, value: V) -> Version {
+    writer.insert(value);
+    version_of(writer)
 }
 
 /// Releases a key whose value has just been stored, and returns the value's version.

@@ -24,8 +24,8 @@ impl<'a, K, V, S> Map<'a, K, V, S> {
         change: impl FnOnce(Option<V>) -> F,
         manner: impl Manner,
     ) -> Option<Version> {
-        let made = entry.make(self, Exclusive::NEW);
-        let mut writer = match made {
+        let found = entry.enter(self, Exclusive::NEW);
+        let mut writer = match found {
             Ok(writer) => writer,
             Err(request) => manner.acquire(request).await,
         };

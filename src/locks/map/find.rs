@@ -35,19 +35,22 @@ pub(super) trait FindOrMake<'a, K, V, S>: Find<'a, K, V, S> {
     /// Stores a value and returns the old one, unless the entry is in use or something must be allocated first.
     fn insert(self, map: Map<'a, K, V, S>, value: V) -> Result<Option<V>, (Self, V)>;
 
-    /// Returns a guard of a new entry, or a request for an existing one.
+    /// Returns a guard of the entry, which is made if there is none, or a request if the guard cannot be had at once.
+    fn enter<M: Mode>(self, map: Map<'a, K, V, S>, mode: M) -> Found<'a, K, V, S, M>;
+
+    /// Returns a writer's guard of a new entry, or what [`enter`](Self::enter) returns for an existing one.
     fn make<M: Mode>(self, map: Map<'a, K, V, S>, mode: M) -> Made<'a, K, V, S, M>;
 }
 
 pub(super) type Found<'a, K, V, S, M> = Result<Guard<Map<'a, K, V, S>, M>, Request<Map<'a, K, V, S>, M>>;
-pub(super) type Made<'a, K, V, S, M> = Result<Guard<Map<'a, K, V, S>, Exclusive>, Request<Map<'a, K, V, S>, M>>;
+pub(super) type Made<'a, K, V, S, M> = Result<Guard<Map<'a, K, V, S>, Exclusive>, Found<'a, K, V, S, M>>;
 
 /// A key, which is looked up when the request starts. Each method drops it explicitly, with its result in a local: if
 /// the drop of the key panics, the result is dropped while unwinding, and not leaked.
 pub(super) struct ByKey<A>(pub(super) A);
 
 impl<'a, K, V, S, A: Ask<K>> Find<'a, K, V, S> for ByKey<A> {
-    #[inline]
+    #[inline(always)]
     fn peek<R>(self, map: Map<'a, K, V, S>, look: impl Fn(&V, Entry<'_, K, V>) -> R + Copy) -> Result<Option<R>, Self> {
         let seen = map.core().peek(&self.0, look);
         match if seen.is_err() && map.core().has_records() { map.core().peek_recorded(&self.0, look) } else { seen } {
@@ -59,7 +62,7 @@ impl<'a, K, V, S, A: Ask<K>> Find<'a, K, V, S> for ByKey<A> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn remove(self, map: Map<'a, K, V, S>) -> Result<Option<V>, Self> {
         match map.core().remove_at_once(&self.0) {
             Ok(removed) => {
@@ -70,7 +73,7 @@ impl<'a, K, V, S, A: Ask<K>> Find<'a, K, V, S> for ByKey<A> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn find<M: Mode>(self, map: Map<'a, K, V, S>, mode: M) -> Result<Found<'a, K, V, S, M>, Self> {
         let found = match map.core().find_hold(&self.0, mode) {
             Some(Ok(hold)) => Ok(Guard::new(map, hold)),
@@ -83,7 +86,7 @@ impl<'a, K, V, S, A: Ask<K>> Find<'a, K, V, S> for ByKey<A> {
 }
 
 impl<'a, K, V, S, A: Ask<K> + Source<K, Valued<V>>> FindOrMake<'a, K, V, S> for ByKey<A> {
-    #[inline]
+    #[inline(always)]
     fn insert(mut self, map: Map<'a, K, V, S>, value: V) -> Result<Option<V>, (Self, V)> {
         match map.core().insert_at_once(&mut self.0, value) {
             Ok(old) => {
@@ -94,11 +97,22 @@ impl<'a, K, V, S, A: Ask<K> + Source<K, Valued<V>>> FindOrMake<'a, K, V, S> for 
         }
     }
 
-    #[inline]
-    fn make<M: Mode>(mut self, map: Map<'a, K, V, S>, mode: M) -> Made<'a, K, V, S, M> {
-        let made = match map.core().make_or_claim(&mut self.0, Exclusive::NEW) {
+    #[inline(always)]
+    fn enter<M: Mode>(mut self, map: Map<'a, K, V, S>, mode: M) -> Found<'a, K, V, S, M> {
+        let found = match map.core().hold_or_claim(&mut self.0, mode) {
             Ok(hold) => Ok(Guard::new(map, hold)),
             Err(claim) => Err(Request::new(map, claim, mode)),
+        };
+        drop(self);
+        found
+    }
+
+    #[inline(always)]
+    fn make<M: Mode>(mut self, map: Map<'a, K, V, S>, mode: M) -> Made<'a, K, V, S, M> {
+        let made = match map.core().make_or_enter(&mut self.0, Exclusive::NEW, mode) {
+            Ok(hold) => Ok(Guard::new(map, hold)),
+            Err(Ok(hold)) => Err(Ok(Guard::new(map, hold))),
+            Err(Err(claim)) => Err(Err(Request::new(map, claim, mode))),
         };
         drop(self);
         made
@@ -123,9 +137,9 @@ impl<'a, K, V, S> ByClaim<'a, K, V, S> {
         ByClaim { map, claim: Some(ClaimIn::new(map.core().claim(&mut guard.live()))) }
     }
 
-    /// Returns a request for the entry.
+    /// Returns a request for the entry, of which there is one, and whose claim has not been used.
     pub(super) fn into_request<M: Mode>(mut self, mode: M) -> Request<Map<'a, K, V, S>, M> {
-        let Some(claim) = self.take() else { unreachable!("a claim of a guard's entry is used once") };
+        let Some(claim) = self.take() else { unreachable!("the claim of an entry is used once") };
         Request::new(self.map, claim, mode)
     }
 
@@ -223,12 +237,17 @@ impl<'a, K: Eq, V, S> FindOrMake<'a, K, V, S> for ByClaimOrKey<'a, K, V, S> {
     }
 
     #[inline]
+    fn enter<M: Mode>(self, map: Map<'a, K, V, S>, mode: M) -> Found<'a, K, V, S, M> {
+        match self {
+            ByClaimOrKey::Claim(entry) => Err(entry.into_request(mode)),
+            ByClaimOrKey::Key(key) => key.enter(map, mode),
+        }
+    }
+
+    #[inline]
     fn make<M: Mode>(self, map: Map<'a, K, V, S>, mode: M) -> Made<'a, K, V, S, M> {
         match self {
-            ByClaimOrKey::Claim(mut entry) => {
-                let Some(claim) = entry.take() else { unreachable!("a new `ByClaimOrKey::Claim` has its claim") };
-                Err(Request::new(map, claim, mode))
-            }
+            ByClaimOrKey::Claim(entry) => Err(Err(entry.into_request(mode))),
             ByClaimOrKey::Key(key) => key.make(map, mode),
         }
     }

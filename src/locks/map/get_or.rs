@@ -28,9 +28,12 @@ impl<'a, K, V, S> Map<'a, K, V, S> {
         manner: impl Manner,
     ) -> Result<MapReadGuard<'a, K, V, S>, E> {
         // Calls that find a value share the key.
-        let found = match entry.find(self, Shared::NEW) {
-            Ok(reader) => Err(reader),
-            Err(entry) => entry.make(self, Shared::NEW).map_err(Err),
+        let found = match entry.make(self, Shared::NEW) {
+            Err(Ok(reader)) if reader.value().is_some() => {
+                drop(init);
+                return Ok(reader);
+            }
+            found => found,
         };
         let mut writer = match found {
             Ok(writer) => {
