@@ -291,6 +291,37 @@ fn one_of_two_callers_computes_the_value() {
     }
 }
 
+/// Two calls that store, change or leave a value meet on a key that is new, or whose value a third step removes.
+#[test]
+fn calls_that_may_make_the_entry_see_each_others_values() {
+    for removed_before in [false, true] {
+        model(move || {
+            let map = if removed_before { map_of_one() } else { map() };
+            let insert = |map: &Arc<Map<Cell>>| {
+                let inserted = map.insert_if_absent_blocking(&7, Cell::new(20));
+                inserted.map_err(|_| ())
+            };
+            let (mut removed, mut computed) = (None, None);
+            let inserted = beside(&map, insert, |map| {
+                removed = map.remove_blocking(&7).map(|value| value.get());
+                computed = map.compute_blocking(&7, |value| value.inspect(Cell::bump));
+            });
+            match (removed, inserted) {
+                // Stored before the removal.
+                (Some(20), Ok(_)) => assert!(computed.is_none() && map.is_empty()),
+                // Stored after it: before the change, or after it.
+                (None | Some(10), Ok(_)) => {
+                    let left = map.get_blocking(&7).unwrap().get();
+                    assert_eq!(left, 20 + u64::from(computed.is_some()));
+                }
+                (Some(10), Err(())) => assert!(computed.is_none() && map.is_empty()),
+                other => unreachable!("removed and inserted: {other:?}"),
+            }
+            assert_eq!(map.len(), map.entries());
+        });
+    }
+}
+
 /// The call that computes the value is dropped halfway, or fails: then the other call computes the value.
 #[test]
 fn a_caller_that_gives_up_computing_a_value_leaves_it_to_the_next() {
