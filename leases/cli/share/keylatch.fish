@@ -25,7 +25,7 @@ function __fish_keylatch_using_subcommand
 end
 
 complete -c keylatch -n "__fish_keylatch_needs_command" -l engine -d 'Where the leases are: see `keylatch engines` (default: a file of this user)' -r
-complete -c keylatch -n "__fish_keylatch_needs_command" -l password-file -d 'A file with the password for the engine' -r -F
+complete -c keylatch -n "__fish_keylatch_needs_command" -l password-file -d 'A file with the password for the engine; it is read again at each connection' -r -F
 complete -c keylatch -n "__fish_keylatch_needs_command" -l ca -d 'The certificates to trust, instead of the system\'s' -r -F
 complete -c keylatch -n "__fish_keylatch_needs_command" -l cert -d 'The certificate of this client' -r -F
 complete -c keylatch -n "__fish_keylatch_needs_command" -l key -d 'The key of that certificate' -r -F
@@ -48,7 +48,7 @@ warn\t''"
 complete -c keylatch -n "__fish_keylatch_using_subcommand run" -l busy-code -d 'The exit code if somebody else has the lease' -r
 complete -c keylatch -n "__fish_keylatch_using_subcommand run" -l owner -d 'The name that others see (default: user@host:pid)' -r
 complete -c keylatch -n "__fish_keylatch_using_subcommand run" -l engine -d 'Where the leases are: see `keylatch engines` (default: a file of this user)' -r
-complete -c keylatch -n "__fish_keylatch_using_subcommand run" -l password-file -d 'A file with the password for the engine' -r -F
+complete -c keylatch -n "__fish_keylatch_using_subcommand run" -l password-file -d 'A file with the password for the engine; it is read again at each connection' -r -F
 complete -c keylatch -n "__fish_keylatch_using_subcommand run" -l ca -d 'The certificates to trust, instead of the system\'s' -r -F
 complete -c keylatch -n "__fish_keylatch_using_subcommand run" -l cert -d 'The certificate of this client' -r -F
 complete -c keylatch -n "__fish_keylatch_using_subcommand run" -l key -d 'The key of that certificate' -r -F
@@ -63,7 +63,7 @@ warn\t''"
 complete -c keylatch -n "__fish_keylatch_using_subcommand lead" -l busy-code -d 'The exit code if somebody else has the lease' -r
 complete -c keylatch -n "__fish_keylatch_using_subcommand lead" -l owner -d 'The name that others see (default: user@host:pid)' -r
 complete -c keylatch -n "__fish_keylatch_using_subcommand lead" -l engine -d 'Where the leases are: see `keylatch engines` (default: a file of this user)' -r
-complete -c keylatch -n "__fish_keylatch_using_subcommand lead" -l password-file -d 'A file with the password for the engine' -r -F
+complete -c keylatch -n "__fish_keylatch_using_subcommand lead" -l password-file -d 'A file with the password for the engine; it is read again at each connection' -r -F
 complete -c keylatch -n "__fish_keylatch_using_subcommand lead" -l ca -d 'The certificates to trust, instead of the system\'s' -r -F
 complete -c keylatch -n "__fish_keylatch_using_subcommand lead" -l cert -d 'The certificate of this client' -r -F
 complete -c keylatch -n "__fish_keylatch_using_subcommand lead" -l key -d 'The key of that certificate' -r -F
@@ -72,21 +72,21 @@ complete -c keylatch -n "__fish_keylatch_using_subcommand lead" -s q -l quiet -d
 complete -c keylatch -n "__fish_keylatch_using_subcommand lead" -s h -l help -d 'Print help'
 complete -c keylatch -n "__fish_keylatch_using_subcommand ls" -l owner -d 'Only the leases of this owner' -r
 complete -c keylatch -n "__fish_keylatch_using_subcommand ls" -l engine -d 'Where the leases are: see `keylatch engines` (default: a file of this user)' -r
-complete -c keylatch -n "__fish_keylatch_using_subcommand ls" -l password-file -d 'A file with the password for the engine' -r -F
+complete -c keylatch -n "__fish_keylatch_using_subcommand ls" -l password-file -d 'A file with the password for the engine; it is read again at each connection' -r -F
 complete -c keylatch -n "__fish_keylatch_using_subcommand ls" -l ca -d 'The certificates to trust, instead of the system\'s' -r -F
 complete -c keylatch -n "__fish_keylatch_using_subcommand ls" -l cert -d 'The certificate of this client' -r -F
 complete -c keylatch -n "__fish_keylatch_using_subcommand ls" -l key -d 'The key of that certificate' -r -F
 complete -c keylatch -n "__fish_keylatch_using_subcommand ls" -l json -d 'One JSON object per line'
 complete -c keylatch -n "__fish_keylatch_using_subcommand ls" -s h -l help -d 'Print help'
 complete -c keylatch -n "__fish_keylatch_using_subcommand who" -l engine -d 'Where the leases are: see `keylatch engines` (default: a file of this user)' -r
-complete -c keylatch -n "__fish_keylatch_using_subcommand who" -l password-file -d 'A file with the password for the engine' -r -F
+complete -c keylatch -n "__fish_keylatch_using_subcommand who" -l password-file -d 'A file with the password for the engine; it is read again at each connection' -r -F
 complete -c keylatch -n "__fish_keylatch_using_subcommand who" -l ca -d 'The certificates to trust, instead of the system\'s' -r -F
 complete -c keylatch -n "__fish_keylatch_using_subcommand who" -l cert -d 'The certificate of this client' -r -F
 complete -c keylatch -n "__fish_keylatch_using_subcommand who" -l key -d 'The key of that certificate' -r -F
 complete -c keylatch -n "__fish_keylatch_using_subcommand who" -l json -d 'A JSON object, or null'
 complete -c keylatch -n "__fish_keylatch_using_subcommand who" -s h -l help -d 'Print help'
 complete -c keylatch -n "__fish_keylatch_using_subcommand watch" -l engine -d 'Where the leases are: see `keylatch engines` (default: a file of this user)' -r
-complete -c keylatch -n "__fish_keylatch_using_subcommand watch" -l password-file -d 'A file with the password for the engine' -r -F
+complete -c keylatch -n "__fish_keylatch_using_subcommand watch" -l password-file -d 'A file with the password for the engine; it is read again at each connection' -r -F
 complete -c keylatch -n "__fish_keylatch_using_subcommand watch" -l ca -d 'The certificates to trust, instead of the system\'s' -r -F
 complete -c keylatch -n "__fish_keylatch_using_subcommand watch" -l cert -d 'The certificate of this client' -r -F
 complete -c keylatch -n "__fish_keylatch_using_subcommand watch" -l key -d 'The key of that certificate' -r -F
@@ -94,25 +94,25 @@ complete -c keylatch -n "__fish_keylatch_using_subcommand watch" -l json -d 'One
 complete -c keylatch -n "__fish_keylatch_using_subcommand watch" -s h -l help -d 'Print help'
 complete -c keylatch -n "__fish_keylatch_using_subcommand release" -l token -d 'The token, as `ls` and `who` show it' -r
 complete -c keylatch -n "__fish_keylatch_using_subcommand release" -l engine -d 'Where the leases are: see `keylatch engines` (default: a file of this user)' -r
-complete -c keylatch -n "__fish_keylatch_using_subcommand release" -l password-file -d 'A file with the password for the engine' -r -F
+complete -c keylatch -n "__fish_keylatch_using_subcommand release" -l password-file -d 'A file with the password for the engine; it is read again at each connection' -r -F
 complete -c keylatch -n "__fish_keylatch_using_subcommand release" -l ca -d 'The certificates to trust, instead of the system\'s' -r -F
 complete -c keylatch -n "__fish_keylatch_using_subcommand release" -l cert -d 'The certificate of this client' -r -F
 complete -c keylatch -n "__fish_keylatch_using_subcommand release" -l key -d 'The key of that certificate' -r -F
 complete -c keylatch -n "__fish_keylatch_using_subcommand release" -s h -l help -d 'Print help'
 complete -c keylatch -n "__fish_keylatch_using_subcommand release-all" -l engine -d 'Where the leases are: see `keylatch engines` (default: a file of this user)' -r
-complete -c keylatch -n "__fish_keylatch_using_subcommand release-all" -l password-file -d 'A file with the password for the engine' -r -F
+complete -c keylatch -n "__fish_keylatch_using_subcommand release-all" -l password-file -d 'A file with the password for the engine; it is read again at each connection' -r -F
 complete -c keylatch -n "__fish_keylatch_using_subcommand release-all" -l ca -d 'The certificates to trust, instead of the system\'s' -r -F
 complete -c keylatch -n "__fish_keylatch_using_subcommand release-all" -l cert -d 'The certificate of this client' -r -F
 complete -c keylatch -n "__fish_keylatch_using_subcommand release-all" -l key -d 'The key of that certificate' -r -F
 complete -c keylatch -n "__fish_keylatch_using_subcommand release-all" -s h -l help -d 'Print help'
 complete -c keylatch -n "__fish_keylatch_using_subcommand init" -l engine -d 'Where the leases are: see `keylatch engines` (default: a file of this user)' -r
-complete -c keylatch -n "__fish_keylatch_using_subcommand init" -l password-file -d 'A file with the password for the engine' -r -F
+complete -c keylatch -n "__fish_keylatch_using_subcommand init" -l password-file -d 'A file with the password for the engine; it is read again at each connection' -r -F
 complete -c keylatch -n "__fish_keylatch_using_subcommand init" -l ca -d 'The certificates to trust, instead of the system\'s' -r -F
 complete -c keylatch -n "__fish_keylatch_using_subcommand init" -l cert -d 'The certificate of this client' -r -F
 complete -c keylatch -n "__fish_keylatch_using_subcommand init" -l key -d 'The key of that certificate' -r -F
 complete -c keylatch -n "__fish_keylatch_using_subcommand init" -s h -l help -d 'Print help'
 complete -c keylatch -n "__fish_keylatch_using_subcommand engines" -l engine -d 'Where the leases are: see `keylatch engines` (default: a file of this user)' -r
-complete -c keylatch -n "__fish_keylatch_using_subcommand engines" -l password-file -d 'A file with the password for the engine' -r -F
+complete -c keylatch -n "__fish_keylatch_using_subcommand engines" -l password-file -d 'A file with the password for the engine; it is read again at each connection' -r -F
 complete -c keylatch -n "__fish_keylatch_using_subcommand engines" -l ca -d 'The certificates to trust, instead of the system\'s' -r -F
 complete -c keylatch -n "__fish_keylatch_using_subcommand engines" -l cert -d 'The certificate of this client' -r -F
 complete -c keylatch -n "__fish_keylatch_using_subcommand engines" -l key -d 'The key of that certificate' -r -F

@@ -24,7 +24,7 @@ pub(crate) struct Place {
     /// Where the leases are: see `keylatch engines` (default: a file of this user)
     #[arg(long, global = true, env = "KEYLATCH_ENGINE", hide_env_values = true, value_name = "URL")]
     pub(crate) engine: Option<String>,
-    /// A file with the password for the engine
+    /// A file with the password for the engine; it is read again at each connection
     #[arg(long, global = true, env = "KEYLATCH_PASSWORD_FILE", value_name = "FILE")]
     pub(crate) password_file: Option<PathBuf>,
     /// The certificates to trust, instead of the system's

@@ -61,3 +61,5 @@ impl fmt::Display for Failure {
         f.write_str(&self.message)
     }
 }
+
+impl std::error::Error for Failure {}

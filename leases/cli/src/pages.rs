@@ -55,6 +55,9 @@ are set for the command. The token is greater than those of all earlier runs of 
 is set for the command, and must be left as it is: if keylatch is killed, it is used to find the command and the processes that the command started
 .SH FILES
 .TP
+.I the password and the certificates
+are read at the start, and again whenever a connection to the server was lost and is made anew. So a process that runs for long goes on when they have been replaced: put the new file into the place of the old one, and then change the password on the server. If a file cannot be read then, a line says so, and keylatch tries again. What is not a regular file is read once.
+.TP
 .I $XDG_STATE_HOME/keylatch/leases.db, ~/.local/state/keylatch/leases.db
 the leases of this user, if no engine is named
 .TP

@@ -4,7 +4,7 @@ mod common;
 
 use std::{
     fs,
-    io::{Read, Write},
+    io::{BufRead, BufReader, Read, Write},
     net::TcpStream,
     os::unix::fs::PermissionsExt,
     path::PathBuf,
@@ -101,6 +101,60 @@ impl Certificates {
         assert_eq!(missing.status.code(), Some(64));
         assert!(text(&missing.stderr).contains("missing with the CA cannot be read"), "{}", text(&missing.stderr));
     }
+
+    fn write(&self, name: &str, text: &str) {
+        // Nobody sees half of it.
+        fs::write(self.path("new"), text).unwrap();
+        fs::rename(self.path("new"), self.path(name)).unwrap();
+    }
+
+    /// Replaces the password while commands run that have read the one before it. `change` sets it on the server, which
+    /// then either ends the connections, or does so in `cut`.
+    fn replace_the_password(&self, url: &str, change: impl Fn(&str), cut: impl Fn()) {
+        let other = self.desk(url, "ca.pem", "known");
+        let change_to = |password: &str| {
+            change(password);
+            self.write("known", password);
+            until("the new password is in use", || other.run(&["ls"]).status.success());
+        };
+        self.write("replaced", PASSWORD);
+        self.replace_in_the_file_first(&self.desk(url, "ca.pem", "replaced"), &other, change_to);
+        self.replace_on_the_server_first(&self.desk(url, "ca.pem", "replaced"), &other, |password| {
+            change_to(password);
+            cut();
+        });
+    }
+
+    fn replace_in_the_file_first(&self, desk: &Desk, other: &Desk, change_to: impl Fn(&str)) {
+        let mut watch = desk.command(&["watch", "report"]).stdout(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(watch.stdout.take().unwrap()).lines().map(Result::unwrap);
+        let _watch = Running(Some(watch));
+        assert_eq!(lines.next().as_deref(), Some("free"));
+        self.write("replaced", "the second/ one");
+        change_to("the second/ one");
+        let holder = other.start(&["run", "--owner", "bob", "report", "--", "sh", "-c", &script("sleep 600")]);
+        let line = lines.next().unwrap();
+        assert!(line.starts_with("bob has it"), "{line}");
+        assert!(other.run(&["release-all", "bob"]).status.success());
+        assert_eq!(holder.end().status.code(), Some(76));
+        assert_eq!(lines.next().as_deref(), Some("free"));
+    }
+
+    /// The file is missing meanwhile.
+    fn replace_on_the_server_first(&self, desk: &Desk, other: &Desk, change_to: impl Fn(&str)) {
+        let mut holder = desk.command(&["run", "--ttl", "1h", "report", "--", "sh", "-c", &script("sleep 600")]);
+        let holder = Running(Some(holder.stderr(fs::File::create(desk.path("told")).unwrap()).spawn().unwrap()));
+        let told = || fs::read_to_string(desk.path("told")).unwrap();
+        until("the command begins", || desk.path("begun").exists());
+        fs::remove_file(self.path("replaced")).unwrap();
+        change_to("the third one");
+        until("it cannot read the file", || told().contains("replaced with the password cannot be read"));
+        self.write("replaced", "the third one");
+        let token = other.token("report");
+        assert!(other.run(&["release", "report", "--token", &token]).status.success());
+        assert_eq!(holder.end().status.code(), Some(76), "{}", told());
+        assert_eq!(told().matches("cannot be read").count(), 1, "{}", told());
+    }
 }
 
 fn shell(command: &str) {
@@ -121,9 +175,16 @@ fn redis() {
     );
     let server = PrivateServer::new(SCRIPT, "redis").file("redis.conf", &config).start();
     let plain = server.address().port();
-    shell(&format!("redis-cli -p {plain} ACL SETUSER shop resetpass '>{PASSWORD}'"));
+    let set_password =
+        |password: &str| shell(&format!("redis-cli -p {plain} ACL SETUSER shop resetpass '>{password}'"));
+    set_password(PASSWORD);
     files.try_all(&format!("rediss://shop@127.0.0.1:{port}"));
     files.try_all(&format!("redis://shop@127.0.0.1:{port}/1"));
+    let change = |password: &str| {
+        set_password(password);
+        shell(&format!("redis-cli -p {plain} CLIENT KILL USER shop"));
+    };
+    files.replace_the_password(&format!("rediss://shop@127.0.0.1:{port}"), change, || ());
 }
 
 #[test]
@@ -154,7 +215,15 @@ fn postgres() {
         let settings = format!("host=127.0.0.1 port={port} user=postgres sslmode=require");
         Command::new("psql").args(["-c", "SELECT 1", &settings]).output().unwrap().status.success()
     });
-    files.try_all(&format!("postgres://shop@127.0.0.1:{port}/shop?sslmode=verify-full"));
+    let url = format!("postgres://shop@127.0.0.1:{port}/shop?sslmode=verify-full");
+    files.try_all(&url);
+    let change = |password: &str| {
+        sql(&format!(
+            "ALTER ROLE shop PASSWORD '{password}';
+             SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'shop';"
+        ));
+    };
+    files.replace_the_password(&url, change, || ());
 }
 
 #[test]
@@ -167,15 +236,17 @@ fn etcd() {
         files.text("server.pem"),
         files.text("server.key")
     );
-    let _server = server.env("ETCD_FLAGS", flags).start();
-    let call = |path: &str, body: &str| {
+    let server = server.env("ETCD_FLAGS", flags).start();
+    let call_with = |headers: &str, path: &str, body: &str| {
         let mut connection = TcpStream::connect(("127.0.0.1", plain)).unwrap();
-        let length = body.len();
-        write!(connection, "POST /v3/auth/{path} HTTP/1.0\r\nContent-Length: {length}\r\n\r\n{body}").unwrap();
+        let headers = format!("{headers}Content-Length: {}\r\n", body.len());
+        write!(connection, "POST /v3/auth/{path} HTTP/1.0\r\n{headers}\r\n{body}").unwrap();
         let mut answer = String::new();
         connection.read_to_string(&mut answer).unwrap();
         assert!(answer.contains(" 200 OK"), "{path}: {answer}");
+        answer
     };
+    let call = |path: &str, body: &str| call_with("", path, body);
     call("user/add", r#"{"name": "root", "password": "for the tests"}"#);
     call("user/grant", r#"{"user": "root", "role": "root"}"#);
     call("user/add", &format!(r#"{{"name": "shop", "password": "{PASSWORD}"}}"#));
@@ -185,21 +256,36 @@ fn etcd() {
     call("role/grant", &format!(r#"{{"name": "leases", "perm": {{"permType": "READWRITE", {range}}}}}"#));
     call("user/grant", r#"{"user": "shop", "role": "leases"}"#);
     call("enable", "{}");
-    files.try_all(&format!("etcd+tls://shop@127.0.0.1:{port}"));
+    let url = format!("etcd+tls://shop@127.0.0.1:{port}");
+    files.try_all(&url);
+    let change = |password: &str| {
+        let answer = call("authenticate", r#"{"name": "root", "password": "for the tests"}"#);
+        let token = answer.split(r#""token":""#).nth(1).unwrap().split('"').next().unwrap();
+        let body = format!(r#"{{"name": "shop", "password": "{password}"}}"#);
+        call_with(&format!("Authorization: {token}\r\n"), "user/changepw", &body);
+    };
+    // It forgets the logins, but keeps the connections.
+    let cut = || ["kill", "start"].into_iter().for_each(|action| server.run(action));
+    files.replace_the_password(&url, change, cut);
 }
 
 #[test]
 fn nats() {
     let files = Certificates::new();
-    let config = format!(
-        "tls {{ cert_file: \"{}\", key_file: \"{}\" }}\nauthorization {{ users: [{{ user: shop, password: \"{PASSWORD}\" }}] }}\n",
-        files.text("server.pem"),
-        files.text("server.key")
-    );
-    let server = PrivateServer::new(SCRIPT, "nats").file("more.conf", &config).start();
+    let config = |password: &str| {
+        let tls = format!("cert_file: \"{}\", key_file: \"{}\"", files.text("server.pem"), files.text("server.key"));
+        format!("tls {{ {tls} }}\nauthorization {{ users: [{{ user: shop, password: \"{password}\" }}] }}\n")
+    };
+    let server = PrivateServer::new(SCRIPT, "nats").file("more.conf", &config(PASSWORD)).start();
     let port = server.address().port();
     files.try_all(&format!("nats+tls://shop@127.0.0.1:{port}"));
     files.try_all(&format!("nats://shop@127.0.0.1:{port}"));
+    let change = |password: &str| {
+        fs::write(server.folder().join("more.conf"), config(password)).unwrap();
+        let process = fs::read_to_string(server.folder().join("nats.pid")).unwrap();
+        shell(&format!("kill -HUP {process}"));
+    };
+    files.replace_the_password(&format!("nats://shop@127.0.0.1:{port}"), change, || ());
 }
 
 /// The README's entry point of a container, on this engine: the one that leads is killed, and another one leads.

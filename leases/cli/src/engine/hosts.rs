@@ -13,7 +13,7 @@ pub(super) struct Hosts {
 }
 
 impl Hosts {
-    pub(super) fn of(server: &Server<'_>) -> Result<Self, Failure> {
+    pub(super) fn of(server: &Server) -> Result<Self, Failure> {
         let rest = server.url.split_once("://").map_or("", |(_, rest)| rest).trim_end_matches('/');
         let (user, hosts) = rest.rsplit_once('@').map_or((None, rest), |(user, hosts)| (Some(user), hosts));
         let (user, password) = match user.map(|user| user.split_once(':').ok_or(user)) {
@@ -26,7 +26,7 @@ impl Hosts {
         if hosts.iter().any(|host| host.is_empty() || host.contains(['/', '?', '#'])) {
             return Err(server.invalid("it must be a scheme, and hosts with their ports, separated by commas"));
         }
-        let password = server.password.clone().or(password.map(decoded));
+        let password = server.files.password.clone().or(password.map(decoded));
         Ok(Hosts { user: user.map(decoded), password, hosts })
     }
 }
@@ -34,13 +34,13 @@ impl Hosts {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::Place;
+    use crate::{args::Place, engine::server::Files};
 
     const NOTHING: Place = Place { engine: None, password_file: None, ca: None, cert: None, key: None };
 
-    fn server(url: &str) -> Server<'static> {
+    fn server(url: &str) -> Server {
         let scheme = url.split(':').next().unwrap().to_owned();
-        Server { place: &NOTHING, namespace: "", scheme, url: url.to_owned(), password: None }
+        Server { place: NOTHING, namespace: "", scheme, url: url.to_owned(), files: Files::default() }
     }
 
     #[test]
@@ -54,7 +54,8 @@ mod tests {
 
     #[test]
     fn a_password_in_a_file_is_used_instead_of_one_in_the_url() {
-        let server = Server { password: Some("kept".into()), ..server("etcd://ann:shown@one:2379") };
+        let files = Files { password: Some("kept".into()), ..Files::default() };
+        let server = Server { files, ..server("etcd://ann:shown@one:2379") };
         assert_eq!(Hosts::of(&server).ok().unwrap().password.as_deref(), Some("kept"));
     }
 

@@ -144,7 +144,7 @@ impl Task for Opened {
 fn on_server<E: Engine + 'static>(
     place: &Place,
     task: impl Task,
-    connect: impl FnOnce(&Server<'_>) -> Result<E, Failure>,
+    connect: impl FnOnce(&Server) -> Result<E, Failure>,
 ) -> Result<u8, Failure> {
     let server = Server::at(place, NAMESPACE)?;
     let _runtime = runtime()?.enter();
@@ -158,7 +158,7 @@ fn with_hints(failure: Failure) -> Failure {
 }
 
 #[cfg(feature = "server")]
-fn prepare(place: &Place, init: impl AsyncFnOnce(&Server<'_>) -> Result<(), Failure>) -> Result<u8, Failure> {
+fn prepare(place: &Place, init: impl AsyncFnOnce(&Server) -> Result<(), Failure>) -> Result<u8, Failure> {
     let server = Server::at(place, NAMESPACE)?;
     runtime()?.block_on(init(&server)).map(|()| 0).map_err(with_hints)
 }

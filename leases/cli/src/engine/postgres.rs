@@ -1,11 +1,15 @@
 //! Postgres.
 
-use keylatch_lease_postgres::{NoTls, Postgres};
+use keylatch_lease_postgres::{NoTls, Options, Postgres};
 use rustls::{
     ClientConfig, RootCertStore,
     pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
 };
-use tokio_postgres::{Client, Config, config::SslMode};
+use tokio_postgres::{
+    Client, Config, Socket,
+    config::SslMode,
+    tls::{MakeTlsConnect, TlsConnect},
+};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::server::{Identity, Server};
@@ -14,31 +18,49 @@ use crate::failure::{Failure, USAGE};
 /// Says in the URL that there is a pooler in between, which shares the sessions among its clients.
 const POOLED: &str = "pooled=true";
 
-pub(super) fn connect(server: &Server<'_>) -> Result<Postgres, Failure> {
-    let config = config(server)?;
+pub(super) fn connect(server: &Server) -> Result<Postgres, Failure> {
     let options = Postgres::in_namespace(server.namespace);
     let is_pooled = server.url.split_once('?').is_some_and(|(_, query)| query.split('&').any(|one| one == POOLED));
     let options = if is_pooled { options.without_session() } else { options };
-    Ok(match tls(server, &config)? {
-        Some(tls) => options.connect(config, tls),
-        None => options.connect(config, NoTls),
-    })
+    // What is invalid now is reported before the first attempt to connect.
+    if has_tls(&config(server)?) {
+        tls(server)?;
+        let settings = server.at_each_connection(|server| Ok((config(server)?, tls(server)?)));
+        return Ok(start(options, settings));
+    }
+    Ok(start(options, server.at_each_connection(|server| Ok((config(server)?, NoTls)))))
+}
+
+/// Starts the engine. This function returns the settings of each connection.
+fn start<T>(options: Options, settings: impl Fn() -> Result<(Config, T), Failure> + Send + 'static) -> Postgres
+where
+    T: MakeTlsConnect<Socket> + Send + 'static,
+    T::TlsConnect: Send,
+    T::Stream: Send + 'static,
+    <T::TlsConnect as TlsConnect<Socket>>::Future: Send,
+{
+    let (postgres, driver) = options.connect_with(move || {
+        let settings = settings();
+        async move {
+            let (config, tls) = settings?;
+            Ok(config.connect(tls).await?)
+        }
+    });
+    tokio::spawn(driver);
+    postgres
 }
 
 /// Makes the tables, and opens the namespace.
-pub(super) async fn init(server: &Server<'_>) -> Result<(), Failure> {
+pub(super) async fn init(server: &Server) -> Result<(), Failure> {
     let config = config(server)?;
-    let client: Client = match tls(server, &config)? {
-        Some(tls) => {
-            let (client, connection) = config.connect(tls).await.map_err(causes)?;
-            tokio::spawn(connection);
-            client
-        }
-        None => {
-            let (client, connection) = config.connect(NoTls).await.map_err(causes)?;
-            tokio::spawn(connection);
-            client
-        }
+    let client: Client = if has_tls(&config) {
+        let (client, connection) = config.connect(tls(server)?).await.map_err(causes)?;
+        tokio::spawn(connection);
+        client
+    } else {
+        let (client, connection) = config.connect(NoTls).await.map_err(causes)?;
+        tokio::spawn(connection);
+        client
     };
     Postgres::create_table(&client).await.map_err(causes)?;
     connect(server)?.init().await.map_err(Failure::engine)
@@ -55,7 +77,7 @@ fn causes(error: tokio_postgres::Error) -> Failure {
     Failure::engine(text)
 }
 
-fn config(server: &Server<'_>) -> Result<Config, Failure> {
+fn config(server: &Server) -> Result<Config, Failure> {
     // Certificates are always verified in full, which the client does not know by these names.
     let url = match server.url.split_once('?') {
         Some((url, query)) => {
@@ -66,7 +88,7 @@ fn config(server: &Server<'_>) -> Result<Config, Failure> {
         None => server.url.clone(),
     };
     let mut config = url.parse::<Config>().map_err(|error| server.invalid(error))?;
-    if let Some(password) = &server.password {
+    if let Some(password) = &server.files.password {
         config.password(password);
     }
     if server.has_tls() {
@@ -75,18 +97,20 @@ fn config(server: &Server<'_>) -> Result<Config, Failure> {
     Ok(config)
 }
 
-/// Returns how to encrypt the connection, if the URL asks for it with `sslmode=require`, or a certificate was given.
-fn tls(server: &Server<'_>, config: &Config) -> Result<Option<MakeRustlsConnect>, Failure> {
-    if config.get_ssl_mode() != SslMode::Require {
-        return Ok(None);
-    }
+/// Whether the URL asks for TLS with `sslmode=require`, or a certificate was given.
+fn has_tls(config: &Config) -> bool {
+    config.get_ssl_mode() == SslMode::Require
+}
+
+/// Returns how to encrypt the connection.
+fn tls(server: &Server) -> Result<MakeRustlsConnect, Failure> {
     let invalid = |what: &'static str| {
         move |error: &dyn std::fmt::Display| Failure::new(USAGE, format_args!("the {what} is invalid: {error}"))
     };
     let mut roots = RootCertStore::empty();
-    match server.ca()? {
+    match &server.files.ca {
         Some(pem) => {
-            for certificate in CertificateDer::pem_slice_iter(&pem) {
+            for certificate in CertificateDer::pem_slice_iter(pem) {
                 let certificate = certificate.map_err(|error| invalid("CA's certificate")(&error))?;
                 roots.add(certificate).map_err(|error| invalid("CA's certificate")(&error))?;
             }
@@ -96,14 +120,14 @@ fn tls(server: &Server<'_>, config: &Config) -> Result<Option<MakeRustlsConnect>
         }
     }
     let builder = ClientConfig::builder().with_root_certificates(roots);
-    let config = match server.identity()? {
+    let config = match &server.files.identity {
         Some(Identity { certificate, key }) => {
-            let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&certificate).collect();
+            let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(certificate).collect();
             let chain = chain.map_err(|error| invalid("client's certificate")(&error))?;
-            let key = PrivateKeyDer::from_pem_slice(&key).map_err(|error| invalid("client's key")(&error))?;
+            let key = PrivateKeyDer::from_pem_slice(key).map_err(|error| invalid("client's key")(&error))?;
             builder.with_client_auth_cert(chain, key).map_err(|error| invalid("client's certificate")(&error))?
         }
         None => builder.with_no_client_auth(),
     };
-    Ok(Some(MakeRustlsConnect::new(config)))
+    Ok(MakeRustlsConnect::new(config))
 }
