@@ -103,7 +103,8 @@
 //! # Values that end
 //! In a table with a [`Time`](table::Hooks) each value has a deadline, in the shard, beside the entry. The other tables
 //! do not pay for this, because a value that ends has a second claim: so no call finds its entry unshared, and its
-//! users take the longer ways, where the table is asked whether it has deadlines.
+//! users take the longer ways, where the table is asked whether it has deadlines. A call that looks, stores or removes
+//! without a hold is sent there by the check of its shard's index: a table with deadlines has its shards elsewhere.
 //!
 //! | state of the value | seen by | becomes |
 //! |---|---|---|
@@ -116,7 +117,8 @@
 //!    time comes after a later one.
 //! 2. *A holder settles* when it has its hold: under the shard lock it ends a value that is over, or pins one that is
 //!    not. It removes its pin before it gives up its hold, and ends the value if it is over then. So a waiter that gets
-//!    the key next finds no value.
+//!    the key next finds no value. The entry's only user does both, and begins to sweep, in one visit to the shard. It
+//!    tells the shard the time only if it may have changed the value: the next call that needs the time reads it anyway.
 //! 3. *A writer sets the deadline* before it gives up its exclusive hold, if the version has changed since the deadline
 //!    was set. Until then the value does not end.
 //! 4. *An ended value is buried by the last user of its entry,* as each user that leaves sweeps. A writer that stores a

@@ -19,12 +19,24 @@ impl<T: Copy + Default> BySlot<T> {
     }
 
     /// Returns the item of a slot, to be changed.
+    #[inline]
     pub(super) fn at(&mut self, number: u32) -> &mut T {
         let chunk = Number(number).chunk() as usize;
+        if !matches!(self.0.get(chunk), Some(Some(_))) {
+            self.add(chunk);
+        }
+        let Some(items) = &mut self.0[chunk] else { unreachable!("the items were added above") };
+        &mut items[Number(number).index() as usize]
+    }
+
+    /// Adds the items of a chunk.
+    #[cold]
+    #[inline(never)]
+    fn add(&mut self, chunk: usize) {
         if chunk >= self.0.len() {
             self.0.resize_with(chunk + 1, || None);
         }
-        &mut self.0[chunk].get_or_insert_with(|| Box::new([T::default(); SLOTS]))[Number(number).index() as usize]
+        self.0[chunk] = Some(Box::new([T::default(); SLOTS]));
     }
 
     /// Returns a number larger than that of every slot whose item was changed.

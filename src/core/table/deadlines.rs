@@ -103,6 +103,7 @@ impl Deadlines {
         self.slots.get(number)
     }
 
+    #[inline]
     fn at(&mut self, number: u32) -> &mut Deadline {
         self.slots.at(number)
     }
@@ -166,8 +167,18 @@ impl Deadlines {
     /// Returns whether the value has ended. The answer may change to `true` only when the time [passes](Self::advance),
     /// or when its last pin is removed.
     pub(super) fn is_over(&self, number: u32) -> bool {
+        // Usually no value of the shard is over. To see that takes no look at this value's deadline.
+        if !self.is_any_due() {
+            return false;
+        }
         let deadline = self.get(number);
         deadline.pins == 0 && deadline.time() <= self.now
+    }
+
+    /// Returns whether the time of a value may have passed, and it has not been forgotten.
+    #[inline]
+    pub(super) fn is_any_due(&self) -> bool {
+        self.heap.first().is_some_and(|first| first.time <= self.now)
     }
 
     /// Forgets a value.

@@ -15,12 +15,24 @@ use super::slot::{Hold, Live, TypedAccess, Unshared};
 use super::tag::Tag;
 use super::value::{Kept, Marks, Valued};
 use super::values::{Alone, Busy, Evicted, Eviction, LOOKED_AT, tag_of};
+use crate::core::wait::state::State;
+use crate::core::wait::word::{Unit, Word};
 use crate::core::wait::{Access, ReleaseFor, WakeBatch};
 use crate::evicted::Evicted as Cause;
 use crate::panics::Panics;
 
 /// The number of deadlines that the search for one ended value examines in passing.
 const EXAMINED: usize = 4;
+
+/// What is recorded of a value that a writer has changed.
+#[derive(Default)]
+struct Change {
+    /// The time; 0 if the clock has panicked, or there is none.
+    now: u64,
+    /// When the value ends, as the user's function says.
+    own: Option<Duration>,
+    weight: Option<u32>,
+}
 
 /// The steps of holders. In a table that weighs values, these are weighed in the same steps.
 impl<K, V: Payload> Core<K, V> {
@@ -88,11 +100,66 @@ impl<K, V: Payload> Core<K, V> {
             self.shard(tag_of(entry)).with(|shard| {
                 let Some((number, deadlines)) = deadlines_of(shard, entry) else { return };
                 deadlines.advance(now);
-                deadlines.unpin(number);
-                if deadlines.is_over(number) {
-                    self.end_value(shard, entry, number);
-                }
+                self.unpin(shard, entry, number);
             });
+        }
+    }
+
+    /// Releases a hold of an entry that has a value and no other user. If the value has not changed, or if there is no
+    /// function to ask about it, this takes one visit to the shard, in which the sweep begins. Fails if there are other
+    /// users, or no value. Panics of user code are added to `panics`.
+    ///
+    /// The clock is not read for a value that cannot have changed: if its time has passed since the shard was last told
+    /// the time, the next call that tells it finds that out.
+    pub(super) fn leave_at_once<M: TypedAccess>(
+        &self,
+        hold: Hold<K, V, M>,
+        panics: &mut Panics,
+    ) -> Result<(), Hold<K, V, M>> {
+        let Some(hooks) = V::hooks(&self.hooks) else { return Err(hold) };
+        let (entry, access) = (hold.live(), hold.mode().access());
+        let is_alone = |state: &State| state.is_sole(Word::born(Unit::Hold(access)).keep().keep());
+        let Some(marks) = V::marks(entry.marks()).filter(|marks| marks.is_present() && is_alone(entry.state())) else {
+            return Err(hold);
+        };
+        let (tag, address, version) = (tag_of(entry), entry.address(), marks.version());
+        let mut change = Change::default();
+        if access == Access::Exclusive && hooks.time.is_some() {
+            panics.run(|| change.now = hooks.now());
+        }
+        let mut is_known = !hooks.asks() || access != Access::Exclusive;
+        let mut hold = Some(hold);
+        loop {
+            let has_left = self.leave_and_sweep(
+                tag,
+                address,
+                |shard| {
+                    let entry = hold.as_ref()?.live();
+                    let (number, deadlines) = deadlines_of(shard, entry).filter(|_| is_alone(entry.state()))?;
+                    deadlines.advance(change.now);
+                    if access == Access::Exclusive && deadlines.is_changed(number, version) {
+                        if !is_known {
+                            return None;
+                        }
+                        self.set_change(shard, entry, number, &change);
+                    }
+                    self.unpin(shard, entry, number);
+                    // No exchange is needed: other units come from the table, whose shard is locked, or from a unit, and
+                    // the only one that has a token is ours.
+                    entry.state().set(self.claims_of_value());
+                    hold = None;
+                    Some(number)
+                },
+                panics,
+            );
+            match hold.take_if(|_| !has_left) {
+                None => return Ok(()),
+                Some(left) if is_known => return Err(left),
+                Some(left) => {
+                    self.ask(&left, &mut change, panics);
+                    (hold, is_known) = (Some(left), true);
+                }
+            }
         }
     }
 
@@ -113,39 +180,63 @@ impl<K, V: Payload> Core<K, V> {
     /// time; 0 if the clock has panicked, or there is none.
     fn record<M: TypedAccess>(&self, hold: &Hold<K, V, M>, panics: &mut Panics) -> u64 {
         let Some(hooks) = V::hooks(&self.hooks) else { return 0 };
-        let (mut now, entry) = (0, hold.live());
+        let (mut change, entry) = (Change::default(), hold.live());
         if hooks.time.is_some() {
-            panics.run(|| now = hooks.now());
+            panics.run(|| change.now = hooks.now());
         }
-        let Some(version) = V::marks(entry.marks()).map(Marks::version) else { return now };
-        let Some(value) = hold.value().filter(|_| hold.mode().access() == Access::Exclusive) else { return now };
+        let Some(version) = V::marks(entry.marks()).map(Marks::version) else { return change.now };
+        if !V::is_present(entry.marks()) || hold.mode().access() != Access::Exclusive {
+            return change.now;
+        }
         let shard = self.shard(tag_of(entry));
         let is_changed = shard.with(|shard| {
             deadlines_of(shard, entry).is_some_and(|(number, deadlines)| {
-                deadlines.advance(now);
+                deadlines.advance(change.now);
                 deadlines.is_changed(number, version)
             })
         });
         if is_changed {
-            let (mut own, mut weight) = (None, None);
-            if let Some(time) = &hooks.time {
-                panics.run(|| own = time.ask(entry.key(), value));
-            }
-            if let Some(weigher) = &hooks.weigher {
-                panics.run(|| weight = Some(weigher.ask(entry.key(), value)));
-            }
+            self.ask(hold, &mut change, panics);
             shard.with(|shard| {
-                self.set_weight(shard, entry, weight);
-                if let (Some(time), Some((number, deadlines))) = (&hooks.time, deadlines_of(shard, entry)) {
-                    let (ends, idle) = time.deadline(deadlines.now(), own);
-                    deadlines.set(number, version, ends, idle);
-                    if time.ages {
-                        deadlines.begin_age(number);
-                    }
-                }
+                let number = deadlines_of(shard, entry).map(|(number, _)| number);
+                number.into_iter().for_each(|number| self.set_change(shard, entry, number, &change));
             });
         }
-        now
+        change.now
+    }
+
+    /// Asks the user's functions about a value that a writer has changed.
+    fn ask<M: TypedAccess>(&self, hold: &Hold<K, V, M>, change: &mut Change, panics: &mut Panics) {
+        let (Some(hooks), Some(value)) = (V::hooks(&self.hooks), hold.value()) else { return };
+        let key = hold.live().key();
+        if let Some(time) = &hooks.time {
+            panics.run(|| change.own = time.ask(key, value));
+        }
+        if let Some(weigher) = &hooks.weigher {
+            panics.run(|| change.weight = Some(weigher.ask(key, value)));
+        }
+    }
+
+    /// Records the deadline and the weight of a value that a writer has changed.
+    fn set_change(&self, shard: &mut Shard<K, V>, entry: Live<'_, K, V>, number: u32, change: &Change) {
+        self.set_weight(shard, entry, number, change.weight);
+        let version = V::marks(entry.marks()).map_or(0, Marks::version);
+        if let (Some(time), Some(deadlines)) = (V::time(&self.hooks), deadlines(shard)) {
+            let (ends, idle) = time.deadline(deadlines.now(), change.own);
+            deadlines.set(number, version, ends, idle);
+            if time.ages {
+                deadlines.begin_age(number);
+            }
+        }
+    }
+
+    /// Removes the pin of a holder that leaves, and ends the value if it is over then.
+    fn unpin(&self, shard: &mut Shard<K, V>, entry: Live<'_, K, V>, number: u32) {
+        let Some(deadlines) = deadlines(shard).filter(|deadlines| deadlines.is_timed()) else { return };
+        deadlines.unpin(number);
+        if deadlines.is_over(number) {
+            self.end_value(shard, entry, number);
+        }
     }
 
     /// Ends a value that is over.
@@ -212,12 +303,11 @@ impl<K, V: Payload> Core<K, V> {
     }
 
     /// Takes the next value to dispose of out of a shard that the caller sweeps: one that has left its entry already,
-    /// or else, up to `most` times, one that has ended. If there are too many values, all that have ended go first.
+    /// or else, up to `most` times, one that has ended: that of the slot `number`, if possible. If there are too many values, all that have ended go first.
     pub(super) fn take_ended(
         &self,
         shard: &mut Shard<K, V>,
-        tag: Tag,
-        address: usize,
+        number: Option<u32>,
         most: &mut Option<usize>,
     ) -> Eviction<K, V> {
         if !self.is_timed() {
@@ -234,7 +324,7 @@ impl<K, V: Payload> Core<K, V> {
         if !takes_all && *most == Some(0) {
             return Eviction::Nothing;
         }
-        let found = self.find_ended(shard, tag, address, takes_all);
+        let found = self.find_ended(shard, number, takes_all);
         match found {
             Eviction::Done(_) => *most = most.map(|most| most.saturating_sub(1)),
             Eviction::More => {}
@@ -248,10 +338,10 @@ impl<K, V: Payload> Core<K, V> {
         deadlines(shard).into_iter().for_each(|deadlines| deadlines.are_left = true);
     }
 
-    /// Leaves the ended value of the entry at this address to the calls that sweep the shard. Returns the rest of the
-    /// entry, which the caller must dispose of.
-    pub(super) fn leave_ended(&self, shard: &mut Shard<K, V>, tag: Tag, address: usize) -> Eviction<K, V> {
-        let found = self.ended_at(shard, tag, address);
+    /// Leaves the ended value of this slot to the calls that sweep the shard. Returns the rest of the entry, which the
+    /// caller must dispose of.
+    pub(super) fn leave_ended(&self, shard: &mut Shard<K, V>, number: Option<u32>) -> Eviction<K, V> {
+        let found = self.ended_at(shard, number);
         let Eviction::Done((mut dead, kept)) = found else { return found };
         if let Some(value) = dead.value.take() {
             part(shard, dead.key.take(), value);
@@ -259,17 +349,16 @@ impl<K, V: Payload> Core<K, V> {
         Eviction::Done((dead, kept))
     }
 
-    /// Takes the ended value of the entry at this address out, if nobody uses the entry.
-    fn ended_at(&self, shard: &mut Shard<K, V>, tag: Tag, address: usize) -> Eviction<K, V> {
-        let number = shard.find_at(tag, address).map(|(_, number)| number);
+    /// Takes the ended value of this slot out, if nobody uses the entry.
+    fn ended_at(&self, shard: &mut Shard<K, V>, number: Option<u32>) -> Eviction<K, V> {
         let ended = number.and_then(|number| self.bury(shard, number));
         ended.map_or(Eviction::Nothing, Eviction::Done)
     }
 
-    /// Takes an ended value out of its entry: the one at this address, or another one of the shard. The search examines
+    /// Takes an ended value out of its entry: that of the slot `number`, or another one of the shard. The search examines
     /// a few deadlines. If it `takes_all`, it examines more, and says whether there are even more.
-    fn find_ended(&self, shard: &mut Shard<K, V>, tag: Tag, address: usize, takes_all: bool) -> Eviction<K, V> {
-        let ended = self.ended_at(shard, tag, address);
+    fn find_ended(&self, shard: &mut Shard<K, V>, number: Option<u32>, takes_all: bool) -> Eviction<K, V> {
+        let ended = self.ended_at(shard, number);
         if matches!(ended, Eviction::Done(_)) {
             return ended;
         }
@@ -287,8 +376,11 @@ impl<K, V: Payload> Core<K, V> {
                 return Eviction::Done(ended);
             }
         }
-        let is_due = |deadlines: &mut Deadlines| deadlines.first().is_some_and(|first| first <= deadlines.now());
-        if takes_all && deadlines(shard).is_some_and(is_due) { Eviction::More } else { Eviction::Nothing }
+        if takes_all && deadlines(shard).is_some_and(|deadlines| deadlines.is_any_due()) {
+            Eviction::More
+        } else {
+            Eviction::Nothing
+        }
     }
 
     /// Takes an ended value out of its entry, unless a user of the entry will do that when it leaves.
@@ -342,7 +434,7 @@ impl<K, V: Payload> Core<K, V> {
     pub(crate) fn tick(&self) -> Option<Duration> {
         let now = self.timed()?.0.now();
         let (mut first, mut panics) = (None::<u64>, Panics::default());
-        for (index, shard) in self.shards.iter().enumerate() {
+        for (index, shard) in self.shards().iter().enumerate() {
             // Any tag of the shard will do. No entry has the address 0.
             let tag = Tag::from_bits(((index as u64) << self.shift) as u32);
             shard.with(|shard| deadlines(shard).into_iter().for_each(|deadlines| deadlines.advance(now)));
@@ -379,11 +471,13 @@ impl<K, T> Core<K, Valued<T>> {
             });
             shard.kept.values - over.unwrap_or(0)
         };
-        self.shards.iter().map(|shard| shard.with(values)).sum()
+        self.shards().iter().map(|shard| shard.with(values)).sum()
     }
 
     /// Looks the value of a key up, in a table that records something of its values. Fails if the entry is in use, or if
     /// there is something to dispose of. `look` runs under the shard lock.
+    #[cold]
+    #[inline(never)]
     pub(crate) fn peek_recorded<R>(
         &self,
         key: &impl Ask<K>,

@@ -72,6 +72,11 @@ impl<K, T> Hooks<K, T> {
         self.time.is_some() || self.weigher.is_some()
     }
 
+    /// Returns whether there is a function to ask about a value that has changed.
+    pub(super) fn asks(&self) -> bool {
+        self.weigher.is_some() || self.time.as_ref().is_some_and(|time| time.expire.is_some())
+    }
+
     /// Completes the settings: a map whose values end, or have an age, needs a clock.
     ///
     /// # Panics

@@ -125,7 +125,11 @@ pub(crate) struct Config {
 /// `pub` because sealed traits name it; other crates cannot.
 #[allow(unreachable_pub, missing_debug_implementations)] // not visible outside the crate
 pub struct Core<K, V: Payload> {
-    shards: Box<[PaddedShard<K, V>]>,
+    /// The shards; empty in a table that records something of its values. So the check of the index, by which a call
+    /// finds its shard, also tells that a table records nothing.
+    plain: Box<[PaddedShard<K, V>]>,
+    /// The shards of a table that records something of its values.
+    recorded: Box<[PaddedShard<K, V>]>,
     waits: WaitQueues,
     shift: u32,
     recycle_keys: bool,
@@ -186,8 +190,10 @@ impl<K, V: Payload> Core<K, V> {
             let kept = V::kept(values, weight, each, counts, timed);
             CachePadded::new(Lock::new(Shard::new(each, spares, kept)))
         };
+        let plain = if timed || weight.is_some() { 0 } else { shards };
         Core {
-            shards: (0..shards).map(shard).collect(),
+            plain: (0..plain).map(shard).collect(),
+            recorded: (plain..shards).map(shard).collect(),
             waits: WaitQueues::new(shards, rules),
             shift: u32::BITS - shards.trailing_zeros(),
             recycle_keys,
@@ -207,7 +213,21 @@ impl<K, V: Payload> Core<K, V> {
 
     #[inline]
     fn shard(&self, tag: Tag) -> &Lock<Shard<K, V>> {
-        &self.shards[tag.shard(self.shift)]
+        let index = tag.shard(self.shift);
+        match self.plain.get(index) {
+            Some(shard) => shard,
+            None => &self.recorded[index],
+        }
+    }
+
+    /// Returns the shard of this tag; `None` if the table records something of its values.
+    #[inline]
+    fn plain_shard(&self, tag: Tag) -> Option<&Lock<Shard<K, V>>> {
+        Some(self.plain.get(tag.shard(self.shift))?)
+    }
+
+    fn shards(&self) -> &[PaddedShard<K, V>] {
+        if self.plain.is_empty() { &self.recorded } else { &self.plain }
     }
 
     /// Returns whether the shard of this tag may need a sweep.

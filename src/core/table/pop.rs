@@ -115,7 +115,7 @@ impl<K, T> Core<K, Valued<T>> {
         mut take: impl FnMut(&mut Shard<K, Valued<T>>, u32) -> Option<R>,
     ) -> Option<R> {
         let first = self.excess.whole()?.next.fetch_add(1, Ordering::Relaxed);
-        let (before, behind) = self.shards.split_at(first % self.shards.len());
+        let (before, behind) = self.shards().split_at(first % self.shards().len());
         behind.iter().chain(before).find_map(|shard| {
             let mut search = Search::default();
             loop {
@@ -183,7 +183,7 @@ impl<K, T> Core<K, Valued<T>> {
             return true; // the shards evict nothing
         }
         self.set_bounds(now, |kept, index| {
-            let part = part_of(whole.most.load(Ordering::Relaxed) as u64, index, self.shards.len());
+            let part = part_of(whole.most.load(Ordering::Relaxed) as u64, index, self.shards().len());
             kept.bound.iter_mut().for_each(|bound| bound.most = part as usize);
         });
         true
@@ -194,7 +194,7 @@ impl<K, T> Core<K, Valued<T>> {
     /// `set` runs under the shard lock, and must read the new bound from where the caller has stored it: if two calls
     /// run at once, the lock orders them, and the later one reads what was stored last, so all shards agree.
     pub(super) fn set_bounds(&self, now: Option<u64>, set: impl Fn(&mut Kept, usize)) {
-        for (index, shard) in self.shards.iter().enumerate() {
+        for (index, shard) in self.shards().iter().enumerate() {
             shard.with(|shard| {
                 set(&mut shard.kept, index);
                 if let (Some(now), Some(deadlines)) = (now, &mut shard.kept.deadlines) {
@@ -204,7 +204,7 @@ impl<K, T> Core<K, Valued<T>> {
             });
         }
         let mut panics = Panics::default();
-        for index in 0..self.shards.len() {
+        for index in 0..self.shards().len() {
             // Any tag of the shard will do. No entry has the address 0, so the sweep spares no value.
             let tag = Tag::from_bits(((index as u64) << self.shift) as u32);
             if self.exceeds(tag) {

@@ -65,6 +65,10 @@ impl<K, V: Payload> Core<K, V> {
     #[inline(never)]
     fn release_recorded<M: TypedAccess>(&self, hold: Hold<K, V, M>, batch: Option<&mut WakeBatch>) {
         let mut panics = Panics::default();
+        let hold = match if batch.is_none() { self.leave_at_once(hold, &mut panics) } else { Err(hold) } {
+            Ok(()) => return panics.resume(),
+            Err(hold) => hold,
+        };
         self.before_leaving(&hold, &mut panics);
         let (access, unit) = (hold.mode().access(), hold.into_unit());
         let left = EntryAddress::of(unit.live());

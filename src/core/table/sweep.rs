@@ -17,6 +17,7 @@ use super::Core;
 use super::counters::Event;
 use super::payload::Payload;
 use super::shard::Shard;
+use super::slot::Live;
 use super::tag::Tag;
 use super::values::{Evicted, Eviction};
 use crate::evicted::Evicted as Cause;
@@ -32,8 +33,11 @@ const DEEPEST: usize = 4;
 
 /// Returns whether a sweep of a shard that has this many others leaves its part to them.
 fn is_too_deep(others: u8) -> bool {
+    if others == 0 {
+        return false; // usually, and without asking for the depth
+    }
     match depth() {
-        Some(depth) => others > 0 && (others == u8::MAX || depth >= DEEPEST),
+        Some(depth) => others == u8::MAX || depth >= DEEPEST,
         // All of the others may be sweeps of the same thread.
         None => others > 1,
     }
@@ -79,29 +83,74 @@ impl<K, V: Payload> Core<K, V> {
     /// Sweeps, and returns whether it has left its part to others.
     fn sweep_with(&self, tag: Tag, address: usize, most: Option<usize>, panics: &mut Panics) -> bool {
         let mut sweep = Sweep { core: self, tag, address, most, is_counted: false, leaves: false };
-        loop {
-            match self.shard(tag).with(|shard| sweep.next(shard)) {
-                Step::Dispose(value, cause) => {
-                    if cause == Cause::Size {
-                        self.count(tag, Event::EvictedForSize);
-                    }
-                    deeper(|| self.dispose(value, cause, panics));
-                }
-                Step::More => give_way(),
-                Step::Nothing => return sweep.leaves,
+        let first = self.shard(tag).with(|shard| sweep.next(shard));
+        sweep.finish(first, panics)
+    }
+
+    /// Calls `leave` under the lock of the shard. If it returns the number of the slot of the entry at this address,
+    /// which the caller has left in it, sweeps, and begins with that under the same lock. Returns whether it did.
+    pub(super) fn leave_and_sweep(
+        &self,
+        tag: Tag,
+        address: usize,
+        leave: impl FnOnce(&mut Shard<K, V>) -> Option<u32>,
+        panics: &mut Panics,
+    ) -> bool {
+        let mut sweep = Sweep { core: self, tag, address, most: Some(IN_PASSING), is_counted: false, leaves: false };
+        let mut first = None;
+        let has_left = self.shard(tag).with(|shard| {
+            let Some(number) = leave(shard) else { return false };
+            if !self.is_clean(shard, number) {
+                first = Some(sweep.next_at(shard, Some(number)));
             }
+            true
+        });
+        if let Some(first) = first {
+            sweep.finish(first, panics);
         }
+        has_left
+    }
+
+    /// Returns whether there is certainly nothing to sweep, for a user that has just left the entry in this slot.
+    fn is_clean(&self, shard: &mut Shard<K, V>, number: u32) -> bool {
+        let has_value = |entry: Live<'_, K, V>| V::is_present(entry.marks());
+        shard.look_at(number).is_some_and(has_value)
+            && V::parted(&mut shard.parted).is_none_or(|parted| parted.is_none())
+            && V::keeps(&mut shard.kept).is_none_or(|kept| kept.bound.is_none() && !kept.has_ended())
     }
 }
 
 impl<K, V: Payload> Sweep<'_, K, V> {
+    /// Does the work of this step and of all that follow, and returns whether the sweep has left its part to others.
+    fn finish(&mut self, mut step: Step<K, V>, panics: &mut Panics) -> bool {
+        loop {
+            match step {
+                Step::Dispose(value, cause) => {
+                    if cause == Cause::Size {
+                        self.core.count(self.tag, Event::EvictedForSize);
+                    }
+                    deeper(|| self.core.dispose(value, cause, panics));
+                }
+                Step::More => give_way(),
+                Step::Nothing => return self.leaves,
+            }
+            step = self.core.shard(self.tag).with(|shard| self.next(shard));
+        }
+    }
+
     fn next(&mut self, shard: &mut Shard<K, V>) -> Step<K, V> {
-        self.core.unpark(shard, self.tag, self.address);
+        let number = shard.find_at(self.tag, self.address).map(|(_, number)| number);
+        self.next_at(shard, number)
+    }
+
+    /// Finds the next step. The entry that a user has left is in the slot with this number, if it still exists.
+    fn next_at(&mut self, shard: &mut Shard<K, V>, number: Option<u32>) -> Step<K, V> {
+        self.core.unpark(shard, number);
         self.core.note_excess(shard, self.tag);
         if !self.is_counted && V::keeps(&mut shard.kept).is_some_and(|kept| is_too_deep(kept.sweeps)) {
-            return self.leave(shard);
+            return self.leave(shard, number);
         }
-        let step = self.look(shard);
+        let step = self.look(shard, number);
         self.count(shard, !matches!(step, Step::Nothing));
         step
     }
@@ -114,17 +163,16 @@ impl<K, V: Payload> Sweep<'_, K, V> {
     }
 
     /// Leaves everything to the shard's other sweeps.
-    fn leave(&mut self, shard: &mut Shard<K, V>) -> Step<K, V> {
+    fn leave(&mut self, shard: &mut Shard<K, V>, number: Option<u32>) -> Step<K, V> {
         self.leaves = true;
         match self.most {
             Some(_) => V::keeps(&mut shard.kept).into_iter().for_each(|kept| kept.is_left = true),
             // The values stay where they are: there may be many.
             None => self.core.leave_all_ended(shard),
         }
-        let number = shard.find_at(self.tag, self.address).map(|(_, number)| number);
         self.core.leave_excessive(shard, number);
         self.core.note_excess(shard, self.tag);
-        match self.core.leave_ended(shard, self.tag, self.address) {
+        match self.core.leave_ended(shard, number) {
             // Nobody else knows the rest.
             Eviction::Done(rest) => Step::Dispose(rest, Cause::Expired),
             Eviction::More => Step::More,
@@ -133,8 +181,8 @@ impl<K, V: Payload> Sweep<'_, K, V> {
     }
 
     /// Finds the next value to dispose of: one that has ended, if possible.
-    fn look(&mut self, shard: &mut Shard<K, V>) -> Step<K, V> {
-        match self.core.take_ended(shard, self.tag, self.address, &mut self.most) {
+    fn look(&mut self, shard: &mut Shard<K, V>, number: Option<u32>) -> Step<K, V> {
+        match self.core.take_ended(shard, number, &mut self.most) {
             Eviction::Done(ended) => return Step::Dispose(ended, Cause::Expired),
             Eviction::More => return Step::More,
             Eviction::Nothing => {}
@@ -142,7 +190,7 @@ impl<K, V: Payload> Sweep<'_, K, V> {
         if self.most.is_none() && !V::keeps(&mut shard.kept).is_some_and(|kept| kept.is_left) {
             return Step::Nothing;
         }
-        let evicted = self.core.evict(shard, self.tag, self.address);
+        let evicted = self.core.evict(shard, number);
         self.core.note_excess(shard, self.tag);
         match evicted {
             Eviction::Done(evicted) => Step::Dispose(evicted, Cause::Size),

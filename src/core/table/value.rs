@@ -272,6 +272,12 @@ impl Kept {
         }
     }
 
+    /// Returns whether the time of a value may have passed, or whether such values have been left to sweeps.
+    pub(super) fn has_ended(&self) -> bool {
+        let due = |deadlines: &Deadlines| deadlines.are_left || deadlines.is_any_due();
+        self.deadlines.as_deref().is_some_and(due)
+    }
+
     /// Ends an entry: raises the high-water mark.
     #[inline]
     pub(super) fn end(&mut self, marks: &Marks) {

@@ -146,14 +146,16 @@ impl<K, T> Live<'_, K, Valued<T>> {
 /// Operations of a caller without a hold: under the shard lock, an unshared entry can be used as if the caller had an
 /// exclusive hold.
 impl<K, T> Core<K, Valued<T>> {
-    /// Looks the value of a key up. `look` runs under the shard lock.
+    /// Looks the value of a key up, in a table that records nothing of its values; in another one it fails. `look` runs
+    /// under the shard lock.
     #[inline]
     pub(crate) fn peek<R>(
         &self,
         key: &impl Ask<K>,
         look: impl FnOnce(&T, Live<'_, K, Valued<T>>) -> R,
     ) -> Result<Option<R>, Busy<()>> {
-        self.shard(key.tag()).with(|shard| {
+        let Some(shard) = self.plain_shard(key.tag()) else { return Err(Busy(())) };
+        shard.with(|shard| {
             let Some(entry) = shard.find(key.tag(), |other| key.is(other)) else {
                 self.count(key.tag(), Event::Miss);
                 return Ok(None);
@@ -186,14 +188,16 @@ impl<K, T> Core<K, Valued<T>> {
         value: T,
     ) -> Result<Option<T>, Busy<T>> {
         let tag = key.tag();
+        // A value of which something is recorded is stored by a holder.
+        let Some(shard) = self.plain_shard(tag) else { return Err(Busy(value)) };
         let (mut address, mut value) = (0, Some(value));
-        let old = self.shard(tag).with(|shard| {
+        let old = shard.with(|shard| {
             if let Some(entry) = shard.find(tag, |other| key.is(other)) {
                 let mut entry = entry.unshared()?;
                 address = entry.live().address();
                 return Some(Some(self.write_over(&mut entry, value.take()?)));
             }
-            if !shard.has_spare() || shard.next_is_keyed() || shard.kept.deadlines.is_some() {
+            if !shard.has_spare() || shard.next_is_keyed() {
                 return None;
             }
             let new = key.give()?;
@@ -204,7 +208,8 @@ impl<K, T> Core<K, Valued<T>> {
             claim.store(value.take()?);
             shard.kept.values += 1;
             if shard.kept.is_watched {
-                self.unpark(shard, tag, address);
+                let number = shard.find_at(tag, address).map(|(_, number)| number);
+                self.unpark(shard, number);
                 self.note_excess(shard, tag);
                 self.count(tag, Event::Inserted);
             }
@@ -248,8 +253,9 @@ impl<K, T> Core<K, Valued<T>> {
     /// Takes the value of a key out.
     #[inline]
     pub(crate) fn remove_at_once(&self, key: &impl Ask<K>) -> Result<Option<T>, Busy<()>> {
+        let Some(shard) = self.plain_shard(key.tag()) else { return Err(Busy(())) };
         let mut dead = Dead::default();
-        let removed = self.shard(key.tag()).with(|shard| {
+        let removed = shard.with(|shard| {
             let Some(entry) = shard.find(key.tag(), |other| key.is(other)) else { return Ok(None) };
             let address = entry.address();
             let Some(unshared) = entry.unshared() else { return Err(Busy(())) };
@@ -391,19 +397,24 @@ impl<K, V: Payload> Core<K, V> {
         entry.unshared().or_else(|| self.unshared_timed(entry))
     }
 
-    /// Puts an unused value back into the sieve.
-    pub(super) fn unpark(&self, shard: &mut Shard<K, V>, tag: Tag, address: usize) {
-        let Some((entry, number)) = shard.find_at(tag, address) else { return };
+    /// Puts the value of this slot back into the sieve, if it is not in use.
+    pub(super) fn unpark(&self, shard: &mut Shard<K, V>, number: Option<u32>) {
+        let is_bounded = V::keeps(&mut shard.kept).is_some_and(|kept| kept.bound.is_some());
+        let Some(number) = number.filter(|_| is_bounded) else { return };
+        let Some(entry) = shard.look_at(number) else { return };
         // A user that leaves after this check calls this function, too.
         let idle = V::is_present(entry.marks()) && !self.is_used(entry, entry.state().word());
+        let tag = tag_of(entry);
         if let Some(kept) = V::keeps(&mut shard.kept).filter(|_| idle) {
             kept.unpark(number, tag);
         }
     }
 
-    /// Evicts a value other than this one, if there are too many values. Examines only a few values.
-    pub(super) fn evict(&self, shard: &mut Shard<K, V>, tag: Tag, address: usize) -> Eviction<K, V> {
-        let not = shard.find_at(tag, address).map(|(_, number)| number);
+    /// Evicts a value other than that of the slot `not`, if there are too many values. Examines only a few values.
+    pub(super) fn evict(&self, shard: &mut Shard<K, V>, not: Option<u32>) -> Eviction<K, V> {
+        if V::keeps(&mut shard.kept).is_none_or(|kept| kept.bound.is_none()) {
+            return Eviction::Nothing;
+        }
         if let Some(evicted) = self.evict_excessive(shard, not) {
             return Eviction::Done(evicted);
         }
@@ -585,6 +596,7 @@ impl<K, T> Core<K, Valued<T>> {
     {
         let claim = self.claim(key);
         let (tag, address) = (tag_of(claim.live()), claim.live().address());
+        let number_in = |shard: &Shard<K, Valued<T>>| shard.find_at(tag, address).map(|(_, number)| number);
         let (mut weight, mut panics) = (None, Panics::default());
         if let Some(weigher) = self.weigher() {
             panics.run(|| weight = Some(weigher.ask(claim.live().key(), &value)));
@@ -595,7 +607,8 @@ impl<K, T> Core<K, Valued<T>> {
                 if entry.live().has_value() {
                     entry.live().marks().renew(1);
                     let old = core::mem::replace(entry.value_mut(), value);
-                    self.set_weight(shard, claim.live(), weight);
+                    let number = number_in(shard);
+                    number.into_iter().for_each(|number| self.set_weight(shard, claim.live(), number, weight));
                     return (Some(old), Some(claim));
                 }
                 ended = Some(entry.take());
@@ -607,7 +620,7 @@ impl<K, T> Core<K, Valued<T>> {
             }
             claim.live().marks().renew(1);
             self.begin_deadline(shard, claim.live());
-            let number = shard.find_at(tag, address).map(|(_, number)| number);
+            let number = number_in(shard);
             let version = claim.live().marks().version();
             claim.store_as_owner(value);
             shard.kept.values += 1;
@@ -626,12 +639,12 @@ impl<K, T> Core<K, Valued<T>> {
 
     /// Returns the number of values that [`drain`](Self::drain) will return, whatever the time is.
     pub(crate) fn undrained(&self) -> usize {
-        self.shards.iter().map(|shard| shard.with(|shard| shard.kept.values)).sum()
+        self.shards().iter().map(|shard| shard.with(|shard| shard.kept.values)).sum()
     }
 
     /// Empties a shard for the owner of the table, and returns its contents; `None` if there is no such shard.
     pub(crate) fn drain(&mut self, shard: usize) -> Option<Drained<K, T>> {
-        Some(self.shards.get(shard)?.with(|shard| {
+        Some(self.shards().get(shard)?.with(|shard| {
             (shard.kept.values, shard.kept.deadlines) = (0, None);
             shard.drain()
         }))

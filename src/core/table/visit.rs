@@ -19,7 +19,7 @@ const LOOKED_AT: u32 = 256;
 impl<K, V: Payload> Core<K, V> {
     /// Returns the number of live entries, added up shard by shard.
     pub(crate) fn len(&self) -> usize {
-        self.shards.iter().map(|shard| shard.with(|shard| shard.len())).sum()
+        self.shards().iter().map(|shard| shard.with(|shard| shard.len())).sum()
     }
 
     pub(crate) fn snapshot<Q: ?Sized + Equivalent<K>>(&self, key: &Key<'_, Q>) -> Option<Snapshot> {
@@ -55,7 +55,7 @@ impl<K, V: Payload> Core<K, V> {
         mut visit: impl FnMut(Visit<'_, K, V>, R),
     ) {
         let mut visits = Vec::new();
-        for shard in &self.shards {
+        for shard in self.shards() {
             // Claimed entries keep their slots, so no entry is visited twice.
             let mut next = 0_u32;
             let mut left = shard.with(|shard| shard.len());

@@ -76,7 +76,7 @@ impl<K, T> Core<K, Valued<T>> {
     ) -> Option<Result<Hold<K, Valued<T>, M>, Claim<K, Valued<T>>>> {
         let now = self.time();
         loop {
-            let shard = self.shards.get(position.shard)?;
+            let shard = self.shards().get(position.shard)?;
             let Some(slot) = &mut position.slot else {
                 self.arrive(position);
                 continue;
@@ -119,7 +119,7 @@ impl<K, T> Core<K, Valued<T>> {
 
     /// Begins the visit of a shard, or skips it if it is empty.
     fn arrive(&self, position: &mut Position) {
-        let shard = &self.shards[position.shard];
+        let shard = &self.shards()[position.shard];
         // Every entry that existed when the walk began, and still exists, has a smaller number.
         let end = shard.with(|shard| if shard.len() == 0 { 0 } else { shard.end() });
         if end == 0 {
@@ -134,7 +134,7 @@ impl<K, T> Core<K, Valued<T>> {
     /// Ends the visit of a shard.
     fn depart(&self, position: &mut Position) {
         if let Some(slot) = position.slot.take() {
-            let ended = self.shards[position.shard].with(|shard| shard.kept.walks.end(slot.stay));
+            let ended = self.shards()[position.shard].with(|shard| shard.kept.walks.end(slot.stay));
             drop(ended);
             position.shard += 1;
         }
@@ -143,7 +143,7 @@ impl<K, T> Core<K, Valued<T>> {
     /// Ends a walk.
     pub(crate) fn end_walk(&self, position: &mut Position) {
         self.depart(position);
-        position.shard = self.shards.len();
+        position.shard = self.shards().len();
     }
 }
 

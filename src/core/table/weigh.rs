@@ -20,10 +20,9 @@ impl<K, V: Payload> Core<K, V> {
     }
 
     /// Records the weight of a value that has been stored or changed; `None` if the user's function has panicked.
-    pub(super) fn set_weight(&self, shard: &mut Shard<K, V>, entry: Live<'_, K, V>, weight: Option<u32>) {
-        let number = shard.find_at(tag_of(entry), entry.address()).map(|(_, number)| number);
+    pub(super) fn set_weight(&self, shard: &mut Shard<K, V>, entry: Live<'_, K, V>, number: u32, weight: Option<u32>) {
         let version = V::marks(entry.marks()).map(Marks::version);
-        if let (Some(number), Some(version), Some(kept)) = (number, version, V::keeps(&mut shard.kept)) {
+        if let (Some(version), Some(kept)) = (version, V::keeps(&mut shard.kept)) {
             kept.set_weight(number, version, weight);
         }
         self.note_excess(shard, tag_of(entry));
@@ -65,7 +64,7 @@ impl<K, T> Core<K, Valued<T>> {
                 deadlines.weight_of_live()
             })
         };
-        self.shards.iter().map(|shard| shard.with(weight)).fold(0, u64::saturating_add)
+        self.shards().iter().map(|shard| shard.with(weight)).fold(0, u64::saturating_add)
     }
 
     /// Returns the largest weight of all values, if they are weighed.
@@ -83,7 +82,7 @@ impl<K, T> Core<K, Valued<T>> {
         }
         let now = self.time();
         weigher.set_most(most);
-        let shards = self.shards.len();
+        let shards = self.shards().len();
         self.set_bounds(now, |kept, index| kept.set_most_weight(part_of(weigher.most(), index, shards)));
         true
     }
