@@ -1,18 +1,25 @@
 //! The driver: it connects, and receives notifications.
 
-use std::{future::Future, pin::pin, sync::Arc};
+use std::{
+    future::{Future, poll_fn},
+    pin::pin,
+    sync::Arc,
+    task::Poll,
+};
 
-use async_nats::{Client, ConnectOptions, Event, ServerAddr, Subscriber, header};
+use async_nats::{Client, ConnectOptions, Event, ServerAddr};
 use futures_util::{
     FutureExt, StreamExt,
     future::{Either, select},
+    stream::SelectAll,
 };
 use keylatch_lease_remote::{Driving, Failure, Watchers};
-use tokio::sync::watch;
+use tokio::sync::{mpsc::UnboundedReceiver, watch};
 
 use crate::{
     error::Error,
-    session::{End, Place, Seen, Session, carry, ended, is_forgotten},
+    session::{End, Place, Seen, Session, beat, carry, ended, is_forgotten},
+    topics::{Heard, Topic, Topics},
 };
 
 /// The number of times that the client tries each server after it has lost its connection. The client is soon dropped,
@@ -30,13 +37,17 @@ where
         async move {
             let (client, end) = dialled.await?;
             // Subscribe before the first request, so that no waiter misses a notification.
-            let told = client.subscribe(place.subjects.told()).await.map_err(unusable)?;
-            let session = Session::open(client, place, end.clone()).await?;
+            let subjects = place.subjects.clone();
+            let (topics, begun) =
+                Topics::open(client.clone(), subjects, Arc::downgrade(&link)).await.map_err(unusable)?;
+            let session = Session::open(client, place, end.clone(), topics).await?;
             let (seen, reads) = (session.seen(), session.reads());
             let moves = async move {
-                let carried = carry(Arc::clone(&link), reads).map(|never| match never {});
-                let heard = hear(told, end, &seen, link.watchers());
-                select(pin!(heard), pin!(carried)).await.factor_first().0
+                let carried = pin!(carry(Arc::clone(&link), reads).map(|never| match never {}));
+                let beats = pin!(beat(Arc::clone(&link)).map(|never| match never {}));
+                let heard = pin!(hear(begun, end, &seen, link.watchers()));
+                let others = select(carried, beats).map(|other| other.factor_first().0);
+                select(heard, others).await.factor_first().0
             };
             Ok((session, moves))
         }
@@ -66,22 +77,25 @@ fn dial(addresses: Vec<ServerAddr>, options: ConnectOptions) -> impl Future<Outp
     async move { Ok((options.connect(addresses).await.map_err(unusable)?, end)) }
 }
 
-/// Notifies the waiters and holders, until the connection is lost.
-async fn hear(mut told: Subscriber, mut end: End, seen: &Seen, watchers: &Watchers) -> Error {
+/// Notifies the waiters and holders, until the connection is lost. The first subscription has begun already.
+async fn hear(mut begun: UnboundedReceiver<Topic>, mut end: End, seen: &Seen, watchers: &Watchers) -> Error {
     let mut over = pin!(end.over.wait_for(|over| *over));
-    let mut last = 0;
+    let mut topics = SelectAll::new();
+    let mut next = poll_fn(|cx| {
+        while let Poll::Ready(Some(topic)) = begun.poll_recv(cx) {
+            topics.push(topic);
+        }
+        topics.poll_next_unpin(cx)
+    });
     loop {
-        match select(told.next(), over.as_mut()).await {
-            Either::Left((Some(message), _)) => {
-                if let Some(sequence) = sequence(&message) {
-                    // The stream is a different one, or an older copy, or, in a cluster, has a different leader. The
-                    // next connection finds out which.
-                    if sequence <= last {
-                        return Error::unconnected(None);
-                    }
-                    last = sequence;
-                    seen.sees(sequence);
+        match select(&mut next, over.as_mut()).await {
+            Either::Left((Some(Heard { message, sequence, is_behind }), _)) => {
+                // The stream is a different one, or an older copy, or, in a cluster, has a different leader. The next
+                // connection finds out which.
+                if is_behind {
+                    return Error::unconnected(None);
                 }
+                sequence.into_iter().for_each(|sequence| seen.sees(sequence));
                 if let Some((resource, token, how)) = ended(&message) {
                     watchers.tell_end(&resource, token, how);
                 } else if is_forgotten(&message) {
@@ -91,9 +105,4 @@ async fn hear(mut told: Subscriber, mut end: End, seen: &Seen, watchers: &Watche
             Either::Left((None, _)) | Either::Right(_) => return Error::unconnected(None),
         }
     }
-}
-
-/// Returns the sequence of the republished message.
-fn sequence(message: &async_nats::Message) -> Option<u64> {
-    message.headers.as_ref()?.get(header::NATS_SEQUENCE)?.as_str().parse().ok()
 }

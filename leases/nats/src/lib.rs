@@ -52,7 +52,7 @@
 //! |---|---|
 //! | the stream was purged, or its leases were | the mark is missing |
 //! | the stream was deleted and created again | the mark is missing, or contains the creation time of another stream |
-//! | the stream was restored from an older copy, through the server or as files | its sequences are smaller than those that a connected program has seen. Each program of the namespace is notified of each lease, and compares the sequence with each request for a lease, its own or another program's, and with each new connection |
+//! | the stream was restored from an older copy, through the server or as files | its sequences are smaller than those that a connected program has seen. Each connected program reads the stream's last sequence at least every second, by its pulse if not by a message of its own, and compares it with that of each message that it stores, with the next reading, and with each new connection |
 //! | a single server was restarted | the server gives each new connection another `server_id`, if [restarts are not trusted](Options::trusts_restarts) |
 //! | the namespace is new | it looks as if the stream was purged, until [`Nats::init`] is called |
 //!
@@ -61,9 +61,11 @@
 //! - **Tokens** start from the server's time, in microseconds since 1970. So new tokens are greater than all earlier
 //!   ones, even though the stream has forgotten those.
 //! - **After a restore** a program that starts, or that was not connected for some time before it, cannot tell the copy
-//!   from the original. If it is the first to request a lease that was granted after the copy was made, it may get the
-//!   lease while its holder still relies on it (1). That lasts until a program that was connected notices the restore:
-//!   with its next request, or with its new connection after a restart. Tokens still grow (3). Operators can rule this
+//!   from the original. Neither can a program that was connected, if nothing was stored between the copy and its last
+//!   pulse, a second ago at most. If such a program is the first to request a lease that was granted after the copy was
+//!   made, it may get the lease while its holder still relies on it (1). That lasts until a program notices the restore
+//!   that had seen a later message, such as the holder: with its next request or pulse, or with its new connection after
+//!   a restart. Tokens still grow (3). Operators can rule this
 //!   out. If you put back files, use `trusts_restarts(false)`. If you restore through the server, purge the subject
 //!   `keylatch_lease.lease.*.mark` before the programs resume, which causes a quarantine.
 //! - **A lease that lasts longer** than the quarantine, from one renewal to the next, is not waited for; nor is one
@@ -93,9 +95,17 @@
 //!   last minute, whichever is greater. The message contains the token, and is stored only if the last message is still
 //!   the one that it was computed from. A sweep records in the mark the greatest token that it deletes.
 //! - **Waiters and holders** are notified by the stream itself, which republishes the headers of the messages that it
-//!   stores. An expiry sends no message: each waiter has its own timer. After a lost connection all waiters ask again.
+//!   stores. A process is subscribed to the mark, and to the resources that its tasks wait for, watch or
+//!   [hold](keylatch_lease::Leases::hold): a request about such a resource subscribes first, and so does a new
+//!   connection, so that no message after the answer is missed. In a cluster it then also stores a message on the
+//!   clock's subject, which the nodes forward behind the subscription. A subscription ends by the pulse after its last
+//!   waiter and holder. A process with more than 1024 subscriptions replaces them by one to the whole namespace. An
+//!   expiry sends no message: each waiter has its own timer. After a lost connection all waiters ask again.
 //! - **Connection**: one for each engine and its clones; it carries the requests of all tasks side by side. If it is
 //!   lost, the engine connects again, after 50 ms to 2 s, at random.
+//! - **Pulse**: a process that has stored no message for a fifth of the [timeout](Options::timeout), 1 s if that is not
+//!   set, asks for the stream's last sequence. So a server that has fallen silent is noticed although nobody asks
+//!   anything, and so is another stream or an older copy.
 //! - **Requests**: acquiring a free resource takes two round trips, one for the message and one to read the mark; once
 //!   a minute two more, for the server's clock. One reading of the mark serves all tasks that wait for it. A release of
 //!   a lease that was acquired on this connection takes one, or two to four if another request for the resource was
@@ -106,7 +116,8 @@
 //!   for each that is released or swept, 64 at a time. `release_expired` reads all of them again after each 1024 that
 //!   it has deleted. A waiter sends one request when it arrives and one for each notification, one when the lease
 //!   should have ended, and one every 5 s ([`Options::fallback`]). In each process only the first waiter in line does
-//!   so. Each process receives the headers of each message of its namespace, about 200 bytes.
+//!   so. A process receives the headers of each message about a resource to which it is subscribed, about 200 bytes; an
+//!   idle one sends one request a second.
 //! - **Timeouts**: after 5 s ([`Options::timeout`]) a request fails, and the connection is given up if it has answered
 //!   nothing in that time. A request that may have been carried out is sent again, up to three times in all, so that an
 //!   operation fails after 15 s at most.
@@ -122,7 +133,7 @@
 //! | release, `release_all`, a dropped `Held` | the message, and three round trips |
 //! | expiry | five round trips, by the waiter's own timer |
 //! | either, while the connection is lost | the next connection, and as above; or an error after that |
-//! | release, and the server's machine is gone without closing its connections | the fallback and the timeout, 10 s |
+//! | release, and the server's machine is gone without closing its connections | the pulse and the timeout, 6 s, and the next connection |
 //! | either, in a quarantine | an error |
 //!
 //! # How late a holder may learn that another call has ended its lease
@@ -153,7 +164,7 @@
 //! | another leader whose clock is behind, or the server's clock is set back | 8: leases last longer by that time; 6: a lease that had just expired may be valid again, if nobody has acquired the resource. 1 and 3 hold. If the stream also forgets leases, and the clock is set back past the last grant, 3: a token may be given out twice |
 //! | a client's clock and the server's run apart by more than 1 % | 1, 2: the deadlines of holders rest on that limit, and so do takeovers, for a second at a time |
 //! | the stream is purged, or deleted and created again, while it is used | nothing but a quarantine, for leases that do not outlast it; 1 otherwise. 3 holds |
-//! | the stream is restored from an older copy | the same, for programs that were connected; see [above](#when-the-stream-forgets). 5, 7: a release may be undone, and a renewal with the released grant has the lease again |
+//! | the stream is restored from an older copy | the same, for programs that were connected, except in the last second before; see [above](#when-the-stream-forgets). 5, 7: a release may be undone, and a renewal with the released grant has the lease again |
 //! | messages of single resources are deleted by hand | 1, for their leases; 3, if that is done within a second of the grant |
 //! | an operation is given up after its timeout, or its future is dropped | 11: a lease whose grant was not received stays until it expires or its owner asks again; with `Expiry::Never`, until its owner asks again or it is released by owner |
 //! | no program sweeps ([`Options::sweeps`] is `None` everywhere) | 12: a message stays for each resource that was ever leased |
@@ -205,6 +216,7 @@ mod record;
 mod server_time;
 mod session;
 mod subjects;
+mod topics;
 
 pub use async_nats::ConnectOptions;
 pub use error::Error;

@@ -144,7 +144,11 @@ impl Engine for Nats {
 
     async fn acquire(&self, ask: Ask<'_>) -> Done<Answer> {
         let mut limit = self.core.settled(&ask).await?;
-        self.ask(&mut limit, |session| async move { session.acquire(ask).await }).await
+        let question = |session: Arc<Live<Session>>| async move {
+            session.listen(ask.resource).await.map_err(perhaps)?;
+            session.acquire(ask).await
+        };
+        self.ask(&mut limit, question).await
     }
 
     async fn renew(&self, batch: &mut [Renewal<'_>], _: Duration) -> Done<()> {
@@ -186,7 +190,11 @@ impl Engine for Nats {
     }
 
     async fn look(&self, resource: &Resource, _: Duration) -> Done<Option<Record>> {
-        self.ask(&mut self.core.limit(), |session| async move { session.look(resource).await.map_err(perhaps) }).await
+        let question = |session: Arc<Live<Session>>| async move {
+            session.listen(resource).await.map_err(perhaps)?;
+            session.look(resource).await.map_err(perhaps)
+        };
+        self.ask(&mut self.core.limit(), question).await
     }
 
     async fn owned_by(&self, owner: &Owner, _: Duration) -> Done<Vec<Owned>> {

@@ -84,6 +84,8 @@ impl Options {
         /// The calls of `Leases` send a request up to three times if it may have been carried out despite the timeout,
         /// so they may take three times as long.
         ///
+        /// A fifth of this time is the interval of the connection's [pulse](crate#how-it-works).
+        ///
         /// # Panics
         /// If it is zero.
         ///
@@ -97,8 +99,7 @@ impl Options {
 
         /// Sets the longest time that a waiter sleeps before it asks again without being notified: 5 s if not set.
         ///
-        /// It matters only when no message arrives: when a server stops answering and keeps its connections open, or
-        /// when the stream's leader changes at the moment of a release.
+        /// It matters only when a message is lost: when the stream's leader changes at the moment of a release.
         ///
         /// # Panics
         /// If it is zero.

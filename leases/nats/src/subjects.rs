@@ -17,9 +17,7 @@ impl Subjects {
 
     pub(crate) fn lease(&self, resource: &Resource) -> String {
         let Subjects { stream, namespace } = self;
-        // A token must not be empty.
-        let encoded = |text: &str| URL_SAFE_NO_PAD.encode(text);
-        format!("{stream}.lease.{namespace}.e{}.k{}", encoded(resource.entity()), encoded(resource.key()))
+        format!("{stream}.lease.{namespace}.{}", last_tokens(resource))
     }
 
     /// Returns the pattern of all leases' subjects.
@@ -33,9 +31,20 @@ impl Subjects {
         format!("{}.lease.{}.mark", self.stream, self.namespace)
     }
 
-    /// Returns the pattern of the stream's notifications about leases and the mark.
-    pub(crate) fn told(&self) -> String {
-        format!("{}.told.{}.>", self.stream, self.namespace)
+    /// Returns the subject of the stream's notifications about a resource.
+    pub(crate) fn told(&self, resource: &Resource) -> String {
+        let Subjects { stream, namespace } = self;
+        format!("{stream}.told.{namespace}.{}", last_tokens(resource))
+    }
+
+    /// Returns the pattern of the stream's notifications about all resources.
+    pub(crate) fn told_all(&self) -> String {
+        format!("{}.told.{}.*.*", self.stream, self.namespace)
+    }
+
+    /// Returns the subject of the stream's notifications about the mark.
+    pub(crate) fn told_mark(&self) -> String {
+        format!("{}.told.{}.mark", self.stream, self.namespace)
     }
 
     /// Returns the subject of the message whose time is the time of the last sweep.
@@ -47,6 +56,13 @@ impl Subjects {
     pub(crate) fn clock(&self) -> String {
         format!("{}.clock.{}.now", self.stream, self.namespace)
     }
+}
+
+/// Returns the tokens of a subject that stand for a resource.
+fn last_tokens(resource: &Resource) -> String {
+    // A token must not be empty.
+    let encoded = |text: &str| URL_SAFE_NO_PAD.encode(text);
+    format!("e{}.k{}", encoded(resource.entity()), encoded(resource.key()))
 }
 
 /// Parses the resource from the subject of a lease or a notification.
@@ -90,7 +106,8 @@ mod tests {
             let subject = subjects.lease(&before);
             assert!(subject.split('.').all(|token| !token.is_empty()), "{subject}");
             assert!(subject.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'*' && byte != b'>'), "{subject}");
-            assert_eq!(resource(&subject), Some(before));
+            assert_eq!(resource(&subject), Some(before.clone()));
+            assert_eq!(subjects.told(&before), subject.replacen(".lease.", ".told.", 1));
         }
         assert_eq!(subjects.lease(&Resource::new("invoice", "7")), "leases.lease.shop.eaW52b2ljZQ.kNw");
     }

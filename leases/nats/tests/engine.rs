@@ -121,11 +121,8 @@ fn a_message_contains_the_owner_the_token_and_the_duration() {
 fn acquiring_and_releasing_again_takes_three_requests() {
     at_desk(|desk| async move {
         let name = format!("{}-counted", desk.namespace);
-        let engine = options(&desk.namespace).connect(desk.server.address().to_string(), {
-            let name = name.clone();
-            move || ConnectOptions::new().name(&name)
-        });
-        let leases = Leases::with_engine(engine.unwrap());
+        // No pulse is due during the test.
+        let leases = desk.server.named(options(&desk.namespace).timeout(LATE), &name);
         for _ in 0..2 {
             let grant = leases.try_acquire("report", &desk.jane, MINUTE).await.unwrap();
             leases.release(&grant).await.unwrap();
@@ -265,7 +262,9 @@ fn a_stream_that_is_created_again_under_a_connection_is_quarantined() {
 fn programs_that_were_connected_notice_an_older_copy_of_the_stream() {
     // Any of these programs may be the first that notices, and its quarantine is the one that counts.
     servers::at_desk(&Arc::new(Server::set_up()), settings().quarantine(2 * SECOND), |desk| async move {
-        let Desk { server, here, there, jane, joe, .. } = &*desk;
+        let Desk { server, here, namespace, jane, joe, .. } = &*desk;
+        let idle = format!("{namespace}-idle");
+        let there = &server.named(options(namespace).timeout(5 * SECOND).quarantine(2 * SECOND), &idle);
         let kept = here.try_acquire("kept", jane, MINUTE).await.unwrap();
         there.engine().ready().await.unwrap();
         server.run("copy");
@@ -277,9 +276,14 @@ fn programs_that_were_connected_notice_an_older_copy_of_the_stream() {
             here.release(&grant).await.unwrap();
         }
         let old = insist(here, "report", jane).await;
+        // When the second pulse is sent, the first has been answered.
+        let before = server.received(&idle);
+        while server.received(&idle) < before + 2 {
+            sleep(millis(20)).await;
+        }
         server.run("restore");
         here.engine().ready().await.unwrap();
-        // This engine took no part in any of this, but was notified.
+        // This engine took no part in any of this, but its pulse did.
         assert!(is_quarantined(&there.try_acquire("report", joe, MINUTE).await));
         // A tenure that the copy contains can be renewed.
         here.renew(&kept).await.unwrap();

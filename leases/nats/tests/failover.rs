@@ -10,10 +10,10 @@ use async_nats::jetstream::{
     self,
     stream::{Config, Stream},
 };
-use keylatch_lease::Leases;
+use keylatch_lease::{Leases, Owner, Resource};
 use keylatch_lease_conformance::{
     Progress, Proxy,
-    servers::{LATE, PrivateServer, SECOND, apart, millis, on_tokio, work_during},
+    servers::{LATE, MINUTE, PrivateServer, SECOND, apart, millis, on_tokio, work_during},
 };
 use keylatch_lease_nats::{ConnectOptions, Nats};
 use tokio::time::sleep;
@@ -164,4 +164,32 @@ fn one_owner_at_a_time_has_a_lease_while_a_clients_node_is_parted_from_the_other
         progress.more(20);
     };
     work(trouble, |leader| [vec![leader], vec![(leader + 1) % 3, (leader + 2) % 3]]);
+}
+
+/// The waiter's subscription must have reached the leader before the waiter asks.
+#[test]
+fn a_waiter_on_another_node_than_the_leader_is_notified() {
+    let Some(cluster) = Cluster::start() else { return };
+    on_tokio(async {
+        let leader = cluster.leader(0).await;
+        let [here, there] = [leader, (leader + 1) % 3].map(|node| {
+            let options = Nats::in_namespace("shop").timeout(20 * SECOND).fallback(LATE).sweeps(None);
+            Leases::with_engine(options.connect(cluster.addresses([node]), ConnectOptions::new).unwrap())
+        });
+        while here.engine().init().await.is_err() {}
+        let [jane, joe] = ["jane", "joe"].map(Owner::named);
+        for key in 0..20 {
+            // Each of these resources is new to both.
+            let resource = Resource::from(key.to_string());
+            let grant = here.try_acquire(&resource, &jane, 60 * MINUTE).await.unwrap();
+            let waiting = there.acquire(&resource, &joe, MINUTE).into_future();
+            let release = async {
+                // The waiter has asked by then, or soon will.
+                there.status("other").await.unwrap();
+                here.release(&grant).await.unwrap();
+            };
+            let (granted, ()) = futures_lite::future::zip(waiting, release).await;
+            assert!(granted.unwrap().token() > grant.token());
+        }
+    });
 }

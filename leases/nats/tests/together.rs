@@ -2,42 +2,13 @@
 
 mod common;
 
-use std::{net::SocketAddr, sync::Arc};
+use std::sync::Arc;
 
-use common::Server;
+use common::{Server, proxy};
 use futures_util::future::join_all;
 use keylatch_lease::Leases;
 use keylatch_lease_conformance::servers::{self, MINUTE, SECOND, Settings, TestServer, millis, namespace};
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::{TcpListener, TcpStream},
-    sync::watch,
-    time::sleep,
-};
-
-/// Passes connections on to a server, and holds back what the server sends while it is told to.
-async fn proxy(server: SocketAddr, held: watch::Receiver<bool>) -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    tokio::spawn(async move {
-        while let Ok((client, _)) = listener.accept().await {
-            let (mut from_client, mut to_client) = client.into_split();
-            let (mut from_server, mut to_server) = TcpStream::connect(server).await.unwrap().into_split();
-            tokio::spawn(async move { tokio::io::copy(&mut from_client, &mut to_server).await });
-            let mut held = held.clone();
-            tokio::spawn(async move {
-                let mut read = vec![0; 1 << 16];
-                while let Ok(count @ 1..) = from_server.read(&mut read).await {
-                    let _ = held.wait_for(|held| !held).await;
-                    if to_client.write_all(&read[..count]).await.is_err() {
-                        return;
-                    }
-                }
-            });
-        }
-    });
-    address
-}
+use tokio::{sync::watch, time::sleep};
 
 #[test]
 fn one_reading_of_the_mark_serves_all_grants_that_wait_for_it() {
@@ -46,7 +17,7 @@ fn one_reading_of_the_mark_serves_all_grants_that_wait_for_it() {
     servers::at_desk(&Arc::new(Server::set_up()), settings, |desk| async move {
         let (hold, held) = watch::channel(false);
         let name = format!("{}-behind-a-proxy", desk.namespace);
-        let address = proxy(desk.server.address(), held).await;
+        let (address, _) = proxy(desk.server.address(), held).await;
         let leases = &Leases::with_engine(Server::connect(Settings::new(&name, None).timeout(20 * SECOND), address));
         leases.engine().init().await.unwrap();
         // The first acquire reads the server's clock.
@@ -80,7 +51,7 @@ fn a_changed_mark_is_noticed_by_every_grant_that_waits_for_the_reading() {
     servers::at_desk(&Arc::new(Server::set_up()), settings, |desk| async move {
         let (hold, held) = watch::channel(false);
         let name = format!("{}-behind-a-proxy", desk.namespace);
-        let address = proxy(desk.server.address(), held).await;
+        let (address, _) = proxy(desk.server.address(), held).await;
         let leases = &Leases::with_engine(Server::connect(Settings::new(&name, None).timeout(20 * SECOND), address));
         leases.engine().init().await.unwrap();
         let first = leases.try_acquire("first", &desk.jane, MINUTE).await.unwrap();

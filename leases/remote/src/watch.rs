@@ -1,7 +1,7 @@
 //! The subscribers of a resource. They are notified when it becomes free, or when a tenure of it has ended.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     fmt,
     future::Future,
     pin::Pin,
@@ -175,6 +175,46 @@ impl Watchers {
         Notice::doubt_all(notices.iter().map(|notice| &**notice));
     }
 
+    /// Returns whether the resource has a waiter or a holder to notify.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::sync::Arc;
+    ///
+    /// use keylatch_lease::{Resource, engine::Notice};
+    /// use keylatch_lease_remote::Watchers;
+    ///
+    /// let (watchers, report, notice) = (Watchers::default(), Resource::from("report"), Arc::new(Notice::new()));
+    /// watchers.subscribe(&report, &notice);
+    /// assert!(watchers.wants(&report));
+    /// watchers.unsubscribe(&report, &notice);
+    /// assert!(!watchers.wants(&report));
+    /// ```
+    #[must_use]
+    pub fn wants(&self, resource: &Resource) -> bool {
+        self.has(resource) || self.notices().contains_key(resource)
+    }
+
+    /// Returns the resources that have a waiter or a holder to notify, in any order.
+    ///
+    /// # Examples
+    /// ```
+    /// use keylatch_lease::Resource;
+    /// use keylatch_lease_remote::Watchers;
+    ///
+    /// let (watchers, report) = (Watchers::default(), Resource::from("report"));
+    /// let watch = watchers.watch(&report);
+    /// assert_eq!(watchers.wanted(), [report]);
+    /// drop(watch);
+    /// assert!(watchers.wanted().is_empty());
+    /// ```
+    #[must_use]
+    pub fn wanted(&self) -> Vec<Resource> {
+        let mut wanted: HashSet<Resource> = self.lock().keys().cloned().collect();
+        wanted.extend(self.notices().keys().cloned());
+        wanted.into_iter().collect()
+    }
+
     /// Returns whether the resource has a waiter.
     ///
     /// # Examples
@@ -241,8 +281,8 @@ impl Drop for Watch<'_> {
 mod tests {
     use super::Watchers;
     use futures_lite::future::{block_on, poll_once};
-    use keylatch_lease::Resource;
-    use std::{pin::pin, thread};
+    use keylatch_lease::{Resource, engine::Notice};
+    use std::{pin::pin, sync::Arc, thread};
 
     #[test]
     fn only_the_watches_of_a_resource_are_notified() {
@@ -271,6 +311,22 @@ mod tests {
         watchers.tell(&a);
         drop(told);
         assert!(watchers.lock().is_empty());
+    }
+
+    #[test]
+    fn a_resource_is_wanted_while_it_has_a_waiter_or_a_holder() {
+        let watchers = Watchers::default();
+        let (a, notice) = (Resource::from("a"), Arc::new(Notice::new()));
+        assert!(!watchers.wants(&a) && watchers.wanted().is_empty());
+        let watch = watchers.watch(&a);
+        watchers.subscribe(&a, &notice);
+        assert!(watchers.wants(&a));
+        assert_eq!(watchers.wanted(), std::slice::from_ref(&a));
+        drop(watch);
+        assert!(watchers.wants(&a));
+        assert_eq!(watchers.wanted(), std::slice::from_ref(&a));
+        watchers.unsubscribe(&a, &notice);
+        assert!(!watchers.wants(&a) && watchers.wanted().is_empty());
     }
 
     #[test]

@@ -6,7 +6,7 @@ use async_nats::{HeaderMap, Request, jetstream::stream::RawMessage};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use futures_util::future::{Either, select};
 
-use keylatch_lease::{Lost, Resource};
+use keylatch_lease::{Clock, Lost, Resource};
 
 use super::{Acknowledged, Answered, BEGINS, EXPECTED, FREED, Found, Last, Put, Session, says_full, stored_at};
 use crate::{
@@ -95,7 +95,7 @@ impl Session {
         if let Some(token) = begins {
             headers.insert(BEGINS, token.to_string().as_str());
         }
-        let before = self.seen.get();
+        let (before, sent) = (self.seen.get(), self.clock.now());
         let answer = Box::pin(self.request(subject, headers, payload)).await?;
         match Self::read(&answer) {
             Ok(Acknowledged { seq }) if seq <= before => {
@@ -104,6 +104,7 @@ impl Session {
             }
             Ok(Acknowledged { seq }) => {
                 self.seen.sees(seq);
+                self.knows_since(sent);
                 Ok(Put::Stored(seq))
             }
             Err(Error::Refused { source }) if CHANGED.contains(&source.error_code().0) => Ok(Put::Changed),

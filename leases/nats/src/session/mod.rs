@@ -5,11 +5,14 @@
 
 mod acquire;
 mod clock;
+mod listening;
 mod listing;
 mod marks;
 mod messages;
+mod pulse;
 
 pub(crate) use marks::carry;
+pub(crate) use pulse::beat;
 
 use std::{
     collections::HashMap,
@@ -39,6 +42,7 @@ use crate::{
     record::{Message, NEVER, Tenure},
     server_time::{Reading, ServerTime},
     subjects::{Subjects, resource},
+    topics::Topics,
 };
 
 /// The greatest number of requests of one operation that run at the same time.
@@ -134,7 +138,13 @@ pub(crate) struct Session {
     client: Client,
     place: Arc<Place>,
     end: End,
+    topics: Topics<Session>,
     seen: Arc<Seen>,
+    /// The time, by the clock of this process and in nanoseconds, of the last request whose answer was to show the last
+    /// sequence of the stream.
+    known_at: AtomicU64,
+    /// Whether a single server has the stream.
+    is_alone: bool,
     /// The mark as it was last read; `None` if it could not be written.
     mark: Mutex<Option<Mark>>,
     /// The creation time of the stream, and the run of the server that has it.
@@ -213,6 +223,12 @@ struct Described {
     created: String,
     state: Subjected,
     cluster: Option<Cluster>,
+}
+
+#[derive(Deserialize)]
+struct Shown {
+    created: String,
+    state: Subjected,
 }
 
 #[derive(Deserialize)]
@@ -334,12 +350,20 @@ pub(crate) fn is_forgotten(message: &async_nats::Message) -> bool {
 
 impl Session {
     /// Prepares a connection. Fails if the stream is missing or unsuitable.
-    pub(crate) async fn open(client: Client, place: Arc<Place>, end: End) -> Result<Self, Error> {
+    pub(crate) async fn open(
+        client: Client,
+        place: Arc<Place>,
+        end: End,
+        topics: Topics<Session>,
+    ) -> Result<Self, Error> {
         let mut session = Session {
             client,
             place,
             end,
+            topics,
             seen: Arc::default(),
+            known_at: AtomicU64::new(0),
+            is_alone: false,
             mark: Mutex::default(),
             origin: Default::default(),
             clock: StdClock::new(),
@@ -358,8 +382,8 @@ impl Session {
             return Err(Error::Unsuitable { setting });
         }
         // In a cluster it is not known whether the node that has the stream was restarted.
-        let is_alone = described.cluster.and_then(|cluster| cluster.name).is_none_or(|name| name.is_empty());
-        let run = if is_alone { session.client.server_info().server_id } else { "-".into() };
+        session.is_alone = described.cluster.and_then(|cluster| cluster.name).is_none_or(|name| name.is_empty());
+        let run = if session.is_alone { session.client.server_info().server_id } else { "-".into() };
         session.origin = (described.created, run);
         session.seen.sees(described.state.last_seq);
         // These messages reserve room for the later ones, which replace them, even when the stream is full.

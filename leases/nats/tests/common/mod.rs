@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test binary uses some of it")]
 
 use std::{
+    collections::BTreeSet,
     fs,
     io::{Read, Write},
     net::{SocketAddr, TcpStream},
@@ -20,6 +21,11 @@ use keylatch_lease_conformance::{
     servers::{PrivateServer, Settings, Shared, TestServer, apart},
 };
 use keylatch_lease_nats::{ConnectOptions, Nats, Options};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpListener,
+    sync::watch,
+};
 
 pub(crate) const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../servers/run");
 
@@ -58,12 +64,31 @@ impl Server {
         self.clients(name).unwrap()[0]["in_msgs"].as_u64().unwrap()
     }
 
+    /// Returns the number of messages that the server has sent to the one client of this name.
+    pub(crate) fn sent(&self, name: &str) -> u64 {
+        self.clients(name).unwrap()[0]["out_msgs"].as_u64().unwrap()
+    }
+
+    /// Returns the subjects to which the one client of this name is subscribed, other than its inboxes.
+    pub(crate) fn subscriptions(&self, name: &str) -> BTreeSet<String> {
+        let subjects = self.clients(name).unwrap()[0]["subscriptions_list"].clone();
+        let subjects: Vec<String> = serde_json::from_value(subjects).unwrap();
+        subjects.into_iter().filter(|subject| !subject.starts_with("_INBOX.")).collect()
+    }
+
+    /// Returns an engine whose client has this name.
+    pub(crate) fn named(&self, options: Options, name: &str) -> Leases<Nats> {
+        let name = name.to_owned();
+        let connect = move || ConnectOptions::new().name(&name);
+        Leases::with_engine(options.connect(self.address().to_string(), connect).unwrap())
+    }
+
     /// Returns what the monitor shows about the clients of this name.
     fn clients(&self, name: &str) -> Option<Vec<serde_json::Value>> {
         let log = fs::read_to_string(self.0.folder().join("server.log")).ok()?;
         let address = log.lines().rev().find_map(|line| line.split("Starting http monitor on ").nth(1))?;
         let mut stream = TcpStream::connect(address.trim()).ok()?;
-        stream.write_all(b"GET /connz?limit=10000 HTTP/1.0\r\n\r\n").ok()?;
+        stream.write_all(b"GET /connz?limit=10000&subs=1 HTTP/1.0\r\n\r\n").ok()?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer).ok()?;
         let told: serde_json::Value = serde_json::from_str(answer.split_once("\r\n\r\n")?.1).ok()?;
@@ -137,4 +162,31 @@ pub(crate) fn shared() -> Arc<Server> {
     static SHARED: Shared<Server> = Shared::new();
 
     SHARED.get(Server::set_up)
+}
+
+/// Passes connections on to a server, and holds back what the server sends while it is told to. Returns its
+/// address, and the number of connections so far.
+pub(crate) async fn proxy(server: SocketAddr, held: watch::Receiver<bool>) -> (SocketAddr, watch::Receiver<u32>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (count, counted) = watch::channel(0);
+    tokio::spawn(async move {
+        while let Ok((client, _)) = listener.accept().await {
+            count.send_modify(|count| *count += 1);
+            let (mut from_client, mut to_client) = client.into_split();
+            let (mut from_server, mut to_server) = tokio::net::TcpStream::connect(server).await.unwrap().into_split();
+            tokio::spawn(async move { tokio::io::copy(&mut from_client, &mut to_server).await });
+            let mut held = held.clone();
+            tokio::spawn(async move {
+                let mut read = vec![0; 1 << 16];
+                while let Ok(count @ 1..) = from_server.read(&mut read).await {
+                    let _ = held.wait_for(|held| !held).await;
+                    if to_client.write_all(&read[..count]).await.is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    (address, counted)
 }
