@@ -506,3 +506,22 @@ fn a_value_in_use_counts_when_the_bound_is_raised_beyond_its_weight() {
     map.set_max_weight(20);
     assert_eq!((map.weight(), has(&map)), (11, vec![1]));
 }
+
+#[test]
+fn a_value_that_the_bound_has_outgrown_for_a_moment_is_evicted_in_its_turn() {
+    let this: Arc<OnceLock<Weak<Map>>> = Arc::default();
+    let raised = Arc::clone(&this);
+    let raise = move |_, _, _| {
+        let map = raised.get().and_then(Weak::upgrade).unwrap();
+        map.set_max_weight(10);
+    };
+    let map = Arc::new(builder(10).shards(1).on_evict(raise).build());
+    this.set(Arc::downgrade(&map)).unwrap();
+    map.insert_blocking(&1, 3);
+    map.insert_blocking(&2, 3);
+    // Both are heavier than the new bound. The eviction of one of them raises it again.
+    map.set_max_weight(2);
+    assert_eq!((map.len(), map.max_weight()), (1, Some(10)));
+    map.insert_blocking(&3, 9);
+    assert_eq!((has(&map), weight(&map)), (vec![3], 9));
+}

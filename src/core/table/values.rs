@@ -420,11 +420,12 @@ impl<K, V: Payload> Core<K, V> {
         }
         for _ in 0..LOOKED_AT {
             if let Some(number) = V::keeps(&mut shard.kept).and_then(Kept::take_outgrown) {
-                // If it is in use, its last user evicts it.
-                match self.evict_excessive(shard, Some(number)) {
-                    Some(evicted) => return Eviction::Done(evicted),
-                    None => continue,
+                if let Some(evicted) = self.evict_excessive(shard, Some(number)) {
+                    return Eviction::Done(evicted);
                 }
+                // It is in use, and its last user evicts it; or the bound has been raised again.
+                self.unpark(shard, Some(number));
+                continue;
             }
             let next = |shard: &mut Shard<K, V>| V::keeps(&mut shard.kept)?.next(not);
             let Some((number, has_pass)) = next(shard) else { return Eviction::Nothing };
