@@ -32,7 +32,7 @@ use common::{Random, poll};
 const KEYS: u64 = 4;
 
 /// The number of kinds of steps: see `World::step`.
-const KINDS: u8 = 48;
+const KINDS: u8 = 49;
 
 type Hasher = BuildHasherDefault<DefaultHasher>;
 type Map<V> = LockMap<u64, V, Hasher>;
@@ -117,14 +117,23 @@ enum Kind {
     Peek(Option<bool>),
     Insert(u64),
     Remove,
-    /// The value, the number of polls after which `init` is done, and whether it fails.
-    GetOrInsert(u64, u8, bool),
+    /// The value, the number of polls after which `init` is done, whether it fails, and whether the call refreshes an
+    /// old value.
+    GetOrInsert(u64, u8, bool, Option<Refresh>),
     AddOrUpdate(u64),
     InsertIfAbsent(u64),
     Update(u64),
     Compute(Compute),
     UpdateIf(Version, u64),
     RemoveIf(Version),
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Refresh {
+    /// The age from which on the value is old.
+    fresh_for: u64,
+    /// The [number](Key::changes) of the value that the call refreshes; 0 if it refreshes none.
+    of: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -161,6 +170,9 @@ enum Stage {
     Waits(Want),
     /// The call holds the key as a writer, and its `init`, or closure, stays pending for this many more polls.
     Init(u8),
+    /// The call refreshes a value, holds nothing but keeps the entry, and its `init` stays pending for this many more
+    /// polls.
+    Refreshes(u8),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -230,6 +242,12 @@ struct Key {
     ends: Option<u64>,
     /// Whether the value has changed since that time was set, and since it was weighed: its writer still has the key.
     is_new: bool,
+    /// When the value was stored or changed, as soon as its writer no longer has the key.
+    since: u64,
+    /// The number of times that the key got or lost a value, or its value was changed.
+    changes: u64,
+    /// The value, by that number, that a call refreshes; 0 if none does.
+    refreshed: u64,
     /// The weight that the value had when it was weighed; 0 if it has not been, or in a map that does not weigh values.
     weight: u64,
     /// Whether the value was too heavy then, or when the bound was last changed, and has been in use since.
@@ -257,14 +275,23 @@ impl Key {
 
     fn change(&mut self) {
         self.floor += 1;
+        self.changes += 1;
         self.version = None;
         (self.ends, self.is_new) = (None, true);
     }
 
     fn remove(&mut self) -> Option<u64> {
         self.version = None;
+        self.changes += 1;
         (self.weight, self.is_apart) = (0, false);
         self.value.take()
+    }
+
+    /// The call that refreshes this value gives that up.
+    fn end_refresh(&mut self, of: u64) {
+        if self.refreshed == of {
+            self.refreshed = 0;
+        }
     }
 
     /// Records the version that was seen with the current value.
@@ -285,6 +312,8 @@ struct Model {
     last_id: Id,
     /// The key at which this step stored a value.
     stored: Option<u64>,
+    /// The time that the clock shows, if there is one.
+    now: u64,
 }
 
 impl Model {
@@ -312,17 +341,36 @@ impl Model {
                     return Some(if result.is_some() { Outcome::SomeUpdate } else { Outcome::Computed(None) });
                 }
                 Stage::Init(0) => {
-                    let Kind::GetOrInsert(n, _, fails) = call.kind else { unreachable!() };
+                    let Kind::GetOrInsert(n, _, fails, refresh) = call.kind else { unreachable!() };
                     if fails {
                         at.lock.release(Write, For::Anyone);
                         return Some(Outcome::Failed);
                     }
                     self.store(key, n);
                     self.key(key).lock.change(Write, Read);
-                    return Some(Outcome::Guard(Read));
+                    if refresh.is_none() {
+                        return Some(Outcome::Guard(Read));
+                    }
+                    // It has just been made, so it is not refreshed.
+                    self.key(key).lock.release(Read, For::Anyone);
+                    return Some(Outcome::Number(Some(n)));
                 }
                 Stage::Init(polls) => {
                     call.stage = Stage::Init(polls - 1);
+                    return None;
+                }
+                Stage::Refreshes(0) => {
+                    let Kind::GetOrInsert(_, _, fails, Some(Refresh { of, .. })) = call.kind else { unreachable!() };
+                    at.unpolled -= 1;
+                    if fails {
+                        at.end_refresh(of);
+                        return Some(Outcome::Failed);
+                    }
+                    self.wait(call, Write);
+                    continue;
+                }
+                Stage::Refreshes(polls) => {
+                    call.stage = Stage::Refreshes(polls - 1);
                     return None;
                 }
                 Stage::Unpolled => {
@@ -357,7 +405,7 @@ impl Model {
                             self.store(key, n);
                             return Some(Outcome::Added(AddOrUpdate::Added));
                         }
-                        Kind::GetOrInsert(_, polls, _) if is_new => {
+                        Kind::GetOrInsert(_, polls, ..) if is_new => {
                             assert!(at.lock.attempt(Write));
                             call.stage = Stage::Init(polls);
                             continue;
@@ -420,16 +468,31 @@ impl Model {
                     at.lock.release(Write, For::Anyone);
                     return Some(Outcome::Number(old));
                 }
-                (Kind::GetOrInsert(..), Read) if at.value.is_some() => return Some(Outcome::Guard(Read)),
+                (Kind::GetOrInsert(..), Read) if at.value.is_some() => match self.find(call) {
+                    None => continue,
+                    found => return found,
+                },
                 (Kind::GetOrInsert(..), Read) => {
                     at.lock.release(Read, For::Anyone);
                     self.wait(call, Upgradable);
                 }
                 (Kind::GetOrInsert(..), Upgradable) if at.value.is_some() => {
                     at.lock.change(Upgradable, Read);
-                    return Some(Outcome::Guard(Read));
+                    match self.find(call) {
+                        None => continue,
+                        found => return found,
+                    }
                 }
-                (Kind::GetOrInsert(_, polls, _), Upgrade) => call.stage = Stage::Init(polls),
+                (Kind::GetOrInsert(_, polls, ..), Upgrade) => call.stage = Stage::Init(polls),
+                // The value has been refreshed. If there is a later one, that stands; if there is none, none is stored.
+                (Kind::GetOrInsert(n, _, _, Some(Refresh { of, .. })), Write) => {
+                    let later = at.value.filter(|_| at.changes != of);
+                    if at.changes == of {
+                        self.store(key, n);
+                    }
+                    self.key(key).lock.release(Write, For::Anyone);
+                    return Some(Outcome::Number(later.or(Some(n))));
+                }
                 (Kind::AddOrUpdate(n), Upgradable) if at.value == Some(n) => {
                     at.lock.release(Upgradable, For::Anyone);
                     return Some(Outcome::Added(AddOrUpdate::Unchanged));
@@ -463,6 +526,22 @@ impl Model {
         }
     }
 
+    /// A call has found a value, as a reader. Returns `None` if it goes on to refresh the value.
+    fn find(&mut self, call: &mut Call) -> Option<Outcome<Want>> {
+        let Kind::GetOrInsert(_, polls, _, refresh) = &mut call.kind else { unreachable!() };
+        let Some(refresh) = refresh else { return Some(Outcome::Guard(Read)) };
+        let now = self.now;
+        let at = &mut self.keys[call.key as usize];
+        at.lock.release(Read, For::Anyone);
+        if at.refreshed == at.changes || now - at.since < refresh.fresh_for {
+            return Some(Outcome::Number(at.value));
+        }
+        (refresh.of, at.refreshed) = (at.changes, at.changes);
+        at.unpolled += 1;
+        call.stage = Stage::Refreshes(*polls);
+        None
+    }
+
     fn wait(&mut self, call: &mut Call, want: Want) {
         self.last_id += 1;
         (call.id, call.stage) = (self.last_id, Stage::Waits(want));
@@ -480,6 +559,10 @@ impl Model {
             }
             (Stage::Waits(want), _) => at.lock.cancel(call.id, want),
             (Stage::Init(_), _) => at.lock.release(Write, For::Anyone),
+            (Stage::Refreshes(_), _) => at.unpolled -= 1,
+        }
+        if let Kind::GetOrInsert(_, _, _, Some(Refresh { of, .. })) = call.kind {
+            self.key(call.key).end_refresh(of);
         }
     }
 }
@@ -491,9 +574,10 @@ struct World<'m, V> {
     by_hand: bool,
     /// Whether the bound is on the weight of values.
     weighed: bool,
-    /// The clock, if values end, and the time that it shows.
+    /// The clock, if values end.
     clock: Option<&'m ManualClock>,
-    now: u64,
+    /// Whether the ages of values are recorded.
+    ages: bool,
     token: &'m Arc<()>,
     model: Model,
     guards: Vec<Guard<'m, V>>,
@@ -516,7 +600,7 @@ fn compute_of(call: &Call) -> Option<Compute> {
 macro_rules! outcome {
     ($world:ident, $kind:expr, $key:ident, $(.$await:ident)?,
         $get:ident, $insert:ident, $remove:ident, $init:ident, $add:ident, $update:ident, $remove_if:ident,
-        $versioned:ident, $absent:ident, $change:ident, $compute:ident, |$polls:ident| $make:expr) => {{
+        $versioned:ident, $absent:ident, $change:ident, $compute:ident, $refresh:ident, |$polls:ident| $make:expr) => {{
         let value = |n| V::new(n, $world.token);
         match $kind {
             Kind::Get => Outcome::Number($world.map.$get(&$key)$(.$await)?.map(|value| value.n())),
@@ -552,7 +636,13 @@ macro_rules! outcome {
             }
             Kind::Insert(n) => Outcome::Number($world.map.$insert(&$key, value(n))$(.$await)?.map(|value| value.n())),
             Kind::Remove => Outcome::Number($world.map.$remove(&$key)$(.$await)?.map(|value| value.n())),
-            Kind::GetOrInsert(n, $polls, fails) => {
+            Kind::GetOrInsert(n, $polls, fails, Some(Refresh { fresh_for, .. })) => {
+                let made = if fails { Err(()) } else { Ok(value(n)) };
+                let old = TICK * fresh_for as u32;
+                let result = $world.map.$refresh(&$key, old, || { let made = made; $make(made) })$(.$await)?;
+                result.map_or(Outcome::Failed, |value| Outcome::Number(Some(value.n())))
+            }
+            Kind::GetOrInsert(n, $polls, fails, None) => {
                 let made = if fails { Err(()) } else { Ok(value(n)) };
                 let result = $world.map.$init(&$key, || { let made = made; $make(made) })$(.$await)?;
                 result.map_or(Outcome::Failed, |guard| Outcome::Guard(Guard::Read(guard)))
@@ -588,7 +678,7 @@ struct Lent<'m, V> {
 impl<'m, V: Value> World<'m, V> {
     fn new(
         map: &'m Map<V>,
-        Setting { fairness, most, by_hand, weighed, .. }: Setting,
+        Setting { fairness, most, by_hand, ages, weighed, .. }: Setting,
         clock: Option<&'m ManualClock>,
         token: &'m Arc<()>,
     ) -> Self {
@@ -599,6 +689,9 @@ impl<'m, V: Value> World<'m, V> {
             version: None,
             ends: None,
             is_new: false,
+            since: 0,
+            changes: 0,
+            refreshed: 0,
             weight: 0,
             is_apart: false,
             floor: 0,
@@ -611,9 +704,9 @@ impl<'m, V: Value> World<'m, V> {
             by_hand,
             weighed,
             clock,
-            now: 0,
+            ages,
             token,
-            model: Model { keys: vec![key; KEYS as usize], last_id: 0, stored: None },
+            model: Model { keys: vec![key; KEYS as usize], last_id: 0, stored: None, now: 0 },
             guards: vec![],
             running: vec![],
             handles: vec![],
@@ -712,7 +805,7 @@ impl<'m, V: Value> World<'m, V> {
             (12, _) => Kind::Update(n),
             (13, _) => Kind::Compute(Compute { n, does, polls: b % 3, taken: None }),
             (2, _) => Kind::Remove,
-            (3 | 4, _) => Kind::GetOrInsert(n, b % 3, b % 5 == 0),
+            (3 | 4, _) => Kind::GetOrInsert(n, b % 3, b % 5 == 0, None),
             (5, _) => Kind::AddOrUpdate(equal),
             (6, Some(&version)) => Kind::UpdateIf(version, n),
             (7, Some(&version)) => Kind::RemoveIf(version),
@@ -731,7 +824,7 @@ impl<'m, V: Value> World<'m, V> {
         let future = async move {
             outcome!(
                 lent, kind, key, .await, get, insert, remove, get_or_try_insert_with, add_or_update, update_if, remove_if,
-                get_versioned, insert_if_absent, update, compute,
+                get_versioned, insert_if_absent, update, compute, get_or_try_refresh_with,
                 |polls| |made| {
                     let (mut left, mut made) = (polls, Some(made));
                     poll_fn(move |_| match left {
@@ -761,7 +854,7 @@ impl<'m, V: Value> World<'m, V> {
 
     /// Makes a call in its blocking form, if that would not block.
     fn call_blocking(&mut self, key: u64, mut kind: Kind) {
-        if let Kind::GetOrInsert(_, polls, _) | Kind::Compute(Compute { polls, .. }) = &mut kind {
+        if let Kind::GetOrInsert(_, polls, ..) | Kind::Compute(Compute { polls, .. }) = &mut kind {
             *polls = 0;
         }
         let mut call = Call { key, id: 0, kind, stage: Stage::Unpolled };
@@ -775,7 +868,7 @@ impl<'m, V: Value> World<'m, V> {
         let outcome = outcome!(
             self, kind, key, , get_blocking, insert_blocking, remove_blocking, get_or_try_insert_with_blocking,
             add_or_update_blocking, update_if_blocking, remove_if_blocking, get_versioned_blocking,
-            insert_if_absent_blocking, update_blocking, compute_blocking, |_polls| |made| made
+            insert_if_absent_blocking, update_blocking, compute_blocking, get_or_try_refresh_with_blocking, |_polls| |made| made
         );
         self.compare(key, outcome, expected);
     }
@@ -1367,11 +1460,11 @@ impl<'m, V: Value> World<'m, V> {
     fn end_values(&mut self) {
         for key in 0..KEYS {
             let is_written = self.guards.iter().any(|guard| guard.look().0 == key && guard.want() == Write);
-            let (now, is_pinned) = (self.now, self.is_pinned(key));
+            let (now, is_pinned) = (self.model.now, self.is_pinned(key));
             let at = self.model.key(key);
             let Some(n) = at.value else { continue };
             if at.is_new && !is_written {
-                at.is_new = false;
+                (at.is_new, at.since) = (false, now);
                 at.ends = span_of(n).map(|span| now + span);
                 if self.weighed {
                     let is_apart = self.is_too_heavy(weight_of(n));
@@ -1388,7 +1481,7 @@ impl<'m, V: Value> World<'m, V> {
 
     fn advance(&mut self, by: u64) {
         let Some(clock) = self.clock else { return };
-        self.now += by;
+        self.model.now += by;
         clock.advance(TICK * by as u32);
     }
 
@@ -1473,6 +1566,12 @@ impl<'m, V: Value> World<'m, V> {
             43 | 44 => self.retain(if a % 2 == 0 { 0 } else { b }),
             45 | 46 => self.advance(u64::from(a) % 4),
             47 => self.tick(),
+            48 if !self.ages => return,
+            48 => {
+                let refresh = Refresh { fresh_for: u64::from(b) / 15 % 4, of: 0 };
+                let kind = Kind::GetOrInsert(self.number(), b % 3, b % 5 == 0, Some(refresh));
+                if a < 128 { self.call_blocking(key, kind) } else { self.call(key, kind) }
+            }
             KINDS.. => unreachable!("steps are drawn below `KINDS`"),
         }
         self.look();
@@ -1499,6 +1598,12 @@ impl<'m, V: Value> World<'m, V> {
             assert!(!there || at.is_used() || !is_too_heavy, "a value is too heavy");
             at.is_apart &= at.is_used();
             assert_eq!(there, at.value.is_some());
+            let (since, is_new) = (at.since, at.is_new);
+            if self.ages && !is_new {
+                let age = there.then(|| TICK * (self.model.now - since) as u32);
+                assert_eq!(self.map.age(&key), age);
+            }
+            let at = self.model.key(key);
             assert_eq!(self.map.status(&key).map(Seen::from).unwrap_or_default(), at.lock.seen());
             assert_eq!(self.map.is_locked(&key), at.lock.holds != Holds::default());
         }
@@ -1609,20 +1714,25 @@ struct Setting {
     by_hand: bool,
     /// Whether values end.
     timed: bool,
+    /// Whether the ages of values are recorded, too.
+    ages: bool,
     /// Whether the bound is on the weight of values.
     weighed: bool,
 }
 
 fn run<V: Value>(fairness: Fairness, most: Option<usize>, by_hand: bool, steps: &[Step]) {
-    run_with::<V>(Setting { fairness, most, by_hand, timed: false, weighed: false }, steps);
+    run_with::<V>(Setting { fairness, most, by_hand, timed: false, ages: false, weighed: false }, steps);
 }
 
 fn run_with<V: Value>(setting: Setting, steps: &[Step]) {
-    let Setting { fairness, most, by_hand, timed, weighed } = setting;
+    let Setting { fairness, most, by_hand, timed, ages, weighed } = setting;
     let (token, clock) = (Arc::new(()), Arc::new(ManualClock::new()));
     let mut builder = LockMap::builder().fairness(fairness).shards(1).pool_capacity(1).hasher(Hasher::default());
     if timed {
         builder = builder.clock(Arc::clone(&clock)).expire_with(|_, value: &V| Some(TICK * span_of(value.n())? as u32));
+    }
+    if ages {
+        builder = builder.record_ages();
     }
     builder = match most {
         Some(most) if weighed => builder.max_weight(most as u64, |_, value: &V| weight_of(value.n()) as u32),
@@ -1690,8 +1800,14 @@ fn a_visit_does_not_lock_the_key_of_a_value_that_has_ended() {
     steps.extend([(20, 0, 0, 0), (0, 0, 160, 0), (8, 0, 0, 0), (0, 2, 27, 0), (13, 0, 0, 126), (8, 0, 0, 0)]);
     steps.extend([(8, 0, 19, 0), (13, 0, 0, 0), (8, 0, 0, 0), (20, 0, 0, 0), (20, 0, 0, 0), (8, 0, 0, 0)]);
     steps.extend([(20, 0, 0, 0), (0, 0, 0, 0), (8, 2, 75, 0), (45, 0, 1, 0), (32, 0, 0, 0)]);
-    let setting =
-        Setting { fairness: Fairness::Bounded(2), most: Some(1), by_hand: false, timed: true, weighed: false };
+    let setting = Setting {
+        fairness: Fairness::Bounded(2),
+        most: Some(1),
+        by_hand: false,
+        timed: true,
+        ages: false,
+        weighed: false,
+    };
     run_with::<Owned>(setting, &steps);
 }
 
@@ -1724,31 +1840,33 @@ proptest! {
     }
 
     #[test]
-    fn values_that_end(fairness in policy(), steps in steps()) {
-        run_with::<u64>(Setting { fairness, most: None, by_hand: false, timed: true, weighed: false }, &steps);
+    fn values_that_end(fairness in policy(), ages in any::<bool>(), steps in steps()) {
+        run_with::<u64>(Setting { fairness, most: None, by_hand: false, timed: true, ages, weighed: false }, &steps);
     }
 
     #[test]
-    fn values_that_end_and_own_memory(fairness in policy(), steps in steps()) {
-        run_with::<Owned>(Setting { fairness, most: None, by_hand: false, timed: true, weighed: false }, &steps);
+    fn values_that_end_and_own_memory(fairness in policy(), ages in any::<bool>(), steps in steps()) {
+        run_with::<Owned>(Setting { fairness, most: None, by_hand: false, timed: true, ages, weighed: false }, &steps);
     }
 
     #[test]
     fn a_bounded_number_of_values_that_end(
-        fairness in policy(), most in 1..4_usize, by_hand in any::<bool>(), steps in steps(),
+        fairness in policy(), most in 1..4_usize, by_hand in any::<bool>(), ages in any::<bool>(),
+        steps in steps(),
     ) {
-        run_with::<Owned>(Setting { fairness, most: Some(most), by_hand, timed: true, weighed: false }, &steps);
+        run_with::<Owned>(Setting { fairness, most: Some(most), by_hand, timed: true, ages, weighed: false }, &steps);
     }
 
     #[test]
     fn values_that_are_weighed(fairness in policy(), most in 1..12_usize, steps in steps()) {
-        run_with::<u64>(Setting { fairness, most: Some(most), by_hand: false, timed: false, weighed: true }, &steps);
+        run_with::<u64>(Setting { fairness, most: Some(most), by_hand: false, timed: false, ages: false, weighed: true }, &steps);
     }
 
     #[test]
     fn values_that_are_weighed_and_own_memory(
-        fairness in policy(), most in 1..12_usize, by_hand in any::<bool>(), timed in any::<bool>(), steps in steps(),
+        fairness in policy(), most in 1..12_usize, by_hand in any::<bool>(), timed in any::<bool>(),
+        ages in any::<bool>(), steps in steps(),
     ) {
-        run_with::<Owned>(Setting { fairness, most: Some(most), by_hand, timed, weighed: true }, &steps);
+        run_with::<Owned>(Setting { fairness, most: Some(most), by_hand, timed, ages: timed && ages, weighed: true }, &steps);
     }
 }
