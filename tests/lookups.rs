@@ -1,10 +1,13 @@
 //! The requirements of look-ups on their key argument: a call that never makes an entry works without `ToKey`, and a
 //! call that finds an entry does not copy the key. tests/allocations.rs counts allocations.
 
+mod common;
+
 use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
+use common::Fixed;
 use futures_lite::future::{block_on, poll_once};
 use keylatch::{Equivalent, LockMap, ToKey, Version};
 
@@ -154,7 +157,7 @@ fn a_dropped_look_up_leaves_no_entry() {
 
 #[test]
 fn calls_on_a_bounded_map_evict_the_excess() {
-    let map: LockMap<String, u32> = LockMap::builder().max_values(2).shards(1).build();
+    let map: LockMap<String, u32, Fixed> = LockMap::builder().max_values(2).shards(1).hasher(Fixed::default()).build();
     block_on(async {
         for (value, key) in (0..).zip(["a", "b", "c", "d", "c", "d"]) {
             map.insert(key, value).await;

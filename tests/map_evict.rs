@@ -11,9 +11,9 @@ use futures_lite::future::block_on;
 use keylatch::{Builder, Evicted, LockMap, table::MapKind};
 
 mod common;
-use common::{Bell, Random, pending, poll, poll_with, ready};
+use common::{Bell, Fixed, Random, pending, poll, poll_with, ready};
 
-type Map = LockMap<u64, String>;
+type Map = LockMap<u64, String, Fixed>;
 type Log = Arc<Mutex<Vec<(u64, String)>>>;
 
 /// Builds a map of one shard, which logs the values that it evicts.
@@ -24,7 +24,7 @@ fn logged(most: usize) -> (Map, Log) {
         assert_eq!(cause, Evicted::Size);
         evicted.lock().unwrap().push((key, value));
     });
-    (map.build(), log)
+    (map.hasher(Fixed::default()).build(), log)
 }
 
 fn fill(map: &Map, keys: impl IntoIterator<Item = u64>) {
@@ -72,7 +72,7 @@ fn only_evictions_are_handed_over() {
     assert_eq!(keys(&log), []);
 
     // Without a bound, nothing is evicted.
-    let map = LockMap::builder().on_evict(|_, _, _| panic!("no value is evicted")).build();
+    let map = LockMap::builder().hasher(Fixed::default()).on_evict(|_, _, _| panic!("no value is evicted")).build();
     fill(&map, 0..1000);
     assert_eq!(map.len(), 1000);
 }
@@ -139,6 +139,7 @@ fn it_is_called_when_all_keys_are_free_and_all_waiters_have_been_woken() {
     let counted = Arc::clone(&seen);
     let built: Map = LockMap::builder()
         .shards(1)
+        .hasher(Fixed::default())
         .max_values(1)
         .on_evict(move |key, _, _| {
             let map = inside.get().unwrap().upgrade().unwrap();
@@ -167,6 +168,7 @@ fn it_may_use_the_map() {
     let inside = Arc::clone(&map);
     let built: Map = LockMap::builder()
         .shards(1)
+        .hasher(Fixed::default())
         .max_values(3)
         .on_evict(move |key, value, _| {
             let map = inside.get().unwrap().upgrade().unwrap();
@@ -193,6 +195,7 @@ fn it_may_drop_the_last_reference_to_the_map_but_one() {
     let witness = Arc::clone(&dropped);
     let map: Map = LockMap::builder()
         .shards(1)
+        .hasher(Fixed::default())
         .max_values(1)
         .on_evict(move |_, _, _| {
             let _ = &witness;
@@ -254,7 +257,7 @@ fn panicking(most: usize) -> (Map, Log) {
         }
         evicted.lock().unwrap().push((key, value));
     });
-    (map.build(), log)
+    (map.hasher(Fixed::default()).build(), log)
 }
 
 #[test]
@@ -356,11 +359,11 @@ fn every_value_is_handed_over_once_or_taken_once() {
 
 // ---- evict_by_hand ------------------------------------------------------------------------------------------------
 
-type Numbers = LockMap<u64, u64>;
+type Numbers = LockMap<u64, u64, Fixed>;
 
 /// Builds a map of one shard that is evicted by hand, with values for these keys.
 fn by_hand(most: usize, keys: impl IntoIterator<Item = u64>) -> Numbers {
-    let map = LockMap::builder().shards(1).max_values(most).evict_by_hand().build();
+    let map = LockMap::builder().shards(1).max_values(most).evict_by_hand().hasher(Fixed::default()).build();
     for key in keys {
         map.insert_blocking(&key, 10 * key);
     }
@@ -382,7 +385,7 @@ fn without_a_bound_building_fails_with_a_message_that_names_both_settings() {
 #[test]
 fn the_map_itself_evicts_nothing_and_counts_the_excess() {
     for shards in [1, 4] {
-        let builder = LockMap::builder().shards(shards).max_values(10).evict_by_hand();
+        let builder = LockMap::builder().shards(shards).max_values(10).evict_by_hand().hasher(Fixed::default());
         let mut map: Numbers = builder.on_evict(|_, _, _| panic!("the map evicts nothing")).build();
         let check = |map: &Numbers, len: usize| {
             assert_eq!((map.len(), map.excess()), (len, len.saturating_sub(map.max_values().unwrap())));
@@ -419,7 +422,7 @@ fn the_map_itself_evicts_nothing_and_counts_the_excess() {
 
 #[test]
 fn a_map_that_evicts_by_itself_has_an_excess_of_values_in_use() {
-    let map: Numbers = LockMap::builder().shards(1).max_values(2).build();
+    let map: Numbers = LockMap::builder().shards(1).max_values(2).hasher(Fixed::default()).build();
     assert_eq!(map.excess(), 0);
     let guards = map.write_many_blocking([&1, &2, &3, &4]);
     let guards = guards.into_iter().map(|mut guard| {
@@ -555,7 +558,7 @@ fn the_guard_has_all_the_methods_of_a_writer() {
 
 #[test]
 fn shards_take_turns() {
-    let map: Numbers = LockMap::builder().shards(4).max_values(4).evict_by_hand().build();
+    let map: Numbers = LockMap::builder().shards(4).max_values(4).evict_by_hand().hasher(Fixed::default()).build();
     for key in 0..400 {
         map.insert_blocking(&key, key);
     }
@@ -575,7 +578,7 @@ fn shards_take_turns() {
 fn a_cache_in_front_of_a_store_loses_nothing() {
     const THREADS: u64 = 4;
     const EACH: u64 = 3000;
-    let map: Numbers = LockMap::builder().shards(2).max_values(8).evict_by_hand().build();
+    let map: Numbers = LockMap::builder().shards(2).max_values(8).evict_by_hand().hasher(Fixed::default()).build();
     let store = Mutex::new(HashMap::<u64, u64>::new());
     let evict = |goal: usize| {
         while map.excess() > goal {

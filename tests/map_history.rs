@@ -2,14 +2,12 @@
 
 mod common;
 
-use std::hash::{BuildHasherDefault, DefaultHasher, Hasher};
+use std::hash::{BuildHasherDefault, Hasher};
 use std::time::Duration;
 
-use common::Random;
+use common::{Fixed, Random};
 use keylatch::{LockMap, ManualClock};
 
-/// A hasher that is the same in each run, because keys are remembered by their hashes.
-type Fixed = BuildHasherDefault<DefaultHasher>;
 type Map<S = Fixed> = LockMap<u64, u64, S>;
 
 /// Creates a map of one shard, so that the bound is exact, with values for these keys, inserted in this order.

@@ -12,7 +12,6 @@ mod common;
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::future::{Future, poll_fn};
-use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -27,15 +26,14 @@ use proptest::prelude::*;
 
 use Want::{Read, Upgradable, Upgrade, Write};
 use common::contract::{For, Holds, Id, Key as Lock, Rules, Seen, Want};
-use common::{Random, poll};
+use common::{Fixed, Random, poll};
 
 const KEYS: u64 = 4;
 
 /// The number of kinds of steps: see `World::step`.
 const KINDS: u8 = 49;
 
-type Hasher = BuildHasherDefault<DefaultHasher>;
-type Map<V> = LockMap<u64, V, Hasher>;
+type Map<V> = LockMap<u64, V, Fixed>;
 
 /// A value that represents a number: `u64`, which needs no drop, or [`Owned`], which owns memory.
 trait Value: Clone + PartialEq + 'static {
@@ -83,9 +81,9 @@ impl Value for Owned {
 }
 
 enum Guard<'m, V: 'm> {
-    Read(MapReadGuard<'m, u64, V, Hasher>),
-    Upgradable(MapUpgradableGuard<'m, u64, V, Hasher>),
-    Write(MapWriteGuard<'m, u64, V, Hasher>),
+    Read(MapReadGuard<'m, u64, V, Fixed>),
+    Upgradable(MapUpgradableGuard<'m, u64, V, Fixed>),
+    Write(MapWriteGuard<'m, u64, V, Fixed>),
 }
 
 impl<V: Value> Guard<'_, V> {
@@ -208,11 +206,11 @@ struct Running<'m, V> {
 }
 
 /// A walk, and its next guard: `None` at the end. Or the step was given up.
-type Stepped<'m, V> = (Walk<'m, u64, V, Hasher>, Result<Option<Guard<'m, V>>, ()>);
+type Stepped<'m, V> = (Walk<'m, u64, V, Fixed>, Result<Option<Guard<'m, V>>, ()>);
 
 /// The real side of a walk.
 enum Walker<'m, V> {
-    Rests(Walk<'m, u64, V, Hasher>),
+    Rests(Walk<'m, u64, V, Fixed>),
     /// The future of a step owns the walk.
     Steps(Pin<Box<dyn Future<Output = Stepped<'m, V>> + 'm>>),
 }
@@ -1671,7 +1669,7 @@ impl<'m, V: Value> World<'m, V> {
 
 /// Makes the future of a walk's next step.
 fn step_of<'m, V: 'm>(
-    mut walk: Walk<'m, u64, V, Hasher>,
+    mut walk: Walk<'m, u64, V, Fixed>,
     want: Want,
     gives_up: Rc<Cell<bool>>,
 ) -> Pin<Box<dyn Future<Output = Stepped<'m, V>> + 'm>> {
@@ -1727,7 +1725,7 @@ fn run<V: Value>(fairness: Fairness, most: Option<usize>, by_hand: bool, steps: 
 fn run_with<V: Value>(setting: Setting, steps: &[Step]) {
     let Setting { fairness, most, by_hand, timed, ages, weighed } = setting;
     let (token, clock) = (Arc::new(()), Arc::new(ManualClock::new()));
-    let mut builder = LockMap::builder().fairness(fairness).shards(1).pool_capacity(1).hasher(Hasher::default());
+    let mut builder = LockMap::builder().fairness(fairness).shards(1).pool_capacity(1).hasher(Fixed::default());
     if timed {
         builder = builder.clock(Arc::clone(&clock)).expire_with(|_, value: &V| Some(TICK * span_of(value.n())? as u32));
     }

@@ -11,7 +11,7 @@ use futures_lite::future::block_on;
 use keylatch::{Equivalent, LockMap, ToKey};
 
 mod common;
-use common::poll;
+use common::{Fixed, poll};
 
 type Map = LockMap<u64, u64>;
 
@@ -245,8 +245,8 @@ fn pops_take_turns_among_shards_and_find_every_value() {
 #[test]
 fn a_pop_returns_the_owned_key_even_if_keys_are_recycled() {
     for recycle in [false, true] {
-        let map: LockMap<String, Arc<()>> =
-            LockMap::builder().shards(1).max_values(100).recycle_keys(recycle).pool_capacity(4).build();
+        let builder = LockMap::builder().shards(1).max_values(100).recycle_keys(recycle).pool_capacity(4);
+        let map: LockMap<String, Arc<()>, Fixed> = builder.hasher(Fixed::default()).build();
         let token = Arc::new(());
         for round in 0..3 {
             for n in 0..50 {

@@ -6,7 +6,6 @@ mod common;
 
 use std::collections::BTreeMap;
 use std::future::{pending as never, ready as at_once};
-use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::mem::forget;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
@@ -14,17 +13,16 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::task::{Poll, RawWaker, RawWakerVTable, Waker};
 
 use common::hostile::{Hostile, Value, disarm, panic_in};
-use common::{Bell, Random, pending, poll, poll_with, ready, until};
+use common::{Bell, Fixed, Random, pending, poll, poll_with, ready, until};
 use futures_lite::future::block_on;
 use keylatch::{LockMap, MapWriteGuard, Walk};
 use proptest::prelude::*;
 
-type Hasher = BuildHasherDefault<DefaultHasher>;
-type Map = LockMap<u64, u64, Hasher>;
+type Map = LockMap<u64, u64, Fixed>;
 
 /// A map with `n` values and this many shards; each value is ten times its key.
 fn map(n: u64, shards: usize) -> Map {
-    let map = LockMap::builder().shards(shards).hasher(Hasher::default()).build();
+    let map = LockMap::builder().shards(shards).hasher(Fixed::default()).build();
     for key in 0..n {
         map.insert_blocking(&key, 10 * key);
     }
@@ -32,14 +30,14 @@ fn map(n: u64, shards: usize) -> Map {
 }
 
 /// Walks to the end, and returns the visited keys in order of the keys.
-fn visited(walk: &mut Walk<'_, u64, u64, Hasher>) -> Vec<u64> {
+fn visited(walk: &mut Walk<'_, u64, u64, Fixed>) -> Vec<u64> {
     let mut keys: Vec<_> = std::iter::from_fn(|| walk.next_read_blocking().map(|guard| *guard.key())).collect();
     keys.sort_unstable();
     keys
 }
 
 /// Visits the next key, which is free.
-fn next(walk: &mut Walk<'_, u64, u64, Hasher>) -> Option<u64> {
+fn next(walk: &mut Walk<'_, u64, u64, Fixed>) -> Option<u64> {
     ready(walk.next_read()).map(|guard| *guard.key())
 }
 
@@ -554,7 +552,7 @@ const KEYS: u64 = 40;
 
 /// A walk, with what the model knows of it.
 struct Walking<'m> {
-    walk: Walk<'m, u64, u64, Hasher>,
+    walk: Walk<'m, u64, u64, Fixed>,
     /// The keys that have had a value since the walk began.
     there: Vec<bool>,
     visits: BTreeMap<u64, u32>,
@@ -563,7 +561,7 @@ struct Walking<'m> {
 struct World<'m> {
     map: &'m Map,
     /// The writers' guards, with the values that they have taken out.
-    writers: Vec<(MapWriteGuard<'m, u64, u64, Hasher>, Option<u64>)>,
+    writers: Vec<(MapWriteGuard<'m, u64, u64, Fixed>, Option<u64>)>,
     walks: Vec<Walking<'m>>,
 }
 

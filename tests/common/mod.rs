@@ -5,10 +5,16 @@ pub mod contract;
 pub mod hostile;
 
 use std::future::Future;
+use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::task::{Context, Poll, Wake, Waker};
+
+/// A hasher that is the same in each run: for tests whose outcome depends on the hashes of their keys. These choose the
+/// shard of a key, and the fingerprint by which a map remembers that it has evicted the key: a key whose fingerprint is
+/// that of another one may be evicted later than the test expects.
+pub type Fixed = BuildHasherDefault<DefaultHasher>;
 
 /// A waker that counts its wake-ups.
 #[derive(Default)]
