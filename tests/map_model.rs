@@ -310,6 +310,8 @@ struct Model {
     last_id: Id,
     /// The key at which this step stored a value.
     stored: Option<u64>,
+    /// Whether a call began in this step to refresh a value, and so released its key.
+    begins_refresh: bool,
     /// The time that the clock shows, if there is one.
     now: u64,
 }
@@ -466,19 +468,19 @@ impl Model {
                     at.lock.release(Write, For::Anyone);
                     return Some(Outcome::Number(old));
                 }
-                (Kind::GetOrInsert(..), Read) if at.value.is_some() => match self.find(call) {
-                    None => continue,
-                    found => return found,
-                },
+                (Kind::GetOrInsert(..), Read) if at.value.is_some() => {
+                    if let Some(found) = self.find(call) {
+                        return Some(found);
+                    }
+                }
                 (Kind::GetOrInsert(..), Read) => {
                     at.lock.release(Read, For::Anyone);
                     self.wait(call, Upgradable);
                 }
                 (Kind::GetOrInsert(..), Upgradable) if at.value.is_some() => {
                     at.lock.change(Upgradable, Read);
-                    match self.find(call) {
-                        None => continue,
-                        found => return found,
+                    if let Some(found) = self.find(call) {
+                        return Some(found);
                     }
                 }
                 (Kind::GetOrInsert(_, polls, ..), Upgrade) => call.stage = Stage::Init(polls),
@@ -536,6 +538,7 @@ impl Model {
         }
         (refresh.of, at.refreshed) = (at.changes, at.changes);
         at.unpolled += 1;
+        self.begins_refresh = true;
         call.stage = Stage::Refreshes(*polls);
         None
     }
@@ -588,6 +591,8 @@ struct World<'m, V> {
     settled: bool,
     /// Whether this step visited all values: it may have removed some after others were evicted.
     visited: bool,
+    /// Whether there were too many values before this step, or too heavy ones.
+    was_too_full: bool,
 }
 
 fn compute_of(call: &Call) -> Option<Compute> {
@@ -704,7 +709,7 @@ impl<'m, V: Value> World<'m, V> {
             clock,
             ages,
             token,
-            model: Model { keys: vec![key; KEYS as usize], last_id: 0, stored: None, now: 0 },
+            model: Model { keys: vec![key; KEYS as usize], last_id: 0, stored: None, begins_refresh: false, now: 0 },
             guards: vec![],
             running: vec![],
             handles: vec![],
@@ -713,6 +718,7 @@ impl<'m, V: Value> World<'m, V> {
             last_value: 0,
             settled: false,
             visited: false,
+            was_too_full: false,
         }
     }
 
@@ -1442,7 +1448,7 @@ impl<'m, V: Value> World<'m, V> {
             "{ordinary} is too much; the bound is {most}"
         );
         let needed = evicted.is_empty() || ordinary + evicted.iter().sum::<u64>() > most;
-        assert!(needed || self.visited, "a value was evicted without need");
+        assert!(needed || self.removes_later(), "a value was evicted without need");
     }
 
     // ---- time -----------------------------------------------------------------------------------------------------
@@ -1494,7 +1500,8 @@ impl<'m, V: Value> World<'m, V> {
     // ---- all of it ------------------------------------------------------------------------------------------------
 
     fn step(&mut self, (what, key, a, b): Step) {
-        (self.model.stored, self.settled, self.visited) = (None, false, false);
+        (self.model.stored, self.model.begins_refresh) = (None, false);
+        (self.settled, self.visited, self.was_too_full) = (false, false, self.map.excess() > 0);
         let pick = |n: usize| (n > 0).then(|| usize::from(b) % n.max(1));
         let handle = pick(self.handles.len()).filter(|_| a >= 160);
         let want = Self::wants(a);
@@ -1575,6 +1582,11 @@ impl<'m, V: Value> World<'m, V> {
         self.look();
     }
 
+    /// Returns whether this step may have evicted values because of others that it has removed, or ended, since.
+    fn removes_later(&self) -> bool {
+        self.visited || self.model.begins_refresh && self.was_too_full
+    }
+
     /// Compares the whole map with the model.
     fn look(&mut self) {
         self.end_values();
@@ -1628,7 +1640,8 @@ impl<'m, V: Value> World<'m, V> {
                 !self.settled || len <= most || idle <= 1,
                 "{idle} of {len} values could be evicted; the bound is {most}"
             );
-            assert!(evicted == 0 || len + evicted > most || self.visited, "a value was evicted without need");
+            let needed = evicted == 0 || len + evicted > most;
+            assert!(needed || self.removes_later(), "a value was evicted without need");
         }
         for at in 0..self.guards.len() {
             let (key, value, version) = self.guards[at].look();
@@ -1640,7 +1653,7 @@ impl<'m, V: Value> World<'m, V> {
     /// Drops all guards, futures, handles and walks one after another.
     fn end(&mut self, mut random: Random) {
         loop {
-            (self.model.stored, self.settled, self.visited) = (None, false, false);
+            (self.model.stored, self.model.begins_refresh, self.settled, self.visited) = (None, false, false, false);
             let (guards, running, handles) = (self.guards.len(), self.running.len(), self.handles.len());
             let all = guards + running + handles + self.walks.len();
             if all == 0 {
@@ -1761,6 +1774,19 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec((0..KINDS, 0..KEYS, any::<u8>(), any::<u8>()), 1..150)
 }
 
+/// Steps of which many refresh values, and many use the same values meanwhile.
+fn refreshing_steps() -> impl Strategy<Value = Vec<Step>> {
+    let kind = prop_oneof![
+        4 => Just(48_u8),    // refresh
+        4 => 13..=18_u8,     // poll
+        2 => 8..=12_u8,      // other calls
+        2 => 20..=26_u8,     // use and release guards
+        1 => 45..=46_u8,     // time passes
+        2 => 0..KINDS,
+    ];
+    prop::collection::vec((kind, 0..2_u64, any::<u8>(), any::<u8>()), 1..150)
+}
+
 fn cases() -> ProptestConfig {
     let cases = std::env::var("KEYLATCH_CASES").map_or(2000, |cases| cases.parse().unwrap());
     ProptestConfig { cases: if cfg!(miri) { 4 } else { cases }, failure_persistence: None, ..ProptestConfig::default() }
@@ -1853,6 +1879,24 @@ proptest! {
         steps in steps(),
     ) {
         run_with::<Owned>(Setting { fairness, most: Some(most), by_hand, timed: true, ages, weighed: false }, &steps);
+    }
+
+    #[test]
+    fn values_that_are_refreshed(fairness in policy(), steps in refreshing_steps()) {
+        run_with::<u64>(
+            Setting { fairness, most: None, by_hand: false, timed: true, ages: true, weighed: false },
+            &steps,
+        );
+    }
+
+    #[test]
+    fn a_bounded_number_of_values_that_are_refreshed(
+        fairness in policy(), most in 1..3_usize, steps in refreshing_steps(),
+    ) {
+        run_with::<Owned>(
+            Setting { fairness, most: Some(most), by_hand: false, timed: true, ages: true, weighed: false },
+            &steps,
+        );
     }
 
     #[test]
