@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use keylatch_benches::heap::{Counted, Growth};
 use keylatch_benches::load::{timed, together};
 use keylatch_benches::maps::{
-    Act, Bounded, BoundedLockable, BoundedLockmap, BoundedMoka, BoundedQuick, Ending, LockedMap, Make, MakeCache, Map,
-    Moka, Papaya, ROOM, Sharded, Values,
+    Act, Bounded, BoundedLockable, BoundedLockmap, BoundedMoka, BoundedQuick, Ending, EndingByTicks, LockedMap, Make,
+    MakeCache, Map, Moka, Papaya, ROOM, Sharded, Values,
 };
 use keylatch_benches::report::{figure, median};
 use lockable::{LockableHashMap, LockableLruCache};
@@ -322,8 +322,11 @@ fn main() {
         print(scenario.name, &names, &rounds(CANDIDATES.len(), ROUNDS, run), scenario.goals);
     }
 
-    let (ending, lasting) = (make::<Ending> as Make, make::<keylatch::LockMap<u64, u64>> as Make);
-    let pair = [("keylatch, time_to_live", ending), ("keylatch", lasting)];
+    let compared = [
+        ("keylatch, time_to_live", make::<Ending> as Make),
+        ("keylatch", make::<keylatch::LockMap<u64, u64>>),
+        ("keylatch, time_to_live by a counter of ticks", make::<EndingByTicks>),
+    ];
     for (name, act, keys) in [
         ("values that end: get, one key", Act::Get, Keys::Hot),
         ("values that end: get, 10,000 keys", Act::Get, Keys::Zipf),
@@ -332,9 +335,14 @@ fn main() {
         if asked_for(name) {
             let scenario = case(name, act, 1, keys, &[("keylatch", 1.3)]);
             let lists = [keys.list(0)];
-            let figures = rounds(pair.len(), ROUNDS, |i| scenario.run(&*pair[i].1(), &lists));
-            print(name, &pair.map(|(name, _)| name), &figures, scenario.goals);
+            let figures = rounds(compared.len(), ROUNDS, |i| scenario.run(&*compared[i].1(), &lists));
+            print(name, &compared.map(|(name, _)| name), &figures, scenario.goals);
         }
+    }
+    if asked_for("values that end: the clock alone") {
+        let clock = Instant::now();
+        let read = |_| timed(SPAN, |n| (0..n).for_each(|_| _ = black_box(black_box(&clock).elapsed())));
+        print("values that end: the clock alone", &["std"], &rounds(1, ROUNDS, read), &[]);
     }
 
     bounded(&words);
