@@ -10,7 +10,7 @@ use super::retire::Dead;
 use super::slot::{Chunk, Claim, Hold, Live, Spare, TypedAccess, UnitOf};
 use super::tag::Tag;
 use crate::core::wait::Access;
-use crate::core::wait::word::{MAX_UNITS, Refusal, Unit};
+use crate::core::wait::word::{Holds, MAX_UNITS, Refusal, Unit};
 use crate::key::ToKey;
 
 /// The unit with which a caller joins an entry.
@@ -30,11 +30,12 @@ pub(crate) enum Join {
     Try,
 }
 
+/// What an entry's word counts while somebody holds it exclusively.
+const EXCLUSIVE: Holds = Holds::NONE.with(Access::Exclusive);
+
 /// The outcome of a join.
 pub(crate) enum Joined<K, V: Payload> {
     Hold(UnitOf<K, V>),
-    /// The exclusive hold of a new entry, for [`Join::MakeOrEnter`].
-    Made(UnitOf<K, V>),
     Claim(UnitOf<K, V>),
     Refused,
     /// The entry has [`MAX_UNITS`] units.
@@ -49,7 +50,7 @@ impl<K, V: Payload> Joined<K, V> {
     #[inline]
     pub(super) fn hold_or_claim<M: TypedAccess>(self, mode: M) -> Result<Hold<K, V, M>, Claim<K, V>> {
         match self {
-            Joined::Hold(unit) | Joined::Made(unit) => Ok(unit.into_hold(mode)),
+            Joined::Hold(unit) => Ok(unit.into_hold(mode)),
             Joined::Claim(unit) => Err(unit.into_claim()),
             Joined::Refused | Joined::Full => full(),
         }
@@ -62,7 +63,7 @@ impl<K, V: Payload> Joined<K, V> {
     #[inline]
     fn claim(self) -> Claim<K, V> {
         match self {
-            Joined::Hold(unit) | Joined::Made(unit) | Joined::Claim(unit) => unit.into_claim(),
+            Joined::Hold(unit) | Joined::Claim(unit) => unit.into_claim(),
             Joined::Refused | Joined::Full => full(),
         }
     }
@@ -104,24 +105,20 @@ impl Join {
         core.join_as_claim(entry).map_or(Joined::Full, Joined::Claim)
     }
 
-    /// The unit that a new entry begins with.
+    /// The unit that a new entry begins with. Only maps ask for [`Join::MakeOrEnter`], so the others do not pay for it.
     #[inline]
-    fn unit(self, access: Access) -> Unit {
+    fn unit<V: Payload>(self, access: Access) -> Unit {
         match self {
             Join::Claim => Unit::Claim,
-            Join::MakeOrEnter => Unit::Hold(Access::Exclusive),
-            Join::Make | Join::Enter | Join::Try => Unit::Hold(access),
+            Join::MakeOrEnter if V::VALUES => Unit::Hold(Access::Exclusive),
+            _ => Unit::Hold(access),
         }
     }
 
     /// Returns the outcome for an entry that has just been made with this unit.
     #[inline]
     fn made<K, V: Payload>(self, unit: UnitOf<K, V>) -> Joined<K, V> {
-        match self {
-            Join::Claim => Joined::Claim(unit),
-            Join::MakeOrEnter => Joined::Made(unit),
-            Join::Make | Join::Enter | Join::Try => Joined::Hold(unit),
-        }
+        if self == Join::Claim { Joined::Claim(unit) } else { Joined::Hold(unit) }
     }
 }
 
@@ -306,7 +303,8 @@ impl<K, V: Payload> Core<K, V> {
     {
         debug_assert!(writer.access() == Access::Exclusive);
         match source.join(self, Join::MakeOrEnter, mode.access()) {
-            Joined::Made(unit) => Ok(unit.into_hold(writer)),
+            // There is no other holder beside an exclusive one: the entry is new.
+            Joined::Hold(unit) if unit.live().state().word().holds() == EXCLUSIVE => Ok(unit.into_hold(writer)),
             Joined::Hold(unit) => Err(Ok(unit.into_hold(mode))),
             Joined::Claim(unit) => Err(Err(unit.into_claim())),
             Joined::Refused | Joined::Full => full(),
@@ -327,7 +325,7 @@ impl<K, V: Payload> Core<K, V> {
         M: TypedAccess,
     {
         match source.join(self, self.limited(Join::Try, mode.access()), mode.access()) {
-            Joined::Hold(unit) | Joined::Made(unit) => Ok(unit.into_hold(mode)),
+            Joined::Hold(unit) => Ok(unit.into_hold(mode)),
             Joined::Claim(unit) => Err(Some(unit.into_claim())),
             Joined::Refused => Err(None),
             Joined::Full => full(),
@@ -350,11 +348,11 @@ impl<K, V: Payload> Core<K, V> {
                 if shard.has_spare() {
                     let key = key.to_key();
                     if let Some(spare) = shard.take_spare() {
-                        return Ok(join.made(shard.insert_key(tag, spare, key, join.unit(access))));
+                        return Ok(join.made(shard.insert_key(tag, spare, key, join.unit::<V>(access))));
                     }
                 }
             } else if self.recycle_keys {
-                if let Some(unit) = shard.insert_recycled(tag, |old| key.to_key_into(old), join.unit(access)) {
+                if let Some(unit) = shard.insert_recycled(tag, |old| key.to_key_into(old), join.unit::<V>(access)) {
                     return Ok(join.made(unit));
                 }
             }
@@ -384,7 +382,7 @@ impl<K, V: Payload> Core<K, V> {
                 return None;
             }
             let spare = lent.spare.take()?;
-            Some(join.made(shard.insert(tag, spare, join.unit(access))))
+            Some(join.made(shard.insert(tag, spare, join.unit::<V>(access))))
         });
         if made.is_some() {
             core::mem::forget(lent); // it is empty, but the compiler does not know that
@@ -432,7 +430,7 @@ impl<K, V: Payload> Core<K, V> {
                 // An old key is dropped outside the lock first.
                 let spare = lent.spare.take_if(|spare| !spare.has_old_key())?;
                 let Some(key) = key.key.take() else { unreachable!("a key is given once") };
-                Some(join.made(shard.insert_key(tag, spare, key, join.unit(access))))
+                Some(join.made(shard.insert_key(tag, spare, key, join.unit::<V>(access))))
             });
             if let Some(joined) = joined {
                 return joined;
