@@ -58,6 +58,25 @@ struct Begun {
     each: HashMap<Resource, Subscription>,
 }
 
+impl Begun {
+    /// Keeps the subscription to a resource, unless there is one already, which may have messages that the driver has
+    /// not received yet. Returns the one that is not needed.
+    fn keep(&mut self, resource: &Resource, subscription: Subscription) -> Option<Subscription> {
+        if self.all.is_some() || self.each.contains_key(resource) {
+            return Some(subscription);
+        }
+        self.each.insert(resource.clone(), subscription)
+    }
+
+    /// Takes out the subscriptions that are not needed: to resources that are not wanted, or to each resource if there
+    /// is one to all of them.
+    fn take_unneeded(&mut self, is_wanted: impl Fn(&Resource) -> bool) -> Vec<Subscription> {
+        let is_unneeded = |resource: &&Resource| self.all.is_some() || !is_wanted(resource);
+        let unneeded: Vec<_> = self.each.keys().filter(is_unneeded).cloned().collect();
+        unneeded.iter().filter_map(|resource| self.each.remove(resource)).collect()
+    }
+}
+
 pub(crate) struct Topics<S: Session> {
     client: Client,
     subjects: Subjects,
@@ -138,10 +157,7 @@ impl<S: Session> Topics<S> {
         let watchers = link.watchers();
         let (ended, count) = {
             let mut begun = self.lock();
-            let unwanted = begun.each.keys().filter(|resource| !watchers.wants(resource));
-            let unwanted: Vec<_> = unwanted.cloned().collect();
-            let ended: Vec<_> = unwanted.iter().filter_map(|resource| begun.each.remove(resource)).collect();
-            (ended, begun.each.len())
+            (begun.take_unneeded(|resource| watchers.wants(resource)), begun.each.len())
         };
         drop(ended); // this wakes the driver
         count
@@ -149,19 +165,54 @@ impl<S: Session> Topics<S> {
 
     /// Keeps the subscription to a resource.
     pub(crate) fn keep(&self, resource: &Resource, subscription: Subscription) {
-        let unneeded = {
-            let mut begun = self.lock();
-            match begun.all {
-                Some(_) => Some(subscription),
-                None => begun.each.insert(resource.clone(), subscription),
-            }
-        };
-        drop(unneeded);
+        let unneeded = self.lock().keep(resource, subscription);
+        drop(unneeded); // this wakes the driver
     }
 
-    /// Keeps the subscription to all resources, which replaces the others.
+    /// Keeps the subscription to all resources. The others, which may have messages that the driver has not received
+    /// yet, end by the next pulse.
     pub(crate) fn keep_all(&self, subscription: Subscription) {
-        let before = std::mem::replace(&mut *self.lock(), Begun { all: Some(subscription), each: HashMap::new() });
-        drop(before);
+        let unneeded = self.lock().all.replace(subscription);
+        drop(unneeded);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn subscription() -> (Subscription, AbortHandle) {
+        let (handle, _) = AbortHandle::new_pair();
+        (Subscription(handle.clone()), handle)
+    }
+
+    #[test]
+    fn the_first_of_two_subscriptions_to_a_resource_stays() {
+        let (mut begun, a) = (Begun::default(), Resource::from("a"));
+        let ((first, first_handle), (second, second_handle)) = (subscription(), subscription());
+        assert!(begun.keep(&a, first).is_none());
+        drop(begun.keep(&a, second));
+        assert!(!first_handle.is_aborted() && second_handle.is_aborted());
+    }
+
+    #[test]
+    fn a_subscription_to_all_replaces_the_others_only_when_they_are_tidied_up() {
+        let (mut begun, a, b) = (Begun::default(), Resource::from("a"), Resource::from("b"));
+        let (of_a, handle) = subscription();
+        assert!(begun.keep(&a, of_a).is_none());
+        begun.all = Some(subscription().0);
+        assert!(begun.keep(&b, subscription().0).is_some());
+        assert!(!handle.is_aborted());
+        assert_eq!(begun.take_unneeded(|_| true).len(), 1);
+        assert!(handle.is_aborted() && begun.each.is_empty());
+    }
+
+    #[test]
+    fn subscriptions_to_resources_that_nobody_wants_are_tidied_up() {
+        let (mut begun, a, b) = (Begun::default(), Resource::from("a"), Resource::from("b"));
+        let ((of_a, a_handle), (of_b, b_handle)) = (subscription(), subscription());
+        assert!(begun.keep(&a, of_a).is_none() && begun.keep(&b, of_b).is_none());
+        assert_eq!(begun.take_unneeded(|resource| *resource == a).len(), 1);
+        assert!(!a_handle.is_aborted() && b_handle.is_aborted());
     }
 }

@@ -24,7 +24,7 @@ use crate::panics::Panics;
 /// The number of deadlines that the search for one ended value examines in passing.
 const EXAMINED: usize = 4;
 
-/// What is recorded of a value that a writer has changed.
+/// The new deadline and weight of a value that a writer has changed.
 #[derive(Default)]
 struct Change {
     /// The time; 0 if the clock has panicked, or there is none.
@@ -303,7 +303,8 @@ impl<K, V: Payload> Core<K, V> {
     }
 
     /// Takes the next value to dispose of out of a shard that the caller sweeps: one that has left its entry already,
-    /// or else, up to `most` times, one that has ended: that of the slot `number`, if possible. If there are too many values, all that have ended go first.
+    /// or else, up to `most` times, one that has ended: that of the slot `number`, if possible. If there are too many
+    /// values, all that have ended go first.
     pub(super) fn take_ended(
         &self,
         shard: &mut Shard<K, V>,
@@ -355,8 +356,8 @@ impl<K, V: Payload> Core<K, V> {
         ended.map_or(Eviction::Nothing, Eviction::Done)
     }
 
-    /// Takes an ended value out of its entry: that of the slot `number`, or another one of the shard. The search examines
-    /// a few deadlines. If it `takes_all`, it examines more, and says whether there are even more.
+    /// Takes an ended value out of its entry: that of the slot `number`, or another one of the shard. The search
+    /// examines a few deadlines. If it `takes_all`, it examines more, and says whether there are even more.
     fn find_ended(&self, shard: &mut Shard<K, V>, number: Option<u32>, takes_all: bool) -> Eviction<K, V> {
         let ended = self.ended_at(shard, number);
         if matches!(ended, Eviction::Done(_)) {

@@ -30,7 +30,7 @@ pub(crate) enum Join {
     Try,
 }
 
-/// What an entry's word counts while somebody holds it exclusively.
+/// The holds of an entry that is held exclusively.
 const EXCLUSIVE: Holds = Holds::NONE.with(Access::Exclusive);
 
 /// The outcome of a join.

@@ -32,13 +32,14 @@ impl<V, K, S> Builder<MapKind<V>, K, S> {
     ///
     /// # Memory
     /// An ended value is dropped in passing: each call that releases a key of the same shard disposes of a few, and
-    /// [`tick`](LockMap::tick) of all. (A guard that is dropped by a reader need not look at the clock: a value whose
-    /// time has passed under it is over, but may be left to the next call.) They are dropped with no lock held; if the map has a function
-    /// [`on_evict`](Builder::on_evict), it is handed each value, with [`Evicted::Expired`](crate::Evicted::Expired). An
-    /// ended value whose key has a [handle](crate::KeyHandle) stays in memory until the handle is dropped, or another
-    /// value is stored; and so does one whose key is kept by an unpolled future or a
-    /// [refresher](LockMap::get_or_refresh_with), if the map has such a function, which needs the key. If a caller
-    /// stores a new value while the ended one is still in memory, `on_evict` is handed a clone of the key.
+    /// [`tick`](LockMap::tick) of all. (A reader that drops its guard need not look at the clock: a value whose time
+    /// has passed under the guard is over, but may stay in memory until the next call.) They are dropped with no lock
+    /// held; if the map has a function [`on_evict`](Builder::on_evict), it is handed each value, with
+    /// [`Evicted::Expired`](crate::Evicted::Expired). An ended value whose key has a [handle](crate::KeyHandle) stays
+    /// in memory until the handle is dropped, or another value is stored; and so does one whose key is kept by an
+    /// unpolled future or a [refresher](LockMap::get_or_refresh_with), if the map has such a function, which needs the
+    /// key. If a caller stores a new value while the ended one is still in memory, `on_evict` is handed a clone of the
+    /// key.
     ///
     /// In a map with [`max_values`](Builder::max_values) or [`max_weight`](Builder::max_weight), values that have ended
     /// go before live ones are evicted.
@@ -49,7 +50,8 @@ impl<V, K, S> Builder<MapKind<V>, K, S> {
     /// # Time
     /// Calls for values take longer: they read the clock, which takes longer than the rest of a
     /// [`get`](LockMap::get), and those that acquire a key take an internal lock more often. If a coarser time will do,
-    /// set a [`clock`](Builder::clock) that costs less. Only a clock that is set with [`clock`](Builder::clock) works without `std`.
+    /// set a [`clock`](Builder::clock) that costs less. Only a clock that is set with [`clock`](Builder::clock) works
+    /// without `std`.
     ///
     /// # Examples
     /// ```

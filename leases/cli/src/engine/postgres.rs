@@ -22,7 +22,7 @@ pub(super) fn connect(server: &Server) -> Result<Postgres, Failure> {
     let options = Postgres::in_namespace(server.namespace);
     let is_pooled = server.url.split_once('?').is_some_and(|(_, query)| query.split('&').any(|one| one == POOLED));
     let options = if is_pooled { options.without_session() } else { options };
-    // What is invalid now is reported before the first attempt to connect.
+    // Invalid settings are reported before the first attempt to connect.
     if has_tls(&config(server)?) {
         tls(server)?;
         let settings = server.at_each_connection(|server| Ok((config(server)?, tls(server)?)));
