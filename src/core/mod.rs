@@ -177,7 +177,7 @@ pub(crate) use self::{
     latch::{Blocked, LatchWord, Users},
     table::{
         Ask, Busy, Claim, ClaimIn, Config, Core, CoreRef, Ending, EntryTypes, Hold, HoldIn, Key, LimitOf, Live,
-        Observer, OnEvict, OwnedKey, Payload, Position, Refresh, Source, Tag, TypedAccess, Valued, Weigher,
+        Observer, OnEvict, OwnedKey, Payload, Position, Refresh, Source, Tag, TypedAccess, Valued, VersionOf, Weigher,
     },
     wait::word::MAX_UNITS,
     wait::{Access, CountKind, Entered, Presence, ReleaseFor, Rules, Snapshot, Ticket, Waiter, WakeBatch, Want},

@@ -11,6 +11,9 @@ pub(crate) use checker::{
     thread_local,
 };
 
+/// Each look lets a value come to rest, so that short models see it.
+pub(crate) const LOOKS_BEFORE_REST: u32 = 0;
+
 pub(crate) struct Lock<T>(checker::sync::Mutex<T>);
 
 impl<T> Lock<T> {

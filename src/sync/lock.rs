@@ -1,3 +1,6 @@
+/// The number of times in a row that a value is used without a hold before it may come to rest: see the table layer.
+pub(crate) const LOOKS_BEFORE_REST: u32 = 3;
+
 /// A spin lock for critical sections that are usually a few dozen instructions long.
 pub(crate) struct Lock<T>(spin::mutex::SpinMutex<T>);
 

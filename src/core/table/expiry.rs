@@ -14,7 +14,7 @@ use super::shard::Shard;
 use super::slot::{Hold, Live, TypedAccess, Unshared};
 use super::tag::Tag;
 use super::value::{Kept, Marks, Valued};
-use super::values::{Alone, Busy, Evicted, Eviction, LOOKED_AT, tag_of};
+use super::values::{Alone, Busy, Evicted, Eviction, LOOKED_AT, VersionOf, tag_of};
 use crate::core::wait::state::State;
 use crate::core::wait::word::{Unit, Word};
 use crate::core::wait::{Access, ReleaseFor, WakeBatch};
@@ -482,7 +482,7 @@ impl<K, T> Core<K, Valued<T>> {
     pub(crate) fn peek_recorded<R>(
         &self,
         key: &impl Ask<K>,
-        look: impl FnOnce(&T, Live<'_, K, Valued<T>>) -> R,
+        look: impl FnOnce(&T, VersionOf<'_, K, T>) -> R,
     ) -> Result<Option<R>, Busy<()>> {
         let now = self.time().unwrap_or_default();
         self.shard(key.tag()).with(|shard| {
@@ -494,7 +494,7 @@ impl<K, T> Core<K, Valued<T>> {
             if shard.kept.deadlines.as_ref().is_some_and(|deadlines| deadlines.is_over(number)) {
                 return Err(Busy(()));
             }
-            let seen = entry.look_beside_deadline(|value| look(value, entry)).ok_or(Busy(()))?;
+            let seen = entry.look_beside_deadline(|value| look(value, VersionOf::Entry(entry))).ok_or(Busy(()))?;
             self.note_look_up(entry);
             let time = Valued::<T>::time(&self.hooks).filter(|time| time.idle.is_some());
             if let (Some(time), Some(deadlines)) = (time, &mut shard.kept.deadlines) {

@@ -74,6 +74,9 @@ impl Join {
     #[inline]
     fn locked<K, V: Payload>(self, access: Access, entry: Live<'_, K, V>, core: &Core<K, V>) -> Joined<K, V> {
         if let Some(unshared) = entry.unshared() {
+            if let Some(marks) = V::marks(entry.marks()) {
+                marks.end_looks();
+            }
             let joined = match self {
                 Join::Claim | Join::Make => {
                     let counted = core.rules().counted;
@@ -339,8 +342,9 @@ impl<K, V: Payload> Core<K, V> {
         Q: ?Sized + Equivalent<K> + ToKey<K>,
     {
         let joined = self.shard(tag).with(|shard| {
-            if let Some(entry) = shard.find(tag, |other| key.equivalent(other)) {
-                return Ok(join.locked(access, entry, self));
+            let joined = shard.enter(tag, |other| key.equivalent(other), |entry| join.locked(access, entry, self));
+            if let Some(joined) = joined {
+                return Ok(joined);
             }
             // To save a second look-up, a key that owns nothing is copied under the lock, and an old key is overwritten
             // there.
@@ -378,7 +382,7 @@ impl<K, V: Payload> Core<K, V> {
         let Some(spare) = &mut lent.spare else { unreachable!("the spare slot was stored above") };
         drop(spare.put_key(key.to_key()));
         let made = self.shard(tag).with(|shard| {
-            if shard.find(tag, |other| key.equivalent(other)).is_some() {
+            if shard.contains(tag, |other| key.equivalent(other)) {
                 return None;
             }
             let spare = lent.spare.take()?;
@@ -399,9 +403,9 @@ impl<K, V: Payload> Core<K, V> {
         Q: ?Sized + Equivalent<K> + ToKey<K>,
     {
         loop {
-            let joined = self.shard(tag).with(|shard| match shard.find(tag, |other| key.equivalent(other)) {
-                Some(entry) => Ok(join.locked(access, entry, self)),
-                None => Err(shard.take_spare()),
+            let joined = self.shard(tag).with(|shard| {
+                let joined = shard.enter(tag, |other| key.equivalent(other), |entry| join.locked(access, entry, self));
+                joined.ok_or_else(|| shard.take_spare())
             });
             match joined {
                 Ok(joined) => return joined,
@@ -423,8 +427,9 @@ impl<K, V: Payload> Core<K, V> {
         let mut lent = Lent { core: self, tag, spare: None };
         loop {
             let joined = self.shard(tag).with(|shard| {
-                if let Some(entry) = shard.find(tag, |other| key.is(other)) {
-                    return Some(join.locked(access, entry, self));
+                let joined = shard.enter(tag, |other| key.is(other), |entry| join.locked(access, entry, self));
+                if joined.is_some() {
+                    return joined;
                 }
                 lent.spare = lent.spare.take().or_else(|| shard.take_spare());
                 // An old key is dropped outside the lock first.
@@ -454,8 +459,7 @@ impl<K, V: Payload> Core<K, V> {
         M: TypedAccess,
     {
         let joined = self.shard(key.tag()).with(|shard| {
-            let entry = shard.find(key.tag(), |other| key.is(other))?;
-            Some(Join::Enter.locked(mode.access(), entry, self))
+            shard.enter(key.tag(), |other| key.is(other), |entry| Join::Enter.locked(mode.access(), entry, self))
         });
         Some(joined?.hold_or_claim(mode))
     }
@@ -467,8 +471,7 @@ impl<K, V: Payload> Core<K, V> {
     #[inline]
     pub(crate) fn find_claim(&self, key: &impl Ask<K>) -> Option<Claim<K, V>> {
         let joined = self.shard(key.tag()).with(|shard| {
-            let entry = shard.find(key.tag(), |other| key.is(other))?;
-            Some(Join::Claim.locked(Access::Exclusive, entry, self))
+            shard.enter(key.tag(), |other| key.is(other), |entry| Join::Claim.locked(Access::Exclusive, entry, self))
         });
         Some(joined?.claim())
     }

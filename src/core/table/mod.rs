@@ -48,6 +48,7 @@ mod by_slot;
 mod counters;
 mod deadlines;
 mod expiry;
+mod gather;
 mod history;
 mod hooks;
 mod limit_of;
@@ -61,6 +62,7 @@ mod payload;
 mod pool;
 mod pop;
 mod refresh;
+mod resting;
 mod retire;
 mod room;
 mod shard;
@@ -93,7 +95,7 @@ pub(crate) use self::refresh::Refresh;
 pub(crate) use self::slot::{Claim, ClaimIn, CoreRef, EntryTypes, Hold, HoldIn, Live, TypedAccess};
 pub(crate) use self::tag::Tag;
 pub(crate) use self::value::Valued;
-pub(crate) use self::values::Busy;
+pub(crate) use self::values::{Busy, VersionOf};
 pub(crate) use self::visit::Ending;
 pub(crate) use self::walk::Position;
 
@@ -188,7 +190,7 @@ impl<K, V: Payload> Core<K, V> {
             let values = values.map(|values| if by_hand { usize::MAX } else { count(values) });
             let weight = weight.map(|all| if by_hand { u64::MAX } else { part_of(all) });
             let kept = V::kept(values, weight, each, counts, timed);
-            CachePadded::new(Lock::new(Shard::new(each, spares, kept)))
+            CachePadded::new(Lock::new(Shard::new(each, spares, recycle_keys, kept)))
         };
         let plain = if timed || weight.is_some() { 0 } else { shards };
         Core {

@@ -6,6 +6,7 @@ use core::convert::Infallible;
 
 use super::counters::Counters;
 use super::hooks::{Hooks, Time, Weigher};
+use super::resting::Resting;
 use super::value::{Excess, Kept, Marks, Valued};
 
 /// The payload of an entry: nothing in a table of locks; in a map a value, or none.
@@ -30,6 +31,9 @@ pub trait Payload: Sized {
 
     /// The values that a shard keeps outside their entries, with keys of type `K`: see [`Parted`].
     type Parted<K>: Default;
+
+    /// The values of a shard that are at rest, with keys of type `K`.
+    type Resting<K>: Default;
 
     /// The state that the table keeps for all its shards.
     type Excess;
@@ -61,6 +65,8 @@ pub trait Payload: Sized {
     fn keeps(kept: &mut Self::Kept) -> Option<&mut Kept>;
 
     fn parted<K>(parted: &mut Self::Parted<K>) -> Option<&mut Parted<K, Self::Value>>;
+
+    fn resting<K>(resting: &mut Self::Resting<K>) -> Option<&mut Resting<K, Self::Value>>;
 
     fn excess(excess: &Self::Excess) -> Option<&Excess>;
 
@@ -177,6 +183,7 @@ impl Payload for () {
     type Marks = ();
     type Kept = ();
     type Parted<K> = ();
+    type Resting<K> = ();
     type Excess = ();
     type Hooks<K> = ();
     type Counters = ();
@@ -209,6 +216,11 @@ impl Payload for () {
     }
 
     #[inline(always)]
+    fn resting<K>((): &mut ()) -> Option<&mut Resting<K, Infallible>> {
+        None
+    }
+
+    #[inline(always)]
     fn excess((): &()) -> Option<&Excess> {
         None
     }
@@ -226,6 +238,7 @@ impl<T> Payload for Valued<T> {
     type Marks = Marks;
     type Kept = Kept;
     type Parted<K> = Parted<K, T>;
+    type Resting<K> = Resting<K, T>;
     type Excess = Excess;
     type Hooks<K> = Option<Box<Hooks<K, T>>>;
     type Counters = Option<Counters>;
@@ -263,6 +276,11 @@ impl<T> Payload for Valued<T> {
 
     fn parted<K>(parted: &mut Parted<K, T>) -> Option<&mut Parted<K, T>> {
         Some(parted)
+    }
+
+    #[inline(always)]
+    fn resting<K>(resting: &mut Resting<K, T>) -> Option<&mut Resting<K, T>> {
+        Some(resting)
     }
 
     #[inline(always)]

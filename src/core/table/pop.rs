@@ -3,7 +3,7 @@
 
 use super::lookup::Ask;
 use super::retire::Dead;
-use super::shard::Shard;
+use super::shard::{Found, Shard};
 use super::slot::{Hold, Live, TypedAccess};
 use super::tag::Tag;
 use super::value::{Kept, Valued};
@@ -19,10 +19,13 @@ impl<K, T> Core<K, Valued<T>> {
     #[inline]
     #[cfg_attr(any(not(feature = "std"), target_family = "wasm"), allow(dead_code))] // for blocking calls
     pub(crate) fn glance<R>(&self, key: &impl Ask<K>, look: impl FnOnce(&T) -> R) -> Result<Option<R>, Busy<()>> {
-        self.shard(key.tag()).with(|shard| {
-            let Some(entry) = shard.find(key.tag(), |other| key.is(other)) else { return Ok(None) };
-            let Some(unshared) = entry.unshared() else { return Err(Busy(())) };
-            Ok(Some(look(unshared.value())))
+        self.shard(key.tag()).with(|shard| match shard.look_up(key.tag(), |other| key.is(other)) {
+            Some(Found::Entry(entry)) => match entry.unshared() {
+                Some(unshared) => Ok(Some(look(unshared.value()))),
+                None => Err(Busy(())),
+            },
+            Some(Found::AtRest(at_rest)) => Ok(Some(look(&at_rest.value))),
+            None => Ok(None),
         })
     }
 }

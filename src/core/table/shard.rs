@@ -7,6 +7,7 @@ use hashbrown::HashTable;
 use super::number::SLOTS;
 use super::payload::Payload;
 use super::pool::Pool;
+use super::resting::{AtRest, small};
 use super::slot::{Chunk, Claim, Live, SlotIndex, SlotRef, Spare, UnitOf, Unshared};
 use super::tag::Tag;
 use crate::core::wait::word::{Unit, Word};
@@ -24,10 +25,18 @@ pub(super) struct Shard<K, V: Payload> {
     /// Whether `hot` may be used.
     keeps_hot: bool,
     pool: Pool<K, V>,
+    /// The values at rest.
+    pub(super) resting: V::Resting<K>,
     /// Ended values that are no longer in their entries.
     pub(super) parted: V::Parted<K>,
     /// The state kept for the entries' payloads.
     pub(super) kept: V::Kept,
+}
+
+/// What a shard has of a key.
+pub(super) enum Found<'s, K, V: Payload> {
+    Entry(Live<'s, K, V>),
+    AtRest(&'s mut AtRest<K, V::Value>),
 }
 
 /// The contents of a shard whose table is dropped or taken apart.
@@ -42,7 +51,13 @@ const REST_KEPT: usize = 112;
 
 impl<K, V: Payload> Shard<K, V> {
     /// Makes a shard with memory for `capacity` entries, whose values are kept as `kept` says.
-    pub(super) fn new(capacity: usize, spares_kept: usize, kept: V::Kept) -> Self {
+    pub(super) fn new(capacity: usize, spares_kept: usize, recycle_keys: bool, mut kept: V::Kept) -> Self {
+        let mut resting = V::Resting::default();
+        // The slot of a value that has been at rest must not contain an old key that would have to be dropped.
+        let recycles = recycle_keys && core::mem::needs_drop::<K>();
+        if !recycles && V::keeps(&mut kept).is_some_and(|kept| kept.records_nothing()) {
+            V::resting(&mut resting).into_iter().for_each(|resting| resting.allow(capacity));
+        }
         Shard {
             first: None,
             first_tag: Tag::from_bits(0),
@@ -53,6 +68,7 @@ impl<K, V: Payload> Shard<K, V> {
             hot: None,
             keeps_hot: spares_kept > 0,
             pool: Pool::new(capacity),
+            resting,
             parted: Default::default(),
             kept,
         }
@@ -90,6 +106,153 @@ impl<K, V: Payload> Shard<K, V> {
             tag_of(live) == tag && eq(live.key())
         };
         self.rest.find(tag.bucket_hash(), is_it).map(|slot_index| self.pool.look(slot_index))
+    }
+
+    /// Looks a key up among the entries that have a slot, and then among the values at rest.
+    #[inline(always)]
+    pub(super) fn look_up(&mut self, tag: Tag, mut eq: impl FnMut(&K) -> bool) -> Option<Found<'_, K, V>> {
+        if let Some(first) = &self.first {
+            if self.first_tag == tag && eq(first.live().key()) {
+                return Some(Found::Entry(first.live()));
+            }
+        }
+        if !self.rest.is_empty() {
+            let pool = &self.pool;
+            let mut is_it = |live: Live<'_, K, V>| tag_of(live) == tag && eq(live.key());
+            if let Some(slot_index) = self.rest.find(tag.bucket_hash(), |slot_index| is_it(pool.look(slot_index))) {
+                return Some(Found::Entry(pool.look(slot_index)));
+            }
+        }
+        V::resting(&mut self.resting)?.find(tag, eq).map(Found::AtRest)
+    }
+
+    /// Passes the entry of a key to `join`, if the key has one. A value at rest is moved to a slot first.
+    #[inline(always)]
+    pub(super) fn enter<R>(
+        &mut self,
+        tag: Tag,
+        mut eq: impl FnMut(&K) -> bool,
+        join: impl FnOnce(Live<'_, K, V>) -> R,
+    ) -> Option<R> {
+        if let Some(entry) = self.find(tag, &mut eq) {
+            return Some(join(entry));
+        }
+        let at_rest = V::resting(&mut self.resting)?.remove(tag, eq)?;
+        match self.take_spare_or_add() {
+            Some(spare) => Some(join(self.rouse(at_rest, spare, false).live())),
+            None => {
+                V::resting(&mut self.resting)?.insert(at_rest);
+                None
+            }
+        }
+    }
+
+    /// Returns whether a key has an entry or a value at rest.
+    pub(super) fn contains(&mut self, tag: Tag, eq: impl FnMut(&K) -> bool) -> bool {
+        self.look_up(tag, eq).is_some()
+    }
+
+    /// Moves a value that was at rest to a slot. `for_visit` says that this is not because somebody uses it.
+    #[inline(never)]
+    fn rouse(&mut self, at_rest: AtRest<K, V::Value>, spare: Spare<K, V>, for_visit: bool) -> Unshared<'_, K, V> {
+        let (tag, version) = (at_rest.tag(), at_rest.version());
+        let claim = self.insert_key(tag, spare, at_rest.key, Unit::Claim).into_claim();
+        let unshared = claim.store(at_rest.value);
+        if let Some(marks) = V::marks(unshared.live().marks()) {
+            marks.restore(version, for_visit);
+        }
+        unshared
+    }
+
+    /// Takes a slot for a value that was at rest. If there is none, adds a chunk under the lock, where hash tables grow,
+    /// too. Returns `None` if the shard is full.
+    #[inline]
+    fn take_spare_or_add(&mut self) -> Option<Spare<K, V>> {
+        self.take_spare().or_else(|| self.add_chunk())
+    }
+
+    #[cold]
+    fn add_chunk(&mut self) -> Option<Spare<K, V>> {
+        let chunk = Chunk::alloc(self.wanted());
+        self.pool.add(chunk).ok()?;
+        self.take_free()
+    }
+
+    /// Moves some of the values at rest to slots, for a visit of the shard. Returns whether there may be more.
+    pub(super) fn rouse_some(&mut self, most: usize) -> bool {
+        let Some(resting) = V::resting(&mut self.resting) else { return false };
+        let mut values = resting.take();
+        let count = most.min(values.len());
+        let mut all = values.extract_if(|_| true);
+        for _ in 0..count {
+            let Some(spare) = self.take_spare_or_add() else { break };
+            let Some(at_rest) = all.next() else { unreachable!("there are as many values") };
+            self.rouse(at_rest, spare, true);
+        }
+        drop(all);
+        let is_empty = values.is_empty();
+        if let (Some(resting), false) = (V::resting(&mut self.resting), is_empty) {
+            resting.put_back(values);
+        }
+        !is_empty
+    }
+
+    /// Lets the value of an entry come to rest that has been used without a hold a few times in a row. The entry that is
+    /// not in the hash table stays: it is found even faster.
+    #[inline]
+    pub(super) fn settle_unless_first(&mut self, tag: Tag, address: usize) {
+        let is_open = V::resting(&mut self.resting).is_some_and(|resting| resting.is_open());
+        if is_open && self.first.as_ref().is_none_or(|first| first.live().address() != address) {
+            self.settle_at(tag, address);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn settle_at(&mut self, tag: Tag, address: usize) {
+        if let Some((_, number)) = self.find_at(tag, address) {
+            self.settle(number);
+        }
+    }
+
+    /// Lets the values of some slots come to rest, of those that were moved there for a visit of the shard. The slots are
+    /// the ones below `end`. Returns where to go on.
+    pub(super) fn settle_some(&mut self, end: u32, most: u32) -> Option<u32> {
+        let (first, end) = (self.first.as_ref().map(SlotRef::number), end.min(self.end()));
+        for number in (end.saturating_sub(most)..end).rev() {
+            if !V::resting(&mut self.resting)?.is_open() {
+                return None;
+            }
+            let marks = self.look_at(number).and_then(|entry| V::marks(entry.marks()));
+            if first != Some(number) && marks.is_some_and(|marks| marks.may_rest()) {
+                self.settle(number);
+            }
+        }
+        end.checked_sub(most)
+    }
+
+    /// Lets the value in a slot come to rest, if nobody uses it.
+    fn settle(&mut self, number: u32) {
+        let Some(entry) = self.look_at(number) else { return };
+        let tag = tag_of(entry);
+        let version = V::marks(entry.marks()).and_then(|marks| small(marks.version()));
+        let (Some(version), Some(unshared)) = (version, entry.unshared()) else { return };
+        let (value, claim) = unshared.take();
+        let Ok(mut spare) = self.retire(claim.into_unit(), Word::born(Unit::Claim)) else {
+            unreachable!("the only unit of an entry whose shard is locked stays the only one")
+        };
+        let Some(key) = spare.take_key() else { unreachable!("an entry has a key") };
+        if let Some(resting) = V::resting(&mut self.resting) {
+            resting.insert(AtRest::new(tag, key, value, version));
+        }
+        // A chunk that is freed has no old keys here, so nothing is dropped but memory.
+        self.keep(spare, &mut None);
+    }
+
+    /// Returns whether there is an entry that is not in the hash table.
+    #[inline]
+    pub(super) fn has_first(&self) -> bool {
+        self.first.is_some()
     }
 
     /// Like [`find`](Self::find), and returns the number of the entry's slot, too.
@@ -227,7 +390,7 @@ impl<K, V: Payload> Shard<K, V> {
     /// least a quarter as many as there are entries, the order is one in which chunks can be freed.
     fn look_at_pool(&mut self) {
         let free = self.pool.free();
-        let is_sparse = free >= self.spares_kept && 4 * free as usize >= self.len();
+        let is_sparse = free >= self.spares_kept && 4 * free as usize >= self.in_slots();
         self.keeps_hot = self.spares_kept > 0 && !is_sparse;
     }
 
@@ -275,7 +438,13 @@ impl<K, V: Payload> Shard<K, V> {
         self.take_free()
     }
 
-    pub(super) fn len(&self) -> usize {
+    /// Returns the number of entries, values at rest included.
+    pub(super) fn len(&mut self) -> usize {
+        self.in_slots() + V::resting(&mut self.resting).map_or(0, |resting| resting.len())
+    }
+
+    /// Returns the number of entries that have a slot.
+    fn in_slots(&self) -> usize {
         usize::from(self.first.is_some()) + self.rest.len()
     }
 
@@ -299,6 +468,9 @@ impl<K, V: Payload> Shard<K, V> {
     /// Takes all entries out, for the owner of the table.
     pub(super) fn drain(&mut self) -> Drained<K, V::Value> {
         let mut entries = Vec::with_capacity(self.len());
+        if let Some(resting) = V::resting(&mut self.resting) {
+            entries.extend(resting.take().into_iter().map(|at_rest| (at_rest.key, Some(at_rest.value))));
+        }
         let mut ended = V::parted(&mut self.parted).and_then(Option::take).map_or_else(Vec::new, |parted| *parted);
         let pool = &self.pool;
         let rest = self.rest.drain().map(|slot_index| pool.recall(slot_index));

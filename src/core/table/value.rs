@@ -7,7 +7,7 @@ use super::deadlines::Deadlines;
 use super::history::History;
 use super::sieve::Sieve;
 use super::stay::Walks;
-use crate::sync::{AtomicU32, AtomicUsize, Ordering};
+use crate::sync::{AtomicU32, AtomicUsize, LOOKS_BEFORE_REST, Ordering};
 
 /// The payload of a map: an entry has a value of type `T`, or none.
 ///
@@ -23,7 +23,8 @@ pub struct Valued<T>(PhantomData<T>);
 /// | 1 | `QUIET`: there is nothing to note when the entry is used |
 /// | 2 | `USED`: in a table in which no entry is quiet, the value was used since it was last considered for eviction |
 /// | 3 | `ENDED`: there is no value, but one that has ended is still in the slot |
-/// | 4 to 9 | the number of handles of the entry; 63 means 63 or more |
+/// | 4 and 5 | the number of looks in a row: see [`Marks::look`] |
+/// | 6 to 9 | the number of handles of the entry; 15 means 15 or more |
 /// | 10 to 31 | the high bits of the version, the low ones of which are `low` |
 ///
 /// Most tables have nothing to note if there is no value, or if its use has been noted: so there, `QUIET` says of a
@@ -44,7 +45,11 @@ const PRESENT: u32 = 1;
 const QUIET: u32 = 1 << 1;
 const USED: u32 = 1 << 2;
 const ENDED: u32 = 1 << 3;
-const HANDLE_ONE: u32 = 1 << 4;
+const LOOK_ONE: u32 = 1 << 4;
+const LOOKS: u32 = 3 << 4;
+/// After this many looks in a row, the next one lets the value come to rest.
+const ENOUGH: u32 = LOOKS_BEFORE_REST * LOOK_ONE;
+const HANDLE_ONE: u32 = 1 << 6;
 const HANDLES: u32 = (1 << VERSION_SHIFT) - HANDLE_ONE;
 const VERSION_SHIFT: u32 = 10;
 
@@ -198,6 +203,43 @@ impl Marks {
         }
     }
 
+    /// Completes the entry of a value that was at rest. The caller has locked the shard, and the entry has no other user,
+    /// so plain stores suffice.
+    #[inline]
+    pub(super) fn restore(&self, version: u64, may_rest: bool) {
+        let looks = if may_rest { LOOKS } else { 0 };
+        let version_high = ((version >> u32::BITS) as u32) << VERSION_SHIFT;
+        self.low.store(version as u32, Ordering::Relaxed);
+        self.high.store(version_high | PRESENT | QUIET | looks, Ordering::Relaxed);
+    }
+
+    /// Returns whether the value may come to rest: it was at rest before a visit of the shard, or there were enough
+    /// looks in a row.
+    pub(super) fn may_rest(&self) -> bool {
+        self.high.load(Ordering::Relaxed) & LOOKS == LOOKS
+    }
+
+    /// Counts a look: a call that uses the value without a hold. Returns whether the value may come to rest, because
+    /// there have been [`ENOUGH`] looks in a row before. The caller has locked the shard, and the entry has no user, so a plain store suffices.
+    #[inline]
+    pub(super) fn look(&self) -> bool {
+        let high = self.high.load(Ordering::Relaxed);
+        if high & LOOKS != LOOKS {
+            self.high.store(high + LOOK_ONE, Ordering::Relaxed);
+        }
+        high & LOOKS >= ENOUGH
+    }
+
+    /// Ends the looks in a row, because the value is used with a hold. As for a [look](Self::look), the entry has no
+    /// other user.
+    #[inline]
+    pub(super) fn end_looks(&self) {
+        let high = self.high.load(Ordering::Relaxed);
+        if high & LOOKS != 0 {
+            self.high.store(high & !LOOKS, Ordering::Relaxed);
+        }
+    }
+
     /// Returns whether the value, which must be present, was used since the last call.
     pub(super) fn take_used(&self) -> bool {
         const ANY: u32 = QUIET | USED;
@@ -272,6 +314,23 @@ impl Kept {
         }
     }
 
+    /// Returns whether nothing is recorded of the values, so that they may rest.
+    pub(super) fn records_nothing(&self) -> bool {
+        !self.is_watched && !self.is_listed
+    }
+
+    /// Returns the version after which a new entry begins.
+    #[inline]
+    pub(super) fn high_water(&self) -> u64 {
+        self.high_water
+    }
+
+    /// Raises the high-water mark to the version of a value that is removed.
+    #[inline]
+    pub(super) fn raise(&mut self, version: u64) {
+        self.high_water = self.high_water.max(version);
+    }
+
     /// Returns whether the time of a value may have passed, or whether such values have been left to sweeps.
     pub(super) fn has_ended(&self) -> bool {
         let due = |deadlines: &Deadlines| deadlines.are_left || deadlines.is_any_due();
@@ -281,7 +340,7 @@ impl Kept {
     /// Ends an entry: raises the high-water mark.
     #[inline]
     pub(super) fn end(&mut self, marks: &Marks) {
-        self.high_water = self.high_water.max(marks.version());
+        self.raise(marks.version());
     }
 
     /// Records in the table's [`Excess`] whether this shard needs a sweep. Called whenever the number of values, the

@@ -7,9 +7,10 @@ use super::counters::Event;
 use super::lookup::{Ask, OwnedKey, Source};
 use super::on_evict::OnEvict;
 use super::payload::Payload;
+use super::resting::{AtRest, small};
 use super::retire::Dead;
 use super::room::Room;
-use super::shard::{Drained, Shard};
+use super::shard::{Drained, Found, Shard};
 use super::slot::{Claim, Hold, Live, TypedAccess, Unshared};
 use super::tag::Tag;
 use super::value::{Kept, Marks, Valued};
@@ -20,6 +21,22 @@ use crate::panics::Panics;
 /// The error of a call whose entry is in use, or needs an allocation: the caller has to acquire the key.
 #[derive(Debug)]
 pub(crate) struct Busy<T>(pub(crate) T);
+
+/// The version of a value that is looked at.
+pub(crate) enum VersionOf<'e, K, T> {
+    Entry(Live<'e, K, Valued<T>>),
+    AtRest(u64),
+}
+
+impl<K, T> VersionOf<'_, K, T> {
+    #[inline]
+    pub(crate) fn get(self) -> u64 {
+        match self {
+            VersionOf::Entry(entry) => entry.marks().version(),
+            VersionOf::AtRest(version) => version,
+        }
+    }
+}
 
 /// The mode of an eviction.
 #[derive(Clone, Copy)]
@@ -152,16 +169,24 @@ impl<K, T> Core<K, Valued<T>> {
     pub(crate) fn peek<R>(
         &self,
         key: &impl Ask<K>,
-        look: impl FnOnce(&T, Live<'_, K, Valued<T>>) -> R,
+        look: impl FnOnce(&T, VersionOf<'_, K, T>) -> R,
     ) -> Result<Option<R>, Busy<()>> {
         let Some(shard) = self.plain_shard(key.tag()) else { return Err(Busy(())) };
-        shard.with(|shard| {
-            let Some(entry) = shard.find(key.tag(), |other| key.is(other)) else {
+        shard.with(|shard| match shard.look_up(key.tag(), |other| key.is(other)) {
+            Some(Found::Entry(entry)) => {
+                let Some(unshared) = entry.unshared() else { return Err(Busy(())) };
+                let seen = self.look_at(&unshared, look);
+                let (may_rest, address) = (entry.marks().look(), entry.address());
+                if may_rest {
+                    shard.settle_unless_first(key.tag(), address);
+                }
+                Ok(Some(seen))
+            }
+            Some(Found::AtRest(at_rest)) => Ok(Some(look(&at_rest.value, VersionOf::AtRest(at_rest.version())))),
+            None => {
                 self.count(key.tag(), Event::Miss);
-                return Ok(None);
-            };
-            let Some(unshared) = entry.unshared() else { return Err(Busy(())) };
-            Ok(Some(self.look_at(&unshared, look)))
+                Ok(None)
+            }
         })
     }
 
@@ -170,7 +195,7 @@ impl<K, T> Core<K, Valued<T>> {
     pub(crate) fn peek_by<R>(
         &self,
         claim: Claim<K, Valued<T>>,
-        look: impl FnOnce(&T, Live<'_, K, Valued<T>>) -> R,
+        look: impl FnOnce(&T, VersionOf<'_, K, T>) -> R,
     ) -> Result<R, Busy<Claim<K, Valued<T>>>> {
         let (tag, address) = (tag_of(claim.live()), claim.live().address());
         let seen = self.shard(tag).with(|shard| {
@@ -192,10 +217,25 @@ impl<K, T> Core<K, Valued<T>> {
         let Some(shard) = self.plain_shard(tag) else { return Err(Busy(value)) };
         let (mut address, mut value) = (0, Some(value));
         let old = shard.with(|shard| {
-            if let Some(entry) = shard.find(tag, |other| key.is(other)) {
-                let mut entry = entry.unshared()?;
-                address = entry.live().address();
-                return Some(Some(self.write_over(&mut entry, value.take()?)));
+            match shard.look_up(tag, |other| key.is(other)) {
+                Some(Found::Entry(entry)) => {
+                    let mut entry = entry.unshared()?;
+                    address = entry.live().address();
+                    let old = self.write_over(&mut entry, value.take()?);
+                    if entry.live().marks().look() {
+                        shard.settle_unless_first(tag, address);
+                    }
+                    return Some(Some(old));
+                }
+                Some(Found::AtRest(at_rest)) => return Some(Some(at_rest.write_over(&mut value)?)),
+                None => {}
+            }
+            if shard.has_first() && shard.resting.is_open() {
+                if let Some(version) = small(shard.kept.high_water() + 1) {
+                    shard.resting.insert(AtRest::new(tag, key.give()?, value.take()?, version));
+                    shard.kept.values += 1;
+                    return Some(None);
+                }
             }
             if !shard.has_spare() || shard.next_is_keyed() {
                 return None;
@@ -256,10 +296,21 @@ impl<K, T> Core<K, Valued<T>> {
         let Some(shard) = self.plain_shard(key.tag()) else { return Err(Busy(())) };
         let mut dead = Dead::default();
         let removed = shard.with(|shard| {
-            let Some(entry) = shard.find(key.tag(), |other| key.is(other)) else { return Ok(None) };
-            let address = entry.address();
-            let Some(unshared) = entry.unshared() else { return Err(Busy(())) };
-            let (value, claim) = unshared.take();
+            let (address, (value, claim)) = match shard.look_up(key.tag(), |other| key.is(other)) {
+                Some(Found::Entry(entry)) => {
+                    let Some(unshared) = entry.unshared() else { return Err(Busy(())) };
+                    (entry.address(), unshared.take())
+                }
+                Some(Found::AtRest(_)) => {
+                    let removed = shard.resting.remove(key.tag(), |other| key.is(other));
+                    let Some(at_rest) = removed else { unreachable!("it was found above") };
+                    shard.kept.raise(at_rest.version());
+                    shard.kept.values -= 1;
+                    dead.key = Some(at_rest.key);
+                    return Ok(Some(at_rest.value));
+                }
+                None => return Ok(None),
+            };
             self.retire_valued(shard, key.tag(), address, claim, &mut dead);
             Ok(Some(value))
         });
@@ -284,9 +335,9 @@ impl<K, T> Core<K, Valued<T>> {
     }
 
     #[inline]
-    fn look_at<R>(&self, entry: &Unshared<'_, K, Valued<T>>, look: impl FnOnce(&T, Live<'_, K, Valued<T>>) -> R) -> R {
+    fn look_at<R>(&self, entry: &Unshared<'_, K, Valued<T>>, look: impl FnOnce(&T, VersionOf<'_, K, T>) -> R) -> R {
         self.note_look_up(entry.live());
-        look(entry.value(), entry.live())
+        look(entry.value(), VersionOf::Entry(entry.live()))
     }
 
     /// Replaces the value and returns the old one.
@@ -582,8 +633,11 @@ impl<K, T> Core<K, Valued<T>> {
         if self.is_timed() {
             return self.contains_alive(key);
         }
-        self.shard(key.tag())
-            .with(|shard| shard.find(key.tag(), |other| key.is(other)).is_some_and(|entry| entry.has_value()))
+        self.shard(key.tag()).with(|shard| match shard.look_up(key.tag(), |other| key.is(other)) {
+            Some(Found::Entry(entry)) => entry.has_value(),
+            Some(Found::AtRest(_)) => true,
+            None => false,
+        })
     }
 
     /// Stores a value for the owner of the table, even if guards of the key have been forgotten, and returns the old

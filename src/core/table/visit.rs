@@ -24,8 +24,7 @@ impl<K, V: Payload> Core<K, V> {
 
     pub(crate) fn snapshot<Q: ?Sized + Equivalent<K>>(&self, key: &Key<'_, Q>) -> Option<Snapshot> {
         self.shard(key.tag).with(|shard| {
-            let entry = shard.find(key.tag, |other| key.key.equivalent(other))?;
-            Some(self.waits.snapshot(entry.state()))
+            shard.enter(key.tag, |other| key.key.equivalent(other), |entry| self.waits.snapshot(entry.state()))
         })
     }
 
@@ -55,7 +54,8 @@ impl<K, V: Payload> Core<K, V> {
         mut visit: impl FnMut(Visit<'_, K, V>, R),
     ) {
         let mut visits = Vec::new();
-        for shard in self.shards() {
+        for (index, shard) in self.shards().iter().enumerate() {
+            let gathered = self.gather(index);
             // Claimed entries keep their slots, so no entry is visited twice.
             let mut next = 0_u32;
             let mut left = shard.with(|shard| shard.len());
@@ -88,6 +88,7 @@ impl<K, V: Payload> Core<K, V> {
             for (visited, picked) in visits.drain(..) {
                 visit(visited, picked);
             }
+            drop(gathered);
         }
     }
 }

@@ -120,12 +120,13 @@ impl<K, T> Core<K, Valued<T>> {
     /// Begins the visit of a shard, or skips it if it is empty.
     fn arrive(&self, position: &mut Position) {
         let shard = &self.shards()[position.shard];
-        // Every entry that existed when the walk began, and still exists, has a smaller number.
-        let end = shard.with(|shard| if shard.len() == 0 { 0 } else { shard.end() });
-        if end == 0 {
+        if shard.with(|shard| shard.len() == 0) {
             position.shard += 1;
             return;
         }
+        self.begin_gathering(position.shard);
+        // Every entry that existed when the walk began, and still exists, has a smaller number.
+        let end = shard.with(|shard| shard.end());
         let stay = Stay::new(end);
         position.slot = Some(SlotPosition { stay: stay.address(), next: 0, end });
         shard.with(|shard| shard.kept.walks.begin(stay));
@@ -136,6 +137,7 @@ impl<K, T> Core<K, Valued<T>> {
         if let Some(slot) = position.slot.take() {
             let ended = self.shards()[position.shard].with(|shard| shard.kept.walks.end(slot.stay));
             drop(ended);
+            self.end_gathering(position.shard);
             position.shard += 1;
         }
     }

@@ -8,12 +8,13 @@ use equivalent::Equivalent;
 
 #[cfg(all(feature = "std", not(target_family = "wasm")))]
 use super::find::ByKey;
-use super::find::{Entry, Find, FindOrMake, Map};
+use super::find::{Find, FindOrMake, Map};
 use super::version::{AddOrUpdate, Conflict, Version};
 use super::{LockMap, MapReadGuard};
 use crate::acquire::manner::{Awaiting, Manner};
 #[cfg(all(feature = "std", not(target_family = "wasm")))]
 use crate::acquire::manner::{Blocking, run};
+use crate::core::VersionOf;
 use crate::guard::Guard;
 use crate::key::ToKey;
 use crate::mode::{Exclusive, Shared, Upgradable};
@@ -31,7 +32,7 @@ impl<'a, K, V, S> Map<'a, K, V, S> {
     async fn look_as<R>(
         self,
         entry: impl Find<'a, K, V, S>,
-        look: impl Fn(&V, Entry<'_, K, V>) -> R + Copy,
+        look: impl Fn(&V, VersionOf<'_, K, V>) -> R + Copy,
         manner: impl Manner,
     ) -> Option<R> {
         let found;
@@ -71,9 +72,7 @@ impl<'a, K, V, S> Map<'a, K, V, S> {
     where
         V: Clone,
     {
-        let look = |value: &V, entry: Entry<'_, K, V>| {
-            (value.clone(), Version::new(entry.version().expect("a value has a version")))
-        };
+        let look = |value: &V, version: VersionOf<'_, K, V>| (value.clone(), Version::new(version.get()));
         self.look_as(entry, look, manner)
     }
 
@@ -230,8 +229,8 @@ impl<'a, K, V, S> Map<'a, K, V, S> {
 // The ends of operations. They are functions, so that a guard that is had at once never becomes part of a future.
 
 #[inline]
-fn seen<K, V, S, R>(guard: Guard<Map<'_, K, V, S>, Shared>, look: impl Fn(&V, Entry<'_, K, V>) -> R) -> Option<R> {
-    let seen = guard.value().map(|value| look(value, guard.live()));
+fn seen<K, V, S, R>(guard: Guard<Map<'_, K, V, S>, Shared>, look: impl Fn(&V, VersionOf<'_, K, V>) -> R) -> Option<R> {
+    let seen = guard.value().map(|value| look(value, VersionOf::Entry(guard.live())));
     drop(guard);
     seen
 }

@@ -8,7 +8,7 @@ use equivalent::Equivalent;
 
 use super::{LockMap, MapReadGuard};
 use crate::acquire::request::Request;
-use crate::core::{Ask, Busy, Claim, ClaimIn, Live, OwnedKey, Source, Valued};
+use crate::core::{Ask, Busy, Claim, ClaimIn, OwnedKey, Source, Valued, VersionOf};
 use crate::guard::Guard;
 use crate::key::ToKey;
 use crate::mode::{Exclusive, Mode};
@@ -16,12 +16,15 @@ use crate::plumbing::TableRef;
 use crate::plumbing::sealed::TablePtrInside as _;
 
 pub(super) type Map<'a, K, V, S> = TableRef<'a, LockMap<K, V, S>>;
-pub(super) type Entry<'e, K, V> = Live<'e, K, Valued<V>>;
 
 /// The way in which a call finds its entry.
 pub(super) trait Find<'a, K, V, S>: Sized {
     /// Looks at the value, unless the entry is in use. `look` runs under an internal lock.
-    fn peek<R>(self, map: Map<'a, K, V, S>, look: impl Fn(&V, Entry<'_, K, V>) -> R + Copy) -> Result<Option<R>, Self>;
+    fn peek<R>(
+        self,
+        map: Map<'a, K, V, S>,
+        look: impl Fn(&V, VersionOf<'_, K, V>) -> R + Copy,
+    ) -> Result<Option<R>, Self>;
 
     /// Takes the value out, unless the entry is in use.
     fn remove(self, map: Map<'a, K, V, S>) -> Result<Option<V>, Self>;
@@ -51,7 +54,11 @@ pub(super) struct ByKey<A>(pub(super) A);
 
 impl<'a, K, V, S, A: Ask<K>> Find<'a, K, V, S> for ByKey<A> {
     #[inline(always)]
-    fn peek<R>(self, map: Map<'a, K, V, S>, look: impl Fn(&V, Entry<'_, K, V>) -> R + Copy) -> Result<Option<R>, Self> {
+    fn peek<R>(
+        self,
+        map: Map<'a, K, V, S>,
+        look: impl Fn(&V, VersionOf<'_, K, V>) -> R + Copy,
+    ) -> Result<Option<R>, Self> {
         let seen = map.core().peek(&self.0, look);
         match if seen.is_err() && map.core().has_records() { map.core().peek_recorded(&self.0, look) } else { seen } {
             Ok(seen) => {
@@ -169,7 +176,7 @@ impl<'a, K, V, S> Find<'a, K, V, S> for ByClaim<'a, K, V, S> {
     fn peek<R>(
         mut self,
         map: Map<'a, K, V, S>,
-        look: impl Fn(&V, Entry<'_, K, V>) -> R + Copy,
+        look: impl Fn(&V, VersionOf<'_, K, V>) -> R + Copy,
     ) -> Result<Option<R>, Self> {
         let Some(claim) = self.take() else {
             map.core().count_miss();
@@ -199,7 +206,11 @@ pub(super) enum ByClaimOrKey<'a, K, V, S> {
 
 impl<'a, K: Eq, V, S> Find<'a, K, V, S> for ByClaimOrKey<'a, K, V, S> {
     #[inline]
-    fn peek<R>(self, map: Map<'a, K, V, S>, look: impl Fn(&V, Entry<'_, K, V>) -> R + Copy) -> Result<Option<R>, Self> {
+    fn peek<R>(
+        self,
+        map: Map<'a, K, V, S>,
+        look: impl Fn(&V, VersionOf<'_, K, V>) -> R + Copy,
+    ) -> Result<Option<R>, Self> {
         match self {
             ByClaimOrKey::Claim(entry) => entry.peek(map, look).map_err(ByClaimOrKey::Claim),
             ByClaimOrKey::Key(key) => key.peek(map, look).map_err(ByClaimOrKey::Key),

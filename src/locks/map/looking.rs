@@ -8,7 +8,7 @@ use equivalent::Equivalent;
 
 use super::LockMap;
 use super::version::Version;
-use crate::core::{Key, OwnedKey, Ticket, Want};
+use crate::core::{Busy, Key, OwnedKey, Ticket, Want};
 use crate::guard::Guard;
 use crate::mode::{Exclusive, Mode, Shared};
 use crate::panics::{Panics, run_all};
@@ -218,7 +218,9 @@ impl<K: Eq + Hash, V, S: BuildHasher> Extend<(K, V)> for LockMap<K, V, S> {
             let old = if self.core.has_records() {
                 self.put_as_writer(&mut key, value)
             } else {
-                self.core.put(&mut key, value)
+                // A guard of the key may have been forgotten.
+                let old = self.core.insert_at_once(&mut key, value);
+                old.unwrap_or_else(|Busy(value)| self.core.put(&mut key, value))
             };
             drop(key);
             drop(old);

@@ -103,6 +103,8 @@ impl<R> Copy for CoreRef<'_, R> {}
 
 /// The values outside their entries, in a shard of a table whose entries have the types `R`.
 type PartedOf<R> = <<R as EntryTypes>::Payload as Payload>::Parted<<R as EntryTypes>::EntryKey>;
+/// The values at rest, in a shard of such a table.
+type RestingOf<R> = <<R as EntryTypes>::Payload as Payload>::Resting<<R as EntryTypes>::EntryKey>;
 
 // SAFETY: this is a reference to a core, which is `Sync` under these bounds: `a_core_is_sync`, in the tests of the
 // table, compiles only if it is.
@@ -113,6 +115,7 @@ where
             Payload: Payload<Value: Send + Sync, Marks: Send + Sync, Kept: Send, Excess: Sync>,
         >,
     PartedOf<R>: Send,
+    RestingOf<R>: Send,
 {
 }
 // SAFETY: as above.
@@ -123,5 +126,6 @@ where
             Payload: Payload<Value: Send + Sync, Marks: Send + Sync, Kept: Send, Excess: Sync>,
         >,
     PartedOf<R>: Send,
+    RestingOf<R>: Send,
 {
 }

@@ -442,10 +442,11 @@ impl<K, V: Payload> Claim<K, V> {
 
     /// Stores the first value of an entry that has just been made and has no other unit. Called under the shard lock.
     #[inline]
-    pub(super) fn store(self, value: V::Value) {
+    pub(super) fn store<'s>(self, value: V::Value) -> Unshared<'s, K, V> {
         let live = Live(self.0.0, PhantomData);
         assert!(live.state().is_sole(Word::born(Unit::Claim)), "a new entry has a single unit");
         live.store(value, self, true);
+        Unshared(live)
     }
 }
 

@@ -16,7 +16,7 @@ use crate::core::wait::word::{Unit, Word};
 fn a_core_is_sync<K, V>() -> impl Sized
 where
     K: Send + Sync,
-    V: Payload<Value: Send + Sync, Marks: Send + Sync, Kept: Send, Excess: Sync, Parted<K>: Send>,
+    V: Payload<Value: Send + Sync, Marks: Send + Sync, Kept: Send, Excess: Sync, Parted<K>: Send, Resting<K>: Send>,
 {
     fn is_sync<T: Sync>() {}
     is_sync::<Core<K, V>>
@@ -51,7 +51,7 @@ fn weak_hashes_are_spread_over_shards_and_queue_locks() {
 /// remaining entries.
 #[test]
 fn the_table_shrinks_in_a_few_steps() {
-    let mut shard = Shard::<u32, ()>::new(0, 4, ());
+    let mut shard = Shard::<u32, ()>::new(0, 4, false, ());
     let enter = |key: u32| {
         let tag = Tag::of(key.into());
         let spare = shard.take_spare().or_else(|| shard.supply(Chunk::alloc(shard.wanted()), &mut None));
@@ -76,7 +76,7 @@ fn the_table_shrinks_in_a_few_steps() {
 /// The slot stays in its place, and its key stays in the state in which the panic left it.
 #[test]
 fn an_old_key_whose_overwriting_panics_stays_available() {
-    let mut shard = Shard::<String, ()>::new(1, 1, ());
+    let mut shard = Shard::<String, ()>::new(1, 1, false, ());
     let tag = Tag::of(1);
     assert!(shard.insert_recycled(tag, |_| unreachable!(), Unit::Claim).is_none(), "there is no old key");
     let mut spare = shard.take_spare().expect("there is room for one");

@@ -1,0 +1,50 @@
+//! Gathering: for a visit, all values of a shard are in slots.
+
+use super::Core;
+use super::payload::Payload;
+use crate::sync::give_way;
+
+/// The number of values that are moved at a time under the shard lock.
+const LOOKED_AT: usize = 128;
+
+/// While it exists, all values of a shard are in slots.
+#[must_use = "the values stay in slots as long as this exists"]
+pub(super) struct Gathered<'a, K, V: Payload> {
+    core: &'a Core<K, V>,
+    shard: usize,
+}
+
+impl<K, V: Payload> Core<K, V> {
+    pub(super) fn gather(&self, shard: usize) -> Gathered<'_, K, V> {
+        self.begin_gathering(shard);
+        Gathered { core: self, shard }
+    }
+
+    /// Moves all values of a shard to slots, and sees to it that none comes to rest until `end_gathering` is called.
+    pub(super) fn begin_gathering(&self, shard: usize) {
+        let shard = &self.shards()[shard];
+        shard.with(|shard| V::resting(&mut shard.resting).into_iter().for_each(|resting| resting.close()));
+        while shard.with(|shard| shard.rouse_some(LOOKED_AT)) {
+            give_way();
+        }
+    }
+
+    /// Ends a visit of a shard: the values that it has moved come to rest again, unless they have been used since.
+    pub(super) fn end_gathering(&self, shard: usize) {
+        let shard = &self.shards()[shard];
+        let mut end = shard.with(|shard| {
+            V::resting(&mut shard.resting)?.open();
+            Some(shard.end())
+        });
+        while let Some(next) = end {
+            end = shard.with(|shard| shard.settle_some(next, LOOKED_AT as u32));
+            give_way();
+        }
+    }
+}
+
+impl<K, V: Payload> Drop for Gathered<'_, K, V> {
+    fn drop(&mut self) {
+        self.core.end_gathering(self.shard);
+    }
+}

@@ -1,0 +1,144 @@
+//! Values at rest: in a hash table of their shard, without a slot. Used under the shard lock.
+
+use core::num::NonZeroU32;
+
+use hashbrown::HashTable;
+
+use super::tag::Tag;
+
+/// A value at rest, with its key.
+pub(super) struct AtRest<K, T> {
+    pub(super) key: K,
+    pub(super) value: T,
+    tag: Tag,
+    version: NonZeroU32,
+}
+
+/// The values at rest of a shard.
+#[allow(unreachable_pub, missing_debug_implementations)] // not visible outside the crate
+pub struct Resting<K, T> {
+    values: HashTable<AtRest<K, T>>,
+    /// Whether values of the shard ever rest.
+    is_allowed: bool,
+    /// The number of visits of the shard during which no value may rest.
+    visits: u32,
+}
+
+/// A hash table with memory for more values than this shrinks when it is nearly empty.
+const KEPT: usize = 112;
+
+impl<K, T> AtRest<K, T> {
+    #[inline]
+    pub(super) fn new(tag: Tag, key: K, value: T, version: NonZeroU32) -> Self {
+        AtRest { key, value, tag, version }
+    }
+
+    #[inline]
+    pub(super) fn tag(&self) -> Tag {
+        self.tag
+    }
+
+    #[inline]
+    pub(super) fn version(&self) -> u64 {
+        self.version.get().into()
+    }
+
+    /// Replaces the value, and returns the old one. Fails if the next version is too large for a value at rest.
+    #[inline]
+    pub(super) fn write_over(&mut self, value: &mut Option<T>) -> Option<T> {
+        self.version = self.version.checked_add(1)?;
+        Some(core::mem::replace(&mut self.value, value.take()?))
+    }
+}
+
+/// Returns a version in the form that a value at rest has; `None` if it is too large.
+#[inline]
+pub(super) fn small(version: u64) -> Option<NonZeroU32> {
+    NonZeroU32::new(version.try_into().ok()?)
+}
+
+impl<K, T> Default for Resting<K, T> {
+    fn default() -> Self {
+        Resting { values: HashTable::new(), is_allowed: false, visits: 0 }
+    }
+}
+
+impl<K, T> Resting<K, T> {
+    /// Values that take more bytes than this with their keys never rest: because hash tables are up to half empty, they
+    /// would take more memory there than in slots.
+    const LARGEST: usize = 40;
+
+    /// Lets the values of the shard rest, if that is worth it. Values that own something are cloned outside the shard
+    /// lock, and so are used with a hold even by `get`.
+    pub(super) fn allow(&mut self, capacity: usize) {
+        self.is_allowed = size_of::<AtRest<K, T>>() <= Self::LARGEST && !core::mem::needs_drop::<T>();
+        if self.is_allowed {
+            self.values = HashTable::with_capacity(capacity);
+        }
+    }
+
+    /// Returns whether values may come to rest now.
+    #[inline]
+    pub(super) fn is_open(&self) -> bool {
+        self.is_allowed && self.visits == 0
+    }
+
+    /// Keeps values from coming to rest, until [`open`](Self::open) is called.
+    pub(super) fn close(&mut self) {
+        self.visits += 1;
+    }
+
+    pub(super) fn open(&mut self) {
+        self.visits -= 1;
+    }
+
+    #[inline]
+    pub(super) fn len(&self) -> usize {
+        self.values.len()
+    }
+
+    #[inline(always)]
+    pub(super) fn find(&mut self, tag: Tag, mut eq: impl FnMut(&K) -> bool) -> Option<&mut AtRest<K, T>> {
+        if self.values.is_empty() {
+            return None;
+        }
+        self.values.find_mut(tag.bucket_hash(), |at_rest| at_rest.tag == tag && eq(&at_rest.key))
+    }
+
+    #[inline(always)]
+    pub(super) fn remove(&mut self, tag: Tag, mut eq: impl FnMut(&K) -> bool) -> Option<AtRest<K, T>> {
+        if self.values.is_empty() {
+            return None;
+        }
+        let found = self.values.find_entry(tag.bucket_hash(), |at_rest| at_rest.tag == tag && eq(&at_rest.key));
+        let (removed, _) = found.ok()?.remove();
+        let buckets = self.values.num_buckets();
+        if buckets > 4 * KEPT && self.values.len() < buckets / 8 {
+            self.shrink();
+        }
+        Some(removed)
+    }
+
+    /// See `shrink_rest` of the shard.
+    #[cold]
+    #[inline(never)]
+    fn shrink(&mut self) {
+        let room = (2 * self.values.len()).max(KEPT);
+        self.values.shrink_to(room, |at_rest| at_rest.tag.bucket_hash());
+    }
+
+    #[inline]
+    pub(super) fn insert(&mut self, at_rest: AtRest<K, T>) {
+        self.values.insert_unique(at_rest.tag.bucket_hash(), at_rest, |at_rest| at_rest.tag.bucket_hash());
+    }
+
+    /// Takes all values out.
+    pub(super) fn take(&mut self) -> HashTable<AtRest<K, T>> {
+        core::mem::take(&mut self.values)
+    }
+
+    /// Puts back what is left of the values.
+    pub(super) fn put_back(&mut self, values: HashTable<AtRest<K, T>>) {
+        self.values = values;
+    }
+}
