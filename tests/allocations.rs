@@ -364,7 +364,10 @@ fn a_walk_moves_the_values_of_one_shard_to_slots() {
         }
         drop(walk);
         assert_eq!(visits, 100_000);
-        assert!(most - left < (before - empty) / 4, "one shard of {SHARDS}: {most}, {left} before, {before} with values");
+        assert!(
+            most - left < (before - empty) / 4,
+            "one shard of {SHARDS}: {most}, {left} before, {before} with values"
+        );
         // The first walk leaves a pool of slots in each shard.
         left = if left == before { bytes() } else { left };
         assert!(bytes() <= left && left - before < (before - empty) / 8, "{} after a walk, {before} before", bytes());

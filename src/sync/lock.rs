@@ -1,5 +1,5 @@
-/// The number of times in a row that a value is used without a hold before it may come to rest: see the table layer.
-pub(crate) const LOOKS_BEFORE_REST: u32 = 3;
+/// The number of uses without a hold in a row after which a value comes to rest: see the table layer.
+pub(crate) const LOOKS_BEFORE_REST: u32 = 32;
 
 /// A spin lock for critical sections that are usually a few dozen instructions long.
 pub(crate) struct Lock<T>(spin::mutex::SpinMutex<T>);

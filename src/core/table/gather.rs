@@ -37,8 +37,10 @@ impl<K, V: Payload> Core<K, V> {
             Some(shard.end())
         });
         while let Some(next) = end {
-            end = shard.with(|shard| shard.settle_some(next, LOOKED_AT as u32));
-            give_way();
+            end = shard.with(|shard| shard.settle_some(next, LOOKED_AT as u32)).filter(|&end| end > 0);
+            if end.is_some() {
+                give_way();
+            }
         }
     }
 }

@@ -74,9 +74,6 @@ impl Join {
     #[inline]
     fn locked<K, V: Payload>(self, access: Access, entry: Live<'_, K, V>, core: &Core<K, V>) -> Joined<K, V> {
         if let Some(unshared) = entry.unshared() {
-            if let Some(marks) = V::marks(entry.marks()) {
-                marks.end_looks();
-            }
             let joined = match self {
                 Join::Claim | Join::Make => {
                     let counted = core.rules().counted;

@@ -155,11 +155,11 @@ pub trait Payload: Sized {
         }
     }
 
-    /// Counts a new handle (`comes`), or a dropped one.
+    /// Ends the looks in a row at the value of an entry without other users. Called under the shard lock.
     #[inline(always)]
-    fn note_handle(marks: &Self::Marks, comes: bool) {
+    fn end_looks(marks: &Self::Marks) {
         if let Some(marks) = Self::marks(marks) {
-            marks.note_handle(comes);
+            marks.end_looks();
         }
     }
 

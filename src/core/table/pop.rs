@@ -20,7 +20,7 @@ impl<K, T> Core<K, Valued<T>> {
     #[cfg_attr(any(not(feature = "std"), target_family = "wasm"), allow(dead_code))] // for blocking calls
     pub(crate) fn glance<R>(&self, key: &impl Ask<K>, look: impl FnOnce(&T) -> R) -> Result<Option<R>, Busy<()>> {
         self.shard(key.tag()).with(|shard| match shard.look_up(key.tag(), |other| key.is(other)) {
-            Some(Found::Entry(entry)) => match entry.unshared() {
+            Some(Found::Entry(entry, _)) => match entry.unshared() {
                 Some(unshared) => Ok(Some(look(unshared.value()))),
                 None => Err(Busy(())),
             },

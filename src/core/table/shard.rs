@@ -35,7 +35,9 @@ pub(super) struct Shard<K, V: Payload> {
 
 /// What a shard has of a key.
 pub(super) enum Found<'s, K, V: Payload> {
-    Entry(Live<'s, K, V>),
+    /// An entry, and whether its value may come to rest: not that of the entry outside the hash table, which is found
+    /// even faster.
+    Entry(Live<'s, K, V>, bool),
     AtRest(&'s mut AtRest<K, V::Value>),
 }
 
@@ -113,17 +115,18 @@ impl<K, V: Payload> Shard<K, V> {
     pub(super) fn look_up(&mut self, tag: Tag, mut eq: impl FnMut(&K) -> bool) -> Option<Found<'_, K, V>> {
         if let Some(first) = &self.first {
             if self.first_tag == tag && eq(first.live().key()) {
-                return Some(Found::Entry(first.live()));
+                return Some(Found::Entry(first.live(), false));
             }
         }
+        let resting = V::resting(&mut self.resting)?;
         if !self.rest.is_empty() {
             let pool = &self.pool;
             let mut is_it = |live: Live<'_, K, V>| tag_of(live) == tag && eq(live.key());
             if let Some(slot_index) = self.rest.find(tag.bucket_hash(), |slot_index| is_it(pool.look(slot_index))) {
-                return Some(Found::Entry(pool.look(slot_index)));
+                return Some(Found::Entry(pool.look(slot_index), resting.is_open()));
             }
         }
-        V::resting(&mut self.resting)?.find(tag, eq).map(Found::AtRest)
+        resting.find(tag, eq).map(Found::AtRest)
     }
 
     /// Passes the entry of a key to `join`, if the key has one. A value at rest is moved to a slot first.
@@ -134,8 +137,17 @@ impl<K, V: Payload> Shard<K, V> {
         mut eq: impl FnMut(&K) -> bool,
         join: impl FnOnce(Live<'_, K, V>) -> R,
     ) -> Option<R> {
-        if let Some(entry) = self.find(tag, &mut eq) {
-            return Some(join(entry));
+        if !V::VALUES {
+            return self.find(tag, eq).map(join);
+        }
+        match self.look_up(tag, &mut eq)? {
+            Found::Entry(entry, may_rest) => {
+                if may_rest && entry.unshared().is_some() {
+                    V::end_looks(entry.marks());
+                }
+                return Some(join(entry));
+            }
+            Found::AtRest(_) => {}
         }
         let at_rest = V::resting(&mut self.resting)?.remove(tag, eq)?;
         match self.take_spare_or_add() {
@@ -184,8 +196,12 @@ impl<K, V: Payload> Shard<K, V> {
         let mut values = resting.take();
         let count = most.min(values.len());
         let mut all = values.extract_if(|_| true);
+        let mut is_full = false;
         for _ in 0..count {
-            let Some(spare) = self.take_spare_or_add() else { break };
+            let Some(spare) = self.take_spare_or_add() else {
+                is_full = true;
+                break;
+            };
             let Some(at_rest) = all.next() else { unreachable!("there are as many values") };
             self.rouse(at_rest, spare, true);
         }
@@ -194,22 +210,13 @@ impl<K, V: Payload> Shard<K, V> {
         if let (Some(resting), false) = (V::resting(&mut self.resting), is_empty) {
             resting.put_back(values);
         }
-        !is_empty
+        !is_empty && !is_full
     }
 
-    /// Lets the value of an entry come to rest that has been used without a hold a few times in a row. The entry that is
-    /// not in the hash table stays: it is found even faster.
-    #[inline]
-    pub(super) fn settle_unless_first(&mut self, tag: Tag, address: usize) {
-        let is_open = V::resting(&mut self.resting).is_some_and(|resting| resting.is_open());
-        if is_open && self.first.as_ref().is_none_or(|first| first.live().address() != address) {
-            self.settle_at(tag, address);
-        }
-    }
-
+    /// Lets the value of an entry come to rest.
     #[cold]
     #[inline(never)]
-    fn settle_at(&mut self, tag: Tag, address: usize) {
+    pub(super) fn settle_at(&mut self, tag: Tag, address: usize) {
         if let Some((_, number)) = self.find_at(tag, address) {
             self.settle(number);
         }

@@ -23,8 +23,8 @@ pub struct Valued<T>(PhantomData<T>);
 /// | 1 | `QUIET`: there is nothing to note when the entry is used |
 /// | 2 | `USED`: in a table in which no entry is quiet, the value was used since it was last considered for eviction |
 /// | 3 | `ENDED`: there is no value, but one that has ended is still in the slot |
-/// | 4 and 5 | the number of looks in a row: see [`Marks::look`] |
-/// | 6 to 9 | the number of handles of the entry; 15 means 15 or more |
+/// | 4 to 9 | where values are bounded or end: the number of handles of the entry; 63 means 63 or more |
+/// | 4 to 9 | elsewhere: the number of [looks](Marks::look) in a row |
 /// | 10 to 31 | the high bits of the version, the low ones of which are `low` |
 ///
 /// Most tables have nothing to note if there is no value, or if its use has been noted: so there, `QUIET` says of a
@@ -45,12 +45,12 @@ const PRESENT: u32 = 1;
 const QUIET: u32 = 1 << 1;
 const USED: u32 = 1 << 2;
 const ENDED: u32 = 1 << 3;
-const LOOK_ONE: u32 = 1 << 4;
-const LOOKS: u32 = 3 << 4;
-/// After this many looks in a row, the next one lets the value come to rest.
-const ENOUGH: u32 = LOOKS_BEFORE_REST * LOOK_ONE;
-const HANDLE_ONE: u32 = 1 << 6;
+const HANDLE_ONE: u32 = 1 << 4;
 const HANDLES: u32 = (1 << VERSION_SHIFT) - HANDLE_ONE;
+const LOOK_ONE: u32 = HANDLE_ONE;
+const LOOKS: u32 = HANDLES;
+/// After this many looks in a row the value comes to rest. The more there are, the less the move costs for each.
+const ENOUGH: u32 = LOOKS_BEFORE_REST * LOOK_ONE;
 const VERSION_SHIFT: u32 = 10;
 
 /// The state of a shard of a map.
@@ -207,27 +207,29 @@ impl Marks {
     /// so plain stores suffice.
     #[inline]
     pub(super) fn restore(&self, version: u64, may_rest: bool) {
-        let looks = if may_rest { LOOKS } else { 0 };
+        let looks = if may_rest { ENOUGH - LOOK_ONE } else { 0 };
         let version_high = ((version >> u32::BITS) as u32) << VERSION_SHIFT;
         self.low.store(version as u32, Ordering::Relaxed);
         self.high.store(version_high | PRESENT | QUIET | looks, Ordering::Relaxed);
     }
 
-    /// Returns whether the value may come to rest: it was at rest before a visit of the shard, or there were enough
-    /// looks in a row.
+    /// Returns whether the next look lets the value come to rest. So it is with the values that were at rest before a
+    /// visit of their shard, until they are used with a hold.
     pub(super) fn may_rest(&self) -> bool {
-        self.high.load(Ordering::Relaxed) & LOOKS == LOOKS
+        self.high.load(Ordering::Relaxed) & LOOKS >= ENOUGH - LOOK_ONE
     }
 
     /// Counts a look: a call that uses the value without a hold. Returns whether the value may come to rest, because
-    /// there have been [`ENOUGH`] looks in a row before. The caller has locked the shard, and the entry has no user, so a plain store suffices.
+    /// there were enough looks in a row. The caller has locked the shard, and the entry has no other user, so a plain
+    /// store suffices.
     #[inline]
     pub(super) fn look(&self) -> bool {
-        let high = self.high.load(Ordering::Relaxed);
-        if high & LOOKS != LOOKS {
-            self.high.store(high + LOOK_ONE, Ordering::Relaxed);
+        let high = self.high.load(Ordering::Relaxed) + LOOK_ONE;
+        if high & LOOKS >= ENOUGH {
+            return true;
         }
-        high & LOOKS >= ENOUGH
+        self.high.store(high, Ordering::Relaxed);
+        false
     }
 
     /// Ends the looks in a row, because the value is used with a hold. As for a [look](Self::look), the entry has no

@@ -173,12 +173,11 @@ impl<K, T> Core<K, Valued<T>> {
     ) -> Result<Option<R>, Busy<()>> {
         let Some(shard) = self.plain_shard(key.tag()) else { return Err(Busy(())) };
         shard.with(|shard| match shard.look_up(key.tag(), |other| key.is(other)) {
-            Some(Found::Entry(entry)) => {
+            Some(Found::Entry(entry, may_rest)) => {
                 let Some(unshared) = entry.unshared() else { return Err(Busy(())) };
-                let seen = self.look_at(&unshared, look);
-                let (may_rest, address) = (entry.marks().look(), entry.address());
-                if may_rest {
-                    shard.settle_unless_first(key.tag(), address);
+                let (seen, address) = (self.look_at(&unshared, look), entry.address());
+                if may_rest && entry.marks().look() {
+                    shard.settle_at(key.tag(), address);
                 }
                 Ok(Some(seen))
             }
@@ -218,12 +217,12 @@ impl<K, T> Core<K, Valued<T>> {
         let (mut address, mut value) = (0, Some(value));
         let old = shard.with(|shard| {
             match shard.look_up(tag, |other| key.is(other)) {
-                Some(Found::Entry(entry)) => {
+                Some(Found::Entry(entry, may_rest)) => {
                     let mut entry = entry.unshared()?;
                     address = entry.live().address();
                     let old = self.write_over(&mut entry, value.take()?);
-                    if entry.live().marks().look() {
-                        shard.settle_unless_first(tag, address);
+                    if may_rest && entry.live().marks().look() {
+                        shard.settle_at(tag, address);
                     }
                     return Some(Some(old));
                 }
@@ -297,7 +296,7 @@ impl<K, T> Core<K, Valued<T>> {
         let mut dead = Dead::default();
         let removed = shard.with(|shard| {
             let (address, (value, claim)) = match shard.look_up(key.tag(), |other| key.is(other)) {
-                Some(Found::Entry(entry)) => {
+                Some(Found::Entry(entry, _)) => {
                     let Some(unshared) = entry.unshared() else { return Err(Busy(())) };
                     (entry.address(), unshared.take())
                 }
@@ -634,7 +633,7 @@ impl<K, T> Core<K, Valued<T>> {
             return self.contains_alive(key);
         }
         self.shard(key.tag()).with(|shard| match shard.look_up(key.tag(), |other| key.is(other)) {
-            Some(Found::Entry(entry)) => entry.has_value(),
+            Some(Found::Entry(entry, _)) => entry.has_value(),
             Some(Found::AtRest(_)) => true,
             None => false,
         })
