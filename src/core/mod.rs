@@ -5,7 +5,7 @@
 //! table   keys: finds, makes and retires entries          generic over key and payload
 //!   lookup · retire · visit · walk · observer · shard · pool · stay · slot · tag · payload · value · values (pop) · sieve
 //!   history · sweep · expiry · room · deadlines · refresh · ages · weigh · weights · by_slot · hooks · on_evict · counters
-//!   uses
+//!   uses · resting · gather
 //! wait    no keys: the state of an entry, and its queue   compiled once
 //!   mod (the acquire machine) · state · word · policy · turn · queue · paged · wakers · place
 //! latch   no keys and no entries: a word, whose waiters stand in queues that all latches share
@@ -79,6 +79,9 @@
 //! | store the first value | an exclusive hold | shard lock | claims + 1: the value's own |
 //! | take the value out | an exclusive hold | shard lock | claims − 1 |
 //! | store, take out, look, at once | a call that finds the entry unshared | shard lock | none, or as make and retire |
+//! | come to rest | a call that finds the entry unshared, as the last of several in a row without a hold | shard lock | as retire |
+//! | store, take out, look, at rest | a call without a hold | shard lock | there is none |
+//! | leave rest | a call that needs an entry; a visit of the shard | shard lock | as make; then as store the first value |
 //! | pop | a call that finds the entry unshared | shard lock | as retire; the key goes to the caller |
 //! | hold the next value to evict | a call that finds the value not in use | shard lock | + hold |
 //! | evict | a sweep that finds the entry unshared | shard lock | as retire |
@@ -87,7 +90,7 @@
 //! | bury beside a user that keeps the entry, or that holds the key as a writer | as evict below; or as take out | shard lock; none | claims − 2 |
 //! | evict beside a user that keeps the entry and does not use the value | a sweep of a table that hands out no keys | shard lock; none | + hold, claims − 1, − hold |
 //!
-//! 1. *A value has a claim of its own,* for which there is no token. So its entry outlives its users, and dies, like
+//! 1. *The value of an entry has a claim of its own,* for which there is no token. So its entry outlives its users, and dies, like
 //!    every entry, when its last unit is given up.
 //! 2. *`&V` rests on a hold, and `&mut V` on an exclusive hold,* or, if the entry is unshared, on its shard's lock: new
 //!    units come only from the table, which is locked, or from a unit, and there is none (rule 1 above).
@@ -99,6 +102,27 @@
 //!    leaves later therefore sees that there is something to sweep, and a user that left earlier has been seen. An
 //!    evicted value is dropped when no lock is held, or is handed with its key to the table's `OnEvict`. Because the
 //!    key is handed over, a table with an `OnEvict` also parks a value whose entry another user keeps.
+//!
+//! # Values at rest
+//! A value is *at rest* while it lies, with its key, in a second hash table of its shard. It has no entry then, and no slot:
+//! a look-up touches one place in memory, not three. Values rest in tables that record nothing of them (no bound, no
+//! deadlines, no weights, no counters), if they own nothing, and are small.
+//!
+//! | state | becomes |
+//! |---|---|
+//! | nothing | at rest, if a call without a hold stores the value; in an entry, if a holder does |
+//! | at rest | in an entry, when a guard, a handle or a future needs one, or a visit of the shard begins; nothing, when a call removes it |
+//! | in an entry | at rest, after a number of calls in a row have used it without a hold; or when the visit that has moved it ends, and nobody has used it with a hold meanwhile |
+//!
+//! 1. *A key has an entry or a value at rest,* never both. The shard's lock guards both hash tables, and a value moves under
+//!    that lock, from one to the other.
+//! 2. *Only the value of an unshared entry comes to rest.* So nobody has a reference to it, and its address may change.
+//! 3. *The version moves with the value.* A value at rest that is removed raises the high-water mark, as a dying entry does.
+//!    A version has 32 bits here: a value with a later one stays in its entry.
+//! 4. *A visit of a shard sees entries only.* When it begins, all values at rest get entries, and none comes to rest while it
+//!    lasts. So each value keeps its slot during the visit.
+//! 5. *A shard's `first` entry stays,* and a value is stored at rest only beside it: a key that is alone in its shard is found
+//!    without a hash table.
 //!
 //! # Values that end
 //! In a table with a [`Time`](table::Hooks) each value has a deadline, in the shard, beside the entry. The other tables

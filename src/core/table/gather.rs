@@ -1,4 +1,4 @@
-//! Gathering: for a visit, all values of a shard are in slots.
+//! Visits of a shard that need all of its values in slots: none is at rest while such a visit lasts.
 
 use super::Core;
 use super::payload::Payload;
@@ -7,20 +7,21 @@ use crate::sync::give_way;
 /// The number of values that are moved at a time under the shard lock.
 const LOOKED_AT: usize = 128;
 
-/// While it exists, all values of a shard are in slots.
-#[must_use = "the values stay in slots as long as this exists"]
+/// While this exists, all values of a shard are in slots.
+#[must_use = "the values may come to rest again as soon as this is dropped"]
 pub(super) struct Gathered<'a, K, V: Payload> {
     core: &'a Core<K, V>,
     shard: usize,
 }
 
 impl<K, V: Payload> Core<K, V> {
+    /// Moves all values of a shard to slots, where they stay until the result is dropped.
     pub(super) fn gather(&self, shard: usize) -> Gathered<'_, K, V> {
         self.begin_gathering(shard);
         Gathered { core: self, shard }
     }
 
-    /// Moves all values of a shard to slots, and sees to it that none comes to rest until `end_gathering` is called.
+    /// Moves all values of a shard to slots, where they stay until [`end_gathering`](Self::end_gathering) is called.
     pub(super) fn begin_gathering(&self, shard: usize) {
         let shard = &self.shards()[shard];
         shard.with(|shard| V::resting(&mut shard.resting).into_iter().for_each(|resting| resting.close()));
@@ -29,7 +30,8 @@ impl<K, V: Payload> Core<K, V> {
         }
     }
 
-    /// Ends a visit of a shard: the values that it has moved come to rest again, unless they have been used since.
+    /// Ends a visit of a shard: the values that it has moved come to rest again, except for those that were used with a
+    /// hold since.
     pub(super) fn end_gathering(&self, shard: usize) {
         let shard = &self.shards()[shard];
         let mut end = shard.with(|shard| {

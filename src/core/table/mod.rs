@@ -27,6 +27,8 @@
 //! weigh    weighs values, and changes the bound           shard lock
 //! weights  the weights of values, and their sums          called under the shard lock
 //! by_slot  a list with an item for each slot               called under the shard lock
+//! resting  the values at rest                              called under the shard lock
+//! gather   moves values at rest to slots for a visit       shard lock
 //! hooks    the functions of the user that a map may have: when values end, what they weigh, and
 //! on_evict the function that evicted values are handed to  none
 //! counters the numbers of hits, misses, and so on        a lock for each shard's counters; may be taken under the shard lock

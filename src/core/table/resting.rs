@@ -1,4 +1,4 @@
-//! Values at rest: in a hash table of their shard, without a slot. Used under the shard lock.
+//! The values at rest of a shard: see `core`. Used under the shard lock.
 
 use core::num::NonZeroU32;
 
@@ -18,13 +18,15 @@ pub(super) struct AtRest<K, T> {
 #[allow(unreachable_pub, missing_debug_implementations)] // not visible outside the crate
 pub struct Resting<K, T> {
     values: HashTable<AtRest<K, T>>,
-    /// Whether values of the shard ever rest.
+    /// Memory for this many values is kept.
+    kept: usize,
+    /// Whether values of the table rest at all.
     is_allowed: bool,
     /// The number of visits of the shard during which no value may rest.
     visits: u32,
 }
 
-/// A hash table with memory for more values than this shrinks when it is nearly empty.
+/// Memory for at least this many values is kept.
 const KEPT: usize = 112;
 
 impl<K, T> AtRest<K, T> {
@@ -59,7 +61,7 @@ pub(super) fn small(version: u64) -> Option<NonZeroU32> {
 
 impl<K, T> Default for Resting<K, T> {
     fn default() -> Self {
-        Resting { values: HashTable::new(), is_allowed: false, visits: 0 }
+        Resting { values: HashTable::new(), kept: KEPT, is_allowed: false, visits: 0 }
     }
 }
 
@@ -74,7 +76,14 @@ impl<K, T> Resting<K, T> {
         self.is_allowed = size_of::<AtRest<K, T>>() <= Self::LARGEST && !core::mem::needs_drop::<T>();
         if self.is_allowed {
             self.values = HashTable::with_capacity(capacity);
+            self.kept = capacity.max(KEPT);
         }
+    }
+
+    /// Returns whether values ever come to rest.
+    #[inline]
+    pub(super) fn is_allowed(&self) -> bool {
+        self.is_allowed
     }
 
     /// Returns whether values may come to rest now.
@@ -113,17 +122,17 @@ impl<K, T> Resting<K, T> {
         let found = self.values.find_entry(tag.bucket_hash(), |at_rest| at_rest.tag == tag && eq(&at_rest.key));
         let (removed, _) = found.ok()?.remove();
         let buckets = self.values.num_buckets();
-        if buckets > 4 * KEPT && self.values.len() < buckets / 8 {
+        if buckets > self.kept.saturating_mul(4) && self.values.len() < buckets / 8 {
             self.shrink();
         }
         Some(removed)
     }
 
-    /// See `shrink_rest` of the shard.
+    /// Shrinks the hash table after a burst, by the rule of the shard's other one.
     #[cold]
     #[inline(never)]
     fn shrink(&mut self) {
-        let room = (2 * self.values.len()).max(KEPT);
+        let room = (2 * self.values.len()).max(self.kept);
         self.values.shrink_to(room, |at_rest| at_rest.tag.bucket_hash());
     }
 

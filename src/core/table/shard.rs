@@ -35,7 +35,7 @@ pub(super) struct Shard<K, V: Payload> {
 
 /// What a shard has of a key.
 pub(super) enum Found<'s, K, V: Payload> {
-    /// An entry, and whether its value may come to rest: not that of the entry outside the hash table, which is found
+    /// An entry, and whether its value ever comes to rest: not that of the entry outside the hash table, which is found
     /// even faster.
     Entry(Live<'s, K, V>, bool),
     AtRest(&'s mut AtRest<K, V::Value>),
@@ -123,7 +123,7 @@ impl<K, V: Payload> Shard<K, V> {
             let pool = &self.pool;
             let mut is_it = |live: Live<'_, K, V>| tag_of(live) == tag && eq(live.key());
             if let Some(slot_index) = self.rest.find(tag.bucket_hash(), |slot_index| is_it(pool.look(slot_index))) {
-                return Some(Found::Entry(pool.look(slot_index), resting.is_open()));
+                return Some(Found::Entry(pool.look(slot_index), resting.is_allowed()));
             }
         }
         resting.find(tag, eq).map(Found::AtRest)
@@ -141,8 +141,8 @@ impl<K, V: Payload> Shard<K, V> {
             return self.find(tag, eq).map(join);
         }
         match self.look_up(tag, &mut eq)? {
-            Found::Entry(entry, may_rest) => {
-                if may_rest && entry.unshared().is_some() {
+            Found::Entry(entry, rests) => {
+                if rests && entry.unshared().is_some() {
                     V::end_looks(entry.marks());
                 }
                 return Some(join(entry));
@@ -213,11 +213,12 @@ impl<K, V: Payload> Shard<K, V> {
         !is_empty && !is_full
     }
 
-    /// Lets the value of an entry come to rest.
+    /// Lets the value of an entry come to rest, unless there is a visit of the shard.
     #[cold]
     #[inline(never)]
     pub(super) fn settle_at(&mut self, tag: Tag, address: usize) {
-        if let Some((_, number)) = self.find_at(tag, address) {
+        let is_open = V::resting(&mut self.resting).is_some_and(|resting| resting.is_open());
+        if let Some((_, number)) = self.find_at(tag, address).filter(|_| is_open) {
             self.settle(number);
         }
     }

@@ -173,10 +173,10 @@ impl<K, T> Core<K, Valued<T>> {
     ) -> Result<Option<R>, Busy<()>> {
         let Some(shard) = self.plain_shard(key.tag()) else { return Err(Busy(())) };
         shard.with(|shard| match shard.look_up(key.tag(), |other| key.is(other)) {
-            Some(Found::Entry(entry, may_rest)) => {
+            Some(Found::Entry(entry, rests)) => {
                 let Some(unshared) = entry.unshared() else { return Err(Busy(())) };
                 let (seen, address) = (self.look_at(&unshared, look), entry.address());
-                if may_rest && entry.marks().look() {
+                if rests && entry.marks().look() {
                     shard.settle_at(key.tag(), address);
                 }
                 Ok(Some(seen))
@@ -217,11 +217,11 @@ impl<K, T> Core<K, Valued<T>> {
         let (mut address, mut value) = (0, Some(value));
         let old = shard.with(|shard| {
             match shard.look_up(tag, |other| key.is(other)) {
-                Some(Found::Entry(entry, may_rest)) => {
+                Some(Found::Entry(entry, rests)) => {
                     let mut entry = entry.unshared()?;
                     address = entry.live().address();
                     let old = self.write_over(&mut entry, value.take()?);
-                    if may_rest && entry.live().marks().look() {
+                    if rests && entry.live().marks().look() {
                         shard.settle_at(tag, address);
                     }
                     return Some(Some(old));

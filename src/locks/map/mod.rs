@@ -129,6 +129,19 @@ pub use self::walk::{Walk, WalkNext};
 /// [`get_or_refresh_with`](LockMap::get_or_refresh_with) replaces a value before it ends, and callers that are content
 /// with the old one do not wait.
 ///
+/// # Memory
+/// A value takes memory as part of its key's entry, which is what a guard holds. If a map records nothing of its values
+/// (it has no bound, no times, no weights and no counters), a small value that owns nothing, such as a number, is also
+/// stored *at rest*, without an entry: when [`insert_blocking`](LockMap::insert_blocking) stores it, and after 32 calls of
+/// `get_blocking`, `get_versioned_blocking` and `insert_blocking` in a row, with no guard of the key in between. A guard, a
+/// handle or an async call moves it to an entry. So in a map with many values these blocking calls take about half the
+/// time. A value at rest behaves as any other: it counts as an entry, and keeps its version.
+///
+/// "Small" means that the key, the value and 8 more bytes take at most 40 bytes, and "owns nothing" that
+/// [`needs_drop`](core::mem::needs_drop) is false. [`walk`](LockMap::walk), [`for_each_value`](LockMap::for_each_value) and
+/// the like move the values of one shard after another to entries, and back.
+/// [`capacity`](crate::Builder::capacity) reserves memory both at rest and in entries.
+///
 /// # User code
 /// `V`'s `Drop` runs with no lock held for every value that the map itself drops: values that were evicted, overwritten
 /// by `update_if`, `add_or_update` or a batch, removed by `retain` or `clear`. If such a drop panics, the change

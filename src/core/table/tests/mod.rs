@@ -3,5 +3,6 @@
 
 mod overflow;
 mod pool;
+mod resting;
 mod shard;
 mod values;

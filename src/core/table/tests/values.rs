@@ -13,7 +13,7 @@ use crate::mode::sealed::ModeInside;
 
 type Table<T> = Core<String, Valued<T>>;
 
-fn config(shards: usize, values: Option<usize>) -> Config {
+pub(super) fn config(shards: usize, values: Option<usize>) -> Config {
     let rules = Rules { fairness: Fairness::default(), counted: CountKind::Readers };
     Config { shards, capacity: 0, spares: None, recycle_keys: false, values, by_hand: false, counts: false, rules }
 }
