@@ -9,6 +9,7 @@ use super::payload::Payload;
 use super::retire::Dead;
 use super::slot::{Chunk, Claim, Hold, Live, Spare, TypedAccess, UnitOf};
 use super::tag::Tag;
+use super::value::Valued;
 use crate::core::wait::Access;
 use crate::core::wait::word::{Holds, MAX_UNITS, Refusal, Unit};
 use crate::key::ToKey;
@@ -196,6 +197,22 @@ impl<K, Q: ?Sized + Equivalent<K>> Ask<K> for Key<'_, Q> {
     #[inline]
     fn is(&self, key: &K) -> bool {
         self.key.equivalent(key)
+    }
+}
+
+/// The version of a value that is looked at.
+pub(crate) enum VersionOf<'e, K, T> {
+    Entry(Live<'e, K, Valued<T>>),
+    AtRest(u64),
+}
+
+impl<K, T> VersionOf<'_, K, T> {
+    #[inline]
+    pub(crate) fn get(self) -> u64 {
+        match self {
+            VersionOf::Entry(entry) => entry.marks().version(),
+            VersionOf::AtRest(version) => version,
+        }
     }
 }
 

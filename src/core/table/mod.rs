@@ -87,7 +87,7 @@ mod tests;
 pub(crate) use self::hooks::Weigher;
 pub(crate) use self::limit_of::LimitOf;
 pub(super) use self::lookup::full;
-pub(crate) use self::lookup::{Ask, Key, OwnedKey, Source};
+pub(crate) use self::lookup::{Ask, Key, OwnedKey, Source, VersionOf};
 pub(crate) use self::observer::Observer;
 #[cfg(target_has_atomic = "ptr")]
 pub(crate) use self::observer::wait_mode;
@@ -97,7 +97,7 @@ pub(crate) use self::refresh::Refresh;
 pub(crate) use self::slot::{Claim, ClaimIn, CoreRef, EntryTypes, Hold, HoldIn, Live, TypedAccess};
 pub(crate) use self::tag::Tag;
 pub(crate) use self::value::Valued;
-pub(crate) use self::values::{Busy, VersionOf};
+pub(crate) use self::values::Busy;
 pub(crate) use self::visit::Ending;
 pub(crate) use self::walk::Position;
 

@@ -217,9 +217,9 @@ impl<K, V: Payload> Shard<K, V> {
     #[cold]
     #[inline(never)]
     pub(super) fn settle_at(&mut self, tag: Tag, address: usize) {
-        let is_open = V::resting(&mut self.resting).is_some_and(|resting| resting.is_open());
-        if let Some((_, number)) = self.find_at(tag, address).filter(|_| is_open) {
-            self.settle(number);
+        if V::resting(&mut self.resting).is_some_and(|resting| resting.is_open()) {
+            let number = self.find_at(tag, address).map(|(_, number)| number);
+            number.into_iter().for_each(|number| self.settle(number));
         }
     }
 

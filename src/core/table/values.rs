@@ -4,7 +4,7 @@ use core::convert::Infallible;
 
 use super::Core;
 use super::counters::Event;
-use super::lookup::{Ask, OwnedKey, Source};
+use super::lookup::{Ask, OwnedKey, Source, VersionOf};
 use super::on_evict::OnEvict;
 use super::payload::Payload;
 use super::resting::{AtRest, small};
@@ -21,22 +21,6 @@ use crate::panics::Panics;
 /// The error of a call whose entry is in use, or needs an allocation: the caller has to acquire the key.
 #[derive(Debug)]
 pub(crate) struct Busy<T>(pub(crate) T);
-
-/// The version of a value that is looked at.
-pub(crate) enum VersionOf<'e, K, T> {
-    Entry(Live<'e, K, Valued<T>>),
-    AtRest(u64),
-}
-
-impl<K, T> VersionOf<'_, K, T> {
-    #[inline]
-    pub(crate) fn get(self) -> u64 {
-        match self {
-            VersionOf::Entry(entry) => entry.marks().version(),
-            VersionOf::AtRest(version) => version,
-        }
-    }
-}
 
 /// The mode of an eviction.
 #[derive(Clone, Copy)]
