@@ -13,6 +13,7 @@ pub(crate) use checker::{
 
 /// Each look lets a value come to rest, so that short models see it.
 pub(crate) const LOOKS_BEFORE_REST: u32 = 1;
+pub(crate) const LOOKS_BEFORE_REST_OF_MANY: u32 = 1;
 
 pub(crate) struct Lock<T>(checker::sync::Mutex<T>);
 

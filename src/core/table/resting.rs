@@ -5,6 +5,7 @@ use core::num::NonZeroU32;
 use hashbrown::HashTable;
 
 use super::tag::Tag;
+use crate::sync::{LOOKS_BEFORE_REST, LOOKS_BEFORE_REST_OF_MANY};
 
 /// A value at rest, with its key.
 pub(super) struct AtRest<K, T> {
@@ -25,6 +26,10 @@ pub struct Resting<K, T> {
     /// The number of visits of the shard during which no value may rest.
     visits: u32,
 }
+
+/// A shard with as many entries has many. With the default number of shards, the entries of a map whose shards have fewer
+/// take at most three megabytes, if they are as small as those of numbers.
+const MANY: usize = 1024;
 
 /// Memory for at least this many values is kept.
 const KEPT: usize = 112;
@@ -80,10 +85,12 @@ impl<K, T> Resting<K, T> {
         }
     }
 
-    /// Returns whether values ever come to rest.
+    /// Returns after how many looks in a row a value comes to rest, if the shard has as many entries; `None` if values
+    /// never rest.
     #[inline]
-    pub(super) fn is_allowed(&self) -> bool {
-        self.is_allowed
+    pub(super) fn looks(&self, entries: usize) -> Option<NonZeroU32> {
+        let looks = if entries < MANY { LOOKS_BEFORE_REST } else { LOOKS_BEFORE_REST_OF_MANY };
+        if self.is_allowed { NonZeroU32::new(looks) } else { None }
     }
 
     /// Returns whether values may come to rest now.

@@ -1,6 +1,7 @@
 //! The shards: finding, making and removing entries.
 
 use alloc::vec::Vec;
+use core::num::NonZeroU32;
 
 use hashbrown::HashTable;
 
@@ -35,9 +36,8 @@ pub(super) struct Shard<K, V: Payload> {
 
 /// What a shard has of a key.
 pub(super) enum Found<'s, K, V: Payload> {
-    /// An entry, and whether its value ever comes to rest: not that of the entry outside the hash table, which is found
-    /// even faster.
-    Entry(Live<'s, K, V>, bool),
+    /// An entry, and after how many looks in a row its value comes to rest.
+    Entry(Live<'s, K, V>, Option<NonZeroU32>),
     AtRest(&'s mut AtRest<K, V::Value>),
 }
 
@@ -115,7 +115,8 @@ impl<K, V: Payload> Shard<K, V> {
     pub(super) fn look_up(&mut self, tag: Tag, mut eq: impl FnMut(&K) -> bool) -> Option<Found<'_, K, V>> {
         if let Some(first) = &self.first {
             if self.first_tag == tag && eq(first.live().key()) {
-                return Some(Found::Entry(first.live(), false));
+                // It never comes to rest: it is found even faster.
+                return Some(Found::Entry(first.live(), None));
             }
         }
         let resting = V::resting(&mut self.resting)?;
@@ -123,7 +124,7 @@ impl<K, V: Payload> Shard<K, V> {
             let pool = &self.pool;
             let mut is_it = |live: Live<'_, K, V>| tag_of(live) == tag && eq(live.key());
             if let Some(slot_index) = self.rest.find(tag.bucket_hash(), |slot_index| is_it(pool.look(slot_index))) {
-                return Some(Found::Entry(pool.look(slot_index), resting.is_allowed()));
+                return Some(Found::Entry(pool.look(slot_index), resting.looks(self.rest.len())));
             }
         }
         resting.find(tag, eq).map(Found::AtRest)
@@ -141,8 +142,8 @@ impl<K, V: Payload> Shard<K, V> {
             return self.find(tag, eq).map(join);
         }
         match self.look_up(tag, &mut eq)? {
-            Found::Entry(entry, rests) => {
-                if rests && entry.unshared().is_some() {
+            Found::Entry(entry, looks) => {
+                if looks.is_some() && entry.unshared().is_some() {
                     V::end_looks(entry.marks());
                 }
                 return Some(join(entry));
@@ -232,7 +233,7 @@ impl<K, V: Payload> Shard<K, V> {
                 return None;
             }
             let marks = self.look_at(number).and_then(|entry| V::marks(entry.marks()));
-            if first != Some(number) && marks.is_some_and(|marks| marks.may_rest()) {
+            if first != Some(number) && marks.is_some_and(|marks| marks.is_visited()) {
                 self.settle(number);
             }
         }

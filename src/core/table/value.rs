@@ -49,8 +49,8 @@ const HANDLE_ONE: u32 = 1 << 4;
 const HANDLES: u32 = (1 << VERSION_SHIFT) - HANDLE_ONE;
 const LOOK_ONE: u32 = HANDLE_ONE;
 const LOOKS: u32 = HANDLES;
-/// After this many looks in a row the value comes to rest. The more there are, the less the move costs for each.
-const ENOUGH: u32 = LOOKS_BEFORE_REST * LOOK_ONE;
+/// The looks in a row of a value that was at rest before a visit of its shard, until it is used with a hold.
+const VISITED: u32 = (LOOKS_BEFORE_REST - 1) * LOOK_ONE;
 const VERSION_SHIFT: u32 = 10;
 
 /// The state of a shard of a map.
@@ -206,26 +206,26 @@ impl Marks {
     /// Completes the entry of a value that was at rest. The caller has locked the shard, and the entry has no other user,
     /// so plain stores suffice.
     #[inline]
-    pub(super) fn restore(&self, version: u64, may_rest: bool) {
-        let looks = if may_rest { ENOUGH - LOOK_ONE } else { 0 };
+    pub(super) fn restore(&self, version: u64, is_visited: bool) {
+        let looks = if is_visited { VISITED } else { 0 };
         let version_high = ((version >> u32::BITS) as u32) << VERSION_SHIFT;
         self.low.store(version as u32, Ordering::Relaxed);
         self.high.store(version_high | PRESENT | QUIET | looks, Ordering::Relaxed);
     }
 
-    /// Returns whether the next look lets the value come to rest. So it is with the values that were at rest before a
-    /// visit of their shard, until they are used with a hold.
-    pub(super) fn may_rest(&self) -> bool {
-        self.high.load(Ordering::Relaxed) & LOOKS >= ENOUGH - LOOK_ONE
+    /// Returns whether the value was at rest before a visit of its shard, and has not been used with a hold since; or
+    /// will come to rest soon anyway.
+    pub(super) fn is_visited(&self) -> bool {
+        self.high.load(Ordering::Relaxed) & LOOKS >= VISITED
     }
 
-    /// Counts a look: a call that uses the value without a hold. Returns whether the value may come to rest, because
-    /// there were enough looks in a row. The caller has locked the shard, and the entry has no other user, so a plain
-    /// store suffices.
+    /// Counts a look: a call that uses the value without a hold. Returns whether it is the one that lets the value come
+    /// to rest, of `enough` in a row. The caller has locked the shard, and the entry has no other user, so a plain store
+    /// suffices.
     #[inline]
-    pub(super) fn look(&self) -> bool {
+    pub(super) fn look(&self, enough: u32) -> bool {
         let high = self.high.load(Ordering::Relaxed) + LOOK_ONE;
-        if high & LOOKS >= ENOUGH {
+        if high & LOOKS >= enough * LOOK_ONE {
             return true;
         }
         self.high.store(high, Ordering::Relaxed);

@@ -132,7 +132,7 @@ pub use self::walk::{Walk, WalkNext};
 /// # Memory
 /// A value takes memory as part of its key's entry, which is what a guard holds. If a map records nothing of its values
 /// (it has no bound, no times, no weights and no counters), a small value that owns nothing, such as a number, is also
-/// stored *at rest*, without an entry: when [`insert_blocking`](LockMap::insert_blocking) stores it, and after 32 calls of
+/// stored *at rest*, without an entry: when [`insert_blocking`](LockMap::insert_blocking) stores it, and after 32 calls (4 in a large map) of
 /// `get_blocking`, `get_versioned_blocking` and `insert_blocking` in a row, with no guard of the key in between. A guard, a
 /// handle or an async call moves it to an entry. So in a map with many values these blocking calls take about half the
 /// time. A value at rest behaves as any other: it counts as an entry, and keeps its version.
