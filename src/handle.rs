@@ -1,7 +1,7 @@
 use core::fmt;
 
 use crate::acquire::request::Call;
-use crate::core::{ClaimIn, Live, Source};
+use crate::core::{ClaimIn, Live, Payload, Source};
 use crate::mode::Mode;
 use crate::plumbing::{PayloadOf, TablePtr, TableRef};
 
@@ -39,7 +39,7 @@ pub type KeyHandleArc<T> = Handle<alloc::sync::Arc<T>>;
 impl<P: TablePtr> Handle<P> {
     pub(crate) fn find(table: P, source: &mut impl Source<P::Key, P::Payload>) -> Self {
         let claim = table.core().claim(source);
-        table.core().note_handle(claim.live(), true);
+        P::Payload::note_handle(claim.live().marks(), true);
         Handle { table, claim: Some(ClaimIn::new(claim)) }
     }
 
@@ -85,7 +85,7 @@ impl<P: TablePtr> Clone for Handle<P> {
 impl<P: TablePtr> Drop for Handle<P> {
     fn drop(&mut self) {
         if let Some(claim) = self.claim.take().map(ClaimIn::into_claim) {
-            self.table.core().note_handle(claim.live(), false);
+            P::Payload::note_handle(claim.live().marks(), false);
             self.table.core().withdraw(claim);
         }
     }

@@ -79,7 +79,7 @@
 //! | store the first value | an exclusive hold | shard lock | claims + 1: the value's own |
 //! | take the value out | an exclusive hold | shard lock | claims − 1 |
 //! | store, take out, look, at once | a call that finds the entry unshared | shard lock | none, or as make and retire |
-//! | come to rest | a call that finds the entry unshared, as the last of several in a row without a hold | shard lock | as retire |
+//! | come to rest | one of many calls that find the entry unshared; the end of a visit | shard lock | as retire |
 //! | store, take out, look, at rest | a call without a hold | shard lock | there is none |
 //! | leave rest | a call that needs an entry; a visit of the shard | shard lock | as make; then as store the first value |
 //! | pop | a call that finds the entry unshared | shard lock | as retire; the key goes to the caller |
@@ -112,11 +112,13 @@
 //! |---|---|
 //! | nothing | at rest, if a call without a hold stores the value; in an entry, if a holder does |
 //! | at rest | in an entry, when a guard, a handle or a future needs one, or a visit of the shard begins; nothing, when a call removes it |
-//! | in an entry | at rest, after a number of calls in a row have used it without a hold; or when the visit that has moved it ends, and nobody has used it with a hold meanwhile |
+//! | in an entry | at rest, by one in 32 calls that use it without a hold, where a shard has many entries one in 8; or when the visit ends that has moved it |
 //!
 //! 1. *A key has an entry or a value at rest,* never both. The shard's lock guards both hash tables, and a value moves under
 //!    that lock, from one to the other.
 //! 2. *Only the value of an unshared entry comes to rest.* So nobody has a reference to it, and its address may change.
+//!    Because it is one in many calls that moves a value, a key that guards use again and again moves rarely, and no call has
+//!    to note anything in the slot.
 //! 3. *The version moves with the value.* A value at rest that is removed raises the high-water mark, as a dying entry does.
 //!    A version has 32 bits here: a value with a later one stays in its entry.
 //! 4. *A visit of a shard sees entries only.* When it begins, all values at rest get entries, and none comes to rest while it

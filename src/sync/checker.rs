@@ -11,9 +11,9 @@ pub(crate) use checker::{
     thread_local,
 };
 
-/// Each look lets a value come to rest, so that short models see it.
-pub(crate) const LOOKS_BEFORE_REST: u32 = 1;
-pub(crate) const LOOKS_BEFORE_REST_OF_MANY: u32 = 1;
+/// Each use without a hold lets a value come to rest, so that short models see it.
+pub(crate) const LOOKS_TO_REST: u32 = 1;
+pub(crate) const LOOKS_TO_REST_OF_MANY: u32 = 1;
 
 pub(crate) struct Lock<T>(checker::sync::Mutex<T>);
 

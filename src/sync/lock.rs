@@ -1,9 +1,9 @@
-/// The number of uses without a hold in a row after which a value comes to rest: see the table layer. The more there are,
-/// the less the move costs for each of them.
-pub(crate) const LOOKS_BEFORE_REST: u32 = 32;
+/// One in so many uses without a hold lets the value come to rest: see the table layer. The more they are, the less the
+/// moves cost for each of them.
+pub(crate) const LOOKS_TO_REST: u32 = 32;
 
 /// The same where a shard has many entries: there, look-ups miss the caches, and a move pays sooner.
-pub(crate) const LOOKS_BEFORE_REST_OF_MANY: u32 = 4;
+pub(crate) const LOOKS_TO_REST_OF_MANY: u32 = 8;
 
 /// A spin lock for critical sections that are usually a few dozen instructions long.
 pub(crate) struct Lock<T>(spin::mutex::SpinMutex<T>);

@@ -30,8 +30,7 @@ impl<K, V: Payload> Core<K, V> {
         }
     }
 
-    /// Ends a visit of a shard: the values that it has moved come to rest again, except for those that were used with a
-    /// hold since.
+    /// Ends a visit of a shard: the values that were moved for it come to rest again, if nobody uses them.
     pub(super) fn end_gathering(&self, shard: usize) {
         let shard = &self.shards()[shard];
         let mut end = shard.with(|shard| {

@@ -155,11 +155,11 @@ pub trait Payload: Sized {
         }
     }
 
-    /// Ends the looks in a row at the value of an entry without other users. Called under the shard lock.
+    /// Counts a new handle (`comes`), or a dropped one.
     #[inline(always)]
-    fn end_looks(marks: &Self::Marks) {
+    fn note_handle(marks: &Self::Marks, comes: bool) {
         if let Some(marks) = Self::marks(marks) {
-            marks.end_looks();
+            marks.note_handle(comes);
         }
     }
 

@@ -5,7 +5,7 @@ use core::num::NonZeroU32;
 use hashbrown::HashTable;
 
 use super::tag::Tag;
-use crate::sync::{LOOKS_BEFORE_REST, LOOKS_BEFORE_REST_OF_MANY};
+use crate::sync::{LOOKS_TO_REST, LOOKS_TO_REST_OF_MANY};
 
 /// A value at rest, with its key.
 pub(super) struct AtRest<K, T> {
@@ -21,6 +21,8 @@ pub struct Resting<K, T> {
     values: HashTable<AtRest<K, T>>,
     /// Memory for this many values is kept.
     kept: usize,
+    /// The number of looks at values in entries.
+    looks: u32,
     /// Whether values of the table rest at all.
     is_allowed: bool,
     /// The number of visits of the shard during which no value may rest.
@@ -66,7 +68,7 @@ pub(super) fn small(version: u64) -> Option<NonZeroU32> {
 
 impl<K, T> Default for Resting<K, T> {
     fn default() -> Self {
-        Resting { values: HashTable::new(), kept: KEPT, is_allowed: false, visits: 0 }
+        Resting { values: HashTable::new(), kept: KEPT, looks: 0, is_allowed: false, visits: 0 }
     }
 }
 
@@ -85,12 +87,14 @@ impl<K, T> Resting<K, T> {
         }
     }
 
-    /// Returns after how many looks in a row a value comes to rest, if the shard has as many entries; `None` if values
-    /// never rest.
+    /// Returns whether it is the turn of the value of this look to come to rest: of one in so many looks at values in
+    /// `entries` entries. A value that is often used with a hold, too, thus moves rarely, and no look needs to be noted in
+    /// its slot.
     #[inline]
-    pub(super) fn looks(&self, entries: usize) -> Option<NonZeroU32> {
-        let looks = if entries < MANY { LOOKS_BEFORE_REST } else { LOOKS_BEFORE_REST_OF_MANY };
-        if self.is_allowed { NonZeroU32::new(looks) } else { None }
+    pub(super) fn is_turn(&mut self, entries: usize) -> bool {
+        self.looks = self.looks.wrapping_add(1);
+        let one_in = if entries < MANY { LOOKS_TO_REST } else { LOOKS_TO_REST_OF_MANY };
+        self.looks % one_in == 0 && self.is_open()
     }
 
     /// Returns whether values may come to rest now.

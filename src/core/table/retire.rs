@@ -118,15 +118,7 @@ impl<K, V: Payload> Core<K, V> {
         !core::mem::needs_drop::<K>() && !self.is_bounded()
     }
 
-    /// Counts a new handle (`comes`), or a dropped one, if handles keep values from being evicted.
-    #[inline]
-    pub(crate) fn note_handle(&self, entry: Live<'_, K, V>, comes: bool) {
-        if let (true, Some(marks)) = (self.is_bounded(), V::marks(entry.marks())) {
-            marks.note_handle(comes);
-        }
-    }
-
-    /// Returns whether the number of values is bounded, or values end.
+    /// Returns whether the number of values is bounded.
     #[inline]
     fn is_bounded(&self) -> bool {
         V::excess(&self.excess).is_some_and(Excess::is_bounded)

@@ -1,7 +1,6 @@
 //! The shards: finding, making and removing entries.
 
 use alloc::vec::Vec;
-use core::num::NonZeroU32;
 
 use hashbrown::HashTable;
 
@@ -36,8 +35,8 @@ pub(super) struct Shard<K, V: Payload> {
 
 /// What a shard has of a key.
 pub(super) enum Found<'s, K, V: Payload> {
-    /// An entry, and after how many looks in a row its value comes to rest.
-    Entry(Live<'s, K, V>, Option<NonZeroU32>),
+    /// An entry, and whether its value comes to rest now, if it is used without a hold.
+    Entry(Live<'s, K, V>, bool),
     AtRest(&'s mut AtRest<K, V::Value>),
 }
 
@@ -116,7 +115,7 @@ impl<K, V: Payload> Shard<K, V> {
         if let Some(first) = &self.first {
             if self.first_tag == tag && eq(first.live().key()) {
                 // It never comes to rest: it is found even faster.
-                return Some(Found::Entry(first.live(), None));
+                return Some(Found::Entry(first.live(), false));
             }
         }
         let resting = V::resting(&mut self.resting)?;
@@ -124,7 +123,7 @@ impl<K, V: Payload> Shard<K, V> {
             let pool = &self.pool;
             let mut is_it = |live: Live<'_, K, V>| tag_of(live) == tag && eq(live.key());
             if let Some(slot_index) = self.rest.find(tag.bucket_hash(), |slot_index| is_it(pool.look(slot_index))) {
-                return Some(Found::Entry(pool.look(slot_index), resting.looks(self.rest.len())));
+                return Some(Found::Entry(pool.look(slot_index), resting.is_turn(self.rest.len())));
             }
         }
         resting.find(tag, eq).map(Found::AtRest)
@@ -138,17 +137,8 @@ impl<K, V: Payload> Shard<K, V> {
         mut eq: impl FnMut(&K) -> bool,
         join: impl FnOnce(Live<'_, K, V>) -> R,
     ) -> Option<R> {
-        if !V::VALUES {
-            return self.find(tag, eq).map(join);
-        }
-        match self.look_up(tag, &mut eq)? {
-            Found::Entry(entry, looks) => {
-                if looks.is_some() && entry.unshared().is_some() {
-                    V::end_looks(entry.marks());
-                }
-                return Some(join(entry));
-            }
-            Found::AtRest(_) => {}
+        if let Some(entry) = self.find(tag, &mut eq) {
+            return Some(join(entry));
         }
         let at_rest = V::resting(&mut self.resting)?.remove(tag, eq)?;
         match self.take_spare_or_add() {

@@ -7,7 +7,7 @@ use super::deadlines::Deadlines;
 use super::history::History;
 use super::sieve::Sieve;
 use super::stay::Walks;
-use crate::sync::{AtomicU32, AtomicUsize, LOOKS_BEFORE_REST, Ordering};
+use crate::sync::{AtomicU32, AtomicUsize, Ordering};
 
 /// The payload of a map: an entry has a value of type `T`, or none.
 ///
@@ -23,8 +23,8 @@ pub struct Valued<T>(PhantomData<T>);
 /// | 1 | `QUIET`: there is nothing to note when the entry is used |
 /// | 2 | `USED`: in a table in which no entry is quiet, the value was used since it was last considered for eviction |
 /// | 3 | `ENDED`: there is no value, but one that has ended is still in the slot |
-/// | 4 to 9 | where values are bounded or end: the number of handles of the entry; 63 means 63 or more |
-/// | 4 to 9 | elsewhere: the number of [looks](Marks::look) in a row |
+/// | 4 | `VISITED`: the value was at rest, and got its slot for a visit of the shard |
+/// | 5 to 9 | the number of handles of the entry; 31 means 31 or more |
 /// | 10 to 31 | the high bits of the version, the low ones of which are `low` |
 ///
 /// Most tables have nothing to note if there is no value, or if its use has been noted: so there, `QUIET` says of a
@@ -45,12 +45,9 @@ const PRESENT: u32 = 1;
 const QUIET: u32 = 1 << 1;
 const USED: u32 = 1 << 2;
 const ENDED: u32 = 1 << 3;
-const HANDLE_ONE: u32 = 1 << 4;
+const VISITED: u32 = 1 << 4;
+const HANDLE_ONE: u32 = 1 << 5;
 const HANDLES: u32 = (1 << VERSION_SHIFT) - HANDLE_ONE;
-const LOOK_ONE: u32 = HANDLE_ONE;
-const LOOKS: u32 = HANDLES;
-/// The looks in a row of a value that was at rest before a visit of its shard, until it is used with a hold.
-const VISITED: u32 = (LOOKS_BEFORE_REST - 1) * LOOK_ONE;
 const VERSION_SHIFT: u32 = 10;
 
 /// The state of a shard of a map.
@@ -206,40 +203,16 @@ impl Marks {
     /// Completes the entry of a value that was at rest. The caller has locked the shard, and the entry has no other user,
     /// so plain stores suffice.
     #[inline]
-    pub(super) fn restore(&self, version: u64, is_visited: bool) {
-        let looks = if is_visited { VISITED } else { 0 };
+    pub(super) fn restore(&self, version: u64, for_visit: bool) {
+        let visited = if for_visit { VISITED } else { 0 };
         let version_high = ((version >> u32::BITS) as u32) << VERSION_SHIFT;
         self.low.store(version as u32, Ordering::Relaxed);
-        self.high.store(version_high | PRESENT | QUIET | looks, Ordering::Relaxed);
+        self.high.store(version_high | PRESENT | QUIET | visited, Ordering::Relaxed);
     }
 
-    /// Returns whether the value was at rest before a visit of its shard, and has not been used with a hold since; or
-    /// will come to rest soon anyway.
+    /// Returns whether the value was at rest, and got its slot for a visit of the shard.
     pub(super) fn is_visited(&self) -> bool {
-        self.high.load(Ordering::Relaxed) & LOOKS >= VISITED
-    }
-
-    /// Counts a look: a call that uses the value without a hold. Returns whether it is the one that lets the value come
-    /// to rest, of `enough` in a row. The caller has locked the shard, and the entry has no other user, so a plain store
-    /// suffices.
-    #[inline]
-    pub(super) fn look(&self, enough: u32) -> bool {
-        let high = self.high.load(Ordering::Relaxed) + LOOK_ONE;
-        if high & LOOKS >= enough * LOOK_ONE {
-            return true;
-        }
-        self.high.store(high, Ordering::Relaxed);
-        false
-    }
-
-    /// Ends the looks in a row, because the value is used with a hold. As for a [look](Self::look), the entry has no
-    /// other user.
-    #[inline]
-    pub(super) fn end_looks(&self) {
-        let high = self.high.load(Ordering::Relaxed);
-        if high & LOOKS != 0 {
-            self.high.store(high & !LOOKS, Ordering::Relaxed);
-        }
+        self.high.load(Ordering::Relaxed) & VISITED != 0
     }
 
     /// Returns whether the value, which must be present, was used since the last call.

@@ -157,10 +157,10 @@ impl<K, T> Core<K, Valued<T>> {
     ) -> Result<Option<R>, Busy<()>> {
         let Some(shard) = self.plain_shard(key.tag()) else { return Err(Busy(())) };
         shard.with(|shard| match shard.look_up(key.tag(), |other| key.is(other)) {
-            Some(Found::Entry(entry, looks)) => {
+            Some(Found::Entry(entry, rests)) => {
                 let Some(unshared) = entry.unshared() else { return Err(Busy(())) };
                 let (seen, address) = (self.look_at(&unshared, look), entry.address());
-                if looks.is_some_and(|enough| entry.marks().look(enough.get())) {
+                if rests {
                     shard.settle_at(key.tag(), address);
                 }
                 Ok(Some(seen))
@@ -201,11 +201,11 @@ impl<K, T> Core<K, Valued<T>> {
         let (mut address, mut value) = (0, Some(value));
         let old = shard.with(|shard| {
             match shard.look_up(tag, |other| key.is(other)) {
-                Some(Found::Entry(entry, looks)) => {
+                Some(Found::Entry(entry, rests)) => {
                     let mut entry = entry.unshared()?;
                     address = entry.live().address();
                     let old = self.write_over(&mut entry, value.take()?);
-                    if looks.is_some_and(|enough| entry.live().marks().look(enough.get())) {
+                    if rests {
                         shard.settle_at(tag, address);
                     }
                     return Some(Some(old));

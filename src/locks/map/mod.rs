@@ -130,17 +130,17 @@ pub use self::walk::{Walk, WalkNext};
 /// with the old one do not wait.
 ///
 /// # Memory
-/// A value takes memory as part of its key's entry, which is what a guard holds. If a map records nothing of its values
-/// (it has no bound, no times, no weights and no counters), a small value that owns nothing, such as a number, is also
-/// stored *at rest*, without an entry: when [`insert_blocking`](LockMap::insert_blocking) stores it, and after 32 calls (4 in a large map) of
-/// `get_blocking`, `get_versioned_blocking` and `insert_blocking` in a row, with no guard of the key in between. A guard, a
-/// handle or an async call moves it to an entry. So in a map with many values these blocking calls take about half the
-/// time. A value at rest behaves as any other: it counts as an entry, and keeps its version.
+/// A value is usually part of its key's entry, which is what a guard holds. A small value that owns nothing, such as a
+/// number, can also be *at rest*: stored without an entry, where calls without guards find it in about half the time if the
+/// map is large. [`insert_blocking`](LockMap::insert_blocking) stores a value at rest. A guard, a handle or an async call
+/// moves it to an entry; and of the calls of `get_blocking`, `get_versioned_blocking` and `insert_blocking` that find it
+/// there, in use by nobody, one in 32 moves it back, in a large map one in 8. [`walk`](LockMap::walk),
+/// [`for_each_value`](LockMap::for_each_value) and the like move the values of one shard after another to entries, and back.
+/// Nothing else depends on where a value is: it counts as an entry, and keeps its version.
 ///
-/// "Small" means that the key, the value and 8 more bytes take at most 40 bytes, and "owns nothing" that
-/// [`needs_drop`](core::mem::needs_drop) is false. [`walk`](LockMap::walk), [`for_each_value`](LockMap::for_each_value) and
-/// the like move the values of one shard after another to entries, and back.
-/// [`capacity`](crate::Builder::capacity) reserves memory both at rest and in entries.
+/// Values rest in maps without a bound, times, weights and counters, if key, value and 8 more bytes take at most 40 bytes,
+/// and [`needs_drop::<V>()`](core::mem::needs_drop) is false. [`capacity`](crate::Builder::capacity) reserves memory for
+/// values at rest, and for as many entries.
 ///
 /// # User code
 /// `V`'s `Drop` runs with no lock held for every value that the map itself drops: values that were evicted, overwritten
