@@ -112,7 +112,7 @@
 //! |---|---|
 //! | nothing | at rest, if a call without a hold stores the value; in an entry, if a holder does |
 //! | at rest | in an entry, when a guard, a handle or a future needs one, or a visit of the shard begins; nothing, when a call removes it |
-//! | in an entry | at rest, by one in 32 calls that use it without a hold, where a shard has many entries one in 8; or when the visit ends that has moved it |
+//! | in an entry | at rest, by one in 32 calls that use it without a hold; or when the visit ends that has moved it |
 //!
 //! 1. *A key has an entry or a value at rest,* never both. The shard's lock guards both hash tables, and a value moves under
 //!    that lock, from one to the other.

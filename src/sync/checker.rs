@@ -13,7 +13,6 @@ pub(crate) use checker::{
 
 /// Each use without a hold lets a value come to rest, so that short models see it.
 pub(crate) const LOOKS_TO_REST: u32 = 1;
-pub(crate) const LOOKS_TO_REST_OF_MANY: u32 = 1;
 
 pub(crate) struct Lock<T>(checker::sync::Mutex<T>);
 

@@ -2,9 +2,6 @@
 /// moves cost for each of them.
 pub(crate) const LOOKS_TO_REST: u32 = 32;
 
-/// The same where a shard has many entries: there, look-ups miss the caches, and a move pays sooner.
-pub(crate) const LOOKS_TO_REST_OF_MANY: u32 = 8;
-
 /// A spin lock for critical sections that are usually a few dozen instructions long.
 pub(crate) struct Lock<T>(spin::mutex::SpinMutex<T>);
 

@@ -42,7 +42,7 @@ pub(crate) use self::depth::{deeper, depth};
 pub(crate) use loom::cell::UnsafeCell;
 
 #[cfg(not(any(keylatch_loom, keylatch_shuttle)))]
-pub(crate) use self::lock::{LOOKS_TO_REST, LOOKS_TO_REST_OF_MANY, Lock, give_way};
+pub(crate) use self::lock::{LOOKS_TO_REST, Lock, give_way};
 #[cfg(all(feature = "std", not(target_family = "wasm"), not(any(keylatch_loom, keylatch_shuttle))))]
 pub(crate) use self::spin_wait::{SpinWait, watch};
 #[cfg(not(any(keylatch_loom, keylatch_shuttle, feature = "portable-atomic")))]

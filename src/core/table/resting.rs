@@ -5,7 +5,7 @@ use core::num::NonZeroU32;
 use hashbrown::HashTable;
 
 use super::tag::Tag;
-use crate::sync::{LOOKS_TO_REST, LOOKS_TO_REST_OF_MANY};
+use crate::sync::LOOKS_TO_REST;
 
 /// A value at rest, with its key.
 pub(super) struct AtRest<K, T> {
@@ -28,10 +28,6 @@ pub struct Resting<K, T> {
     /// The number of visits of the shard during which no value may rest.
     visits: u32,
 }
-
-/// A shard with as many entries has many. With the default number of shards, the entries of a map whose shards have fewer
-/// take at most three megabytes, if they are as small as those of numbers.
-const MANY: usize = 1024;
 
 /// Memory for at least this many values is kept.
 const KEPT: usize = 112;
@@ -87,14 +83,12 @@ impl<K, T> Resting<K, T> {
         }
     }
 
-    /// Returns whether it is the turn of the value of this look to come to rest: of one in so many looks at values in
-    /// `entries` entries. A value that is often used with a hold, too, thus moves rarely, and no look needs to be noted in
-    /// its slot.
+    /// Counts a look at a value in an entry. Returns whether the value comes to rest: one in so many does. So a value that
+    /// is often used with a hold, too, moves rarely, and no look needs to be noted in a slot.
     #[inline]
-    pub(super) fn is_turn(&mut self, entries: usize) -> bool {
+    pub(super) fn is_turn(&mut self) -> bool {
         self.looks = self.looks.wrapping_add(1);
-        let one_in = if entries < MANY { LOOKS_TO_REST } else { LOOKS_TO_REST_OF_MANY };
-        self.looks % one_in == 0 && self.is_open()
+        self.looks % LOOKS_TO_REST == 0 && self.is_open()
     }
 
     /// Returns whether values may come to rest now.

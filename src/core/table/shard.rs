@@ -123,7 +123,7 @@ impl<K, V: Payload> Shard<K, V> {
             let pool = &self.pool;
             let mut is_it = |live: Live<'_, K, V>| tag_of(live) == tag && eq(live.key());
             if let Some(slot_index) = self.rest.find(tag.bucket_hash(), |slot_index| is_it(pool.look(slot_index))) {
-                return Some(Found::Entry(pool.look(slot_index), resting.is_turn(self.rest.len())));
+                return Some(Found::Entry(pool.look(slot_index), resting.is_turn()));
             }
         }
         resting.find(tag, eq).map(Found::AtRest)

@@ -134,7 +134,7 @@ pub use self::walk::{Walk, WalkNext};
 /// number, can also be *at rest*: stored without an entry, where calls without guards find it in about half the time if the
 /// map is large. [`insert_blocking`](LockMap::insert_blocking) stores a value at rest. A guard, a handle or an async call
 /// moves it to an entry; and of the calls of `get_blocking`, `get_versioned_blocking` and `insert_blocking` that find it
-/// there, in use by nobody, one in 32 moves it back, in a large map one in 8. [`walk`](LockMap::walk),
+/// there, in use by nobody, one in 32 moves it back. [`walk`](LockMap::walk),
 /// [`for_each_value`](LockMap::for_each_value) and the like move the values of one shard after another to entries, and back.
 /// Nothing else depends on where a value is: it counts as an entry, and keeps its version.
 ///

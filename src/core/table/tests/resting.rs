@@ -7,7 +7,7 @@ use super::values::config;
 use crate::core::table::{Config, Core, Key, Position, Valued};
 use crate::mode::sealed::ModeInside;
 use crate::mode::{Exclusive, Shared};
-use crate::sync::{LOOKS_TO_REST, LOOKS_TO_REST_OF_MANY};
+use crate::sync::LOOKS_TO_REST;
 
 type Table<T> = Core<u64, Valued<T>>;
 
@@ -180,17 +180,4 @@ fn values_that_are_recorded_that_own_something_or_that_are_large_never_rest() {
     assert_eq!(Fixture::new(config(1, None), Box::new).at_rest(), 0);
     assert_eq!(Fixture::new(config(1, None), |key| [key; 3]).at_rest(), KEYS as usize);
     assert_eq!(Fixture::new(config(1, None), |key| [key; 4]).at_rest(), 0);
-}
-
-#[test]
-fn fewer_looks_are_enough_in_a_shard_with_many_entries() {
-    let fixture = all_at_rest();
-    (1..2_000).for_each(|key| {
-        let mut hold = fixture.hold(key);
-        fixture.core.insert(&mut hold, key);
-        fixture.core.release(hold, None);
-    });
-    assert_eq!(fixture.at_rest(), 0);
-    (0..LOOKS_TO_REST_OF_MANY).for_each(|_| _ = fixture.look(7));
-    assert_eq!(fixture.at_rest(), 1);
 }
