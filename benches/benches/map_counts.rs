@@ -37,10 +37,18 @@ fn map_get_of_many<M: Values>(map: &M) {
 }
 
 #[library_benchmark]
+#[bench::keylatch(read_of_many::<Map>())]
+#[bench::lockmap(read_of_many::<lockmap::LockMap<u64, u64>>())]
+#[bench::dash_map(read_of_many::<DashMap<u64, u64, FixedState>>())]
+fn map_read_of_many<M: Values>(map: &M) {
+    black_box(map.read(black_box(&HOT)));
+}
+
+#[library_benchmark]
 #[bench::keylatch(one_of_many::<Map>())]
 #[bench::lockmap(one_of_many::<lockmap::LockMap<u64, u64>>())]
 #[bench::dash_map(one_of_many::<DashMap<u64, u64, FixedState>>())]
-fn map_read_of_many<M: Values>(map: &M) {
+fn map_first_read_of_many<M: Values>(map: &M) {
     black_box(map.read(black_box(&HOT)));
 }
 
@@ -136,6 +144,13 @@ fn one_of_many<M: Values>() -> &'static M {
     })
 }
 
+/// A map in which many keys have values, one of which has been read through a guard.
+fn read_of_many<M: Values>() -> &'static M {
+    let map: &M = one_of_many();
+    map.read(&HOT);
+    map
+}
+
 /// A map that had a value.
 fn empty<M: Values>() -> &'static M {
     ready(|map: &M| {
@@ -159,6 +174,7 @@ library_benchmark_group!(
         map_get_poll,
         map_read,
         map_read_of_many,
+        map_first_read_of_many,
         map_read_poll,
         map_write,
         map_write_poll,
