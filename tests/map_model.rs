@@ -599,13 +599,16 @@ struct World<'m, V> {
     manner: Manner,
 }
 
+/// After at most this many uses without a hold a value comes to rest.
+const GETS_BEFORE_REST: u8 = 40;
+
 /// How a step looks at values that may be at rest.
 #[derive(Clone, Copy)]
 enum Manner {
     /// By their status, for which they move to slots.
     Status,
-    /// By a call without a hold, after a few of which they come to rest.
-    Get,
+    /// By this many calls without a hold.
+    Gets(u8),
     /// Not at all, so that they stay as they are.
     Leave,
 }
@@ -1523,7 +1526,8 @@ impl<'m, V: Value> World<'m, V> {
         let mut random = Random(u64::from(what) << 24 | u64::from(a) << 16 | u64::from(b) << 8 | key | 1 << 40);
         self.manner = match random.next(8) {
             0 => Manner::Status,
-            1..4 => Manner::Get,
+            1 | 2 => Manner::Gets(1),
+            3 => Manner::Gets(GETS_BEFORE_REST),
             _ => Manner::Leave,
         };
         let pick = |n: usize| (n > 0).then(|| usize::from(b) % n.max(1));
@@ -1639,10 +1643,13 @@ impl<'m, V: Value> World<'m, V> {
             }
             let at = self.model.key(key);
             match self.manner {
-                Manner::Get if self.rests && !at.is_used() => {
-                    let seen = self.map.get_versioned_blocking(&key).map(|(value, version)| (value.n(), version));
-                    assert_eq!(seen.map(|(n, _)| n), at.value);
-                    self.learn(key, seen.map(|(_, version)| version));
+                Manner::Gets(times) if self.rests && !at.is_used() => {
+                    let expected = at.value;
+                    for _ in 0..times {
+                        let seen = self.map.get_versioned_blocking(&key);
+                        assert_eq!(seen.as_ref().map(|(value, _)| value.n()), expected);
+                        self.learn(key, seen.map(|(_, version)| version));
+                    }
                 }
                 Manner::Leave if self.rests && !at.is_used() => {}
                 _ => {

@@ -1,14 +1,15 @@
-//! Models of values at rest: in a map whose shard has another entry, a value comes to rest at each use without a hold,
-//! and moves to a slot for a guard, a handle, a future or a visit. An access of a value that is not ordered after the
+//! Models of values at rest: in a map whose shard has another entry, each use without a hold lets a value come to rest,
+//! and it moves to a slot for a guard, a handle, a future or a visit. An access of a value that is not ordered after the
 //! last change is reported.
 
 use std::sync::Arc;
 
-use keylatch::Version;
+use keylatch::{LockMap, Version};
 use loom::future::block_on;
+use loom::thread;
 
 use super::map::{Cell, Map, beside, builder, number};
-use crate::model;
+use crate::{Hasher, model};
 
 /// The key of the shard's first entry, whose value never rests.
 const FIRST: u64 = 1;
@@ -166,6 +167,45 @@ fn a_value_at_rest_goes_and_comes_beside_a_call_that_stores_a_missing_one() {
             assert_eq!(old, stored.then_some(40));
             assert_eq!((get(&map, KEY), map.len()), (Some(30), 2));
             assert_free(&map);
+        });
+    }
+}
+
+/// The keys own memory, so the entry is made between two look-ups. Meanwhile another caller makes it, and lets its value
+/// come to rest; each copy of the key is dropped once.
+#[test]
+fn a_value_comes_to_rest_while_another_caller_makes_its_entry() {
+    for removes in [false, true] {
+        model(move || {
+            type ByArc = LockMap<Arc<u64>, Cell, Hasher>;
+            let builder = LockMap::builder().shards(1).capacity(2).pool_capacity(0).hasher(Hasher::default());
+            let (map, [first, key]): (Arc<ByArc>, _) = (Arc::new(builder.build()), [FIRST, KEY].map(Arc::new));
+            map.insert_blocking(&first, Cell::new(10));
+            let other = {
+                let (map, key) = (Arc::clone(&map), Arc::clone(&key));
+                thread::spawn(move || {
+                    let old = number(map.insert_blocking(&key, Cell::new(20)));
+                    (
+                        old,
+                        number(map.get_blocking(&key)),
+                        if removes { number(map.remove_blocking(&key)) } else { None },
+                    )
+                })
+            };
+            let found = block_on(map.write(&key)).insert(Cell::new(30)).map(|value| value.get());
+            let left = number(map.get_blocking(&key));
+            let outcome = (found, other.join().unwrap());
+            match (removes, outcome) {
+                (false, (None, (Some(30), Some(20), None))) => {}
+                (false, (Some(20), (None, Some(20 | 30), None))) => assert_eq!(left, Some(30)),
+                (true, (None, (Some(30), Some(20), Some(20)))) => {}
+                (true, (None, (None, Some(20), Some(20)))) => assert_eq!(left, Some(30)),
+                (true, (Some(20), (None, Some(20 | 30), Some(30)))) => {}
+                _ => panic!("the calls had no order: {outcome:?}"),
+            }
+            let left = usize::from(map.contains_key(&key));
+            assert_eq!((map.len(), map.entries()), (1 + left, 1 + left));
+            assert_eq!(Arc::strong_count(&key), 1 + left, "a copy of the key was not dropped exactly once");
         });
     }
 }
