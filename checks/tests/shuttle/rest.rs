@@ -64,14 +64,7 @@ impl World {
                 self.saw(key, guard.version(), true);
                 yield_now().await;
             }
-            1 => assert!(map.update(&key, |value| *value += 1).await.is_some()),
-            2 => {
-                let version = map.compute(&key, async |value| {
-                    yield_now().await;
-                    value.map(|value| value + 1)
-                });
-                assert!(version.await.is_some());
-            }
+            1 | 2 => assert!(map.update(&key, |value| *value += 1).await.is_some()),
             _ => loop {
                 let (value, version) = map.get_versioned(&key).await.expect("it stays");
                 if map.update_if(&key, version, value + 1).await.is_ok() {
@@ -85,13 +78,21 @@ impl World {
     /// Uses a value that comes and goes. Insertions are calls without a hold, and let the value come to rest.
     async fn come_and_go(&self, key: u64) {
         let map = &self.map;
-        match random(6) {
+        match random(8) {
             0 => drop(map.remove(&key).await),
             1 => drop(map.write(&key).await.remove()),
             2 => {
                 let mut guard = map.write(&key).await;
                 guard.insert(self.last.fetch_add(1, Relaxed));
                 self.saw(key, guard.version(), true);
+            }
+            3 => {
+                let n = (random(2) == 0).then(|| self.last.fetch_add(1, Relaxed));
+                let change = async |_| {
+                    yield_now().await;
+                    n
+                };
+                assert_eq!(map.compute(&key, change).await.is_some(), n.is_some());
             }
             _ => drop(map.insert(&key, self.last.fetch_add(1, Relaxed)).await),
         }
