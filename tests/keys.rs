@@ -677,3 +677,38 @@ proptest! {
         prop_assert_eq!(LIVE.get(), before);
     }
 }
+
+/// A name that another caller locks while it is copied for a new entry.
+struct Raced<'t> {
+    table: &'t KeyedMutex<String>,
+    other: RefCell<Option<MutexGuard<'t, String>>>,
+}
+
+impl Hash for Raced<'_> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        "raced".hash(state);
+    }
+}
+
+impl Equivalent<String> for Raced<'_> {
+    fn equivalent(&self, key: &String) -> bool {
+        key == "raced"
+    }
+}
+
+impl ToKey<String> for Raced<'_> {
+    fn to_key(&self) -> String {
+        self.other.replace(self.table.try_lock("raced"));
+        "raced".to_string()
+    }
+}
+
+/// The other entries of the shard are in its hash table.
+#[test]
+fn an_entry_that_another_caller_makes_meanwhile_is_found() {
+    let table = KeyedMutex::builder().shards(1).build();
+    let _first = table.try_lock("first").unwrap();
+    let raced = Raced { table: &table, other: RefCell::default() };
+    assert!(table.try_lock(&raced).is_none(), "two callers hold one key");
+    assert_eq!((raced.other.take().is_some(), table.len()), (true, 2));
+}

@@ -579,6 +579,8 @@ struct World<'m, V> {
     clock: Option<&'m ManualClock>,
     /// Whether the ages of values are recorded.
     ages: bool,
+    /// Whether values that nobody uses may rest: how their keys are looked at decides whether they do.
+    rests: bool,
     token: &'m Arc<()>,
     model: Model,
     guards: Vec<Guard<'m, V>>,
@@ -593,6 +595,22 @@ struct World<'m, V> {
     visited: bool,
     /// Whether there were too many values before this step, or too heavy ones.
     was_too_full: bool,
+    /// How this step looks at values that nobody uses.
+    manner: Manner,
+}
+
+/// After at most this many uses without a hold a value comes to rest.
+const GETS_BEFORE_REST: u8 = 40;
+
+/// How a step looks at values that may be at rest.
+#[derive(Clone, Copy)]
+enum Manner {
+    /// By their status, for which they move to slots.
+    Status,
+    /// By this many calls without a hold.
+    Gets(u8),
+    /// Not at all, so that they stay as they are.
+    Leave,
 }
 
 fn compute_of(call: &Call) -> Option<Compute> {
@@ -681,7 +699,7 @@ struct Lent<'m, V> {
 impl<'m, V: Value> World<'m, V> {
     fn new(
         map: &'m Map<V>,
-        Setting { fairness, most, by_hand, ages, weighed, .. }: Setting,
+        Setting { fairness, most, by_hand, ages, weighed, rests, .. }: Setting,
         clock: Option<&'m ManualClock>,
         token: &'m Arc<()>,
     ) -> Self {
@@ -708,6 +726,7 @@ impl<'m, V: Value> World<'m, V> {
             weighed,
             clock,
             ages,
+            rests,
             token,
             model: Model { keys: vec![key; KEYS as usize], last_id: 0, stored: None, begins_refresh: false, now: 0 },
             guards: vec![],
@@ -719,6 +738,7 @@ impl<'m, V: Value> World<'m, V> {
             settled: false,
             visited: false,
             was_too_full: false,
+            manner: Manner::Status,
         }
     }
 
@@ -1502,6 +1522,14 @@ impl<'m, V: Value> World<'m, V> {
     fn step(&mut self, (what, key, a, b): Step) {
         (self.model.stored, self.model.begins_refresh) = (None, false);
         (self.settled, self.visited, self.was_too_full) = (false, false, self.map.excess() > 0);
+        // The same step, several times in a row, looks in the same manner.
+        let mut random = Random(u64::from(what) << 24 | u64::from(a) << 16 | u64::from(b) << 8 | key | 1 << 40);
+        self.manner = match random.next(8) {
+            0 => Manner::Status,
+            1 | 2 => Manner::Gets(1),
+            3 => Manner::Gets(GETS_BEFORE_REST),
+            _ => Manner::Leave,
+        };
         let pick = |n: usize| (n > 0).then(|| usize::from(b) % n.max(1));
         let handle = pick(self.handles.len()).filter(|_| a >= 160);
         let want = Self::wants(a);
@@ -1614,8 +1642,21 @@ impl<'m, V: Value> World<'m, V> {
                 assert_eq!(self.map.age(&key), age);
             }
             let at = self.model.key(key);
-            assert_eq!(self.map.status(&key).map(Seen::from).unwrap_or_default(), at.lock.seen());
-            assert_eq!(self.map.is_locked(&key), at.lock.holds != Holds::default());
+            match self.manner {
+                Manner::Gets(times) if self.rests && !at.is_used() => {
+                    let expected = at.value;
+                    for _ in 0..times {
+                        let seen = self.map.get_versioned_blocking(&key);
+                        assert_eq!(seen.as_ref().map(|(value, _)| value.n()), expected);
+                        self.learn(key, seen.map(|(_, version)| version));
+                    }
+                }
+                Manner::Leave if self.rests && !at.is_used() => {}
+                _ => {
+                    assert_eq!(self.map.status(&key).map(Seen::from).unwrap_or_default(), at.lock.seen());
+                    assert_eq!(self.map.is_locked(&key), at.lock.holds != Holds::default());
+                }
+            }
         }
         for key in 0..KEYS {
             let is_there = self.is_there(key);
@@ -1729,14 +1770,16 @@ struct Setting {
     ages: bool,
     /// Whether the bound is on the weight of values.
     weighed: bool,
+    /// Whether values that nobody uses are looked at so that they may rest.
+    rests: bool,
 }
 
 fn run<V: Value>(fairness: Fairness, most: Option<usize>, by_hand: bool, steps: &[Step]) {
-    run_with::<V>(Setting { fairness, most, by_hand, timed: false, ages: false, weighed: false }, steps);
+    run_with::<V>(Setting { fairness, most, by_hand, timed: false, ages: false, weighed: false, rests: false }, steps);
 }
 
 fn run_with<V: Value>(setting: Setting, steps: &[Step]) {
-    let Setting { fairness, most, by_hand, timed, ages, weighed } = setting;
+    let Setting { fairness, most, by_hand, timed, ages, weighed, .. } = setting;
     let (token, clock) = (Arc::new(()), Arc::new(ManualClock::new()));
     let mut builder = LockMap::builder().fairness(fairness).shards(1).pool_capacity(1).hasher(Fixed::default());
     if timed {
@@ -1787,6 +1830,20 @@ fn refreshing_steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec((kind, 0..2_u64, any::<u8>(), any::<u8>()), 1..150)
 }
 
+/// Steps of which many use a value without a hold, a few times in a row, and many end the use of a key.
+fn resting_steps() -> impl Strategy<Value = Vec<Step>> {
+    let any_key = || (0..KEYS, any::<u8>());
+    let repeated = (any_key(), prop::sample::select(&[0_u8, 10, 8][..]), 1..6_usize); // gets, and an insertion
+    let once = (any_key(), prop::sample::select(&[2_u8, 8, 9, 11][..])); // also a removal, and a peek
+    let block = prop_oneof![
+        4 => repeated.prop_map(|((key, b), a, times)| vec![(8, key, a, b); times]),
+        2 => once.prop_map(|((key, b), a)| vec![(8, key, a, b)]),
+        3 => (prop_oneof![20..=23_u8, Just(7_u8), Just(19_u8)], 0..KEYS, any::<u8>(), any::<u8>()).prop_map(|step| vec![step]),
+        4 => (0..KINDS, 0..KEYS, any::<u8>(), any::<u8>()).prop_map(|step| vec![step]),
+    ];
+    prop::collection::vec(block, 1..100).prop_map(|blocks| blocks.concat())
+}
+
 fn cases() -> ProptestConfig {
     let cases = std::env::var("KEYLATCH_CASES").map_or(2000, |cases| cases.parse().unwrap());
     ProptestConfig { cases: if cfg!(miri) { 4 } else { cases }, failure_persistence: None, ..ProptestConfig::default() }
@@ -1831,6 +1888,7 @@ fn a_visit_does_not_lock_the_key_of_a_value_that_has_ended() {
         timed: true,
         ages: false,
         weighed: false,
+        rests: false,
     };
     run_with::<Owned>(setting, &steps);
 }
@@ -1846,6 +1904,13 @@ proptest! {
     #[test]
     fn values_that_own_memory(fairness in policy(), steps in steps()) {
         run::<Owned>(fairness, None, false, &steps);
+    }
+
+    #[test]
+    fn values_that_rest(fairness in policy(), steps in resting_steps()) {
+        let setting =
+            Setting { fairness, most: None, by_hand: false, timed: false, ages: false, weighed: false, rests: true };
+        run_with::<u64>(setting, &steps);
     }
 
     #[test]
@@ -1865,12 +1930,12 @@ proptest! {
 
     #[test]
     fn values_that_end(fairness in policy(), ages in any::<bool>(), steps in steps()) {
-        run_with::<u64>(Setting { fairness, most: None, by_hand: false, timed: true, ages, weighed: false }, &steps);
+        run_with::<u64>(Setting { fairness, most: None, by_hand: false, timed: true, ages, weighed: false, rests: false }, &steps);
     }
 
     #[test]
     fn values_that_end_and_own_memory(fairness in policy(), ages in any::<bool>(), steps in steps()) {
-        run_with::<Owned>(Setting { fairness, most: None, by_hand: false, timed: true, ages, weighed: false }, &steps);
+        run_with::<Owned>(Setting { fairness, most: None, by_hand: false, timed: true, ages, weighed: false, rests: false }, &steps);
     }
 
     #[test]
@@ -1878,13 +1943,13 @@ proptest! {
         fairness in policy(), most in 1..4_usize, by_hand in any::<bool>(), ages in any::<bool>(),
         steps in steps(),
     ) {
-        run_with::<Owned>(Setting { fairness, most: Some(most), by_hand, timed: true, ages, weighed: false }, &steps);
+        run_with::<Owned>(Setting { fairness, most: Some(most), by_hand, timed: true, ages, weighed: false, rests: false }, &steps);
     }
 
     #[test]
     fn values_that_are_refreshed(fairness in policy(), steps in refreshing_steps()) {
         run_with::<u64>(
-            Setting { fairness, most: None, by_hand: false, timed: true, ages: true, weighed: false },
+            Setting { fairness, most: None, by_hand: false, timed: true, ages: true, weighed: false, rests: false },
             &steps,
         );
     }
@@ -1894,14 +1959,14 @@ proptest! {
         fairness in policy(), most in 1..3_usize, steps in refreshing_steps(),
     ) {
         run_with::<Owned>(
-            Setting { fairness, most: Some(most), by_hand: false, timed: true, ages: true, weighed: false },
+            Setting { fairness, most: Some(most), by_hand: false, timed: true, ages: true, weighed: false, rests: false },
             &steps,
         );
     }
 
     #[test]
     fn values_that_are_weighed(fairness in policy(), most in 1..12_usize, steps in steps()) {
-        run_with::<u64>(Setting { fairness, most: Some(most), by_hand: false, timed: false, ages: false, weighed: true }, &steps);
+        run_with::<u64>(Setting { fairness, most: Some(most), by_hand: false, timed: false, ages: false, weighed: true, rests: false }, &steps);
     }
 
     #[test]
@@ -1909,6 +1974,6 @@ proptest! {
         fairness in policy(), most in 1..12_usize, by_hand in any::<bool>(), timed in any::<bool>(),
         ages in any::<bool>(), steps in steps(),
     ) {
-        run_with::<Owned>(Setting { fairness, most: Some(most), by_hand, timed, ages: timed && ages, weighed: true }, &steps);
+        run_with::<Owned>(Setting { fairness, most: Some(most), by_hand, timed, ages: timed && ages, weighed: true, rests: false }, &steps);
     }
 }

@@ -3,10 +3,12 @@
 
 mod common;
 
+use std::fmt::Debug;
 use std::future::Future;
+use std::hash::Hash;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use common::Random;
 use futures_lite::future::{block_on, or, yield_now};
@@ -420,5 +422,194 @@ fn no_weight_is_lost_or_counted_twice() {
         assert_eq!(map.weight(), sum);
         assert_eq!((map.clear(), map.weight(), map.entries()), (0, 0, 0));
         assert_eq!(told.load(Relaxed) > 0, tells);
+    }
+}
+
+/// A map whose values rest when nobody uses them. Some of them are counters, which stay; the others come and go.
+struct Resting<K> {
+    map: LockMap<K, u64>,
+    keys: Vec<K>,
+    /// How often each counter was increased.
+    increases: Vec<AtomicUsize>,
+    /// The sum of the other values that were stored, minus that of those that were written over or removed.
+    stored: AtomicU64,
+    last: AtomicU64,
+}
+
+impl<K: Clone + Eq + Hash + Debug + Send + Sync> Resting<K> {
+    const COUNTERS: usize = 4;
+    const KEYS: u64 = 8;
+    /// A value comes to rest after fewer calls than this.
+    const ENOUGH: u32 = 40;
+
+    fn new(fairness: Fairness, key: impl Fn(u64) -> K) -> Self {
+        // The keys share one shard, or two.
+        let map = LockMap::builder().fairness(fairness).shards(1 + usize::from(fairness == Fairness::Fifo)).build();
+        let keys: Vec<_> = (0..Self::KEYS).map(key).collect();
+        keys[..Self::COUNTERS].iter().for_each(|key| assert!(map.insert_blocking(key, 0).is_none()));
+        let increases = keys[..Self::COUNTERS].iter().map(|_| AtomicUsize::new(0)).collect();
+        Resting { map, keys, increases, stored: AtomicU64::new(0), last: AtomicU64::new(1) }
+    }
+
+    fn is_counter(&self, key: &K) -> bool {
+        self.keys[..Self::COUNTERS].contains(key)
+    }
+
+    fn increased(&self, key: &K) {
+        self.increases[self.keys.iter().position(|other| other == key).unwrap()].fetch_add(1, Relaxed);
+    }
+
+    /// Returns a counter, and one of the other keys.
+    fn pick(&self, random: &mut Random) -> (&K, &K) {
+        let (counters, others) = self.keys.split_at(Self::COUNTERS);
+        (&counters[random.next(counters.len() as u64) as usize], &others[random.next(others.len() as u64) as usize])
+    }
+
+    fn new_value(&self) -> u64 {
+        let value = self.last.fetch_add(1, Relaxed);
+        self.stored.fetch_add(value, Relaxed);
+        value
+    }
+
+    fn gone(&self, value: Option<u64>) {
+        self.stored.fetch_sub(value.unwrap_or(0), Relaxed);
+    }
+
+    /// Visits all values without waiting.
+    fn visit(&self, random: &mut Random) {
+        let mut seen = vec![];
+        if random.next(2) == 0 {
+            let passed_over = self.map.for_each_value(|key, _, _| seen.push(key.clone()));
+            let counters = seen.iter().filter(|key| self.is_counter(key)).count();
+            assert!(counters + passed_over >= Self::COUNTERS);
+        } else {
+            let mut removed = 0;
+            let _ = self.map.retain(|key, value| {
+                seen.push(key.clone());
+                let keeps = self.is_counter(key) || value % 4 > 0;
+                removed += if keeps { 0 } else { *value };
+                keeps
+            });
+            self.gone(Some(removed));
+        }
+        self.check_visited(&seen);
+    }
+
+    /// Checks that no key was visited twice, and returns the number of counters that were.
+    fn check_visited(&self, seen: &[K]) -> usize {
+        for key in &self.keys {
+            let visits = seen.iter().filter(|other| *other == key).count();
+            assert!(visits <= 1, "{key:?} was visited {visits} times");
+        }
+        seen.iter().filter(|key| self.is_counter(key)).count()
+    }
+
+    fn thread(&self, mut random: Random) {
+        let map = &self.map;
+        for round in 0..ROUNDS {
+            let (counter, other) = self.pick(&mut random);
+            match random.next(8) {
+                0 => {
+                    *map.write_blocking(counter).value_mut().unwrap() += 1;
+                    self.increased(counter);
+                }
+                1 => {
+                    assert!(map.update_blocking(counter, |value| *value += 1).is_some());
+                    self.increased(counter);
+                }
+                2 => {
+                    let (value, version) = map.get_versioned_blocking(counter).unwrap();
+                    if map.update_if_blocking(counter, version, value + 1).is_ok() {
+                        self.increased(counter);
+                    }
+                }
+                3 => {
+                    let mut last = 0;
+                    for _ in 0..Self::ENOUGH {
+                        let seen = map.get_blocking(counter).expect("it stays");
+                        assert!(seen >= last, "a counter went back");
+                        last = seen;
+                    }
+                }
+                4 => self.gone(map.remove_blocking(other)),
+                5 if round % 16 == 0 => self.visit(&mut random),
+                _ => self.gone(map.insert_blocking(other, self.new_value())),
+            }
+        }
+    }
+
+    async fn task(&self, mut random: Random) {
+        let map = &self.map;
+        for round in 0..ROUNDS {
+            let (counter, other) = self.pick(&mut random);
+            match random.next(8) {
+                0 | 1 => {
+                    let mut guard = map.write(counter).await;
+                    let before = guard.version();
+                    *guard.value_mut().unwrap() += 1;
+                    assert!(guard.version() > before);
+                    if random.next(8) == 0 {
+                        yield_now().await;
+                    }
+                    drop(guard);
+                    self.increased(counter);
+                }
+                2 => {
+                    let handle = map.handle(other);
+                    yield_now().await;
+                    let mut guard = handle.write().await;
+                    drop(handle);
+                    self.gone(guard.insert(self.new_value()));
+                }
+                3 => {
+                    // The future keeps the entry until it is dropped.
+                    let _future = map.read(other);
+                    assert!(map.get(counter).await.is_some());
+                }
+                4 => self.gone(map.remove(other).await),
+                5 if round % 16 == 0 => {
+                    let (mut walk, mut seen) = (map.walk(), vec![]);
+                    while let Some(mut guard) = walk.next_write().await {
+                        seen.push(guard.key().clone());
+                        if self.is_counter(guard.key()) {
+                            *guard.value_mut().unwrap() += 1;
+                            self.increased(guard.key());
+                        }
+                    }
+                    assert_eq!(self.check_visited(&seen), Self::COUNTERS);
+                }
+                _ => self.gone(map.insert(other, self.new_value()).await),
+            }
+        }
+    }
+
+    fn run(self) {
+        run_threads_and_tasks(|random| self.thread(random), |random| self.task(random));
+        for (key, increases) in self.keys.iter().zip(&self.increases) {
+            assert_eq!(self.map.get_blocking(key), Some(increases.load(Relaxed) as u64), "an increase was lost");
+        }
+        let (len, entries) = (self.map.len(), self.map.entries());
+        let (mut seen, mut sum) = (0, 0);
+        let passed_over = self.map.for_each_value(|key, value, _| {
+            seen += 1;
+            sum += if self.is_counter(key) { 0 } else { *value };
+        });
+        assert_eq!((passed_over, seen, entries), (0, len, len));
+        assert_eq!(sum, self.stored.load(Relaxed), "a value was lost or is there twice");
+        let left: u64 = self
+            .map
+            .into_iter()
+            .filter(|(key, _)| self.keys[Self::COUNTERS..].contains(key))
+            .map(|(_, value)| value)
+            .sum();
+        assert_eq!(left, sum);
+    }
+}
+
+#[test]
+fn no_value_is_lost_that_comes_to_rest_and_is_used_again() {
+    for fairness in ALL {
+        Resting::new(fairness, |key| key).run();
+        Resting::new(fairness, |key| key.to_string()).run();
     }
 }

@@ -35,6 +35,8 @@ mod latch;
 mod map;
 #[path = "loom/refresh.rs"]
 mod refresh;
+#[path = "loom/rest.rs"]
+mod rest;
 #[path = "loom/walk.rs"]
 mod walk;
 #[path = "loom/weight.rs"]

@@ -456,7 +456,8 @@ fn maps(most: Option<usize>) {
         if seed >= histories() && overlapping > 0 {
             break;
         }
-        let map = map::map(POLICIES[seed as usize / 2 % POLICIES.len()], most);
+        let rests = most.is_none() && seed % 2 == 0;
+        let map = map::map(POLICIES[seed as usize / 2 % POLICIES.len()], most, rests);
         let (clock, start) = (Arc::default(), Start::new(THREADS));
         let records: Vec<map::Record> = std::thread::scope(|scope| {
             let call = |by: usize| {

@@ -26,11 +26,15 @@ pub const KEYS: u64 = 2;
 pub type Map = LockMap<u64, u64, Hasher>;
 
 /// Creates the map with all entries in one allocation: several keys are locked in the order of their entries in memory,
-/// and a schedule must not depend on an allocator, or it could not be replayed.
-pub fn map(fairness: Fairness, most: Option<usize>) -> Arc<Map> {
-    let builder = LockMap::builder().shards(1).capacity(KEYS as usize).pool_capacity(KEYS as usize);
+/// and a schedule must not depend on an allocator, or it could not be replayed. With `rests` the map has a value for
+/// another key, which is the first entry, so that all values of the callers may rest.
+pub fn map(fairness: Fairness, most: Option<usize>, rests: bool) -> Arc<Map> {
+    let keys = KEYS as usize + usize::from(rests);
+    let builder = LockMap::builder().shards(1).capacity(keys).pool_capacity(keys);
     let builder = builder.fairness(fairness).hasher(Hasher::default());
-    Arc::new(if let Some(most) = most { builder.max_values(most).build() } else { builder.build() })
+    let mut map = if let Some(most) = most { builder.max_values(most).build() } else { builder.build() };
+    map.extend(rests.then_some((KEYS, 0)));
+    Arc::new(map)
 }
 
 /// The state of a key as a call saw it before it changed the value.
@@ -383,12 +387,17 @@ impl Caller {
         let mut steps = vec![];
         if random(2) == 0 {
             map.for_each_value(|key, value, version| {
-                steps.push((*key, Saw::All(Some((*value, version.get()))), Did::Nothing));
-                self.saw(*key, Some(version));
+                if *key < KEYS {
+                    steps.push((*key, Saw::All(Some((*value, version.get()))), Did::Nothing));
+                    self.saw(*key, Some(version));
+                }
             });
         } else {
             let odd = random(2);
             map.retain(|key, value| {
+                if *key == KEYS {
+                    return true;
+                }
                 let keeps = value % 2 == odd;
                 let did = if keeps { Did::Nothing } else { Did::Remove };
                 steps.push((*key, Saw::Value(Some(*value)), did));

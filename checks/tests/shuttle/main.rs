@@ -46,6 +46,7 @@ mod map_walk;
 mod mutex;
 mod priority;
 mod refresh;
+mod rest;
 mod rwlock;
 mod semaphore;
 #[path = "../../../tests/linearizability/spec.rs"]
@@ -223,6 +224,7 @@ fn models_depend_on_nothing_but_the_schedule() {
         many::everything,
         map::everything,
         map_walk::everything,
+        rest::everything,
         latch::everything,
         histories::walks,
     ] {

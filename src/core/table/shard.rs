@@ -151,8 +151,9 @@ impl<K, V: Payload> Shard<K, V> {
     }
 
     /// Returns whether a key has an entry or a value at rest.
-    pub(super) fn contains(&mut self, tag: Tag, eq: impl FnMut(&K) -> bool) -> bool {
-        self.look_up(tag, eq).is_some()
+    pub(super) fn contains(&mut self, tag: Tag, mut eq: impl FnMut(&K) -> bool) -> bool {
+        self.find(tag, &mut eq).is_some()
+            || V::resting(&mut self.resting).is_some_and(|resting| resting.find(tag, eq).is_some())
     }
 
     /// Moves a value that was at rest to a slot. `for_visit` says that this is not because somebody uses it.
