@@ -4,8 +4,8 @@ use super::Core;
 use super::payload::Payload;
 use crate::sync::give_way;
 
-/// The number of values that are moved at a time under the shard lock.
-const LOOKED_AT: usize = 128;
+/// The number of buckets or slots that are looked at at a time under the shard lock.
+const LOOKED_AT: usize = 256;
 
 /// While this exists, all values of a shard are in slots.
 #[must_use = "the values may come to rest again as soon as this is dropped"]
@@ -25,8 +25,12 @@ impl<K, V: Payload> Core<K, V> {
     pub(super) fn begin_gathering(&self, shard: usize) {
         let shard = &self.shards()[shard];
         shard.with(|shard| V::resting(&mut shard.resting).into_iter().for_each(|resting| resting.close()));
-        while shard.with(|shard| shard.rouse_some(LOOKED_AT)) {
-            give_way();
+        let mut next = Some(0);
+        while let Some(from) = next {
+            next = shard.with(|shard| shard.rouse_some(from, LOOKED_AT));
+            if next.is_some() {
+                give_way();
+            }
         }
     }
 
@@ -43,6 +47,7 @@ impl<K, V: Payload> Core<K, V> {
                 give_way();
             }
         }
+        shard.with(|shard| V::resting(&mut shard.resting).into_iter().for_each(|resting| resting.fit()));
     }
 }
 

@@ -19,8 +19,8 @@ pub(super) struct AtRest<K, T> {
 #[allow(unreachable_pub, missing_debug_implementations)] // not visible outside the crate
 pub struct Resting<K, T> {
     values: HashTable<AtRest<K, T>>,
-    /// Memory for this many values is kept.
-    kept: usize,
+    /// The slot whose value was moved last to let chunks be freed.
+    hand: u32,
     /// The number of looks at values in entries.
     looks: u32,
     /// Whether values of the table rest at all.
@@ -29,7 +29,7 @@ pub struct Resting<K, T> {
     visits: u32,
 }
 
-/// Memory for at least this many values is kept.
+/// Memory for this many values is kept.
 const KEPT: usize = 112;
 
 impl<K, T> AtRest<K, T> {
@@ -64,7 +64,7 @@ pub(super) fn small(version: u64) -> Option<NonZeroU32> {
 
 impl<K, T> Default for Resting<K, T> {
     fn default() -> Self {
-        Resting { values: HashTable::new(), kept: KEPT, looks: 0, is_allowed: false, visits: 0 }
+        Resting { values: HashTable::new(), hand: 0, looks: 0, is_allowed: false, visits: 0 }
     }
 }
 
@@ -75,12 +75,8 @@ impl<K, T> Resting<K, T> {
 
     /// Lets the values of the shard rest, if that is worth it. Values that own something are cloned outside the shard
     /// lock, and so are used with a hold even by `get`.
-    pub(super) fn allow(&mut self, capacity: usize) {
+    pub(super) fn allow(&mut self) {
         self.is_allowed = size_of::<AtRest<K, T>>() <= Self::LARGEST && !core::mem::needs_drop::<T>();
-        if self.is_allowed {
-            self.values = HashTable::with_capacity(capacity);
-            self.kept = capacity.max(KEPT);
-        }
     }
 
     /// Counts a look at a value in an entry. Returns whether the value comes to rest: one in so many does. So a value that
@@ -126,19 +122,46 @@ impl<K, T> Resting<K, T> {
         }
         let found = self.values.find_entry(tag.bucket_hash(), |at_rest| at_rest.tag == tag && eq(&at_rest.key));
         let (removed, _) = found.ok()?.remove();
-        let buckets = self.values.num_buckets();
-        if buckets > self.kept.saturating_mul(4) && self.values.len() < buckets / 8 {
-            self.shrink();
-        }
+        self.fit();
         Some(removed)
     }
 
-    /// Shrinks the hash table after a burst, by the rule of the shard's other one.
+    /// Shrinks the hash table after a burst, by the rule of the shard's other one; but not while there is a visit, which
+    /// goes through the buckets.
+    #[inline]
+    pub(super) fn fit(&mut self) {
+        let buckets = self.values.num_buckets();
+        if buckets > 4 * KEPT && self.values.len() < buckets / 8 && self.visits == 0 {
+            self.shrink();
+        }
+    }
+
     #[cold]
     #[inline(never)]
     fn shrink(&mut self) {
-        let room = (2 * self.values.len()).max(self.kept);
+        let room = (2 * self.values.len()).max(KEPT);
         self.values.shrink_to(room, |at_rest| at_rest.tag.bucket_hash());
+    }
+
+    /// Returns the number of buckets. It stays the same during a visit.
+    pub(super) fn buckets(&self) -> usize {
+        self.values.num_buckets()
+    }
+
+    /// Returns whether there is a value in this bucket.
+    pub(super) fn has_at(&self, bucket: usize) -> bool {
+        self.values.get_bucket(bucket).is_some()
+    }
+
+    /// Takes the value out of this bucket.
+    pub(super) fn take_at(&mut self, bucket: usize) -> Option<AtRest<K, T>> {
+        Some(self.values.get_bucket_entry(bucket).ok()?.remove().0)
+    }
+
+    /// Returns the number of the slot before the one that it returned last; the numbers are less than `end`.
+    pub(super) fn next_down(&mut self, end: u32) -> u32 {
+        self.hand = self.hand.min(end).checked_sub(1).unwrap_or(end.saturating_sub(1));
+        self.hand
     }
 
     #[inline]
@@ -146,13 +169,8 @@ impl<K, T> Resting<K, T> {
         self.values.insert_unique(at_rest.tag.bucket_hash(), at_rest, |at_rest| at_rest.tag.bucket_hash());
     }
 
-    /// Takes all values out.
+    /// Takes all values out, for the owner of the table.
     pub(super) fn take(&mut self) -> HashTable<AtRest<K, T>> {
         core::mem::take(&mut self.values)
-    }
-
-    /// Puts back what is left of the values.
-    pub(super) fn put_back(&mut self, values: HashTable<AtRest<K, T>>) {
-        self.values = values;
     }
 }

@@ -54,10 +54,11 @@ impl<K, V: Payload> Shard<K, V> {
     /// Makes a shard with memory for `capacity` entries, whose values are kept as `kept` says.
     pub(super) fn new(capacity: usize, spares_kept: usize, recycle_keys: bool, mut kept: V::Kept) -> Self {
         let mut resting = V::Resting::default();
-        // The slot of a value that has been at rest must not contain an old key that would have to be dropped.
-        let recycles = recycle_keys && core::mem::needs_drop::<K>();
-        if !recycles && V::keeps(&mut kept).is_some_and(|kept| kept.records_nothing()) {
-            V::resting(&mut resting).into_iter().for_each(|resting| resting.allow(capacity));
+        // The slot of a value that has been at rest must not contain an old key that would have to be dropped. And where
+        // memory is reserved for entries, none is reserved for values at rest.
+        let needs_slots = recycle_keys && core::mem::needs_drop::<K>() || capacity > 0;
+        if !needs_slots && V::keeps(&mut kept).is_some_and(|kept| kept.records_nothing()) {
+            V::resting(&mut resting).into_iter().for_each(|resting| resting.allow());
         }
         Shard {
             first: None,
@@ -118,15 +119,15 @@ impl<K, V: Payload> Shard<K, V> {
                 return Some(Found::Entry(first.live(), false));
             }
         }
-        let resting = V::resting(&mut self.resting)?;
         if !self.rest.is_empty() {
             let pool = &self.pool;
             let mut is_it = |live: Live<'_, K, V>| tag_of(live) == tag && eq(live.key());
             if let Some(slot_index) = self.rest.find(tag.bucket_hash(), |slot_index| is_it(pool.look(slot_index))) {
-                return Some(Found::Entry(pool.look(slot_index), resting.is_turn()));
+                let rests = V::resting(&mut self.resting).is_some_and(|resting| resting.is_turn());
+                return Some(Found::Entry(pool.look(slot_index), rests));
             }
         }
-        resting.find(tag, eq).map(Found::AtRest)
+        V::resting(&mut self.resting)?.find(tag, eq).map(Found::AtRest)
     }
 
     /// Passes the entry of a key to `join`, if the key has one. A value at rest is moved to a slot first.
@@ -151,9 +152,8 @@ impl<K, V: Payload> Shard<K, V> {
     }
 
     /// Returns whether a key has an entry or a value at rest.
-    pub(super) fn contains(&mut self, tag: Tag, mut eq: impl FnMut(&K) -> bool) -> bool {
-        self.find(tag, &mut eq).is_some()
-            || V::resting(&mut self.resting).is_some_and(|resting| resting.find(tag, eq).is_some())
+    pub(super) fn contains(&mut self, tag: Tag, eq: impl FnMut(&K) -> bool) -> bool {
+        self.look_up(tag, eq).is_some()
     }
 
     /// Moves a value that was at rest to a slot. `for_visit` says that this is not because somebody uses it.
@@ -182,35 +182,36 @@ impl<K, V: Payload> Shard<K, V> {
         self.take_free()
     }
 
-    /// Moves some of the values at rest to slots, for a visit of the shard. Returns whether there may be more.
-    pub(super) fn rouse_some(&mut self, most: usize) -> bool {
-        let Some(resting) = V::resting(&mut self.resting) else { return false };
-        let mut values = resting.take();
-        let count = most.min(values.len());
-        let mut all = values.extract_if(|_| true);
-        let mut is_full = false;
-        for _ in 0..count {
-            let Some(spare) = self.take_spare_or_add() else {
-                is_full = true;
-                break;
-            };
-            let Some(at_rest) = all.next() else { unreachable!("there are as many values") };
-            self.rouse(at_rest, spare, true);
+    /// Moves the values at rest in some buckets to slots, for a visit of the shard. Returns where to go on.
+    pub(super) fn rouse_some(&mut self, from: usize, most: usize) -> Option<usize> {
+        let buckets = V::resting(&mut self.resting)?.buckets();
+        let until = buckets.min(from.saturating_add(most));
+        for bucket in from..until {
+            if V::resting(&mut self.resting)?.has_at(bucket) {
+                let spare = self.take_spare_or_add()?;
+                let at_rest = V::resting(&mut self.resting)?.take_at(bucket)?;
+                self.rouse(at_rest, spare, true);
+            }
         }
-        drop(all);
-        let is_empty = values.is_empty();
-        if let (Some(resting), false) = (V::resting(&mut self.resting), is_empty) {
-            resting.put_back(values);
-        }
-        !is_empty && !is_full
+        (until < buckets).then_some(until)
     }
 
     /// Lets the value of an entry come to rest, unless there is a visit of the shard.
     #[cold]
     #[inline(never)]
     pub(super) fn settle_at(&mut self, tag: Tag, address: usize) {
-        if V::resting(&mut self.resting).is_some_and(|resting| resting.is_open()) {
-            let number = self.find_at(tag, address).map(|(_, number)| number);
+        if !V::resting(&mut self.resting).is_some_and(|resting| resting.is_open()) {
+            return;
+        }
+        let number = self.find_at(tag, address).map(|(_, number)| number);
+        number.into_iter().for_each(|number| self.settle(number));
+        // Values that nobody looks at would keep the chunks in which most slots are free by now.
+        for _ in 0..2 {
+            let (free, end) = (self.pool.free(), self.end());
+            if free as usize <= self.in_slots().max(self.spares_kept as usize) {
+                break;
+            }
+            let number = V::resting(&mut self.resting).map(|resting| resting.next_down(end));
             number.into_iter().for_each(|number| self.settle(number));
         }
     }
@@ -218,22 +219,24 @@ impl<K, V: Payload> Shard<K, V> {
     /// Lets the values of some slots come to rest, of those that were moved there for a visit of the shard. The slots are
     /// the ones below `end`. Returns where to go on.
     pub(super) fn settle_some(&mut self, end: u32, most: u32) -> Option<u32> {
-        let (first, end) = (self.first.as_ref().map(SlotRef::number), end.min(self.end()));
+        let end = end.min(self.end());
         for number in (end.saturating_sub(most)..end).rev() {
             if !V::resting(&mut self.resting)?.is_open() {
                 return None;
             }
             let marks = self.look_at(number).and_then(|entry| V::marks(entry.marks()));
-            if first != Some(number) && marks.is_some_and(|marks| marks.is_visited()) {
+            if marks.is_some_and(|marks| marks.is_visited()) {
                 self.settle(number);
             }
         }
         end.checked_sub(most)
     }
 
-    /// Lets the value in a slot come to rest, if nobody uses it.
+    /// Lets the value in a slot come to rest, if nobody uses it. Not that of the entry outside the hash table, which is found
+    /// even faster.
     fn settle(&mut self, number: u32) {
-        let Some(entry) = self.look_at(number) else { return };
+        let is_first = self.first.as_ref().is_some_and(|first| first.number() == number);
+        let Some(entry) = self.look_at(number).filter(|_| !is_first) else { return };
         let tag = tag_of(entry);
         let version = V::marks(entry.marks()).and_then(|marks| small(marks.version()));
         let (Some(version), Some(unshared)) = (version, entry.unshared()) else { return };

@@ -22,9 +22,9 @@ pub struct Valued<T>(PhantomData<T>);
 /// | 0 | `PRESENT`: there is a value |
 /// | 1 | `QUIET`: there is nothing to note when the entry is used |
 /// | 2 | `USED`: in a table in which no entry is quiet, the value was used since it was last considered for eviction |
+/// | 2 | `VISITED`: in a table whose values may rest, the value was at rest, and got its slot for a visit of the shard |
 /// | 3 | `ENDED`: there is no value, but one that has ended is still in the slot |
-/// | 4 | `VISITED`: the value was at rest, and got its slot for a visit of the shard |
-/// | 5 to 9 | the number of handles of the entry; 31 means 31 or more |
+/// | 4 to 9 | the number of handles of the entry; 63 means 63 or more |
 /// | 10 to 31 | the high bits of the version, the low ones of which are `low` |
 ///
 /// Most tables have nothing to note if there is no value, or if its use has been noted: so there, `QUIET` says of a
@@ -45,8 +45,8 @@ const PRESENT: u32 = 1;
 const QUIET: u32 = 1 << 1;
 const USED: u32 = 1 << 2;
 const ENDED: u32 = 1 << 3;
-const VISITED: u32 = 1 << 4;
-const HANDLE_ONE: u32 = 1 << 5;
+const VISITED: u32 = USED;
+const HANDLE_ONE: u32 = 1 << 4;
 const HANDLES: u32 = (1 << VERSION_SHIFT) - HANDLE_ONE;
 const VERSION_SHIFT: u32 = 10;
 

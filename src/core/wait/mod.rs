@@ -534,6 +534,11 @@ where
 
     // ---- looking --------------------------------------------------------------------------------------------------
 
+    /// Returns the snapshot of an entry that nobody uses.
+    pub(super) fn snapshot_unused(&self) -> Snapshot {
+        Snapshot { holds: Holds::NONE, waiting: Waiting::default(), counted: self.rules.counted }
+    }
+
     /// Returns the holders and waiters at one instant: while there are waiters, the queue lock keeps word and queue
     /// consistent.
     pub(super) fn snapshot(&self, state: &impl Waited<QueueShard = H>) -> Snapshot {

@@ -138,9 +138,9 @@ pub use self::walk::{Walk, WalkNext};
 /// [`for_each_value`](LockMap::for_each_value) and the like move the values of one shard after another to entries, and back.
 /// Nothing else depends on where a value is: it counts as an entry, and keeps its version.
 ///
-/// Values rest in maps without a bound, times, weights and counters, if key, value and 8 more bytes take at most 40 bytes,
-/// and [`needs_drop::<V>()`](core::mem::needs_drop) is false. [`capacity`](crate::Builder::capacity) reserves memory for
-/// values at rest, and for as many entries.
+/// Values rest in maps without a bound, times, weights, counters and a reserved [`capacity`](crate::Builder::capacity), if
+/// key, value and 8 more bytes take at most 40 bytes, and [`needs_drop::<V>()`](core::mem::needs_drop) is false; not with
+/// [`recycle_keys`](crate::Builder::recycle_keys), if keys own memory.
 ///
 /// # User code
 /// `V`'s `Drop` runs with no lock held for every value that the map itself drops: values that were evicted, overwritten
