@@ -363,3 +363,25 @@ fn figures() {
         time(&format!("capacity({n})"), n as u64, || std::mem::forget(with_capacity(n)));
     }
 }
+
+#[test]
+#[ignore = "prints figures"]
+fn memory_of_values_that_are_replaced() {
+    fn window<V: Copy>(what: &str, n: u64, value: V) {
+        let map = LockMap::<u64, V>::builder().shards(1).build();
+        let empty = BYTES.get();
+        (0..n).for_each(|key| drop(map.insert_blocking(&key, value)));
+        let filled = (BYTES.get() - empty) as f64 / n as f64;
+        PEAK.set(BYTES.get());
+        for key in n..21 * n {
+            map.remove_blocking(&(key - n));
+            map.insert_blocking(&key, value);
+        }
+        let [replaced, peak] = [BYTES.get(), PEAK.get()].map(|bytes| (bytes - empty) as f64 / n as f64);
+        println!("{what}, {n} values: {filled:.1} bytes each, {replaced:.1} when replaced, at most {peak:.1}");
+    }
+    for n in [1000, 1792, 57_344, 60_000, 100_000] {
+        window("u64", n, 0_u64);
+        window("[u64; 3]", n, [0_u64; 3]);
+    }
+}
