@@ -6,6 +6,7 @@
 mod common;
 
 use std::alloc::{GlobalAlloc, Layout, System};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicIsize, AtomicUsize, Ordering::SeqCst};
 use std::task::Waker;
@@ -48,6 +49,13 @@ fn allocations(mut f: impl FnMut(u64)) -> usize {
     CALLS.load(SeqCst) - before
 }
 
+/// Returns the number of allocations of one run of `f`.
+fn calls(f: impl FnOnce()) -> usize {
+    let before = CALLS.load(SeqCst);
+    f();
+    CALLS.load(SeqCst) - before
+}
+
 fn bytes() -> isize {
     BYTES.load(SeqCst)
 }
@@ -62,6 +70,16 @@ fn main() {
     ages_take_memory_only_in_maps_that_record_them();
     a_walk_allocates_a_bit_for_each_slot_and_frees_it();
     a_walk_moves_the_values_of_one_shard_to_slots();
+    capacity_is_permanent_although_a_value_is_removed();
+    capacity_is_permanent_although_all_values_are_removed();
+    capacity_is_permanent_although_all_values_are_visited();
+    capacity_is_permanent_although_values_are_used_with_guards();
+    capacity_suffices_while_values_are_replaced();
+    capacity_suffices_while_values_are_used_in_turn_by_guards_and_gets();
+    memory_follows_use_whatever_removes();
+    asking_for_the_status_of_keys_takes_no_memory();
+    one_value_in_each_chunk_that_is_not_read_does_not_double_the_memory();
+    values_that_are_replaced_take_no_more_memory_than_those_that_were_stored();
     several_keys_allocate_only_their_lists();
     a_latch_and_its_stripes_allocate_nothing_but_lists();
     waiting_allocates_nothing_in_steady_state();
@@ -211,9 +229,9 @@ fn memory_of_a_map_follows_its_values() {
                 if let Some(most) = most { builder.max_values(most) } else { builder }.build();
             let keys = 1500 * shards as u64;
             let round = || {
-                (0..keys).for_each(|key| drop(map.insert_blocking(&key, Box::default())));
+                (0..keys).for_each(|key| _ = map.insert_blocking(&key, Box::default()));
                 let full = bytes();
-                (0..keys).for_each(|key| drop(map.remove_blocking(&key)));
+                (0..keys).for_each(|key| _ = map.remove_blocking(&key));
                 assert_eq!((map.len(), map.entries()), (0, 0));
                 (0..keys).for_each(|key| drop(map.write_blocking(&key)));
                 full
@@ -230,7 +248,7 @@ fn memory_of_a_map_follows_its_values() {
                 round();
             }
             assert!(bytes() - empty < limit, "most {most:?}, {shards} shards: {} after rounds", bytes() - empty);
-            (0..keys).for_each(|key| drop(map.insert_blocking(&key, Box::default())));
+            (0..keys).for_each(|key| _ = map.insert_blocking(&key, Box::default()));
             assert_eq!(map.clear(), 0);
             (0..keys).for_each(|key| drop(map.write_blocking(&key)));
             assert!(bytes() - empty < limit, "most {most:?}, {shards} shards: {} after clear", bytes() - empty);
@@ -372,6 +390,174 @@ fn a_walk_moves_the_values_of_one_shard_to_slots() {
         left = if left == before { bytes() } else { left };
         assert!(bytes() <= left && left - before < (before - empty) / 8, "{} after a walk, {before} before", bytes());
     }
+}
+
+fn with_capacity(n: usize) -> LockMap<u64, u64> {
+    LockMap::builder().shards(1).capacity(n).build()
+}
+
+/// Stores `n` values, and returns the number of allocations.
+fn fill(map: &LockMap<u64, u64>, n: u64) -> usize {
+    calls(|| (0..n).for_each(|key| _ = map.insert_blocking(&key, key)))
+}
+
+fn capacity_is_permanent_although_a_value_is_removed() {
+    let map = with_capacity(1000);
+    fill(&map, 2);
+    map.remove_blocking(&1); // the second value was at rest
+    assert_eq!(fill(&map, 1000), 0);
+}
+
+fn capacity_is_permanent_although_all_values_are_removed() {
+    let map = with_capacity(1000);
+    assert_eq!(fill(&map, 1000), 0);
+    let gone = calls(|| (0..1000).for_each(|key| _ = map.remove_blocking(&key)));
+    assert_eq!((gone, fill(&map, 1000)), (0, 0));
+}
+
+fn capacity_is_permanent_although_all_values_are_visited() {
+    let map = with_capacity(1000);
+    fill(&map, 10);
+    map.for_each_value(|_, _, _| {});
+    assert_eq!(fill(&map, 1000), 0);
+}
+
+fn capacity_is_permanent_although_values_are_used_with_guards() {
+    let map = with_capacity(1000);
+    fill(&map, 1000);
+    let guards = calls(|| (0..1000).for_each(|key| drop(map.read_blocking(&key))));
+    let gets = calls(|| (0..4000).for_each(|key| _ = map.get_blocking(&(key / 4))));
+    assert_eq!((guards, gets), (0, 0));
+}
+
+fn capacity_suffices_while_values_are_replaced() {
+    let mut failures = Vec::new();
+    for capacity in [28, 56, 57, 112, 113, 448, 449, 896, 897, 1792, 1793] {
+        let map = with_capacity(capacity);
+        let mut window = VecDeque::with_capacity(capacity + 1);
+        let sliding = calls(|| {
+            for key in 0..50 * capacity as u64 {
+                if window.len() == capacity {
+                    map.remove_blocking(&window.pop_front().unwrap());
+                }
+                window.push_back(key);
+                map.insert_blocking(&key, key);
+            }
+        });
+        if sliding != 0 {
+            failures.push((capacity, sliding));
+        }
+    }
+    assert!(failures.is_empty(), "(capacity, allocations): {failures:?}");
+}
+
+fn capacity_suffices_while_values_are_used_in_turn_by_guards_and_gets() {
+    let mut failures = Vec::new();
+    for capacity in [28, 112, 113, 448, 896, 1792] {
+        let map = with_capacity(capacity);
+        fill(&map, capacity as u64);
+        let turns = calls(|| {
+            for key in (0..50 * capacity as u64).map(|n| n % capacity as u64) {
+                drop(map.read_blocking(&key));
+                (0..4).for_each(|_| _ = map.get_blocking(&key));
+            }
+        });
+        if turns != 0 {
+            failures.push((capacity, turns));
+        }
+    }
+    assert!(failures.is_empty(), "(capacity, allocations): {failures:?}");
+}
+
+fn memory_follows_use_whatever_removes() {
+    type Way = fn(&LockMap<u64, u64>, u64);
+    let ways: [(&str, Way); 8] = [
+        ("remove", |map, n| (0..n).for_each(|key| _ = map.remove_blocking(&key))),
+        ("clear", |map, _| assert_eq!(map.clear(), 0)),
+        ("retain", |map, _| assert_eq!(map.retain(|_, _| false), 0)),
+        ("guards", |map, n| (0..n).for_each(|key| _ = map.write_blocking(&key).remove())),
+        ("walk", |map, _| {
+            let mut walk = map.walk();
+            while let Some(mut guard) = walk.next_write_blocking() {
+                guard.remove();
+            }
+        }),
+        ("guards then gets then remove", |map, n| {
+            (0..n).for_each(|key| drop(map.read_blocking(&key)));
+            (0..4 * n).for_each(|key| _ = map.get_blocking(&(key % n)));
+            (0..n).for_each(|key| _ = map.remove_blocking(&key));
+        }),
+        ("walk, then remove", |map, n| {
+            map.for_each_value(|_, _, _| {});
+            (0..n).for_each(|key| _ = map.remove_blocking(&key));
+        }),
+        ("a nested walk that is forgotten", |map, n| {
+            let mut walk = map.walk();
+            drop(walk.next_read_blocking());
+            std::mem::forget(walk);
+            map.for_each_value(|_, _, _| {});
+            (0..n).for_each(|key| _ = map.remove_blocking(&key));
+        }),
+    ];
+    let mut failures = Vec::new();
+    for (name, way) in ways {
+        for n in [1000, 1793, 20_000, 60_000] {
+            for left in [0, 10] {
+                let map = LockMap::<u64, u64>::builder().shards(1).build();
+                let empty = bytes();
+                fill(&map, n);
+                let full = bytes() - empty;
+                way(&map, n);
+                fill(&map, left);
+                for key in 0..n {
+                    map.insert_blocking(&(key + n), 1);
+                    map.remove_blocking(&(key + n));
+                }
+                let kept = bytes() - empty;
+                if 3 * kept >= full {
+                    failures.push((name, n, left, kept, full));
+                }
+            }
+        }
+    }
+    assert!(failures.is_empty(), "{failures:#?}");
+}
+
+fn asking_for_the_status_of_keys_takes_no_memory() {
+    let map = LockMap::<u64, u64>::builder().shards(1).build();
+    fill(&map, 10_000);
+    let before = bytes();
+    let asks =
+        calls(|| (0..10_000).for_each(|key| assert!(map.status(&key).is_some_and(|status| status.holders() == 0))));
+    assert_eq!((asks, bytes() - before), (0, 0), "(allocations, bytes)");
+}
+
+fn one_value_in_each_chunk_that_is_not_read_does_not_double_the_memory() {
+    let map = LockMap::<u64, u64>::builder().shards(1).build();
+    let empty = bytes();
+    (0..100_000).for_each(|key| _ = map.write_blocking(&key).insert(key));
+    let slots = bytes() - empty;
+    for _ in 0..150 {
+        for key in (0..100_000).filter(|key| key % 16 != 0) {
+            map.get_blocking(&key);
+        }
+    }
+    let mixed = bytes() - empty;
+    assert!(mixed < slots * 5 / 4, "{slots} bytes before some of the values came to rest, {mixed} bytes after");
+}
+
+/// Removed values leave tombstones in a hash table. They are swept out, instead of letting the table grow, as long as that
+/// makes much room.
+fn values_that_are_replaced_take_no_more_memory_than_those_that_were_stored() {
+    let map = LockMap::<u64, u64>::builder().shards(1).build();
+    let empty = bytes();
+    fill(&map, 60_000);
+    let full = bytes() - empty;
+    for key in 0..300_000 {
+        map.remove_blocking(&key);
+        map.insert_blocking(&(key + 60_000), key);
+    }
+    assert!(bytes() - empty <= full * 21 / 20, "{full} bytes, and {} after the values were replaced", bytes() - empty);
 }
 
 fn several_keys_allocate_only_their_lists() {

@@ -623,3 +623,14 @@ fn panicking_drops_of_evicted_values_leave_the_bound_met() {
     assert!(catch_unwind(AssertUnwindSafe(|| map.clear())).is_err());
     assert_eq!((map.len(), map.entries()), (0, 0));
 }
+
+#[test]
+fn a_value_with_many_handles_that_are_gone_is_evicted_although_a_future_keeps_its_entry() {
+    let map: LockMap<u64, u64> = LockMap::builder().shards(1).max_values(1).build();
+    map.insert_blocking(&1, 1);
+    let future = map.get(&1); // not polled, so not a use
+    drop((0..40).map(|_| map.handle(&1)).collect::<Vec<_>>());
+    map.insert_blocking(&2, 2);
+    assert_eq!(map.len(), 1);
+    drop(future);
+}

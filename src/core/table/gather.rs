@@ -5,7 +5,7 @@ use super::payload::Payload;
 use crate::sync::give_way;
 
 /// The number of buckets or slots that are looked at at a time under the shard lock.
-const LOOKED_AT: usize = 256;
+const LOOKED_AT: usize = 64;
 
 /// While this exists, all values of a shard are in slots.
 #[must_use = "the values may come to rest again as soon as this is dropped"]
@@ -23,6 +23,9 @@ impl<K, V: Payload> Core<K, V> {
 
     /// Moves all values of a shard to slots, where they stay until [`end_gathering`](Self::end_gathering) is called.
     pub(super) fn begin_gathering(&self, shard: usize) {
+        if !V::VALUES {
+            return;
+        }
         let shard = &self.shards()[shard];
         shard.with(|shard| V::resting(&mut shard.resting).into_iter().for_each(|resting| resting.close()));
         let mut next = Some(0);
@@ -32,10 +35,17 @@ impl<K, V: Payload> Core<K, V> {
                 give_way();
             }
         }
+        // An empty hash table is of no use until the visit ends, and that may be never.
+        let empty =
+            shard.with(|shard| V::resting(&mut shard.resting).filter(|resting| resting.is_empty())?.take().into());
+        drop::<Option<_>>(empty);
     }
 
     /// Ends a visit of a shard: the values that were moved for it come to rest again, if nobody uses them.
     pub(super) fn end_gathering(&self, shard: usize) {
+        if !V::VALUES {
+            return;
+        }
         let shard = &self.shards()[shard];
         let mut end = shard.with(|shard| {
             V::resting(&mut shard.resting)?.open();

@@ -71,7 +71,7 @@ impl<K, T> Default for Resting<K, T> {
 impl<K, T> Resting<K, T> {
     /// Values that take more bytes than this with their keys never rest: because hash tables are up to half empty, they
     /// would take more memory there than in slots.
-    const LARGEST: usize = 40;
+    const LARGEST: usize = 32;
 
     /// Lets the values of the shard rest, if that is worth it. Values that own something are cloned outside the shard
     /// lock, and so are used with a hold even by `get`.
@@ -100,6 +100,10 @@ impl<K, T> Resting<K, T> {
 
     pub(super) fn open(&mut self) {
         self.visits -= 1;
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.values.is_empty()
     }
 
     #[inline]
@@ -143,6 +147,21 @@ impl<K, T> Resting<K, T> {
         self.values.shrink_to(room, |at_rest| at_rest.tag.bucket_hash());
     }
 
+    /// Removes the tombstones of removed values, if that makes much room. The hash table would grow instead, if it is more
+    /// than half full.
+    #[cold]
+    #[inline(never)]
+    fn make_room(&mut self) {
+        let full = self.values.num_buckets() / 8 * 7;
+        if self.values.len() < full / 4 * 3 {
+            let mut values = HashTable::with_capacity(full);
+            for at_rest in self.values.drain() {
+                values.insert_unique(at_rest.tag.bucket_hash(), at_rest, |at_rest| at_rest.tag.bucket_hash());
+            }
+            self.values = values;
+        }
+    }
+
     /// Returns the number of buckets. It stays the same during a visit.
     pub(super) fn buckets(&self) -> usize {
         self.values.num_buckets()
@@ -166,10 +185,13 @@ impl<K, T> Resting<K, T> {
 
     #[inline]
     pub(super) fn insert(&mut self, at_rest: AtRest<K, T>) {
+        if self.values.len() == self.values.capacity() {
+            self.make_room();
+        }
         self.values.insert_unique(at_rest.tag.bucket_hash(), at_rest, |at_rest| at_rest.tag.bucket_hash());
     }
 
-    /// Takes all values out, for the owner of the table.
+    /// Takes all values out, with the hash table.
     pub(super) fn take(&mut self) -> HashTable<AtRest<K, T>> {
         core::mem::take(&mut self.values)
     }

@@ -35,7 +35,7 @@ pub(super) struct Shard<K, V: Payload> {
 
 /// What a shard has of a key.
 pub(super) enum Found<'s, K, V: Payload> {
-    /// An entry, and whether its value comes to rest now, if it is used without a hold.
+    /// An entry, and whether it is in the hash table.
     Entry(Live<'s, K, V>, bool),
     AtRest(&'s mut AtRest<K, V::Value>),
 }
@@ -115,7 +115,6 @@ impl<K, V: Payload> Shard<K, V> {
     pub(super) fn look_up(&mut self, tag: Tag, mut eq: impl FnMut(&K) -> bool) -> Option<Found<'_, K, V>> {
         if let Some(first) = &self.first {
             if self.first_tag == tag && eq(first.live().key()) {
-                // It never comes to rest: it is found even faster.
                 return Some(Found::Entry(first.live(), false));
             }
         }
@@ -123,8 +122,7 @@ impl<K, V: Payload> Shard<K, V> {
             let pool = &self.pool;
             let mut is_it = |live: Live<'_, K, V>| tag_of(live) == tag && eq(live.key());
             if let Some(slot_index) = self.rest.find(tag.bucket_hash(), |slot_index| is_it(pool.look(slot_index))) {
-                let rests = V::resting(&mut self.resting).is_some_and(|resting| resting.is_turn());
-                return Some(Found::Entry(pool.look(slot_index), rests));
+                return Some(Found::Entry(pool.look(slot_index), true));
             }
         }
         V::resting(&mut self.resting)?.find(tag, eq).map(Found::AtRest)
@@ -196,13 +194,18 @@ impl<K, V: Payload> Shard<K, V> {
         (until < buckets).then_some(until)
     }
 
-    /// Lets the value of an entry come to rest, unless there is a visit of the shard.
+    /// Counts a look at the value of an entry in the hash table, and lets the value come to rest if it is its turn.
+    #[inline]
+    pub(super) fn note_look(&mut self, tag: Tag, address: usize) {
+        if V::resting(&mut self.resting).is_some_and(|resting| resting.is_turn()) {
+            self.settle_at(tag, address);
+        }
+    }
+
+    /// Lets the value of an entry come to rest.
     #[cold]
     #[inline(never)]
-    pub(super) fn settle_at(&mut self, tag: Tag, address: usize) {
-        if !V::resting(&mut self.resting).is_some_and(|resting| resting.is_open()) {
-            return;
-        }
+    fn settle_at(&mut self, tag: Tag, address: usize) {
         let number = self.find_at(tag, address).map(|(_, number)| number);
         number.into_iter().for_each(|number| self.settle(number));
         // Values that nobody looks at would keep the chunks in which most slots are free by now.

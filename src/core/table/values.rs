@@ -157,11 +157,11 @@ impl<K, T> Core<K, Valued<T>> {
     ) -> Result<Option<R>, Busy<()>> {
         let Some(shard) = self.plain_shard(key.tag()) else { return Err(Busy(())) };
         shard.with(|shard| match shard.look_up(key.tag(), |other| key.is(other)) {
-            Some(Found::Entry(entry, rests)) => {
+            Some(Found::Entry(entry, is_in_table)) => {
                 let Some(unshared) = entry.unshared() else { return Err(Busy(())) };
                 let (seen, address) = (self.look_at(&unshared, look), entry.address());
-                if rests {
-                    shard.settle_at(key.tag(), address);
+                if is_in_table {
+                    shard.note_look(key.tag(), address);
                 }
                 Ok(Some(seen))
             }
@@ -201,12 +201,12 @@ impl<K, T> Core<K, Valued<T>> {
         let (mut address, mut value) = (0, Some(value));
         let old = shard.with(|shard| {
             match shard.look_up(tag, |other| key.is(other)) {
-                Some(Found::Entry(entry, rests)) => {
+                Some(Found::Entry(entry, is_in_table)) => {
                     let mut entry = entry.unshared()?;
                     address = entry.live().address();
                     let old = self.write_over(&mut entry, value.take()?);
-                    if rests {
-                        shard.settle_at(tag, address);
+                    if is_in_table {
+                        shard.note_look(tag, address);
                     }
                     return Some(Some(old));
                 }
@@ -285,8 +285,9 @@ impl<K, T> Core<K, Valued<T>> {
                     (entry.address(), unshared.take())
                 }
                 Some(Found::AtRest(_)) => {
+                    // Nothing is found this time if `Eq` contradicts itself.
                     let removed = shard.resting.remove(key.tag(), |other| key.is(other));
-                    let Some(at_rest) = removed else { unreachable!("it was found above") };
+                    let Some(at_rest) = removed else { return Ok(None) };
                     shard.kept.raise(at_rest.version());
                     shard.kept.values -= 1;
                     dead.key = Some(at_rest.key);

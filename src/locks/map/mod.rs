@@ -139,7 +139,7 @@ pub use self::walk::{Walk, WalkNext};
 /// Nothing else depends on where a value is: it counts as an entry, and keeps its version.
 ///
 /// Values rest in maps without a bound, times, weights, counters and a reserved [`capacity`](crate::Builder::capacity), if
-/// key, value and 8 more bytes take at most 40 bytes, and [`needs_drop::<V>()`](core::mem::needs_drop) is false; not with
+/// key, value and 8 more bytes take at most 32 bytes, and [`needs_drop::<V>()`](core::mem::needs_drop) is false; not with
 /// [`recycle_keys`](crate::Builder::recycle_keys), if keys own memory.
 ///
 /// # User code

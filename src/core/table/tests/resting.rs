@@ -178,6 +178,6 @@ fn values_that_are_recorded_that_own_something_or_that_are_large_never_rest() {
     assert_eq!(Fixture::new(config(1, Some(100)), |key| key).at_rest(), 0);
     assert_eq!(Fixture::new(Config { counts: true, ..config(1, None) }, |key| key).at_rest(), 0);
     assert_eq!(Fixture::new(config(1, None), Box::new).at_rest(), 0);
-    assert_eq!(Fixture::new(config(1, None), |key| [key; 3]).at_rest(), KEYS as usize);
-    assert_eq!(Fixture::new(config(1, None), |key| [key; 4]).at_rest(), 0);
+    assert_eq!(Fixture::new(config(1, None), |key| [key; 2]).at_rest(), KEYS as usize);
+    assert_eq!(Fixture::new(config(1, None), |key| [key; 3]).at_rest(), 0);
 }
