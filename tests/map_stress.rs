@@ -27,11 +27,12 @@ fn run_threads_and_tasks<F: Future<Output = ()> + Send>(
     task: impl Fn(Random) -> F + Sync,
 ) {
     let seed = |by: u64| Random(0x9e37_79b9 * (by + 1));
-    let (executor, stop) = (smol::Executor::new(), async_channel::bounded::<()>(1));
+    let (executor, (stop, stopped)) = (smol::Executor::new(), async_channel::bounded::<()>(1));
     std::thread::scope(|scope| {
         for _ in 0..2 {
-            scope.spawn(|| block_on(executor.run(stop.1.recv())));
+            scope.spawn(|| block_on(executor.run(stopped.recv())));
         }
+        let _stops = Stops(stop);
         let threads: Vec<_> = (0..THREADS)
             .map(|by| {
                 scope.spawn({
@@ -45,8 +46,16 @@ fn run_threads_and_tasks<F: Future<Output = ()> + Send>(
             block_on(task);
         }
         threads.into_iter().for_each(|thread| thread.join().unwrap());
-        stop.0.close();
     });
+}
+
+/// Ends the threads that run the tasks, even if a check has failed.
+struct Stops(async_channel::Sender<()>);
+
+impl Drop for Stops {
+    fn drop(&mut self) {
+        self.0.close();
+    }
 }
 
 /// The value loaded for a key. Each has a clone of the token, whose strong count therefore tells how many pages exist.
