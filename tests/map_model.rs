@@ -1849,6 +1849,18 @@ fn cases() -> ProptestConfig {
     ProptestConfig { cases: if cfg!(miri) { 4 } else { cases }, failure_persistence: None, ..ProptestConfig::default() }
 }
 
+/// A value that comes to rest gives up its entry, and so raises the version after which later entries begin.
+#[test]
+fn values_that_may_rest_do_after_enough_gets() {
+    let map: Map<u64> = LockMap::builder().shards(1).pool_capacity(1).hasher(Fixed::default()).build();
+    (0..2).for_each(|key| assert_eq!(map.insert_blocking(&key, 0), None));
+    *map.write_blocking(&1).value_mut().unwrap() += 1;
+    let (_, version) = map.get_versioned_blocking(&1).unwrap();
+    (0..GETS_BEFORE_REST).for_each(|_| assert_eq!(map.get_blocking(&1), Some(1)));
+    map.insert_blocking(&2, 0);
+    assert!(map.get_versioned_blocking(&2).unwrap().1 > version);
+}
+
 /// The walk waits for key 1, whose writer leaves no value. It gives that key up, and so evicts the value of key 0.
 #[test]
 fn a_walk_that_gives_up_a_key_may_evict_a_value_that_it_has_not_visited() {

@@ -27,10 +27,10 @@ pub type Map = LockMap<u64, u64, Hasher>;
 
 /// Creates the map with all entries in one allocation: several keys are locked in the order of their entries in memory,
 /// and a schedule must not depend on an allocator, or it could not be replayed. With `rests` the map has a value for
-/// another key, which is the first entry, so that all values of the callers may rest.
+/// another key, which is the first entry, and no memory is reserved, so that all values of the callers may rest.
 pub fn map(fairness: Fairness, most: Option<usize>, rests: bool) -> Arc<Map> {
-    let keys = KEYS as usize + usize::from(rests);
-    let builder = LockMap::builder().shards(1).capacity(keys).pool_capacity(keys);
+    let capacity = if rests { 0 } else { KEYS as usize };
+    let builder = LockMap::builder().shards(1).capacity(capacity).pool_capacity(KEYS as usize + 1);
     let builder = builder.fairness(fairness).hasher(Hasher::default());
     let mut map = if let Some(most) = most { builder.max_values(most).build() } else { builder.build() };
     map.extend(rests.then_some((KEYS, 0)));

@@ -8,7 +8,7 @@ use keylatch::{LockMap, Version};
 use loom::future::block_on;
 use loom::thread;
 
-use super::map::{Cell, Map, beside, builder, number};
+use super::map::{Cell, Map, beside, number};
 use crate::{Hasher, model};
 
 /// The key of the shard's first entry, whose value never rests.
@@ -22,7 +22,9 @@ const NEW: u64 = 4;
 
 /// Makes a map in which these keys have a value at rest, and another key has a value in a slot.
 fn map_of<const N: usize>(keys: [u64; N]) -> Arc<Map<Cell>> {
-    let map = Arc::new(builder().build());
+    // Where memory is reserved for entries, no value rests.
+    let builder = LockMap::builder().shards(1).capacity(0).pool_capacity(2).hasher(Hasher::default());
+    let map = Arc::new(builder.build());
     for key in [FIRST].into_iter().chain(keys) {
         assert!(map.insert_blocking(&key, Cell::new(10 * key)).is_none());
     }
@@ -52,6 +54,18 @@ fn bump_by_guard(map: &Map<Cell>, key: u64) -> Option<u64> {
 fn assert_free(map: &Map<Cell>) {
     assert_eq!(map.entries(), map.len());
     assert!([FIRST, KEY, OTHER, NEW].iter().all(|key| !map.is_locked(key)));
+}
+
+/// A value that comes to rest gives up its entry, and so raises the version after which later entries begin.
+#[test]
+fn the_values_of_these_models_rest() {
+    model(|| {
+        let map = map_of([KEY]);
+        assert_eq!(bump_by_guard(&map, KEY), Some(21));
+        let (_, version) = get_versioned(&map, KEY).unwrap();
+        insert(&map, NEW, 40);
+        assert!(get_versioned(&map, NEW).unwrap().1 > version);
+    });
 }
 
 #[test]
@@ -178,7 +192,7 @@ fn a_value_comes_to_rest_while_another_caller_makes_its_entry() {
     for removes in [false, true] {
         model(move || {
             type ByArc = LockMap<Arc<u64>, Cell, Hasher>;
-            let builder = LockMap::builder().shards(1).capacity(2).pool_capacity(0).hasher(Hasher::default());
+            let builder = LockMap::builder().shards(1).capacity(0).pool_capacity(0).hasher(Hasher::default());
             let (map, [first, key]): (Arc<ByArc>, _) = (Arc::new(builder.build()), [FIRST, KEY].map(Arc::new));
             map.insert_blocking(&first, Cell::new(10));
             let other = {

@@ -36,7 +36,7 @@ fn histories(kind: Kind, keys: u64) {
 
 /// Checks calls on a map with or without a bound.
 fn maps(most: Option<usize>) {
-    let map = map_calls::map(any_policy(), most, most.is_none() && random(2) == 0);
+    let map = map_calls::map(any_policy(), most, false);
     let clock = Arc::default();
     let callers: Vec<_> = (0..3)
         .map(|by| {

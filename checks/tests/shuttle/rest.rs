@@ -36,7 +36,7 @@ struct World {
 
 impl World {
     fn new() -> Arc<Self> {
-        let builder = LockMap::builder().shards(1).pool_capacity(random(3) as usize).capacity(random(3) as usize);
+        let builder = LockMap::builder().shards(1).pool_capacity(random(3) as usize);
         let map = builder.fairness(any_policy()).hasher(Hasher::default()).build();
         assert!((FIRST..STAY).all(|key| block_on(map.insert(&key, 0)).is_none()));
         let (increases, versions) = (Default::default(), Default::default());
