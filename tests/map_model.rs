@@ -1841,7 +1841,7 @@ fn resting_steps() -> impl Strategy<Value = Vec<Step>> {
         3 => (prop_oneof![20..=23_u8, Just(7_u8), Just(19_u8)], 0..KEYS, any::<u8>(), any::<u8>()).prop_map(|step| vec![step]),
         4 => (0..KINDS, 0..KEYS, any::<u8>(), any::<u8>()).prop_map(|step| vec![step]),
     ];
-    prop::collection::vec(block, 1..100).prop_map(|blocks| blocks.concat())
+    prop::collection::vec(block, 1..60).prop_map(|blocks| blocks.concat())
 }
 
 fn cases() -> ProptestConfig {
