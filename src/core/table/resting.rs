@@ -83,8 +83,12 @@ impl<K, T> Resting<K, T> {
     /// is often used with a hold, too, moves rarely, and no look needs to be noted in a slot.
     #[inline]
     pub(super) fn is_turn(&mut self) -> bool {
-        self.looks = self.looks.wrapping_add(1);
-        self.looks % LOOKS_TO_REST == 0 && self.is_open()
+        self.looks += 1;
+        if self.looks < LOOKS_TO_REST {
+            return false;
+        }
+        self.looks = 0;
+        self.is_open()
     }
 
     /// Returns whether values may come to rest now.
