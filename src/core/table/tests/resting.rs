@@ -173,6 +173,26 @@ fn a_visit_moves_values_to_slots_and_back() {
     fixture.core.release(held, None);
 }
 
+/// The hash table of a shard is not shrunk while a visit goes through its buckets.
+#[test]
+fn removals_while_a_visit_begins_leave_no_value_at_rest() {
+    let fixture = all_at_rest();
+    (KEYS..2_000).for_each(|key| fixture.insert(key, key));
+    let shard = &fixture.core.shards()[0];
+    let rouse = |from| shard.with(|shard| shard.rouse_some(from, 64));
+    shard.with(|shard| shard.resting.close());
+    let mut next = rouse(0);
+    for key in (1..2_000).filter(|key| key % 50 != 0) {
+        fixture.core.remove_at_once(&Key::new(&key, &fixture.hasher)).unwrap();
+    }
+    while let Some(from) = next {
+        next = rouse(from);
+    }
+    assert_eq!((fixture.at_rest(), fixture.core.len()), (0, 40));
+    fixture.core.end_gathering(0);
+    assert_eq!(fixture.at_rest(), 39);
+}
+
 #[test]
 fn values_that_are_recorded_that_own_something_or_that_are_large_never_rest() {
     assert_eq!(Fixture::new(config(1, Some(100)), |key| key).at_rest(), 0);
