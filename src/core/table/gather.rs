@@ -30,7 +30,7 @@ impl<K, V: Payload> Core<K, V> {
         shard.with(|shard| V::resting(&mut shard.resting).into_iter().for_each(|resting| resting.close()));
         let mut next = Some(0);
         while let Some(from) = next {
-            next = shard.with(|shard| shard.rouse_some(from, LOOKED_AT));
+            next = shard.with(|shard| shard.promote_some(from, LOOKED_AT));
             if next.is_some() {
                 give_way();
             }
@@ -52,7 +52,7 @@ impl<K, V: Payload> Core<K, V> {
             Some(shard.end())
         });
         while let Some(next) = end {
-            end = shard.with(|shard| shard.settle_some(next, LOOKED_AT as u32)).filter(|&end| end > 0);
+            end = shard.with(|shard| shard.demote_visited(next, LOOKED_AT as u32)).filter(|&end| end > 0);
             if end.is_some() {
                 give_way();
             }

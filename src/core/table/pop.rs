@@ -3,7 +3,7 @@
 
 use super::lookup::Ask;
 use super::retire::Dead;
-use super::shard::{Found, Shard};
+use super::shard::{Shard, Stored};
 use super::slot::{Hold, Live, TypedAccess};
 use super::tag::Tag;
 use super::value::{Kept, Valued};
@@ -20,11 +20,11 @@ impl<K, T> Core<K, Valued<T>> {
     #[cfg_attr(any(not(feature = "std"), target_family = "wasm"), allow(dead_code))] // for blocking calls
     pub(crate) fn glance<R>(&self, key: &impl Ask<K>, look: impl FnOnce(&T) -> R) -> Result<Option<R>, Busy<()>> {
         self.shard(key.tag()).with(|shard| match shard.look_up(key.tag(), |other| key.is(other)) {
-            Some(Found::Entry(entry, _)) => match entry.unshared() {
+            Some(Stored::Entry(entry, _)) => match entry.unshared() {
                 Some(unshared) => Ok(Some(look(unshared.value()))),
                 None => Err(Busy(())),
             },
-            Some(Found::AtRest(at_rest)) => Ok(Some(look(&at_rest.value))),
+            Some(Stored::AtRest(at_rest)) => Ok(Some(look(&at_rest.value))),
             None => Ok(None),
         })
     }

@@ -19,7 +19,7 @@ pub(super) struct Shard<K, V: Payload> {
     first_tag: Tag,
     /// The number of free slots kept for reuse, `hot` included; `rest` keeps room for twice as many entries.
     spares_kept: u32,
-    rest: HashTable<SlotIndex>,
+    filed: HashTable<SlotIndex>,
     /// The slot that was freed last, for quick reuse.
     hot: Option<Spare<K, V>>,
     /// Whether `hot` may be used.
@@ -34,7 +34,7 @@ pub(super) struct Shard<K, V: Payload> {
 }
 
 /// What a shard has of a key.
-pub(super) enum Found<'s, K, V: Payload> {
+pub(super) enum Stored<'s, K, V: Payload> {
     /// An entry, and whether it is in the hash table.
     Entry(Live<'s, K, V>, bool),
     AtRest(&'s mut AtRest<K, V::Value>),
@@ -48,7 +48,7 @@ pub(crate) struct Drained<K, T> {
 }
 
 /// A hash table with memory for more entries than this shrinks when it is nearly empty.
-const REST_KEPT: usize = 112;
+const ROOM_KEPT: usize = 112;
 
 impl<K, V: Payload> Shard<K, V> {
     /// Makes a shard with memory for `capacity` entries, whose values are kept as `kept` says.
@@ -66,7 +66,7 @@ impl<K, V: Payload> Shard<K, V> {
             spares_kept: u32::try_from(spares_kept).unwrap_or(u32::MAX),
             // Twice the capacity: when tombstones have used up the room of a table that is more than half full, it
             // grows instead of rehashing in place.
-            rest: HashTable::with_capacity(2 * capacity.saturating_sub(1)),
+            filed: HashTable::with_capacity(2 * capacity.saturating_sub(1)),
             hot: None,
             keeps_hot: spares_kept > 0,
             pool: Pool::new(capacity),
@@ -83,12 +83,12 @@ impl<K, V: Payload> Shard<K, V> {
                 return Some(first.live());
             }
         }
-        if self.rest.is_empty() {
+        if self.filed.is_empty() {
             None
         } else if V::VALUES {
-            self.find_in_rest(tag, eq)
+            self.find_filed_inline(tag, eq)
         } else {
-            self.find_rest(tag, eq)
+            self.find_filed(tag, eq)
         }
     }
 
@@ -97,35 +97,35 @@ impl<K, V: Payload> Shard<K, V> {
     // map, however, values keep their entries, so most entries are in the hash table.
 
     #[inline(never)]
-    fn find_rest(&self, tag: Tag, eq: impl FnMut(&K) -> bool) -> Option<Live<'_, K, V>> {
-        self.find_in_rest(tag, eq)
+    fn find_filed(&self, tag: Tag, eq: impl FnMut(&K) -> bool) -> Option<Live<'_, K, V>> {
+        self.find_filed_inline(tag, eq)
     }
 
     #[inline(always)]
-    fn find_in_rest(&self, tag: Tag, mut eq: impl FnMut(&K) -> bool) -> Option<Live<'_, K, V>> {
+    fn find_filed_inline(&self, tag: Tag, mut eq: impl FnMut(&K) -> bool) -> Option<Live<'_, K, V>> {
         let is_it = |slot_index: &SlotIndex| {
             let live = self.pool.look(slot_index);
             tag_of(live) == tag && eq(live.key())
         };
-        self.rest.find(tag.bucket_hash(), is_it).map(|slot_index| self.pool.look(slot_index))
+        self.filed.find(tag.bucket_hash(), is_it).map(|slot_index| self.pool.look(slot_index))
     }
 
     /// Looks a key up among the entries that have a slot, and then among the values at rest.
     #[inline(always)]
-    pub(super) fn look_up(&mut self, tag: Tag, mut eq: impl FnMut(&K) -> bool) -> Option<Found<'_, K, V>> {
+    pub(super) fn look_up(&mut self, tag: Tag, mut eq: impl FnMut(&K) -> bool) -> Option<Stored<'_, K, V>> {
         if let Some(first) = &self.first {
             if self.first_tag == tag && eq(first.live().key()) {
-                return Some(Found::Entry(first.live(), false));
+                return Some(Stored::Entry(first.live(), false));
             }
         }
-        if !self.rest.is_empty() {
+        if !self.filed.is_empty() {
             let pool = &self.pool;
             let mut is_it = |live: Live<'_, K, V>| tag_of(live) == tag && eq(live.key());
-            if let Some(slot_index) = self.rest.find(tag.bucket_hash(), |slot_index| is_it(pool.look(slot_index))) {
-                return Some(Found::Entry(pool.look(slot_index), true));
+            if let Some(slot_index) = self.filed.find(tag.bucket_hash(), |slot_index| is_it(pool.look(slot_index))) {
+                return Some(Stored::Entry(pool.look(slot_index), true));
             }
         }
-        V::resting(&mut self.resting)?.find(tag, eq).map(Found::AtRest)
+        V::resting(&mut self.resting)?.find(tag, eq).map(Stored::AtRest)
     }
 
     /// Passes the entry of a key to `join`, if the key has one. A value at rest is moved to a slot first.
@@ -141,7 +141,7 @@ impl<K, V: Payload> Shard<K, V> {
         }
         let at_rest = V::resting(&mut self.resting)?.remove(tag, eq)?;
         match self.take_spare_or_add() {
-            Some(spare) => Some(join(self.rouse(at_rest, spare, false).live())),
+            Some(spare) => Some(join(self.promote(at_rest, spare, false).live())),
             None => {
                 V::resting(&mut self.resting)?.insert(at_rest);
                 None
@@ -156,7 +156,7 @@ impl<K, V: Payload> Shard<K, V> {
 
     /// Moves a value that was at rest to a slot. `for_visit` says that this is not because somebody uses it.
     #[inline(never)]
-    fn rouse(&mut self, at_rest: AtRest<K, V::Value>, spare: Spare<K, V>, for_visit: bool) -> Unshared<'_, K, V> {
+    fn promote(&mut self, at_rest: AtRest<K, V::Value>, spare: Spare<K, V>, for_visit: bool) -> Unshared<'_, K, V> {
         let (tag, version) = (at_rest.tag(), at_rest.version());
         let claim = self.insert_key(tag, spare, at_rest.key, Unit::Claim).into_claim();
         let unshared = claim.store(at_rest.value);
@@ -181,14 +181,14 @@ impl<K, V: Payload> Shard<K, V> {
     }
 
     /// Moves the values at rest in some buckets to slots, for a visit of the shard. Returns where to go on.
-    pub(super) fn rouse_some(&mut self, from: usize, most: usize) -> Option<usize> {
+    pub(super) fn promote_some(&mut self, from: usize, most: usize) -> Option<usize> {
         let buckets = V::resting(&mut self.resting)?.buckets();
         let until = buckets.min(from.saturating_add(most));
         for bucket in from..until {
             if V::resting(&mut self.resting)?.has_at(bucket) {
                 let spare = self.take_spare_or_add()?;
                 let at_rest = V::resting(&mut self.resting)?.take_at(bucket)?;
-                self.rouse(at_rest, spare, true);
+                self.promote(at_rest, spare, true);
             }
         }
         (until < buckets).then_some(until)
@@ -198,16 +198,16 @@ impl<K, V: Payload> Shard<K, V> {
     #[inline]
     pub(super) fn note_look(&mut self, tag: Tag, address: usize) {
         if V::resting(&mut self.resting).is_some_and(|resting| resting.is_turn()) {
-            self.settle_at(tag, address);
+            self.demote_at(tag, address);
         }
     }
 
     /// Lets the value of an entry come to rest.
     #[cold]
     #[inline(never)]
-    fn settle_at(&mut self, tag: Tag, address: usize) {
+    fn demote_at(&mut self, tag: Tag, address: usize) {
         let number = self.find_at(tag, address).map(|(_, number)| number);
-        number.into_iter().for_each(|number| self.settle(number));
+        number.into_iter().for_each(|number| self.demote(number));
         // Values that nobody looks at would keep the chunks in which most slots are free by now.
         for _ in 0..2 {
             let (free, end) = (self.pool.free(), self.end());
@@ -215,13 +215,13 @@ impl<K, V: Payload> Shard<K, V> {
                 break;
             }
             let number = V::resting(&mut self.resting).map(|resting| resting.next_down(end));
-            number.into_iter().for_each(|number| self.settle(number));
+            number.into_iter().for_each(|number| self.demote(number));
         }
     }
 
     /// Lets the values of some slots come to rest, of those that were moved there for a visit of the shard. The slots are
     /// the ones below `end`. Returns where to go on.
-    pub(super) fn settle_some(&mut self, end: u32, most: u32) -> Option<u32> {
+    pub(super) fn demote_visited(&mut self, end: u32, most: u32) -> Option<u32> {
         let end = end.min(self.end());
         for number in (end.saturating_sub(most)..end).rev() {
             if !V::resting(&mut self.resting)?.is_open() {
@@ -229,7 +229,7 @@ impl<K, V: Payload> Shard<K, V> {
             }
             let marks = self.look_at(number).and_then(|entry| V::marks(entry.marks()));
             if marks.is_some_and(|marks| marks.is_visited()) {
-                self.settle(number);
+                self.demote(number);
             }
         }
         end.checked_sub(most)
@@ -237,7 +237,7 @@ impl<K, V: Payload> Shard<K, V> {
 
     /// Lets the value in a slot come to rest, if nobody uses it. Not that of the entry outside the hash table, which is found
     /// even faster.
-    fn settle(&mut self, number: u32) {
+    fn demote(&mut self, number: u32) {
         let is_first = self.first.as_ref().is_some_and(|first| first.number() == number);
         let Some(entry) = self.look_at(number).filter(|_| !is_first) else { return };
         let tag = tag_of(entry);
@@ -267,7 +267,7 @@ impl<K, V: Payload> Shard<K, V> {
         if let Some(first) = self.first.as_ref().filter(|first| is_it(first.live())) {
             return Some((first.live(), first.number()));
         }
-        let found = self.rest.find(tag.bucket_hash(), |slot_index| is_it(self.pool.look(slot_index)));
+        let found = self.filed.find(tag.bucket_hash(), |slot_index| is_it(self.pool.look(slot_index)));
         found.map(|slot_index| (self.pool.look(slot_index), slot_index.number()))
     }
 
@@ -310,14 +310,14 @@ impl<K, V: Payload> Shard<K, V> {
             self.first_tag = tag;
             self.first = Some(slot_ref);
         } else {
-            self.file_rest(tag, slot_ref);
+            self.file_in_table(tag, slot_ref);
         }
         unit
     }
 
     #[inline(never)]
-    fn file_rest(&mut self, tag: Tag, slot_ref: SlotRef<K, V>) {
-        self.rest.insert_unique(tag.bucket_hash(), slot_ref.file(), |slot_index| {
+    fn file_in_table(&mut self, tag: Tag, slot_ref: SlotRef<K, V>) {
+        self.filed.insert_unique(tag.bucket_hash(), slot_ref.file(), |slot_index| {
             tag_of(self.pool.look(slot_index)).bucket_hash()
         });
     }
@@ -328,7 +328,7 @@ impl<K, V: Payload> Shard<K, V> {
         let last = unit.last(sole)?;
         let slot_ref = match &self.first {
             Some(first) if first.live().is(last.live()) => self.first.take(),
-            _ => self.remove_rest(last.live()),
+            _ => self.remove_filed(last.live()),
         };
         match slot_ref {
             Some(slot_ref) => Ok(slot_ref.vacate(last, &mut self.kept)),
@@ -337,31 +337,31 @@ impl<K, V: Payload> Shard<K, V> {
     }
 
     #[inline(never)]
-    fn remove_rest(&mut self, last: Live<'_, K, V>) -> Option<SlotRef<K, V>> {
-        let found = self.rest.find_entry(tag_of(last).bucket_hash(), |slot_index| self.pool.look(slot_index).is(last));
+    fn remove_filed(&mut self, last: Live<'_, K, V>) -> Option<SlotRef<K, V>> {
+        let found = self.filed.find_entry(tag_of(last).bucket_hash(), |slot_index| self.pool.look(slot_index).is(last));
         let (slot_index, _) = found.ok()?.remove();
         let slot_ref = self.pool.recall(slot_index);
         // Shrunk to a capacity of `n`, a table has up to 16/7 `n` buckets. The factor 4 is greater than that; otherwise
         // the table would be shrunk again and again without any effect. The condition looks at the buckets, because
         // removed entries lower the capacity without freeing memory.
-        let buckets = self.rest.num_buckets();
-        if buckets > self.rest_kept().saturating_mul(4) && self.rest.len() < buckets / 8 {
-            self.shrink_rest();
+        let buckets = self.filed.num_buckets();
+        if buckets > self.room_kept().saturating_mul(4) && self.filed.len() < buckets / 8 {
+            self.shrink_filed();
         }
         Some(slot_ref)
     }
 
     #[inline]
-    fn rest_kept(&self) -> usize {
-        (self.spares_kept as usize).saturating_mul(2).clamp(REST_KEPT, usize::MAX / 2)
+    fn room_kept(&self) -> usize {
+        (self.spares_kept as usize).saturating_mul(2).clamp(ROOM_KEPT, usize::MAX / 2)
     }
 
     /// Shrinks the hash table after a burst. Moving `n` entries is amortised over at least `2 n` releases, which have
     /// taken place since the table needed the room that it now gives up.
     #[cold]
-    fn shrink_rest(&mut self) {
-        let room = (self.rest.len() * 2).max(self.rest_kept());
-        self.rest.shrink_to(room, |slot_index| tag_of(self.pool.look(slot_index)).bucket_hash());
+    fn shrink_filed(&mut self) {
+        let room = (self.filed.len() * 2).max(self.room_kept());
+        self.filed.shrink_to(room, |slot_index| tag_of(self.pool.look(slot_index)).bucket_hash());
     }
 
     /// Returns whether [`Shard::take_spare`] would return a slot.
@@ -451,7 +451,7 @@ impl<K, V: Payload> Shard<K, V> {
 
     /// Returns the number of entries that have a slot.
     fn in_slots(&self) -> usize {
-        usize::from(self.first.is_some()) + self.rest.len()
+        usize::from(self.first.is_some()) + self.filed.len()
     }
 
     /// Returns the entry at this address, if it still exists, and the number of its slot.
@@ -460,7 +460,7 @@ impl<K, V: Payload> Shard<K, V> {
             Some(first) if first.live().address() == address => Some((first.live(), first.number())),
             _ => {
                 let slot_index =
-                    self.rest.find(tag.bucket_hash(), |slot_index| self.pool.look(slot_index).address() == address)?;
+                    self.filed.find(tag.bucket_hash(), |slot_index| self.pool.look(slot_index).address() == address)?;
                 Some((self.pool.look(slot_index), slot_index.number()))
             }
         }
@@ -479,7 +479,7 @@ impl<K, V: Payload> Shard<K, V> {
         }
         let mut ended = V::parted(&mut self.parted).and_then(Option::take).map_or_else(Vec::new, |parted| *parted);
         let pool = &self.pool;
-        let rest = self.rest.drain().map(|slot_index| pool.recall(slot_index));
+        let rest = self.filed.drain().map(|slot_index| pool.recall(slot_index));
         for slot_ref in self.first.take().into_iter().chain(rest) {
             let is_present = V::is_present(slot_ref.live().marks());
             let (key, value) = slot_ref.abandon();
@@ -493,7 +493,7 @@ impl<K, V: Payload> Shard<K, V> {
     /// Returns the number of entries for which the hash table has memory.
     #[cfg(test)]
     pub(super) fn memory(&self) -> usize {
-        self.rest.capacity()
+        self.filed.capacity()
     }
 
     /// Returns a number larger than that of every slot.

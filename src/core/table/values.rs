@@ -10,7 +10,7 @@ use super::payload::Payload;
 use super::resting::{AtRest, small};
 use super::retire::Dead;
 use super::room::Room;
-use super::shard::{Drained, Found, Shard};
+use super::shard::{Drained, Shard, Stored};
 use super::slot::{Claim, Hold, Live, TypedAccess, Unshared};
 use super::tag::Tag;
 use super::value::{Kept, Marks, Valued};
@@ -157,7 +157,7 @@ impl<K, T> Core<K, Valued<T>> {
     ) -> Result<Option<R>, Busy<()>> {
         let Some(shard) = self.plain_shard(key.tag()) else { return Err(Busy(())) };
         shard.with(|shard| match shard.look_up(key.tag(), |other| key.is(other)) {
-            Some(Found::Entry(entry, is_in_table)) => {
+            Some(Stored::Entry(entry, is_in_table)) => {
                 let Some(unshared) = entry.unshared() else { return Err(Busy(())) };
                 let (seen, address) = (self.look_at(&unshared, look), entry.address());
                 if is_in_table {
@@ -165,7 +165,7 @@ impl<K, T> Core<K, Valued<T>> {
                 }
                 Ok(Some(seen))
             }
-            Some(Found::AtRest(at_rest)) => Ok(Some(look(&at_rest.value, VersionOf::AtRest(at_rest.version())))),
+            Some(Stored::AtRest(at_rest)) => Ok(Some(look(&at_rest.value, VersionOf::AtRest(at_rest.version())))),
             None => {
                 self.count(key.tag(), Event::Miss);
                 Ok(None)
@@ -201,7 +201,7 @@ impl<K, T> Core<K, Valued<T>> {
         let (mut address, mut value) = (0, Some(value));
         let old = shard.with(|shard| {
             match shard.look_up(tag, |other| key.is(other)) {
-                Some(Found::Entry(entry, is_in_table)) => {
+                Some(Stored::Entry(entry, is_in_table)) => {
                     let mut entry = entry.unshared()?;
                     address = entry.live().address();
                     let old = self.write_over(&mut entry, value.take()?);
@@ -210,7 +210,7 @@ impl<K, T> Core<K, Valued<T>> {
                     }
                     return Some(Some(old));
                 }
-                Some(Found::AtRest(at_rest)) => return Some(Some(at_rest.write_over(&mut value)?)),
+                Some(Stored::AtRest(at_rest)) => return Some(Some(at_rest.write_over(&mut value)?)),
                 None => {}
             }
             if shard.has_first() && shard.resting.is_open() {
@@ -280,11 +280,11 @@ impl<K, T> Core<K, Valued<T>> {
         let mut dead = Dead::default();
         let removed = shard.with(|shard| {
             let (address, (value, claim)) = match shard.look_up(key.tag(), |other| key.is(other)) {
-                Some(Found::Entry(entry, _)) => {
+                Some(Stored::Entry(entry, _)) => {
                     let Some(unshared) = entry.unshared() else { return Err(Busy(())) };
                     (entry.address(), unshared.take())
                 }
-                Some(Found::AtRest(_)) => {
+                Some(Stored::AtRest(_)) => {
                     // Nothing is found this time if `Eq` contradicts itself.
                     let removed = shard.resting.remove(key.tag(), |other| key.is(other));
                     let Some(at_rest) = removed else { return Ok(None) };
@@ -618,8 +618,8 @@ impl<K, T> Core<K, Valued<T>> {
             return self.contains_alive(key);
         }
         self.shard(key.tag()).with(|shard| match shard.look_up(key.tag(), |other| key.is(other)) {
-            Some(Found::Entry(entry, _)) => entry.has_value(),
-            Some(Found::AtRest(_)) => true,
+            Some(Stored::Entry(entry, _)) => entry.has_value(),
+            Some(Stored::AtRest(_)) => true,
             None => false,
         })
     }

@@ -7,7 +7,7 @@ use equivalent::Equivalent;
 use super::Core;
 use super::lookup::{Key, full};
 use super::payload::Payload;
-use super::shard::Found;
+use super::shard::Stored;
 use super::slot::{Claim, Live};
 use crate::core::wait::word::Refusal;
 use crate::core::wait::{Snapshot, Want};
@@ -26,8 +26,8 @@ impl<K, V: Payload> Core<K, V> {
     pub(crate) fn snapshot<Q: ?Sized + Equivalent<K>>(&self, key: &Key<'_, Q>) -> Option<Snapshot> {
         self.shard(key.tag).with(|shard| {
             Some(match shard.look_up(key.tag, |other| key.key.equivalent(other))? {
-                Found::Entry(entry, _) => self.waits.snapshot(entry.state()),
-                Found::AtRest(_) => self.waits.snapshot_unused(),
+                Stored::Entry(entry, _) => self.waits.snapshot(entry.state()),
+                Stored::AtRest(_) => self.waits.snapshot_unused(),
             })
         })
     }

@@ -179,14 +179,14 @@ fn removals_while_a_visit_begins_leave_no_value_at_rest() {
     let fixture = all_at_rest();
     (KEYS..2_000).for_each(|key| fixture.insert(key, key));
     let shard = &fixture.core.shards()[0];
-    let rouse = |from| shard.with(|shard| shard.rouse_some(from, 64));
+    let promote = |from| shard.with(|shard| shard.promote_some(from, 64));
     shard.with(|shard| shard.resting.close());
-    let mut next = rouse(0);
+    let mut next = promote(0);
     for key in (1..2_000).filter(|key| key % 50 != 0) {
         fixture.core.remove_at_once(&Key::new(&key, &fixture.hasher)).unwrap();
     }
     while let Some(from) = next {
-        next = rouse(from);
+        next = promote(from);
     }
     assert_eq!((fixture.at_rest(), fixture.core.len()), (0, 40));
     fixture.core.end_gathering(0);
