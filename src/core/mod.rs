@@ -3,9 +3,9 @@
 //!
 //! ```text
 //! table   keys: finds, makes and retires entries          generic over key and payload
-//!   lookup · retire · visit · walk · observer · shard · pool · stay · slot · tag · payload · value · values (pop) · sieve
-//!   history · sweep · expiry · room · deadlines · refresh · ages · weigh · weights · by_slot · hooks · on_evict · counters
-//!   uses · resting · gather
+//!   lookup · retire · visit · walk · observer · shard · pool · stay · slot · tag · payload · value · values (pop)
+//!   sieve · history · sweep · expiry · room · deadlines · refresh · ages · weigh · weights · by_slot · hooks
+//!   on_evict · counters · uses · resting · gather
 //! wait    no keys: the state of an entry, and its queue   compiled once
 //!   mod (the acquire machine) · state · word · policy · turn · queue · paged · wakers · place
 //! latch   no keys and no entries: a word, whose waiters stand in queues that all latches share
@@ -90,8 +90,8 @@
 //! | bury beside a user that keeps the entry, or that holds the key as a writer | as evict below; or as take out | shard lock; none | claims − 2 |
 //! | evict beside a user that keeps the entry and does not use the value | a sweep of a table that hands out no keys | shard lock; none | + hold, claims − 1, − hold |
 //!
-//! 1. *The value of an entry has a claim of its own,* for which there is no token. So its entry outlives its users, and dies, like
-//!    every entry, when its last unit is given up.
+//! 1. *The value of an entry has a claim of its own,* for which there is no token. So its entry outlives its users, and
+//!    dies, like every entry, when its last unit is given up.
 //! 2. *`&V` rests on a hold, and `&mut V` on an exclusive hold,* or, if the entry is unshared, on its shard's lock: new
 //!    units come only from the table, which is locked, or from a unit, and there is none (rule 1 above).
 //! 3. *A version continues* from that of the entry's last value. In a new entry it continues from the shard's
@@ -104,27 +104,29 @@
 //!    key is handed over, a table with an `OnEvict` also parks a value whose entry another user keeps.
 //!
 //! # Values at rest
-//! A value is *at rest* while it lies, with its key, in a second hash table of its shard. It has no entry then, and no slot:
-//! a look-up touches one place in memory, not three. Values rest in tables that record nothing of them (no bound, no
-//! deadlines, no weights, no counters), if they own nothing, and are small.
+//! A value is *at rest* while it lies, with its key, in a second hash table of its shard. It has no entry then, and no
+//! slot: a look-up touches one place in memory, not three. Values rest in tables that record nothing of them (no bound,
+//! no deadlines, no weights, no counters), if they own nothing, and are small.
 //!
 //! | state | becomes |
 //! |---|---|
 //! | nothing | at rest, if a call without a hold stores the value; in an entry, if a holder does |
 //! | at rest | in an entry, when a guard, a handle or a future needs one, or a visit of the shard begins; nothing, when a call removes it |
-//! | in an entry | at rest, by one in 32 calls that use it without a hold; or when the visit ends that has moved it |
+//! | in an entry | at rest, when one in 32 of the calls that use it without a hold moves it; or at the end of the visit that gave it an entry |
 //!
-//! 1. *A key has an entry or a value at rest,* never both. The shard's lock guards both hash tables, and a value moves under
-//!    that lock, from one to the other.
+//! 1. *A key has an entry or a value at rest,* never both. The shard's lock guards both hash tables, and a value moves
+//!    under that lock, from one to the other.
 //! 2. *Only the value of an unshared entry comes to rest.* So nobody has a reference to it, and its address may change.
-//!    Because it is one in many calls that moves a value, a key that guards use again and again moves rarely, and no call has
-//!    to note anything in the slot.
-//! 3. *The version moves with the value.* A value at rest that is removed raises the high-water mark, as a dying entry does.
-//!    A version has 32 bits here: a value with a later one stays in its entry.
-//! 4. *A visit of a shard sees entries only.* When it begins, all values at rest get entries, and none comes to rest while it
-//!    lasts. So each value keeps its slot during the visit.
-//! 5. *A shard's `first` entry stays,* and a value is stored at rest only beside it: a key that is alone in its shard is found
-//!    without a hash table.
+//!    Only one call in many moves a value, so a key that guards use again and again rarely moves, and no call has to
+//!    note anything in the slot. A call that moves a value also moves up to two that nobody uses, if they keep mostly
+//!    free chunks.
+//! 3. *The version moves with the value.* A value at rest that is removed raises the high-water mark, as a dying entry
+//!    does. Only versions below 2^32 fit here: a value with a later one stays in its entry. So after that many removals
+//!    in a shard, or changes of one of its keys, nothing new rests there.
+//! 4. *A visit of a shard sees entries only.* When it begins, all values at rest get entries, and none comes to rest
+//!    while it lasts. So each value keeps its slot during the visit.
+//! 5. *A shard's `first` entry stays,* and a value is stored at rest only beside it: a key that is alone in its shard
+//!    is found without a hash table.
 //!
 //! # Values that end
 //! In a table with a [`Time`](table::Hooks) each value has a deadline, in the shard, beside the entry. The other tables
@@ -144,7 +146,8 @@
 //! 2. *A holder settles* when it has its hold: under the shard lock it ends a value that is over, or pins one that is
 //!    not. It removes its pin before it gives up its hold, and ends the value if it is over then. So a waiter that gets
 //!    the key next finds no value. The entry's only user does both, and begins to sweep, in one visit to the shard. It
-//!    tells the shard the time only if it may have changed the value: the next call that needs the time reads it anyway.
+//!    tells the shard the time only if it may have changed the value: the next call that needs the time reads it
+//!    anyway.
 //! 3. *A writer sets the deadline* before it gives up its exclusive hold, if the version has changed since the deadline
 //!    was set. Until then the value does not end.
 //! 4. *An ended value is buried by the last user of its entry,* as each user that leaves sweeps. A writer that stores a
@@ -155,14 +158,14 @@
 //!    do.
 //! 5. *One caller at a time refreshes a value.* A table that records ages has a clock, and so deadlines, even if its
 //!    values do not end. The refresher marks the value's version in its shard, leaves its hold, keeps the entry with a
-//!    claim, and makes the next value with no lock held. Then it acquires the key, and stores the next value if it finds
-//!    the value with that version. A mark belongs to one version, so it goes with the value, and a refresher whose value
-//!    has gone removes no other mark.
+//!    claim, and makes the next value with no lock held. Then it acquires the key, and stores the next value if it
+//!    finds the value with that version. A mark belongs to one version, so it goes with the value, and a refresher
+//!    whose value has gone removes no other mark.
 //!
 //! # Weights
 //! In a table with a [`Weigher`] the bound is on the sum of the values' weights. What a value weighs is recorded in the
-//! shard, beside the entry. The other tables do not pay for this: a value that is weighed has a second claim, as one that
-//! ends has, and its users take the same longer ways.
+//! shard, beside the entry. The other tables do not pay for this: a value that is weighed has a second claim, as one
+//! that ends has, and its users take the same longer ways.
 //!
 //! | rank of the value | counted in | becomes |
 //! |---|---|---|
@@ -179,11 +182,12 @@
 //!
 //! # Locks
 //! The shard lock and the queue lock are internal locks ([`sync`](crate::sync)). A snapshot takes both, the shard lock
-//! first. (Those of counters, and of a bound on weights, are taken last of all.) The only user code that runs under them is `Equivalent`, the `to_key` of a key type that owns nothing and,
-//! with `recycle_keys(true)`, `to_key_into`; if one of these panics, the shard is left in order. Wakers to wake and
-//! keys to drop are carried out of the locks ([`WakeBatch`], `Dead`). An observer is called after the locks are
-//! released, by the call that moved the request. An overflow is carried out as a value, too: the panic comes after the
-//! locks, because the panic hook is user code.
+//! first. (Those of counters, and of a bound on weights, are taken last of all.) The only user code that runs under
+//! them is `Equivalent`, the `clone` of a value and the `to_key` of a key that own nothing and, with
+//! `recycle_keys(true)`, `to_key_into`; if one of these panics, the shard is left in order. Wakers to wake and keys to
+//! drop are carried out of the locks ([`WakeBatch`], `Dead`). An observer is called after the locks are released, by
+//! the call that moved the request. An overflow is carried out as a value, too: the panic comes after the locks,
+//! because the panic hook is user code.
 //!
 //! # Memory ordering
 //! The exchanges on an entry's word order each critical section after the previous one: leaving is a release, entering

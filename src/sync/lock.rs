@@ -1,5 +1,5 @@
-/// One in so many uses without a hold lets the value come to rest: see the table layer. The more they are, the less the
-/// moves cost for each of them.
+/// One in this many uses without a hold lets the value come to rest (see the table layer). The larger the number, the
+/// less the moves add to each use. A model checker needs a small one.
 pub(crate) const LOOKS_TO_REST: u32 = 32;
 
 /// A spin lock for critical sections that are usually a few dozen instructions long.

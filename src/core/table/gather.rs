@@ -27,7 +27,9 @@ impl<K, V: Payload> Core<K, V> {
             return;
         }
         let shard = &self.shards()[shard];
-        shard.with(|shard| V::resting(&mut shard.resting).into_iter().for_each(|resting| resting.close()));
+        if !shard.with(|shard| V::resting(&mut shard.resting).is_some_and(|resting| resting.close())) {
+            return;
+        }
         let mut next = Some(0);
         while let Some(from) = next {
             next = shard.with(|shard| shard.promote_some(from, LOOKED_AT));
@@ -35,10 +37,12 @@ impl<K, V: Payload> Core<K, V> {
                 give_way();
             }
         }
-        // An empty hash table is of no use until the visit ends, and that may be never.
-        let empty =
-            shard.with(|shard| V::resting(&mut shard.resting).filter(|resting| resting.is_empty())?.take().into());
-        drop::<Option<_>>(empty);
+        // The hash table is empty now, and stays so until the visit ends, which may be never.
+        let empty = shard.with(|shard| {
+            let resting = V::resting(&mut shard.resting)?;
+            resting.is_empty().then(|| resting.take())
+        });
+        drop(empty);
     }
 
     /// Ends a visit of a shard: the values that were moved for it come to rest again, if nobody uses them.
@@ -48,8 +52,8 @@ impl<K, V: Payload> Core<K, V> {
         }
         let shard = &self.shards()[shard];
         let mut end = shard.with(|shard| {
-            V::resting(&mut shard.resting)?.open();
-            Some(shard.end())
+            let is_due = V::resting(&mut shard.resting)?.open();
+            is_due.then(|| shard.end())
         });
         while let Some(next) = end {
             end = shard.with(|shard| shard.demote_visited(next, LOOKED_AT as u32)).filter(|&end| end > 0);

@@ -23,6 +23,8 @@ pub struct Resting<K, T> {
     hand: u32,
     /// The number of looks at values in entries.
     looks: u32,
+    /// Whether values have been moved to slots for a visit, and have not come to rest again.
+    has_visited: bool,
     /// Whether values of the table rest at all.
     is_allowed: bool,
     /// The number of visits of the shard during which no value may rest.
@@ -64,13 +66,13 @@ pub(super) fn small(version: u64) -> Option<NonZeroU32> {
 
 impl<K, T> Default for Resting<K, T> {
     fn default() -> Self {
-        Resting { values: HashTable::new(), hand: 0, looks: 0, is_allowed: false, visits: 0 }
+        Resting { values: HashTable::new(), hand: 0, looks: 0, has_visited: false, is_allowed: false, visits: 0 }
     }
 }
 
 impl<K, T> Resting<K, T> {
-    /// Values that take more bytes than this with their keys never rest: because hash tables are up to half empty, they
-    /// would take more memory there than in slots.
+    /// Values never rest if one would take more bytes than this, with its key, tag and version: because hash tables are
+    /// up to half empty, it would take more memory there than in a slot.
     const LARGEST: usize = 32;
 
     /// Lets the values of the shard rest, if that is worth it. Values that own something are cloned outside the shard
@@ -79,8 +81,8 @@ impl<K, T> Resting<K, T> {
         self.is_allowed = size_of::<AtRest<K, T>>() <= Self::LARGEST && !core::mem::needs_drop::<T>();
     }
 
-    /// Counts a look at a value in an entry. Returns whether the value comes to rest: one in so many does. So a value that
-    /// is often used with a hold, too, moves rarely, and no look needs to be noted in a slot.
+    /// Counts a look at a value in an entry. Returns whether the value comes to rest: one in so many does. So a value
+    /// that is often used with a hold, too, moves rarely, and no look needs to be noted in a slot.
     #[inline]
     pub(super) fn is_turn(&mut self) -> bool {
         self.looks += 1;
@@ -97,13 +99,21 @@ impl<K, T> Resting<K, T> {
         self.is_allowed && self.visits == 0
     }
 
-    /// Keeps values from coming to rest, until [`open`](Self::open) is called.
-    pub(super) fn close(&mut self) {
-        self.visits += 1;
+    /// Keeps values from coming to rest, until [`open`](Self::open) is called. Returns whether values ever rest.
+    pub(super) fn close(&mut self) -> bool {
+        self.visits += u32::from(self.is_allowed);
+        self.is_allowed
     }
 
-    pub(super) fn open(&mut self) {
-        self.visits -= 1;
+    /// Undoes one [`close`](Self::close). Returns whether values may come to rest again, and have been moved for visits.
+    pub(super) fn open(&mut self) -> bool {
+        self.visits -= u32::from(self.is_allowed);
+        self.is_open() && core::mem::take(&mut self.has_visited)
+    }
+
+    /// Notes that values have been moved for a visit, and have not come to rest again.
+    pub(super) fn note_visited(&mut self) {
+        self.has_visited = true;
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -124,18 +134,13 @@ impl<K, T> Resting<K, T> {
     }
 
     #[inline(always)]
-    pub(super) fn remove(&mut self, tag: Tag, mut eq: impl FnMut(&K) -> bool) -> Option<AtRest<K, T>> {
-        if self.values.is_empty() {
-            return None;
-        }
-        let found = self.values.find_entry(tag.bucket_hash(), |at_rest| at_rest.tag == tag && eq(&at_rest.key));
-        let (removed, _) = found.ok()?.remove();
-        self.fit();
-        Some(removed)
+    pub(super) fn remove(&mut self, tag: Tag, eq: impl FnMut(&K) -> bool) -> Option<AtRest<K, T>> {
+        let bucket = self.bucket_of(tag, eq)?;
+        self.take_at(bucket)
     }
 
-    /// Shrinks the hash table after a burst, by the rule of the shard's other one; but not while there is a visit, which
-    /// goes through the buckets.
+    /// Shrinks the hash table after a burst, by the rule of the shard's other one; but not while there is a visit,
+    /// which goes through the buckets.
     #[inline]
     pub(super) fn fit(&mut self) {
         let buckets = self.values.num_buckets();
@@ -151,11 +156,19 @@ impl<K, T> Resting<K, T> {
         self.values.shrink_to(room, |at_rest| at_rest.tag.bucket_hash());
     }
 
-    /// Removes the tombstones of removed values, if that makes much room. The hash table would grow instead, if it is more
-    /// than half full.
+    /// Makes room for one more value.
+    #[inline]
+    pub(super) fn reserve(&mut self) {
+        if self.values.len() == self.values.capacity() {
+            self.grow();
+        }
+    }
+
+    /// Makes room: rebuilds the hash table without the tombstones of removed values, if that frees at least a quarter
+    /// of it, or lets it grow. hashbrown itself would double a table that is more than half full.
     #[cold]
     #[inline(never)]
-    fn make_room(&mut self) {
+    fn grow(&mut self) {
         let full = self.values.num_buckets() / 8 * 7;
         if self.values.len() < full / 4 * 3 {
             let mut values = HashTable::with_capacity(full);
@@ -163,6 +176,8 @@ impl<K, T> Resting<K, T> {
                 values.insert_unique(at_rest.tag.bucket_hash(), at_rest, |at_rest| at_rest.tag.bucket_hash());
             }
             self.values = values;
+        } else {
+            self.values.reserve(1, |at_rest| at_rest.tag.bucket_hash());
         }
     }
 
@@ -178,7 +193,18 @@ impl<K, T> Resting<K, T> {
 
     /// Takes the value out of this bucket.
     pub(super) fn take_at(&mut self, bucket: usize) -> Option<AtRest<K, T>> {
-        Some(self.values.get_bucket_entry(bucket).ok()?.remove().0)
+        let (taken, _) = self.values.get_bucket_entry(bucket).ok()?.remove();
+        self.fit();
+        Some(taken)
+    }
+
+    /// Returns the bucket of a key.
+    #[inline(always)]
+    pub(super) fn bucket_of(&self, tag: Tag, mut eq: impl FnMut(&K) -> bool) -> Option<usize> {
+        if self.values.is_empty() {
+            return None;
+        }
+        self.values.find_bucket_index(tag.bucket_hash(), |at_rest| at_rest.tag == tag && eq(&at_rest.key))
     }
 
     /// Returns the number of the slot before the one that it returned last; the numbers are less than `end`.
@@ -189,9 +215,7 @@ impl<K, T> Resting<K, T> {
 
     #[inline]
     pub(super) fn insert(&mut self, at_rest: AtRest<K, T>) {
-        if self.values.len() == self.values.capacity() {
-            self.make_room();
-        }
+        self.reserve();
         self.values.insert_unique(at_rest.tag.bucket_hash(), at_rest, |at_rest| at_rest.tag.bucket_hash());
     }
 

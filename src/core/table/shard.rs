@@ -17,7 +17,7 @@ pub(super) struct Shard<K, V: Payload> {
     /// One entry is stored in the shard itself, so that an uncontended cycle does not touch the hash table.
     first: Option<SlotRef<K, V>>,
     first_tag: Tag,
-    /// The number of free slots kept for reuse, `hot` included; `rest` keeps room for twice as many entries.
+    /// The number of free slots kept for reuse, `hot` included; `filed` keeps room for twice as many entries.
     spares_kept: u32,
     filed: HashTable<SlotIndex>,
     /// The slot that was freed last, for quick reuse.
@@ -54,8 +54,8 @@ impl<K, V: Payload> Shard<K, V> {
     /// Makes a shard with memory for `capacity` entries, whose values are kept as `kept` says.
     pub(super) fn new(capacity: usize, spares_kept: usize, recycle_keys: bool, mut kept: V::Kept) -> Self {
         let mut resting = V::Resting::default();
-        // The slot of a value that has been at rest must not contain an old key that would have to be dropped. And where
-        // memory is reserved for entries, none is reserved for values at rest.
+        // The slot of a value that has been at rest must not contain an old key that would have to be dropped. And
+        // where memory is reserved for entries, none is reserved for values at rest.
         let needs_slots = recycle_keys && core::mem::needs_drop::<K>() || capacity > 0;
         if !needs_slots && V::keeps(&mut kept).is_some_and(|kept| kept.records_nothing()) {
             V::resting(&mut resting).into_iter().for_each(|resting| resting.allow());
@@ -139,14 +139,11 @@ impl<K, V: Payload> Shard<K, V> {
         if let Some(entry) = self.find(tag, &mut eq) {
             return Some(join(entry));
         }
-        let at_rest = V::resting(&mut self.resting)?.remove(tag, eq)?;
-        match self.take_spare_or_add() {
-            Some(spare) => Some(join(self.promote(at_rest, spare, false).live())),
-            None => {
-                V::resting(&mut self.resting)?.insert(at_rest);
-                None
-            }
-        }
+        let bucket = V::resting(&mut self.resting)?.bucket_of(tag, eq)?;
+        // The slot is allocated first, so that nothing is lost if that fails.
+        let spare = self.take_spare_or_add()?;
+        let at_rest = V::resting(&mut self.resting)?.take_at(bucket)?;
+        Some(join(self.promote(at_rest, spare, false).live()))
     }
 
     /// Returns whether a key has an entry or a value at rest.
@@ -154,20 +151,27 @@ impl<K, V: Payload> Shard<K, V> {
         self.look_up(tag, eq).is_some()
     }
 
-    /// Moves a value that was at rest to a slot. `for_visit` says that this is not because somebody uses it.
+    /// Moves a value that was at rest to a slot. `for_visit`: a visit needs the slot, not a user of the value.
     #[inline(never)]
     fn promote(&mut self, at_rest: AtRest<K, V::Value>, spare: Spare<K, V>, for_visit: bool) -> Unshared<'_, K, V> {
         let (tag, version) = (at_rest.tag(), at_rest.version());
         let claim = self.insert_key(tag, spare, at_rest.key, Unit::Claim).into_claim();
-        let unshared = claim.store(at_rest.value);
+        let unshared = self.store(claim, at_rest.value);
         if let Some(marks) = V::marks(unshared.live().marks()) {
             marks.restore(version, for_visit);
         }
         unshared
     }
 
-    /// Takes a slot for a value that was at rest. If there is none, adds a chunk under the lock, where hash tables grow,
-    /// too. Returns `None` if the shard is full.
+    /// Stores the first value of an entry of this shard that has just been made. Until another unit is made, or the
+    /// shard lock is released, the caller has exclusive use of the entry.
+    #[inline]
+    fn store(&self, claim: Claim<K, V>, value: V::Value) -> Unshared<'_, K, V> {
+        claim.store(value)
+    }
+
+    /// Takes a slot for a value that was at rest. If there is none, adds a chunk under the lock, where hash tables
+    /// grow, too. Returns `None` if the shard is full.
     #[inline]
     fn take_spare_or_add(&mut self) -> Option<Spare<K, V>> {
         self.take_spare().or_else(|| self.add_chunk())
@@ -189,6 +193,7 @@ impl<K, V: Payload> Shard<K, V> {
                 let spare = self.take_spare_or_add()?;
                 let at_rest = V::resting(&mut self.resting)?.take_at(bucket)?;
                 self.promote(at_rest, spare, true);
+                V::resting(&mut self.resting)?.note_visited();
             }
         }
         (until < buckets).then_some(until)
@@ -208,7 +213,7 @@ impl<K, V: Payload> Shard<K, V> {
     fn demote_at(&mut self, tag: Tag, address: usize) {
         let number = self.find_at(tag, address).map(|(_, number)| number);
         number.into_iter().for_each(|number| self.demote(number));
-        // Values that nobody looks at would keep the chunks in which most slots are free by now.
+        // Values that nobody looks at would keep alive chunks that are mostly free by now.
         for _ in 0..2 {
             let (free, end) = (self.pool.free(), self.end());
             if free as usize <= self.in_slots().max(self.spares_kept as usize) {
@@ -219,12 +224,14 @@ impl<K, V: Payload> Shard<K, V> {
         }
     }
 
-    /// Lets the values of some slots come to rest, of those that were moved there for a visit of the shard. The slots are
-    /// the ones below `end`. Returns where to go on.
+    /// Lets the values of some slots come to rest, of those that were moved there for a visit of the shard. The slots
+    /// are the ones below `end`. Returns where to go on.
     pub(super) fn demote_visited(&mut self, end: u32, most: u32) -> Option<u32> {
         let end = end.min(self.end());
         for number in (end.saturating_sub(most)..end).rev() {
-            if !V::resting(&mut self.resting)?.is_open() {
+            let resting = V::resting(&mut self.resting)?;
+            if !resting.is_open() {
+                resting.note_visited(); // another visit has begun, at whose end this goes on
                 return None;
             }
             let marks = self.look_at(number).and_then(|entry| V::marks(entry.marks()));
@@ -235,9 +242,11 @@ impl<K, V: Payload> Shard<K, V> {
         end.checked_sub(most)
     }
 
-    /// Lets the value in a slot come to rest, if nobody uses it. Not that of the entry outside the hash table, which is found
-    /// even faster.
+    /// Lets the value in a slot come to rest, if nobody uses it. The value of the entry outside the hash table stays:
+    /// it is found even faster there.
     fn demote(&mut self, number: u32) {
+        // Room is made first, so that nothing is lost if that fails.
+        V::resting(&mut self.resting).into_iter().for_each(|resting| resting.reserve());
         let is_first = self.first.as_ref().is_some_and(|first| first.number() == number);
         let Some(entry) = self.look_at(number).filter(|_| !is_first) else { return };
         let tag = tag_of(entry);

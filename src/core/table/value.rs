@@ -200,8 +200,8 @@ impl Marks {
         }
     }
 
-    /// Completes the entry of a value that was at rest. The caller has locked the shard, and the entry has no other user,
-    /// so plain stores suffice.
+    /// Completes the entry of a value that was at rest. The caller has locked the shard, and the entry has no other
+    /// user, so plain stores suffice.
     #[inline]
     pub(super) fn restore(&self, version: u64, for_visit: bool) {
         let visited = if for_visit { VISITED } else { 0 };

@@ -1,9 +1,10 @@
 //! Walks: visits of all values, one after another, that wait for those that are locked.
 //!
-//! A walk goes shard by shard, and in a shard from slot to slot, in the order of their numbers. While it is in a shard, no
-//! value is at rest there (see [`gather`](super::gather)). An entry with a value keeps its slot, so a value that exists during the whole walk is found in its slot exactly once, and a position is
-//! all that a walk must remember of these. A key whose value is removed and stored again may get another slot, though,
-//! and must not be visited in both. This is prevented by the following rules:
+//! A walk goes shard by shard, and in a shard from slot to slot, in the order of their numbers. While it is in a shard,
+//! no value is at rest there (see [`gather`](super::gather)). An entry with a value keeps its slot, so a value that
+//! exists during the whole walk is found in its slot exactly once, and a position is all that a walk must remember of
+//! these. A key whose value is removed and stored again may get another slot, though, and must not be visited in both.
+//! This is prevented by the following rules:
 //!
 //! 1. *A key stays in its shard.* So only the entries of one shard at a time matter: a key's entry there either existed
 //!    when the walk arrived at the shard, or was made later.

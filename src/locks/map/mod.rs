@@ -114,9 +114,9 @@ pub use self::walk::{Walk, WalkNext};
 /// ```
 ///
 /// # Bounds
-/// A map keeps all values, unless its builder bounds their number, by [`max_values`](crate::Builder::max_values), or the
-/// sum of their sizes, by [`max_weight`](crate::Builder::max_weight). [`set_max_values`](LockMap::set_max_values) and
-/// [`set_max_weight`](LockMap::set_max_weight) change the bound later, [`pop`](LockMap::pop) removes the value that
+/// A map keeps all values, unless its builder bounds their number, by [`max_values`](crate::Builder::max_values), or
+/// the sum of their sizes, by [`max_weight`](crate::Builder::max_weight). [`set_max_values`](LockMap::set_max_values)
+/// and [`set_max_weight`](LockMap::set_max_weight) change the bound later, [`pop`](LockMap::pop) removes the value that
 /// would be evicted next, and [`peek`](LockMap::peek) reads a value without marking it as used. The map can hand
 /// evicted values [to a function](crate::Builder::on_evict), or leave eviction [to the
 /// caller](crate::Builder::evict_by_hand), and [count](LockMap::stats) how often values were found, and how many were
@@ -131,15 +131,16 @@ pub use self::walk::{Walk, WalkNext};
 ///
 /// # Memory
 /// A value is usually part of its key's entry, which is what a guard holds. A small value that owns nothing, such as a
-/// number, can also be *at rest*: stored without an entry, where calls without guards find it in about half the time if the
-/// map is large. [`insert_blocking`](LockMap::insert_blocking) stores a value at rest. A guard, a handle or an async call
-/// moves it to an entry; and of the calls of `get_blocking`, `get_versioned_blocking` and `insert_blocking` that find it
-/// there, in use by nobody, one in 32 moves it back. [`walk`](LockMap::walk),
-/// [`for_each_value`](LockMap::for_each_value) and the like move the values of one shard after another to entries, and back.
-/// Nothing else depends on where a value is: it counts as an entry, and keeps its version.
+/// number, can also be *at rest*: stored without an entry. In a large map, calls without guards then take about half as
+/// long. [`insert_blocking`](LockMap::insert_blocking) stores most new values at rest. A guard, a handle or an async
+/// call moves a value to an entry, and about one in 32 calls of `get_blocking`, `get_versioned_blocking` and
+/// `insert_blocking` that find a value in an entry that nobody uses moves it back. [`walk`](LockMap::walk),
+/// [`for_each_value`](LockMap::for_each_value) and the like move the values of one shard after another to entries, and
+/// back. Nothing else depends on where a value is: it counts as an entry, and keeps its version.
 ///
-/// Values rest in maps without a bound, times, weights, counters and a reserved [`capacity`](crate::Builder::capacity), if
-/// key, value and 8 more bytes take at most 32 bytes, and [`needs_drop::<V>()`](core::mem::needs_drop) is false; not with
+/// Values rest only in maps that have no bound, no times, no weights, no counters and no reserved
+/// [`capacity`](crate::Builder::capacity), and only if key and value together take at most 24 bytes, padding included,
+/// and [`needs_drop::<V>()`](core::mem::needs_drop) is false; and not with
 /// [`recycle_keys`](crate::Builder::recycle_keys), if keys own memory.
 ///
 /// # User code

@@ -48,11 +48,12 @@ use crate::plumbing::sealed::TablePtrInside as _;
 ///
 /// # Memory
 /// A walk has a position in the map, not a list of keys. While it is in one of the map's
-/// [shards](crate::Builder::shards), that shard has in addition one bit for each of its slots, allocated once, and none of
-/// its values is [at rest](LockMap#memory): the call that arrives at a shard moves them all to entries, the one that leaves it
-/// moves them back, and in between `get` takes longer there. Drop a walk that is no longer needed: until
-/// then each new key of its shard costs a few instructions more. If a walk is forgotten ([`core::mem::forget`]), all this
-/// stays so until the map is dropped, which also frees the walk's bits; nothing stays locked.
+/// [shards](crate::Builder::shards), that shard has in addition one bit for each of its slots, allocated once, and none
+/// of its values is [at rest](LockMap#memory): the call that enters a shard moves them all to entries, and the call
+/// that leaves it, or the drop of the walk, moves them back; in between, `get` is slower there. Drop a walk that is no
+/// longer needed: until then each new key of its shard costs a few instructions more. If a walk is forgotten
+/// ([`core::mem::forget`]), all this stays so until the map is dropped, which also frees the walk's bits; nothing stays
+/// locked.
 ///
 /// # Examples
 /// ```

@@ -440,8 +440,8 @@ impl<K, V: Payload> Claim<K, V> {
         Live(self.0.0, PhantomData).store(value, self, false);
     }
 
-    /// Stores the first value of an entry that has just been made and has no other unit. Called under the shard lock, until
-    /// whose release the caller has exclusive use of the entry.
+    /// Stores the first value of an entry that has just been made and has no other unit. Called under the shard lock.
+    /// Gives exclusive use of the entry until another unit is made, or the lock is released: see `Shard::store`.
     #[inline]
     pub(super) fn store<'s>(self, value: V::Value) -> Unshared<'s, K, V> {
         let live = Live(self.0.0, PhantomData);
