@@ -2,7 +2,7 @@
 
 mod common;
 
-use std::time::Duration;
+use std::{process::Command, time::Duration};
 
 use common::{Server, peers::Peers};
 use keylatch_lease::{Leases, Owner};
@@ -55,8 +55,25 @@ fn one_owner_at_a_time_has_a_lease_while_the_leader_is_killed() {
     work(trouble, all);
 }
 
+/// Returns whether a leader that stood still, and was succeeded, may revoke leases that were renewed in between: etcd
+/// issue 15247, mended in 3.4.31 and 3.5.12. Then two owners may rely on a lease at once, and only the fence helps.
+fn may_revoke_what_was_renewed() -> bool {
+    let told = Command::new("etcd").arg("--version").output().expect("etcd is installed").stdout;
+    let told = String::from_utf8(told).expect("etcd tells its version in ASCII");
+    let version = told.split_whitespace().find_map(|word| {
+        let numbers: Result<Vec<u32>, _> = word.split('.').map(str::parse).collect();
+        numbers.ok().filter(|numbers| numbers.len() == 3)
+    });
+    let version = version.unwrap_or_else(|| panic!("no version: {told}"));
+    version < vec![3, 4, 31] || version >= vec![3, 5, 0] && version < vec![3, 5, 12]
+}
+
 #[test]
 fn one_owner_at_a_time_has_a_lease_while_the_leader_stands_still() {
+    if may_revoke_what_was_renewed() {
+        println!("not run: it needs etcd 3.4.31 or 3.5.12");
+        return;
+    }
     let trouble = |server: &Server, _: &Peers, leader, progress: &Progress<'_>| {
         progress.more(20);
         server.run_on(leader, "pause");
