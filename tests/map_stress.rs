@@ -438,7 +438,7 @@ fn no_weight_is_lost_or_counted_twice() {
 struct Resting<K> {
     map: LockMap<K, u64>,
     keys: Vec<K>,
-    /// How often each counter was increased.
+    /// The number of times that each counter was increased.
     increases: Vec<AtomicUsize>,
     /// The sum of the other values that were stored, minus that of those that were written over or removed.
     stored: AtomicU64,

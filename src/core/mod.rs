@@ -5,7 +5,7 @@
 //! table   keys: finds, makes and retires entries          generic over key and payload
 //!   lookup · retire · visit · walk · observer · shard · pool · stay · slot · tag · payload · value · values (pop)
 //!   sieve · history · sweep · expiry · room · deadlines · refresh · ages · weigh · weights · by_slot · hooks
-//!   on_evict · counters · uses · resting · gather
+//!   on_evict · counters · uses · resting · gather · shrink
 //! wait    no keys: the state of an entry, and its queue   compiled once
 //!   mod (the acquire machine) · state · word · policy · turn · queue · paged · wakers · place
 //! latch   no keys and no entries: a word, whose waiters stand in queues that all latches share

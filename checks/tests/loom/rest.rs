@@ -288,8 +288,8 @@ fn a_future_that_keeps_the_entry_beside_a_remove_and_an_insert() {
     }
 }
 
-/// What has a version of its own: a value that was stored over another, or again after a removal, at rest or by a
-/// guard.
+/// A value gets a new version when it is stored over another one, and when it is stored again after a removal, whether
+/// at rest or by a guard.
 #[test]
 fn each_change_has_a_version_of_its_own() {
     for by_guard in [false, true] {
@@ -376,7 +376,7 @@ fn visits(map: &Map<Cell>, writes: bool) -> [u32; 5] {
     }
 }
 
-/// What a thread does beside a visit of all values: the key [`OTHER`] keeps its value.
+/// The step that a thread takes while another one visits all values. The key [`OTHER`] keeps its value.
 #[derive(Clone, Copy)]
 enum Beside {
     /// The value of [`KEY`] is removed and stored again.

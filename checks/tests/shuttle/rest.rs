@@ -26,11 +26,11 @@ type Map = LockMap<u64, u64, Hasher>;
 
 struct World {
     map: Map,
-    /// How often each value was increased. These counters are hidden from shuttle.
+    /// The number of times that each value was increased. These counters are hidden from shuttle.
     increases: [AtomicU64; STAY as usize],
     /// The last version that was seen of each key.
     versions: [AtomicU64; KEYS as usize],
-    /// How often a caller has written over a value that comes and goes.
+    /// The number of times that a caller has written over a value that comes and goes.
     last: AtomicU64,
 }
 

@@ -29,6 +29,7 @@
 //! by_slot  a list with an item for each slot               called under the shard lock
 //! resting  the values at rest                              called under the shard lock
 //! gather   moves values at rest to slots for a visit       shard lock
+//! shrink   when the hash tables give memory back           none
 //! hooks    the functions of the user that a map may have: when values end, what they weigh, and
 //! on_evict the function that evicted values are handed to  none
 //! counters the numbers of hits, misses, and so on        a lock for each shard's counters; may be taken under the shard lock
@@ -68,6 +69,7 @@ mod resting;
 mod retire;
 mod room;
 mod shard;
+mod shrink;
 mod sieve;
 mod slot;
 mod stay;

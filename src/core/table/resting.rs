@@ -4,6 +4,7 @@ use core::num::NonZeroU32;
 
 use hashbrown::HashTable;
 
+use super::shrink::{self, is_nearly_empty};
 use super::tag::Tag;
 use crate::sync::LOOKS_TO_REST;
 
@@ -30,9 +31,6 @@ pub struct Resting<K, T> {
     /// The number of visits of the shard during which no value may rest.
     visits: u32,
 }
-
-/// Memory for this many values is kept.
-const KEPT: usize = 112;
 
 impl<K, T> AtRest<K, T> {
     #[inline]
@@ -139,12 +137,10 @@ impl<K, T> Resting<K, T> {
         self.take_at(bucket)
     }
 
-    /// Shrinks the hash table after a burst, by the rule of the shard's other one; but not while there is a visit,
-    /// which goes through the buckets.
+    /// Shrinks the hash table after a burst, but not while there is a visit, which goes through the buckets.
     #[inline]
     pub(super) fn fit(&mut self) {
-        let buckets = self.values.num_buckets();
-        if buckets > 4 * KEPT && self.values.len() < buckets / 8 && self.visits == 0 {
+        if is_nearly_empty(self.values.num_buckets(), self.values.len(), shrink::KEPT) && self.visits == 0 {
             self.shrink();
         }
     }
@@ -152,7 +148,7 @@ impl<K, T> Resting<K, T> {
     #[cold]
     #[inline(never)]
     fn shrink(&mut self) {
-        let room = (2 * self.values.len()).max(KEPT);
+        let room = shrink::room(self.values.len(), shrink::KEPT);
         self.values.shrink_to(room, |at_rest| at_rest.tag.bucket_hash());
     }
 

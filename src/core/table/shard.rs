@@ -8,6 +8,7 @@ use super::number::SLOTS;
 use super::payload::Payload;
 use super::pool::Pool;
 use super::resting::{AtRest, small};
+use super::shrink::{self, is_nearly_empty};
 use super::slot::{Chunk, Claim, Live, SlotIndex, SlotRef, Spare, UnitOf, Unshared};
 use super::tag::Tag;
 use crate::core::wait::word::{Unit, Word};
@@ -33,7 +34,7 @@ pub(super) struct Shard<K, V: Payload> {
     pub(super) kept: V::Kept,
 }
 
-/// What a shard has of a key.
+/// The result of looking a key up in a shard.
 pub(super) enum Stored<'s, K, V: Payload> {
     /// An entry, and whether it is in the hash table.
     Entry(Live<'s, K, V>, bool),
@@ -46,9 +47,6 @@ pub(crate) struct Drained<K, T> {
     /// The values that have ended, with their keys if these are not among the entries.
     pub(crate) ended: Vec<(Option<K>, T)>,
 }
-
-/// A hash table with memory for more entries than this shrinks when it is nearly empty.
-const ROOM_KEPT: usize = 112;
 
 impl<K, V: Payload> Shard<K, V> {
     /// Makes a shard with memory for `capacity` entries, whose values are kept as `kept` says.
@@ -94,7 +92,7 @@ impl<K, V: Payload> Shard<K, V> {
 
     // The hash table's code is kept out of line: locking and releasing a key that is alone in its shard takes a few
     // dozen instructions, and the table's code, if inlined, would burden them with its registers and branches. In a
-    // map, however, values keep their entries, so most entries are in the hash table.
+    // map, however, an entry with a value stays, so most entries are in the hash table.
 
     #[inline(never)]
     fn find_filed(&self, tag: Tag, eq: impl FnMut(&K) -> bool) -> Option<Live<'_, K, V>> {
@@ -102,12 +100,8 @@ impl<K, V: Payload> Shard<K, V> {
     }
 
     #[inline(always)]
-    fn find_filed_inline(&self, tag: Tag, mut eq: impl FnMut(&K) -> bool) -> Option<Live<'_, K, V>> {
-        let is_it = |slot_index: &SlotIndex| {
-            let live = self.pool.look(slot_index);
-            tag_of(live) == tag && eq(live.key())
-        };
-        self.filed.find(tag.bucket_hash(), is_it).map(|slot_index| self.pool.look(slot_index))
+    fn find_filed_inline(&self, tag: Tag, eq: impl FnMut(&K) -> bool) -> Option<Live<'_, K, V>> {
+        find_in(&self.filed, &self.pool, tag, eq)
     }
 
     /// Looks a key up among the entries that have a slot, and then among the values at rest.
@@ -119,10 +113,8 @@ impl<K, V: Payload> Shard<K, V> {
             }
         }
         if !self.filed.is_empty() {
-            let pool = &self.pool;
-            let mut is_it = |live: Live<'_, K, V>| tag_of(live) == tag && eq(live.key());
-            if let Some(slot_index) = self.filed.find(tag.bucket_hash(), |slot_index| is_it(pool.look(slot_index))) {
-                return Some(Stored::Entry(pool.look(slot_index), true));
+            if let Some(entry) = find_in(&self.filed, &self.pool, tag, &mut eq) {
+                return Some(Stored::Entry(entry, true));
             }
         }
         V::resting(&mut self.resting)?.find(tag, eq).map(Stored::AtRest)
@@ -166,7 +158,7 @@ impl<K, V: Payload> Shard<K, V> {
     /// Stores the first value of an entry of this shard that has just been made. Until another unit is made, or the
     /// shard lock is released, the caller has exclusive use of the entry.
     #[inline]
-    fn store(&self, claim: Claim<K, V>, value: V::Value) -> Unshared<'_, K, V> {
+    pub(super) fn store(&self, claim: Claim<K, V>, value: V::Value) -> Unshared<'_, K, V> {
         claim.store(value)
     }
 
@@ -253,9 +245,7 @@ impl<K, V: Payload> Shard<K, V> {
         let version = V::marks(entry.marks()).and_then(|marks| small(marks.version()));
         let (Some(version), Some(unshared)) = (version, entry.unshared()) else { return };
         let (value, claim) = unshared.take();
-        let Ok(mut spare) = self.retire(claim.into_unit(), Word::born(Unit::Claim)) else {
-            unreachable!("the only unit of an entry whose shard is locked stays the only one")
-        };
+        let mut spare = self.retire_sole(claim);
         let Some(key) = spare.take_key() else { unreachable!("an entry has a key") };
         if let Some(resting) = V::resting(&mut self.resting) {
             resting.insert(AtRest::new(tag, key, value, version));
@@ -345,16 +335,21 @@ impl<K, V: Payload> Shard<K, V> {
         }
     }
 
+    /// Removes an entry whose only unit is this claim. Its value has been taken out.
+    #[inline(always)]
+    pub(super) fn retire_sole(&mut self, claim: Claim<K, V>) -> Spare<K, V> {
+        match self.retire(claim.into_unit(), Word::born(Unit::Claim)) {
+            Ok(spare) => spare,
+            Err(_) => unreachable!("the only unit of an entry whose shard is locked stays the only one"),
+        }
+    }
+
     #[inline(never)]
     fn remove_filed(&mut self, last: Live<'_, K, V>) -> Option<SlotRef<K, V>> {
         let found = self.filed.find_entry(tag_of(last).bucket_hash(), |slot_index| self.pool.look(slot_index).is(last));
         let (slot_index, _) = found.ok()?.remove();
         let slot_ref = self.pool.recall(slot_index);
-        // Shrunk to a capacity of `n`, a table has up to 16/7 `n` buckets. The factor 4 is greater than that; otherwise
-        // the table would be shrunk again and again without any effect. The condition looks at the buckets, because
-        // removed entries lower the capacity without freeing memory.
-        let buckets = self.filed.num_buckets();
-        if buckets > self.room_kept().saturating_mul(4) && self.filed.len() < buckets / 8 {
+        if is_nearly_empty(self.filed.num_buckets(), self.filed.len(), self.room_kept()) {
             self.shrink_filed();
         }
         Some(slot_ref)
@@ -362,14 +357,12 @@ impl<K, V: Payload> Shard<K, V> {
 
     #[inline]
     fn room_kept(&self) -> usize {
-        (self.spares_kept as usize).saturating_mul(2).clamp(ROOM_KEPT, usize::MAX / 2)
+        (self.spares_kept as usize).saturating_mul(2).clamp(shrink::KEPT, usize::MAX / 2)
     }
 
-    /// Shrinks the hash table after a burst. Moving `n` entries is amortised over at least `2 n` releases, which have
-    /// taken place since the table needed the room that it now gives up.
     #[cold]
     fn shrink_filed(&mut self) {
-        let room = (self.filed.len() * 2).max(self.room_kept());
+        let room = shrink::room(self.filed.len(), self.room_kept());
         self.filed.shrink_to(room, |slot_index| tag_of(self.pool.look(slot_index)).bucket_hash());
     }
 
@@ -509,6 +502,21 @@ impl<K, V: Payload> Shard<K, V> {
     pub(super) fn end(&self) -> u32 {
         u32::try_from(self.pool.end() * SLOTS).unwrap_or(u32::MAX)
     }
+}
+
+/// Finds an entry in the hash table of a shard with this pool.
+#[inline(always)]
+fn find_in<'s, K, V: Payload>(
+    filed: &HashTable<SlotIndex>,
+    pool: &'s Pool<K, V>,
+    tag: Tag,
+    mut eq: impl FnMut(&K) -> bool,
+) -> Option<Live<'s, K, V>> {
+    let is_it = |slot_index: &SlotIndex| {
+        let live = pool.look(slot_index);
+        tag_of(live) == tag && eq(live.key())
+    };
+    filed.find(tag.bucket_hash(), is_it).map(|slot_index| pool.look(slot_index))
 }
 
 #[inline]

@@ -228,7 +228,7 @@ impl<K, T> Core<K, Valued<T>> {
             let claim = shard.insert_key(tag, spare, new, Unit::Claim).into_claim();
             address = claim.live().address();
             claim.live().marks().renew(1);
-            claim.store(value.take()?);
+            shard.store(claim, value.take()?);
             shard.kept.values += 1;
             if shard.kept.is_watched {
                 let number = shard.find_at(tag, address).map(|(_, number)| number);
@@ -392,10 +392,8 @@ impl<K, V: Payload> Core<K, V> {
     /// Retires an entry whose value has been removed and uncounted, and whose claim is its only unit.
     #[inline(always)]
     pub(super) fn retire_sole(&self, shard: &mut Shard<K, V>, claim: Claim<K, V>, dead: &mut Dead<K, V>) {
-        match shard.retire(claim.into_unit(), Word::born(Unit::Claim)) {
-            Ok(spare) => self.put_away(shard, spare, dead),
-            Err(_) => unreachable!("the only unit of an entry whose shard is locked stays the only one"),
-        }
+        let spare = shard.retire_sole(claim);
+        self.put_away(shard, spare, dead);
     }
 
     /// Like [`retire_valued`](Self::retire_valued), but also takes the key out, even if keys are recycled.
@@ -413,9 +411,7 @@ impl<K, V: Payload> Core<K, V> {
 
     /// Like [`retire_sole`](Self::retire_sole), but also takes the key out.
     pub(super) fn retire_keyed(&self, shard: &mut Shard<K, V>, claim: Claim<K, V>, dead: &mut Dead<K, V>) -> K {
-        let Ok(mut spare) = shard.retire(claim.into_unit(), Word::born(Unit::Claim)) else {
-            unreachable!("the only unit of an entry whose shard is locked stays the only one")
-        };
+        let mut spare = shard.retire_sole(claim);
         let Some(key) = spare.take_key() else { unreachable!("an entry has a key") };
         self.put_away(shard, spare, dead);
         key

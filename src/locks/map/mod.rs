@@ -132,8 +132,8 @@ pub use self::walk::{Walk, WalkNext};
 /// # Memory
 /// A value is usually part of its key's entry, which is what a guard holds. A small value that owns nothing, such as a
 /// number, can also be *at rest*: stored without an entry. In a large map, calls without guards then take about half as
-/// long. [`insert_blocking`](LockMap::insert_blocking) stores most new values at rest. A guard, a handle or an async
-/// call moves a value to an entry, and about one in 32 calls of `get_blocking`, `get_versioned_blocking` and
+/// long. [`insert_blocking`](LockMap::insert_blocking) stores most new values at rest. A guard, a handle and most
+/// async calls move a value to an entry, and about one in 32 calls of `get_blocking`, `get_versioned_blocking` and
 /// `insert_blocking` that find a value in an entry that nobody uses moves it back. [`walk`](LockMap::walk),
 /// [`for_each_value`](LockMap::for_each_value) and the like move the values of one shard after another to entries, and
 /// back. Nothing else depends on where a value is: it counts as an entry, and keeps its version.

@@ -194,6 +194,26 @@ fn removals_while_a_visit_begins_leave_no_value_at_rest() {
 }
 
 #[test]
+fn values_rest_again_at_the_end_of_the_last_of_visits_that_overlap() {
+    let fixture = all_at_rest();
+    let shard = &fixture.core.shards()[0];
+    fixture.core.begin_gathering(0);
+    fixture.core.begin_gathering(0);
+    fixture.core.end_gathering(0);
+    assert_eq!(fixture.at_rest(), 0, "the other visit needs them in slots");
+    // A third visit begins when the second one has ended, but has not moved all values yet.
+    assert!(shard.with(|shard| shard.resting.open()), "there are values to move");
+    let next = shard.with(|shard| shard.demote_visited(shard.end(), 2));
+    let moved = fixture.at_rest();
+    assert!(moved < KEYS as usize && next.is_some());
+    fixture.core.begin_gathering(0);
+    assert_eq!(shard.with(|shard| shard.demote_visited(next.unwrap(), 2)), None, "the third visit goes on with it");
+    assert_eq!(fixture.at_rest(), 0);
+    fixture.core.end_gathering(0);
+    assert_eq!(fixture.at_rest(), KEYS as usize);
+}
+
+#[test]
 fn values_that_are_recorded_that_own_something_or_that_are_large_never_rest() {
     assert_eq!(Fixture::new(config(1, Some(100)), |key| key).at_rest(), 0);
     assert_eq!(Fixture::new(Config { counts: true, ..config(1, None) }, |key| key).at_rest(), 0);
