@@ -247,12 +247,14 @@ impl Setup {
                 match decide::renew(&extension, seen.as_ref(), now) {
                     Step::Write(record, left) => Step::Write(record, granted(left)),
                     Step::Say(left) => Step::Say(granted(left)),
+                    Step::Undone => Step::Undone,
                 }
             }
             Call::Release => match decide::release(Some(&name(client)), None, seen.as_ref(), now) {
                 Step::Write(record, Gone::Released) => Step::Write(record, Answer::Free),
                 Step::Write(..) => unreachable!("a write releases"),
                 Step::Say(_) => Step::Say(Answer::Free),
+                Step::Undone => Step::Undone,
             },
         }
     }

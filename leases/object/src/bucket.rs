@@ -10,7 +10,7 @@ use crate::{
     decide::{self, Extension, Request},
     error::Error,
     names,
-    place::{Done, Place, last},
+    place::{Done, Place},
     session::Session,
 };
 
@@ -102,13 +102,16 @@ impl Engine for Bucket {
         let (resource, owner, expiry) = (ask.resource.clone(), ask.owner.clone(), ask.expiry.clone());
         let request = &Request { resource, owner, want, term, expiry, is_waiting, at };
         let question = |session: Arc<Live<Session>>| async move {
-            let decide = |seen: Option<&_>, now| decide::acquire(request, seen, now);
-            let answer = session.place.change(&request.resource, decide, decide::amend).await?;
+            let decide = |seen: Option<&_>, now, before: Option<&_>| match before {
+                None => decide::acquire(request, seen, now),
+                Some(before) => decide::acquire_again(request, before, seen, now),
+            };
+            let answer = session.place.change(&request.resource, decide).await?;
             // Another owner has the resource, or has only left its lease behind.
             if !matches!(answer, Answer::Busy { .. }) || !session.place.read_clock().await? {
                 return Ok(answer);
             }
-            session.place.change(&request.resource, decide, decide::amend).await
+            session.place.change(&request.resource, decide).await
         };
         let answer = self.ask(&mut limit, question).await?;
         self.core.noted(&ask, &answer);
@@ -124,7 +127,11 @@ impl Engine for Bucket {
         let question = |session: Arc<Live<Session>>| async move {
             let place = &session.place;
             let renew = |(resource, extension): (Resource, Extension)| async move {
-                place.change(&resource, |seen, now| decide::renew(&extension, seen, now), last).await
+                let decide = |seen: Option<&_>, now, before: Option<&_>| match before {
+                    None => decide::renew(&extension, seen, now),
+                    Some(_) => decide::renew_again(&extension, seen, now),
+                };
+                place.change(&resource, decide).await
             };
             place.each(all, renew).await
         };

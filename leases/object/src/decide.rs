@@ -59,6 +59,8 @@ pub(crate) enum Step<T> {
     Write(Record, T),
     /// Give this answer.
     Say(T),
+    /// Say that an earlier write of the request was carried out, but that its effect has ended since.
+    Undone,
 }
 
 /// A part of [`Ask`](keylatch_lease::engine::Ask).
@@ -277,15 +279,25 @@ pub(crate) fn acquire(ask: &Request, seen: Option<&Seen>, now: Now) -> Step<Answ
     Step::Say(Answer::Busy { owner: Owner::from_id(&lease.owner), remaining })
 }
 
-/// Corrects an answer if an earlier write of the same request has begun the tenure: another request of the owner has
-/// resumed it in between.
-pub(crate) fn amend(before: &Answer, mut answer: Answer) -> Answer {
-    if let (Answer::Granted { token: begun, resumed: false, .. }, Answer::Granted { token, resumed, .. }) =
-        (before, &mut answer)
-    {
-        *resumed &= token != begun;
+/// Decides about a request again, after a write of it, with the answer `before`, was carried out and then replaced by
+/// another one. A request takes effect once: it goes on with the tenure of that write, and begins no second one.
+pub(crate) fn acquire_again(ask: &Request, before: &Answer, seen: Option<&Seen>, now: Now) -> Step<Answer> {
+    let mine = Request { want: Want::Mine, ..ask.clone() };
+    let (step, Answer::Granted { token: known, resumed: was_resumed, .. }) = (acquire(&mine, seen, now), before) else {
+        return Step::Undone;
+    };
+    let is_it = |answer: &Answer| matches!(answer, Answer::Granted { token, .. } if token == known);
+    let corrected = |mut answer: Answer| {
+        if let Answer::Granted { resumed, .. } = &mut answer {
+            *resumed = *was_resumed;
+        }
+        answer
+    };
+    match step {
+        Step::Write(record, answer) if is_it(&answer) => Step::Write(record, corrected(answer)),
+        Step::Say(answer) if is_it(&answer) => Step::Say(corrected(answer)),
+        _ => Step::Undone,
     }
-    answer
 }
 
 pub(crate) fn renew(renewal: &Extension, seen: Option<&Seen>, now: Now) -> Step<Left> {
@@ -303,6 +315,14 @@ pub(crate) fn renew(renewal: &Extension, seen: Option<&Seen>, now: Now) -> Step<
     let (record, lasts) = go_on(seen, lease, Some(term), lease.policy, now);
     let lasts = lasts.filter(|time| micros(*time).is_some());
     Step::Write(record, lasts.map_or(Left::Forever, Left::For))
+}
+
+/// Decides about a renewal again, after a write of it was carried out and then replaced by another one.
+pub(crate) fn renew_again(renewal: &Extension, seen: Option<&Seen>, now: Now) -> Step<Left> {
+    match renew(renewal, seen, now) {
+        Step::Say(Left::Nothing) => Step::Undone,
+        step => step,
+    }
 }
 
 /// Ends a tenure: that of this owner, if one is given, and with this token, if one is given.
@@ -334,7 +354,9 @@ pub(crate) fn sweep(seen: Option<&Seen>, now: Now) -> Step<bool> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Extension, Now, Request, Seen, Step, acquire, amend, release, renew, sweep, token};
+    use super::{
+        Extension, Now, Request, Seen, Step, acquire, acquire_again, free, release, renew, renew_again, sweep, token,
+    };
     use crate::record::Record;
     use keylatch_lease::{
         Expiry, Owner, Term,
@@ -401,7 +423,7 @@ mod tests {
                 assert!(record.token > seen.record.token, "the token did not grow");
                 false
             }
-            other @ Step::Say(_) => panic!("{other:?}"),
+            other => panic!("{other:?}"),
         }
     }
 
@@ -543,17 +565,35 @@ mod tests {
     }
 
     #[test]
-    fn a_tenure_that_the_same_request_began_is_not_resumed() {
-        let granted = |number, resumed| Answer::Granted {
-            token: token(number),
+    fn a_request_goes_on_with_the_tenure_of_its_first_write_and_begins_no_second_one() {
+        let (first, now) = (seen(begun("jane", None, at(0)), at(1)), at(2));
+        let before = |resumed| Answer::Granted {
+            token: token(first.record.token),
             resumed,
             held_for: Duration::ZERO,
             remaining: Some(TTL),
         };
-        assert_eq!(amend(&granted(7, false), granted(7, true)), granted(7, false));
-        assert_eq!(amend(&granted(7, true), granted(7, true)), granted(7, true));
-        assert_eq!(amend(&granted(7, false), granted(8, true)), granted(8, true));
-        assert_eq!(amend(&granted(7, false), Answer::Free), Answer::Free);
+        let again = |want, resumed, seen: Option<&Seen>, now| {
+            acquire_again(&ask("jane", want, now), &before(resumed), seen, now)
+        };
+        for want in [Want::Any, Want::New, Want::Fresh, Want::Mine] {
+            for was_resumed in [false, true] {
+                let Step::Write(record, answer) = again(want, was_resumed, Some(&first), now) else { panic!() };
+                assert_eq!(record.token, first.record.token, "{want:?}");
+                assert!(matches!(answer, Answer::Granted { resumed, .. } if resumed == was_resumed), "{answer:?}");
+                let is_undone = |seen: Option<&Seen>| matches!(again(want, was_resumed, seen, at(4)), Step::Undone);
+                let free = seen(free(first.record.token), now);
+                let [joes, other] = ["joe", "jane"].map(|owner| seen(begun(owner, Some(&free), at(3)), at(3)));
+                assert!(is_undone(None) && is_undone(Some(&free)), "it was released");
+                assert!(is_undone(Some(&joes)), "somebody else has the resource");
+                assert!(is_undone(Some(&other)), "the owner has another tenure");
+                let late = again(want, was_resumed, Some(&first), at(200));
+                assert!(matches!(late, Step::Undone), "it has expired: {late:?}");
+            }
+        }
+        let renewal = Extension { owner: Owner::named("jane"), token: token(first.record.token), term: None };
+        assert!(matches!(renew_again(&renewal, Some(&first), now), Step::Say(Left::For(_))));
+        assert!(matches!(renew_again(&renewal, None, now), Step::Undone));
     }
 
     #[test]

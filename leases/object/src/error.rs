@@ -59,6 +59,9 @@ pub enum Error {
         /// The error of the store's client.
         source: Arc<object_store::Error>,
     },
+    /// The lease was acquired or renewed, but before the answer was known another call, or its expiry, has ended it. The
+    /// calls of [`Leases`](keylatch_lease::Leases) ask up to three times before they return this.
+    Undone,
     /// The tokio runtime has been shut down.
     Stopped,
 }
@@ -88,6 +91,7 @@ impl fmt::Display for Error {
                 write!(f, "{} (if it is the bucket that does not exist, check its name)", Causes(source))
             }
             Error::Store { source } => Causes(source).fmt(f),
+            Error::Undone => f.write_str("the lease had ended again before the store's answer was known"),
             Error::Stopped => f.write_str("the tokio runtime has been shut down"),
         }
     }

@@ -44,7 +44,9 @@
 //!   if the store says when the object was written, and its clock is [trusted](Options::trusts_clock). Each write
 //!   has a random number of its own, so that an object that has been written again never looks unchanged.
 //! - **Lost answers**: a write whose outcome is unknown is cleared up by reading. An object has the number of its own
-//!   write and of the eight before it, which tells whether a write was carried out, even if others have followed.
+//!   write and of the eight before it, which tells whether a write was carried out, even if others have followed. A
+//!   request takes effect once: it goes on with the tenure that its write began, or is asked again by the calls of
+//!   `Leases` if that tenure has ended.
 //! - **Throttling** (`503 SlowDown`, `429`) and other failures: each request, a LIST too, is sent up to four times,
 //!   with pauses that grow from 0.1 s and differ at random; then the caller gets [`Error::Throttled`] or
 //!   [`Error::Store`]. After each failed write the object is read. While the outcome of a write stays unknown, the

@@ -47,11 +47,6 @@ const CLOCK: &str = "clock";
 /// The number of objects that are read at the same time.
 const TOGETHER: usize = 32;
 
-/// Returns the last answer: see [`Place::change`].
-pub(crate) fn last<T>(_: &T, answer: T) -> T {
-    answer
-}
-
 async fn pause(tries: u32) {
     let longest = SHORTEST_PAUSE.saturating_mul(1 << tries.min(10)).min(LONGEST_PAUSE);
     sleep(jittered(longest)).await;
@@ -223,35 +218,33 @@ impl Place {
     /// whenever somebody else has changed the object in between. An answer that needs no write is given only about the
     /// current version.
     ///
-    /// A write may turn out to have been carried out, and replaced since. `amend` then changes the last answer by that
-    /// write's.
+    /// A write may turn out to have been carried out, and replaced since. Then `decide` gets that write's answer, too.
     pub(crate) async fn change<T>(
         &self,
         resource: &Resource,
-        decide: impl Fn(Option<&Seen>, Now) -> Step<T>,
-        amend: impl Fn(&T, T) -> T,
+        decide: impl Fn(Option<&Seen>, Now, Option<&T>) -> Step<T>,
     ) -> Done<T> {
-        let mut replaced: Vec<T> = Vec::new();
-        let amended = |replaced: &[T], answer: T| replaced.iter().fold(answer, |answer, before| amend(before, answer));
+        let mut replaced: Option<T> = None;
         let mut seen = self.table.last(resource, self.clock());
         let mut is_present = false;
         let mut changes = 0;
         loop {
             if is_present || seen.is_some() {
-                match decide(seen.as_ref(), self.now()) {
-                    Step::Say(answer) if is_present => return Ok(amended(&replaced, answer)),
+                match decide(seen.as_ref(), self.now(), replaced.as_ref()) {
+                    Step::Undone => return Err(Fail::Unknown(Error::Undone)),
+                    Step::Say(answer) if is_present => return Ok(answer),
                     Step::Say(_) => {}
                     Step::Write(record, answer) => {
                         let is_end = record.lease.is_none();
                         let now = match self.write(resource, seen.as_ref(), record).await? {
                             Put::Written(seen) => {
                                 self.table.wrote(resource, seen, self.now());
-                                return Ok(amended(&replaced, answer));
+                                return Ok(answer);
                             }
                             // The tenure has ended by this write, whoever has the resource now.
                             Put::Replaced(_) if is_end => return Ok(answer),
                             Put::Replaced(now) => {
-                                replaced.push(answer);
+                                replaced = Some(answer);
                                 Some(now)
                             }
                             Put::Changed(now) => now,

@@ -12,7 +12,7 @@ use keylatch_lease_remote::Tenure;
 use crate::{
     decide,
     error::Error,
-    place::{Done, Place, last},
+    place::{Done, Place},
 };
 
 /// The number of objects that a sweep reads before it frees those that have expired.
@@ -38,7 +38,7 @@ impl Session {
 
     /// Ends a tenure: that of this owner, if one is given, and with this token, if one is given.
     pub(crate) async fn release(&self, resource: &Resource, owner: Option<&Owner>, token: Option<Token>) -> Done<Gone> {
-        self.place.change(resource, |seen, now| decide::release(owner, token, seen, now), last).await
+        self.place.change(resource, |seen, now, _| decide::release(owner, token, seen, now)).await
     }
 
     /// Releases what this owner has of a resource, and returns whether there was something to release. Asks again while
@@ -76,7 +76,8 @@ impl Session {
             }
         }
         over.truncate(limit);
-        let free = |resource| async move { self.place.change(&resource, decide::sweep, last).await };
+        let free =
+            |resource| async move { self.place.change(&resource, |seen, now, _| decide::sweep(seen, now)).await };
         Ok(self.place.each(over, free).await?.into_iter().filter(|is_freed| *is_freed).count())
     }
 

@@ -10,8 +10,8 @@ use std::{
 use common::{Faults, Planned, Shim, generic, options};
 use futures_util::TryStreamExt;
 use keylatch_lease::{
-    AcquireError, Expiry, Leases, LookError, Lost, Owner, RenewError,
-    engine::{Engine, Fail, Gone, Listing, Part},
+    AcquireError, Expiry, Leases, LookError, Lost, Owner, RenewError, Term,
+    engine::{Answer, Ask, Engine, Fail, Gone, Left, Listing, Part, Renewal, Want},
 };
 use keylatch_lease_conformance::servers::on_tokio;
 use keylatch_lease_object::{
@@ -207,6 +207,66 @@ fn a_release_is_known_to_have_happened_even_if_another_owner_has_the_resource_wh
         let gone = here.engine().release(&"report".into(), &jane, None, here.engine().now()).await.unwrap();
         assert_eq!(gone, Gone::Released);
         assert_eq!(there.status("report").await.unwrap().unwrap().owner(), &joe);
+    });
+}
+
+/// Asks the engine for a lease on the report.
+async fn ask(leases: &Leases<Bucket>, owner: &Owner, want: Want) -> Result<Answer, Fail<Error>> {
+    let (resource, at) = ("report".into(), leases.engine().now());
+    let (term, expiry) = (Some(Term { idle: Some(MINUTE), total: None }), Expiry::Sliding(MINUTE));
+    leases.engine().acquire(Ask { resource: &resource, owner, want, term, expiry: &expiry, waiting: false, at }).await
+}
+
+#[test]
+fn a_request_begins_one_tenure_even_if_its_owner_resumes_that_before_the_answer_is_known() {
+    on_tokio(async {
+        let store = Arc::new(InMemory::new());
+        let shim = counted(&store);
+        let (here, [jane, _]) = (leases(Arc::clone(&shim) as _).await, owners());
+        let there = Arc::new(leases(store).await);
+        for want in [Want::Any, Want::New, Want::Fresh] {
+            let (other, owner) = (Arc::clone(&there), jane.clone());
+            shim.plan(Planned::IsUnanswered(Box::pin(async move {
+                assert!(other.try_acquire("report", &owner, MINUTE).await.unwrap().is_resumed());
+            })));
+            let answer = ask(&here, &jane, want).await;
+            let Ok(Answer::Granted { token, resumed: false, .. }) = answer else { panic!("{want:?}: {answer:?}") };
+            let grant = there.owned_by(&jane).await.unwrap().remove(0);
+            assert_eq!(grant.token(), token, "{want:?} began a second tenure");
+            there.release(&grant).await.unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_request_whose_tenure_has_ended_before_its_answer_is_known_has_an_unknown_outcome() {
+    on_tokio(async {
+        let store = Arc::new(InMemory::new());
+        let shim = counted(&store);
+        let (here, [jane, joe]) = (leases(Arc::clone(&shim) as _).await, owners());
+        let there = Arc::new(leases(store).await);
+        let released = || {
+            let (there, jane) = (Arc::clone(&there), jane.clone());
+            Planned::IsUnanswered(Box::pin(async move {
+                there.release_as("report", &jane).await.unwrap();
+            }))
+        };
+        for want in [Want::Any, Want::New, Want::Fresh] {
+            shim.plan(released());
+            let answer = ask(&here, &jane, want).await;
+            assert!(matches!(answer, Err(Fail::Unknown(Error::Undone))), "{want:?}: {answer:?}");
+            assert!(there.status("report").await.unwrap().is_none(), "{want:?} began a second tenure");
+        }
+        shim.plan(released());
+        let grant = here.try_acquire("report", &jane, MINUTE).await.unwrap();
+        assert!(!grant.is_resumed(), "the call asks once more");
+        shim.plan(released());
+        let (resource, term) = ("report".into(), Some(Term { idle: Some(MINUTE), total: None }));
+        let renewal = Renewal { resource: &resource, owner: &jane, token: grant.token(), term, left: Left::Nothing };
+        let renewed = here.engine().renew(&mut [renewal], here.engine().now()).await;
+        assert!(matches!(renewed, Err(Fail::Unknown(Error::Undone))), "{renewed:?}");
+        assert!(matches!(here.renew(&grant).await, Err(RenewError::Lost(Lost::Released))));
+        here.try_acquire("report", &joe, MINUTE).await.unwrap();
     });
 }
 
