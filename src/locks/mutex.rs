@@ -18,8 +18,8 @@ use crate::plumbing::TablePtr;
 /// wait in [`lock_blocking`](KeyedMutex::lock_blocking), and [`try_lock`](KeyedMutex::try_lock) does not wait.
 ///
 /// The mutex is not reentrant: a caller that requests a key that it already holds waits for itself. There is no
-/// poisoning: a panic while a key is held releases it, like any other drop of the guard. The [crate's page](crate) has
-/// more on both, and the guarantees of all forms.
+/// poisoning: a panic while a key is held drops the guard, which releases the key as usual. The [crate's page](crate)
+/// has more on both, and the guarantees of all forms.
 ///
 /// # The forms
 /// | form | call |
@@ -34,9 +34,9 @@ use crate::plumbing::TablePtr;
 /// | several keys at once, all or none | [`lock_many`](KeyedMutex::lock_many), [`lock_many(..).until(limit)`](crate::futures::AcquireMany::until), [`try_lock_many`](KeyedMutex::try_lock_many), [`lock_many_blocking`](KeyedMutex::lock_many_blocking), [`try_lock_many_for`](KeyedMutex::try_lock_many_for), [`try_lock_many_until`](KeyedMutex::try_lock_many_until); with owned guards [`lock_many_arc`](KeyedMutex::lock_many_arc), [`lock_many_arc_blocking`](KeyedMutex::lock_many_arc_blocking), [`try_lock_many_arc`](KeyedMutex::try_lock_many_arc), [`try_lock_many_arc_for`](KeyedMutex::try_lock_many_arc_for), [`try_lock_many_arc_until`](KeyedMutex::try_lock_many_arc_until) |
 /// | repeatedly on one key | all but the owned forms, without the key argument, on [`handle`](KeyedMutex::handle); with owned guards on [`handle_arc`](KeyedMutex::handle_arc) |
 ///
-/// Blocking calls need the feature `std`. They all return a [`MutexGuard`], inside an `Option` or a `Result` where
-/// there is a limit. The owned forms take the table as an `Arc` and return a [`MutexGuardArc`]. The calls for several
-/// keys return [`Guards`](crate::Guards): see [Several keys](crate#several-keys).
+/// Blocking calls need the feature `std`. All forms for a single key produce a [`MutexGuard`], inside an `Option` or a
+/// `Result` if they can fail. The owned forms take the table as an `Arc` and produce a [`MutexGuardArc`]. The forms for
+/// several keys produce [`Guards`](crate::Guards): see [Several keys](crate#several-keys).
 ///
 /// # Keys
 /// A call that may make an entry takes `&Q`, where a key can be [made from `Q`](crate::ToKey): `KeyedMutex<String>` and
@@ -44,8 +44,8 @@ use crate::plumbing::TablePtr;
 /// The page of [`ToKey`](crate::ToKey) has a table of key types with the call for each, and recipes: pairs, keys that
 /// ignore case, newtypes, keys that are not `Clone`.
 ///
-/// The following code of a key must not use the table, because it runs inside an internal lock: `Eq` (or `Equivalent`);
-/// the `to_key` of a key type that owns nothing (for which [`needs_drop`](core::mem::needs_drop) is false); and, with
+/// The following code of a key runs under an internal lock, and must not use the table: `Eq` (or `Equivalent`); the
+/// `to_key` of a key type that owns nothing (for which [`needs_drop`](core::mem::needs_drop) is false); and, with
 /// [`recycle_keys`](crate::Builder::recycle_keys), `to_key_into` and everything that it calls. The rest may use it:
 /// `Hash`, every other `to_key`, and `Drop`.
 ///

@@ -18,8 +18,8 @@ use crate::plumbing::{ReaderWriter, TablePtr, TableRef};
 /// | an upgradable reader, with or without readers | yes | waits | waits |
 /// | a writer | waits | waits | waits |
 ///
-/// An *upgradable* reader reads, and can [become a writer](crate::Guard::upgrade) with no other writer in between: read
-/// first, and write only if needed. A key has at most one upgradable reader, because two of them would wait for each
+/// An *upgradable* reader can [become a writer](crate::Guard::upgrade) with no other writer in between. Use it to read
+/// first, and to write only if needed. A key has at most one upgradable reader, because two of them would wait for each
 /// other for ever.
 ///
 /// The rest is as for [`KeyedMutex`](crate::KeyedMutex): entries live only while they are used, the forms can be mixed,
@@ -42,9 +42,9 @@ use crate::plumbing::{ReaderWriter, TablePtr, TableRef};
 /// | as a reader that passes waiting writers | `read_recursive` in place of `read`, in each form but those for several keys: [`read_recursive`](KeyedRwLock::read_recursive), [`read_recursive_blocking`](KeyedRwLock::read_recursive_blocking), … |
 /// | repeatedly on one key | all but the owned forms, without the key argument, on [`handle`](KeyedRwLock::handle); with owned guards on [`handle_arc`](KeyedRwLock::handle_arc) |
 ///
-/// Blocking calls need the feature `std`. They all return a [`ReadGuard`], an [`UpgradableGuard`] or a [`WriteGuard`],
-/// inside an `Option` or a `Result` where there is a limit. The owned forms take the table as an `Arc` and return a
-/// [`ReadGuardArc`] and so on. The calls for several keys return [`Guards`](crate::Guards): see [Several
+/// Blocking calls need the feature `std`. All forms for a single key produce a [`ReadGuard`], an [`UpgradableGuard`] or
+/// a [`WriteGuard`], inside an `Option` or a `Result` if they can fail. The owned forms take the table as an `Arc` and
+/// produce a [`ReadGuardArc`] and so on. The forms for several keys produce [`Guards`](crate::Guards): see [Several
 /// keys](crate#several-keys).
 ///
 /// # Upgrades and downgrades
@@ -62,10 +62,10 @@ use crate::plumbing::{ReaderWriter, TablePtr, TableRef};
 /// Under the default policy, and under [`Fairness::Bounded`](crate::Fairness::Bounded), the lock is also *phase-fair*:
 /// a waiting writer keeps later readers out (except 16, or the number that the bound allows), and when a writer leaves,
 /// all readers that are waiting at that moment get in before the next writer. An upgradable reader gets in with them if
-/// no other upgradable reader holds the key (but it passes a writer at the head that came first only once, because a
-/// chain of upgrades would begin a new phase each time). So neither side starves the other. When a writer gives up, the
-/// readers that it kept out get in, and an upgradable reader that it kept out is woken and competes for the key. See
-/// [`Fairness`](crate::Fairness) for the other policies.
+/// no other upgradable reader holds the key. (A writer at the head lets only one later upgradable reader pass it in
+/// this way, because a chain of upgrades would begin a new phase each time.) So neither side starves the other. When a
+/// writer gives up, the readers that it kept out get in, and an upgradable reader that it kept out is woken and
+/// competes for the key. See [`Fairness`](crate::Fairness) for the other policies.
 ///
 /// The idea of phases, without the bound, is from B. Brandenburg and J. Anderson, "Spin-based reader-writer
 /// synchronization for multiprocessor real-time systems", 2010.
@@ -129,9 +129,9 @@ forms! {
     /// writer that waits for the caller's first hold.
     ///
     /// This can starve writers. Under every [policy](crate::Fairness) any number of these readers pass a waiting
-    /// writer, and while such readers overlap, it never gets in. Use it only where the key may already be held for
-    /// reading on the caller's behalf, and `read` everywhere else. If a writer holds the key, it waits in the queue
-    /// like any reader.
+    /// writer, and while such readers overlap, that writer never gets in. Use this call only where the key may already
+    /// be held for reading on the caller's behalf, and `read` everywhere else. If a writer holds the key, the call
+    /// waits in the queue like any reader.
     async read_recursive, blocking read_recursive_blocking,
     /// Returns `None` if a writer holds the key or has been handed it.
     try try_read_recursive, for try_read_recursive_for, until try_read_recursive_until,

@@ -9,8 +9,8 @@ use crate::key::ToKey;
 use crate::mode::Permit;
 use crate::plumbing::TablePtr;
 
-/// A semaphore for each key. Every key has the same number of permits, unless it is given another, and each call takes
-/// one of them, or a given number.
+/// A semaphore for each key. Every key has the same number of permits, unless another number is set for it. Each call
+/// acquires one permit of a key, or a given number of them.
 ///
 /// Use it for limits such as "at most four requests to one host at a time". The rest is as for
 /// [`KeyedMutex`](crate::KeyedMutex), which behaves as a semaphore with one permit: entries live only while they are
@@ -32,19 +32,19 @@ use crate::plumbing::TablePtr;
 /// | several permits of each of several keys, all or none | each of these with `_n` after `acquire`, and with pairs of a key and a number: [`acquire_n_many`](KeyedSemaphore::acquire_n_many), [`acquire_n_many(..).until(limit)`](crate::futures::AcquireMany::until), [`try_acquire_n_many`](KeyedSemaphore::try_acquire_n_many), [`acquire_n_many_blocking`](KeyedSemaphore::acquire_n_many_blocking), [`try_acquire_n_many_for`](KeyedSemaphore::try_acquire_n_many_for), [`try_acquire_n_many_until`](KeyedSemaphore::try_acquire_n_many_until); with owned guards [`acquire_n_many_arc`](KeyedSemaphore::acquire_n_many_arc), [`acquire_n_many_arc_blocking`](KeyedSemaphore::acquire_n_many_arc_blocking), [`try_acquire_n_many_arc`](KeyedSemaphore::try_acquire_n_many_arc), [`try_acquire_n_many_arc_for`](KeyedSemaphore::try_acquire_n_many_arc_for), [`try_acquire_n_many_arc_until`](KeyedSemaphore::try_acquire_n_many_arc_until) |
 /// | repeatedly on one key | all but the owned forms, without the key argument, on [`handle`](KeyedSemaphore::handle); with owned guards on [`handle_arc`](KeyedSemaphore::handle_arc) |
 ///
-/// Blocking calls need the feature `std`. They all return a [`PermitGuard`], inside an `Option` or a `Result` where
-/// there is a limit. The owned forms take the table as an `Arc` and return a [`PermitGuardArc`]. The calls for several
-/// keys return [`Guards`](crate::Guards): see [Several keys](crate#several-keys).
+/// Blocking calls need the feature `std`. All forms for a single key produce a [`PermitGuard`], inside an `Option` or a
+/// `Result` if they can fail. The owned forms take the table as an `Arc` and produce a [`PermitGuardArc`]. The forms
+/// for several keys produce [`Guards`](crate::Guards): see [Several keys](crate#several-keys).
 ///
 /// # Fairness
 /// Under [`Fairness::Fifo`](crate::Fairness::Fifo) permits are given strictly in order of arrival. Under
 /// [`Fairness::Adaptive`](crate::Fairness::Adaptive) and [`Fairness::Bounded`](crate::Fairness::Bounded) a newcomer
 /// that takes the last free permit passes the waiter at the head, and counts towards the bound; a newcomer that leaves
-/// a permit for that waiter does not.
+/// a permit for that waiter does neither.
 ///
 /// # Several permits of one key
-/// [`acquire_n`](KeyedSemaphore::acquire_n) takes `n` permits of a key, all of them or none, for work that counts as
-/// much as `n` others. Its guard holds them all ([`permits`](PermitGuard::permits) returns their number). It can be
+/// [`acquire_n`](KeyedSemaphore::acquire_n) takes `n` permits of a key, all of them or none, for a job that counts as
+/// `n` jobs. Its guard holds them all ([`permits`](PermitGuard::permits) returns their number). It can be
 /// [split](PermitGuard::split) in two, to release some permits earlier or to pass them on, and
 /// [merged](PermitGuard::merge) with another guard of the same key.
 ///
@@ -77,23 +77,23 @@ use crate::plumbing::TablePtr;
 /// | keys, by a rule | [`permits_for`](crate::Builder::permits_for), when the table is built |
 /// | all other keys | [`set_default_permits`](KeyedSemaphore::set_default_permits) |
 ///
-/// If it rises, waiters get in before the call returns, as many as the new number allows. If it falls, holders are not
-/// interrupted: nobody gets in until enough permits have come back. A request that is being made at the same moment as
-/// `set_default_permits` is called may still get in under the former number.
+/// If the number rises, as many waiters as it now allows get in before the call returns. If it falls, holders are not
+/// interrupted: nobody gets in until enough permits have come back. A request that is made while `set_default_permits`
+/// runs may still get in under the former number.
 ///
-/// A request for more permits than the key has *now*, but not more than a key of this table ever had, does not panic,
-/// because the number may have been lowered while the request was on its way. It waits until nobody holds a permit of
-/// the key, and then gets in alone. So lowering the number never leaves a request waiting for ever, unless the number
-/// is 0, which keeps all requests out.
+/// A request for more permits than the key has *now*, but no more than a key of this table has ever had, does not
+/// panic, because the number may have been lowered while the request was on its way. It waits until nobody holds a
+/// permit of the key, and then gets in alone. So lowering the number never leaves a request waiting for ever, unless
+/// the number is 0, which keeps all requests out.
 ///
 /// A [deadlock detector](crate::deadlock) uses the limit at the time of its search, and never considers a key without
 /// permits part of a deadlock. Changing a limit does not start a search.
 ///
 /// # Panics
 /// Panics as [`KeyedMutex`](crate::KeyedMutex#panics) does. In addition, every form of a call for `n` permits panics if
-/// `n` is 0 or more than [`permits`](KeyedSemaphore::permits), or than the greatest number that has been
-/// [set](#changing-the-limit) for a key of the table ([`MAX_PERMITS`], if it has a function of the key); the async
-/// forms panic at the call, not at the poll.
+/// `n` is 0, or more than a key of the table has ever had: the greatest number that has been its default
+/// ([`permits`](KeyedSemaphore::permits)) or has been [set](#changing-the-limit) for a key ([`MAX_PERMITS`], if the
+/// table has a function of the key). The async forms panic at the call, not at the poll.
 ///
 /// # Examples
 /// ```
@@ -188,12 +188,12 @@ impl<K, S> KeyedSemaphore<K, S> {
     }
 
     /// Sets the number of permits of a key, in place of the default: see [changing the
-    /// limit](KeyedSemaphore#changing-the-limit). With 0 nobody gets in until it is changed again.
+    /// limit](KeyedSemaphore#changing-the-limit). With 0, no request gets in until the number is changed again.
     ///
     /// From then on the key has an entry, whether or not it is in use, until
     /// [`reset_permits`](KeyedSemaphore::reset_permits) is called for it. This entry's limit counts as one of the key's
     /// users (see [`MAX_USERS`](crate::MAX_USERS)). While a key has a limit of its own, each request for it and each
-    /// release passes through the lock of its queue, so it takes about twice as long as without.
+    /// release passes through the lock of its queue, so each takes about twice as long.
     ///
     /// # Panics
     /// If `n` is more than [`MAX_PERMITS`], or if the key has [`MAX_USERS`](crate::MAX_USERS) users already.
@@ -219,7 +219,7 @@ impl<K, S> KeyedSemaphore<K, S> {
         self.core.set_limit(&mut Key::new(key, &self.hasher), n);
     }
 
-    /// Gives a key the default number of permits again, or what the table's
+    /// Gives a key the default number of permits again, or the number that the table's
     /// [function](crate::Builder::permits_for) returns for it. Returns whether the key had a number of its own.
     ///
     /// # Panics
@@ -243,7 +243,7 @@ impl<K, S> KeyedSemaphore<K, S> {
     }
 
     /// Sets the number of permits of all keys that have none of their own: see [changing the
-    /// limit](KeyedSemaphore#changing-the-limit). With 0 nobody gets in until it is changed again.
+    /// limit](KeyedSemaphore#changing-the-limit). With 0, no request gets in until the number is changed again.
     ///
     /// This visits all entries of the table, so it takes time proportional to their number. In a table with
     /// [`permits_for`](crate::Builder::permits_for) no key uses the default.
@@ -284,12 +284,12 @@ fn check(n: usize) {
 }
 
 impl<K, S> Builder<SemaphoreKind, K, S> {
-    /// Sets the number of permits of each key by a function of the key, in place of the number that was given to
-    /// [`KeyedSemaphore::builder`]. If it returns 0 for a key, no request for that key gets in.
+    /// Sets a function that returns the number of permits of each key, in place of the number that was given to
+    /// [`KeyedSemaphore::builder`]. If `f` returns 0 for a key, no request for that key gets in.
     ///
-    /// `f` is called by the requests, once or a few times each, with no internal lock held. It should be quick, and
-    /// return the same number for a key each time: while requests wait for a key, the number that the first of them got
-    /// applies. [`set_permits`](KeyedSemaphore::set_permits) overrides it for a key.
+    /// Each request calls `f` once or a few times, with no internal lock held. `f` should be quick, and return the same
+    /// number for a key each time: while requests wait for a key, the number that the first of them got applies.
+    /// [`set_permits`](KeyedSemaphore::set_permits) overrides it for a key.
     ///
     /// # Panics
     /// A request for a key panics, and leaves nothing behind, if `f` panics, or returns more than [`MAX_PERMITS`].

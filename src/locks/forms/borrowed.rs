@@ -53,8 +53,8 @@ macro_rules! borrowed {
             $(#[doc = $more])*
             ///
             $(#[doc = $fails])+
-            /// It never fails spuriously. It waits for no holder; at most it waits for calls that hold an internal
-            /// lock, usually for a few dozen instructions.
+            /// It never fails spuriously. It waits for no holder, only for calls that hold an internal lock, usually
+            /// for a few dozen instructions.
             ///
             /// To move the guard elsewhere (into a spawned task, `spawn_blocking`, a field) use
             #[doc = concat!("[`", stringify!($try_lock_arc), "`](Self::", stringify!($try_lock_arc), ").")]
@@ -96,7 +96,7 @@ macro_rules! borrowed {
             #[doc = concat!("[`", stringify!($lock_arc_blocking), "`](Self::", stringify!($lock_arc_blocking), ").")]
             ///
             /// # Blocking
-            /// A thread that has to wait spins for some microseconds (not on a machine with a single CPU), and then
+            /// A thread that has to wait spins for a few microseconds (except on a machine with a single CPU), and then
             /// sleeps. Do not call this in a task, because it would block the executor's thread; use
             #[doc = concat!("[`", stringify!($lock), "`](Self::", stringify!($lock), ").")]
             ///

@@ -1,10 +1,10 @@
 //! The downgrades of a writer.
 //!
-//! Defines the downgrades separately for each reference to a table, so that the documentation does not show them for a
-//! mutex's guard, which is exclusive, too.
+//! Defines the downgrades separately for each type of reference to a table. Otherwise the documentation would show them
+//! for a mutex's guard, too, because its mode is exclusive like a writer's.
 macro_rules! downgrades {
     (new = $new:literal, $($(#[$if:meta])* [$($generics:tt)+] $P:ty;)+) => {$(
-        /// Downgrades of a writer. For the [policy](crate::Fairness) a downgrade counts as a writer leaving.
+        /// Downgrades of a writer. To the [policy](crate::Fairness), a downgrade is a writer that leaves.
         $(#[$if])*
         impl<$($generics)+> $crate::guard::Guard<$P, $crate::mode::Exclusive> {
             /// Downgrades to a reader. Waiting readers may get in beside it; no writer gets in between.

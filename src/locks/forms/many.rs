@@ -56,7 +56,7 @@ macro_rules! many {
             ///
             /// Keys are references, all of one type: `&vec`, or `["a", name.as_str()]`. This call reads the list and
             /// finds or makes the entries; nothing is acquired before the first poll. While the future waits for one
-            /// key, it holds the keys before it in the table's order: so it must be polled, or dropped.
+            /// key, it holds the keys that precede it in the table's order, so it must be polled or dropped.
             ///
             /// # Cancel safety
             /// The future can be dropped at any moment: see [`AcquireMany`](crate::futures::AcquireMany#cancel-safety).
@@ -88,10 +88,9 @@ macro_rules! many {
             #[doc = concat!("Like ", "[`", stringify!($lock), "`](Self::", stringify!($lock), "), but returns `None`, and holds")]
             /// no key, if one of the keys cannot be acquired at once.
             ///
-            /// It waits for no holder; at most it waits for calls that hold an internal lock, usually for a few dozen
-            /// instructions.
+            /// It waits for no holder, only for calls that hold an internal lock, usually for a few dozen instructions.
             ///
-            /// Free keys are acquired while the list is read: so the list's iterator must not wait for keys of this
+            /// Free keys are acquired while the list is read, so the list's iterator must not wait for keys of this
             /// table.
             ///
             /// # Examples

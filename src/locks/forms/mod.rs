@@ -1,9 +1,9 @@
 //! The code that the tables share: [`table!`] for the methods of every table, [`constructors!`] for the construction of
-//! a table without permits, [`forms!`] for the ways to call one operation, with a file for each family of them
-//! (an operation may take a number beside the key), and [`many!`] for the forms of an operation on several keys. The
-//! body of a method is one call into [`Call`](crate::acquire::request::Call); the rest is signatures and docs.
+//! a table without permits, [`forms!`] for the forms of one operation, which may take a number beside the key, and
+//! [`many!`] for the forms of an operation on several keys. Each family of forms has a file. The body of a method is
+//! one call into [`Call`](crate::acquire::request::Call); the rest is signatures and docs.
 //!
-//! Every path in a macro is absolute, so that a table's file has no imports for the code of a macro.
+//! Every path in a macro is absolute, so that a table's file needs no imports for the macro's code.
 
 pub(crate) mod borrowed;
 mod downgrades;

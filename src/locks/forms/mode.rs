@@ -1,6 +1,6 @@
-//! The mode that an operation requests: the table's only mode of that type, or a number of permits.
+//! The mode that an operation requests: the only mode of its type, or a number of permits.
 //!
-//! Makes the requested mode. `$permits` is the number of permits of each key.
+//! The macro makes that mode. `$permits` is the greatest number of permits that a request may ask for.
 macro_rules! mode {
     ($permits:expr, []) => {
         $crate::mode::sealed::ModeInside::ONE

@@ -1,12 +1,12 @@
 //! The code of every table: its construction, its handles, and its queries.
 //!
-//! Defines the queries and handles of a table.
+//! `table!` defines the handles and queries of a table.
 macro_rules! table {
     (
         $Table:ident [$($V:ident)?],
         // See `forms!`.
         asked with [$($asked:tt)+],
-        // For the examples: a table of strings named `locks`, and two calls that exclude each other.
+        // For the examples: a new table of strings, and a `try_` call that locks a key.
         new = $new:literal, hold = $hold:literal $(,)?
     ) => {
         impl<K: Eq + ::core::hash::Hash, $($V,)? S: ::core::hash::BuildHasher> $Table<K, $($V,)? S> {
@@ -93,7 +93,7 @@ macro_rules! table {
                 self.status(key).map_or(0, |status| status.waiters())
             }
 
-            /// Returns the holders and waiters of the key: `None` if it has no entry.
+            /// Returns the holders and waiters of the key; `None` if it has no entry.
             ///
             /// # Examples
             /// ```
@@ -117,7 +117,7 @@ macro_rules! table {
             ///
             /// Each status is a snapshot, taken when the call reads the entry. `f` runs outside every internal lock and
             /// may use the table. The call keeps each entry alive until `f` has returned. An entry that is made or
-            /// removed during the call may be seen or not; an entry that exists throughout is seen once.
+            /// removed during the call may or may not be seen; an entry that exists throughout is seen once.
             ///
             /// # Panics
             /// If a key has [`MAX_USERS`](crate::MAX_USERS) users already, or if `f` panics.
@@ -215,7 +215,7 @@ macro_rules! lock_table {
                 self.core.len()
             }
 
-            /// Returns whether no key has an entry. It is as exact as [`len`](Self::len).
+            /// Returns whether no key has an entry. The answer is as exact as that of [`len`](Self::len).
             ///
             /// # Examples
             /// ```
