@@ -4,27 +4,27 @@ use crate::core::OnEvict;
 use crate::evicted::Evicted;
 
 impl<V, K, S> Builder<MapKind<V>, K, S> {
-    /// Sets the largest number of values that the map keeps to `n`, except for values in use.
+    /// Limits the number of values that the map keeps to `n`, except for values in use.
     ///
     /// When the map has more than `n` values, it evicts values that were not used recently. It does so when a key is
     /// released, or when a handle or a waiting future is dropped; a guard's `insert` evicts nothing by itself. An
     /// evicted value is dropped with no lock held.
     ///
     /// A value is in use while its key is held, waited for, or kept by a handle. Values in use count, but are never
-    /// evicted: while `n` of them are in use, the map keeps only one other value, the one inserted last, and while more
-    /// are in use, the map exceeds the bound, and returns to it as they are released. The release of a key does not
-    /// evict that key's own value, which may have just been inserted. An unpolled future, a
+    /// evicted: while `n` of them are in use, the map keeps only one other value, the one inserted last. While more are
+    /// in use, the map exceeds the bound, and returns to it as they are released. The release of a key does not evict
+    /// that key's own value, which may have just been inserted. An unpolled future, a
     /// [refresher](crate::LockMap::get_or_refresh_with), and a [`Batch`](crate::Batch) that has not been committed, do
     /// not use a value.
     ///
-    /// Values are evicted by the calls that release keys, and several such calls evict at the same time. Only where
-    /// [`on_evict`](Builder::on_evict), or the drop of a value, itself stores values in maps, and so on several levels
-    /// deep, does a call leave its excess to another one that is evicting at that moment; the map may then exceed the
-    /// bound until that one goes on. Without `std`, a call also does so if two others are evicting at that moment, and
-    /// with it if 255 are.
+    /// Values are evicted by the calls that release keys, and several such calls can evict at the same time. In two
+    /// cases a call leaves its excess to another call that is evicting at that moment: if evictions are nested several
+    /// levels deep, because [`on_evict`](Builder::on_evict) or the drop of a value itself stores values in maps; or if
+    /// 255 others are evicting at that moment (two, without `std`). The map may then exceed the bound until one of the
+    /// others goes on.
     ///
-    /// A value counts as recently used when its key is acquired, and when a call reads it, overwrites it, or finds it
-    /// in conflict. Its first insertion does not count, nor do [`handle`](crate::LockMap::handle),
+    /// A value counts as recently used when its key is acquired, and when a call reads it, overwrites it, or fails
+    /// because of its version. Its first insertion does not count, nor do [`handle`](crate::LockMap::handle),
     /// [`contains_key`](crate::LockMap::contains_key), [`status`](crate::LockMap::status),
     /// [`peek`](crate::LockMap::peek), [`for_each_key`](crate::LockMap::for_each_key),
     /// [`for_each_value`](crate::LockMap::for_each_value), [`walk`](crate::LockMap::walk) and
@@ -34,15 +34,16 @@ impl<V, K, S> Builder<MapKind<V>, K, S> {
     /// its share of the keys evicts before the map has `n` values. The map exceeds `n` only by the values in use, and,
     /// if `n` is less than the number of [`shards`](Builder::shards), by one value in each shard. With one shard the
     /// bound is exact. If the number of shards is not set, it is reduced so that each shard may have 256 values. The
-    /// order of eviction takes some 8 bytes for each value, and what the map remembers of evicted keys another byte.
+    /// order of eviction takes about 8 bytes for each value, and the record of evicted keys takes another byte.
     ///
     /// The order is that of SIEVE (Y. Zhang and others, "SIEVE is Simpler than LRU", NSDI 2024), with two exceptions.
     /// First, a value that is in use when its turn comes is taken out of the order, and returns to it as the newest
     /// when it is released. Second, some values are passed over more often. SIEVE passes over a value once if it was
-    /// used since its last turn. Here a value that was found used at an earlier turn, too, is then passed over once
-    /// more, and at most twice more. So is one whose key was evicted not long before the value was stored, and that one
-    /// is passed over once even if it is never used. For this the map remembers the keys of evicted values, about half
-    /// as many as it may have values, each by 16 bits of its hash.
+    /// used since its last turn. Here, a value that is found used again at a later turn earns a pass: it is also passed
+    /// over at a turn at which it was not used. It can save up two passes. A value whose key was evicted not long
+    /// before the value was stored earns passes from its first use on, and has one from the start, so it is passed over
+    /// once even if it is never used. To recognize such keys, the map remembers 16 bits of the hash of each evicted
+    /// key, for about half as many keys as it may have values.
     ///
     /// [`set_max_values`](crate::LockMap::set_max_values) changes the bound while the map is in use, and
     /// [`pop`](crate::LockMap::pop) removes and returns the value that would be evicted next.
@@ -80,28 +81,29 @@ impl<V, K, S> Builder<MapKind<V>, K, S> {
 
     /// Hands every value that the map evicts to `f`, with its key and the [reason](Evicted).
     ///
-    /// Without this setting an evicted value is dropped. Only values that the map itself removes to meet its bound are
-    /// handed over, including those that [`set_max_values`](crate::LockMap::set_max_values) evicts: not a value that a
-    /// caller removes, pops, clears or overwrites, nor those that are left when the map is dropped. Values that
-    /// [end](Builder::time_to_live) are handed over as well. In a map without a bound, and whose values do not end, `f`
-    /// is never called. If `on_evict` is called several times, only the last call takes effect.
+    /// Without this setting an evicted value is dropped. `f` is handed only values that the map itself removes: those
+    /// that it evicts to meet its bound, including those that [`set_max_values`](crate::LockMap::set_max_values)
+    /// evicts, and those that [end](Builder::time_to_live). It is not handed a value that a caller removes, pops,
+    /// clears or overwrites, nor the values that are left when the map is dropped. In a map without a bound, and whose
+    /// values do not end, `f` is never called. If `on_evict` is called several times, only the last call takes effect.
     ///
-    /// `f` owns what it is handed, and the key is the one from the map's entry, even if keys are
-    /// [recycled](Builder::recycle_keys). It is called by the thread or task whose call evicted the value, with no
+    /// `f` owns the key and the value. The key is the one from the map's entry, even if keys are
+    /// [recycled](Builder::recycle_keys). `f` is called by the thread or task whose call evicted the value, with no
     /// internal lock held, and after that call has released its keys and woken the admitted waiters. Several threads
     /// may call it at once. The call returns when `f` has returned, so keep `f` short. It may use the map, but a caller
-    /// may hold other keys, so `f` should not wait for keys; and each value that it stores may evict another one, for
-    /// which `f` is called before the insertion returns, or, if calls of `f` are nested too deep, by one of the calls
-    /// around it, or by another thread that is evicting. To refer to the map in `f`, use a [`Weak`](alloc::sync::Weak).
+    /// may hold other keys, so `f` should not wait for keys. Each value that it stores may evict another one. For that
+    /// one, `f` is called before the insertion returns; if calls of `f` are nested too deep, it is called later, by one
+    /// of the calls around it or by another thread that is evicting. To refer to the map in `f`, use a
+    /// [`Weak`](alloc::sync::Weak).
     ///
     /// When `f` is called, the key has no value any more, and another caller may already have stored a new one, or read
     /// the key's value from wherever `f` is about to write it. So `f` is for counting, for returning memory to a pool,
-    /// and for whatever else needs no order with later uses of the key. To write values back, use
+    /// and for other work that need not be ordered with later uses of the key. To write values back, use
     /// [`evict_by_hand`](Builder::evict_by_hand), which keeps the key locked meanwhile.
     ///
     /// An entry that is kept by an unpolled future, a [refresher](crate::LockMap::get_or_refresh_with) or a running
     /// [`for_each_value`](crate::LockMap::for_each_value) still needs its key. With this setting its value is not
-    /// evicted until the future is polled or dropped, or the refresh is over.
+    /// evicted until the future is polled or dropped, the refresh ends, or the visit releases the entry.
     ///
     /// # Panics
     /// If `f` panics, only the value that it was handed is lost. The other values of the same call are still evicted
@@ -164,12 +166,12 @@ impl<K, V, S> LockMap<K, V, S> {
     /// each shard may keep one value.
     ///
     /// Only a map that was built with `max_values` keeps an eviction order. To set a bound later, build the map with
-    /// `max_values(usize::MAX)`: it evicts nothing, and keeps the order, at some 8 bytes for each value. To lift a
+    /// `max_values(usize::MAX)`: it evicts nothing, and keeps the order, at about 8 bytes for each value. To lift a
     /// bound, set it to `usize::MAX`.
     ///
-    /// This call waits for no holder; at most it waits for calls that hold an internal lock for a few dozen
-    /// instructions. It evicts values one by one, so that other calls can run in between, and drops them with no lock
-    /// held. If such a drop panics, the other values are still evicted, and then the first panic is resumed.
+    /// This call waits for no holder, only for calls that hold an internal lock for a few dozen instructions. It evicts
+    /// values one by one, so that other calls can run in between, and drops them with no lock held. If such a drop
+    /// panics, the other values are still evicted, and then the first panic is resumed.
     ///
     /// # Panics
     /// If `n` is 0, or if the map was built without `max_values`.
@@ -213,9 +215,9 @@ impl<K, V, S> LockMap<K, V, S> {
     /// order of eviction, so the result is always `None`. A map that was built with `max_values(usize::MAX)` never evicts
     /// by itself, but can be popped. Values that weigh nothing have no place in the order, and are never popped.
     ///
-    /// This call waits for no holder; at most it waits for calls that hold an internal lock for a few dozen
-    /// instructions. It examines each value at most four times. The returned key is the one in the map's entry, even if
-    /// keys are [recycled](Builder::recycle_keys). For versions it is a removal.
+    /// This call waits for no holder, only for calls that hold an internal lock for a few dozen instructions. It
+    /// examines each value at most four times. The returned key is the one in the map's entry, even if keys are
+    /// [recycled](Builder::recycle_keys). Its effect on [versions](LockMap#versions) is that of a removal.
     ///
     /// # Examples
     /// ```

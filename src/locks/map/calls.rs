@@ -1,4 +1,4 @@
-//! Operations of a single call, such as `get` and `insert`. Most lock a key only while the call runs.
+//! Single-call operations, such as `get` and `insert`. Most lock a key only while the call runs.
 
 use core::future::Future;
 use core::hash::{BuildHasher, Hash};
@@ -21,12 +21,12 @@ use crate::mode::{Exclusive, Shared, Upgradable};
 use crate::plumbing::TableRef;
 use crate::plumbing::sealed::TablePtrInside as _;
 
-/// The operations, generic over the manner of waiting and over the way to the entry. They drop their remaining
-/// arguments and guards explicitly before they return: if such a drop panics, the result is dropped while unwinding,
-/// and not leaked.
+/// The operations, generic over the manner of waiting and over the way to find the entry. They drop their remaining
+/// arguments and guards explicitly before they return: if such a drop panics, the unwinding drops the result, which
+/// would otherwise leak.
 ///
-/// They are methods of the reference, not of the map, because they do not need the hasher to be `Sync`. They consume
-/// `entry`, the way to the entry, before they wait, so that a waiting future does not keep a key.
+/// They are methods of the reference, not of the map, so that their futures do not require the hasher to be `Sync`.
+/// They consume `entry`, the way to find the entry, before they wait, so that a waiting future does not keep a key.
 impl<'a, K, V, S> Map<'a, K, V, S> {
     /// Looks at the value of a key as a reader, under an internal lock if the value owns nothing.
     async fn look_as<R>(
@@ -226,7 +226,8 @@ impl<'a, K, V, S> Map<'a, K, V, S> {
     }
 }
 
-// The ends of operations. They are functions, so that a guard that is had at once never becomes part of a future.
+// The last steps of operations. They are functions, so that a guard that is acquired without waiting never becomes part
+// of a future.
 
 #[inline]
 fn seen<K, V, S, R>(guard: Guard<Map<'_, K, V, S>, Shared>, look: impl Fn(&V, VersionOf<'_, K, V>) -> R) -> Option<R> {
@@ -381,7 +382,7 @@ one_call! {
     example = ["map.try_write(\"a\").unwrap().insert(7);"], "\"a\"", ", Some(7)";
 
     /// Returns a clone of a key's value and its version; `None` if it has none
-    /// Both are of the same instant, so the version can be the condition of an [`update_if`](Self::update_if). A `V`
+    /// Both are from the same instant, so the version can be the condition of an [`update_if`](Self::update_if). A `V`
     /// that owns nothing may be cloned under an internal lock: see [`get`](Self::get).
     async get_versioned, blocking get_versioned_blocking by get_versioned_as() -> Option<(V, Version)>
     where [V: Clone,], found by_claim, asked with [?Sized + Hash + Equivalent<K>],
@@ -396,19 +397,20 @@ one_call! {
 
     /// Stores a value for a key that has none, and returns its version
     /// Otherwise nothing changes, and the error is the value that was not stored. The key is locked for [upgradable
-    /// reading](Self::upgradable_read) while the call looks, so it keeps no plain readers out if the key has a value.
+    /// reading](Self::upgradable_read) while the call looks for a value, so a call that finds one keeps no plain
+    /// readers out.
     async insert_if_absent, blocking insert_if_absent_blocking by insert_if_absent_as(value: V) -> Result<Version, V>, errors "If the key has a value: returns the one that was not stored."
     where [], found by_claim_or_key, asked with [?Sized + Hash + Equivalent<K> + ToKey<K>],
     example = ["map.try_write(\"a\").unwrap().insert(7);"], "\"a\", 8", ", Err(8)";
 
-    /// Returns a reader's guard of a key that has a value; if there is none, stores this one
+    /// Returns a reader's guard of a key, and first stores this value if the key has none
     /// It works like [`get_or_insert_with`](Self::get_or_insert_with). If the key has a value, `value` is dropped while
-    /// the call holds the key for reading: so its `Drop` must not write that key.
+    /// the call holds the key for reading, so its `Drop` must not write that key.
     async get_or_insert, blocking get_or_insert_blocking for 'a by get_or_insert_as(value: V) -> MapReadGuard<'a, K, V, S>
     where [], found by_claim_or_key, asked with [?Sized + Hash + Equivalent<K> + ToKey<K>],
     example = ["map.try_write(\"a\").unwrap().insert(7);"], "\"a\", 8", ".value(), Some(&7)";
 
-    /// Returns a reader's guard of a key that has a value; if there is none, stores the default value
+    /// Returns a reader's guard of a key, and first stores the default value if the key has none
     /// It works like [`get_or_insert_with`](Self::get_or_insert_with): [`Default::default`] is called in place of
     /// `init`, and must not request the same key.
     async get_or_default, blocking get_or_default_blocking for 'a by get_or_default_as() -> MapReadGuard<'a, K, V, S>
@@ -417,7 +419,7 @@ one_call! {
 
     /// Changes a key's value in place, and returns what `change` returns; `None` if the key has no value
     /// The value gets a new version. `change` runs while this call holds the key as a writer: it may use other keys,
-    /// but must not request this one, which would wait for ever. If it panics, the value stays in the state in which
+    /// but a request for this one would wait for ever. If `change` panics, the value stays in the state in which
     /// `change` left it, with a new version, and the key is free. To change a value across an `.await`, use
     /// [`write`](Self::write); to insert or remove it in the same step, use [`compute`](Self::compute).
     async update, blocking update_blocking by update_as<R, F>(change: F) -> Option<R>

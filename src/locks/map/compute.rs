@@ -42,15 +42,15 @@ impl<'a, K, V, S> Map<'a, K, V, S> {
 
 /// Inserting, changing or removing a value in one step.
 impl<K: Eq + Hash, V, S: BuildHasher> LockMap<K, V, S> {
-    /// Replaces a key's value by the result of `change`, and returns the version of the new value.
+    /// Replaces a key's value with the result of `change`, and returns the version of the new value.
     ///
     /// `change` is called with the value (`None` if the key has none), and returns the new value (`None` to leave the
     /// key without one). So one step can insert, change or remove. A value that is returned gets a new version, even if
     /// it is equal to the old one.
     ///
     /// `change` returns a future (`async |value| …`); for the [blocking form](Self::compute_blocking) it returns the
-    /// value. It runs while this call holds the key as a writer: it may use other keys, but must not request this one,
-    /// which would wait for ever.
+    /// value. It runs while this call holds the key as a writer: it may use other keys, but a request for this one
+    /// would wait for ever.
     ///
     /// # The value belongs to `change`
     /// While `change` runs, calls that do not wait for the key, such as [`contains_key`](Self::contains_key), see no
@@ -97,8 +97,8 @@ impl<K: Eq + Hash, V, S: BuildHasher> LockMap<K, V, S> {
         TableRef::new(self).compute_as(self.by_claim_or_key(key), change, Awaiting)
     }
 
-    /// Replaces a key's value by the result of `change`, and returns the version of the new value. It blocks the thread
-    /// while it waits.
+    /// Replaces a key's value with the result of `change`, and returns the version of the new value. It blocks the
+    /// thread while it waits.
     ///
     /// See [`compute`](Self::compute), including the effect of a panic in `change`.
     ///

@@ -1,4 +1,4 @@
-//! Calls that return a reader's guard of a value, which they make if there is none: once per key.
+//! Calls that return a reader's guard of a value, and make a missing value, once per key.
 
 use core::convert::Infallible;
 use core::future::{Future, ready};
@@ -49,8 +49,8 @@ impl<'a, K, V, S> Map<'a, K, V, S> {
                     drop(init);
                     return Ok(reader);
                 }
-                // Only one caller at a time gets past this request, and readers are kept out only once it upgrades.
-                // When it has stored the value and continues as a reader, the others get in and find the value.
+                // Only one caller at a time gets past this request, and it keeps readers out only from its upgrade on.
+                // When it has stored the value and continues as a reader, the other callers get in and find the value.
                 let claim = self.core().claim(&mut reader.live());
                 let request = Request::new(self, claim, Upgradable::NEW);
                 drop(reader);
@@ -99,15 +99,15 @@ impl<'a, K, V, S> Map<'a, K, V, S> {
 
 /// Computing a missing value once per key.
 impl<K: Eq + Hash, V, S: BuildHasher> LockMap<K, V, S> {
-    /// Returns a reader's guard of a key that has a value; if there is none, `init` makes it.
+    /// Returns a reader's guard of a key; if the key has no value, `init` makes one first.
     ///
     /// One caller for each key runs `init`, while it holds the key as a writer; concurrent callers for the same key
-    /// wait, and then find its value. No caller waits for the guard that another such call has returned, unless a
-    /// writer waits for the key in between: then the [policy](crate::Fairness) decides. If `init` panics, or its
-    /// caller's future is dropped, the next caller runs its own `init`.
+    /// wait, and then find its value. No caller waits for a guard that another such call has returned, unless a writer
+    /// is waiting for the key. Then the [policy](crate::Fairness) decides. If `init` panics, or its caller's future is
+    /// dropped, the next caller runs its own `init`.
     ///
     /// `init` returns a future (`async || …`); for the [blocking form](Self::get_or_insert_with_blocking) it returns
-    /// the value. It must not request the same key, which would wait for ever. It may use other keys.
+    /// the value. It may use other keys, but a request for the same key would wait for ever.
     ///
     /// This call hashes the key, and copies it only if it has no entry or owns nothing, so the future does not borrow
     /// it. The request starts at the first poll. A future that has not copied the key keeps the entry in the map until
@@ -144,9 +144,10 @@ impl<K: Eq + Hash, V, S: BuildHasher> LockMap<K, V, S> {
         }
     }
 
-    /// Returns a reader's guard of a key that has a value; if there is none, `init` makes it, or fails.
+    /// Returns a reader's guard of a key; if the key has no value, `init` makes one first, or fails.
     ///
-    /// It works like [`get_or_insert_with`](Self::get_or_insert_with). If `init` fails, the next caller runs its own.
+    /// It works like [`get_or_insert_with`](Self::get_or_insert_with). If `init` fails, the next caller runs its own
+    /// `init`.
     ///
     /// # Errors
     /// Returns the error of `init`.
@@ -179,7 +180,7 @@ impl<K: Eq + Hash, V, S: BuildHasher> LockMap<K, V, S> {
         TableRef::new(self).get_or_try_insert_as(self.by_claim_or_key(key), init, Awaiting)
     }
 
-    /// Returns a reader's guard of a key that has a value; if there is none, `init` makes it. It blocks the thread
+    /// Returns a reader's guard of a key; if the key has no value, `init` makes one first. The call blocks the thread
     /// while it waits.
     ///
     /// See [`get_or_insert_with`](Self::get_or_insert_with).
@@ -206,8 +207,8 @@ impl<K: Eq + Hash, V, S: BuildHasher> LockMap<K, V, S> {
         always(self.get_or_try_insert_with_blocking(key, || Ok(init())))
     }
 
-    /// Returns a reader's guard of a key that has a value; if there is none, `init` makes it, or fails. It blocks the
-    /// thread while it waits.
+    /// Returns a reader's guard of a key; if the key has no value, `init` makes one first, or fails. The call blocks
+    /// the thread while it waits.
     ///
     /// See [`get_or_try_insert_with`](Self::get_or_try_insert_with).
     ///

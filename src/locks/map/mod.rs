@@ -50,7 +50,7 @@ pub use self::walk::{Walk, WalkNext};
 /// *shelf.value_mut().unwrap() -= 1;
 /// drop(shelf);
 ///
-/// // Look, compute, store: once for each key.
+/// // Computes and stores the value only if there is none; one caller per key does so.
 /// let pears = stock.get_or_insert_with_blocking("pears", || 100);
 /// assert_eq!(pears.value(), Some(&100));
 /// # drop(pears);
@@ -69,7 +69,7 @@ pub use self::walk::{Walk, WalkNext};
 /// | async | [`read`](LockMap::read), [`upgradable_read`](LockMap::upgradable_read), [`write`](LockMap::write); with a limit [`.until(limit)`](crate::futures::Acquire::until) |
 /// | without waiting | [`try_read`](LockMap::try_read), [`try_upgradable_read`](LockMap::try_upgradable_read), [`try_write`](LockMap::try_write) |
 /// | blocking | [`read_blocking`](LockMap::read_blocking), [`upgradable_read_blocking`](LockMap::upgradable_read_blocking), [`write_blocking`](LockMap::write_blocking); with a limit `try_…_for`, `try_…_until` |
-/// | with owned guards, several keys, handles | as [there](crate::KeyedRwLock#the-forms) |
+/// | with owned guards, several keys, handles | as for a [`KeyedRwLock`](crate::KeyedRwLock#the-forms) |
 /// | in a single call | [`get`](LockMap::get), [`get_versioned`](LockMap::get_versioned), [`peek`](LockMap::peek), [`insert`](LockMap::insert), [`insert_if_absent`](LockMap::insert_if_absent), [`update`](LockMap::update), [`compute`](LockMap::compute), [`remove`](LockMap::remove), [`get_or_insert`](LockMap::get_or_insert), [`get_or_default`](LockMap::get_or_default), [`get_or_insert_with`](LockMap::get_or_insert_with), [`get_or_try_insert_with`](LockMap::get_or_try_insert_with), [`get_or_refresh_with`](LockMap::get_or_refresh_with), [`get_or_try_refresh_with`](LockMap::get_or_try_refresh_with), [`add_or_update`](LockMap::add_or_update), [`update_if`](LockMap::update_if), [`remove_if`](LockMap::remove_if); `…_blocking` |
 /// | several changes, all or none | [`batch`](LockMap::batch) |
 /// | all values | [`walk`](LockMap::walk), [`for_each_value`](LockMap::for_each_value), [`retain`](LockMap::retain), [`clear`](LockMap::clear), [`tick`](LockMap::tick), [`len`](LockMap::len) |
@@ -80,9 +80,9 @@ pub use self::walk::{Walk, WalkNext};
 /// | any | [`value`](crate::Guard::value) | the value; `None` if the key has none |
 /// | any | [`version`](crate::Guard::version) | the version of the value |
 /// | any | [`versioned`](crate::Guard::versioned) | both |
-/// | writer | [`value_mut`](crate::Guard::value_mut) | the value, for a change; makes a new version |
+/// | writer | [`value_mut`](crate::Guard::value_mut) | a mutable reference to the value; makes a new version |
 /// | writer | [`insert`](crate::Guard::insert), [`remove`](crate::Guard::remove) | the old value |
-/// | writer | [`get_or_insert_with`](crate::Guard::get_or_insert_with) | the value, for a change; makes a new version |
+/// | writer | [`get_or_insert_with`](crate::Guard::get_or_insert_with) | a mutable reference to the value, stored first if there is none; makes a new version |
 /// | writer | [`value_slot`](crate::Guard::value_slot) | the value as an `Option` that can be changed; makes a new version |
 ///
 /// The output of [`upgrade_mut`](crate::Guard::upgrade_mut) has all of these methods. A guard cannot be dereferenced,
@@ -95,7 +95,7 @@ pub use self::walk::{Walk, WalkNext};
 /// # Versions
 /// Each change of a value makes a new [`Version`]. So a caller can read a value, compute with no lock held, and then
 /// change the value only if it has not changed since: [`update_if`](LockMap::update_if),
-/// [`remove_if`](LockMap::remove_if), and several of them at once in a [`batch`](LockMap::batch).
+/// [`remove_if`](LockMap::remove_if), and several such changes at once in a [`batch`](LockMap::batch).
 ///
 /// ```
 /// # let stock = keylatch::LockMap::<String, u32>::new();
@@ -124,10 +124,10 @@ pub use self::walk::{Walk, WalkNext};
 ///
 /// # Values that end
 /// [`time_to_live`](crate::Builder::time_to_live), [`time_to_idle`](crate::Builder::time_to_idle) and
-/// [`expire_with`](crate::Builder::expire_with) let values end. A value whose time has passed is not there for any call
-/// that begins later; [`tick`](LockMap::tick) frees the memory of all such values at once.
-/// [`get_or_refresh_with`](LockMap::get_or_refresh_with) replaces a value before it ends, and callers that are content
-/// with the old one do not wait.
+/// [`expire_with`](crate::Builder::expire_with) let values end. No call that begins after a value's time has passed
+/// finds the value, and [`tick`](LockMap::tick) frees the memory of all such values at once.
+/// [`get_or_refresh_with`](LockMap::get_or_refresh_with) replaces a value before it ends, while other callers get the
+/// old one without waiting.
 ///
 /// # Memory
 /// A value is usually part of its key's entry, which is what a guard holds. A small value that owns nothing, such as a
@@ -135,13 +135,14 @@ pub use self::walk::{Walk, WalkNext};
 /// long. [`insert_blocking`](LockMap::insert_blocking) stores most new values at rest. A guard, a handle and most
 /// async calls move a value to an entry, and about one in 32 calls of `get_blocking`, `get_versioned_blocking` and
 /// `insert_blocking` that find a value in an entry that nobody uses moves it back. [`walk`](LockMap::walk),
-/// [`for_each_value`](LockMap::for_each_value) and the like move the values of one shard after another to entries, and
-/// back. Nothing else depends on where a value is: it counts as an entry, and keeps its version.
+/// [`for_each_value`](LockMap::for_each_value) and the other calls that visit all entries move the values to entries,
+/// and back, one shard after another. Nothing else depends on where a value is: a value at rest counts as an entry, and
+/// keeps its version.
 ///
 /// Values rest only in maps that have no bound, no times, no weights, no counters and no reserved
 /// [`capacity`](crate::Builder::capacity), and only if key and value together take at most 24 bytes, padding included,
-/// and [`needs_drop::<V>()`](core::mem::needs_drop) is false; and not with
-/// [`recycle_keys`](crate::Builder::recycle_keys), if keys own memory.
+/// and [`needs_drop::<V>()`](core::mem::needs_drop) is false. In a map with
+/// [`recycle_keys`](crate::Builder::recycle_keys), the keys must not own memory, either.
 ///
 /// # User code
 /// `V`'s `Drop` runs with no lock held for every value that the map itself drops: values that were evicted, overwritten
@@ -153,8 +154,8 @@ pub use self::walk::{Walk, WalkNext};
 /// of a `V` that owns nothing must not use the map (see [`get`](LockMap::get)).
 ///
 /// The [clock](crate::Builder::clock) and the functions of [`expire_with`](crate::Builder::expire_with) and
-/// [`max_weight`](crate::Builder::max_weight) are called with no internal lock held, but perhaps under the lock of the
-/// key of the call.
+/// [`max_weight`](crate::Builder::max_weight) are called with no internal lock held, but the call may hold its own key
+/// meanwhile.
 ///
 /// # Panics
 /// Panics as [`KeyedMutex`](crate::KeyedMutex#panics) does, and if `V`'s own code panics. A panic under a key's lock
@@ -246,9 +247,9 @@ forms! {
     /// writer that waits for the caller's first hold.
     ///
     /// This can starve writers. Under every [policy](crate::Fairness) any number of these readers pass a waiting
-    /// writer, and while such readers overlap, it never gets in. Use it only where the key may already be held for
-    /// reading on the caller's behalf, and `read` everywhere else. If a writer holds the key, it waits in the queue
-    /// like any reader.
+    /// writer, and while such readers overlap, that writer never gets in. Use this call only where the key may already
+    /// be held for reading on the caller's behalf, and `read` everywhere else. If a writer holds the key, the call
+    /// waits in the queue like any reader.
     async read_recursive, blocking read_recursive_blocking,
     /// Returns `None` if a writer holds the key or has been handed it.
     try try_read_recursive, for try_read_recursive_for, until try_read_recursive_until,

@@ -21,11 +21,12 @@ const PEEK: Unmarked<Shared> = Unmarked(Shared::NEW);
 
 /// Reads that do not count as a use.
 impl<K: Eq + Hash, V, S: BuildHasher> LockMap<K, V, S> {
-    /// Returns a copy of a key's value, and does not mark the value as used; `None` if the key has none.
+    /// Returns a clone of a key's value, and does not mark the value as used; `None` if the key has none.
     ///
     /// It is [`get`](Self::get) for callers that must not affect the order of eviction, such as a monitor or a scan. In
     /// all other respects it is a reader: it waits for a writer, and a value is not evicted while it is being read.
-    /// Without [`max_values`](crate::Builder::max_values) it is the same as `get`.
+    /// In a map that has no bound, no [`time_to_idle`](crate::Builder::time_to_idle) and no counters, it is the same as
+    /// `get`.
     ///
     /// This call looks the key up, and never copies it. If the key has no entry now, the future returns `None`, even if
     /// a value is inserted before the first poll. Otherwise the value is read when the future is polled.
@@ -57,10 +58,10 @@ impl<K: Eq + Hash, V, S: BuildHasher> LockMap<K, V, S> {
         async move { copy(Awaiting.acquire(request?).await) }
     }
 
-    /// Returns a copy of a key's value, and does not mark the value as used; `None` if the key has none. Blocks the
+    /// Returns a clone of a key's value, and does not mark the value as used; `None` if the key has none. Blocks the
     /// thread while it waits.
     ///
-    /// See [`peek`](Self::peek). A `V` that owns nothing (for which [`needs_drop`] is false) is usually copied under an
+    /// See [`peek`](Self::peek). A `V` that owns nothing (for which [`needs_drop`] is false) is usually cloned under an
     /// internal lock, so its `clone` must not use the map.
     ///
     /// # Blocking
@@ -98,8 +99,8 @@ impl<K: Eq + Hash, V, S: BuildHasher> LockMap<K, V, S> {
     }
 }
 
-/// Copies the value, and releases the key before it returns the copy: if the release panics, the unwinding drops the
-/// copy.
+/// Clones the value, and releases the key before it returns the clone: if the release panics, the unwinding drops the
+/// clone.
 fn copy<K, V: Clone, S>(guard: Guard<TableRef<'_, LockMap<K, V, S>>, Unmarked<Shared>>) -> Option<V> {
     let value = guard.value().cloned();
     drop(guard);
