@@ -19,10 +19,10 @@ use crate::plumbing::{TablePtr, TableRef};
 
 /// Several changes of a [`LockMap`] that are made together, or not at all.
 ///
-/// A batch collects steps, and locks nothing before it is committed. The commit locks all keys, in the map's own order
-/// (so batches and the calls with `_many` in their names never wait for each other in a cycle); a key that is only
-/// checked is locked for reading. Then it checks the conditions, in the order in which the steps were added, and makes
-/// the changes only if all conditions hold. A condition sees the effect of the steps before it on its key.
+/// A batch collects steps, and locks nothing before it is committed. The commit locks all keys, in the map's own order,
+/// so batches and the calls with `_many` in their names never wait for each other in a cycle. A key that is only
+/// checked is locked for reading. Then the commit checks the conditions, in the order in which the steps were added,
+/// and makes the changes only if all conditions hold. A condition sees the effect of the steps before it on its key.
 ///
 /// Each kind of step has two methods: one for a chain of calls, such as [`insert`](Batch::insert), and one for a batch
 /// in a variable, such as [`push_insert`](Batch::push_insert).
@@ -205,15 +205,15 @@ impl<'a, K: Eq + Hash, V, S: BuildHasher> Batch<'a, K, V, S> {
 
     /// Makes all changes, or none.
     ///
-    /// Its output has an item for each step, in the order in which the steps were added: the version of the stored
+    /// The output has one item for each step, in the order in which the steps were added: the version of the stored
     /// value, the version that was checked, or `None` for a removal or a [`check_absent`](Batch::check_absent). If a
     /// later step of the batch overwrites a value, no reader ever sees that value, and its version is not used again.
     ///
-    /// While the future waits for a key, it holds the keys before it in the map's order: so it must be polled, or
+    /// While the future waits for a key, it holds the keys that precede it in the map's order, so it must be polled or
     /// dropped.
     ///
     /// # Errors
-    /// Returns the first condition that did not hold. Then nothing has changed.
+    /// Returns the first condition that did not hold. In that case nothing has changed.
     ///
     /// # Cancel safety
     /// The future can be dropped at any moment. If it had not finished, it has changed nothing.
@@ -438,7 +438,7 @@ impl<'a, K: Eq + Hash, V, S: BuildHasher> Batch<'a, K, V, S> {
     }
 
     /// Releases the keys, and then drops the values and the steps, with no lock held. It drops all of them even if some
-    /// drops panic, and before the result exists, which a panic would leak.
+    /// drops panic. This happens before the result exists, because a panic would leak the result.
     fn end(self, held: Held<TableRef<'a, LockMap<K, V, S>>>, values: impl IntoIterator<Item = V>) {
         let mut panics = Panics::default();
         panics.run(|| drop(held));

@@ -7,13 +7,12 @@ use crate::plumbing::TableRef;
 impl<V, K, S> Builder<MapKind<V>, K, S> {
     /// Leaves the eviction of values to the caller: the map itself never evicts.
     ///
-    /// The map keeps the order of eviction, and says how many values are too many: [`excess`](crate::LockMap::excess)
+    /// The map keeps the order of eviction, and tells the caller what to evict: [`excess`](crate::LockMap::excess)
     /// returns the number of values beyond [`max_values`](Builder::max_values), or their weight beyond
-    /// [`max_weight`](Builder::max_weight), and
-    /// [`try_next_eviction`](crate::LockMap::try_next_eviction) locks the key of the value that should go next. The
-    /// caller writes the value to a disk, say, and then [removes](crate::Guard::remove) it. Meanwhile the key is
-    /// locked, and others that ask for it wait. So a value is always in the map or on the disk, and is never read from
-    /// the disk while it is being written.
+    /// [`max_weight`](Builder::max_weight), and [`try_next_eviction`](crate::LockMap::try_next_eviction) locks the key
+    /// of the value that should go next. The caller writes the value to a disk, say, and then
+    /// [removes](crate::Guard::remove) it. Meanwhile the key is locked, and others that ask for it wait. So a value is
+    /// always in the map or on the disk, and is never read from the disk while it is being written.
     ///
     /// The map grows without bound unless the caller evicts values. So evict after each insertion, as below, or in a
     /// separate task or thread. [`on_evict`](Builder::on_evict) is not called for values that are evicted by hand.
@@ -58,7 +57,7 @@ impl<V, K, S> Builder<MapKind<V>, K, S> {
 /// Eviction by hand.
 impl<K, V, S> LockMap<K, V, S> {
     /// Returns the number of values beyond [`max_values`](Self::max_values), or the weight beyond
-    /// [`max_weight`](Self::max_weight), `usize::MAX` at most; 0 if the map has no bound.
+    /// [`max_weight`](Self::max_weight) (at most `usize::MAX`); 0 if the map has no bound.
     ///
     /// It includes values in use, which [`try_next_eviction`](Self::try_next_eviction) does not return. The answer is a
     /// snapshot. In a map that is [evicted by hand](crate::Builder::evict_by_hand) this call takes no lock, and is
@@ -103,8 +102,8 @@ impl<K, V, S> LockMap<K, V, S> {
     /// Other maps have no order of eviction, and the result is always `None`. Values that weigh nothing have no place in
     /// the order.
     ///
-    /// This call waits for no holder; at most it waits for calls that hold an internal lock for a few dozen
-    /// instructions. It examines each value at most four times.
+    /// This call waits for no holder, only for calls that hold an internal lock for a few dozen instructions. It
+    /// examines each value at most four times.
     ///
     /// # Examples
     /// ```

@@ -11,47 +11,49 @@ use crate::clock::Clock;
 /// |---|---|
 /// | [`time_to_live`](Builder::time_to_live) | a fixed time after it was stored or changed |
 /// | [`time_to_idle`](Builder::time_to_idle) | a fixed time after it was last used |
-/// | [`expire_with`](Builder::expire_with) | when a function of the key and the value says |
+/// | [`expire_with`](Builder::expire_with) | after the time that a function of the key and the value returns |
 ///
-/// If several are set, the earliest time counts. [`time_to_live`](Builder::time_to_live) says what an end means.
+/// If several are set, the earliest time counts. [`time_to_live`](Builder::time_to_live) explains what it means for a
+/// value to end.
 impl<V, K, S> Builder<MapKind<V>, K, S> {
-    /// Lets each value end this long after it was stored or changed.
+    /// Lets each value end when `time` has passed since it was stored or changed.
     ///
-    /// A value that has ended is not there: each call compares the value's time with the clock, so no call that begins
-    /// later finds the value, whether or not its memory has been freed. A later value of the key has a later
-    /// [version](LockMap#versions), and a [`check_absent`](crate::Batch::check_absent) succeeds.
+    /// A value that has ended is gone for every caller: each call compares the value's time with the clock, so no call
+    /// that begins later finds the value, whether or not its memory has been freed. A later value of the key has a
+    /// later [version](LockMap#versions), and a [`check_absent`](crate::Batch::check_absent) succeeds.
     ///
     /// # Values in use
     /// A value does not end while somebody who has found it holds its key: a guard that has a value keeps it. If its
     /// time passes meanwhile, the value ends when the last such guard is dropped, before any waiter gets the key. Until
-    /// then, it is there for all other calls, too, as far as they can read it beside the holder. So readers that
-    /// overlap without a gap keep a value: hold the guards of a cache briefly, or copy values with
-    /// [`get`](LockMap::get), which is such a holder only for as long as the clone takes.
+    /// then, other calls find it, too, if they can read it beside the holder. So readers that overlap without a gap
+    /// keep a value: hold the guards of a cache briefly, or copy values with [`get`](LockMap::get), which holds the key
+    /// only while it clones the value.
     ///
-    /// The time of a value begins when its writer releases the key or becomes a reader, not when it inserts the value.
+    /// The time of a value is counted from the moment at which its writer releases the key or becomes a reader, not
+    /// from the insertion.
     ///
     /// # Memory
-    /// An ended value is dropped in passing: each call that releases a key of the same shard disposes of a few, and
-    /// [`tick`](LockMap::tick) of all. (A reader that drops its guard need not look at the clock: a value whose time
-    /// has passed under the guard is over, but may stay in memory until the next call.) They are dropped with no lock
-    /// held; if the map has a function [`on_evict`](Builder::on_evict), it is handed each value, with
-    /// [`Evicted::Expired`](crate::Evicted::Expired). An ended value whose key has a [handle](crate::KeyHandle) stays
-    /// in memory until the handle is dropped, or another value is stored; and so does one whose key is kept by an
-    /// unpolled future or a [refresher](LockMap::get_or_refresh_with), if the map has such a function, which needs the
-    /// key. If a caller stores a new value while the ended one is still in memory, `on_evict` is handed a clone of the
-    /// key.
+    /// Ended values are dropped in passing: each call that releases a key of the same shard drops a few, and
+    /// [`tick`](LockMap::tick) drops all. (A reader that drops its guard may do so without reading the clock. A value
+    /// whose time has passed under the guard has ended by then, but may stay in memory until the next call.) Values are
+    /// dropped with no lock held. If the map has a function [`on_evict`](Builder::on_evict), the function is handed
+    /// each value, with [`Evicted::Expired`](crate::Evicted::Expired). An ended value whose key has a
+    /// [handle](crate::KeyHandle) stays in memory until the handle is dropped or another value is stored. So does one
+    /// whose key is kept by an unpolled future or a [refresher](LockMap::get_or_refresh_with), if the map has an
+    /// `on_evict`, which needs the key. If a caller stores a new value while the ended one is still in memory,
+    /// `on_evict` is handed a clone of the key.
     ///
     /// In a map with [`max_values`](Builder::max_values) or [`max_weight`](Builder::max_weight), values that have ended
-    /// go before live ones are evicted.
+    /// are dropped before live ones are evicted.
     ///
-    /// A value that ends takes about 50 to 60 bytes more than one that does not. A map whose values do not end pays no
-    /// memory for this setting, and at most three instructions a call.
+    /// A value that ends takes about 50 to 60 bytes more than one that does not. In a map whose values do not end, this
+    /// setting costs no memory, and at most three instructions a call.
     ///
     /// # Time
     /// Calls for values take longer: they read the clock, which takes longer than the rest of a
     /// [`get`](LockMap::get), and those that acquire a key take an internal lock more often. If a coarser time will do,
-    /// set a [`clock`](Builder::clock) that costs less. Only a clock that is set with [`clock`](Builder::clock) works
-    /// without `std`.
+    /// set a [`clock`](Builder::clock) that costs less. Without `std`, and on WebAssembly, there is no default clock,
+    /// and one must be set.
     ///
     /// # Examples
     /// ```
@@ -77,8 +79,8 @@ impl<V, K, S> Builder<MapKind<V>, K, S> {
     ///
     /// A use is a call that finds the value, as for [`max_values`](Builder::max_values): so [`peek`](LockMap::peek),
     /// [`contains_key`](LockMap::contains_key), [`walk`](LockMap::walk) and [`for_each_value`](LockMap::for_each_value)
-    /// extend no value's life. The time begins when a call acquires the key. See [`time_to_live`](Self::time_to_live)
-    /// for everything else.
+    /// do not extend a value's life. The time is counted from the moment at which a call acquires the key. See
+    /// [`time_to_live`](Self::time_to_live) for everything else.
     ///
     /// # Examples
     /// ```
@@ -107,11 +109,12 @@ impl<V, K, S> Builder<MapKind<V>, K, S> {
         self
     }
 
-    /// Lets each value end when `f` says: the returned time after it was stored or changed, or never for `None`.
+    /// Lets each value end when the time that `f` returns has passed since it was stored or changed, or never if `f`
+    /// returns `None`.
     ///
     /// `f` is called once for each change of a value, when the writer releases the key or becomes a reader. The caller
-    /// holds the key as a writer meanwhile, and no internal lock, so `f` may use other keys; to use its own key would
-    /// wait for ever. A guard's [`value_mut`](crate::Guard::value_mut) counts as a change.
+    /// holds the key as a writer meanwhile, and no internal lock, so `f` may use other keys, but a request for its own
+    /// key would wait for ever. A guard's [`value_mut`](crate::Guard::value_mut) counts as a change.
     ///
     /// If several times are set, the earliest counts. See [`time_to_live`](Self::time_to_live) for everything else.
     ///
@@ -150,15 +153,16 @@ impl<V, K, S> Builder<MapKind<V>, K, S> {
         self
     }
 
-    /// Sets the clock by which values [end](Self::time_to_live), and which tells their [age](Self::record_ages).
+    /// Sets the clock that determines when values [end](Self::time_to_live), and what their [ages](Self::record_ages)
+    /// are.
     ///
     /// By default it is a monotonic clock of the standard library. Without `std`, and on WebAssembly, there is no
     /// default clock, and a map whose values end, or whose ages are recorded, must be given one; otherwise
     /// [`build`](Builder::build) panics. In any other map the clock is never read.
     ///
     /// The clock is never read under an internal lock, but a call may hold its own key meanwhile. If the clock panics,
-    /// the panic reaches the call, which releases its key; a call that is releasing a key compares the value's time
-    /// with the latest time that the map knows. Without `std` a panic is not caught.
+    /// the panic reaches the call, which releases its key; a call that is releasing a key then compares the value's
+    /// time with the latest time that the map knows. Without `std` a panic is not caught.
     ///
     /// # Examples
     /// See [`Clock`] and [`ManualClock`](crate::ManualClock).
@@ -173,21 +177,21 @@ impl<K, V, S> LockMap<K, V, S> {
     /// Disposes of all values that have ended, and returns the time until the next one may end; `None` if no value has
     /// an end.
     ///
-    /// No call depends on this: a value that has ended is not there, whether its memory has been freed or not. A map
-    /// that is used disposes of ended values in passing. Call this, now and then or after the returned time, if memory,
-    /// or the function [`on_evict`](Builder::on_evict), should not wait for that.
+    /// No other call depends on this: a value that has ended is not found, whether or not its memory has been freed. A
+    /// map that is used disposes of ended values in passing. If their memory should be freed, or
+    /// [`on_evict`](Builder::on_evict) called, sooner than that, call this now and then, or after the returned time.
     ///
-    /// Values that are in use stay, and those that a handle, an unpolled future or a refresher keeps, as
-    /// [`time_to_live`](Builder::time_to_live) says. The returned time may be too short, for instance because a value
-    /// was used since; it is never 0.
+    /// Values that are in use stay, and so do those that a handle, an unpolled future or a refresher keeps, as
+    /// [`time_to_live`](Builder::time_to_live) explains. The returned time may be too short, for instance because a
+    /// value was used since; it is never 0.
     ///
-    /// `on_evict`, and the drop of a value, may call this. If such calls are nested, the innermost ones leave values to
+    /// `on_evict` and the drop of a value may call this. If such calls are nested, the innermost ones leave values to
     /// those around them, or to another thread that is disposing of values of the same [shard](Builder::shards), so
     /// that the stack does not grow with the number of values. It may grow with the number of shards, by one level
     /// each.
     ///
-    /// This call waits for no holder; at most it waits for calls that hold an internal lock for a few dozen
-    /// instructions, and it holds the internal locks as briefly itself.
+    /// This call waits for no holder, only for calls that hold an internal lock for a few dozen instructions, and it
+    /// holds the internal locks equally briefly itself.
     ///
     /// # Panics
     /// If the clock panics; then nothing has changed. If drops of values or keys, or `on_evict`, panic, all ended

@@ -1,5 +1,5 @@
-//! The ways in which the operations of a single call find their entry: by a key that is looked up when the request
-//! starts, or by a claim of the entry that the key had at the call.
+//! The ways in which single-call operations find their entry: by a key that is looked up when the request starts, or by
+//! a claim of the entry that the key had when the call was made.
 
 use core::hash::{BuildHasher, Hash};
 use core::mem::needs_drop;
@@ -38,18 +38,19 @@ pub(super) trait FindOrMake<'a, K, V, S>: Find<'a, K, V, S> {
     /// Stores a value and returns the old one, unless the entry is in use or something must be allocated first.
     fn insert(self, map: Map<'a, K, V, S>, value: V) -> Result<Option<V>, (Self, V)>;
 
-    /// Returns a guard of the entry, which is made if there is none, or a request if the guard cannot be had at once.
+    /// Returns a guard of the entry, or a request for it if it cannot be locked at once. Makes the entry if there is
+    /// none.
     fn enter<M: Mode>(self, map: Map<'a, K, V, S>, mode: M) -> Found<'a, K, V, S, M>;
 
-    /// Returns a writer's guard of a new entry, or what [`enter`](Self::enter) returns for an existing one.
+    /// Returns a writer's guard of a new entry; for an existing entry, does the same as [`enter`](Self::enter).
     fn make<M: Mode>(self, map: Map<'a, K, V, S>, mode: M) -> Made<'a, K, V, S, M>;
 }
 
 pub(super) type Found<'a, K, V, S, M> = Result<Guard<Map<'a, K, V, S>, M>, Request<Map<'a, K, V, S>, M>>;
 pub(super) type Made<'a, K, V, S, M> = Result<Guard<Map<'a, K, V, S>, Exclusive>, Found<'a, K, V, S, M>>;
 
-/// A key, which is looked up when the request starts. Each method drops it explicitly, with its result in a local: if
-/// the drop of the key panics, the result is dropped while unwinding, and not leaked.
+/// A key, which is looked up when the request starts. Each method drops the key explicitly, while the result is in a
+/// local variable: if the drop panics, the unwinding drops the result, which would otherwise leak.
 pub(super) struct ByKey<A>(pub(super) A);
 
 impl<'a, K, V, S, A: Ask<K>> Find<'a, K, V, S> for ByKey<A> {
@@ -139,12 +140,12 @@ impl<'a, K, V, S> ByClaim<'a, K, V, S> {
         ByClaim { map, claim: map.core().find_claim(key).map(ClaimIn::new) }
     }
 
-    /// Keeps the entry of a reader's guard.
+    /// Claims the entry of a reader's guard.
     pub(super) fn of(map: Map<'a, K, V, S>, guard: &MapReadGuard<'a, K, V, S>) -> Self {
         ByClaim { map, claim: Some(ClaimIn::new(map.core().claim(&mut guard.live()))) }
     }
 
-    /// Returns a request for the entry, of which there is one, and whose claim has not been used.
+    /// Returns a request for the entry. There must be an entry, and its claim must not have been used.
     pub(super) fn into_request<M: Mode>(mut self, mode: M) -> Request<Map<'a, K, V, S>, M> {
         let Some(claim) = self.take() else { unreachable!("the claim of an entry is used once") };
         Request::new(self.map, claim, mode)

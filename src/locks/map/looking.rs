@@ -1,4 +1,4 @@
-//! The calls that visit or take all values.
+//! Calls that visit or remove all values.
 
 use alloc::vec::{self, Vec};
 use core::fmt;
@@ -59,7 +59,7 @@ impl<K, V, S> LockMap<K, V, S> {
         self.core.values()
     }
 
-    /// Returns whether there is no value. It is as exact as [`len`](Self::len).
+    /// Returns whether there is no value. The answer is as exact as that of [`len`](Self::len).
     ///
     /// # Examples
     /// ```
@@ -71,7 +71,7 @@ impl<K, V, S> LockMap<K, V, S> {
     }
 
     /// Returns the number of keys that have an entry: keys that have a value, are held or waited for, or are kept by a
-    /// handle or an unfinished future. It is as exact as [`len`](Self::len).
+    /// handle or an unfinished future. The number is as exact as that of [`len`](Self::len).
     ///
     /// # Examples
     /// See [`len`](Self::len).
@@ -84,8 +84,8 @@ impl<K, V, S> LockMap<K, V, S> {
     /// because they were locked.
     ///
     /// Each value is read under its key's lock, held only during that call of `look`. The method does not wait: it
-    /// skips an entry that [`try_read`](Self::try_read) could not lock. A value that is inserted or removed during the
-    /// method may be seen or not; a value that exists throughout, and is not locked, is seen once. The method does not
+    /// skips an entry that [`try_read`](Self::try_read) could not lock. A value that is inserted or removed meanwhile
+    /// may or may not be seen; a value that exists throughout, and is not locked, is seen once. The method does not
     /// count as a use of the values: see [`max_values`](crate::Builder::max_values).
     ///
     /// `look` runs outside every internal lock and may use the map, except that it must not write the key that it is
@@ -197,7 +197,7 @@ impl<K, V, S> LockMap<K, V, S> {
 
 /// For equal keys the last value stays. Forgotten guards keep no key locked here, because `&mut self` is exclusive.
 impl<K: Eq, V, S> LockMap<K, V, S> {
-    /// Stores a value for the owner of the map like any other writer.
+    /// Stores a value for the owner of the map, as a writer does.
     fn put_as_writer(&mut self, key: &mut OwnedKey<K>, value: V) -> Option<V> {
         match self.core.hold_or_claim(key, Exclusive::NEW) {
             Ok(hold) => Guard::unmarked(TableRef::new(self), hold).insert(value),
@@ -254,8 +254,8 @@ fn drop_all<K, V>(pairs: impl Iterator<Item = (Option<K>, Option<V>)>) {
     run_all(pairs.flat_map(|(key, value)| [(key, None), (None, value)]).map(|part| move || drop(part)));
 }
 
-/// An iterator over the keys and values of a [`LockMap`], in no particular order. It also returns the values of keys
-/// that forgotten guards left locked.
+/// An iterator over the keys and values of a [`LockMap`], in no particular order. It includes the values of keys that
+/// forgotten guards left locked.
 ///
 /// # Examples
 /// ```

@@ -1,4 +1,4 @@
-//! Calls that make the value of a key anew when it is old: one caller does, and the others get the old value meanwhile.
+//! Calls that refresh a value when it is old: one caller makes the new value, and the others get the old one meanwhile.
 
 use core::future::Future;
 use core::hash::{BuildHasher, Hash};
@@ -21,14 +21,14 @@ use crate::mode::Exclusive;
 use crate::plumbing::TableRef;
 use crate::plumbing::sealed::TablePtrInside as _;
 
-/// The caller that refreshes a value. When it is dropped, another caller may.
+/// The one caller that is refreshing a value. When this is dropped, another caller may refresh the value.
 struct Refresher<'a, K, V, S> {
     map: Map<'a, K, V, S>,
     refresh: Refresh,
 }
 
 impl<'a, K, V, S> Refresher<'a, K, V, S> {
-    /// Begins to refresh the value of a guard, if that is old and nobody else does.
+    /// Begins to refresh the value of a guard, if the value is old and nobody else is refreshing it.
     fn begin(map: Map<'a, K, V, S>, found: &MapReadGuard<'a, K, V, S>, fresh_for: Duration) -> Option<Self> {
         map.core().begin_refresh(found.live(), fresh_for).map(|refresh| Refresher { map, refresh })
     }
@@ -85,7 +85,7 @@ impl<'a, K, V: Clone, S> Map<'a, K, V, S> {
             drop(old);
             return Ok(copy);
         }
-        // A later value stands. So does a removal, which may mean that what `init` has read is out of date.
+        // A later value stays. A removal stands, too: it may mean that the data that `init` has read is out of date.
         let later = writer.value().cloned();
         drop(writer);
         drop(refresher);
@@ -101,12 +101,12 @@ impl<V, K, S> Builder<MapKind<V>, K, S> {
     /// Records when each value was stored or changed, for [`get_or_refresh_with`](LockMap::get_or_refresh_with) and
     /// [`age`](LockMap::age).
     ///
-    /// The age of a value begins when its time begins: when its writer releases the key or becomes a reader, not when
-    /// `init` starts, or when it inserts the value. So a value that took a minute to make is new when it is stored.
+    /// The age of a value is counted from the moment at which its writer releases the key or becomes a reader, not from
+    /// the start of `init` or the insertion. So a value that took a minute to make is new when it is stored.
     ///
-    /// Values need not [end](Self::time_to_live) for this, but the map needs a [clock](Self::clock), as one whose
-    /// values do, and its calls take as long as those of such a map. Each value takes 16 bytes more than one that ends,
-    /// or about 50 bytes if values do not end. Other maps do not pay for this setting.
+    /// Values need not [end](Self::time_to_live) for this. But like a map whose values end, the map needs a
+    /// [clock](Self::clock), and its calls take as long as those of such a map. Each value takes 16 bytes more than one
+    /// that ends, or about 50 bytes if values do not end. In other maps this setting costs nothing.
     ///
     /// # Examples
     /// ```
@@ -134,8 +134,8 @@ impl<V, K, S> Builder<MapKind<V>, K, S> {
 impl<K: Eq + Hash, V, S: BuildHasher> LockMap<K, V, S> {
     /// Returns the time since a key's value was stored or changed; `None` if the key has no value.
     ///
-    /// It does not wait for a writer that has locked the key; the answer may be out of date when it arrives. It is not
-    /// a use of the value.
+    /// The call does not wait for a writer that has locked the key, and the answer may be out of date when it arrives.
+    /// The call does not count as a use of the value.
     ///
     /// # Panics
     /// Panics if the map was built without [`record_ages`](crate::Builder::record_ages), and as
@@ -173,8 +173,8 @@ impl<K: Eq + Hash, V, S: BuildHasher> LockMap<K, V, S> {
 
 /// Refreshing a value that is old, once per key.
 impl<K: Eq + Hash, V: Clone, S: BuildHasher> LockMap<K, V, S> {
-    /// Returns a copy of a key's value. If there is none, `init` makes it; if it is old, one caller makes the next one,
-    /// while all others get the old value.
+    /// Returns a clone of a key's value. If there is none, `init` makes it; if it is old, one caller makes the next
+    /// one, while all others get the old value.
     ///
     /// | the value | this call |
     /// |---|---|
@@ -184,43 +184,44 @@ impl<K: Eq + Hash, V: Clone, S: BuildHasher> LockMap<K, V, S> {
     /// | is as old, and is being refreshed | returns it |
     ///
     /// A cache that works like this is called *stale-while-revalidate*. The map must be built with
-    /// [`record_ages`](crate::Builder::record_ages). Different callers may ask with different `fresh_for`; with
+    /// [`record_ages`](crate::Builder::record_ages). Different callers may pass different values of `fresh_for`; with
     /// [`Duration::ZERO`] every value is old. [`time_to_live`](crate::Builder::time_to_live) sets the age beyond which
     /// nobody gets a value, even if no refresh succeeds.
     ///
     /// # The refresher
     /// The caller that refreshes a value waits for its own `init`: the map has no executor that could run it in the
     /// background. It holds no lock meanwhile, so others read and write as usual. Then it acquires the key as a writer,
-    /// and stores the new value, whose age begins. So hold guards of the map briefly: as any writer, it waits for those
-    /// who hold the key at that moment, and requests that come then may have to wait for it.
+    /// and stores the new value, whose age begins then. Like any writer, it waits for those who hold the key at that
+    /// moment, and requests that come then may have to wait for it. So hold guards of the map briefly.
     ///
     /// If `init` panics, or the refresher's future is dropped, the old value stays, and the next caller that finds it
-    /// old refreshes it. A future that is forgotten ([`core::mem::forget`]), or whose `init` never ends, leaves the
-    /// value to get older until it is changed or removed, or has ended.
+    /// old refreshes it. If the future is forgotten ([`core::mem::forget`]), or its `init` never ends, nobody else
+    /// refreshes the value, which gets older until it is changed or removed, or ends.
     ///
     /// # Changes meanwhile
     /// A refresh replaces only the value with which it began, as [`update_if`](Self::update_if) does with its version:
     ///
-    /// - If the value was changed, in place too, or replaced, the refresher drops its own value and returns the later
+    /// - If the value was changed, even in place, or replaced, the refresher drops its own value and returns the later
     ///   one.
     /// - If the key has no value any more, it stays without one, and the refresher returns its own value, which nobody
-    ///   else gets: a removal may mean that what `init` has read is out of date. The same is true of a value that has
-    ///   ended or was evicted. So if there is a `time_to_live`, let it exceed `fresh_for` by more than `init` takes.
+    ///   else gets: a removal may mean that the data that `init` has read is out of date. The same is true if the value
+    ///   has ended or was evicted. So a `time_to_live`, if there is one, should exceed `fresh_for` by more than the
+    ///   time that `init` takes.
     ///
     /// So another caller can refresh a later value of the key, or make a missing one, while the first refresher still
     /// runs its `init`.
     ///
     /// # The call
     /// `init` returns a future (`async || …`); for the [blocking form](Self::get_or_refresh_with_blocking) it returns
-    /// the value. It must not request the same key, which would wait for ever if the value is missing. It may use other
-    /// keys. For the same reason the caller must hold no guard of the key: while the value is fresh, a reader's guard
-    /// does no harm, but a refresher would wait for it.
+    /// the value. It may use other keys, but must not request the same key: if the value is missing, that request would
+    /// wait for ever. For the same reason the caller must hold no guard of the key. (While the value is fresh, a
+    /// reader's guard does no harm, but a caller that becomes the refresher would wait for its own guard.)
     ///
     /// This call hashes the key, and copies it only if it has no entry or owns nothing, so the future does not borrow
     /// it. The request starts at the first poll. A future that has not copied the key, and a refresher, keep the entry
     /// in the map until they finish, but not its value, unless the map has a function
-    /// [`on_evict`](crate::Builder::on_evict), which needs the key. The call is a use of the value, and a hit if there
-    /// is one.
+    /// [`on_evict`](crate::Builder::on_evict), which needs the key. The call counts as a use of the value, and as a hit
+    /// if there is one.
     ///
     /// # Cancel safety
     /// The future can be dropped at any moment. If it had not finished, it has changed nothing.
@@ -275,11 +276,11 @@ impl<K: Eq + Hash, V: Clone, S: BuildHasher> LockMap<K, V, S> {
         }
     }
 
-    /// Returns a copy of a key's value. If there is none, `init` makes it, or fails; if it is old, one caller makes the
-    /// next one, or fails, while all others get the old value.
+    /// Returns a clone of a key's value. If there is none, `init` makes it, or fails; if it is old, one caller makes
+    /// the next one, or fails, while all others get the old value.
     ///
     /// It works like [`get_or_refresh_with`](Self::get_or_refresh_with). If the `init` of a refresher fails, the old
-    /// value stays, and the next caller that finds it old refreshes it: so while a source is down, there is one attempt
+    /// value stays, and the next caller that finds it old refreshes it. So while a source is down, there is one attempt
     /// at a time.
     ///
     /// # Errors
@@ -322,8 +323,8 @@ impl<K: Eq + Hash, V: Clone, S: BuildHasher> LockMap<K, V, S> {
         TableRef::new(self).get_or_try_refresh_as(self.by_claim_or_key(key), fresh_for, init, Awaiting)
     }
 
-    /// Returns a copy of a key's value. If there is none, `init` makes it; if it is old, one caller makes the next one,
-    /// while all others get the old value. It blocks the thread while it waits.
+    /// Returns a clone of a key's value. If there is none, `init` makes it; if it is old, one caller makes the next
+    /// one, while all others get the old value. It blocks the thread while it waits.
     ///
     /// See [`get_or_refresh_with`](Self::get_or_refresh_with).
     ///
@@ -355,8 +356,8 @@ impl<K: Eq + Hash, V: Clone, S: BuildHasher> LockMap<K, V, S> {
         always(self.get_or_try_refresh_with_blocking(key, fresh_for, || Ok(init())))
     }
 
-    /// Returns a copy of a key's value. If there is none, `init` makes it, or fails; if it is old, one caller makes the
-    /// next one, or fails, while all others get the old value. It blocks the thread while it waits.
+    /// Returns a clone of a key's value. If there is none, `init` makes it, or fails; if it is old, one caller makes
+    /// the next one, or fails, while all others get the old value. It blocks the thread while it waits.
     ///
     /// See [`get_or_try_refresh_with`](Self::get_or_try_refresh_with).
     ///

@@ -6,7 +6,7 @@ impl<V, K, S> Builder<MapKind<V>, K, S> {
     /// Makes the map count hits, misses, insertions, evictions and waits: see [`stats`](crate::LockMap::stats).
     ///
     /// By default nothing is counted, which costs nothing. With this setting each counted event takes an internal lock
-    /// for a few instructions. Each shard has counters of its own, in a cache line or two of their own.
+    /// for a few instructions. Each shard has its own counters, in one or two separate cache lines.
     ///
     /// # Examples
     /// ```

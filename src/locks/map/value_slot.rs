@@ -10,7 +10,7 @@ use crate::plumbing::{Map, TablePtr, ValueOf};
 /// The value of a [`LockMap`](crate::LockMap)'s key as an `Option` that its writer can change, fill or empty;
 /// [`value_slot`](crate::Guard::value_slot) returns it.
 ///
-/// It is for wrappers whose own interface has a `&mut Option<V>`. The slot contains the value while the slot lives.
+/// It is for wrappers whose own interface exposes a `&mut Option<V>`. The slot contains the value while the slot lives.
 /// When the slot is dropped, even by a panic, its contents become the key's value; if it is empty, the key has none. So
 /// a slot is a [removal](crate::Guard::remove), followed by an [insertion](crate::Guard::insert) if it is not empty:
 ///
@@ -31,7 +31,7 @@ use crate::plumbing::{Map, TablePtr, ValueOf};
 /// a.value_slot().get_or_insert_default().push(7);
 /// assert_eq!(a.value(), Some(&vec![7]));
 ///
-/// /// A function of a wrapper that does not know of guards.
+/// /// A function of a wrapper that knows nothing of guards.
 /// fn shorten(entry: &mut Option<Vec<u32>>) {
 ///     entry.take_if(|list| list.pop().is_none() || list.is_empty());
 /// }

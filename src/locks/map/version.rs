@@ -3,9 +3,10 @@ use core::fmt;
 /// The version of a value of a [`LockMap`](crate::LockMap): each change of the value makes a new one.
 ///
 /// The versions of a key only grow while the map lives, even if the value is removed and inserted again; so a value
-/// whose version is the same has not changed. They may leave gaps. Versions of different keys cannot be compared.
+/// whose version is the same has not changed. There may be gaps between the versions of a key. Versions of different
+/// keys cannot be compared.
 ///
-/// (A map can count 2⁵⁶ versions, which last for twenty years at a hundred million changes a second.)
+/// (A map can count 2⁵⁶ versions, enough for twenty years at a hundred million changes a second.)
 ///
 /// # Examples
 /// ```
@@ -126,7 +127,7 @@ pub enum AddOrUpdate<V> {
     Added,
     /// The key had a different value, which this variant contains.
     Updated(V),
-    /// The key had an equal value, which was left as it is.
+    /// The key had an equal value, which was left unchanged.
     Unchanged,
 }
 

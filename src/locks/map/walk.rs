@@ -29,7 +29,7 @@ use crate::plumbing::sealed::TablePtrInside as _;
 /// A key that has a value from the beginning of the walk ([`LockMap::walk`]) to its end is visited exactly once,
 /// however often the value is changed. That includes a value that its writer takes out for a moment and stores again
 /// while it still holds the key as a writer, as [`compute`](LockMap::compute) does. A key that gets or loses its value
-/// meanwhile is visited at most once. The order is that of the entries in memory, and says nothing.
+/// meanwhile is visited at most once. The order is that of the entries in memory, and has no meaning.
 ///
 /// A walk is not a snapshot: each value is as it is when its key is locked. To see several keys at one instant, use
 /// [`read_many`](LockMap::read_many). To visit only what is not locked, without waiting, use
@@ -44,16 +44,16 @@ use crate::plumbing::sealed::TablePtrInside as _;
 /// A walk waits for every key that a writer holds, even if the key has no value at the moment: the writer may have
 /// taken it out. So a caller that holds a key as a writer waits for itself. The caller may keep the guards of a walk
 /// while it continues, because no key is visited twice, and may lock other keys meanwhile. But then it holds several
-/// keys in no order; if another caller does so, too, each may wait for the other for ever.
+/// keys in no fixed order; if another caller does so, too, each may wait for the other for ever.
 ///
 /// # Memory
 /// A walk has a position in the map, not a list of keys. While it is in one of the map's
-/// [shards](crate::Builder::shards), that shard has in addition one bit for each of its slots, allocated once, and none
-/// of its values is [at rest](LockMap#memory): the call that enters a shard moves them all to entries, and the call
-/// that leaves it, or the drop of the walk, moves them back; in between, `get` is slower there. Drop a walk that is no
-/// longer needed: until then each new key of its shard costs a few instructions more. If a walk is forgotten
-/// ([`core::mem::forget`]), all this stays so until the map is dropped, which also frees the walk's bits; nothing stays
-/// locked.
+/// [shards](crate::Builder::shards), one more bit is needed for each slot of that shard, allocated once, and none of
+/// the shard's values is [at rest](LockMap#memory). The call that enters a shard moves all of its values to entries,
+/// and the call that leaves it, or the drop of the walk, moves them back. In between, `get` is slower there. Drop a
+/// walk that is no longer needed: until then each new key of its shard costs a few instructions more. If a walk is
+/// forgotten ([`core::mem::forget`]), its last shard stays in this state until the map is dropped, which also frees the
+/// walk's bits. Nothing stays locked.
 ///
 /// # Examples
 /// ```
@@ -106,15 +106,15 @@ macro_rules! next {
     ) => {
         #[doc = concat!("Locks the next key that has a value for ", $does, ": a future, whose output is `None` at the end.")]
         ///
-        /// It waits as
+        /// Waits as
         #[doc = concat!("[`", $alike, "`](LockMap::", $alike, ")")]
-        /// does; with a limit: [`.until(limit)`](WalkNext::until).
+        /// does. [`.until(limit)`](WalkNext::until) limits the wait.
         ///
         /// # Cancel safety
         /// The future can be dropped at any moment: then nothing is locked, and the walk continues with the same key.
         ///
         /// # Panics
-        /// As [`LockMap`](LockMap#panics).
+        /// Panics as [`LockMap`](LockMap#panics) does.
         ///
         /// # Examples
         /// ```
@@ -134,13 +134,13 @@ macro_rules! next {
         #[doc = concat!("Locks the next key that has a value for ", $does, ", and blocks the thread while it waits. Returns `None` at the end.")]
         ///
         /// # Blocking
-        /// As
+        /// Blocks like
         #[doc = concat!("[`", $alike, "_blocking`](LockMap::", $alike, "_blocking).")]
-        /// Not for use inside a task: there, use
+        /// Do not call this in a task; there, use
         #[doc = concat!("[`", stringify!($next), "`](Self::", stringify!($next), ").")]
         ///
         /// # Panics
-        /// As [`LockMap`](LockMap#panics).
+        /// Panics as [`LockMap`](LockMap#panics) does.
         ///
         /// # Examples
         /// ```
@@ -230,8 +230,8 @@ impl<'a, K, V, S, M: Mode> WalkNext<'_, 'a, K, V, S, M> {
     /// [`Acquire::until`](crate::futures::Acquire::until).
     ///
     /// # Errors
-    /// Returns the output of `limit` if it was ready and the next key could not be locked. The walk can go on: it
-    /// continues with the same key.
+    /// Returns the output of `limit` if it was ready and the next key could not be locked. The walk can continue, with
+    /// the same key.
     ///
     /// # Cancel safety
     /// The future can be dropped at any moment, like [`WalkNext`] itself.
@@ -257,7 +257,7 @@ impl<'a, K, V, S, M: Mode> WalkNext<'_, 'a, K, V, S, M> {
         outcome
     }
 
-    /// Goes on until a key with a value is locked, or until `wait` gives a request back, which waits.
+    /// Continues until a key with a value is locked, or until `wait` returns a request, which then has to wait.
     fn poll_by(
         &mut self,
         mut wait: impl FnMut(Waiting<'a, K, V, S, M>) -> Result<Found<'a, K, V, S, M>, Waiting<'a, K, V, S, M>>,

@@ -3,45 +3,48 @@ use crate::builder::Builder;
 use crate::core::Weigher;
 
 impl<V, K, S> Builder<MapKind<V>, K, S> {
-    /// Sets the largest weight of all values that the map keeps to `n`, except for values in use. `weigh` says what a
-    /// value weighs: its size in bytes, say.
+    /// Limits the total weight of the values that the map keeps to `n`, except for values in use. `weigh` returns the
+    /// weight of a value, such as its size in bytes.
     ///
-    /// This takes the place of [`max_values`](Self::max_values), and what that says of the order of eviction, of values
-    /// in use, and of what counts as a use, is true here, too: values that were not used recently are evicted until the
-    /// others weigh no more than `n`.
+    /// This setting takes the place of [`max_values`](Self::max_values). The order of eviction, the treatment of values
+    /// in use, and the calls that count as a use are as documented there: values that were not used recently are
+    /// evicted until the others weigh no more than `n`.
     ///
     /// # The weight of a value
     /// `weigh` is called once for each change of a value, when the writer releases the key or becomes a reader, as the
     /// function of [`expire_with`](Self::expire_with) is. [`value_mut`](crate::Guard::value_mut) counts as a change.
-    /// The caller holds the key as a writer meanwhile, and no internal lock, so `weigh` may use other keys; to use its
-    /// own key would wait for ever. It should be quick: do not serialize a value to learn its size.
+    /// The caller holds the key as a writer meanwhile, and no internal lock, so `weigh` may use other keys, but a
+    /// request for its own key would wait for ever. `weigh` should be quick: do not serialize a value to learn its
+    /// size.
     ///
-    /// The map remembers the answer, and counts with it until the value is changed again or has gone. So answers that
-    /// differ each time do no harm. A value that has changed since it was weighed, by its own means such as a `Mutex`,
-    /// still counts with its old weight. Until a writer has released the key, its new value counts with the weight of
-    /// the one before, or with nothing if there was none.
+    /// The map remembers the result, and uses it until the value is changed again or has gone. So results that differ
+    /// each time do no harm. A value that changes through interior mutability, such as a `Mutex`, keeps its old weight.
+    /// Until a writer has released the key, its new value has the weight of the previous value, or none if there was no
+    /// value.
     ///
     /// | weight | |
     /// |---|---|
-    /// | 0 | The value is never evicted for the weight of others, and [`pop`](LockMap::pop) does not return it: nothing would be gained. It still [ends](Self::time_to_live) in time. |
-    /// | more than `n` | The value is not kept. It is there while it is in use, and is evicted when its last user leaves (with [`on_evict`](Self::on_evict), when no unpolled future keeps its entry). No other value is evicted for its sake. |
+    /// | 0 | The value is never evicted because of the weight of others, and [`pop`](LockMap::pop) does not return it, because nothing would be gained. It can still [end](Self::time_to_live). |
+    /// | more than `n` | The value is not kept. It is there while it is in use, and is evicted when its last user leaves (with [`on_evict`](Self::on_evict), only when no unpolled future keeps its entry). No other value is evicted for its sake. |
     /// | `u32::MAX` | The largest weight. If values may be bigger than 4 GiB, weigh them in units of 1 KiB. |
     ///
     /// A call that makes the map too heavy evicts as many values as the bound needs, drops them, and calls
-    /// [`on_evict`](Self::on_evict) for each, before it returns: that may be very many if one heavy value takes the
+    /// [`on_evict`](Self::on_evict) for each, before it returns. These may be very many if one heavy value takes the
     /// place of light ones.
     ///
     /// # Shards
     /// By default, a map whose values are weighed has one shard, so that the bound is exact. With more
-    /// [`shards`](Self::shards), whose internal locks are then less busy, each has an equal part of `n`, and evicts by
-    /// itself: a value that is heavier than that part is too heavy to be kept, and a shard that gets more than its
-    /// share evicts before the map weighs `n`. So let the part of a shard exceed the heaviest value many times. If
-    /// several threads use the map, reading included, one shard is slower than several: set their number then.
+    /// [`shards`](Self::shards), the internal locks are less busy, but each shard has an equal part of `n`, and evicts
+    /// by itself. A value that is heavier than that part is too heavy to be kept, and a shard that gets more than its
+    /// share evicts before the map weighs `n`. So the part of a shard should be many times the weight of the heaviest
+    /// value. If several threads use the map, even if they only read, one shard is slower than several: then set the
+    /// number of shards.
     ///
     /// # Memory
-    /// Besides the order of eviction and its history, which take 9 to 10 bytes, a value takes 16 bytes. Calls for
+    /// A value takes 16 bytes in addition to the 9 to 10 bytes of the order of eviction and its history. Calls for
     /// values take longer than in other maps, because they lock the shard two or three times: `get` up to twice as
-    /// long, an insertion two to three times as long. A map whose values are not weighed pays nothing for this setting.
+    /// long, an insertion two to three times as long. In a map whose values are not weighed, this setting costs
+    /// nothing.
     ///
     /// # Panics
     /// If `n` is 0, or if [`max_values`](Self::max_values) is set, too.
@@ -61,7 +64,7 @@ impl<V, K, S> Builder<MapKind<V>, K, S> {
     /// pages.insert_blocking(&2, "seven..".to_string()); // eleven together: the first one goes
     /// assert!(!pages.contains_key(&1) && pages.contains_key(&2));
     ///
-    /// pages.insert_blocking(&3, "x".repeat(11)); // heavier than all may be: not kept
+    /// pages.insert_blocking(&3, "x".repeat(11)); // heavier than the bound: not kept
     /// assert_eq!((pages.len(), pages.weight()), (1, 7));
     ///
     /// pages.write_blocking(&2).value_mut().unwrap().push('.'); // weighed again
@@ -84,10 +87,10 @@ impl<V, K, S> Builder<MapKind<V>, K, S> {
 
 /// Values that are weighed.
 impl<K, V, S> LockMap<K, V, S> {
-    /// Returns the weight of all values; 0 if the map was built without [`max_weight`](Builder::max_weight).
+    /// Returns the total weight of the values; 0 if the map was built without [`max_weight`](Builder::max_weight).
     ///
-    /// It includes values in use, with the weight that they had when they were last weighed, and excludes those that
-    /// have [ended](Builder::time_to_live). It is added up shard by shard, while other calls run.
+    /// The sum includes values in use, with the weight that they had when they were last weighed, and excludes those
+    /// that have [ended](Builder::time_to_live). It is added up shard by shard, while other calls run.
     ///
     /// # Examples
     /// ```
@@ -107,7 +110,7 @@ impl<K, V, S> LockMap<K, V, S> {
         self.core.weight()
     }
 
-    /// Returns the largest weight of all values; `None` if the map was built without
+    /// Returns the largest total weight of the values that the map keeps; `None` if the map was built without
     /// [`max_weight`](Builder::max_weight).
     ///
     /// # Examples
@@ -117,13 +120,13 @@ impl<K, V, S> LockMap<K, V, S> {
         self.core.max_weight()
     }
 
-    /// Changes the largest weight of all values.
+    /// Changes the largest total weight of the values that the map keeps.
     ///
     /// It works like [`set_max_values`](Self::set_max_values): if the new bound is smaller, this call evicts the
     /// excess, starting with values that were not used recently, and values in use stay until they are released. A
-    /// value that alone exceeds the new bound goes, however recently it was used, and no other value goes for it. No
-    /// value is weighed anew. The bound is divided among the shards, and a shard keeps no value that is heavier than
-    /// its part: if `n` is less than the number of shards, some shards keep none that weighs anything.
+    /// value that alone exceeds the new bound is evicted, however recently it was used, and no other value is evicted
+    /// for its sake. No value is weighed again. The bound is divided among the shards, and a shard keeps no value that
+    /// is heavier than its part: if `n` is less than the number of shards, some shards keep none that weighs anything.
     ///
     /// This call compares the weight of each value with the bound, shard by shard, while it holds an internal lock.
     ///
