@@ -37,8 +37,8 @@ pub use self::several::{
 
 /// The largest number of users of a key: 2^30 − 1 on 64-bit targets, 16,383 on 32-bit ones.
 ///
-/// The users of a key are its holders, waiters, handles and unfinished futures, and the calls of `for_each_key` that
-/// are visiting it. Holders of permits do not count: their number is limited by the permits. For a
+/// The users of a key are its holders, waiters, handles and unfinished futures, and the calls, such as `for_each_key`,
+/// that are visiting it. Holders of permits do not count: their number is limited by the permits. For a
 /// [`Latch`](crate::Latch), and for each stripe of a [`Striped`](crate::Striped), this is the largest number of holders
 /// and waiters.
 ///

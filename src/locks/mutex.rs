@@ -63,8 +63,8 @@ use crate::plumbing::TablePtr;
 /// std::thread::spawn(move || drop(guard)).join().unwrap();
 /// ```
 ///
-/// `new` is not `const`, because it allocates the shards (whose number depends on the CPUs of the machine), and because
-/// the default hasher is seeded at random.
+/// `new` is not `const`, because it allocates the shards (whose number depends on how many CPUs the machine has), and
+/// because the default hasher is seeded at random.
 ///
 /// # A table in a struct
 /// Owned guards need the table in an `Arc`, so put the `Arc` around the table, not around the struct that contains it:

@@ -60,10 +60,10 @@ use crate::plumbing::{ReaderWriter, TablePtr, TableRef};
 ///
 /// # Fairness
 /// Under the default policy, and under [`Fairness::Bounded`](crate::Fairness::Bounded), the lock is also *phase-fair*:
-/// a waiting writer keeps later readers out (except 16, or the number that the bound allows), and when a writer leaves,
-/// all readers that are waiting at that moment get in before the next writer. An upgradable reader gets in with them if
-/// no other upgradable reader holds the key. (A writer at the head lets only one later upgradable reader pass it in
-/// this way, because a chain of upgrades would begin a new phase each time.) So neither side starves the other. When a
+/// a waiting writer keeps later readers out (except 16, or the number that the bound allows). When a writer leaves, all
+/// readers that are waiting at that moment get in before the next writer. An upgradable reader gets in with them if no
+/// other upgradable reader holds the key. (A writer at the head lets only one later upgradable reader pass it in this
+/// way, because a chain of upgrades would begin a new phase each time.) So neither side starves the other. When a
 /// writer gives up, the readers that it kept out get in, and an upgradable reader that it kept out is woken and
 /// competes for the key. See [`Fairness`](crate::Fairness) for the other policies.
 ///
@@ -124,9 +124,9 @@ forms! {
     new = "KeyedRwLock::<String>::new()", excludes = "try_write",
     guards ReadGuard, ReadGuardArc, futures Read, ReadArc,
     /// Acquires a key for reading, past all waiters
-    /// Unlike [`read`](Self::read), it waits only for a writer that holds the key, not for writers and upgrades that
-    /// are waiting. So it never waits if the key is held by readers, even by the caller itself: `read` could wait for a
-    /// writer that waits for the caller's first hold.
+    /// Unlike [`read`](Self::read), this call waits only for a writer that holds the key, not for writers and upgrades
+    /// that are waiting. So it never waits if the key is held by readers, even by the caller itself: `read` could wait
+    /// for a writer that waits for the caller's first hold.
     ///
     /// This can starve writers. Under every [policy](crate::Fairness) any number of these readers pass a waiting
     /// writer, and while such readers overlap, that writer never gets in. Use this call only where the key may already

@@ -86,8 +86,8 @@ use crate::plumbing::TablePtr;
 /// permit of the key, and then gets in alone. So lowering the number never leaves a request waiting for ever, unless
 /// the number is 0, which keeps all requests out.
 ///
-/// A [deadlock detector](crate::deadlock) uses the limit at the time of its search, and never considers a key without
-/// permits part of a deadlock. Changing a limit does not start a search.
+/// A [deadlock detector](crate::deadlock) uses the limit at the time of its search, and never counts a key without
+/// permits as part of a deadlock. Changing a limit does not start a search.
 ///
 /// # Panics
 /// Panics as [`KeyedMutex`](crate::KeyedMutex#panics) does. In addition, every form of a call for `n` permits panics if
@@ -116,7 +116,7 @@ pub struct KeyedSemaphore<K, S = DefaultHashBuilder> {
 }
 
 /// The largest number of permits that a key of a [`KeyedSemaphore`] can have: 2^30 − 1 on 64-bit targets, 16,383 on
-/// 32-bit ones. Waiters do not take room from permits.
+/// 32-bit ones. Waiters do not reduce this number.
 pub const MAX_PERMITS: usize = MAX_UNITS;
 
 impl<K> KeyedSemaphore<K> {
@@ -362,8 +362,8 @@ many! {
     /// Acquires a number of permits of each of several keys
     /// The list has pairs of a key and a number of permits: `[("a", 2), (name.as_str(), 1)]`. As with
     /// [`acquire_n`](Self::acquire_n), a key's permits are acquired at once, and one guard holds them. A key that is
-    /// named more than once gets the largest of its numbers, not their sum. A number that is 0, or more than
-    /// [`permits`](Self::permits), panics at the call, in every form, and then nothing is held.
+    /// named more than once gets the largest of its numbers, not their sum. A number that is 0 or [too
+    /// large](KeyedSemaphore#panics) panics at the call, in every form, and then nothing is held.
     async acquire_n_many, blocking acquire_n_many_blocking,
     try try_acquire_n_many, for try_acquire_n_many_for, until try_acquire_n_many_until,
     arc acquire_n_many_arc, acquire_n_many_arc_blocking, try_acquire_n_many_arc, try_acquire_n_many_arc_for,

@@ -24,17 +24,18 @@ impl<V, K, S> Builder<MapKind<V>, K, S> {
     /// others goes on.
     ///
     /// A value counts as recently used when its key is acquired, and when a call reads it, overwrites it, or fails
-    /// because of its version. Its first insertion does not count, nor do [`handle`](crate::LockMap::handle),
-    /// [`contains_key`](crate::LockMap::contains_key), [`status`](crate::LockMap::status),
-    /// [`peek`](crate::LockMap::peek), [`for_each_key`](crate::LockMap::for_each_key),
-    /// [`for_each_value`](crate::LockMap::for_each_value), [`walk`](crate::LockMap::walk) and
-    /// [`retain`](crate::LockMap::retain).
+    /// because it does not have the expected version. Its first insertion does not count, nor do
+    /// [`handle`](crate::LockMap::handle), [`contains_key`](crate::LockMap::contains_key),
+    /// [`status`](crate::LockMap::status), [`peek`](crate::LockMap::peek),
+    /// [`for_each_key`](crate::LockMap::for_each_key), [`for_each_value`](crate::LockMap::for_each_value),
+    /// [`walk`](crate::LockMap::walk) and [`retain`](crate::LockMap::retain).
     ///
     /// The bound is divided evenly among the shards, and each shard evicts by itself, so a shard that gets more than
     /// its share of the keys evicts before the map has `n` values. The map exceeds `n` only by the values in use, and,
     /// if `n` is less than the number of [`shards`](Builder::shards), by one value in each shard. With one shard the
-    /// bound is exact. If the number of shards is not set, it is reduced so that each shard may have 256 values. The
-    /// order of eviction takes about 8 bytes for each value, and the record of evicted keys takes another byte.
+    /// bound is exact. If the number of shards is not set, it is reduced so that each shard may have at least 256
+    /// values. The order of eviction takes about 8 bytes for each value, and the record of evicted keys takes another
+    /// byte.
     ///
     /// The order is that of SIEVE (Y. Zhang and others, "SIEVE is Simpler than LRU", NSDI 2024), with two exceptions.
     /// First, a value that is in use when its turn comes is taken out of the order, and returns to it as the newest

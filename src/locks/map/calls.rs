@@ -286,7 +286,7 @@ macro_rules! found_when {
     };
 }
 
-/// Defines an operation of a single call, as a future and blocking.
+/// Defines a single-call operation, as a future and as a blocking call.
 macro_rules! one_call {
     ($(
         // The operation's summary without a full stop, and the rest of its docs.

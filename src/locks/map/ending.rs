@@ -23,7 +23,7 @@ impl<V, K, S> Builder<MapKind<V>, K, S> {
     /// later [version](LockMap#versions), and a [`check_absent`](crate::Batch::check_absent) succeeds.
     ///
     /// # Values in use
-    /// A value does not end while somebody who has found it holds its key: a guard that has a value keeps it. If its
+    /// A value does not end while a caller that has found it holds its key: a guard that has a value keeps it. If its
     /// time passes meanwhile, the value ends when the last such guard is dropped, before any waiter gets the key. Until
     /// then, other calls find it, too, if they can read it beside the holder. So readers that overlap without a gap
     /// keep a value: hold the guards of a cache briefly, or copy values with [`get`](LockMap::get), which holds the key
@@ -75,7 +75,7 @@ impl<V, K, S> Builder<MapKind<V>, K, S> {
         self
     }
 
-    /// Lets each value end this long after it was last used, stored or changed.
+    /// Lets each value end when `time` has passed since it was last used, stored or changed.
     ///
     /// A use is a call that finds the value, as for [`max_values`](Builder::max_values): so [`peek`](LockMap::peek),
     /// [`contains_key`](LockMap::contains_key), [`walk`](LockMap::walk) and [`for_each_value`](LockMap::for_each_value)
@@ -153,8 +153,7 @@ impl<V, K, S> Builder<MapKind<V>, K, S> {
         self
     }
 
-    /// Sets the clock that determines when values [end](Self::time_to_live), and what their [ages](Self::record_ages)
-    /// are.
+    /// Sets the clock that tells when values [end](Self::time_to_live), and their [age](Self::record_ages).
     ///
     /// By default it is a monotonic clock of the standard library. Without `std`, and on WebAssembly, there is no
     /// default clock, and a map whose values end, or whose ages are recorded, must be given one; otherwise

@@ -165,7 +165,8 @@ impl<K, V, S> LockMap<K, V, S> {
     }
 
     /// Calls `visit` with a guard of each entry that has a value and can be locked at once. Returns the number of
-    /// entries with a value that could not. Panics that `visit` has caught resume when all entries have been visited.
+    /// entries with a value that could not be locked. Panics that `visit` has caught resume when all entries have been
+    /// visited.
     fn visit<M: Mode>(&self, mode: M, mut visit: impl FnMut(Guard<TableRef<'_, Self>, M>, &mut Panics)) -> usize {
         let (mut passed_over, mut panics) = (0, Panics::default());
         self.core.visit(

@@ -58,10 +58,10 @@ pub use self::walk::{Walk, WalkNext};
 /// ```
 ///
 /// An entry lives while it has a value or its key has users; a guard of a key without a value is an ordinary lock on
-/// the key. The lock and the value are in one entry, so there is no second map and no second hash. The locks behave as
-/// those of a [`KeyedRwLock`](crate::KeyedRwLock): compatible holders, forms, upgrades and downgrades, fairness and
-/// cancellation are the same; they are not reentrant, and there is no poisoning. The page of [`ToKey`] lists the types
-/// that can be keys.
+/// the key. The lock and the value are in one entry, so there is no second map and no second hash. The locks behave
+/// like those of a [`KeyedRwLock`](crate::KeyedRwLock): compatible holders, forms, upgrades and downgrades, fairness
+/// and cancellation are the same; they are not reentrant, and there is no poisoning. The page of [`ToKey`] lists the
+/// types that can be keys.
 ///
 /// # The forms
 /// | form | call |
@@ -242,9 +242,9 @@ forms! {
     new = "LockMap::<String, u32>::new()", excludes = "try_write",
     guards MapReadGuard, MapReadGuardArc, futures MapRead, MapReadArc,
     /// Acquires a key for reading, past all waiters
-    /// Unlike [`read`](Self::read), it waits only for a writer that holds the key, not for writers and upgrades that
-    /// are waiting. So it never waits if the key is held by readers, even by the caller itself: `read` could wait for a
-    /// writer that waits for the caller's first hold.
+    /// Unlike [`read`](Self::read), this call waits only for a writer that holds the key, not for writers and upgrades
+    /// that are waiting. So it never waits if the key is held by readers, even by the caller itself: `read` could wait
+    /// for a writer that waits for the caller's first hold.
     ///
     /// This can starve writers. Under every [policy](crate::Fairness) any number of these readers pass a waiting
     /// writer, and while such readers overlap, that writer never gets in. Use this call only where the key may already

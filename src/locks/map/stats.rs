@@ -28,7 +28,7 @@ impl<K, V, S> LockMap<K, V, S> {
     /// [`get_or_insert_with`](Self::get_or_insert_with) or another `get_or_…`, and each key that is acquired by
     /// [`read`](Self::read), [`read_recursive`](Self::read_recursive) or [`read_many`](Self::read_many), in all of
     /// their forms, including those of handles. It is a hit if there is a value when the call first has the key, and
-    /// otherwise a miss. So a `get_or_insert_with` that finds a reader of a key without a value, and then waits until
+    /// otherwise a miss. So a `get_or_insert_with` that first acquires a key without a value, and then waits until
     /// another caller has made the value, is a miss. A call that does not get the key, because it fails or its future
     /// is dropped, is neither.
     ///

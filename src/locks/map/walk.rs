@@ -272,7 +272,7 @@ impl<'a, K, V, S, M: Mode> WalkNext<'_, 'a, K, V, S, M> {
             };
             match found.or_else(&mut wait) {
                 Ok(found) => {
-                    // Its value may have been removed while the walk waited.
+                    // The key's value may have been removed while the walk waited.
                     if let Some(guard) = self.walk.visit(found) {
                         return Poll::Ready(Some(guard));
                     }
