@@ -45,8 +45,8 @@ pub(crate) mod sealed {
 /// The access that a guard gives. Sealed: see the types of this [module](self).
 pub trait Mode: sealed::ModeInside + Debug {}
 
-/// A mode whose hold can be handed over to a waiter, as [`unlock_fair`](crate::Guard::unlock_fair) does: that of every
-/// guard. Sealed.
+/// A mode whose hold can be handed over to a waiter, as [`unlock_fair`](crate::Guard::unlock_fair) does. Every guard
+/// has such a mode. Sealed.
 pub trait HandOver: Mode {}
 
 /// Exclusive access: the lock of a mutex, or a writer's.
@@ -116,7 +116,7 @@ impl Upgradable {
 impl Permit {
     pub(crate) const NEW: Permit = Permit { amount: 1 };
 
-    /// Makes a hold of `n` of the `limit` permits of a key.
+    /// Makes the mode of a hold of `n` of the `limit` permits of a key.
     ///
     /// # Panics
     /// If `n` is 0 or more than `limit`.
@@ -216,7 +216,7 @@ impl<M: Mode> sealed::ModeInside for Unmarked<M> {
 impl sealed::ModeInside for Upgradable {
     const ONE: Self = Upgradable::NEW;
 
-    /// Releases the hold in its current access, and gives up a waiting upgrade.
+    /// Releases the hold with its current access, and gives up a waiting upgrade.
     fn release<K, V: Payload>(core: &Core<K, V>, mut hold: Hold<K, V, Self>) {
         let Upgradable { upgrading, told } = hold.mode();
         let ticket = match upgrading {
