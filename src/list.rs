@@ -2,7 +2,7 @@
 
 use alloc::vec::{self, Vec};
 
-/// A list of values, with room for one in itself. `pub` because a sealed trait names it; other crates cannot.
+/// A list that stores a single value inline. `pub` because a sealed trait names it; other crates cannot.
 #[allow(unreachable_pub, missing_debug_implementations)] // not visible outside the crate
 pub enum List<T> {
     Few(Option<T>),

@@ -143,7 +143,7 @@ fn take<P: TablePtr, M: Mode>(
 /// The largest number of held keys that are compared one by one. Among more, sorting finds duplicates faster.
 const MOST_COMPARED: usize = 64;
 
-/// Returns whether the entry at this address may be among those of the held keys: `true` if there are too many to compare.
+/// Returns whether the entry at this address may be that of a held key: `true` if there are too many keys to compare.
 fn may_be_among<P: TablePtr, M: Mode>(address: usize, held: &[Guard<P, M>]) -> bool {
     held.len() > MOST_COMPARED || held.iter().any(|guard| guard.live().address() == address)
 }

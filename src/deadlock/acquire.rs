@@ -73,14 +73,15 @@ pub(crate) mod sealed {
     }
 }
 
-/// A request of a party, for one key or for several. `None` when it has finished.
+/// A request of a party, for one key or for several. The functions take an `Option`, which is `None` when the request
+/// has finished.
 ///
 /// `pub` because a sealed trait names it; other crates cannot.
 #[allow(unreachable_pub, private_interfaces)]
 pub trait Waits: Sized + Unpin {
     type Tracked;
 
-    /// Acquires, if everything is free for this request.
+    /// Acquires the keys, if all are free for this request.
     fn enter(waits: &mut Option<Self>) -> Option<Self::Tracked>;
 
     /// Tries without beginning to wait.

@@ -1,4 +1,4 @@
-//! Who holds what, and who waits for what.
+//! The dump of a detector: what each party holds, and what it waits for.
 
 use alloc::borrow::Cow;
 use alloc::string::{String, ToString};
@@ -167,8 +167,9 @@ impl PartyDump {
 }
 
 impl HoldDump {
-    /// Returns the held key, as its `Debug` shows it. It is known if a party waits for it, if this hold had to wait for
-    /// it, and always if the detector [names its holders](super::DetectorBuilder::name_holders).
+    /// Returns the held key, as its `Debug` shows it; `None` if it is not known. The key is known if a party waits for
+    /// it, if this hold had to wait for it, or if the detector [names its
+    /// holders](super::DetectorBuilder::name_holders).
     ///
     /// # Examples
     /// See [`DetectorDump`].

@@ -169,7 +169,7 @@ impl<M: Mode> fmt::Debug for LatchGuards<'_, M> {
 
 /// The mode in which a call acquires several stripes, and the type of its guards. Sealed.
 pub trait LatchManyMode: Mode {
-    /// The type of the guards that such a call returns: one list, or two.
+    /// The type of the guards that a call in this mode returns: one list, or two.
     type Guards<'a>;
 
     #[doc(hidden)]
@@ -332,7 +332,7 @@ impl<'a, M: LatchManyMode> Requests<'a, M> {
         self.enter_or(|requests| block(requests, Some(deadline)))
     }
 
-    /// Tries all stripes at once first, because usually all are free.
+    /// Tries all stripes without waiting, because usually all are free, and calls `block` if some are not.
     fn enter_or(mut self, block: impl FnOnce(Self) -> Option<List<LatchGuard<'a, M>>>) -> Option<M::Guards<'a>> {
         self.attempt().or_else(|| block(self)).map(M::gather)
     }

@@ -11,7 +11,7 @@ pub(crate) use checker::{
     thread_local,
 };
 
-/// The number of uses without a hold that let a value come to rest: 1, so that short models see it.
+/// With 1, every use without a hold lets the value come to rest, so that short models see it.
 pub(crate) const LOOKS_TO_REST: u32 = 1;
 
 pub(crate) struct Lock<T>(checker::sync::Mutex<T>);
