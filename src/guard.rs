@@ -12,8 +12,8 @@ const HELD: &str = "a guard has its hold until it is dropped";
 
 /// A hold on a key, released when the guard is dropped.
 ///
-/// There is one guard for all locks and all forms of acquiring. `P` is how the guard refers to the table: a borrow, or
-/// an `Arc` of it for a `'static` guard. `M` is the [mode](crate::mode). Use the aliases, such as
+/// There is one guard for all locks and all forms of acquiring. `P` is the guard's reference to the table: a borrow, or
+/// an `Arc` for a `'static` guard. `M` is the [mode](crate::mode). Use the aliases, such as
 /// [`MutexGuard`](crate::MutexGuard).
 ///
 /// A guard is `Send` and `Sync` if the key is. It may be dropped in a thread or task other than the one that acquired

@@ -287,9 +287,9 @@
 //! - A key that is named twice is acquired once; if it is in both lists of `read_write_many`, it is acquired for
 //!   writing.
 //! - The [policy](Fairness) applies to each key as it does in calls for a single key.
-//! - While a call waits for one key, it holds the keys before it in the table's order, and other callers wait for
-//!   those. So its future must be polled or dropped, under every policy. If you can, lock a hot key in a call of its
-//!   own.
+//! - While a call waits for one key, it holds the keys before it in the table's order, and other callers may wait for
+//!   those. So its future must be polled or dropped, whatever the policy is. If you can, lock a hot key in a call of
+//!   its own.
 //! - A `try_` form that fails, a limit that is reached, a dropped future and a panic release the keys acquired so far.
 //! - A caller that already holds a key and requests several more can still deadlock. Take all of them in one call, or
 //!   make both requests through a [detector](deadlock), which tracks calls for several keys, too.

@@ -57,7 +57,8 @@ pub struct Exclusive(());
 #[derive(Clone, Copy, Debug)]
 pub struct Shared(());
 
-/// Read access, shared with other readers, whose holder may become a writer. A key has at most one such holder.
+/// Read access that is shared with other readers, and whose holder may become a writer. A key has at most one such
+/// holder.
 #[derive(Clone, Copy, Debug)]
 pub struct Upgradable {
     pub(crate) upgrading: Upgrading,
@@ -228,7 +229,7 @@ impl sealed::ModeInside for Upgradable {
         let (mut ending, mut panics) = (None, Panics::default());
         panics.run(|| ending = told.and_then(|id| core.ending(hold.live(), Want::Upgrade, id)));
         panics.run(|| {
-            // The guard is dropped after the batch, so it sweeps once the wakers have run.
+            // `_sweeping` is dropped after the batch, so the sweep runs after the wakers.
             let _sweeping = core.sweeping(hold.live());
             let mut batch = WakeBatch::default();
             if core.leave_queue(hold.live(), ticket, &mut batch).is_some() {

@@ -395,6 +395,8 @@ where
     S: Source<P::Key, PayloadOf<P>>,
     I: Iterator<Item = (S, M)>,
 {
+    /// Makes the future that acquires the keys.
+    ///
     /// # Panics
     /// If a key has [`MAX_USERS`](crate::MAX_USERS) users already, or if user code of the keys or of the list panics.
     #[inline]

@@ -116,6 +116,8 @@ impl<P: TablePtr, M: Mode> Request<P, M> {
         Want::Hold(self.mode.access())
     }
 
+    /// Polls the request.
+    ///
     /// # Panics
     /// If the hold has been acquired already.
     #[inline]

@@ -157,8 +157,8 @@ impl Party {
     /// or if another request of the party acquired a key and so completed a cycle. The party keeps its holds.
     ///
     /// # Panics
-    /// If `future` has already finished. The returned future panics if the key's `Debug` does, which runs when the
-    /// future begins to wait, and, if the detector [names its holders](super::DetectorBuilder::name_holders), when it
+    /// If `future` has already finished. The returned future panics if the key's `Debug` panics. It runs `Debug` when
+    /// it begins to wait and, if the detector [names its holders](super::DetectorBuilder::name_holders), when it
     /// acquires a key. After such a panic the future holds nothing, and does not wait.
     ///
     /// # Cancel safety

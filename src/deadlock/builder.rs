@@ -62,7 +62,7 @@ impl DetectorBuilder {
     /// `false`.
     ///
     /// The detector looks only when a party begins to wait: a key for which no party waits may be held for any length
-    /// of time, and a holder that passes the limit after the last waiter has come is not reported.
+    /// of time, and a holder that passes the limit after the last waiter has begun to wait is not reported.
     ///
     /// `f` is called by the thread or task that begins to wait, with no internal lock held. It may use the detector and
     /// the tables, but should not wait for keys, because the caller is in a queue. If `f` owns a clone of the detector,

@@ -68,9 +68,9 @@
 //! - A party waits if any of its requests does. (If it needs only one of several, as with `select!`, the report may be
 //!   premature.)
 //! - An untracked holder is assumed to release its key eventually. It causes no report, and a cycle through it is not
-//!   found. An untracked *waiter* is followed to the key that it waits for, but has no link of its own in the report.
-//!   (An untracked call for several keys that waits for one of them counts as an untracked holder of those before it.)
-//!   A guard that was acquired without the detector can be [adopted](Party::adopt).
+//!   found. An untracked *waiter* is followed to the holders that it waits for, but has no link of its own in the
+//!   report. (An untracked call for several keys that waits for one of them counts as an untracked holder of those
+//!   before it.) A guard that was acquired without the detector can be [adopted](Party::adopt).
 //! - Waiters that a request passes by its [priority](crate::futures::Acquire::priority) wait for it, too. But if an
 //!   untracked request passes a tracked one, and so completes a cycle, no request fails until a party of the cycle
 //!   makes another one.
@@ -177,8 +177,8 @@ impl Detector {
     /// although no deadlock was reported.
     ///
     /// It shows the parties that hold or wait for anything, in the order of their registration, except that a new party
-    /// may take the place of one that is gone. It is a snapshot of all tracked holds and waits at one instant, for
-    /// which it takes the detector's lock.
+    /// may take the place of one that is gone. It shows all tracked holds and waits at one instant, because the call
+    /// takes the detector's lock.
     ///
     /// # Examples
     /// ```

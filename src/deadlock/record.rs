@@ -17,7 +17,7 @@ use crate::sync::Lock;
 /// The state of a detector, which its clones and its parties share.
 pub(super) struct Shared {
     pub(super) registry: Lock<Registry>,
-    /// Whether the key and the origin of every hold are noted.
+    /// Whether the key and the origin of every hold are recorded.
     pub(super) names_holders: bool,
     pub(super) watchdog: Option<Watchdog>,
 }

@@ -363,8 +363,8 @@ impl Registry {
         }
     }
 
-    /// Returns an event for each hold that has lasted for `limit` or longer, of the key for which this request begins
-    /// to wait. The hold `continues`, which the request continues if it is an upgrade, does not count.
+    /// Returns an event for each hold of the request's key that has lasted for `limit` or longer. If the request is an
+    /// upgrade, the hold that it `continues` does not count.
     pub(super) fn long_holds(&mut self, request: u32, continues: Option<u32>, limit: Duration) -> Vec<HoldEvent> {
         self.index();
         let Record { party: waiter, entry, .. } = self.records[request];

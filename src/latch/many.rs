@@ -210,8 +210,8 @@ impl LatchManyMode for ReadOrWrite {
     }
 }
 
-/// Requests for several stripes, acquired one after the other. A call that waits for one stripe holds those before it
-/// in an order that is the same for all calls, so such calls never wait for each other in a cycle.
+/// Requests for several stripes, acquired one after the other. While a call waits for one stripe, it holds only stripes
+/// that come before it, in an order that is the same for all calls. So such calls never wait for each other in a cycle.
 ///
 /// `pub` because a sealed trait names it; other crates cannot.
 #[allow(unreachable_pub, missing_debug_implementations)] // not visible outside the crate

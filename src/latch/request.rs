@@ -98,6 +98,8 @@ impl<'a, M: Mode> Request<'a, M> {
         })
     }
 
+    /// Polls the request.
+    ///
     /// # Panics
     /// If the hold has been acquired already.
     #[inline]

@@ -8,7 +8,7 @@ thread_local! {
     static DEPTH: Cell<usize> = Cell::new(0);
 }
 
-/// One level of the calls that run nested on this thread, as long as it lives.
+/// A call that counts as nested on this thread until this is dropped.
 struct Level;
 
 impl Level {
