@@ -340,8 +340,8 @@
 //! - *Many short critical sections, in threads only, where different keys may exclude each other:* an array of mutexes,
 //!   indexed by the hash, is as good as a [`Striped`], and can have values inside.
 //! - *A lock held by a person or a worker across requests and crashes, or seen by several processes or machines:* the
-//!   locks of this crate live in one process. Use a lease: `keylatch-lease`, in memory or on Postgres, Redis, etcd or
-//!   NATS.
+//!   locks of this crate live in one process. Use a lease: `keylatch-lease`, in memory, in SQLite, in a bucket, or on
+//!   Postgres, Redis, etcd or NATS.
 //!
 //! # Implementation
 //! The `core` module of the source has an overview: the life of an entry, which lock protects which state, and why no
