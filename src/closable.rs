@@ -363,8 +363,8 @@ impl core::error::Error for Closed {}
 impl Gate {
     /// Returns `acquired`, or drops it if the table has been closed in the meantime.
     ///
-    /// After closing the table, a caller may look whether any key is in use. If it looks before this request takes its
-    /// key, and so misses it, then this check comes later still, and sees that the table is closed.
+    /// After closing the table, a caller may check whether any key is in use. If it does so before this request takes
+    /// its key, and so misses the request, then the check here comes later still, and sees that the table is closed.
     #[inline]
     fn unless_open<G>(&self, acquired: G) -> Result<G, Closed> {
         if self.is_open() { Err(Closed) } else { Ok(acquired) }

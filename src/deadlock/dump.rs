@@ -94,7 +94,7 @@ impl DetectorDump {
                         let holders = holders.filter(|(_, other)| matches!(other.what, What::Holds(_)));
                         let mut holders = holders.map(|(_, other)| other.party).collect::<Vec<_>>();
                         if let Want::Upgrade = wait.want {
-                            // An upgrade does not wait for the hold that it exchanges.
+                            // An upgrade does not wait for the hold that it upgrades.
                             if let Some(own) = holders.iter().position(|&holder| holder == party) {
                                 holders.swap_remove(own);
                             }
@@ -112,7 +112,7 @@ impl DetectorDump {
                     }
                 }
             }
-            // The oldest first.
+            // A party's records begin with the newest, but its dump begins with the oldest.
             dump.holds.reverse();
             dump.waits.reverse();
             parties.push(dump);

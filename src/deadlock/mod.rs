@@ -177,8 +177,8 @@ impl Detector {
     /// although no deadlock was reported.
     ///
     /// It shows the parties that hold or wait for anything, in the order of their registration, except that a new party
-    /// may take the place of one that is gone. It shows all tracked holds and waits at one instant, because the call
-    /// takes the detector's lock.
+    /// may take the place of one that is gone. It is a snapshot of one instant, because the call takes the detector's
+    /// lock.
     ///
     /// # Examples
     /// ```

@@ -26,7 +26,7 @@ pub(super) struct Registry {
     pub(super) records: Slab<Record>,
     /// The entries that have records, except for records that are not indexed.
     entries: HashTable<Indexed>,
-    /// The first of the records that are not indexed, which form one list.
+    /// The first record that is not indexed. These records form one list.
     unindexed: u32,
     hasher: DefaultHashBuilder,
     /// The number of searches.
@@ -340,9 +340,9 @@ impl Registry {
     /// no cycle goes through the party, so no search is needed, however many parties it waits for.
     ///
     /// No tracked request waits behind a request that has just queued, unless the latter has a priority, because
-    /// queueing and this check are one step under the detector's lock. But a request before it may have to wait for the
-    /// hold that it gets, if its party then waits elsewhere: for example, if a readers' phase admits it before a
-    /// writer.
+    /// queueing and this check are one step under the detector's lock. But an earlier request may have to wait for the
+    /// hold that the new one gets, if the party of the new one then waits elsewhere: for example, if a readers' phase
+    /// admits the new request before a writer.
     pub(super) fn is_waited_for(&mut self, party: u32, request: u32) -> bool {
         self.index();
         let Party { waits, met, .. } = self.parties[party];

@@ -195,7 +195,7 @@ impl Held {
     }
 }
 
-/// Returns the access that a waiter with this want has after it got in.
+/// Returns the access that a waiter with this want has once it has got in.
 fn access_of(want: Want) -> Access {
     match want {
         Want::Hold(access) => access,
