@@ -130,7 +130,7 @@ impl<T: Kind, K, S> Builder<T, K, S> {
     ///
     /// Reusing an entry saves an allocation; with [`recycle_keys`](Builder::recycle_keys) reusing its key saves
     /// another. A free entry takes as much memory as a live one. The default is 64 for each shard, or as many as
-    /// [`capacity`](Builder::capacity) makes room for where that is more.
+    /// [`capacity`](Builder::capacity) makes room for, if that is more.
     ///
     /// `n` is divided evenly among the shards. Entries are allocated in chunks of up to 16, and a chunk is freed as a
     /// whole, when all of its entries are free and its shard has enough free entries without them. So each shard may
@@ -289,8 +289,8 @@ impl<T: Kind, K, S> Builder<T, K, S> {
     /// # Panics
     /// If `shards` is 0 or more than [`MAX_SHARDS`], if `capacity` is more than [`MAX_CAPACITY`], if a map is [evicted
     /// by hand](Builder::evict_by_hand) but has neither [`max_values`](Builder::max_values) nor
-    /// [`max_weight`](Builder::max_weight), or if a map whose values [end](Builder::time_to_live), or whose
-    /// [ages](Builder::record_ages) are recorded, has no clock and there is no default one.
+    /// [`max_weight`](Builder::max_weight), or if a map whose values [end](Builder::time_to_live), or that [records
+    /// their ages](Builder::record_ages), has no clock and there is no default one.
     ///
     /// # Examples
     /// ```
@@ -357,7 +357,7 @@ impl<T: Kind, K, S> fmt::Debug for Builder<T, K, S> {
 }
 
 /// Returns the largest number of shards, a power of two, with which each shard may have at least 256 values; 1 if there
-/// is none. The number of keys that fall into a shard then varies by about a tenth.
+/// is none. With 256 values per shard, the number of keys that fall into a shard varies by about a tenth.
 fn most_shards(values: usize) -> usize {
     1 << (values / 256).max(1).ilog2()
 }

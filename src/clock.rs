@@ -6,8 +6,8 @@ use crate::sync::Lock;
 /// The clock of a [`LockMap`](crate::LockMap) whose values end or have an age, set by
 /// [`Builder::clock`](crate::Builder::clock).
 ///
-/// A map asks its clock in each call for a value, so reading it should take a few nanoseconds. The clock is read with
-/// no internal lock held, but a call may hold the key that it was made for: so `now` must not wait for keys of the map.
+/// A map reads its clock in each call that concerns a value, so a reading should take only a few nanoseconds. The clock
+/// is read with no internal lock held, but the call may hold its key, so `now` must not wait for keys of the map.
 ///
 /// # Examples
 /// A clock that counts the ticks of a timer interrupt:
@@ -37,7 +37,7 @@ pub trait Clock: Send + Sync {
     /// Returns the time since some fixed moment, such as the start of the program.
     ///
     /// It should never decrease. If it does, the part of the map that asked continues with the latest time that it has
-    /// seen, so a value that has ended stays so.
+    /// seen, so a value that has ended stays ended.
     fn now(&self) -> Duration;
 }
 
@@ -92,7 +92,7 @@ impl ManualClock {
         self.0.with(|now| *now = now.saturating_add(by));
     }
 
-    /// Sets the clock, also backward.
+    /// Sets the clock, forward or backward.
     ///
     /// # Examples
     /// ```
@@ -127,7 +127,7 @@ impl fmt::Debug for ManualClock {
     }
 }
 
-/// The default clock: monotonic, from the time at which it was made.
+/// The default clock: the monotonic time since it was made.
 #[cfg(all(feature = "std", not(target_family = "wasm")))]
 pub(crate) struct Monotonic(std::time::Instant);
 

@@ -84,8 +84,8 @@ impl<T> Closable<T> {
 
     /// Closes the table, and wakes all waiting requests. Later calls do nothing.
     ///
-    /// It waits for no holder. If the table [is empty](crate::KeyedMutex::is_empty) afterwards, no key is held, and
-    /// none will be.
+    /// It does not wait for the holders. If the table [is empty](crate::KeyedMutex::is_empty) afterwards, no key is
+    /// held, and none will be.
     ///
     /// # Panics
     /// If the waker of a waiting task panics. By then all waiting tasks have been woken.
@@ -202,7 +202,8 @@ impl<T> Closable<T> {
     where
         F: Future + Unpin,
     {
-        // A refused request leaves nothing behind, not even until its first poll.
+        // If the table is closed, the request is not even made, so it leaves no entry in the table until its first
+        // poll.
         let request = if self.is_closed() { None } else { Some(request(&self.table)) };
         UntilClosed { request, closing: &self.closing, closed: None, is_finished: false }
     }
@@ -360,10 +361,10 @@ impl fmt::Display for Closed {
 impl core::error::Error for Closed {}
 
 impl Gate {
-    /// Drops what was acquired if the table has been closed meanwhile.
+    /// Returns `acquired`, or drops it if the table has been closed in the meantime.
     ///
-    /// After closing the table, a caller may check whether any key is in use. If that check comes before this request
-    /// takes its key, and so misses it, then this check comes later still, and sees that the table is closed.
+    /// After closing the table, a caller may check whether any key is in use. If it does so before this request takes
+    /// its key, and so misses the request, then the check here comes later still, and sees that the table is closed.
     #[inline]
     fn unless_open<G>(&self, acquired: G) -> Result<G, Closed> {
         if self.is_open() { Err(Closed) } else { Ok(acquired) }
@@ -386,10 +387,10 @@ impl Gate {
 /// ```
 #[must_use = "futures do nothing unless they are polled or awaited"]
 pub struct UntilClosed<'a, F> {
-    /// `None` if the table was closed when the request was to be made, and when the future has finished.
+    /// `None` if the table was already closed when `acquire` was called, or if the future has finished.
     request: Option<F>,
     closing: &'a Gate,
-    /// The wait for the closing, which begins when the request has to wait.
+    /// The wait for the table to be closed. It begins when the request has to wait.
     closed: Option<LatchAcquire<'a, Shared>>,
     is_finished: bool,
 }
@@ -416,7 +417,7 @@ impl<F: Future + Unpin> Future for UntilClosed<'_, F> {
 }
 
 impl<F> UntilClosed<'_, F> {
-    /// Drops the request, and with it its claim, its place in the queue, or a hold that it was granted.
+    /// Drops the request together with its claim, its place in the queue, or a hold that it was granted.
     fn finish(&mut self) {
         self.is_finished = true;
         self.closed = None;
@@ -434,7 +435,7 @@ impl<F> fmt::Debug for UntilClosed<'_, F> {
 impl<F: Future + Unpin> Wait for UntilClosed<'_, F> {
     type Output = Result<F::Output, Closed>;
 
-    /// Unknown: only a poll says whether the request can succeed.
+    /// Returns `MustQueue`, because only a poll can tell whether the request succeeds.
     fn contention(&mut self) -> Contention {
         Contention::MustQueue
     }
@@ -446,7 +447,7 @@ impl<F: Future + Unpin> Wait for UntilClosed<'_, F> {
         }
     }
 
-    /// The request waits as a task, which the thread may poll early or late.
+    /// Polls the request as a task, which need not know whether the thread spins or sleeps.
     fn poll(&mut self, waiter: Waiter<'_>) -> Poll<Self::Output> {
         Pin::new(self).poll(&mut Context::from_waker(waiter.waker))
     }

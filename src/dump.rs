@@ -44,7 +44,7 @@ pub struct Dump<'a, T: Table> {
     name: &'static str,
 }
 
-/// The name of the table whose holds [`Status`] counts as writers.
+/// The name of the mutex table, whose holders [`Status`] counts as writers.
 const MUTEX: &str = "KeyedMutex";
 
 fn holder_and_waiters(status: &Status, f: &mut fmt::Formatter<'_>) -> fmt::Result {

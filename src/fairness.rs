@@ -28,9 +28,9 @@
 ///
 /// Under `Adaptive` a waiter at the head that *cannot* acquire the key, because the current holders keep it out (a
 /// writer behind overlapping readers, say), is passed 16 times; then requests that would keep it out longer have to
-/// queue. Once it has been woken, nothing is reserved for it. If the head is not polled, the same bound of 16 applies
-/// to the first writer behind it (for the readers that keep it out), and to the next request for several permits (for
-/// the requests that leave it too few).
+/// queue. Once it has been woken, nothing is reserved for it. If the head is not polled, the same bound of 16 protects
+/// the first writer behind it from the readers that keep that writer out, and the next request for several permits from
+/// the requests that leave it too few.
 ///
 /// If a release under these two policies finds that the first waiter was already woken and has not run since, it wakes
 /// the next waiter, too. (If spinning threads are about to take the key anyway, it does so only every fourth time.)
@@ -59,7 +59,7 @@
 /// | [`write`](crate::KeyedRwLock::write) | its turn | as above; readers that waited when a writer left do not count as passing it (of upgradable readers among them, only the first is exempt) | no promise |
 /// | [`read`](crate::KeyedRwLock::read) | its turn, together with the readers next to it | gets in with all readers that wait when a writer leaves, or when no writer waits before it any more | is woken then |
 /// | [`read_recursive`](crate::KeyedRwLock::read_recursive) | at once, past all waiters, unless a writer holds the key; then as `read` | the same | the same |
-/// | [`upgradable_read`](crate::KeyedRwLock::upgradable_read) | its turn | with the readers when a writer leaves, if no other upgradable reader holds the key (before a writer that came first only once); else as above | no promise |
+/// | [`upgradable_read`](crate::KeyedRwLock::upgradable_read) | its turn | with the readers when a writer leaves, if no other upgradable reader holds the key (a writer that came first is passed like this only once); else as above | no promise |
 /// | [`upgrade`](crate::Guard::upgrade) | before all others, when the last reader has left | before all waiters; passed by at most 16 readers, or `n`, while others read; then woken under `Adaptive`, handed over under `Bounded` | before all waiters, but not before newcomers |
 /// | [`acquire`](crate::KeyedSemaphore::acquire) | its turn | as above; a request that leaves enough permits for the first waiter does not count as passing it | no promise |
 /// | [`acquire_n`](crate::KeyedSemaphore::acquire_n) | its turn | as above; while it is at the head and too few permits are free, the waiters behind it wait, and newcomers pass it 16 times, or `n` | no promise |

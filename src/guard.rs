@@ -12,8 +12,8 @@ const HELD: &str = "a guard has its hold until it is dropped";
 
 /// A hold on a key, released when the guard is dropped.
 ///
-/// There is one guard for all locks and all forms of acquiring. `P` is how the guard refers to the table: a borrow, or
-/// an `Arc` of it for a `'static` guard. `M` is the [mode](crate::mode). Use the aliases, such as
+/// There is one guard for all locks and all forms of acquiring. `P` is the guard's reference to the table: a borrow, or
+/// an `Arc` for a `'static` guard. `M` is the [mode](crate::mode). Use the aliases, such as
 /// [`MutexGuard`](crate::MutexGuard).
 ///
 /// A guard is `Send` and `Sync` if the key is. It may be dropped in a thread or task other than the one that acquired
@@ -220,7 +220,8 @@ impl<P: TablePtr, M: Mode> Guard<P, M> {
         if PayloadOf::<P>::is_quiet(hold.live().marks()) { Guard::of(table, hold) } else { Guard::noted(table, hold) }
     }
 
-    /// Makes the guard of a hold whose acquisition must be noted. Out of line, because most need not be.
+    /// Makes the guard of a hold whose acquisition must be noted. Out of line, because most acquisitions need not be
+    /// noted.
     #[inline(never)]
     fn noted(table: P, hold: HoldOf<P, M>) -> Self {
         let guard = Guard::of(table, hold);
@@ -228,7 +229,7 @@ impl<P: TablePtr, M: Mode> Guard<P, M> {
         guard
     }
 
-    /// Makes the guard of a hold that a caller has just acquired. That does not count as a use of the value.
+    /// Makes the guard of a hold that a caller has just acquired, without counting that as a use of the value.
     #[inline]
     pub(crate) fn unmarked(table: P, hold: HoldOf<P, M>) -> Self {
         if table.core().is_timed() { Guard::settled(table, hold) } else { Guard::of(table, hold) }
@@ -242,7 +243,7 @@ impl<P: TablePtr, M: Mode> Guard<P, M> {
         guard
     }
 
-    /// Makes the guard of a hold that is already known to the table.
+    /// Makes the guard of a hold, and notes nothing.
     #[inline]
     fn of(table: P, hold: HoldOf<P, M>) -> Self {
         Guard { held: Some((table, HoldIn::new(hold))) }
@@ -266,7 +267,7 @@ impl<P: TablePtr, M: Mode> Guard<P, M> {
         self.held.take().map(|(table, hold)| (table, hold.into_hold()))
     }
 
-    /// Releases the hold to the next waiter.
+    /// Passes the hold on to the next waiter.
     #[cfg(target_has_atomic = "ptr")] // for tracked guards
     pub(crate) fn pass_on(mut self) {
         if let Some((table, hold)) = self.take_held() {
@@ -322,7 +323,7 @@ impl<P: TablePtr, M: Mode> Guard<P, M> {
         self
     }
 
-    /// Retypes the guard as one of mode `N`, in which the word already counts the hold.
+    /// Retypes the guard as one of mode `N`. The word must already count the hold in that mode.
     #[inline]
     pub(crate) fn into_mode<N: Mode>(mut self) -> Guard<P, N> {
         let (table, hold) = self.take_held().expect(HELD);
@@ -349,8 +350,9 @@ impl<P: TablePtr, M: HandOver> Guard<P, M> {
     ///
     /// A plain drop frees the key, and under most [policies](crate::Fairness) the quickest request acquires it next.
     /// This call hands it over under every policy: the waiter holds the key from now on, even before it runs. If there
-    /// are no waiters, it is a plain release. A guard of several permits hands over all of them, to as many waiters as
-    /// find enough, in the order of the queue. The last of several readers hands over the key; the others only leave.
+    /// are no waiters, it is a plain release. A guard of several permits hands over all of them, in the order of the
+    /// queue, to as many waiters as they suffice for. The last of several readers hands over the key; the others only
+    /// leave.
     ///
     /// # Examples
     /// ```
@@ -415,7 +417,7 @@ impl<P: TablePtr> Guard<P, Permit> {
     /// Adds the permits of `other`, a guard of the same key of the same table, to this guard.
     ///
     /// # Panics
-    /// If `other` belongs to another table or another key. Its permits are released.
+    /// If `other` belongs to another table or another key. The permits of `other` are then released.
     ///
     /// # Examples
     /// ```
@@ -437,8 +439,8 @@ impl<P: TablePtr> Guard<P, Permit> {
     }
 }
 
-/// The holds and claims that one call gives up, in an order such that user code sees no key that is still held, and
-/// none that was granted to a waiter that has not been woken:
+/// The holds and claims that one call gives up, in three steps. Their order ensures that user code never sees a key of
+/// the call that is still held, or that was granted to a waiter that has not been woken:
 /// 1. All holds are released and positions in queues are given up. Wakers and claims are collected here: no waiter is
 ///    woken yet, and nothing is dropped.
 /// 2. When this is dropped, the admitted waiters are woken.

@@ -84,7 +84,7 @@ impl<P: TablePtr, M: Mode> Guards<P, M> {
         self.list.as_mut_slice()
     }
 
-    /// Returns the number of keys that are held.
+    /// Returns the number of guards.
     ///
     /// # Examples
     /// ```
@@ -96,7 +96,7 @@ impl<P: TablePtr, M: Mode> Guards<P, M> {
         self.list.as_slice().len()
     }
 
-    /// Returns whether there are no guards, because no key was named.
+    /// Returns whether there are no guards: no key was named, or all guards have been [removed](Guards::remove).
     ///
     /// # Examples
     /// ```
@@ -108,7 +108,7 @@ impl<P: TablePtr, M: Mode> Guards<P, M> {
         self.len() == 0
     }
 
-    /// Returns the guard of `key`, if it is among these. Compares the keys one after another.
+    /// Returns the guard of `key`, if there is one. Compares the keys one after another.
     ///
     /// # Examples
     /// ```
@@ -122,7 +122,7 @@ impl<P: TablePtr, M: Mode> Guards<P, M> {
         self.iter().find(|guard| key.equivalent(guard.key()))
     }
 
-    /// Returns the guard of `key` by mutable reference, if it is among these. Compares the keys one after another.
+    /// Returns the guard of `key` by mutable reference, if there is one. Compares the keys one after another.
     ///
     /// # Examples
     /// ```
@@ -135,8 +135,8 @@ impl<P: TablePtr, M: Mode> Guards<P, M> {
         self.iter_mut().find(|guard| key.equivalent(guard.key()))
     }
 
-    /// Removes and returns the guard of a key, if it is one of these; the others keep their order. Takes time linear in
-    /// the number of keys.
+    /// Removes and returns the guard of `key`, if there is one; the other guards keep their order. Takes time linear in
+    /// the number of guards.
     ///
     /// Nothing is removed from the table: the returned guard is an ordinary one, which still holds its key. To release
     /// the key, drop it: `drop(guards.remove("a"))`.
@@ -294,7 +294,7 @@ where
 /// | [`ReadOrWrite`] | `read_write_many` | a pair of [`Guards`]: of the keys that are read, and of the keys that are written |
 /// | [`Permit`] | `acquire_many` | [`Guards`] |
 pub trait ManyMode: sealed::ManyModeInside {
-    /// The type of the guards that such a call returns.
+    /// The type of the guards that a call in this mode returns.
     type Guards<P: TablePtr>;
 }
 

@@ -20,8 +20,8 @@ use std::path::{Path, PathBuf};
 /// [`get`](crate::LockMap::get) and [`remove`](crate::LockMap::remove) of a map) needs no `ToKey`.
 ///
 /// # Which call for which key?
-/// The type of the key is part of the table's type: `KeyedMutex::<String>::new()`, or the type of the field that has
-/// the table.
+/// The type of the key is part of the table's type: `KeyedMutex::<String>::new()`, or the type of the field that holds
+/// it.
 ///
 /// | key type `K` | call | also |
 /// |---|---|---|
@@ -74,8 +74,8 @@ use std::path::{Path, PathBuf};
 /// ```
 ///
 /// ## Case-insensitive keys
-/// One generic type serves both purposes: with a `String` inside it is the key, and with a `&str` or a `String` it
-/// looks the key up. Only ASCII letters are covered: "É" and "é" remain two keys.
+/// One generic type serves as the key and looks it up: with a `String` inside it is the key, and with a `&str` or a
+/// `String` inside it finds the key. Only ASCII letters are covered: "É" and "é" remain two keys.
 ///
 /// ```
 /// use std::hash::{Hash, Hasher};
@@ -237,7 +237,7 @@ use std::path::{Path, PathBuf};
 /// - *`&'static str` by `"a"`:* the call borrows a `str` of unknown lifetime, and a `'static` reference cannot be made
 ///   from that. `lock(&"a")` passes the reference itself, which is copied.
 /// - *`Arc<str>` by a `&String`, `Vec<u8>` by an array:* in the standard library an `Arc<str>` can be borrowed as a
-///   `str` and a `Vec<u8>` as a slice, and as nothing else. Pass `string.as_str()`, `&array[..]`.
+///   `str` and a `Vec<u8>` as a slice, and as nothing else. Pass `string.as_str()` or `&array[..]`.
 /// - *`[u8; 16]` by a slice:* the slice might have another length. Make the array first:
 ///   `lock(&<[u8; 16]>::try_from(slice)?)`.
 /// - *`PathBuf` by `"a"`:* a `PathBuf` can be borrowed only as a `Path`. Use `lock(Path::new("a"))`.

@@ -101,8 +101,8 @@
 //! If in doubt, use the mutex, or the map if you lock a value in memory. A reader-writer lock pays off only if readers
 //! hold the key for a while: acquiring a key exclusively costs no more than acquiring it as a reader.
 //!
-//! In a [`KeyedRwLock`], and in a [`LockMap`], whether a call acquires a key that nobody waits for depends on its
-//! holders:
+//! In a [`KeyedRwLock`], and in a [`LockMap`], the holders of a key determine whether a call acquires it at once, if
+//! nobody waits for it:
 //!
 //! | held by | [`read`] | [`upgradable_read`] | [`write`] |
 //! |---|---|---|---|
@@ -156,18 +156,18 @@
 //!    [`read_recursive`](KeyedRwLock::read_recursive) pass it without a bound, and can starve it.)
 //! 4. *Phase fairness.* In a [`KeyedRwLock`], a waiting writer keeps later readers out (except a few: see
 //!    [`Fairness`]), and when a writer leaves, all readers that are waiting at that moment get in before the next
-//!    writer, unless that writer has a higher [priority](futures::Acquire::priority) than they. When a writer gives up,
-//!    the readers that it kept out get in. (Under `Fifo` only the order of arrival and of priorities counts, and
-//!    `Barging` promises nothing.)
+//!    writer, unless that writer has a higher [priority](futures::Acquire::priority) than they have. When a writer
+//!    gives up, the readers that it kept out get in. (Under `Fifo` only the order of arrival and of priorities counts,
+//!    and `Barging` promises nothing.)
 //! 5. *User code runs outside the internal locks.* Hashing, cloning and dropping keys, calling an observer, and waking,
 //!    cloning and dropping wakers happen outside every internal lock, so all of them may use the table, and a waker may
-//!    run its task inside `wake`. The exceptions, which must not use the table, are the key's `Equivalent` (or `Eq`),
+//!    run its task inside `wake`. The exceptions, which must not use the table, are the key's `Equivalent` (or `Eq`);
 //!    the [`to_key`](ToKey::to_key) of a key type that owns nothing (for which [`needs_drop`](::core::mem::needs_drop)
-//!    is false), [`to_key_into`](ToKey::to_key_into) and everything that it calls, with
-//!    [`recycle_keys(true)`](Builder::recycle_keys), and the clone that [`LockMap::get`] makes of a value that owns
-//!    nothing. If user code panics, the panic reaches the caller, and the table stays usable. If a waker panics, the
-//!    other waiters are still woken. (Wakers that run their tasks inside `wake` nest: each task that releases a key
-//!    runs the next one inside its release, so a long chain of them needs a deep stack.)
+//!    is false); with [`recycle_keys(true)`](Builder::recycle_keys), [`to_key_into`](ToKey::to_key_into) and everything
+//!    that it calls; and the clone that [`LockMap::get`] makes of a value that owns nothing. If user code panics, the
+//!    panic reaches the caller, and the table stays usable. If a waker panics, the other waiters are still woken.
+//!    (Wakers that run their tasks inside `wake` nest: each task that releases a key runs the next one inside its
+//!    release, so a long chain of them needs a deep stack.)
 //! 6. *No poisoning.* A panic while a key is held drops the guard, and the key is free.
 //! 7. *Not reentrant.* A request for a key that the caller already holds waits: see [below](#re-entry).
 //! 8. *Memory follows use.* The memory that a burst of keys took is freed as the keys are released, except for a
@@ -175,10 +175,10 @@
 //!    in use keeps its chunk: while one key in forty of a burst is still held, up to a third of the memory may remain.
 //!    Waiters are allocated in pages of 64, and a long-lived waiter keeps its page.
 //! 9. *No allocation on the fast path.* In steady state, acquiring and releasing a key does not allocate if the key
-//!    owns nothing or is recycled ([`Builder::recycle_keys`]). Waiting does not allocate either, with a priority or
-//!    without, except when more than two waiters may be woken at once, by a release or because another waiter gave up,
-//!    and when more than 64 requests wait at once. (A call for several keys allocates its lists, and a
-//!    [detector](deadlock) its records.)
+//!    owns nothing or is recycled ([`Builder::recycle_keys`]). Waiting, with or without a priority, allocates only in
+//!    two cases: when more than two waiters may be woken at once (by a release, or because another waiter gave up), and
+//!    when more than 64 requests wait at once. (A call for several keys allocates its lists, and a [detector](deadlock)
+//!    its records.)
 //!
 //! # Cancel safety
 //! Every future can be dropped at any moment: the table is then as if the request had never been made, and a key that
@@ -195,7 +195,7 @@
 //! |---|---|
 //! | `select!` in a loop over `&mut lock` | While another branch's handler runs, the future is idle. Under every policy but the default and `Barging`, a handler that uses the same key may hang, at once or after some rounds. |
 //! | `join_all`, or `zip`, of two lock futures for one key | The join keeps the first guard until it has the second, which waits for the first: it hangs. This is [re-entry](#re-entry), not an idle future, and no policy helps. Futures that lock, work *and unlock* can be joined. |
-//! | a stream of lock futures (`FuturesUnordered`, `buffered`) | Between two polls of the stream its futures are idle: that is, in the body of the loop, which also holds a guard. A body that waits for the key of that guard hangs; a body that waits for another key of the stream may hang, as above. |
+//! | a stream of lock futures (`FuturesUnordered`, `buffered`) | The futures are idle between two polls of the stream, that is, while the body of the loop runs, which also holds a guard. A body that waits for the key of that guard hangs; a body that waits for another key of the stream may hang, as above. |
 //! | a future in a struct, a channel, a variable | Idle until it is polled. Before its first poll it is not a waiter, and harmless. |
 //!
 //! How a waiter that is not polled affects others depends on the [policy](Fairness):
@@ -287,9 +287,9 @@
 //! - A key that is named twice is acquired once; if it is in both lists of `read_write_many`, it is acquired for
 //!   writing.
 //! - The [policy](Fairness) applies to each key as it does in calls for a single key.
-//! - While a call waits for one key, it holds the keys before it in the table's order, and other callers wait for
-//!   those. So its future must be polled or dropped, under every policy. If you can, lock a hot key in a call of its
-//!   own.
+//! - While a call waits for one key, it holds the keys before it in the table's order, and other callers may wait for
+//!   those. So its future must be polled or dropped, whatever the policy is. If you can, lock a hot key in a call of
+//!   its own.
 //! - A `try_` form that fails, a limit that is reached, a dropped future and a panic release the keys acquired so far.
 //! - A caller that already holds a key and requests several more can still deadlock. Take all of them in one call, or
 //!   make both requests through a [detector](deadlock), which tracks calls for several keys, too.
@@ -327,21 +327,21 @@
 //!
 //! With `critical-section` a lock may be tried and released inside an interrupt handler. Without it, do not call into a
 //! table from an interrupt handler (or a signal handler) that may have interrupted a call on the same table, nor use
-//! any [`Latch`] or [`Striped`] if it may have interrupted a call on another: the handler would spin on a lock whose
-//! holder it has interrupted.
+//! any [`Latch`] or [`Striped`] if the handler may have interrupted a call on any of them: the handler would spin on a
+//! lock whose holder it has interrupted.
 //!
 //! # When to use something else
 //! - *One lock, or a handful known in advance:* if it protects a value, `RwLock<T>` of `async-lock` (for tasks and
-//!   threads), `parking_lot` or `std`. A [`Latch`] has no value inside. It takes one word, has calls with a time limit
-//!   and a policy, and, with `critical-section`, can be used by interrupt handlers.
+//!   threads), `parking_lot` or `std`. A [`Latch`] has no value inside. It takes one word, follows a policy, has calls
+//!   with a time limit, and, with `critical-section`, can be used by interrupt handlers.
 //! - *A map of values that are only read and written for a moment:* a concurrent map (`dashmap`, `scc`) is just as
 //!   good. A [`LockMap`] pays off if an entry is held for longer, perhaps by tasks, or if a change must depend on the
 //!   value not having changed since it was read.
 //! - *Many short critical sections, in threads only, where different keys may exclude each other:* an array of mutexes,
 //!   indexed by the hash, is as good as a [`Striped`], and can have values inside.
 //! - *A lock held by a person or a worker across requests and crashes, or seen by several processes or machines:* the
-//!   locks of this crate live in one process. Use a lease: `keylatch-lease`, in memory or on Postgres, Redis, etcd or
-//!   NATS.
+//!   locks of this crate live in one process. Use a lease: `keylatch-lease`, in memory, in SQLite, in a bucket, or on
+//!   Postgres, Redis, etcd or NATS.
 //!
 //! # Implementation
 //! The `core` module of the source has an overview: the life of an entry, which lock protects which state, and why no

@@ -2,7 +2,7 @@
 
 use alloc::vec::{self, Vec};
 
-/// `pub` because a sealed trait names it; other crates cannot.
+/// A list that stores a single value inline. `pub` because a sealed trait names it; other crates cannot.
 #[allow(unreachable_pub, missing_debug_implementations)] // not visible outside the crate
 pub enum List<T> {
     Few(Option<T>),
@@ -88,7 +88,7 @@ impl<T> List<T> {
         }
     }
 
-    /// Keeps only the first of neighbours with the same key.
+    /// Removes all but the first of consecutive values with the same key.
     pub(crate) fn dedup_by_key<K: PartialEq>(&mut self, key: impl FnMut(&mut T) -> K) {
         if let List::Many(many) = self {
             many.dedup_by_key(key);

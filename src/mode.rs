@@ -45,8 +45,8 @@ pub(crate) mod sealed {
 /// The access that a guard gives. Sealed: see the types of this [module](self).
 pub trait Mode: sealed::ModeInside + Debug {}
 
-/// A mode whose hold can be handed over to a waiter, as [`unlock_fair`](crate::Guard::unlock_fair) does: that of every
-/// guard. Sealed.
+/// A mode whose hold can be handed over to a waiter, as [`unlock_fair`](crate::Guard::unlock_fair) does. Every guard
+/// has such a mode. Sealed.
 pub trait HandOver: Mode {}
 
 /// Exclusive access: the lock of a mutex, or a writer's.
@@ -57,7 +57,8 @@ pub struct Exclusive(());
 #[derive(Clone, Copy, Debug)]
 pub struct Shared(());
 
-/// Read access, shared with other readers, whose holder may become a writer. A key has at most one such holder.
+/// Read access that is shared with other readers, and whose holder may become a writer. A key has at most one such
+/// holder.
 #[derive(Clone, Copy, Debug)]
 pub struct Upgradable {
     pub(crate) upgrading: Upgrading,
@@ -116,7 +117,7 @@ impl Upgradable {
 impl Permit {
     pub(crate) const NEW: Permit = Permit { amount: 1 };
 
-    /// Makes a hold of `n` of the `limit` permits of a key.
+    /// Makes the mode of a hold of `n` of the `limit` permits of a key.
     ///
     /// # Panics
     /// If `n` is 0 or more than `limit`.
@@ -216,7 +217,7 @@ impl<M: Mode> sealed::ModeInside for Unmarked<M> {
 impl sealed::ModeInside for Upgradable {
     const ONE: Self = Upgradable::NEW;
 
-    /// Releases the hold in its current access, and gives up a waiting upgrade.
+    /// Releases the hold with its current access, and gives up a waiting upgrade.
     fn release<K, V: Payload>(core: &Core<K, V>, mut hold: Hold<K, V, Self>) {
         let Upgradable { upgrading, told } = hold.mode();
         let ticket = match upgrading {
@@ -228,7 +229,7 @@ impl sealed::ModeInside for Upgradable {
         let (mut ending, mut panics) = (None, Panics::default());
         panics.run(|| ending = told.and_then(|id| core.ending(hold.live(), Want::Upgrade, id)));
         panics.run(|| {
-            // The guard is dropped after the batch, so it sweeps once the wakers have run.
+            // `_sweeping` is dropped after the batch, so the sweep runs after the wakers.
             let _sweeping = core.sweeping(hold.live());
             let mut batch = WakeBatch::default();
             if core.leave_queue(hold.live(), ticket, &mut batch).is_some() {

@@ -81,7 +81,7 @@ pub trait Table: sealed::TableInside<<Self as Table>::Key> {
         >;
 }
 
-/// The types that a [`TableRef`] has in place of its table's. Sealed.
+/// The types that make up a [`TableRef`], in place of the type of the table. Sealed.
 pub trait TableTypes: sealed::TableTypesInside {
     /// The table's type.
     type Table: Table<Key = Self::EntryKey> + sealed::TableInside<Self::EntryKey, Payload = Self::Payload>;
@@ -89,11 +89,12 @@ pub trait TableTypes: sealed::TableTypesInside {
 
 /// The types of a table of the kind `T`, with keys `K` and the hasher `S`.
 ///
-/// It has no values. It is covariant in `K`, in which the table is invariant.
+/// It has no values. It is covariant in `K`, although the table is invariant in `K`.
 pub struct TypesOf<T, K, S>(PhantomData<Variance<T, K, S>>);
 
-/// Covariant in the keys and the hasher, and, as functions, `Send` whatever the hasher is: the table is only named, not
-/// used. Invariant in the kind, which names the type of the values: a reference to the table can change these.
+/// A type that is covariant in the keys and the hasher. Because it consists of functions, it is `Send` whatever the
+/// hasher is: the table is only named, not used. It is invariant in the kind, which names the type of the values,
+/// because a reference to the table can change the values.
 type Variance<T, K, S> = (fn(T) -> T, fn() -> (K, S));
 
 impl<T, K, S> fmt::Debug for TypesOf<T, K, S> {
@@ -151,7 +152,7 @@ pub(crate) type PayloadOf<P> = <P as EntryTypes>::Payload;
 /// The reference to a table of type `T` that borrowed guards, handles and futures contain.
 ///
 /// `R` follows from `T` and need not be named. The fields use it in place of `T`: so a `TableRef` is covariant in the
-/// type of the keys, unlike `&'a T`. That is sound because a `TableRef` leads to existing keys, and lets no key into
+/// type of the keys, unlike `&'a T`. That is sound because a `TableRef` leads to existing keys, but cannot add a key to
 /// the table.
 pub struct TableRef<'a, T: Table, R: TableTypes<Table = T> = <T as Table>::Types> {
     core: CoreRef<'a, R>,

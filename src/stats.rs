@@ -60,9 +60,9 @@ impl Stats {
         self.insertions
     }
 
-    /// Returns the number of values that the map evicted for this reason. Values that a caller removes do not count,
-    /// even if they are [popped](crate::LockMap::pop) or [evicted by hand](crate::Builder::evict_by_hand). A value that
-    /// has expired counts when the map notices.
+    /// Returns the number of values that the map evicted for the reason `cause`. Values that a caller removes do not
+    /// count, even if they are [popped](crate::LockMap::pop) or [evicted by hand](crate::Builder::evict_by_hand). An
+    /// expired value counts only once the map has noticed that it expired.
     ///
     /// # Examples
     /// ```

@@ -494,11 +494,11 @@ impl<P: TablePtr> Drop for UpgradeMut<'_, P> {
     }
 }
 
-/// A writer's hold that borrows an upgradable guard. Dropping it downgrades the hold to the upgradable guard: see
+/// A writer's hold that borrows an upgradable guard. Dropping it makes the guard an upgradable reader again: see
 /// [`Guard::upgrade_mut`].
 ///
-/// For the [policy](crate::Fairness) the drop counts as a writer leaving. If this is forgotten, the key stays held
-/// exclusively until the guard is used again or dropped.
+/// For the [policy](crate::Fairness) the drop counts as a writer leaving. If the `Upgraded` is forgotten, the key stays
+/// held exclusively until the guard is used again or dropped.
 ///
 /// # Examples
 /// ```

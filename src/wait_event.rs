@@ -71,8 +71,8 @@ impl<K: ?Sized + fmt::Debug> WaitEvent<'_, K> {
     /// Emits an event of the `tracing` crate, in the span in which the request is polled, blocks, or is dropped.
     ///
     /// Its target is `keylatch` and its level `DEBUG`. Its message is the phase ("started", "granted", "given up"), and
-    /// its fields are `table`, which is the argument, `key`, `mode` ("write", "acquire 3 permits") and `wait`, the
-    /// number of the [`id`](Self::id). A subscriber that reads `RUST_LOG` shows it with `RUST_LOG=keylatch=debug`.
+    /// its fields are `table` (the argument), `key`, `mode` ("write", "acquire 3 permits") and `wait` (the number of
+    /// the [`id`](Self::id)). A subscriber that reads `RUST_LOG` shows it with `RUST_LOG=keylatch=debug`.
     ///
     /// The two events of a wait have the same `table` and `wait`; the time between them is the length of the wait.
     ///

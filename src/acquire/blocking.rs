@@ -66,7 +66,8 @@ impl<P: TablePtr, M: Mode> Wait for Request<P, M> {
         if !self.is_queued() && !self.is_done() {
             return Request::attempt(self);
         }
-        // The future had been polled before this wait began. If it has finished, this poll panics.
+        // The request comes from a future that had been polled before this wait began. If the future has finished, this
+        // poll panics.
         match self.poll(Waiter { presence: Presence::SleepingThread, waker: Waker::noop() }) {
             Poll::Ready(guard) => Some(guard),
             Poll::Pending => None,
@@ -130,7 +131,7 @@ mod tests {
 
     use super::*;
 
-    /// A wait that only a poll in the queue can end, with the function that the poll calls.
+    /// A wait that only a poll in the queue can end, and the function that the poll calls.
     struct Queued<F>(F);
 
     impl<F: FnMut(Waiter<'_>) -> Poll<()>> Wait for Queued<F> {

@@ -75,8 +75,8 @@ impl<P: TablePtr, M: Mode> Acquire<P, M> {
     ///
     /// # No starvation
     /// A waiting request rises: each time 16 requests with a priority have come after it, it ranks one level higher
-    /// than before, compared with all that come later. So a waiting request of priority *p* is passed by at most 16 ×
-    /// (*q* − *p*) requests of priority *q*, and by at most 16 × (255 − *p*) requests altogether. Choose numbers close
+    /// than before, relative to all later requests. So a waiting request of priority *p* is passed by at most 16 × (*q*
+    /// − *p*) requests of priority *q*, and by at most 16 × (255 − *p*) requests altogether. Choose numbers close
     /// together to mix two kinds of requests, and numbers far apart if those with the lower one should rarely get a
     /// turn while there are others. The bounds count requests; no clock is involved.
     ///
@@ -88,9 +88,9 @@ impl<P: TablePtr, M: Mode> Acquire<P, M> {
     /// |---|---|
     /// | [`Fifo`](crate::Fairness::Fifo) | strictly in the order of the queue: nothing passes the first |
     /// | [`Bounded(n)`](crate::Fairness::Bounded) | at most `n` later requests pass the first, as long as it is the first; those that pass it by their priority are counted as above, and each has its own `n` |
-    /// | [`Adaptive`](crate::Fairness::Adaptive) | the first is woken, and newcomers may pass it until it comes, whatever their priority, within the same bounds as without priorities |
+    /// | [`Adaptive`](crate::Fairness::Adaptive) | the first is woken, and newcomers may pass it until it runs, whatever their priority, within the same bounds as without priorities |
     /// | [`Barging`](crate::Fairness::Barging) | the first is woken; nothing else is promised |
-    /// | a newcomer that finds the key free | gets in if its priority makes it the first, under each policy; else as the policy says |
+    /// | a newcomer that finds the key free | gets in if its priority makes it the first, under every policy; else as the policy says |
     /// | spinning threads | are handed the key past the first only if their priority is not lower than its own |
     /// | waiters that were woken four times without getting the key | are handed the key past the first, whatever their priority |
     /// | readers and writers | a writer keeps out the readers behind it in the queue; a reader whose place is before the first writer gets in beside other readers |

@@ -24,7 +24,7 @@ pub(crate) trait Manner: Copy {
     fn upgrade<P: TablePtr>(self, guard: Guard<P, Upgradable>) -> impl Future<Output = Guard<P, Exclusive>>;
 }
 
-/// Waits as a task does.
+/// The manner of a task: it awaits.
 #[derive(Clone, Copy)]
 pub(crate) struct Awaiting;
 
@@ -40,7 +40,7 @@ impl Manner for Awaiting {
     }
 }
 
-/// Waits as a thread does.
+/// The manner of a thread: it blocks.
 #[cfg(all(feature = "std", not(target_family = "wasm")))]
 #[derive(Clone, Copy)]
 pub(crate) struct Blocking;

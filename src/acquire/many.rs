@@ -59,7 +59,7 @@ pub struct Requests<P: TablePtr, M: Mode> {
     current: Option<(Request<P, M>, usize)>,
 }
 
-/// A key that is wanted. Its entry is kept in the table.
+/// A key that is still to be acquired. The claim keeps its entry in the table.
 struct Wanted<P: TablePtr, M> {
     claim: ClaimIn<P>,
     mode: M,
@@ -140,10 +140,10 @@ fn take<P: TablePtr, M: Mode>(
     }
 }
 
-/// Returns whether a key may be among those held. For many keys it answers `true`, because sorting finds duplicates
-/// faster.
+/// The largest number of held keys that are compared one by one. Among more, sorting finds duplicates faster.
 const MOST_COMPARED: usize = 64;
 
+/// Returns whether the entry at this address may be that of a held key: `true` if there are too many keys to compare.
 fn may_be_among<P: TablePtr, M: Mode>(address: usize, held: &[Guard<P, M>]) -> bool {
     held.len() > MOST_COMPARED || held.iter().any(|guard| guard.live().address() == address)
 }
@@ -242,7 +242,7 @@ impl<P: TablePtr, M: Mode> Claims<P, M> {
         self.line_up()
     }
 
-    /// Releases the acquired keys, and puts claims of them before the others.
+    /// Releases the acquired keys, and puts claims of their entries before the other claims.
     fn put_back(&mut self, guards: Guards<P, M>) {
         let core = self.table.core();
         self.list.reserve(guards.len());
@@ -253,7 +253,7 @@ impl<P: TablePtr, M: Mode> Claims<P, M> {
         drop(guards);
     }
 
-    /// Sorts the requests, each key once.
+    /// Makes the requests from the claims: sorted, and each key once.
     fn line_up(mut self) -> Requests<P, M> {
         let list = core::mem::take(&mut self.list).into_iter().enumerate();
         let wanted = list.map(|(place, (claim, mode))| Wanted { claim, mode, place }).collect();
@@ -302,7 +302,7 @@ impl<P: TablePtr, M: Mode> Requests<P, M> {
             wanted.place = place;
         }
         self.wanted.as_mut_slice().sort_unstable_by_key(|wanted| core::cmp::Reverse(wanted.address()));
-        // The remaining requests have units of the same entries, so no key is dropped.
+        // The remaining requests have claims of the same entries, so no key is dropped.
         for Wanted { claim, .. } in again {
             self.table.core().withdraw(claim.into_claim());
         }
@@ -395,6 +395,8 @@ where
     S: Source<P::Key, PayloadOf<P>>,
     I: Iterator<Item = (S, M)>,
 {
+    /// Makes the future that acquires the keys.
+    ///
     /// # Panics
     /// If a key has [`MAX_USERS`](crate::MAX_USERS) users already, or if user code of the keys or of the list panics.
     #[inline]

@@ -16,7 +16,7 @@ use crate::panics::Panics;
 use crate::plumbing::{ClaimOf, CoreOf, EndingOf, PayloadOf, TablePtr};
 use crate::wait_event::{WaitId, WaitPhase};
 
-/// An operation: acquire a hold of mode `M` on the key that `source` leads to.
+/// An operation that acquires a hold of mode `M` on the key that `source` leads to.
 pub(crate) struct Call<P, S, M> {
     pub(super) table: P,
     pub(super) source: S,
@@ -66,7 +66,7 @@ impl<P: TablePtr, S: Source<P::Key, PayloadOf<P>>, M: Mode> Call<P, S, M> {
         }
     }
 
-    /// Asks the queue, because there are waiters, and so the policy decides.
+    /// Asks the queue: there are waiters, so the policy decides.
     #[inline(never)]
     fn ask_queue(self, claim: ClaimOf<P>) -> Option<Guard<P, M>> {
         self.waiting(claim).attempt()
@@ -116,6 +116,8 @@ impl<P: TablePtr, M: Mode> Request<P, M> {
         Want::Hold(self.mode.access())
     }
 
+    /// Polls the request.
+    ///
     /// # Panics
     /// If the hold has been acquired already.
     #[inline]

@@ -73,14 +73,15 @@ pub(crate) mod sealed {
     }
 }
 
-/// A request of a party, for one key or for several. `None` when it has finished.
+/// A request of a party, for one key or for several. The functions take an `Option`, which is `None` when the request
+/// has finished.
 ///
 /// `pub` because a sealed trait names it; other crates cannot.
 #[allow(unreachable_pub, private_interfaces)]
 pub trait Waits: Sized + Unpin {
     type Tracked;
 
-    /// Acquires, if everything is free for this request.
+    /// Acquires the keys, if all are free for this request.
     fn enter(waits: &mut Option<Self>) -> Option<Self::Tracked>;
 
     /// Tries without beginning to wait.
@@ -101,7 +102,7 @@ pub trait Waits: Sized + Unpin {
     fn label(&mut self, label: Cow<'static, str>);
 }
 
-/// A request for one hold that can be tracked.
+/// A trackable request for one hold.
 ///
 /// `pub` because a sealed trait names it; other crates cannot.
 #[allow(unreachable_pub, private_interfaces)]
@@ -145,8 +146,8 @@ pub trait HoldRequest: step::Request<Got: HoldGuard> + Unpin {
 }
 
 impl Party {
-    /// Acquires a key by a lock future of any table, unless that would complete a cycle of waits. Returns a future that
-    /// does not borrow the party.
+    /// Acquires a key with a lock future of any table, unless that would complete a cycle of waits. Returns a future
+    /// that does not borrow the party.
     ///
     /// The futures of several keys (`lock_many`) and those of a [`Latch`](crate::Latch) and a
     /// [`Striped`](crate::Striped) work, too: see [`Trackable`]. [`until`](TrackedRequest::until) limits the wait.
@@ -156,8 +157,8 @@ impl Party {
     /// or if another request of the party acquired a key and so completed a cycle. The party keeps its holds.
     ///
     /// # Panics
-    /// If `future` has already finished. The returned future panics if the key's `Debug` does, which runs when the
-    /// future begins to wait, and, if the detector [names its holders](super::DetectorBuilder::name_holders), when it
+    /// If `future` has already finished. The returned future panics if the key's `Debug` panics. It runs `Debug` when
+    /// it begins to wait and, if the detector [names its holders](super::DetectorBuilder::name_holders), when it
     /// acquires a key. After such a panic the future holds nothing, and does not wait.
     ///
     /// # Cancel safety
@@ -184,7 +185,7 @@ impl Party {
         TrackedRequest { waiting }
     }
 
-    /// Acquires a key by a lock future of any table, if that is possible without waiting. Returns `None` otherwise.
+    /// Acquires a key with a lock future of any table, if that is possible without waiting. Returns `None` otherwise.
     ///
     /// Pass the async form, which this call polls at most once: `party.try_acquire(locks.lock("a"))`. A request that
     /// does not wait cannot complete a cycle, so this call does not fail with a [`Deadlock`]. But another request of
@@ -214,8 +215,8 @@ impl Party {
 #[cfg(all(feature = "std", not(target_family = "wasm")))]
 #[cfg_attr(docsrs, doc(cfg(feature = "std")))]
 impl Party {
-    /// Acquires a key by a lock future of any table, unless that would complete a cycle of waits, and blocks the thread
-    /// while it waits.
+    /// Acquires a key with a lock future of any table, unless that would complete a cycle of waits, and blocks the
+    /// thread while it waits.
     ///
     /// Pass the async form, which this call polls: `party.acquire_blocking(locks.lock("a"))`.
     ///
@@ -248,8 +249,8 @@ impl Party {
         }
     }
 
-    /// Acquires a key by a lock future of any table, unless that would complete a cycle of waits, and blocks the thread
-    /// for at most `timeout`. Returns `Ok(None)` after the timeout.
+    /// Acquires a key with a lock future of any table, unless that would complete a cycle of waits, and blocks the
+    /// thread for at most `timeout`. Returns `Ok(None)` after the timeout.
     ///
     /// It tries at least once. If no time is left after that, it does not begin to wait, and so cannot complete a
     /// cycle. Otherwise it counts as a waiting request, and may fail, or make another request fail, even if its timeout
@@ -281,8 +282,8 @@ impl Party {
         block(&mut self.acquire(future), deadline_after(timeout)).transpose()
     }
 
-    /// Acquires a key by a lock future of any table, unless that would complete a cycle of waits, and blocks the thread
-    /// until `deadline` at the latest. Returns `Ok(None)` after the deadline.
+    /// Acquires a key with a lock future of any table, unless that would complete a cycle of waits, and blocks the
+    /// thread until `deadline` at the latest. Returns `Ok(None)` after the deadline.
     ///
     /// It tries at least once, even with a deadline in the past, and counts as a waiting request as
     /// [`try_acquire_for`](Party::try_acquire_for) does.
@@ -331,7 +332,7 @@ impl Party {
 /// ```
 pub type TrackedAcquire<F> = TrackedRequest<<F as sealed::Track>::Waiting>;
 
-/// A request of a party, as a future: see [`Party::acquire`]. Its type is written as [`TrackedAcquire`].
+/// A request of a party, as a future: see [`Party::acquire`]. Write its type as [`TrackedAcquire`].
 ///
 /// It is generic over the request, not over the future from which the request was made, so that it is covariant where
 /// the request is.

@@ -32,12 +32,12 @@ pub struct DetectorBuilder {
 }
 
 impl DetectorBuilder {
-    /// Sets whether reports and dumps show, for each hold, its key, how long it has lasted, the source line that
-    /// requested it, and its [label](super::TrackedRequest::label).
+    /// Sets whether reports and dumps show, for each hold, its key, its age, the source line that requested it, and its
+    /// [label](super::TrackedRequest::label).
     ///
     /// Each tracked acquire then runs the key's `Debug`, allocates, and reads the clock. The default is `false`: then a
     /// [dump](Detector::dump) names only those held keys for which a party waits or has waited. Without `std`, and on
-    /// WebAssembly, there is no clock, so how long a hold has lasted is not shown.
+    /// WebAssembly, there is no clock, so the age of a hold is not shown.
     ///
     /// # Examples
     /// ```
@@ -62,13 +62,12 @@ impl DetectorBuilder {
     /// `false`.
     ///
     /// The detector looks only when a party begins to wait: a key for which no party waits may be held for any length
-    /// of time, and a holder that passes the limit after the last waiter has come is not reported.
+    /// of time, and a holder that passes the limit after the last waiter has begun to wait is not reported.
     ///
     /// `f` is called by the thread or task that begins to wait, with no internal lock held. It may use the detector and
-    /// the tables, but should not wait for keys, because the caller is in a queue. If it owned a clone of the detector,
-    /// neither would ever be dropped. If it panics, the panic reaches the
-    /// caller of the request: a blocking call gives up; a future keeps its place until it is dropped, or, for several
-    /// keys, gives up.
+    /// the tables, but should not wait for keys, because the caller is in a queue. If `f` owns a clone of the detector,
+    /// neither is ever dropped. If `f` panics, the panic reaches the caller of the request: a blocking call gives up; a
+    /// future for one key keeps its place until it is dropped, and a future for several keys gives up.
     ///
     /// # Examples
     /// ```
@@ -108,7 +107,7 @@ impl DetectorBuilder {
     #[must_use]
     pub fn build(self) -> Detector {
         let DetectorBuilder { names_holders, watchdog } = self;
-        // An event says about a hold what only a detector that names holders knows.
+        // An event contains data about the hold that only a detector that names its holders records.
         let names_holders = names_holders || watchdog.is_some();
         Detector { shared: Arc::new(Shared { registry: Lock::new(Registry::default()), names_holders, watchdog }) }
     }

@@ -1,4 +1,4 @@
-//! Who holds what, and who waits for what.
+//! The dump of a detector: what each party holds, and what it waits for.
 
 use alloc::borrow::Cow;
 use alloc::string::{String, ToString};
@@ -94,7 +94,7 @@ impl DetectorDump {
                         let holders = holders.filter(|(_, other)| matches!(other.what, What::Holds(_)));
                         let mut holders = holders.map(|(_, other)| other.party).collect::<Vec<_>>();
                         if let Want::Upgrade = wait.want {
-                            // An upgrade does not wait for the hold that it exchanges.
+                            // An upgrade does not wait for the hold that it upgrades.
                             if let Some(own) = holders.iter().position(|&holder| holder == party) {
                                 holders.swap_remove(own);
                             }
@@ -112,7 +112,7 @@ impl DetectorDump {
                     }
                 }
             }
-            // The oldest first.
+            // A party's records begin with the newest, but its dump begins with the oldest.
             dump.holds.reverse();
             dump.waits.reverse();
             parties.push(dump);
@@ -167,8 +167,9 @@ impl PartyDump {
 }
 
 impl HoldDump {
-    /// Returns the held key, as its `Debug` shows it. It is known if a party waits for it, if this hold had to wait for
-    /// it, and always if the detector [names its holders](super::DetectorBuilder::name_holders).
+    /// Returns the held key, as its `Debug` shows it; `None` if it is not known. The key is known if a party waits for
+    /// it, if this hold had to wait for it, or if the detector [names its
+    /// holders](super::DetectorBuilder::name_holders).
     ///
     /// # Examples
     /// See [`DetectorDump`].

@@ -1,4 +1,4 @@
-//! The data about a holder besides its party: when and where it acquired its key, and under which label.
+//! The data about a holder apart from its party: when and where it acquired its key, and under which label.
 
 use alloc::borrow::Cow;
 use alloc::boxed::Box;
@@ -50,8 +50,8 @@ impl Holder {
         self.location
     }
 
-    /// Returns how long the key had been held when the report was made. `None` without `std`, which has the clock, and
-    /// on WebAssembly.
+    /// Returns how long the key had been held when the report was made. `None` without `std` and on WebAssembly, where
+    /// there is no clock.
     ///
     /// # Examples
     /// See [`Holder`].
@@ -157,7 +157,7 @@ impl fmt::Display for HoldEvent {
     }
 }
 
-/// User code that is called for a long hold.
+/// The user's function that is called for long holds, and the age at which a hold counts as long.
 pub(super) struct Watchdog {
     pub(super) limit: Duration,
     pub(super) call: Box<dyn Fn(&HoldEvent) + Send + Sync>,
@@ -180,7 +180,7 @@ impl Origin {
     }
 }
 
-/// A moment, where there is a clock.
+/// A moment in time; nothing on targets without a clock.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Moment {
     #[cfg(all(feature = "std", not(target_family = "wasm")))]

@@ -6,8 +6,9 @@
 //! [`Detector`] finds the request that would complete a cycle of waits. That request fails with a [`Deadlock`], which
 //! names each party and the key it waits for, and the program can release a key and try again.
 //!
-//! It is opt-in. A [`Party`] is a line of work that takes several keys, such as a request or a task. Its requests
-//! through [`Party::acquire`] are tracked; all other requests, on the same tables, work as before and pay nothing.
+//! Detection is opt-in. A [`Party`] is a line of work that takes several keys, such as a request or a task. Its
+//! requests through [`Party::acquire`] are tracked; all other requests, on the same tables, work as before and pay
+//! nothing.
 //!
 //! # Examples
 //! ```
@@ -53,23 +54,23 @@
 //! # });
 //! ```
 //!
-//! [`unlock_fair`](Tracked::unlock_fair) matters: if the guard is merely dropped, as by `?`, the key is free for the
-//! first request, which is most likely the one of this loop, before a waiting task has run; so the loop would fail
-//! again and again. If the guard is dropped by `?`, yield before the next attempt (`yield_now` of your runtime). A
-//! request for one key never fails if its party holds nothing and has no other waiting request. (A request for several
-//! keys may, because it waits for one while it holds another.)
+//! [`unlock_fair`](Tracked::unlock_fair) matters: if the guard is merely dropped, as by `?`, the key goes to the first
+//! request that finds it free. That is most likely the next one of this loop, because a waiting task has to be
+//! scheduled first. So the loop would fail again and again. If the guard is dropped by `?`, yield before the next
+//! attempt (`yield_now` of your runtime). A request for one key never fails if its party holds nothing and has no other
+//! waiting request. (A request for several keys may, because it waits for one while it holds another.)
 //!
 //! # Definition of a deadlock
-//! Suppose that all untracked holders, and all parties that do not wait, release everything, and that the queues then
-//! admit waiters as their [policy](crate::Fairness) says, and that this is repeated until nothing changes. The parties
-//! that still wait are deadlocked. This covers readers and writers, upgrades, permits, and queues: a reader behind a
-//! writer that waits for that reader's own hold. In particular:
+//! Suppose that all untracked holders, and all parties that do not wait, release everything; that the queues then admit
+//! waiters as their [policy](crate::Fairness) says; and that this is repeated until nothing changes. The parties that
+//! still wait are deadlocked. This covers readers and writers, upgrades, permits, and queues: a reader behind a writer
+//! that waits for that reader's own hold. In particular:
 //! - A party waits if any of its requests does. (If it needs only one of several, as with `select!`, the report may be
 //!   premature.)
 //! - An untracked holder is assumed to release its key eventually. It causes no report, and a cycle through it is not
-//!   found. An untracked *waiter* is followed to the key that it waits for, but has no link of its own in the report.
-//!   (An untracked call for several keys that waits for one of them counts as an untracked holder of those before it.)
-//!   A guard that was acquired without the detector can be [adopted](Party::adopt).
+//!   found. An untracked *waiter* is followed to the holders that it waits for, but has no link of its own in the
+//!   report. (An untracked call for several keys that waits for one of them counts as an untracked holder of those
+//!   before it.) A guard that was acquired without the detector can be [adopted](Party::adopt).
 //! - Waiters that a request passes by its [priority](crate::futures::Acquire::priority) wait for it, too. But if an
 //!   untracked request passes a tracked one, and so completes a cycle, no request fails until a party of the cycle
 //!   makes another one.
@@ -88,19 +89,19 @@
 //! keys one by one, or with holds that their own parties had before.
 //!
 //! # Looking
-//! If a program hangs and no request has failed, [`Detector::dump`] shows who holds what, and who waits for what:
-//! perhaps a holder waits for something that is not a lock. A detector that [names its
-//! holders](DetectorBuilder::name_holders) also knows when, from which source line and with which label each key was
-//! acquired, says so in its reports, and can [report long holds](DetectorBuilder::on_long_hold).
+//! If a program hangs and no request has failed, [`Detector::dump`] shows what each party holds, and what it waits for.
+//! Perhaps a holder waits for something that is not a lock. A detector that [names its
+//! holders](DetectorBuilder::name_holders) also records when, from which source line and with which label each key was
+//! acquired. It includes this in its reports, and can [report long holds](DetectorBuilder::on_long_hold).
 //!
 //! # Cost
-//! Each tracked acquire takes the detector's lock when it ends, and at each step if it has to wait; so does each
-//! release. Untracked requests do none of this.
+//! Each tracked acquire takes the detector's lock when it ends, and at each step if it has to wait. Each release takes
+//! it, too. Untracked requests do none of this.
 //!
 //! A request that begins to wait looks for a cycle only if another request may wait for its party. The search follows
-//! the party's dependencies and ends as soon as the party turns out to be able to proceed. Its time is proportional to
-//! the number of waiters and holders that it visits, and it holds the detector's lock: on the machine of
-//! `docs/performance.md` about 30 ns for each untracked waiter and 150 ns for each tracked one. So a party that others
+//! the party's dependencies and ends as soon as the party turns out to be able to proceed. It holds the detector's
+//! lock, and takes time proportional to the number of waiters and holders that it visits: on the machine of
+//! `docs/performance.md`, about 30 ns for each untracked waiter and 150 ns for each tracked one. So a party that others
 //! wait for, and that queues behind 7,000 tracked waiters, keeps other parties from their next tracked step for a
 //! millisecond.
 //!
@@ -172,12 +173,12 @@ impl Detector {
         Self::default()
     }
 
-    /// Returns who holds what, and who waits for what, as a text and as data: for a program that hangs although no
-    /// deadlock was reported.
+    /// Returns a list of what each party holds, and what it waits for, as text and as data. Use it if a program hangs
+    /// although no deadlock was reported.
     ///
-    /// It shows the parties that hold or wait for anything, in the order of their registration, except that a party may
-    /// take the place of one that is gone. It is a snapshot of all tracked holds and waits at one instant, for which it
-    /// takes the detector's lock.
+    /// It shows the parties that hold or wait for anything, in the order of their registration, except that a new party
+    /// may take the place of one that is gone. It is a snapshot of one instant, because the call takes the detector's
+    /// lock.
     ///
     /// # Examples
     /// ```

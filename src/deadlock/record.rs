@@ -1,4 +1,4 @@
-//! The owners' side of the detector's records of holds and waits.
+//! The values by which guards and requests own the detector's records of holds and waits.
 
 use alloc::borrow::Cow;
 use alloc::boxed::Box;
@@ -14,10 +14,10 @@ use crate::core::{Access, Identity};
 use crate::panics::run_all;
 use crate::sync::Lock;
 
-/// A detector.
+/// The state of a detector, which its clones and its parties share.
 pub(super) struct Shared {
     pub(super) registry: Lock<Registry>,
-    /// Whether the key and the origin of every hold are noted.
+    /// Whether the key and the origin of every hold are recorded.
     pub(super) names_holders: bool,
     pub(super) watchdog: Option<Watchdog>,
 }
@@ -67,7 +67,7 @@ pub trait HoldGuard {
     /// Returns the type of the table.
     fn table(&self) -> &'static str;
 
-    /// Releases the hold to the next waiter.
+    /// Passes the hold on to the next waiter.
     fn pass_on(self);
 }
 

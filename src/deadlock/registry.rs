@@ -2,8 +2,8 @@
 //!
 //! The registry is behind the lock of its detector, under which no user code runs. A record is made when a tracked
 //! request acquires its hold, or begins to wait, and is removed before the hold is released. So a hold whose record is
-//! about to be made looks untracked: like a holder that will leave, which causes no report. It is examined again when
-//! its record is made.
+//! about to be made looks like that of an untracked holder, which will leave, and causes no report. The hold is
+//! examined again when its record is made.
 
 use alloc::borrow::Cow;
 use alloc::boxed::Box;
@@ -26,7 +26,7 @@ pub(super) struct Registry {
     pub(super) records: Slab<Record>,
     /// The entries that have records, except for records that are not indexed.
     entries: HashTable<Indexed>,
-    /// The first of the records that are not indexed, which form one list.
+    /// The first record that is not indexed. These records form one list.
     unindexed: u32,
     hasher: DefaultHashBuilder,
     /// The number of searches.
@@ -63,7 +63,7 @@ pub(super) struct Party {
     first: u32,
     /// The number of these records that are waits.
     pub(super) waits: u32,
-    /// The number of its records that a wait meets.
+    /// The number of its records whose `met` is set.
     met: u32,
 }
 
@@ -100,7 +100,7 @@ pub(super) struct Note {
     pub(super) key: String,
     /// The request's origin, if the detector names holders.
     pub(super) origin: Option<Origin>,
-    /// The moment at which the hold was acquired, on the same condition.
+    /// The moment at which the hold was acquired, if the detector names holders.
     pub(super) since: Option<Moment>,
 }
 
@@ -131,7 +131,7 @@ pub(super) struct Wait {
     pub(super) failed: Option<Deadlock>,
 }
 
-/// The table of entries keeps this many buckets.
+/// The table of entries is not shrunk if it has at most this many buckets.
 const BUCKETS_KEPT: usize = 64;
 
 const OF_PARTY: usize = 0;
@@ -220,7 +220,7 @@ impl Registry {
         what
     }
 
-    /// Counts a request that begins or ends its wait for the entry, and updates which records are met.
+    /// Counts a request that begins or ends its wait for the entry, and updates the `met` of its records.
     fn count_wait(&mut self, entry: Identity, comes: bool) {
         let hash = self.hasher.hash_one(entry);
         let Some(indexed) = self.entries.find_mut(hash, |other| other.entry == entry) else { return };
@@ -242,7 +242,7 @@ impl Registry {
         }
     }
 
-    /// Notes that this many requests wait for the entry of this record.
+    /// Updates the `met` of a record, for whose entry `waits` requests wait.
     fn meet(&mut self, record: u32, waits: u32) {
         let Record { party, what, met, .. } = &mut self.records[record];
         let others = waits - u32::from(matches!(what, What::Waits(_)));
@@ -326,7 +326,7 @@ impl Registry {
     }
 
     /// Returns whether the party, which has begun to wait with `request`, has a record that others could wait for:
-    /// another record, or that of a request which has passed them by its priority.
+    /// another record, or that of `request`, if the request may have passed others by its priority.
     pub(super) fn can_be_waited_for(&self, party: u32, request: u32) -> bool {
         let first = self.parties[party].first;
         first != NONE && self.records[first].links[OF_PARTY][1] != NONE || self.has_priority(request)
@@ -340,9 +340,9 @@ impl Registry {
     /// no cycle goes through the party, so no search is needed, however many parties it waits for.
     ///
     /// No tracked request waits behind a request that has just queued, unless the latter has a priority, because
-    /// queueing and this check are one step under the detector's lock. But a request before it may have to wait for the
-    /// hold that it gets, if its party then waits elsewhere: for example, if a readers' phase admits it before a
-    /// writer.
+    /// queueing and this check are one step under the detector's lock. But an earlier request may have to wait for the
+    /// hold that the new one gets, if the party of the new one then waits elsewhere: for example, if a readers' phase
+    /// admits the new request before a writer.
     pub(super) fn is_waited_for(&mut self, party: u32, request: u32) -> bool {
         self.index();
         let Party { waits, met, .. } = self.parties[party];
@@ -363,8 +363,8 @@ impl Registry {
         }
     }
 
-    /// Returns the holds of the key for which this request begins to wait that have lasted for `limit` or longer,
-    /// except for the hold that it continues, if it is an upgrade.
+    /// Returns an event for each hold of the request's key that has lasted for `limit` or longer. If the request is an
+    /// upgrade, the hold that it `continues` does not count.
     pub(super) fn long_holds(&mut self, request: u32, continues: Option<u32>, limit: Duration) -> Vec<HoldEvent> {
         self.index();
         let Record { party: waiter, entry, .. } = self.records[request];

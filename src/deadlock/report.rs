@@ -79,8 +79,8 @@ impl Deadlock {
 
     /// Returns whether the party already holds the key that it requests (not counting a hold that it wants to upgrade),
     /// or has an earlier request for the same key that keeps the new one out. Another party may be in between: for
-    /// example, a writer that waits for this party's hold and that the new request waits behind. A party may
-    /// legitimately hold some permits of a semaphore and request more. The result is `true` in that case, too, and the
+    /// example, a writer that waits for this party's hold, with the new request behind it. A party may legitimately
+    /// hold some permits of a semaphore and request more. The result is `true` in that case, too, and the
     /// [cycle](Self::cycle) shows whether other parties are involved.
     ///
     /// # Examples

@@ -1,18 +1,18 @@
 //! The search for a cycle.
 //!
 //! # When a party is stuck
-//! By the contract, all parties that do not wait, and all untracked holders, release their holds; the queues admit the
-//! waiters that can get in; and this is repeated until nothing changes. A party that still waits is stuck. The search
-//! simulates this only for the parties on which the party in question depends, directly or through others. Before it
-//! began to wait, none of them was stuck, because that would have been found earlier. So if it is stuck now, it is on a
-//! cycle of stuck parties, and when its request is removed no party is stuck. (A request that passes others by its
-//! priority may change the order in which they will get in, so that one of them will complete a cycle. That is found
-//! when this one gets in.)
+//! By the definition in the docs of the module `deadlock`, all parties that do not wait, and all untracked holders,
+//! release their holds; the queues admit the waiters that can get in; and this is repeated until nothing changes. A
+//! party that still waits is stuck. The search simulates this only for the parties on which the party in question
+//! depends, directly or through others. Before that party began to wait, none of them was stuck, because that would
+//! have been found earlier. So if it is stuck now, it is on a cycle of stuck parties, and when its request is removed
+//! no party is stuck. (A request that passes others by its priority may change the order in which they will get in, so
+//! that one of them will complete a cycle. The cycle is found when that one gets in.)
 //!
-//! The queues are read one after another, while untracked requests come and go. If the pictures show that the party can
-//! proceed, it can: a stuck request stays in its place, and every picture shows that nothing admits it. The party
-//! counts as stuck only if a second reading of the queues in which the stuck parties wait shows the same: then all of
-//! it was true at some moment between the two readings.
+//! The search takes pictures of the queues, one after another, while untracked requests come and go. If the pictures
+//! show that the party can proceed, it can: a stuck request stays in its place, and every picture of its queue would
+//! show that nothing admits it. The party counts as stuck only if a second reading of the queues in which the stuck
+//! parties wait shows the same: then all of it was true at some moment between the two readings.
 //!
 //! # What it costs
 //! A search holds the lock for a time proportional to the number of waiters and holders that it visits: each is
@@ -32,7 +32,7 @@ use crate::fairness::Fairness;
 
 impl Registry {
     /// Returns the cycle that a request completes by beginning to wait, if there is one. If the request will get in
-    /// instead, and so completes cycles with other requests of its party, those fail.
+    /// instead, and so completes cycles with other requests of its party, those other requests fail.
     pub(super) fn closes(&mut self, record: u32, wakers: &mut Vec<Waker>) -> Option<Deadlock> {
         let party = self.records[record].party;
         while self.can_be_waited_for(party, record) && self.is_waited_for(party, record) {
@@ -94,18 +94,18 @@ impl Registry {
 #[derive(Clone, Default, PartialEq)]
 struct Scene {
     entries: Vec<Seen>,
-    /// The waiting parties, with the numbers of their waiting requests.
+    /// The waiting parties, each with the number of its waiting requests.
     stuck: HashMap<u32, usize>,
 }
 
-/// An entry.
+/// The picture of one entry.
 #[derive(Clone, PartialEq)]
 struct Seen {
     entry: Identity,
     rules: Rules,
     /// Whether a writer holds it, tracked or not.
     writer: bool,
-    /// Its holders: parties, and their holds.
+    /// Its tracked holders: each party, and the access of its hold.
     holders: Vec<(u32, Access)>,
     /// The queue, up to the last tracked waiter.
     queue: Vec<Waiter>,
@@ -119,7 +119,7 @@ struct Foreseen {
     held: Held,
     /// The number of writers that have left.
     left: usize,
-    /// The number of those that began a readers' phase.
+    /// The number of these writers whose readers' phase has been simulated.
     phases: usize,
     /// For each [`Class`], the place before which every waiter of the class is known to get in.
     passed: [usize; 3],
@@ -137,7 +137,8 @@ enum Class {
     Blocks,
 }
 
-/// The holds that stuck parties have, or have acquired during the search, by party: the entry and the access.
+/// The holds that stuck parties have, by party: the entry, the access, and whether the hold was acquired during the
+/// simulation.
 type Kept = HashMap<u32, Vec<(usize, Access, bool)>>;
 
 #[derive(Clone, PartialEq)]
@@ -178,7 +179,8 @@ impl Held {
         }
     }
 
-    /// The holds are counted separately, and not in one word, because the foreseen holds may be incompatible.
+    /// Returns whether a waiter that wants this can get in beside these holds. They are counted separately, and not in
+    /// one word, because foreseen holds may be incompatible with each other.
     fn allows(&self, want: Want, limit: usize) -> bool {
         let kinds = [
             (self.readers, Access::Shared),
@@ -193,7 +195,7 @@ impl Held {
     }
 }
 
-/// The hold of a waiter that got in.
+/// Returns the access that a waiter with this want has once it has got in.
 fn access_of(want: Want) -> Access {
     match want {
         Want::Hold(access) => access,
@@ -201,7 +203,7 @@ fn access_of(want: Want) -> Access {
     }
 }
 
-/// Returns whether a waiter that wants this access waits for a holder of that one.
+/// Returns whether a waiter with the want `want` has to wait for a holder with the access `held`.
 fn excludes(want: Want, held: Access) -> bool {
     // With a limit of 0, a request for permits counts as waiting for every holder of permits.
     !Holds::NONE.with(held).allow(want, 0)
@@ -267,12 +269,12 @@ impl Scene {
         let mut at = 0;
         queue.retain(|waiter| {
             at += 1;
-            // It belongs to an untracked holder, which is assumed to leave.
+            // An untracked upgrade belongs to an untracked holder, which is assumed to leave.
             !gone.contains(&(at - 1)) && !untracked_upgrade(waiter)
         });
         let end = queue.iter().rposition(|waiter| waiter.tracked.is_some()).map_or(0, |last| last + 1);
-        // It may matter to the waiters behind it that there is a reader, because an upgradable reader gets in together
-        // with readers.
+        // One reader behind the last tracked waiter is kept, because it may matter to the tracked waiters that there is
+        // one: an upgradable reader gets in together with readers.
         let readers = queue[end..].iter().filter(|waiter| waiter.queued.want == READ);
         let reader = readers.max_by_key(|waiter| waiter.queued.turn.priority()).cloned();
         queue.truncate(end);
@@ -323,7 +325,8 @@ impl Scene {
         }
     }
 
-    /// Searches from stuck parties to the parties that they wait for, breadth first.
+    /// Returns a shortest cycle through the party, and the request with which it begins. Searches breadth first, from
+    /// stuck parties to the parties that they wait for.
     fn shortest_cycle(&self, registry: &Registry, party: u32, request: Option<u32>) -> Option<(Deadlock, u32)> {
         let mut waits = HashMap::<u32, Vec<(usize, usize, u32)>>::new();
         for (entry, seen) in self.entries.iter().enumerate() {
@@ -336,7 +339,8 @@ impl Scene {
         // How far each queue has been followed, for each kind of want: the waiters before that place wait for no
         // further party.
         let mut followed = HashMap::<(usize, Kind), usize>::new();
-        // The waiter for each party, and its request, on the path that was found first.
+        // For each party, the party that waits for it on the path that was found first, with its request and the
+        // reason.
         let mut came_from = HashMap::<u32, (u32, u32, Reason)>::new();
         let mut parties = VecDeque::from([party]);
         while let Some(from) = parties.pop_front() {
@@ -494,7 +498,8 @@ impl Seen {
         (end < self.queue.len()).then_some(end)
     }
 
-    /// Returns the waiters that a readers' phase admits. Called once for each writer that leaves.
+    /// Returns the waiters that a readers' phase admits, if the policy has phases and a writer has left since the last
+    /// one.
     fn phase(&mut self) -> Vec<usize> {
         let mut phase = Vec::new();
         let Foreseen { held, left, phases, .. } = &mut self.foreseen;
@@ -535,14 +540,15 @@ impl Seen {
         for &Waiter { queued, tracked, gets_in } in self.queue[..at].iter().rev() {
             match tracked {
                 _ if gets_in || !self.blocks(queued.want) => {}
-                // Readers stand beside each other, and wait for the same.
+                // Readers do not exclude each other, and wait for the same parties.
                 _ if queued.want == READ && wants.iter().all(|&want| want == READ) => {}
                 Some((party, _)) => before.push((party, Reason::WaitsBefore)),
                 None if wants[1..].iter().any(|&want| Kind::of(want) == Kind::of(queued.want)) => {}
                 None => wants.push(queued.want),
             }
         }
-        // A party that gets in, and then waits elsewhere, may stand behind it now.
+        // A request that gets in while its party waits elsewhere keeps this waiter out, even if it is behind this
+        // waiter in the queue now.
         for &Waiter { queued, tracked, gets_in } in &self.queue {
             if let Some((party, _)) = tracked.filter(|(party, _)| gets_in && stuck.contains_key(party)) {
                 if excluded(&wants, access_of(queued.want)) {

@@ -117,7 +117,7 @@ impl Record {
                 if got.is_none() {
                     return Step::Failed(deadlock, None);
                 }
-                // An untracked request has just made room for it.
+                // An untracked request has just made room for this one.
             }
             let Some(got) = got else { unreachable!("a request that does not wait has acquired its hold") };
             if waited {

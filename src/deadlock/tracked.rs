@@ -15,8 +15,8 @@ use crate::plumbing::TablePtr;
 
 /// A guard whose hold a [detector](super::Detector) tracks.
 ///
-/// It dereferences to the guard. Dropping it releases the hold. The guards that its methods convert it to are tracked,
-/// too.
+/// It dereferences to the guard. Dropping it releases the hold. The methods that return another guard return a tracked
+/// one, except for [`into_inner`](Tracked::into_inner).
 ///
 /// # Examples
 /// ```
@@ -335,7 +335,7 @@ impl<P: TablePtr> Tracked<Guard<P, Permit>> {
     /// Adds the permits of `other` to this guard, as [`Guard::merge`] does.
     ///
     /// # Panics
-    /// If `other` belongs to another party, another table or another key. Its permits are released.
+    /// If `other` belongs to another party, another table or another key. The permits of `other` are then released.
     ///
     /// # Examples
     /// ```

@@ -333,7 +333,7 @@ where
         }
     }
 
-    /// Waits for the other readers until `limit` is ready, and returns the guard if it is.
+    /// Waits for the other readers until `limit` is ready.
     ///
     /// The upgrade is tried first. If that fails and the limit has already been reached, the upgrade does not begin to
     /// wait. Otherwise it counts as a waiting request until the limit is reached.

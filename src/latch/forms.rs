@@ -1,7 +1,7 @@
 //! The forms of an operation, which are the same for a latch and a stripe. Each makes a request and calls one of its
 //! methods.
 //!
-//! Defines an operation in all of its forms.
+//! The macro defines all forms of an operation.
 macro_rules! forms {
     (
         $op:ident / $blocking:ident / $try:ident / $for:ident / $until:ident = $mode:expr, $Mode:ident: $what:literal,

@@ -1,4 +1,4 @@
-//! A latch that is held until it is opened, once and for good.
+//! A gate that is opened once and for good.
 
 use crate::core::{Access, LatchWord, ReleaseFor};
 use crate::fairness::Fairness;
@@ -23,7 +23,8 @@ impl Gate {
         Gate { latch, is_open: AtomicUsize::new(0) }
     }
 
-    /// Acquire: everything that was done before the gate was opened happens before what the caller does next.
+    /// Returns whether the gate is open. If it is, everything that was done before it was opened happens before
+    /// whatever the caller does next, because the load is an acquire.
     #[inline]
     pub(crate) fn is_open(&self) -> bool {
         self.is_open.load(Ordering::Acquire) != 0

@@ -60,7 +60,7 @@ impl<'a, M: Mode> LatchGuard<'a, M> {
         self.fairness
     }
 
-    /// Retypes the guard as one of `mode`, in which the word already counts the hold.
+    /// Retypes the guard as one of `mode`. The word must already count the hold in that mode.
     #[inline]
     pub(super) fn rename<N: Mode>(self, mode: N) -> LatchGuard<'a, N> {
         let LatchGuard { word, fairness, .. } = self;
@@ -68,7 +68,7 @@ impl<'a, M: Mode> LatchGuard<'a, M> {
         LatchGuard { word, fairness, mode }
     }
 
-    /// Takes the hold out of the guard. The caller makes it another guard of the same latch.
+    /// Takes the hold out of the guard. The caller must make another guard of it, for the same latch.
     #[cfg(target_has_atomic = "ptr")] // for owned guards
     pub(super) fn into_hold(self) -> M {
         let mode = self.mode;
@@ -82,7 +82,7 @@ impl<'a, M: Mode> LatchGuard<'a, M> {
     }
 
     /// Releases the hold for `whom`. Puts the wakers of the admitted waiters into `batch`, if there is one; otherwise
-    /// runs them.
+    /// calls them.
     pub(super) fn release_for(self, whom: ReleaseFor, batch: Option<&mut WakeBatch>) {
         let LatchGuard { word, fairness, .. } = self;
         let access = self.mode.access();
@@ -90,7 +90,7 @@ impl<'a, M: Mode> LatchGuard<'a, M> {
         word.release(access, whom, fairness, batch);
     }
 
-    /// Replaces the hold by a weaker one.
+    /// Replaces the hold with a weaker one.
     pub(super) fn downgraded<N: Mode>(self, mode: N) -> LatchGuard<'a, N> {
         let mut batch = WakeBatch::default();
         self.word.downgrade(self.mode.access(), mode.access(), self.fairness, &mut batch);
@@ -105,7 +105,7 @@ impl<'a> LatchGuard<'a, ReadOrWrite> {
         self.mode.writes
     }
 
-    /// Retypes the guard by its real mode: `Ok` for a reader, `Err` for a writer.
+    /// Retypes the guard according to its mode: `Ok` for a reader, `Err` for a writer.
     pub(crate) fn sort(self) -> Result<LatchReadGuard<'a>, LatchWriteGuard<'a>> {
         if self.mode.writes { Err(self.rename(Exclusive::NEW)) } else { Ok(self.rename(Shared::NEW)) }
     }
@@ -167,7 +167,7 @@ impl<M: HandOver> LatchGuard<'_, M> {
 /// For guards that are [tracked](crate::deadlock).
 #[cfg(target_has_atomic = "ptr")]
 impl<M: Mode> LatchGuard<'_, M> {
-    /// Releases the hold to the next waiter.
+    /// Passes the hold on to the next waiter.
     pub(crate) fn pass_on(self) {
         self.release_for(ReleaseFor::NextWaiter, None);
     }

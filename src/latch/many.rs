@@ -169,7 +169,7 @@ impl<M: Mode> fmt::Debug for LatchGuards<'_, M> {
 
 /// The mode in which a call acquires several stripes, and the type of its guards. Sealed.
 pub trait LatchManyMode: Mode {
-    /// The type of the guards that such a call returns: one list, or two.
+    /// The type of the guards that a call in this mode returns: one list, or two.
     type Guards<'a>;
 
     #[doc(hidden)]
@@ -210,8 +210,8 @@ impl LatchManyMode for ReadOrWrite {
     }
 }
 
-/// Requests for several stripes, acquired one after the other. A call that waits for one stripe holds those before it
-/// in an order that is the same for all calls, so such calls never wait for each other in a cycle.
+/// Requests for several stripes, acquired one after the other. While a call waits for one stripe, it holds only stripes
+/// that come before it, in an order that is the same for all calls. So such calls never wait for each other in a cycle.
 ///
 /// `pub` because a sealed trait names it; other crates cannot.
 #[allow(unreachable_pub, missing_debug_implementations)] // not visible outside the crate
@@ -332,7 +332,7 @@ impl<'a, M: LatchManyMode> Requests<'a, M> {
         self.enter_or(|requests| block(requests, Some(deadline)))
     }
 
-    /// Tries all stripes at once first, because usually all are free.
+    /// Tries all stripes without waiting, because usually all are free, and calls `block` if some are not.
     fn enter_or(mut self, block: impl FnOnce(Self) -> Option<List<LatchGuard<'a, M>>>) -> Option<M::Guards<'a>> {
         self.attempt().or_else(|| block(self)).map(M::gather)
     }

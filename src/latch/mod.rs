@@ -53,9 +53,9 @@ pub use self::upgrade::LatchUpgrade;
 ///
 /// It has the size of a `usize`, needs no table, and allocates nothing until a request waits: so it can be a field of
 /// each of a million objects, or a `static`. Tasks, threads and, with the feature `critical-section`, interrupt
-/// handlers can use the same latch. Waiters stand in queues that all latches of the process share, found by the latch's
-/// address. So without that feature, an interrupt handler or a signal handler must not use any latch if it may have
-/// interrupted a call on any latch.
+/// handlers can use the same latch. Waiters are in queues that all latches of the process share, and that are found by
+/// the latch's address. So without `critical-section`, an interrupt handler or a signal handler must not use any latch
+/// if it may have interrupted a call on any latch.
 ///
 /// The policy is [`Fairness::Adaptive`], the tables' default, with phases of readers and writers as in
 /// [`KeyedRwLock`](crate::KeyedRwLock). It is not reentrant: a reader that requests it again may wait for a writer that
@@ -64,9 +64,9 @@ pub use self::upgrade::LatchUpgrade;
 /// poisoning.
 ///
 /// # Moving, dropping, forgetting
-/// Guards and futures borrow the latch; without them it can be moved and dropped. A forgotten guard keeps its latch
-/// locked for good, even after a move. A waiting *future* that is forgotten stays in the queue, as if it were never
-/// polled again, and leaks a little memory. If its latch is then moved, the latch may stay locked for good.
+/// Guards and futures borrow the latch; while there are none, it can be moved and dropped. A forgotten guard keeps its
+/// latch locked for good, even after a move. A waiting *future* that is forgotten stays in the queue, as if it were
+/// never polled again, and leaks a little memory. If its latch is then moved, the latch may stay locked for good.
 ///
 /// # The forms
 /// | form | call |
@@ -158,7 +158,7 @@ impl Latch {
         self.0.is_locked()
     }
 
-    /// Returns the numbers of holders and waiters at one instant. It is for monitoring and tests: they may change at
+    /// Returns the numbers of holders and waiters at one instant. Use them for monitoring and tests: they may change at
     /// any time.
     ///
     /// # Examples
@@ -197,8 +197,9 @@ impl Latch {
         /// a writer that waits for the caller's first hold.
         ///
         /// This can starve writers. Any number of these readers pass a waiting writer, and while such readers overlap,
-        /// it never gets in. Use it only where the latch may already be held for reading on the caller's behalf, and
-        /// `read` everywhere else. If a writer holds the latch, it waits in the queue like any reader.
+        /// the writer never gets in. Use it only where the latch may already be held for reading on the caller's
+        /// behalf, and `read` everywhere else. If a writer holds the latch, this call waits in the queue like any
+        /// reader.
         ///
     }
 

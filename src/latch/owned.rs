@@ -55,7 +55,7 @@ pub type LatchWriteGuardArc = LatchGuardArc<Exclusive>;
 const HELD: &str = "an owned guard has its latch until it is dropped";
 
 impl<M: Mode> LatchGuardArc<M> {
-    /// Makes the owned guard of the hold of a borrowed one, which is a guard of this latch.
+    /// Makes an owned guard from a borrowed one, which must be a guard of this latch.
     pub(super) fn adopt(latch: Arc<Latch>, guard: LatchGuard<'_, M>) -> Self {
         let mode = guard.into_hold();
         LatchGuardArc { latch: Some(latch), mode }
@@ -309,7 +309,8 @@ impl LatchGuardArc<Upgradable> {
     }
 }
 
-/// The future of [`Latch::read_arc`], [`Latch::write_arc`] and the like. Its output is the owned guard.
+/// The future of [`Latch::read_arc`], [`Latch::write_arc`] and the other async calls of a latch that return owned
+/// guards. Its output is the guard.
 ///
 /// # Cancel safety
 /// The future can be dropped at any moment: the latch is then as if the request had never been made, and a hold that it

@@ -98,6 +98,8 @@ impl<'a, M: Mode> Request<'a, M> {
         })
     }
 
+    /// Polls the request.
+    ///
     /// # Panics
     /// If the hold has been acquired already.
     #[inline]
@@ -236,7 +238,7 @@ impl<M: Mode> Request<'_, M> {
     }
 }
 
-/// Takes the fields by value, so that a request can stay in registers.
+/// Gives up a request. Takes its fields by value, so that the request can stay in registers.
 #[cold]
 #[inline(never)]
 fn give_up(word: &LatchWord, access: Access, ticket: Ticket, fairness: Fairness) {
@@ -254,8 +256,8 @@ impl<M: Mode> Drop for Request<'_, M> {
     }
 }
 
-/// The future of [`Latch::read`](crate::Latch::read), [`Latch::write`](crate::Latch::write),
-/// [`Striped::read`](crate::Striped::read) and [`Striped::write`](crate::Striped::write). Its output is the guard.
+/// The future of [`Latch::read`](crate::Latch::read), [`Striped::write`](crate::Striped::write) and the other async
+/// calls of a latch, or of a single stripe, that do not return owned guards. Its output is the guard.
 ///
 /// # Cancel safety
 /// The future can be dropped at any moment: the latch is then as if the request had never been made, and a hold that it

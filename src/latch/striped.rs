@@ -25,16 +25,16 @@ pub const MAX_STRIPES: usize = if usize::BITS < 64 { 1 << 20 } else { 1 << 28 };
 /// `Clone`, and nothing is allocated for it.
 ///
 /// # Two keys may share a stripe
-/// **Keys of one stripe exclude each other, and the keys do not show which do.** So a caller that holds one key and
-/// requests another in a separate call may wait for itself, and two such callers may wait for each other. Acquire
-/// several keys in one call: [`read_many`](Self::read_many), [`write_many`](Self::write_many) and
+/// **Keys that share a stripe exclude each other, and you cannot tell from the keys which ones do.** So a caller that
+/// holds one key and requests another in a separate call may wait for itself, and two such callers may wait for each
+/// other. Acquire several keys in one call: [`read_many`](Self::read_many), [`write_many`](Self::write_many) and
 /// [`read_write_many`](Self::read_write_many) take each stripe once, in an order that is the same for all calls. If
 /// only equal keys may exclude each other, use a [`KeyedRwLock`](crate::KeyedRwLock).
 ///
 /// # Number of stripes
 /// With `s` stripes, if `n` keys are held at a time, a request finds its stripe taken by another key with a probability
-/// of about `n / s`. A stripe takes 8 bytes (4 on 32-bit targets). With 64 stripes for each key that is held at a time,
-/// which take 512 bytes, one request in 64 waits needlessly.
+/// of about `n / s`. A stripe takes 8 bytes (4 on 32-bit targets). With 64 stripes (512 bytes) for each key that is
+/// held at a time, one request in 64 waits needlessly.
 ///
 /// # Keys
 /// `K` is the type of the keys, and a call takes a reference to any type that `K` can be [borrowed](Borrow) as, like
@@ -235,8 +235,8 @@ impl<K: ?Sized, S: BuildHasher> Striped<K, S> {
         K: Borrow<Q>,
         Q: ?Sized + Hash,
     {
-        // Mixes the hash, as the finish of MurmurHash3 does, so that even an identity hash is spread evenly. The high
-        // half of the product is then spread evenly over the stripes.
+        // Mixes the hash, as the finalizer of MurmurHash3 does, so that even an identity hash is spread evenly. The
+        // high half of the product is then spread evenly over the stripes.
         let mut mixed = self.hasher.hash_one(key);
         mixed = (mixed ^ mixed >> 33).wrapping_mul(0xff51_afd7_ed55_8ccd);
         mixed = (mixed ^ mixed >> 33).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
@@ -264,8 +264,8 @@ impl<K: ?Sized, S: BuildHasher> Striped<K, S> {
         self.latches[self.stripe_of(key)].is_locked()
     }
 
-    /// Returns the numbers of holders and waiters of the key's stripe at one instant. It is for monitoring and tests:
-    /// they may change at any time.
+    /// Returns the numbers of holders and waiters of the key's stripe at one instant. Use them for monitoring and
+    /// tests: they may change at any time.
     ///
     /// # Examples
     /// ```
@@ -310,8 +310,9 @@ impl<K: ?Sized, S: BuildHasher> Striped<K, S> {
         /// for a writer that waits for the caller's first hold.
         ///
         /// This can starve writers. Any number of these readers pass a waiting writer, and while such readers overlap,
-        /// it never gets in. Use it only where the stripe may already be held for reading on the caller's behalf, and
-        /// `read` everywhere else. If a writer holds the stripe, it waits in the queue like any reader.
+        /// the writer never gets in. Use it only where the stripe may already be held for reading on the caller's
+        /// behalf, and `read` everywhere else. If a writer holds the stripe, this call waits in the queue like any
+        /// reader.
         ///
     }
 

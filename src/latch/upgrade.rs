@@ -46,7 +46,7 @@ pub struct LatchUpgrade<'a> {
 const HELD: &str = "keylatch: an upgrade was polled after it had finished";
 
 impl<'a> LatchUpgrade<'a> {
-    /// Makes an upgrade of a hold that may wait at this position already.
+    /// Makes the upgrade of a hold. It may already wait in the queue, at the position `ticket`.
     #[cfg(target_has_atomic = "ptr")] // for owned upgrades
     pub(super) fn resume(guard: LatchUpgradableGuard<'a>, ticket: Ticket) -> Self {
         LatchUpgrade { guard: Some(guard), ticket }
@@ -60,7 +60,7 @@ impl<'a> LatchUpgrade<'a> {
         ticket
     }
 
-    /// Makes the writer's guard of the hold that the word counts as a writer's.
+    /// Makes the writer's guard of the hold, which the word already counts as a writer's.
     fn upgraded(&mut self) -> LatchWriteGuard<'a> {
         self.ticket = Ticket::NONE;
         self.guard.take().expect(HELD).rename(Exclusive::NEW)

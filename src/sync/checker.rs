@@ -1,4 +1,4 @@
-//! The primitives under a model checker, in which every step can be interleaved by the checker.
+//! The primitives under a model checker, which can interleave every step that they take.
 
 #[cfg(keylatch_loom)]
 use loom as checker;
@@ -11,7 +11,7 @@ pub(crate) use checker::{
     thread_local,
 };
 
-/// Each use without a hold lets a value come to rest, so that short models see it.
+/// With 1, every use without a hold lets the value come to rest, so that short models see it.
 pub(crate) const LOOKS_TO_REST: u32 = 1;
 
 pub(crate) struct Lock<T>(checker::sync::Mutex<T>);

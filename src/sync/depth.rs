@@ -8,12 +8,12 @@ thread_local! {
     static DEPTH: Cell<usize> = Cell::new(0);
 }
 
-/// A call that is nested within those of the same thread that are running.
+/// A call that counts as nested on this thread until this is dropped.
 struct Level;
 
 impl Level {
     fn add(by: isize) {
-        // In the destructor of another thread-local variable there may be no count any more.
+        // In the destructor of another thread-local variable the count may be gone already.
         let _ = DEPTH.try_with(|depth| depth.set(depth.get().wrapping_add_signed(by)));
     }
 }
@@ -31,7 +31,7 @@ pub(crate) fn deeper<R>(call: impl FnOnce() -> R) -> R {
     call()
 }
 
-/// Returns how many such calls of this thread are running, one within the other; `None` if that is not known.
+/// Returns the number of nested calls that [`deeper`] is running on this thread; `None` if it is not known.
 pub(crate) fn depth() -> Option<usize> {
     DEPTH.try_with(Cell::get).ok()
 }

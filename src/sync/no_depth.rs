@@ -3,7 +3,7 @@ pub(crate) fn deeper<R>(call: impl FnOnce() -> R) -> R {
     call()
 }
 
-/// Returns `None`: without thread-local variables nobody knows how deep the calls of a thread are nested.
+/// Returns `None`: without thread-local variables the nesting of a thread's calls is not known.
 pub(crate) fn depth() -> Option<usize> {
     None
 }

@@ -3,7 +3,7 @@ use std::time::Instant;
 
 use super::cpus;
 
-/// Lets a thread spin before it sleeps: first in growing pauses, and then by yielding its time slice a few times.
+/// The spinning of a thread before it sleeps: first with growing pauses, then by yielding its time slice a few times.
 ///
 /// Growing pauses help a hot key with short sections: each check takes the cache line from the holder, so a waiter that
 /// rarely checks lets the holder run many sections at full speed.
@@ -11,8 +11,8 @@ pub(crate) struct SpinWait {
     looks: u32,
 }
 
-/// Pauses of 1, 2, 4, 4, 4, 4, 4 and 4 [ticks](pause): not quite three microseconds in all. Longer ones would gain a
-/// few per cent of throughput, and double the longest of a thousand waits.
+/// The number of pauses. They last 1, 2, 4, 4, 4, 4, 4 and 4 [ticks](pause), not quite three microseconds in all.
+/// Longer pauses would gain a few per cent of throughput, and double the longest of a thousand waits.
 const PAUSES: u32 = 8;
 const LONGEST_PAUSE: u32 = 4;
 
@@ -37,9 +37,9 @@ impl SpinWait {
     }
 }
 
-/// The number of [ticks](pause) for which a thread watches its own word: about six microseconds. This disturbs no other
-/// thread, so it checks after each tick. If it were shorter, threads would sleep during sections that end a moment
-/// later; if longer, they would waste CPU time.
+/// The number of [ticks](pause) for which a thread watches its own word: about six microseconds. Watching disturbs no
+/// other thread, so the thread checks after each tick. With a smaller number, threads would go to sleep a moment before
+/// a section ends; with a larger one, they would waste CPU time.
 const WATCH: u32 = 60;
 
 /// Spins until `has_happened` returns `true`, and returns whether it did in time.
