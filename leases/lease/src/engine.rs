@@ -30,8 +30,8 @@ use crate::{Expiry, Owner, Resource, Term, Token};
 /// [`Memory`](crate::Memory).
 ///
 /// # Examples
-/// An engine that counts requests and passes them on to another engine. It passes on every method, because the default
-/// of a method that it left out would replace the other engine's:
+/// An engine that counts requests and passes them on to another engine. It passes on every method: a method that it
+/// left out would have its default, whatever the other engine does.
 /// ```
 /// use std::{sync::{Arc, atomic::{AtomicU64, Ordering}}, time::Duration};
 ///
@@ -142,8 +142,8 @@ pub trait Engine: Send + Sync {
     /// it. It need not agree with the engine's clock, unless the engine is [`LOCAL`](Self::LOCAL).
     fn now(&self) -> Duration;
 
-    /// Returns whether time passes in [`now`](Self::now) as in the timers of the standard library. If so, waiters have
-    /// timers of their own.
+    /// Returns whether [`now`](Self::now) advances in real time, like the clocks of the standard library. If so,
+    /// waiters have their own timers.
     fn is_real_time(&self) -> bool {
         true
     }
@@ -231,7 +231,7 @@ pub trait Engine: Send + Sync {
     /// future may also be ready for no reason.
     ///
     /// The front end calls it before it asks (rule d), and never for a [`LOCAL`](Self::LOCAL) engine. By default the
-    /// future is never ready. A waiter then asks when the lease should have ended, and at every
+    /// future is never ready. A waiter then asks when the lease should have ended, and after every
     /// [`fallback`](Self::fallback).
     fn watch(&self, resource: &Resource) -> impl Future<Output = ()> + Send {
         let _ = resource;
@@ -276,8 +276,8 @@ pub trait Engine: Send + Sync {
     /// Ends a tenure as far as possible without waiting for an answer: its [`Held`](crate::Held) has been dropped. By
     /// default, a [`LOCAL`](Self::LOCAL) engine releases the tenure, and any other does nothing: the lease expires.
     ///
-    /// If ending the tenure takes time, its owner may request the resource before it has ended. The engine must not
-    /// grant this tenure any more: [`Want::Any`] and [`Want::Mine`] wait until it has ended.
+    /// If ending the tenure takes time, its owner may request the resource before the tenure has ended. The engine must
+    /// not grant this tenure any more: requests with [`Want::Any`] and [`Want::Mine`] wait until it has ended.
     ///
     /// # Engines in this process
     /// The front end calls this for each waiter that was handed this tenure ([`Ask::waiting`]) and was dropped before
@@ -448,11 +448,12 @@ pub struct Owned {
 /// The leases to list: see [`Engine::list`].
 #[derive(Clone, Copy, Debug)]
 pub struct Part<'a> {
-    /// Only those of this owner.
+    /// The owner whose leases are listed; `None` for the leases of all owners.
     pub owner: Option<&'a Owner>,
-    /// Only those of entities that begin with this.
+    /// The beginning that the entities of the listed leases must have.
     pub entity_prefix: &'a str,
-    /// Only those after this [cursor](Listing::Page::next), which may come from elsewhere and be invalid.
+    /// The [cursor](Listing::Page::next) after which the page begins; `None` for the first page. The cursor may come
+    /// from elsewhere and be invalid.
     pub after: Option<&'a str>,
     /// The greatest number of leases, which is not zero. The page may have fewer, or none.
     pub limit: usize,

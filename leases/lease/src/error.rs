@@ -140,7 +140,7 @@ pub enum RenewError<X = Infallible> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ReleaseError<X = Infallible> {
-    /// No owner has the resource: its lease was released before, or has expired.
+    /// No owner has the resource: its lease has already been released, or has expired.
     NotHeld {
         /// The resource to release.
         resource: Resource,
@@ -178,8 +178,8 @@ pub enum ReleaseError<X = Infallible> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LookError<X = Infallible> {
-    /// An argument is invalid: the owner's name is empty, or the name or the resource is longer than 1,024 bytes; or the
-    /// cursor of a list is not one of this engine's.
+    /// An argument is invalid: the owner's name is empty, or the name or the resource is longer than 1,024 bytes, or
+    /// the cursor of a list is not one of this engine's.
     Invalid {
         /// `"owner"`, `"resource"` or `"cursor"`.
         argument: &'static str,
@@ -190,7 +190,7 @@ pub enum LookError<X = Infallible> {
     Engine(X),
 }
 
-/// How a tenure ended before its holder ended it.
+/// The way in which a tenure ended before its holder ended it.
 ///
 /// # Examples
 ///

@@ -93,8 +93,8 @@ impl<C: Clock> Leases<Memory<C>> {
     /// [`lost`](crate::Held::lost). Returns the time until more work will be due if nothing changes; `None` if none
     /// will be.
     ///
-    /// With a [`StdClock`] it need not be called. With another clock, nothing is woken by time alone until it is
-    /// called.
+    /// With a [`StdClock`] you need not call it. With another clock, the passage of time wakes nothing until you call
+    /// it.
     ///
     /// If more than 64 leases end within the same few milliseconds (or, if their end is far ahead, minutes), the
     /// returned time may be too short; it is never too long.
@@ -155,9 +155,9 @@ impl<E: Engine> Leases<E> {
     ///
     /// The waiters of this process are served in order of arrival. In memory, a waiter that is served has the lease
     /// from then on, whether or not it is polled. With a server, the first waiter in line sends its own request when it
-    /// is polled, so a future that is kept without being polled any more blocks the waiters behind it. If the server
-    /// does not answer, the first waiter gets the error, and all the others send their own requests: they do not wait
-    /// for a silent server one after another.
+    /// is polled, so a future that is kept but no longer polled blocks the waiters behind it. If the server does not
+    /// answer, the first waiter gets the error, and all the others send their own requests: they do not wait for a
+    /// silent server one after another.
     ///
     /// # Errors
     /// - [`AcquireError::Refused`](crate::AcquireError::Refused) if a custom policy refuses.
@@ -231,7 +231,7 @@ impl<E: Engine> Leases<E> {
         Call::new(self, TryAcquire { request: Request::new(resource.into(), owner.clone(), expiry.into()) })
     }
 
-    /// Extends a lease by the policy of this grant. The end is never brought forward.
+    /// Extends a lease according to the policy of this grant. The end is never brought forward.
     ///
     /// Another grant of the same tenure may have another policy: see [`Expiry`].
     ///
@@ -434,9 +434,10 @@ impl<E: Engine> Leases<E> {
         Call::new(self, OwnedBy { owner: owner.clone() })
     }
 
-    /// Returns the time left until the lease expires, by this grant alone: `None` if it never expires, zero if it has
-    /// expired. The engine is not asked, so use it for display only: a lease that has been released since has no time
-    /// left, and a lease that was renewed with a newer grant has more. [`status`](Self::status) asks the engine.
+    /// Returns the time left until the lease expires, according to this grant alone: `None` if it never expires, zero
+    /// if it has expired. The engine is not asked, so use it for display only: a lease that has been released since has
+    /// no time left, and a lease that was renewed with a newer grant has more. [`status`](Self::status) asks the
+    /// engine.
     ///
     /// # Examples
     /// ```
@@ -454,7 +455,7 @@ impl<E: Engine> Leases<E> {
         grant.end.map(|end| end.saturating_sub(self.engine.now()))
     }
 
-    /// Acquires a lease for the time that some work takes, in a new tenure with [`Expiry::Sliding`]. The returned
+    /// Acquires a lease for the duration of some work, in a new tenure with [`Expiry::Sliding`]. The returned
     /// [`Held`](crate::Held) renews the lease, and releases it when it is dropped. An earlier tenure of the same owner
     /// is [taken over](crate::Lost::TakenOver), so **tasks that must exclude each other need an owner each**.
     ///
@@ -508,12 +509,12 @@ impl<E: Engine> Leases<E> {
     }
 
     /// Holds a lease as [`try_hold`](Self::try_hold) does, but takes over nothing: an owner that holds the lease
-    /// already is refused, like any other owner. For a scheduler that must not run a job twice, even if it fires twice
-    /// under one name.
+    /// already is refused, like any other owner. Use it for a scheduler that must not run a job twice, even if it fires
+    /// twice under one name.
     ///
     /// # Errors
     /// Fails like [`try_acquire`](Self::try_acquire). [`AcquireError::Busy`](crate::AcquireError::Busy) may name the
-    /// owner of this very request.
+    /// owner that makes the request.
     ///
     /// # Panics
     /// If `ttl` is zero.

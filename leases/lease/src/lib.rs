@@ -49,7 +49,7 @@
 //! | looking up owners and their leases | [`status`], [`owned_by`] |
 //!
 //! Each of these calls returns a future. Its `.wait()` blocks the thread instead, and its `.now()` returns at once if
-//! the leases are in memory. `acquire_blocking`, `renew_now` and the like are short for these.
+//! the leases are in memory. `acquire_blocking`, `renew_now` and similar methods are shorthand for these.
 //!
 //! [`try_acquire`]: Leases::try_acquire
 //! [`renew`]: Leases::renew
@@ -72,10 +72,10 @@
 //! | `Custom(policy)` | when the policy says so | office hours, quotas |
 //!
 //! # A lease is not enough: the token
-//! The end of a lease does not stop its holder. The holder may be suspended, by a long pause, a closed laptop or a
-//! network outage, and its next write would overwrite newer data. So each write carries the token of its tenure, and
-//! the store refuses a token that is smaller than the greatest it has seen. A [`Fence`] does this in one process; a
-//! column does it in a database.
+//! The end of a lease does not stop its holder. The holder may be held up by a long pause, a closed laptop or a network
+//! outage, and its next write would then overwrite newer data. So each write carries the token of its tenure, and the
+//! store refuses a token that is smaller than the greatest it has seen. A [`Fence`] does this in one process; a column
+//! does it in a database.
 //!
 //! # What it guarantees
 //! 1. *Exclusion.* At any instant of the engine's clock, at most one owner has an unexpired lease of a resource.
@@ -105,7 +105,7 @@
 //!
 //! # Clocks
 //! [`StdClock`] goes on counting while the machine sleeps, if the system has such a clock; see its page. With it, every
-//! waiter, renewal and watch has a timer of its own, on any runtime. (The timers are those of `async-io`, which runs a
+//! waiter, renewal and watch has its own timer, on any runtime. (The timers are those of `async-io`, which runs a
 //! thread for them unless the runtime drives it.) Such a timer stops while the machine sleeps, and then fires late. All
 //! *decisions*, by [`Held::check`] or by any call, go by the clock. A program that learns that the machine has woken up
 //! should call [`Leases::tick`], which wakes every task that is due. With any other [`Clock`] there are no timers:

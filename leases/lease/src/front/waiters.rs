@@ -76,9 +76,9 @@ impl<E: Engine> Leases<E> {
         result
     }
 
-    /// Serves the waiters in line as far as the resource is free, or returns the policy that must be asked first.
-    /// Requests that joined the line after `since` may not know when to check again, because a policy was being asked
-    /// when they joined.
+    /// Serves the waiters in line that can have the lease now, or returns the policy that must be asked first. Requests
+    /// that joined the line after `since` may not know when to check again, because a policy was being asked when they
+    /// joined.
     fn settle(
         &self,
         wait_list: &mut WaitList,
@@ -101,7 +101,7 @@ impl<E: Engine> Leases<E> {
                 wait_list.finish(first, Outcome::AskAlone, deferred);
                 continue;
             };
-            // While the lease is held, only other requests of its owner enter: they resume its tenure.
+            // While an owner has the lease, only the requests of that owner can be served: they resume its tenure.
             let next = record.as_ref().map_or(Some(first), |record| wait_list.first_of(place, &record.owner));
             let Some(wait) = next else {
                 let end = record.and_then(|record| at.checked_add(record.remaining?));
@@ -126,7 +126,8 @@ impl<E: Engine> Leases<E> {
         None
     }
 
-    /// Notes that no request in line can be served before `end`, and wakes the waiters whose timers do not fit.
+    /// Records that no request in line can be served before `end`, and wakes the waiters that must set their timers
+    /// anew.
     fn put_off(
         &self,
         wait_list: &mut WaitList,
