@@ -285,7 +285,7 @@ pub trait Engine: Send + Sync {
     /// of it: because another request of the owner, without `waiting`, was granted the tenure, or because the tenure
     /// was [renewed or read](Self::renew).
     ///
-    /// By default, the first of these waiters ends the tenure, even if the owner knows of it. An engine that wraps
+    /// By default, the first of these calls ends the tenure, even if the owner knows of it. An engine that wraps
     /// another one must pass this call on. Any other should override the default, and count the waiters.
     fn abandon(&self, resource: &Resource, owner: &Owner, token: Token) {
         if Self::LOCAL {
@@ -393,15 +393,15 @@ pub struct Renewal<'a> {
     /// The new term, counted from now and the start of the tenure. `None` leaves the end as it is, and only reads the
     /// lease.
     pub term: Option<Term>,
-    /// The answer: the time that the lease has left. It stays `Left::Nothing`, its initial value, if the tenure is over
-    /// or has expired.
+    /// The answer: the time that the lease has left. It stays `Left::Nothing`, its initial value, if the tenure has
+    /// ended or the lease has expired.
     pub left: Left,
 }
 
 /// The time left of a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Left {
-    /// The tenure is over.
+    /// The tenure has ended.
     Nothing,
     /// The lease lasts for this time.
     For(Duration),

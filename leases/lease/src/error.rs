@@ -101,7 +101,7 @@ pub enum AcquireError<X = Infallible> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RenewError<X = Infallible> {
-    /// The tenure is over: there is nothing left to renew.
+    /// The tenure has ended: there is nothing left to renew.
     Lost(Lost),
     /// The expiry is `Fixed`, or its custom policy refused, or the custom policy was lost when the grant was
     /// serialised. The lease runs on to its end.
@@ -208,7 +208,7 @@ pub enum LookError<X = Infallible> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Lost {
-    /// The lease has expired. The tenure is over, even if no other owner has acquired the resource yet.
+    /// The lease has expired. The tenure has ended, even if no other owner has acquired the resource yet.
     Expired,
     /// Another tenure has the resource: another owner's, or a newer one of the same owner.
     TakenOver,

@@ -250,8 +250,8 @@ impl<'a, E: Engine> Leadership<'a, E> {
     /// Returns a guard for work that is done elsewhere, in another task or thread. While there is one,
     /// [`resign`](Self::resign) waits.
     ///
-    /// The work must end by itself when the leadership is lost, or write nothing without the
-    /// [token](WorkGuard::token): a guard does not keep the lease.
+    /// The work must end by itself when the leadership is lost, or write nothing without the [token](WorkGuard::token):
+    /// a guard does not keep the lease alive.
     ///
     /// # Examples
     /// See [`Leadership::resign`].
@@ -338,8 +338,8 @@ impl<E: Engine> fmt::Debug for Leadership<'_, E> {
     }
 }
 
-/// Work that is done for a leader elsewhere: see [`Leadership::work`]. Drop it when the work has ended; a clone stands
-/// for more work.
+/// A guard for work that is done for a leader elsewhere: see [`Leadership::work`]. Drop it when the work has ended. A
+/// clone stands for more work.
 ///
 /// # Examples
 /// See [`Leadership::resign`].

@@ -201,8 +201,9 @@ impl<E: Engine> Leases<E> {
     /// otherwise fails like [`acquire`](Self::acquire).
     ///
     /// In memory, a lease that has become free is promised to the first waiter in line while that waiter's custom
-    /// policy runs. Until the policy has answered, this call fails, with that waiter as the `owner` and no time
-    /// `remaining`, even if it is made for the same owner; and [`status`](Self::status) reports no owner.
+    /// policy runs. Until the policy has answered, this call fails, even if it is made for the same owner: the error
+    /// has that waiter's owner as the `owner`, and no time `remaining`. Meanwhile [`status`](Self::status) reports no
+    /// owner.
     ///
     /// # Panics
     /// If a duration of `expiry` is zero.
@@ -238,7 +239,7 @@ impl<E: Engine> Leases<E> {
     /// The future's output is `Result<Grant, RenewError<E::Error>>`.
     ///
     /// # Errors
-    /// - [`RenewError::Lost`](crate::RenewError::Lost) if the tenure is over, even if the lease has expired and no
+    /// - [`RenewError::Lost`](crate::RenewError::Lost) if the tenure has ended, even if the lease has expired and no
     ///   other owner has acquired it.
     /// - [`RenewError::NotRenewable`](crate::RenewError::NotRenewable) if the policy is [`Expiry::Fixed`], or is custom
     ///   and refuses. The lease then runs on to its end.
@@ -289,8 +290,8 @@ impl<E: Engine> Leases<E> {
         Call::new(self, Release { resource: resource.clone(), owner: owner.clone(), token: Some(*token) })
     }
 
-    /// Ends the tenure that this owner has of a resource, whatever its token: for callers that have only the owner's
-    /// name.
+    /// Ends the tenure that this owner has of a resource, whatever its token. It is for callers that have only the
+    /// owner's name.
     ///
     /// The future's output is `Result<(), ReleaseError<E::Error>>`.
     ///
@@ -312,7 +313,7 @@ impl<E: Engine> Leases<E> {
         Call::new(self, Release { resource: resource.into(), owner: owner.clone(), token: None })
     }
 
-    /// Ends exactly this tenure, whatever its owner: for an operator, who has the token from a list or from
+    /// Ends exactly this tenure, whatever its owner. It is for an operator, who has the token from a list or from
     /// [`status`](Self::status). The holder [is notified](crate::Held::check).
     ///
     /// The future's output is `Result<(), ReleaseError<E::Error>>`.
@@ -475,8 +476,8 @@ impl<E: Engine> Leases<E> {
         Hold::new(Table::Borrowed(self), resource.into(), owner.clone(), ttl, Manner::Wait)
     }
 
-    /// Holds a lease as [`hold`](Self::hold) does, but does not wait: for work that should be skipped if another owner
-    /// is doing it.
+    /// Holds a lease as [`hold`](Self::hold) does, but does not wait. Use it for work that should be skipped if another
+    /// owner is doing it.
     ///
     /// **An owner that holds the lease already takes it over from itself**: its earlier tenure is
     /// [lost](crate::Lost::TakenOver). A scheduler that fires twice under one name would thus stop its first job. Call

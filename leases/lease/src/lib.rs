@@ -14,7 +14,8 @@
 //! let (jane, joe) = (Owner::named("session-42"), Owner::named("session-43"));
 //! let (invoice, ten_minutes) = (("invoice", "2024-17"), Duration::from_secs(600));
 //!
-//! // Jane opens the invoice. If she acquires it again, even in another tab, her lease continues. (`.fresh_token()` tells tabs apart.)
+//! // Jane opens the invoice. If she acquires it again, even in another tab, her lease continues.
+//! // (`.fresh_token()` tells tabs apart.)
 //! let grant = leases.try_acquire_now(invoice, &jane, ten_minutes).unwrap();
 //! assert!(leases.try_acquire_now(invoice, &jane, ten_minutes).unwrap().is_resumed());
 //!
@@ -126,7 +127,7 @@
 //! The crate has no `unsafe` code.
 #![no_std]
 #![cfg_attr(docsrs, feature(doc_cfg))]
-#![cfg_attr(docsrs, doc(auto_cfg = false))] // `doc(cfg)` is written by hand, for the reason given in `keylatch`'s lib.rs
+#![cfg_attr(docsrs, doc(auto_cfg = false))] // `doc(cfg)` is written by hand: see `keylatch`'s lib.rs for the reason
 
 extern crate alloc;
 #[cfg(feature = "std")]

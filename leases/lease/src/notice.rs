@@ -63,7 +63,7 @@ impl Notice {
     /// # Examples
     /// See [`Notice`].
     #[must_use]
-    #[allow(clippy::new_without_default)] // `Leases` creates notices and passes them to the engines, which need no `Default`
+    #[allow(clippy::new_without_default)] // `Leases` creates notices and passes them to engines: no `Default` is needed
     pub fn new() -> Self {
         Notice::among(Arc::default())
     }

@@ -260,7 +260,8 @@ impl Wheel {
         starts.min()
     }
 
-    /// Returns the slot for a node with this due time; if it belongs in the present, that is the list given.
+    /// Returns the slot for a node with this due time. If the node belongs in the present, it goes into the `list`
+    /// given.
     #[inline]
     fn slot_of(&self, due: Duration, list: usize) -> Slot {
         let tick = tick(due);

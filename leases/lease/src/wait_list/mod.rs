@@ -67,7 +67,8 @@ pub(crate) struct Place {
 
 struct Asked {
     serial: u64,
-    /// Requests that joined the line while policies were being asked have greater serial numbers.
+    /// The last serial number before policies began to be asked. Requests that have joined the line since have greater
+    /// ones.
     since: u64,
 }
 
@@ -322,7 +323,7 @@ impl WaitList {
             }
             None if work == 0 => Due::More,
             None => {
-                self.end_attending(); // under the same lock, so that no work that other calls left to this one is missed
+                self.end_attending(); // under the same lock, so that no work that others leave to this call is missed
                 Due::Nothing
             }
         }
@@ -551,7 +552,7 @@ impl WaitList {
         self.waits[before].in_group.behind = id;
     }
 
-    /// Makes this request the first of its owner.
+    /// Makes this request the first of its owner's group, of which `last` is the last.
     fn lead_group(&mut self, id: u32, last: u32) {
         self.waits[id].last_in_group = last;
         let WaitList { attendance, waits, groups, .. } = self;
