@@ -9,8 +9,8 @@
 //! - (b) **Only durations are exchanged**, never points in time. The engine counts them by its own clock.
 //! - (c) **The token is made inside that action**, under the lock or transaction that protects the record. If it were
 //!   made earlier, it could be smaller than a token that is granted in between.
-//! - (d) **Watch, then try, then sleep**: a request that waits calls [`watch`](Engine::watch) before it asks. Otherwise
-//!   a release between the two would wake no waiter.
+//! - (d) **Watch, then try, then sleep**: a request that waits calls [`watch`](Engine::watch) before it asks. If it
+//!   asked first, a release between the two calls would wake no waiter.
 //! - (e) **Everything else is the front end's business**, and asking again must be safe: an owner that has the lease
 //!   and asks again gets it with the same token.
 
@@ -139,7 +139,7 @@ pub trait Engine: Send + Sync {
     const LOCAL: bool = false;
 
     /// Returns the time of this process's clock, as [`Clock::now`](crate::Clock::now) does. Deadlines are counted by
-    /// it. It need not agree with the engine's clock, unless the engine is [`LOCAL`](Self::LOCAL).
+    /// this clock, which need not agree with the engine's unless the engine is [`LOCAL`](Self::LOCAL).
     fn now(&self) -> Duration;
 
     /// Returns whether [`now`](Self::now) advances in real time, like the clocks of the standard library. If so,
@@ -316,9 +316,9 @@ pub struct Ask<'a> {
     pub owner: &'a Owner,
     /// The conditions under which to grant it.
     pub want: Want,
-    /// The term of the lease. If a tenure begins, it counts from now; if a tenure is resumed, [`idle`](Term::idle)
-    /// counts from now, and [`total`](Term::total) from the start of the tenure. The end is never brought forward.
-    /// `None`, only with [`Want::Mine`]: the end stays as it is.
+    /// The term of the lease. If a tenure begins, the term counts from now; if a tenure is resumed,
+    /// [`idle`](Term::idle) counts from now, and [`total`](Term::total) from the start of the tenure. The end is never
+    /// brought forward. With `None`, which is allowed only with [`Want::Mine`], the end stays as it is.
     pub term: Option<Term>,
     /// The policy that the term comes from, for engines that can keep it.
     pub expiry: &'a Expiry,
@@ -357,7 +357,7 @@ pub enum Answer {
         resumed: bool,
         /// The time since the tenure began.
         held_for: Duration,
-        /// The time left until it expires. `None`: it never expires.
+        /// The time left until it expires; `None` if it never does.
         remaining: Option<Duration>,
     },
     /// An owner has the lease. With [`Want::New`] that may be the owner that asks.
@@ -430,7 +430,7 @@ pub struct Record {
     pub token: Token,
     /// The time since the tenure began.
     pub held_for: Duration,
-    /// The time left until it expires. `None`: it never expires.
+    /// The time left until it expires; `None` if it never does.
     pub remaining: Option<Duration>,
 }
 
@@ -450,7 +450,7 @@ pub struct Owned {
 pub struct Part<'a> {
     /// The owner whose leases are listed; `None` for the leases of all owners.
     pub owner: Option<&'a Owner>,
-    /// The beginning that the entities of the listed leases must have.
+    /// The text with which the entities of the listed leases begin.
     pub entity_prefix: &'a str,
     /// The [cursor](Listing::Page::next) after which the page begins; `None` for the first page. The cursor may come
     /// from elsewhere and be invalid.

@@ -315,7 +315,7 @@ fn write_engine(f: &mut fmt::Formatter<'_>, error: &impl fmt::Display) -> fmt::R
 
 impl Error for Lost {}
 
-/// Implements what the errors of all calls share: their source, and the conversion from [`Invalid`].
+/// Implements the traits that the errors of all calls share: their source, and the conversion from [`Invalid`].
 macro_rules! call_error {
     ($($error:ident)*) => {$(
         impl<X: Error + 'static> Error for $error<X> {

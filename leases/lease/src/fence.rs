@@ -41,7 +41,7 @@ use crate::{Resource, Token};
 ///
 /// If no row is updated, the lease is lost (or there is no such row). The comparison is `<=` and not `<` because the
 /// same tenure may write again. The column outlives the process, so tokens must keep growing across restarts: with the
-/// feature `std`, those of [`Memory`](crate::Memory) start at the time of day.
+/// feature `std`, those of [`Memory`](crate::Memory) start at the current time.
 ///
 /// # Examples
 ///

@@ -103,8 +103,8 @@ impl<'a, E: Engine> Leader<'a, E> {
     /// Waits until this owner leads, and returns the leadership. Each call is a separate candidate: if the owner
     /// already leads, its earlier leadership is [lost](Lost::TakenOver) when this one begins.
     ///
-    /// Every leadership has a greater token than all before it. The leader sends it with each write, so that the store
-    /// can refuse a leader that does not yet know that it no longer leads: see [`Fence`](crate::Fence).
+    /// Every leadership has a greater token than all before it. The leader sends its token with each write, so that the
+    /// store can refuse a leader that does not yet know that it no longer leads: see [`Fence`](crate::Fence).
     ///
     /// # Errors
     /// Fails like [`Leases::hold`].
@@ -236,7 +236,7 @@ impl<'a, E: Engine> Leadership<'a, E> {
     /// The way in which the leadership was lost.
     ///
     /// # Cancel safety
-    /// Dropping the future drops `work`. The owner still leads, until the lease expires if it is not renewed.
+    /// Dropping the future drops `work`. The owner still leads. If nothing else renews the lease, it expires.
     ///
     /// # Examples
     /// See [`Leader`].
@@ -261,7 +261,8 @@ impl<'a, E: Engine> Leadership<'a, E> {
     }
 
     /// Returns a future that waits until all [work](Self::work) has ended, renews the lease meanwhile, and then hands
-    /// over: the next candidate leads, with a greater token. Tell the work to end before that; this call does not.
+    /// over: the next candidate leads, with a greater token. Tell the work to end before you call this: the call does
+    /// not.
     ///
     /// # Errors
     /// Fails like [`Held::release`], also if the leadership was lost while the work was ending.

@@ -2,8 +2,8 @@
 //!
 //! A user opens a record in a form and goes to lunch; while it is open, no other user may change the record. A worker
 //! takes a job that must not run twice. The user and the worker each hold a *lease*. A lease belongs to an *owner*,
-//! which is a name, and not to a task or a thread. It expires unless it is renewed, so a closed browser or a crashed
-//! worker keeps nothing locked for ever.
+//! which is a name, and not to a task or a thread. A lease expires unless it is renewed, so a closed browser or a
+//! crashed worker keeps nothing locked for ever.
 //!
 //! ```
 //! use std::time::Duration;
@@ -89,9 +89,8 @@
 //! 6. *No revival.* An expired lease is never renewed, even if no other owner has acquired the resource.
 //! 7. [`release_all`] releases exactly the leases of the owner, and returns their number.
 //! 8. *Timely take-over.* When a lease expires, the next waiter acquires it, woken by its own timer or by the next
-//!    [`tick`](Leases::tick).
-//!    The timers of all waiters but the first fire 10 ms later, or 10 µs later per waiter if that is longer: they
-//!    matter only if the first waiter is not polled.
+//!    [`tick`](Leases::tick). The timers of the other waiters fire 10 ms after the first waiter's, or 10 µs for each
+//!    waiter in line if that is longer. They matter only if the first waiter is not polled.
 //! 9. *No lost wake-up.* Each release or expiry admits one waiter, in order of arrival in this process. A waiter that
 //!    has been granted the lease has it, polled or not; if its future is dropped, the next waiter gets the lease.
 //! 10. *The holder learns of a loss without asking the engine.* When the lease expires, [`Held::lost`] is ready and

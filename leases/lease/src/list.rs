@@ -219,7 +219,7 @@ impl<E: Engine> List<'_, E> {
     /// or too long, or the cursor that the list was given is not one of this engine's.
     ///
     /// # Cancel safety
-    /// If the future is dropped, the list is where it was.
+    /// If the future is dropped, the list stays where it was.
     ///
     /// # Examples
     /// See [`Leases::list`].

@@ -78,7 +78,7 @@ impl Owner {
     /// leases of the previous process stay until they expire, or until a caller that has kept the previous
     /// [`id`](Owner::id) releases them.
     ///
-    /// The bits come from [`RandomState`](std::hash::RandomState), and are as random as the system makes it. They
+    /// The bits come from [`RandomState`](std::hash::RandomState), whose randomness depends on the system. They
     /// distinguish owners that share a name by accident or by design. They are not secret.
     ///
     /// # Examples

@@ -111,7 +111,7 @@ impl RenewalQueue {
     }
 
     /// Takes the tenures that are due within `moment`, the earliest first, to be renewed together with `one`. After
-    /// refusals it takes fewer, because one of them may be the reason.
+    /// refusals it takes fewer, because one of the tenures may be the reason.
     pub(crate) fn take(
         &mut self,
         one: &Arc<Tenure>,

@@ -1,8 +1,8 @@
 //! The front end: everything that is the same for all engines.
 //!
 //! Each call reads the clock, asks the engine, and wakes the waiters and watchers that its outcome concerns. The call
-//! that frees a resource, or finds it free, serves the waiters: before a call looks at a resource that has waiters, it
-//! *settles* their line, so that no call ever sees a resource that is free and has waiters. If the engine is in this
+//! that frees a resource, or finds it free, serves the waiters. Before a call looks at a resource that has waiters, it
+//! *settles* their line, so no call ever sees a resource that is free and has waiters. If the engine is in this
 //! process, the call serves them itself, under the wait list's lock. Otherwise it wakes the first in line, which asks
 //! the engine.
 //!
@@ -61,9 +61,9 @@ macro_rules! leases {
             pub(crate) engine: E,
             pub(crate) is_real_time: bool,
             wait_list: Mutex<Box<WaitList>>,
-            /// The leases to be renewed, with an engine on a server.
+            /// The leases to be renewed; used with an engine on a server.
             renewal_queue: Mutex<RenewalQueue>,
-            /// The tenures whose holders should check that they still exist, with an engine on a server.
+            /// The tenures in doubt, which their holders should check; used with an engine on a server.
             doubts: Arc<Doubts>,
             /// A summary of the wait list that is read without its lock.
             attendance: Arc<Attendance>,

@@ -81,9 +81,10 @@ macro_rules! held {
     ($($default:tt)*) => {
         /// A lease that is held while some work runs: see [`Leases::hold`].
         ///
-        /// The work [renews](Self::run) the lease, and can [check](Self::check) at any moment whether it is still
-        /// valid. Dropping the `Held` releases the lease; on a server, in the background. At the end of a program the
-        /// background release may come too late, and the lease then expires: await [`release`](Self::release) there.
+        /// [`run`](Self::run) renews the lease during the work, which can [check](Self::check) at any moment whether
+        /// the lease is still valid. Dropping the `Held` releases the lease; on a server, in the background. At the end
+        /// of a program the background release may come too late, and the lease then expires: await
+        /// [`release`](Self::release) there.
         ///
         /// # Examples
         /// ```
@@ -345,7 +346,7 @@ impl<'a, E: Engine> Held<'a, E> {
         })
     }
 
-    /// Returns a future that renews the lease until it is lost, to be spawned when the work cannot be
+    /// Returns a future that renews the lease until it is lost. Spawn it if the work cannot be passed to
     /// [`run`](Self::run). It is ready when the lease is lost, or with [`Lost::Released`] when this `Held` is released
     /// or dropped.
     ///
@@ -414,8 +415,8 @@ impl<'a, E: Engine> Held<'a, E> {
         self.is_left = true;
     }
 
-    /// Converts the lease into plain data. The resource stays leased, and the owner renews and releases it from then
-    /// on.
+    /// Converts the lease into plain data. The resource stays leased, and from then on its owner must renew and release
+    /// the lease.
     ///
     /// # Examples
     /// ```
