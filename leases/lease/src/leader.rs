@@ -297,7 +297,7 @@ impl<'a, E: Engine> Leadership<'a, E> {
             {
                 let mut renewal = pin!(leadership.renewal());
                 poll_fn(|cx| {
-                    // If the leadership is lost, stops waiting for the work; the release reports the loss.
+                    // A leadership that is lost is not waited for; the release reports the loss.
                     if renewal.as_mut().poll(cx).is_ready() { Poll::Ready(()) } else { leadership.works.poll_ended(cx) }
                 })
                 .await;

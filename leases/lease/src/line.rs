@@ -155,8 +155,7 @@ impl<E: Engine> Drop for Ticket<'_, E> {
         let leases = self.leases;
         let engine = leases.engine();
         let leave = |at| {
-            // This guard is dropped after the lock has been released and the deferred work is done, even if a waker
-            // panics.
+            // These are dropped after the lock and the deferred work, even if a waker panics.
             let mut ending = None;
             leases.with_wait_list(|wait_list, deferred| {
                 let Some(token) = wait_list.leave(wait, deferred) else { return };

@@ -22,7 +22,7 @@ impl<'a, E: Engine> LocalWatch<'a, E> {
         let waker = cx.waker().clone();
         let known = self.id;
         let (watch, has_woken) = self.leases.with_wait_list(|wait_list, deferred| {
-            // Both steps are done under one lock: a change in between would wake the old waker, and be forgotten.
+            // Under the same lock: a change in between would wake the old waker, and be forgotten.
             let has_woken = known.is_some_and(|id| wait_list.has_woken(id));
             (wait_list.watch(self.resource, known, due, waker, deferred), has_woken)
         });

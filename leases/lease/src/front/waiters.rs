@@ -101,7 +101,7 @@ impl<E: Engine> Leases<E> {
                 wait_list.finish(first, Outcome::AskAlone, deferred);
                 continue;
             };
-            // While an owner has the lease, only the requests of that owner can be served: they resume its tenure.
+            // While the lease is held, only other requests of its owner enter: they resume its tenure.
             let next = record.as_ref().map_or(Some(first), |record| wait_list.first_of(place, &record.owner));
             let Some(wait) = next else {
                 let end = record.and_then(|record| at.checked_add(record.remaining?));

@@ -34,8 +34,8 @@ use crate::{
 };
 
 /// The number of records that each call examines in passing, to remove those that have expired. A record is examined
-/// once for each level of the wheel that it passes, and once when it is removed. So any number greater than the number
-/// of levels in use is enough.
+/// once for each level of the wheel that it passes, and once when it is removed. So any number above the number of
+/// levels in use is enough.
 const IN_PASSING: u32 = 8;
 
 /// The number of records that are removed at a time; the lock is released in between.
