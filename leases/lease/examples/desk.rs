@@ -48,7 +48,8 @@ const DOCUMENTS: usize = 300;
 /// The number of editors that sign in during the day, and during the next morning.
 const SESSIONS: (usize, usize) = (600, 80);
 
-// Minutes after the desk opens, at which it closes, an administrator comes by, it opens again, and it closes again.
+// The times, in minutes after the desk opens: it closes, an administrator comes by, it opens again, and it closes
+// again.
 const CLOSING: f64 = 600.0;
 const NIGHT: f64 = 800.0;
 const MORNING: f64 = 1440.0;
@@ -88,7 +89,7 @@ impl<C: Clock> Desk<C> {
     fn read(&self, index: usize, grant: Grant) -> Option<Draft> {
         let (resource, document) = &self.documents[index];
         let document = document.lock().unwrap();
-        // An editor that reads in order to write presents the token at the read already. If only saves did, a stale
+        // An editor that reads in order to write already presents the token at the read. If only saves did, a stale
         // save could still come between this read and the first save, and the first save would then overwrite a change
         // that the editor has not read.
         if self.fence.admit(resource, grant.token()).is_err() && self.is_fenced {
@@ -129,7 +130,8 @@ impl<C: Clock> Desk<C> {
     }
 }
 
-/// An owner of leases is a name. It outlives requests, connections, and the tasks and threads that serve them.
+/// Returns the owner of a session: a name, which outlives requests, connections, and the tasks and threads that serve
+/// them.
 fn session(i: usize) -> Owner {
     Owner::named(format!("session-{i}"))
 }
@@ -190,7 +192,7 @@ impl<C: Clock> Editor<'_, C> {
         self.desk.tally().signed_out += released;
     }
 
-    /// Opens a document, for which the editor waits, and perhaps one or two more if they are free.
+    /// Opens a document, and waits for it if necessary. Perhaps opens one or two more, if they are free.
     async fn open(&mut self, closes: Duration) -> Vec<Draft> {
         let mut drafts = Vec::<Draft>::new();
         for nth in 0..self.random.between(1.0, 4.0) as usize {

@@ -102,7 +102,7 @@ impl<C: Clock, O: Operation<Memory<C>>> Call<'_, Memory<C>, O> {
     /// ```
     ///
     /// # Panics
-    /// If the future has finished before.
+    /// If the future has already finished.
     #[inline]
     pub fn now(self) -> O::Output {
         done(self.operation.expect(ONCE), self.leases)
@@ -257,9 +257,9 @@ impl<E: Engine> Call<'_, E, TryAcquire> {
 /// The future of [`Leases::acquire`]: a request for a lease.
 ///
 /// # Cancel safety
-/// The future may be dropped at any moment, which takes the request out of the line. If it has been served but not
-/// polled since, the lease goes to the next waiter. With a server, a future that is dropped before the server has
-/// answered may leave a lease behind, which belongs to its owner until it expires.
+/// The future may be dropped at any moment, which takes the request out of the line. If the request has been served and
+/// the future has not been polled since, the lease goes to the next waiter. With a server, a future that is dropped
+/// before the server has answered may leave a lease behind, which belongs to its owner until it expires.
 #[must_use = "futures do nothing unless they are awaited or polled"]
 pub struct Acquire<'a, E: Engine> {
     leases: &'a Leases<E>,

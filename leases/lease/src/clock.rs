@@ -36,9 +36,10 @@ use crate::sync::Unseen;
 pub trait Clock: Send + Sync {
     /// Returns the time since an origin that the clock chooses.
     ///
-    /// The time must never go back, neither in one thread nor from one thread to another: an expired lease would become
-    /// valid again, beside the lease that followed it. A clock that can be set, such as the time of day, will not do.
-    /// Every call reads the clock, sometimes under a lock, so reading must be quick and must not use the leases itself.
+    /// The time must never go back, neither in one thread nor from one thread to another: otherwise an expired lease
+    /// could become valid again, alongside the lease that followed it. A clock that can be set, such as the time of
+    /// day, will not do. Every call reads the clock, sometimes under a lock, so reading must be quick and must not use
+    /// the leases itself.
     ///
     /// # Examples
     ///
@@ -51,9 +52,9 @@ pub trait Clock: Send + Sync {
     /// ```
     fn now(&self) -> Duration;
 
-    /// Returns whether time passes in this clock as it does in the timers of the standard library.
+    /// Returns whether this clock advances in real time, like the clocks of the standard library.
     ///
-    /// If so, the waiters for a lease have timers of their own. If not, which is the default, the program must call
+    /// If so, the waiters for a lease have their own timers. If not, which is the default, the program must call
     /// [`Leases::tick`](crate::Leases::tick), which serves the waiters that are due.
     ///
     /// # Examples

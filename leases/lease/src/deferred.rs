@@ -7,7 +7,7 @@ use core::task::Waker;
 use crate::{Expiry, panics};
 
 /// Work that is collected under a lock and done on drop. It must be created before the lock is taken, so that it is
-/// dropped after the lock.
+/// dropped after the lock has been released.
 #[derive(Default)]
 pub(crate) struct Deferred {
     wakes: Vec<Waker>,

@@ -9,8 +9,8 @@
 //! - (b) **Only durations are exchanged**, never points in time. The engine counts them by its own clock.
 //! - (c) **The token is made inside that action**, under the lock or transaction that protects the record. If it were
 //!   made earlier, it could be smaller than a token that is granted in between.
-//! - (d) **Watch, then try, then sleep**: a request that waits calls [`watch`](Engine::watch) before it asks. Otherwise
-//!   a release between the two would wake no waiter.
+//! - (d) **Watch, then try, then sleep**: a request that waits calls [`watch`](Engine::watch) before it asks. If it
+//!   asked first, a release between the two calls would wake no waiter.
 //! - (e) **Everything else is the front end's business**, and asking again must be safe: an owner that has the lease
 //!   and asks again gets it with the same token.
 
@@ -30,8 +30,8 @@ use crate::{Expiry, Owner, Resource, Term, Token};
 /// [`Memory`](crate::Memory).
 ///
 /// # Examples
-/// An engine that counts requests and passes them on to another engine. It passes on every method, because the default
-/// of a method that it left out would replace the other engine's:
+/// An engine that counts requests and passes them on to another engine. It passes on every method: a method that it
+/// left out would have its default, whatever the other engine does.
 /// ```
 /// use std::{sync::{Arc, atomic::{AtomicU64, Ordering}}, time::Duration};
 ///
@@ -139,11 +139,11 @@ pub trait Engine: Send + Sync {
     const LOCAL: bool = false;
 
     /// Returns the time of this process's clock, as [`Clock::now`](crate::Clock::now) does. Deadlines are counted by
-    /// it. It need not agree with the engine's clock, unless the engine is [`LOCAL`](Self::LOCAL).
+    /// this clock, which need not agree with the engine's unless the engine is [`LOCAL`](Self::LOCAL).
     fn now(&self) -> Duration;
 
-    /// Returns whether time passes in [`now`](Self::now) as in the timers of the standard library. If so, waiters have
-    /// timers of their own.
+    /// Returns whether [`now`](Self::now) advances in real time, like the clocks of the standard library. If so,
+    /// waiters have their own timers.
     fn is_real_time(&self) -> bool {
         true
     }
@@ -231,7 +231,7 @@ pub trait Engine: Send + Sync {
     /// future may also be ready for no reason.
     ///
     /// The front end calls it before it asks (rule d), and never for a [`LOCAL`](Self::LOCAL) engine. By default the
-    /// future is never ready. A waiter then asks when the lease should have ended, and at every
+    /// future is never ready. A waiter then asks when the lease should have ended, and after every
     /// [`fallback`](Self::fallback).
     fn watch(&self, resource: &Resource) -> impl Future<Output = ()> + Send {
         let _ = resource;
@@ -276,8 +276,8 @@ pub trait Engine: Send + Sync {
     /// Ends a tenure as far as possible without waiting for an answer: its [`Held`](crate::Held) has been dropped. By
     /// default, a [`LOCAL`](Self::LOCAL) engine releases the tenure, and any other does nothing: the lease expires.
     ///
-    /// If ending the tenure takes time, its owner may request the resource before it has ended. The engine must not
-    /// grant this tenure any more: [`Want::Any`] and [`Want::Mine`] wait until it has ended.
+    /// If ending the tenure takes time, its owner may request the resource before the tenure has ended. The engine must
+    /// not grant this tenure any more: requests with [`Want::Any`] and [`Want::Mine`] wait until it has ended.
     ///
     /// # Engines in this process
     /// The front end calls this for each waiter that was handed this tenure ([`Ask::waiting`]) and was dropped before
@@ -285,7 +285,7 @@ pub trait Engine: Send + Sync {
     /// of it: because another request of the owner, without `waiting`, was granted the tenure, or because the tenure
     /// was [renewed or read](Self::renew).
     ///
-    /// By default, the first of these waiters ends the tenure, even if the owner knows of it. An engine that wraps
+    /// By default, the first of these calls ends the tenure, even if the owner knows of it. An engine that wraps
     /// another one must pass this call on. Any other should override the default, and count the waiters.
     fn abandon(&self, resource: &Resource, owner: &Owner, token: Token) {
         if Self::LOCAL {
@@ -316,9 +316,9 @@ pub struct Ask<'a> {
     pub owner: &'a Owner,
     /// The conditions under which to grant it.
     pub want: Want,
-    /// The term of the lease. If a tenure begins, it counts from now; if a tenure is resumed, [`idle`](Term::idle)
-    /// counts from now, and [`total`](Term::total) from the start of the tenure. The end is never brought forward.
-    /// `None`, only with [`Want::Mine`]: the end stays as it is.
+    /// The term of the lease. If a tenure begins, the term counts from now; if a tenure is resumed,
+    /// [`idle`](Term::idle) counts from now, and [`total`](Term::total) from the start of the tenure. The end is never
+    /// brought forward. With `None`, which is allowed only with [`Want::Mine`], the end stays as it is.
     pub term: Option<Term>,
     /// The policy that the term comes from, for engines that can keep it.
     pub expiry: &'a Expiry,
@@ -357,7 +357,7 @@ pub enum Answer {
         resumed: bool,
         /// The time since the tenure began.
         held_for: Duration,
-        /// The time left until it expires. `None`: it never expires.
+        /// The time left until it expires; `None` if it never does.
         remaining: Option<Duration>,
     },
     /// An owner has the lease. With [`Want::New`] that may be the owner that asks.
@@ -393,15 +393,15 @@ pub struct Renewal<'a> {
     /// The new term, counted from now and the start of the tenure. `None` leaves the end as it is, and only reads the
     /// lease.
     pub term: Option<Term>,
-    /// The answer: the time that the lease has left. It stays `Left::Nothing`, its initial value, if the tenure is over
-    /// or has expired.
+    /// The answer: the time that the lease has left. It stays `Left::Nothing`, its initial value, if the tenure has
+    /// ended or the lease has expired.
     pub left: Left,
 }
 
 /// The time left of a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Left {
-    /// The tenure is over.
+    /// The tenure has ended.
     Nothing,
     /// The lease lasts for this time.
     For(Duration),
@@ -430,7 +430,7 @@ pub struct Record {
     pub token: Token,
     /// The time since the tenure began.
     pub held_for: Duration,
-    /// The time left until it expires. `None`: it never expires.
+    /// The time left until it expires; `None` if it never does.
     pub remaining: Option<Duration>,
 }
 
@@ -448,11 +448,12 @@ pub struct Owned {
 /// The leases to list: see [`Engine::list`].
 #[derive(Clone, Copy, Debug)]
 pub struct Part<'a> {
-    /// Only those of this owner.
+    /// The owner whose leases are listed; `None` for the leases of all owners.
     pub owner: Option<&'a Owner>,
-    /// Only those of entities that begin with this.
+    /// The text with which the entities of the listed leases begin.
     pub entity_prefix: &'a str,
-    /// Only those after this [cursor](Listing::Page::next), which may come from elsewhere and be invalid.
+    /// The [cursor](Listing::Page::next) after which the page begins; `None` for the first page. The cursor may come
+    /// from elsewhere and be invalid.
     pub after: Option<&'a str>,
     /// The greatest number of leases, which is not zero. The page may have fewer, or none.
     pub limit: usize,

@@ -101,7 +101,7 @@ pub enum AcquireError<X = Infallible> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RenewError<X = Infallible> {
-    /// The tenure is over: there is nothing left to renew.
+    /// The tenure has ended: there is nothing left to renew.
     Lost(Lost),
     /// The expiry is `Fixed`, or its custom policy refused, or the custom policy was lost when the grant was
     /// serialised. The lease runs on to its end.
@@ -140,7 +140,7 @@ pub enum RenewError<X = Infallible> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ReleaseError<X = Infallible> {
-    /// No owner has the resource: its lease was released before, or has expired.
+    /// No owner has the resource: its lease has already been released, or has expired.
     NotHeld {
         /// The resource to release.
         resource: Resource,
@@ -178,8 +178,8 @@ pub enum ReleaseError<X = Infallible> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LookError<X = Infallible> {
-    /// An argument is invalid: the owner's name is empty, or the name or the resource is longer than 1,024 bytes; or the
-    /// cursor of a list is not one of this engine's.
+    /// An argument is invalid: the owner's name is empty, or the name or the resource is longer than 1,024 bytes, or
+    /// the cursor of a list is not one of this engine's.
     Invalid {
         /// `"owner"`, `"resource"` or `"cursor"`.
         argument: &'static str,
@@ -190,7 +190,7 @@ pub enum LookError<X = Infallible> {
     Engine(X),
 }
 
-/// How a tenure ended before its holder ended it.
+/// The way in which a tenure ended before its holder ended it.
 ///
 /// # Examples
 ///
@@ -208,7 +208,7 @@ pub enum LookError<X = Infallible> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Lost {
-    /// The lease has expired. The tenure is over, even if no other owner has acquired the resource yet.
+    /// The lease has expired. The tenure has ended, even if no other owner has acquired the resource yet.
     Expired,
     /// Another tenure has the resource: another owner's, or a newer one of the same owner.
     TakenOver,
@@ -315,7 +315,7 @@ fn write_engine(f: &mut fmt::Formatter<'_>, error: &impl fmt::Display) -> fmt::R
 
 impl Error for Lost {}
 
-/// Implements what the errors of all calls share: their source, and the conversion from [`Invalid`].
+/// Implements the traits that the errors of all calls share: their source, and the conversion from [`Invalid`].
 macro_rules! call_error {
     ($($error:ident)*) => {$(
         impl<X: Error + 'static> Error for $error<X> {

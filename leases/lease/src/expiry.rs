@@ -12,8 +12,8 @@ use core::time::Duration;
 /// | `Never` | when it is released | succeeds and changes nothing |
 /// | `Custom(policy)` | when the policy says | asks the policy again |
 ///
-/// A renewal goes by the policy of the grant that is passed to it, and never shortens a lease. If an owner has acquired
-/// a lease twice under two policies, it has two grants of one tenure: **a renewal with the old grant of a longer policy
+/// A renewal uses the policy of the grant that is passed to it, and never shortens a lease. If an owner has acquired a
+/// lease twice under two policies, it has two grants of one tenure: **a renewal with the old grant of a longer policy
 /// extends the lease beyond what the newer, shorter policy allows**. Keep the latest grant, and drop the others.
 ///
 /// The calls take `impl Into<Expiry>`, and a [`Duration`] converts to `Sliding`, so a plain duration will do. A lease
@@ -42,20 +42,20 @@ use core::time::Duration;
 /// ```
 #[derive(Clone)]
 pub enum Expiry {
-    /// For this long from the first acquire of the tenure. Renewing does not extend it.
+    /// The lease ends this long after the first acquire of the tenure. Renewing does not extend it.
     Fixed(Duration),
-    /// For this long from the last acquire or renewal by the same owner.
+    /// The lease ends this long after the last acquire or renewal by its owner.
     Sliding(Duration),
-    /// Like `Sliding(idle)`, but no longer than `total` from the first acquire of the tenure.
+    /// The lease ends as with `Sliding(idle)`, but at most `total` after the first acquire of the tenure.
     SlidingUpTo {
         /// The longest time without an acquire or renewal by the owner.
         idle: Duration,
         /// The longest duration of the tenure.
         total: Duration,
     },
-    /// Until the lease is released.
+    /// The lease ends when it is released.
     Never,
-    /// As long as this policy says; see [`Expiry::custom`].
+    /// The lease ends when this policy says; see [`Expiry::custom`].
     Custom(Arc<dyn ExpiryPolicy>),
 }
 
@@ -223,7 +223,8 @@ where
     }
 }
 
-/// The limits of a lease: `idle` from now, but no later than `total` from the start of the tenure. `None` is no limit.
+/// The limits of a lease: `idle` from now, but no later than `total` from the start of the tenure. `None` means no
+/// limit.
 ///
 /// Engines compute with terms: every policy except a custom one is equivalent to a term.
 ///

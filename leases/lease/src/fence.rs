@@ -11,7 +11,7 @@ use crate::{Resource, Token};
 /// A lease alone cannot do that. Its holder may look at the clock, find the lease valid, and be paused before its write
 /// takes effect: by the scheduler, a page fault, a suspended machine, or a slow network. When it goes on, the lease has
 /// expired and another holder is at work. The remedy is to check at the place of the write. Every tenure has a greater
-/// token than those before it, so a token smaller than one already seen comes from a holder whose tenure is over.
+/// token than those before it, so a token smaller than one already seen comes from a holder whose tenure has ended.
 /// Martin Kleppmann describes this in [How to do distributed
 /// locking](https://martin.kleppmann.com/2016/02/08/how-to-do-distributed-locking.html) (2016).
 ///
@@ -41,7 +41,7 @@ use crate::{Resource, Token};
 ///
 /// If no row is updated, the lease is lost (or there is no such row). The comparison is `<=` and not `<` because the
 /// same tenure may write again. The column outlives the process, so tokens must keep growing across restarts: with the
-/// feature `std`, those of [`Memory`](crate::Memory) start at the time of day.
+/// feature `std`, those of [`Memory`](crate::Memory) start at the current time.
 ///
 /// # Examples
 ///
@@ -85,7 +85,7 @@ impl Fence {
     ///
     /// # Errors
     ///
-    /// [`Stale`] if a greater token has passed: the lease of the writer is over, and a newer tenure has written since.
+    /// [`Stale`] if a greater token has passed: the writer's tenure has ended, and a newer one has written since.
     ///
     /// # Examples
     ///

@@ -111,7 +111,7 @@ impl Grant {
         self.token
     }
 
-    /// Returns whether the owner already had the lease when it acquired it, so that an earlier tenure continues.
+    /// Returns whether the owner already had the lease when it made the request, so that an earlier tenure continues.
     ///
     /// # Examples
     ///

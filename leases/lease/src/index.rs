@@ -1,5 +1,6 @@
-//! An index of records by name, in 64 parts that grow and shrink separately. When one table of a million names doubles
-//! its size, the call that causes it waits until all names are hashed again; here it waits for a sixty-fourth of them.
+//! An index of records by name, in 64 parts that grow and shrink separately. If a single table of a million names
+//! doubled its size, the call that made it grow would wait until all names were hashed again. Here it waits for a
+//! sixty-fourth of them.
 
 use hashbrown::HashTable;
 
@@ -35,7 +36,7 @@ impl Index {
         self.part(hash).insert_unique(hash, id, |&id| hash_of(id));
     }
 
-    /// Removes a record. It must still have its name, because the records of its part may be hashed again.
+    /// Removes a record. The other records of its part must have their names, because they may be hashed again.
     #[inline]
     pub(crate) fn remove(&mut self, hash: u64, id: u32, hash_of: impl Fn(u32) -> u64) {
         let part = self.part(hash);

@@ -57,7 +57,7 @@ macro_rules! leader {
         ///
         /// It derefs to [`Held`], which has the [token](Held::token) and [`check`](Held::check)s, and reports when the
         /// leadership is [lost](Held::lost). It must be renewed: by [`run`](Self::run), by a spawned
-        /// [`renewal`](Held::renewal), or by [`resign`](Self::resign) while that waits.
+        /// [`renewal`](Held::renewal), or by [`resign`](Self::resign) while it waits.
         ///
         /// If it is dropped while there is [work](Self::work), nothing is handed over: the lease stays until it
         /// expires. Otherwise it is released.
@@ -91,7 +91,7 @@ impl<E: Engine> fmt::Debug for Leader<'_, E> {
 }
 
 impl<'a, E: Engine> Leader<'a, E> {
-    /// Holds elections with these leases.
+    /// Creates elections that use these leases.
     ///
     /// # Examples
     /// See [`Leader`].
@@ -100,11 +100,11 @@ impl<'a, E: Engine> Leader<'a, E> {
         Leader { table: Table::Borrowed(leases) }
     }
 
-    /// Waits until this owner leads, and returns the leadership. Each call is a candidate of its own: if the owner
-    /// leads already, its earlier leadership is [lost](Lost::TakenOver) when this one begins.
+    /// Waits until this owner leads, and returns the leadership. Each call is a separate candidate: if the owner
+    /// already leads, its earlier leadership is [lost](Lost::TakenOver) when this one begins.
     ///
-    /// Every leadership has a greater token than all before it. The leader sends it with each write, so that the data
-    /// refuse a leader that does not know yet that it no longer leads: see [`Fence`](crate::Fence).
+    /// Every leadership has a greater token than all before it. The leader sends its token with each write, so that the
+    /// store can refuse a leader that does not yet know that it no longer leads: see [`Fence`](crate::Fence).
     ///
     /// # Errors
     /// Fails like [`Leases::hold`].
@@ -122,7 +122,7 @@ impl<'a, E: Engine> Leader<'a, E> {
         Campaign { hold: Hold::new(self.table.clone(), name.into(), owner.clone(), ttl, Manner::Wait) }
     }
 
-    /// Watches who leads: reports the leader and its token now, and whenever that changes, as [`Leases::watch`] does.
+    /// Watches the leader: reports it and its token now, and again whenever they change, as [`Leases::watch`] does.
     ///
     /// # Examples
     /// ```
@@ -143,8 +143,8 @@ impl<'a, E: Engine> Leader<'a, E> {
 }
 
 impl<E: Engine + 'static> Leader<'static, E> {
-    /// Holds elections with these leases, and shares them instead of borrowing them, so that the [`Leadership`] can
-    /// move into a task.
+    /// Creates elections that use these leases, and shares the leases instead of borrowing them, so that the
+    /// [`Leadership`] can move into a task.
     ///
     /// # Examples
     /// ```
@@ -236,7 +236,7 @@ impl<'a, E: Engine> Leadership<'a, E> {
     /// The way in which the leadership was lost.
     ///
     /// # Cancel safety
-    /// Dropping the future drops `work`. The owner still leads, until the lease expires if it is not renewed.
+    /// Dropping the future drops `work`. The owner still leads. If nothing else renews the lease, it expires.
     ///
     /// # Examples
     /// See [`Leader`].
@@ -250,8 +250,8 @@ impl<'a, E: Engine> Leadership<'a, E> {
     /// Returns a guard for work that is done elsewhere, in another task or thread. While there is one,
     /// [`resign`](Self::resign) waits.
     ///
-    /// The work must end by itself when the leadership is lost, or write nothing without the
-    /// [token](WorkGuard::token): a guard does not keep the lease.
+    /// The work must end by itself when the leadership is lost, or write nothing without the [token](WorkGuard::token):
+    /// a guard does not keep the lease alive.
     ///
     /// # Examples
     /// See [`Leadership::resign`].
@@ -261,10 +261,11 @@ impl<'a, E: Engine> Leadership<'a, E> {
     }
 
     /// Returns a future that waits until all [work](Self::work) has ended, renews the lease meanwhile, and then hands
-    /// over: the next candidate leads, with a greater token. Tell the work to end before that; this call does not.
+    /// over: the next candidate leads, with a greater token. Tell the work to end before you call this: the call does
+    /// not.
     ///
     /// # Errors
-    /// As [`Held::release`]: also if the leadership was lost while the work was ending.
+    /// Fails like [`Held::release`], also if the leadership was lost while the work was ending.
     ///
     /// # Cancel safety
     /// If the future is dropped while there is work, nothing is handed over: the lease stays until it expires.
@@ -287,7 +288,7 @@ impl<'a, E: Engine> Leadership<'a, E> {
     ///     drop(work);
     /// });
     /// leadership.resign().wait().unwrap();
-    /// working.join().unwrap(); // it had ended before Joe leads
+    /// working.join().unwrap(); // the work has ended before Joe leads
     /// assert!(scheduler.campaign("scheduler", &joe, minute).wait().is_ok());
     /// ```
     pub fn resign(self) -> Waiting<impl Future<Output = Result<(), ReleaseError<E::Error>>> + use<'a, E>> {
@@ -311,7 +312,7 @@ impl<'a, E: Engine> Leadership<'a, E> {
     }
 }
 
-/// It is taken only when the leadership itself is consumed.
+/// The panic message if there is no lease. This cannot happen: the lease is taken only when the leadership is consumed.
 const PRESENT: &str = "the lease is there until the leadership ends";
 
 impl<'a, E: Engine> Deref for Leadership<'a, E> {
@@ -338,8 +339,8 @@ impl<E: Engine> fmt::Debug for Leadership<'_, E> {
     }
 }
 
-/// Work that is done for a leader elsewhere: see [`Leadership::work`]. Drop it when the work has ended; a clone stands
-/// for more work.
+/// A guard for work that is done for a leader elsewhere: see [`Leadership::work`]. Drop it when the work has ended. A
+/// clone stands for more work.
 ///
 /// # Examples
 /// See [`Leadership::resign`].
@@ -408,7 +409,7 @@ struct Working {
 }
 
 impl Works {
-    /// Is ready when all work has ended.
+    /// Returns `Ready` if all work has ended. Otherwise stores the waker, which is called when it has.
     fn poll_ended(&self, cx: &mut Context<'_>) -> Poll<()> {
         let waker = cx.waker().clone();
         let before = {

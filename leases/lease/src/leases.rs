@@ -93,8 +93,8 @@ impl<C: Clock> Leases<Memory<C>> {
     /// [`lost`](crate::Held::lost). Returns the time until more work will be due if nothing changes; `None` if none
     /// will be.
     ///
-    /// With a [`StdClock`] it need not be called. With another clock, nothing is woken by time alone until it is
-    /// called.
+    /// With a [`StdClock`] you need not call it. With another clock, the passage of time wakes nothing until you call
+    /// it.
     ///
     /// If more than 64 leases end within the same few milliseconds (or, if their end is far ahead, minutes), the
     /// returned time may be too short; it is never too long.
@@ -155,9 +155,9 @@ impl<E: Engine> Leases<E> {
     ///
     /// The waiters of this process are served in order of arrival. In memory, a waiter that is served has the lease
     /// from then on, whether or not it is polled. With a server, the first waiter in line sends its own request when it
-    /// is polled, so a future that is kept without being polled any more blocks the waiters behind it. If the server
-    /// does not answer, the first waiter gets the error, and all the others send their own requests: they do not wait
-    /// for a silent server one after another.
+    /// is polled, so a future that is kept but no longer polled blocks the waiters behind it. If the server does not
+    /// answer, the first waiter gets the error, and all the others send their own requests: they do not wait for a
+    /// silent server one after another.
     ///
     /// # Errors
     /// - [`AcquireError::Refused`](crate::AcquireError::Refused) if a custom policy refuses.
@@ -201,8 +201,9 @@ impl<E: Engine> Leases<E> {
     /// otherwise fails like [`acquire`](Self::acquire).
     ///
     /// In memory, a lease that has become free is promised to the first waiter in line while that waiter's custom
-    /// policy runs. Until the policy has answered, this call fails, with that waiter as the `owner` and no time
-    /// `remaining`, even if it is made for the same owner; and [`status`](Self::status) reports no owner.
+    /// policy runs. Until the policy has answered, this call fails, even if it is made for the same owner: the error
+    /// has that waiter's owner as the `owner`, and no time `remaining`. Meanwhile [`status`](Self::status) reports no
+    /// owner.
     ///
     /// # Panics
     /// If a duration of `expiry` is zero.
@@ -231,14 +232,14 @@ impl<E: Engine> Leases<E> {
         Call::new(self, TryAcquire { request: Request::new(resource.into(), owner.clone(), expiry.into()) })
     }
 
-    /// Extends a lease by the policy of this grant. The end is never brought forward.
+    /// Extends a lease according to the policy of this grant. The end is never brought forward.
     ///
     /// Another grant of the same tenure may have another policy: see [`Expiry`].
     ///
     /// The future's output is `Result<Grant, RenewError<E::Error>>`.
     ///
     /// # Errors
-    /// - [`RenewError::Lost`](crate::RenewError::Lost) if the tenure is over, even if the lease has expired and no
+    /// - [`RenewError::Lost`](crate::RenewError::Lost) if the tenure has ended, even if the lease has expired and no
     ///   other owner has acquired it.
     /// - [`RenewError::NotRenewable`](crate::RenewError::NotRenewable) if the policy is [`Expiry::Fixed`], or is custom
     ///   and refuses. The lease then runs on to its end.
@@ -289,8 +290,8 @@ impl<E: Engine> Leases<E> {
         Call::new(self, Release { resource: resource.clone(), owner: owner.clone(), token: Some(*token) })
     }
 
-    /// Ends the tenure that this owner has of a resource, whatever its token: for callers that have only the owner's
-    /// name.
+    /// Ends the tenure that this owner has of a resource, whatever its token. It is for callers that have only the
+    /// owner's name.
     ///
     /// The future's output is `Result<(), ReleaseError<E::Error>>`.
     ///
@@ -312,7 +313,7 @@ impl<E: Engine> Leases<E> {
         Call::new(self, Release { resource: resource.into(), owner: owner.clone(), token: None })
     }
 
-    /// Ends exactly this tenure, whatever its owner: for an operator, who has the token from a list or from
+    /// Ends exactly this tenure, whatever its owner. It is for an operator, who has the token from a list or from
     /// [`status`](Self::status). The holder [is notified](crate::Held::check).
     ///
     /// The future's output is `Result<(), ReleaseError<E::Error>>`.
@@ -434,9 +435,10 @@ impl<E: Engine> Leases<E> {
         Call::new(self, OwnedBy { owner: owner.clone() })
     }
 
-    /// Returns the time left until the lease expires, by this grant alone: `None` if it never expires, zero if it has
-    /// expired. The engine is not asked, so use it for display only: a lease that has been released since has no time
-    /// left, and a lease that was renewed with a newer grant has more. [`status`](Self::status) asks the engine.
+    /// Returns the time left until the lease expires, according to this grant alone: `None` if it never expires, zero
+    /// if it has expired. The engine is not asked, so use it for display only: a lease that has been released since has
+    /// no time left, and a lease that was renewed with a newer grant has more. [`status`](Self::status) asks the
+    /// engine.
     ///
     /// # Examples
     /// ```
@@ -454,7 +456,7 @@ impl<E: Engine> Leases<E> {
         grant.end.map(|end| end.saturating_sub(self.engine.now()))
     }
 
-    /// Acquires a lease for the time that some work takes, in a new tenure with [`Expiry::Sliding`]. The returned
+    /// Acquires a lease for the duration of some work, in a new tenure with [`Expiry::Sliding`]. The returned
     /// [`Held`](crate::Held) renews the lease, and releases it when it is dropped. An earlier tenure of the same owner
     /// is [taken over](crate::Lost::TakenOver), so **tasks that must exclude each other need an owner each**.
     ///
@@ -474,8 +476,8 @@ impl<E: Engine> Leases<E> {
         Hold::new(Table::Borrowed(self), resource.into(), owner.clone(), ttl, Manner::Wait)
     }
 
-    /// Holds a lease as [`hold`](Self::hold) does, but does not wait: for work that should be skipped if another owner
-    /// is doing it.
+    /// Holds a lease as [`hold`](Self::hold) does, but does not wait. Use it for work that should be skipped if another
+    /// owner is doing it.
     ///
     /// **An owner that holds the lease already takes it over from itself**: its earlier tenure is
     /// [lost](crate::Lost::TakenOver). A scheduler that fires twice under one name would thus stop its first job. Call
@@ -508,12 +510,12 @@ impl<E: Engine> Leases<E> {
     }
 
     /// Holds a lease as [`try_hold`](Self::try_hold) does, but takes over nothing: an owner that holds the lease
-    /// already is refused, like any other owner. For a scheduler that must not run a job twice, even if it fires twice
-    /// under one name.
+    /// already is refused, like any other owner. Use it for a scheduler that must not run a job twice, even if it fires
+    /// twice under one name.
     ///
     /// # Errors
     /// Fails like [`try_acquire`](Self::try_acquire). [`AcquireError::Busy`](crate::AcquireError::Busy) may name the
-    /// owner of this very request.
+    /// owner that makes the request.
     ///
     /// # Panics
     /// If `ttl` is zero.

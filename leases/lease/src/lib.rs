@@ -2,8 +2,8 @@
 //!
 //! A user opens a record in a form and goes to lunch; while it is open, no other user may change the record. A worker
 //! takes a job that must not run twice. The user and the worker each hold a *lease*. A lease belongs to an *owner*,
-//! which is a name, and not to a task or a thread. It expires unless it is renewed, so a closed browser or a crashed
-//! worker keeps nothing locked for ever.
+//! which is a name, and not to a task or a thread. A lease expires unless it is renewed, so a closed browser or a
+//! crashed worker keeps nothing locked for ever.
 //!
 //! ```
 //! use std::time::Duration;
@@ -14,7 +14,8 @@
 //! let (jane, joe) = (Owner::named("session-42"), Owner::named("session-43"));
 //! let (invoice, ten_minutes) = (("invoice", "2024-17"), Duration::from_secs(600));
 //!
-//! // Jane opens the invoice. If she acquires it again, even in another tab, her lease continues. (`.fresh_token()` tells tabs apart.)
+//! // Jane opens the invoice. If she acquires it again, even in another tab, her lease continues.
+//! // (`.fresh_token()` tells tabs apart.)
 //! let grant = leases.try_acquire_now(invoice, &jane, ten_minutes).unwrap();
 //! assert!(leases.try_acquire_now(invoice, &jane, ten_minutes).unwrap().is_resumed());
 //!
@@ -49,7 +50,7 @@
 //! | looking up owners and their leases | [`status`], [`owned_by`] |
 //!
 //! Each of these calls returns a future. Its `.wait()` blocks the thread instead, and its `.now()` returns at once if
-//! the leases are in memory. `acquire_blocking`, `renew_now` and the like are short for these.
+//! the leases are in memory. `acquire_blocking`, `renew_now` and similar methods are shorthand for these.
 //!
 //! [`try_acquire`]: Leases::try_acquire
 //! [`renew`]: Leases::renew
@@ -72,10 +73,10 @@
 //! | `Custom(policy)` | when the policy says so | office hours, quotas |
 //!
 //! # A lease is not enough: the token
-//! The end of a lease does not stop its holder. The holder may be suspended, by a long pause, a closed laptop or a
-//! network outage, and its next write would overwrite newer data. So each write carries the token of its tenure, and
-//! the store refuses a token that is smaller than the greatest it has seen. A [`Fence`] does this in one process; a
-//! column does it in a database.
+//! The end of a lease does not stop its holder. The holder may be held up by a long pause, a closed laptop or a network
+//! outage, and its next write would then overwrite newer data. So each write carries the token of its tenure, and the
+//! store refuses a token that is smaller than the greatest it has seen. A [`Fence`] does this in one process; a column
+//! does it in a database.
 //!
 //! # What it guarantees
 //! 1. *Exclusion.* At any instant of the engine's clock, at most one owner has an unexpired lease of a resource.
@@ -88,9 +89,8 @@
 //! 6. *No revival.* An expired lease is never renewed, even if no other owner has acquired the resource.
 //! 7. [`release_all`] releases exactly the leases of the owner, and returns their number.
 //! 8. *Timely take-over.* When a lease expires, the next waiter acquires it, woken by its own timer or by the next
-//!    [`tick`](Leases::tick).
-//!    The timers of all waiters but the first fire 10 ms later, or 10 µs later per waiter if that is longer: they
-//!    matter only if the first waiter is not polled.
+//!    [`tick`](Leases::tick). The timers of the other waiters fire 10 ms after the first waiter's, or 10 µs for each
+//!    waiter in line if that is longer. They matter only if the first waiter is not polled.
 //! 9. *No lost wake-up.* Each release or expiry admits one waiter, in order of arrival in this process. A waiter that
 //!    has been granted the lease has it, polled or not; if its future is dropped, the next waiter gets the lease.
 //! 10. *The holder learns of a loss without asking the engine.* When the lease expires, [`Held::lost`] is ready and
@@ -105,7 +105,7 @@
 //!
 //! # Clocks
 //! [`StdClock`] goes on counting while the machine sleeps, if the system has such a clock; see its page. With it, every
-//! waiter, renewal and watch has a timer of its own, on any runtime. (The timers are those of `async-io`, which runs a
+//! waiter, renewal and watch has its own timer, on any runtime. (The timers are those of `async-io`, which runs a
 //! thread for them unless the runtime drives it.) Such a timer stops while the machine sleeps, and then fires late. All
 //! *decisions*, by [`Held::check`] or by any call, go by the clock. A program that learns that the machine has woken up
 //! should call [`Leases::tick`], which wakes every task that is due. With any other [`Clock`] there are no timers:
@@ -126,7 +126,7 @@
 //! The crate has no `unsafe` code.
 #![no_std]
 #![cfg_attr(docsrs, feature(doc_cfg))]
-#![cfg_attr(docsrs, doc(auto_cfg = false))] // `doc(cfg)` is written by hand, for the reason given in `keylatch`'s lib.rs
+#![cfg_attr(docsrs, doc(auto_cfg = false))] // `doc(cfg)` is written by hand: see `keylatch`'s lib.rs for the reason
 
 extern crate alloc;
 #[cfg(feature = "std")]

@@ -25,14 +25,14 @@ use crate::{
 /// it when the time has passed.
 const REST: Duration = Duration::from_millis(50);
 
-/// The first in line checks when the lease ends. In case the first is not polled, the others check later: by the first
-/// constant, or by the second constant times the length of the line if that is more, so that together they check at
-/// most 100,000 times a second.
+/// The delay after the end of a lease before the waiters behind the first one check. The first checks when the lease
+/// ends; the others matter only if the first is not polled. The delay is the first constant, or the second times the
+/// length of the line if that is longer, so that together they check at most 100,000 times a second.
 const GRACE: Duration = Duration::from_millis(10);
 const GRACE_FOR_EACH: Duration = Duration::from_micros(10);
 
 /// A request's place in line, or its outcome. A dropped ticket leaves nothing behind: if it was served, the lease
-/// passes to the next in line, unless its owner knows of the tenure by another request.
+/// passes to the next in line, unless its owner knows of the tenure through another request.
 struct Ticket<'a, E: Engine> {
     leases: &'a Leases<E>,
     request: &'a Request,
@@ -220,8 +220,7 @@ impl<E: Engine> Leases<E> {
                             let next = Look::at(sleep.and_then(|sleep| at.checked_add(sleep)));
                             // Sets the time of the next check, unless the request has been notified in the meantime.
                             ticket.looks(|look| if look == Look::WhenTold { next } else { look });
-                            // If an engine answers at once, and must be asked again each time, the task must still
-                            // yield.
+                            // Yields even if the engine answers at once and must be asked again each time.
                             give_way().await;
                         }
                     }

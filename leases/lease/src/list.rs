@@ -47,7 +47,7 @@ impl ListedLease {
         &self.owner
     }
 
-    /// Returns the number of the tenure. An operator ends exactly this tenure by
+    /// Returns the number of the tenure. An operator ends exactly this tenure with
     /// [`release_token`](Leases::release_token).
     #[must_use]
     pub fn token(&self) -> Token {
@@ -103,7 +103,8 @@ impl<E: Engine> Leases<E> {
     /// by page. It is for people who want to see who has what, and for programs that clean up.
     ///
     /// A lease that exists from the first page to the last is listed exactly once, whatever changes meanwhile. One that
-    /// begins or ends in that time may be listed or not. Expired leases are not listed. The order is the engine's own.
+    /// begins or ends in that time may or may not be listed. Expired leases are not listed. The order is the engine's
+    /// own.
     ///
     /// # Blocking
     /// In memory, other calls wait while up to a thousand leases are looked at; or, if the list is narrowed to an
@@ -160,7 +161,7 @@ impl<E: Engine> List<'_, E> {
     /// Sets the number of leases on a page: 100 if not set.
     ///
     /// # Panics
-    /// If it is zero.
+    /// If the size is zero.
     ///
     /// # Examples
     /// See [`Leases::list`].
@@ -218,7 +219,7 @@ impl<E: Engine> List<'_, E> {
     /// or too long, or the cursor that the list was given is not one of this engine's.
     ///
     /// # Cancel safety
-    /// If the future is dropped, the list is where it was.
+    /// If the future is dropped, the list stays where it was.
     ///
     /// # Examples
     /// See [`Leases::list`].
@@ -243,7 +244,7 @@ impl<'a, E: Engine> List<'a, E> {
     /// The future's output is `Result<Vec<ListedLease>, LookError<E::Error>>`.
     ///
     /// # Errors
-    /// Those of [`next_page`](Self::next_page).
+    /// Fails like [`next_page`](Self::next_page).
     ///
     /// # Examples
     /// See [`Leases::list`].

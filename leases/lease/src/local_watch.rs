@@ -4,7 +4,7 @@ use core::{task::Context, time::Duration};
 
 use crate::{Leases, Resource, engine::Engine};
 
-/// A place for a waker on the wait list, which is given up on drop.
+/// A waker's place on the wait list, which is removed on drop.
 pub(crate) struct LocalWatch<'a, E: Engine> {
     leases: &'a Leases<E>,
     resource: &'a Resource,
@@ -16,8 +16,8 @@ impl<'a, E: Engine> LocalWatch<'a, E> {
         LocalWatch { leases, resource, id: None }
     }
 
-    /// Wakes this task at the next change, and at `due` at the latest. Returns whether there was a change, or the due
-    /// time came, since the last call; it is not reported a second time.
+    /// Registers this task to be woken at the next change, or at `due` if nothing changes before. Returns whether there
+    /// has been a change, or the due time has come, since the last call.
     pub(crate) fn wake_by(&mut self, due: Option<Duration>, cx: &Context<'_>) -> bool {
         let waker = cx.waker().clone();
         let known = self.id;

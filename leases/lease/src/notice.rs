@@ -26,14 +26,14 @@ use crate::{Grant, Lost, Token, sync::Mutex};
 /// ```
 pub struct Notice {
     told: Mutex<Told>,
-    /// The notices of the table that are in doubt.
+    /// The notices in doubt of the same [`Leases`](crate::Leases).
     doubts: Arc<Doubts>,
 }
 
 struct Told {
     /// The lease of the `Held`, once it has one.
     held: Option<Subject>,
-    /// The latest tenure that has ended, and how. All tenures before it have ended, too.
+    /// The latest tenure that has ended, and how it ended. All tenures before it have ended, too.
     ended: Option<(Token, Lost)>,
     doubt: Doubt,
     /// The wakers of the Held's futures, with their serial numbers.
@@ -63,7 +63,7 @@ impl Notice {
     /// # Examples
     /// See [`Notice`].
     #[must_use]
-    #[allow(clippy::new_without_default)] // `Leases` creates notices and passes them to the engines, which need no `Default`
+    #[allow(clippy::new_without_default)] // `Leases` creates notices and passes them to engines: no `Default` is needed
     pub fn new() -> Self {
         Notice::among(Arc::default())
     }
@@ -104,8 +104,8 @@ impl Notice {
         Notice::doubt_all([self]);
     }
 
-    /// Does the same for many notices, as after a lost connection. The future that is woken checks the tenures of all
-    /// of them.
+    /// Does the same as [`doubt`](Self::doubt) for many notices, for example after a lost connection. A future that is
+    /// woken checks up to 256 of the tenures in one request.
     ///
     /// # Examples
     /// ```
@@ -209,7 +209,8 @@ impl fmt::Debug for Notice {
     }
 }
 
-/// The notices of a table that are in doubt. Some may have been checked since, and some may have been dropped.
+/// The notices in doubt of one [`Leases`](crate::Leases). Some may have been checked since, and some may have been
+/// dropped.
 pub(crate) struct Doubts(Mutex<Vec<Weak<Notice>>>);
 
 impl Default for Doubts {

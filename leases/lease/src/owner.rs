@@ -17,9 +17,9 @@ const DIGITS: usize = 16;
 
 /// The holder of a lease: a name, not a task or a thread.
 ///
-/// Callers with equal owners are the same holder, in every task, thread and process that shares the leases: they get a
-/// lease that the owner already has at once, and can renew and release it. So **two tasks that must exclude each other
-/// need two owners**: one for each worker of a pool, not one for the pool.
+/// Callers with equal owners are the same holder, in every task, thread and process that shares the leases. If the
+/// owner already has a lease, each of them gets it at once, and can renew and release it. So **two tasks that must
+/// exclude each other need two owners**: one for each worker of a pool, not one for the pool.
 ///
 /// Knowing the name is enough to release a lease, and errors and [`status`](crate::Leases::status) reveal the name to
 /// other callers. So choose a name that may be known, such as the number that the server gave a session, never the
@@ -78,7 +78,7 @@ impl Owner {
     /// leases of the previous process stay until they expire, or until a caller that has kept the previous
     /// [`id`](Owner::id) releases them.
     ///
-    /// The bits come from [`RandomState`](std::hash::RandomState), and are as random as the system makes it. They
+    /// The bits come from [`RandomState`](std::hash::RandomState), whose randomness depends on the system. They
     /// distinguish owners that share a name by accident or by design. They are not secret.
     ///
     /// # Examples

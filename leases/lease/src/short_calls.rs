@@ -1,7 +1,7 @@
 //! The calls without a future: each is short for its future's `wait()` or `now()`.
 //!
-//! `renew_now` and `release_now` also do what the long form cannot: without a future to keep the grant, they need not
-//! clone it.
+//! The long forms of `renew_now` and `release_now` clone the grant into their futures. `release_now` clones nothing,
+//! and `renew_now` clones the grant only if the renewal succeeds.
 
 use alloc::vec::Vec;
 #[cfg(feature = "std")]

@@ -5,9 +5,9 @@
 //! as up. One empty chunk is kept as a spare: otherwise a number of records that swings around a multiple of 64 would
 //! allocate at every swing.
 //!
-//! A chunk has a bitmap of the places in use. The chunks with room are in a doubly linked list; the entries of the
-//! table whose chunk has been freed are in another. So inserting and removing take constant time, apart from the
-//! allocator's time and from growing and shrinking the table of chunks (24 bytes for every 64 records, amortized).
+//! A chunk has a bitmap of the places in use. The chunks with room are in a doubly linked list; the table entries whose
+//! chunks have been freed are in another. So inserting and removing take constant time, apart from the allocator's time
+//! and from growing and shrinking the table of chunks (24 bytes for every 64 records, amortized).
 //!
 //! A place is an `Option<T>`, which is no larger than a record that has a niche (a box, a reference, an enum, a
 //! `bool`).
@@ -32,7 +32,7 @@ const PLACES: usize = 64;
 const MAX_CHUNKS: usize = u32::MAX as usize / PLACES;
 /// The capacity below which the table of chunks is not shrunk.
 const SMALL: usize = 16;
-/// Stands for no chunk.
+/// The number that stands for no chunk.
 const NONE: u32 = u32::MAX;
 
 type Places<T> = Box<[Option<T>; PLACES]>;
@@ -56,7 +56,7 @@ pub(crate) struct Slab<T> {
     spare: u32,
     /// The first of the chunks that have a record and room for more.
     room: u32,
-    /// The first of the entries whose chunk has been freed.
+    /// The first of the entries whose chunks have been freed.
     void: u32,
     len: u32,
 }
@@ -174,7 +174,8 @@ impl<T> Slab<T> {
         }
     }
 
-    /// Puts a chunk into the empty list of chunks with room: the spare chunk, or a new one if there is no spare.
+    /// Puts a chunk into the list of chunks with room, which is empty: the spare chunk, or a new one if there is no
+    /// spare.
     fn make_room(&mut self) {
         let spare = core::mem::replace(&mut self.spare, NONE);
         let at = if spare == NONE { self.add_chunk() } else { spare };
@@ -200,8 +201,8 @@ impl<T> Slab<T> {
         at
     }
 
-    /// Makes the chunk `at`, which has no records any more, the spare. If there is a spare already, frees the later of
-    /// the two.
+    /// Makes the chunk `at`, which has become empty, the spare. If there is a spare already, frees the later of the
+    /// two.
     fn empty_chunk(&mut self, at: u32) {
         unlink(&mut self.chunks, &mut self.room, at);
         let other = core::mem::replace(&mut self.spare, at);
@@ -221,7 +222,8 @@ impl<T> Slab<T> {
             unlink(&mut self.chunks, &mut self.void, last);
             self.chunks.pop();
         }
-        // The table shrinks so far from its next growth that shrinking and growing take amortized constant time.
+        // After it has shrunk, the table is so far from its next growth that shrinking and growing take amortized
+        // constant time.
         if self.chunks.capacity() > SMALL && self.chunks.len() <= self.chunks.capacity() / 4 {
             self.chunks.shrink_to(SMALL.max(self.chunks.len() * 2));
         }
@@ -255,7 +257,7 @@ fn number(chunks: usize) -> u32 {
     chunks as u32
 }
 
-/// Inserts a chunk that is in no list as the first into the list that begins at `head`.
+/// Inserts a chunk that is in no list at the front of the list that begins at `head`.
 fn link<T>(chunks: &mut [Chunk<T>], head: &mut u32, at: u32) {
     let chunk = &mut chunks[at as usize];
     chunk.prev = NONE;

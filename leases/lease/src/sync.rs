@@ -25,9 +25,9 @@ pub(crate) mod atomic {
     pub(crate) use shuttle::sync::atomic::{AtomicUsize, Ordering};
 }
 
-/// The number of calls that may process due resources at the same time. A policy that is asked then may call the
-/// leases, and that call processes due resources, too, and asks the next policy. Without a limit these calls would nest
-/// as deep as there are resources. Under a checker the limit is one, so that the checker explores how a call leaves
+/// The number of calls that may process due resources at the same time. Such a call asks policies. A policy may itself
+/// call the leases; that call, too, processes due resources, and asks the next policy. Without a limit, these calls
+/// could nest once for each resource. Under a checker the limit is one, so that the checker explores how a call leaves
 /// resources to another.
 pub(crate) const MAX_WORKERS: usize = if cfg!(any(lease_loom, lease_shuttle)) { 1 } else { 8 };
 

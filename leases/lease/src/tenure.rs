@@ -2,8 +2,8 @@
 //!
 //! The renewal of a lease on a server includes other leases of this process that are due soon, in one request. No lease
 //! depends on this. The future of an included lease wakes when it would have anyway, and finds that the lease has been
-//! renewed. If it has not been renewed yet, the future waits a little for the request that includes it, at most twice,
-//! and then sends its own.
+//! renewed. If the lease has not been renewed yet, the future waits a little for the request that includes it, at most
+//! twice, and then sends its own.
 
 use alloc::{collections::BTreeMap, sync::Arc, vec::Vec};
 use core::time::Duration;
@@ -36,9 +36,9 @@ pub(crate) struct State {
     pub(crate) renewed: Duration,
     /// The number of requests for other leases that have included this one since then.
     pub(crate) rides: u32,
-    /// The number of refused requests since then, of this lease or of another one that included it.
+    /// The number of refused requests since then, for this lease or for another one whose request included it.
     pub(crate) refusals: u32,
-    /// How the lease was lost: the `Held` has ended, or a server has reported the loss.
+    /// The way in which the lease was lost, once the `Held` has ended or a server has reported the loss.
     pub(crate) over: Option<Lost>,
 }
 
@@ -86,8 +86,8 @@ pub(crate) struct RenewalQueue {
 
 struct Entry {
     tenure: Arc<Tenure>,
-    /// The time of the tenure's last renewal when it entered. If the tenure has been renewed since, this entry is no
-    /// longer due.
+    /// The time of the tenure's last renewal when it entered the queue. If the tenure has been renewed since, this
+    /// entry is no longer due.
     renewed: Duration,
     /// Whether another request includes the tenure. If so, no further request takes it before it is due.
     is_batched: bool,
@@ -111,7 +111,7 @@ impl RenewalQueue {
     }
 
     /// Takes the tenures that are due within `moment`, the earliest first, to be renewed together with `one`. After
-    /// refusals it takes fewer, because one of them may be the reason.
+    /// refusals it takes fewer, because one of the tenures may be the reason.
     pub(crate) fn take(
         &mut self,
         one: &Arc<Tenure>,

@@ -1,4 +1,4 @@
-//! Watching who has a resource.
+//! Watching the owner of a resource.
 
 use core::{
     fmt,
@@ -16,14 +16,14 @@ use crate::{
 /// The owner name under which a server is asked to report the end of a tenure. It never has a lease.
 const WATCHER: &str = "keylatch: watch";
 
-/// The first pause before the engine is asked whether an owner has acquired a free resource, because engines send no
-/// message about that. Each further pause is twice as long, up to the engine's [fallback](Engine::fallback).
+/// The first pause before the engine is asked whether an owner has acquired a free resource. (Engines send no message
+/// when one does.) Each further pause is twice as long, up to the engine's [fallback](Engine::fallback).
 const SHORTEST: Duration = Duration::from_millis(50);
 
 /// The longest pause if the engine has no fallback.
 const LONGEST: Duration = Duration::from_secs(5);
 
-/// Reports who has a resource, whenever that changes: see [`Leases::watch`].
+/// A watch, which reports the owner of a resource whenever it changes: see [`Leases::watch`].
 #[must_use = "nothing is watched until `changed` is called"]
 pub struct Watch<'a, E: Engine> {
     leases: &'a Leases<E>,
@@ -39,17 +39,17 @@ impl<E: Engine> fmt::Debug for Watch<'_, E> {
 }
 
 impl<E: Engine> Leases<E> {
-    /// Watches a resource: reports who has it now, and then each change, such as a new leader.
+    /// Watches a resource: reports its present owner, and then each change, such as a new leader.
     ///
     /// Tenures that are shorter than the time between two calls may be missed; the current state never is. A renewal is
     /// not a change.
     ///
     /// # How late
     /// With leases in memory, every change is reported at once; with a server, so is a change that another call of
-    /// these `Leases` makes. The end of a tenure in another process is reported as it is to a waiter: when the server's
-    /// message arrives. Engines send no message when somebody acquires a free resource: while the resource is free, the
-    /// watch asks after 50 ms, and then with longer and longer pauses, up to the engine's fallback (5 s if not set).
-    /// While somebody has it, the watch asks no more often than a waiter.
+    /// these `Leases` makes. The end of a tenure in another process is reported when a waiter would learn of it: when
+    /// the server's message arrives. Engines send no message when somebody acquires a free resource: while the resource
+    /// is free, the watch asks after 50 ms, and then with longer and longer pauses, up to the engine's fallback (5 s if
+    /// not set). While somebody has it, the watch asks no more often than a waiter.
     ///
     /// # Examples
     /// ```

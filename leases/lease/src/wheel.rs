@@ -33,7 +33,7 @@ const LEVELS: usize = u64::BITS.div_ceil(BITS) as usize;
 const PRESENT: usize = LEVELS * SLOTS;
 /// The largest number of nodes of a slot that [`Wheel::next_due`] examines.
 const GLANCE: usize = 64;
-/// Stands for no node.
+/// The number that stands for no node.
 const NONE: u32 = Links::NONE;
 
 /// A node's place in the wheel: its slot, and its neighbours in the ring of that slot's nodes.
@@ -45,7 +45,7 @@ pub(crate) struct Links {
 }
 
 impl Links {
-    /// Stands for no node.
+    /// The number that stands for no node.
     pub(crate) const NONE: u32 = u32::MAX;
     const NO_SLOT: u16 = u16::MAX;
 
@@ -156,7 +156,7 @@ impl Wheel {
     /// never due any more.
     ///
     /// If `thorough`, the search includes nodes that are due within the current millisecond, and not only up to its
-    /// start. For a caller that comes often, a search that is not thorough is less work.
+    /// start. For a caller that searches often, a search that is not thorough is less work.
     ///
     /// A `now` before that of an earlier call is allowed, and finds fewer nodes.
     #[inline]
@@ -247,8 +247,8 @@ impl Wheel {
 
     /// Returns the first tick of the earliest slot outside of the present, and that slot.
     ///
-    /// A slot that is being cascaded is always the earliest: it begins now, and all other nodes of now are in the
-    /// present.
+    /// A slot that is being cascaded is always the earliest: it begins at the wheel's own time, and all other nodes of
+    /// that tick are in the present.
     fn first_slot(&self) -> Option<(u64, usize)> {
         let levels = self.used.iter().enumerate().filter(|&(_, &used)| used != 0);
         let starts = levels.map(|(level, used)| {
@@ -260,7 +260,8 @@ impl Wheel {
         starts.min()
     }
 
-    /// Returns the slot for a node with this due time; if it belongs in the present, that is the list given.
+    /// Returns the slot for a node with this due time. If the node belongs in the present, it goes into the `list`
+    /// given.
     #[inline]
     fn slot_of(&self, due: Duration, list: usize) -> Slot {
         let tick = tick(due);

@@ -235,7 +235,7 @@ fn renewing_a_lease_that_never_expires_changes_nothing() {
     assert_eq!((table.remaining(&grant), seen(&table, "a")), (None, Some((ann.clone(), grant.token(), None))));
     assert_eq!(busy(table.try_acquire_now("a", &bob, secs(1))), (ann.clone(), None));
     let again = take(&table, "a", &ann, secs(10));
-    assert_eq!((table.remaining(&again), seen(&table, "a")), (None, Some((ann, grant.token(), None)))); // the end does not move forward
+    assert_eq!((table.remaining(&again), seen(&table, "a")), (None, Some((ann, grant.token(), None)))); // still endless
     table.release_now(&grant).unwrap();
     assert_eq!(table.len(), 0);
 }
@@ -364,7 +364,7 @@ fn a_policy_is_asked_at_acquire_with_zero_and_at_each_renewal_with_the_time_held
     table.status_now("a").unwrap();
     assert_eq!(lost(table.renew_now(&grant)), Lost::Expired);
     table.try_acquire_now("a", &ann, secs(1)).unwrap();
-    assert_eq!(policy.asked(), []); // calls that do not concern it
+    assert_eq!(policy.asked(), []); // these calls do not concern the policy
 }
 
 #[test]
@@ -611,7 +611,7 @@ fn a_waiter_whose_policy_panics_at_the_hand_off_fails_and_the_next_waiter_is_ser
         let mut of_bob = waiting(table.acquire("a", &bob, by(|_| panic_quietly())));
         let (bell, waker) = common::Bell::new();
         let mut of_cid = common::waiting_with(table.acquire("a", &cid, Expiry::Never), &waker);
-        drop(catch_unwind(AssertUnwindSafe(|| end(&table, &clock, &grant)))); // the panic may or may not reach this call
+        drop(catch_unwind(AssertUnwindSafe(|| end(&table, &clock, &grant)))); // the panic may reach this call or not
         table.tick(); // another call
         assert_eq!(bell.take(), 1, "{name}: the resource is free, but the next waiter is not woken");
         assert_eq!(ready(&mut of_cid).unwrap().owner(), &cid, "{name}");
@@ -830,7 +830,7 @@ fn fresh_token_ends_the_owners_earlier_tenure() {
         let new = acquire(&table, &ann).unwrap();
         assert!(new.token() > old.token());
         assert!(!new.is_resumed());
-        assert_eq!(seen(&table, "a"), Some((ann.clone(), new.token(), Some(secs(5))))); // with the end of the new policy
+        assert_eq!(seen(&table, "a"), Some((ann.clone(), new.token(), Some(secs(5))))); // with the new policy's end
         assert_eq!(table.len(), 1);
         assert_eq!(lost(table.renew_now(&old)), Lost::TakenOver);
         assert_eq!(not_owner(table.release_now(&old)), ann);
@@ -1481,7 +1481,7 @@ fn a_served_lease_is_passed_on_if_no_call_of_its_owner_has_seen_it() {
             Other::Fetched => assert_eq!(ready(second.as_mut().unwrap()).unwrap().token(), token),
             Other::Dropped => {
                 drop(second.take());
-                assert_eq!(seen(&table, "a").map(|(_, token, _)| token), Some(token)); // the first request has not been polled yet
+                assert_eq!(seen(&table, "a").map(|(_, token, _)| token), Some(token)); // the first is not polled yet
             }
             Other::AskedAgain => assert_eq!(take(&table, "a", &bob, secs(10)).token(), token),
             Other::Nobody => {}

@@ -412,7 +412,7 @@ fn run_checks_the_lease_before_each_poll_of_the_work() {
     let mut run = waiting(held.run(counts()));
     pending(&mut run);
     assert_eq!(polls.get(), 2);
-    clock.advance(secs(10)); // at once, and without a tick
+    clock.advance(secs(10)); // the loss is noticed without a tick
     assert_eq!(ready(&mut run), Err(Lost::Expired));
     assert_eq!(polls.get(), 2);
     drop(run);

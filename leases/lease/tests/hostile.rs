@@ -148,7 +148,7 @@ struct Faults {
     holds_back: AtomicBool,
     abandoned: AtomicUsize,
     acquires: AtomicUsize,
-    /// The number of requests at which the test fails, because it means that a future asks in a loop. Zero for no
+    /// The number of requests at which the test fails, because so many mean that a future asks in a loop; zero for no
     /// limit.
     most_acquires: AtomicUsize,
 }

@@ -102,7 +102,7 @@ fn a_lost_lease_stays_lost() {
     });
 }
 
-/// The same if no call looks at the lease between the deadline and the answer.
+/// The lease also stays lost if no call looks at it between the deadline and the answer.
 #[test]
 fn an_answer_after_the_deadline_does_not_count() {
     let leases = Leases::with_engine(Slow::new());

@@ -1,4 +1,4 @@
-//! Elections: what they add to a held lease.
+//! Elections: the rules that they add to a held lease.
 #![cfg(feature = "std")]
 
 use std::{

@@ -26,7 +26,7 @@ fn owners() -> [Owner; 2] {
     ["jane", "joe"].map(Owner::named)
 }
 
-/// A request to the table looks at a thousand leases at most.
+/// A request to the table looks at no more than a thousand leases.
 #[test]
 fn a_list_of_thousands_is_complete_whatever_the_size_of_its_pages() {
     const COUNT: usize = 3500;
@@ -102,7 +102,7 @@ fn a_lease_is_listed_and_shown_since_its_beginning() {
     assert!(block_on(leases.list().all()).unwrap().is_empty());
 }
 
-/// Each change falls at another moment of the watch: before it looks, while it looks, and before it sleeps.
+/// Each change happens at a different moment of the watch: before it looks, while it looks, and before it sleeps.
 #[test]
 #[cfg(feature = "std")]
 fn a_watch_misses_no_change_of_another_thread() {
@@ -128,7 +128,7 @@ fn a_watch_misses_no_change_of_another_thread() {
     });
 }
 
-/// Counts how often its task was woken.
+/// A waker that counts its wakes.
 #[derive(Default)]
 struct Counter(AtomicUsize);
 
@@ -171,7 +171,7 @@ fn a_watch_is_woken_by_each_tenure_and_by_no_renewal() {
         assert_eq!(owner(changed.as_mut().poll(&mut cx)), None);
         leases.renew_now(&grant).unwrap();
         assert_eq!(owner(changed.as_mut().poll(&mut cx)), None);
-        // Dropped and begun anew, it has missed nothing.
+        // The future is dropped here. The next one must miss no change.
     }
     leases.release_now(&grant).unwrap();
     leases.try_acquire_now("report", &joe, MINUTE).unwrap();

@@ -10,8 +10,8 @@ use std::time::Duration;
 use common::{HOUR, owners, ready, secs, table, take, waiting};
 use keylatch_lease::{Expiry, Owner};
 
-/// The number of repetitions. A leak of a few bytes per repetition exceeds the limit; in a debug build, one of a
-/// hundred bytes.
+/// The number of repetitions. A leak of a few bytes per repetition exceeds the limit; in a debug build, a leak of a
+/// hundred bytes does.
 const MANY: u64 = if cfg!(debug_assertions) { 100_000 } else { 10_000_000 };
 /// The number of repetitions of slower cases.
 const FEWER: u64 = if cfg!(debug_assertions) { 100_000 } else { 2_000_000 };

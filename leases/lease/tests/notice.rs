@@ -330,7 +330,7 @@ fn many_tenures_in_doubt_are_looked_at_together() {
         }
         assert_eq!(gone, [3, 500]);
         let requests = server.requests();
-        assert!(requests <= MANY.div_ceil(256) + 2, "{requests} requests"); // two more find the causes of the two losses
+        assert!(requests <= MANY.div_ceil(256) + 2, "{requests} requests"); // two more find the causes of two losses
     });
 }
 

@@ -138,7 +138,7 @@ fn threads_with_short_leases_lose_no_update_and_no_wake_up() {
                         2 => guarded.acquired(|| table.acquire_for(resource, &owner, ttl, us(random.next(3000)))),
                         3 => guarded.acquired(|| table.acquire(resource, &owner, ttl).fresh_token().wait()),
                         4 => {
-                            // The request is dropped at any moment.
+                            // The request may be dropped at any moment.
                             let mut future = Box::pin(table.acquire(resource, &owner, ttl));
                             let mut poll = || future.as_mut().poll(&mut Context::from_waker(Waker::noop()));
                             match poll() {
@@ -257,7 +257,7 @@ fn tasks_with_short_leases_lose_no_update_and_no_wake_up() {
         drop(done.0);
     });
     all.iter().for_each(Guarded::check);
-    std::thread::sleep(Duration::from_millis(10)); // for the leases that were not released to expire
+    std::thread::sleep(Duration::from_millis(10)); // so that the leases that were not released expire
     assert_eq!(table.len(), 0);
     for guarded in all.iter() {
         table.try_acquire_now(&guarded.resource, &Owner::named("last"), us(1)).unwrap();
@@ -399,7 +399,7 @@ fn release_all_counts_each_tenure_once_while_others_begin() {
     assert_eq!(table.len(), 0);
 }
 
-/// One thread waits for the loss of a lease, and another causes it, at any moment.
+/// One thread waits for the loss of a lease, and another causes the loss at a random moment.
 #[test]
 fn no_loss_is_missed() {
     let table = Leases::in_memory();

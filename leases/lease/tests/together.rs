@@ -244,7 +244,7 @@ fn a_lease_that_was_just_renewed_is_not_included() {
     assert_eq!(world.batches(), [1]);
 }
 
-/// Not every lease sends a request of its own to a slow engine.
+/// Leases wait for the answer of a slow engine together, instead of each sending its own request.
 #[test]
 fn leases_wait_together_for_a_slow_answer() {
     let world = World::new();

@@ -30,7 +30,7 @@ impl<E: Engine> Leases<E> {
     }
 
     /// Does the same as [`ask`](Self::ask), except that with an engine in this process the wait list may give the
-    /// answer instead, by `unless`.
+    /// answer instead, through `unless`.
     #[inline]
     pub(super) async fn ask_with<T, F>(
         &self,
@@ -116,7 +116,7 @@ impl<E: Engine> Leases<E> {
         request.check()?;
         let Request { resource, expiry, is_fresh, .. } = request;
         let as_it_comes = request.want(turn);
-        // An engine on a server does not know the line of this process: its waiters go first.
+        // An engine on a server does not know the waiters of this process, which go first.
         let is_behind = !E::LOCAL && turn == Turn::Outside && self.first_in_line(resource).is_some();
         let mut question = match expiry.term() {
             Some(term) if !is_behind => (as_it_comes, Some(term)),
@@ -253,7 +253,7 @@ impl<E: Engine> Leases<E> {
         Ok(batch[0].left)
     }
 
-    /// Returns the end of a lease that had this time `remaining` when the engine was asked `at` that time.
+    /// Returns the end of a lease that had the time `remaining` left when the engine was asked, at the time `at`.
     pub(super) fn new_end(
         &self,
         known: Option<Duration>,

@@ -174,8 +174,8 @@ impl<E: Engine> Leases<E> {
         Ok(owned.into_iter().map(grant).collect())
     }
 
-    /// Returns the end of this tenure, or how it was lost. With an engine on a server, the result is what is known
-    /// without a request.
+    /// Returns the end of this tenure, or how it was lost. With an engine on a server, makes no request: the result is
+    /// what this process knows.
     pub(crate) fn check(&self, grant: &Grant) -> Result<Option<Duration>, Lost> {
         if let Some(end) = self.extended_at_once(grant, None) {
             return Ok(end);

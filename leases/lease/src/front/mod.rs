@@ -1,8 +1,8 @@
 //! The front end: everything that is the same for all engines.
 //!
 //! Each call reads the clock, asks the engine, and wakes the waiters and watchers that its outcome concerns. The call
-//! that frees a resource, or finds it free, serves the waiters: before a call looks at a resource that has waiters, it
-//! *settles* their line, so that no call ever sees a resource that is free and has waiters. If the engine is in this
+//! that frees a resource, or finds it free, serves the waiters. Before a call looks at a resource that has waiters, it
+//! *settles* their line, so no call ever sees a resource that is free and has waiters. If the engine is in this
 //! process, the call serves them itself, under the wait list's lock. Otherwise it wakes the first in line, which asks
 //! the engine.
 //!
@@ -61,9 +61,9 @@ macro_rules! leases {
             pub(crate) engine: E,
             pub(crate) is_real_time: bool,
             wait_list: Mutex<Box<WaitList>>,
-            /// The leases to be renewed, with an engine on a server.
+            /// The leases to be renewed; used with an engine on a server.
             renewal_queue: Mutex<RenewalQueue>,
-            /// The tenures whose holders should check that they still exist, with an engine on a server.
+            /// The tenures in doubt, which their holders should check; used with an engine on a server.
             doubts: Arc<Doubts>,
             /// A summary of the wait list that is read without its lock.
             attendance: Arc<Attendance>,
@@ -194,7 +194,7 @@ pub(crate) enum Turn {
     First,
 }
 
-/// The policy of a waiting request, which a call of another owner must ask with no lock held.
+/// The policy of a waiting request, which the call that serves the request must ask with no lock held.
 struct Question {
     serial: u64,
     policy: Arc<dyn ExpiryPolicy>,
@@ -276,7 +276,8 @@ impl<E: Engine> Drop for Attending<'_, E> {
     }
 }
 
-/// Lets the engine drop what it has postponed at the end of a call, even if the call panics.
+/// A guard that makes the engine drop, at the end of a call, the values whose drop it has postponed, even if the call
+/// panics.
 pub(crate) struct Tidier<'a, E: Engine>(&'a E);
 
 impl<E: Engine> Drop for Tidier<'_, E> {
@@ -287,8 +288,8 @@ impl<E: Engine> Drop for Tidier<'_, E> {
     }
 }
 
-/// The guard of a call that may end a tenure of an engine in this process. If the call panics after that, waiters and
-/// watchers are notified on drop.
+/// The guard of a call that may end a tenure of an engine in this process. If the call panics, waiters and watchers are
+/// notified on drop.
 pub(crate) struct Ending<'a, E: Engine> {
     leases: &'a Leases<E>,
     resource: &'a Resource,
@@ -382,7 +383,7 @@ impl<E: Engine> Leases<E> {
 }
 
 /// Returns the end of a lease for its holder, by this process's clock: counted from before the engine was asked and,
-/// where the engine has a clock of its own, less one percent for the different rates of the two clocks.
+/// where the engine has a clock of its own, less one percent to allow for the different rates of the two clocks.
 #[inline]
 fn deadline(remaining: Option<Duration>, at: Duration, is_local: bool) -> Option<Duration> {
     let remaining = remaining?;

@@ -76,9 +76,9 @@ impl<E: Engine> Leases<E> {
         result
     }
 
-    /// Serves the waiters in line as far as the resource is free, or returns the policy that must be asked first.
-    /// Requests that joined the line after `since` may not know when to check again, because a policy was being asked
-    /// when they joined.
+    /// Serves the waiters in line that can have the lease now, or returns the policy that must be asked first. Requests
+    /// that joined the line after `since` may not know when to check again, because a policy was being asked when they
+    /// joined.
     fn settle(
         &self,
         wait_list: &mut WaitList,
@@ -126,7 +126,8 @@ impl<E: Engine> Leases<E> {
         None
     }
 
-    /// Notes that no request in line can be served before `end`, and wakes the waiters whose timers do not fit.
+    /// Records that no request in line can be served before `end`, and wakes the waiters that must set their timers
+    /// anew.
     fn put_off(
         &self,
         wait_list: &mut WaitList,

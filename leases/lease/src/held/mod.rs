@@ -20,7 +20,7 @@ use crate::{
     tenure::{Place, Tenure},
 };
 
-/// A lease is renewed after one third of its time. The rest has room for two more attempts.
+/// A lease is renewed after one third of its time. The other two thirds leave time for two more attempts.
 const RENEWED_AFTER: u32 = 3;
 
 /// The shortest pause between two renewals, however short the lease is.
@@ -60,7 +60,7 @@ pub(crate) struct Subscription<'a, E: Engine> {
 }
 
 impl<'a, E: Engine> Subscription<'a, E> {
-    /// Subscribes; `None` if the engine does not notify.
+    /// Subscribes. Returns `None` if the engine does not notify.
     pub(crate) fn new(table: &Table<'a, E>, resource: &Resource) -> Option<Self> {
         if E::LOCAL {
             return None; // a check looks at the engine itself
@@ -81,9 +81,10 @@ macro_rules! held {
     ($($default:tt)*) => {
         /// A lease that is held while some work runs: see [`Leases::hold`].
         ///
-        /// The work [renews](Self::run) the lease, and can [check](Self::check) at any moment whether it is still
-        /// valid. Dropping the `Held` releases the lease; on a server, in the background. At the end of a program the
-        /// background release may come too late, and the lease then expires: await [`release`](Self::release) there.
+        /// [`run`](Self::run) renews the lease during the work, which can [check](Self::check) at any moment whether
+        /// the lease is still valid. Dropping the `Held` releases the lease; on a server, in the background. At the end
+        /// of a program the background release may come too late, and the lease then expires: await
+        /// [`release`](Self::release) there.
         ///
         /// # Examples
         /// ```
@@ -189,9 +190,9 @@ impl<'a, E: Engine> Held<'a, E> {
     ///
     /// In memory, this looks at the lease itself. With a server, it makes no request. It compares the clock with the
     /// end of the lease, which is counted from the moment before the last renewal was sent, and it takes into account
-    /// the answer of that renewal and the server's notifications since, such as of a release by another caller. No
-    /// future of this `Held` needs to be polled for that. There is one exception: after a lost connection the engine
-    /// must be asked again, by a future of this `Held` or of any other `Held` of the same `Leases`.
+    /// the answer of that renewal and the server's notifications since, such as of a release by another caller. For all
+    /// this, no future of this `Held` needs to be polled, with one exception: after a lost connection the engine must
+    /// be asked again, by a future of this `Held` or of any other `Held` of the same `Leases`.
     ///
     /// # Errors
     /// The way in which the lease was lost.
@@ -245,8 +246,8 @@ impl<'a, E: Engine> Held<'a, E> {
     }
 
     /// Returns the time for which the lease is valid if it is not renewed; zero if it is lost, and `None` if it never
-    /// expires. Where a server decides, it is a little less than the server's time, so that the holder errs on the safe
-    /// side.
+    /// expires. With a server, the returned time is a little shorter than the time left by the server's clock, so that
+    /// the holder errs on the safe side.
     ///
     /// # Examples
     /// ```
@@ -266,7 +267,7 @@ impl<'a, E: Engine> Held<'a, E> {
         self.end().map_or(Some(Duration::ZERO), |end| end.map(|end| end.saturating_sub(now)))
     }
 
-    /// Returns a future that is ready when the lease is lost, with the way in which it was lost.
+    /// Returns a future that is ready when the lease is lost. Its output is the way in which the lease was lost.
     ///
     /// # Cancel safety
     /// The future may be dropped at any moment.
@@ -293,10 +294,10 @@ impl<'a, E: Engine> Held<'a, E> {
     /// Runs `work`, and renews the lease for as long as the work takes. Checks the lease before each poll of `work`.
     /// Once the lease is lost, `work` is not polled again, and is dropped.
     ///
-    /// The task that works also renews; no other task or thread takes part. With a server, a renewal includes other
-    /// leases of this process that are due soon, in one request; those leases do not depend on it. If one poll of
-    /// `work` takes longer than two thirds of the lease's time, the lease is not renewed meanwhile, except at most once
-    /// as part of another lease's request.
+    /// The task that runs the work also renews the lease; no other task or thread takes part. With a server, a renewal
+    /// includes other leases of this process that are due soon, in one request; those leases do not depend on it. If
+    /// one poll of `work` takes longer than two thirds of the lease's time, the lease is not renewed meanwhile, except
+    /// at most once as part of another lease's request.
     ///
     /// An output of `Ok` does not prove that the lease lasted: the last poll of `work` may have outlived it. So
     /// [check](Self::check) the lease before each side effect, or send the [token](Self::token) with it.
@@ -345,7 +346,7 @@ impl<'a, E: Engine> Held<'a, E> {
         })
     }
 
-    /// Returns a future that renews the lease until it is lost, to be spawned when the work cannot be
+    /// Returns a future that renews the lease until it is lost. Spawn it if the work cannot be passed to
     /// [`run`](Self::run). It is ready when the lease is lost, or with [`Lost::Released`] when this `Held` is released
     /// or dropped.
     ///
@@ -414,8 +415,8 @@ impl<'a, E: Engine> Held<'a, E> {
         self.is_left = true;
     }
 
-    /// Converts the lease into plain data. The resource stays leased, and the owner renews and releases it from then
-    /// on.
+    /// Converts the lease into plain data. The resource stays leased, and from then on its owner must renew and release
+    /// the lease.
     ///
     /// # Examples
     /// ```
@@ -460,8 +461,8 @@ impl<E: Engine> fmt::Debug for Held<'_, E> {
     }
 }
 
-/// The wait of a tenure for a request of another tenure that includes it. The tenure waits a little before it sends a
-/// request of its own.
+/// The wait of a tenure for another tenure's renewal request that includes it: the tenure waits a little for that
+/// request before it sends its own.
 struct Ride {
     /// The number of requests that have included this tenure since its last renewal.
     number: u32,
@@ -470,8 +471,8 @@ struct Ride {
 }
 
 impl Ride {
-    /// Waits longer for the second such request than for the first, because the engine may be slow, and does not wait
-    /// for a third.
+    /// Creates the wait for the request with this number. It is longer for the second request than for the first,
+    /// because the engine may be slow; there is none for a third.
     fn new(number: u32, due: Option<Duration>, moment: Duration) -> Self {
         let until = match (number, due) {
             (1 | 2, Some(due)) => due.saturating_add(moment * number),
@@ -505,14 +506,14 @@ impl<'a, E: Engine> Slot<'a, E> {
         Slot { leases, place }
     }
 
-    /// Leaves the queue, and returns whether the tenure was still in it, so that no other tenure's request includes it.
+    /// Leaves the queue. Returns whether the tenure was still in it: if so, no other tenure's request includes it.
     fn leave(mut self) -> bool {
         let Some(place) = self.place.take() else { return true };
         let itself = self.leases.renewal_queue().leave(place);
         itself.is_some()
     }
 
-    /// Takes the tenures to renew together with this one out of the queue, among those due within `moment`.
+    /// Takes out of the queue the tenures that are due within `moment`, to renew them together with this one.
     fn batched(leases: &Leases<E>, one: &Arc<Tenure>, moment: Duration, refusals: u32) -> Vec<Arc<Tenure>> {
         if E::LOCAL {
             return Vec::new();

@@ -70,7 +70,7 @@ impl Tenure {
         }
     }
 
-    /// Ends the hold. Returns how the lease was lost before, as far as is known.
+    /// Ends the hold. If the lease is known to have been lost before, returns how.
     pub(super) fn close(&self) -> Option<Lost> {
         let over = &mut self.state.lock().over;
         let before = *over;
@@ -78,7 +78,7 @@ impl Tenure {
         before
     }
 
-    /// Sleeps until `due`, or until the lease is lost; then returns how it was lost.
+    /// Sleeps until `due`, and returns `None`. If the lease is lost earlier, returns how it was lost.
     pub(super) async fn pause<E: Engine>(&self, leases: &Leases<E>, due: Option<Duration>) -> Option<Lost> {
         let mut watch = LocalWatch::new(leases, &self.resource);
         let mut timer = Timer::new();
@@ -110,7 +110,7 @@ impl Tenure {
             let (grant, renewed, due) = {
                 let state = self.state.lock();
                 let due = match failed {
-                    // The engine may answer the next request. There is time for several requests before the end.
+                    // The last request failed, but the next may succeed. There is time for several before the end.
                     Some(asked) if asked > state.renewed => asked.checked_add(moment),
                     _ => state.renewed.checked_add(pause),
                 };

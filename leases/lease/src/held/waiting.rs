@@ -8,7 +8,8 @@ use core::{
     task::{Context, Poll},
 };
 
-/// A future of a [`Held`](crate::Held): await it, or block on it with `wait`.
+/// A future of a [`Held`](crate::Held), [`Leadership`](crate::Leadership), [`List`](crate::List) or
+/// [`Watch`](crate::Watch): await it, or block on it with `wait`.
 #[must_use = "futures do nothing unless they are awaited or polled"]
 pub struct Waiting<F>(pub(super) Pin<Box<F>>);
 

@@ -16,13 +16,13 @@ use crate::{
 /// Custom policies, which must be dropped with no lock held.
 pub(super) type Dead = Vec<Arc<dyn ExpiryPolicy>>;
 
-/// Stands for no owner, or for no neighbour in an owner's list.
+/// The number that stands for no owner, or for no neighbour in an owner's list.
 const NONE: u32 = u32::MAX;
 
-/// The number of leases that a request for a list looks at, while other calls wait.
+/// The largest number of leases that a request for a list looks at. Other calls wait meanwhile.
 const LISTED: usize = 1000;
 
-/// Says that the owner knows of the tenure.
+/// The value of [`Lease::unfetched`] once the owner knows of the tenure.
 const KNOWN: u32 = u32::MAX;
 
 pub(super) struct Lease {
@@ -72,7 +72,8 @@ pub(super) struct Book {
     pub(super) by_resource: Index,
     pub(super) holders: Slab<Holder>,
     pub(super) by_owner: Index,
-    /// The owner of the latest request. Its entry is kept even without a lease, because its next request may come soon.
+    /// The owner of the tenure that began last. Its entry is kept even without a lease, because the owner may soon
+    /// acquire again.
     pub(super) recent: u32,
     pub(super) wheel: Wheel,
     pub(super) dead: Dead,
@@ -114,7 +115,7 @@ impl Book {
         self.find_hashed(resource, self.hasher.hash_one(resource))
     }
 
-    /// Returns the lease of a resource, if it has not expired. Removes it if it has.
+    /// Returns the lease of a resource if it has not expired, and removes it if it has.
     #[inline]
     pub(super) fn find_hashed(&mut self, resource: &Resource, hash: u64) -> Option<u32> {
         let id = self.by_resource.find(hash, |id| self.records[id].resource == *resource)?;
@@ -282,8 +283,8 @@ impl Book {
         Gone::Released
     }
 
-    /// Notes that a waiter that was handed this tenure has been dropped before it fetched the grant. Ends the tenure if
-    /// it was the last such waiter and the owner does not know of the tenure.
+    /// Records that a waiter that was handed this tenure has been dropped before it fetched the grant. Ends the tenure
+    /// if it was the last such waiter and the owner does not know of the tenure.
     pub(super) fn abandon(&mut self, resource: &Resource, token: Token) {
         let Some(id) = self.find(resource) else { return };
         let lease = &mut self.records[id];
@@ -360,7 +361,7 @@ impl Book {
         Listing::Page { leases, next: last.map(|last| last.to_string()) }
     }
 
-    /// Returns the numbers, in order, of the first of an owner's leases from this number on.
+    /// Returns the numbers of an owner's leases from the number `from` on, in order, but no more than [`LISTED`].
     fn ids_of(&self, owner: &Owner, from: u32) -> Vec<u32> {
         let mut ids = Vec::new();
         let mut next = self.first_of(owner);
@@ -373,7 +374,7 @@ impl Book {
         ids
     }
 
-    /// Returns an expired lease, which has been taken out of the wheel.
+    /// Takes an expired lease out of the wheel, and returns it.
     #[inline]
     pub(super) fn pop_due(&mut self, thorough: bool, work: &mut u32) -> Option<u32> {
         let Book { wheel, records, now, .. } = self;

@@ -34,7 +34,7 @@ use crate::{
 };
 
 /// The number of records that each call examines in passing, to remove those that have expired. A record is examined
-/// once for each level of the wheel that it passes, and once when it is removed. So a number greater than that of the
+/// once for each level of the wheel that it passes, and once when it is removed. So any number above the number of
 /// levels in use is enough.
 const IN_PASSING: u32 = 8;
 
@@ -49,7 +49,7 @@ macro_rules! memory {
         /// microseconds since 1970, and no token is granted before the time that it stands for. So tokens keep growing
         /// when the process restarts, however many leases it has granted, unless the system's clock was set back. (A
         /// table that has begun more than a million tenures per second since it was created waits for its clock, up to
-        /// a microsecond for each.) Without `std` the first token is 1 in each process.
+        /// a microsecond for each tenure.) Without `std` the first token is 1 in each process.
         ///
         /// # Examples
         /// ```
@@ -211,8 +211,8 @@ impl<C: Clock> Engine for Memory<C> {
 
     fn tidy(&self) {
         if self.dead.load(Relaxed) > 0 {
-            // The drop of a policy may call the table, and that call arrives here, too. It leaves the rest to this
-            // call, so that the calls are not nested, however many policies there are.
+            // The drop of a policy may call the table, and that inner call arrives here, too. The inner call leaves the
+            // other policies to this one, so that the calls are not nested, however many policies there are.
             if let Some(burial) = PolicyDropper::begin(self) {
                 panics::each(burial, drop);
             }

@@ -67,7 +67,8 @@ pub(crate) struct Place {
 
 struct Asked {
     serial: u64,
-    /// Requests that joined the line while policies were being asked have greater serial numbers.
+    /// The last serial number before policies began to be asked. Requests that have joined the line since have greater
+    /// ones.
     since: u64,
 }
 
@@ -105,7 +106,7 @@ impl Look {
 
 /// A request that is waiting, or has been served.
 pub(crate) struct Wait {
-    /// A unique number, unlike the request's index, which is used again.
+    /// A unique number, unlike the request's index, which is reused.
     pub(crate) serial: u64,
     place: u32,
     pub(crate) owner: Owner,
@@ -137,7 +138,7 @@ pub(crate) enum Outcome {
 /// A task that is woken at the end of a tenure, or at a given time.
 struct Watch {
     place: u32,
-    /// The time at which the task is woken at the latest.
+    /// The time at which the task is woken even if no tenure has ended.
     at: Option<Duration>,
     /// `None` when the task has been woken.
     waker: Option<Waker>,
@@ -247,7 +248,7 @@ impl WaitList {
         id
     }
 
-    /// Removes a place that has no waiters and no watches.
+    /// Removes a place if it has no requests and no watches left. Otherwise updates the time at which its line is due.
     fn vacate(&mut self, id: u32) {
         let place = &self.places[id];
         if place.waiting > 0 || place.unfetched > 0 || place.watches != NONE {
@@ -322,7 +323,7 @@ impl WaitList {
             }
             None if work == 0 => Due::More,
             None => {
-                self.end_attending(); // under the same lock, so that no work that other calls left to this one is missed
+                self.end_attending(); // under the same lock, so that no work that others leave to this call is missed
                 Due::Nothing
             }
         }
@@ -357,7 +358,7 @@ impl WaitList {
         id
     }
 
-    /// Puts a request that was polled only after its tenure had ended back into the line, as the first.
+    /// Puts a request back into the line, as the first: it was polled only after its tenure had ended.
     pub(crate) fn join_again(&mut self, id: u32) {
         let place = self.waits[id].place;
         self.places[place].unfetched -= 1;
@@ -507,8 +508,8 @@ impl WaitList {
         self.leave(id, deferred);
     }
 
-    /// Removes the first in line, whose request the engine has not answered. All others ask at once: one after another,
-    /// each would wait for the full timeout.
+    /// Removes the first in line, whose request the engine has not answered. All others ask at once: if they asked one
+    /// after another, each would wait for the full timeout.
     pub(crate) fn leave_unanswered(&mut self, id: u32, deferred: &mut Deferred) {
         let place = self.waits[id].place;
         while let Some(first) = self.first(place) {
@@ -551,7 +552,7 @@ impl WaitList {
         self.waits[before].in_group.behind = id;
     }
 
-    /// Makes this request the first of its owner.
+    /// Makes this request the first of its owner's group, of which `last` is the last.
     fn lead_group(&mut self, id: u32, last: u32) {
         self.waits[id].last_in_group = last;
         let WaitList { attendance, waits, groups, .. } = self;

@@ -7,8 +7,8 @@ use crate::{Resource, deferred::Deferred, wheel::Links};
 
 /// The methods for watches.
 impl WaitList {
-    /// Wakes this task when a tenure of the resource has ended, and at `at` at the latest. Returns the number of the
-    /// watch, which is `known` if that watch is replaced.
+    /// Registers this task to be woken when a tenure of the resource has ended, or at `at` if that is earlier. Returns
+    /// the number of the watch. If there is a `known` watch, it is replaced and keeps its number.
     pub(crate) fn watch(
         &mut self,
         resource: &Resource,

@@ -116,7 +116,8 @@ impl Bell {
 
 // ---- the state of the leases ----------------------------------------------------------------------------------------
 
-/// Returns the owner of a resource, its token, and the time left (`None` if the lease never expires).
+/// The owner of a resource, its token, and the time left (`None` if the lease never expires); `None` if no owner has
+/// it.
 pub type Seen = Option<(Owner, Token, Option<Duration>)>;
 
 #[track_caller]
