@@ -26,7 +26,7 @@ macro_rules! borrowed {
             ///
             $(
                 /// # Panics
-                #[doc = concat!("If `", stringify!($n), "` is 0 or more than [`permits`](Self::permits).")]
+                #[doc = concat!("If `", stringify!($n), "` is 0, or more than a key of the table [has ever had](crate::KeyedSemaphore#panics).")]
                 ///
                 #[track_caller]
             )?
@@ -61,7 +61,7 @@ macro_rules! borrowed {
             ///
             $(
                 /// # Panics
-                #[doc = concat!("If `", stringify!($n), "` is 0 or more than [`permits`](Self::permits).")]
+                #[doc = concat!("If `", stringify!($n), "` is 0, or more than a key of the table [has ever had](crate::KeyedSemaphore#panics).")]
                 ///
                 #[track_caller]
             )?
@@ -102,7 +102,7 @@ macro_rules! borrowed {
             ///
             $(
                 /// # Panics
-                #[doc = concat!("If `", stringify!($n), "` is 0 or more than [`permits`](Self::permits).")]
+                #[doc = concat!("If `", stringify!($n), "` is 0, or more than a key of the table [has ever had](crate::KeyedSemaphore#panics).")]
                 ///
                 #[track_caller]
             )?
@@ -137,7 +137,7 @@ macro_rules! borrowed {
             ///
             $(
                 /// # Panics
-                #[doc = concat!("If `", stringify!($n), "` is 0 or more than [`permits`](Self::permits).")]
+                #[doc = concat!("If `", stringify!($n), "` is 0, or more than a key of the table [has ever had](crate::KeyedSemaphore#panics).")]
                 ///
                 #[track_caller]
             )?
@@ -178,7 +178,7 @@ macro_rules! borrowed {
             ///
             $(
                 /// # Panics
-                #[doc = concat!("If `", stringify!($n), "` is 0 or more than [`permits`](Self::permits).")]
+                #[doc = concat!("If `", stringify!($n), "` is 0, or more than a key of the table [has ever had](crate::KeyedSemaphore#panics).")]
                 ///
                 #[track_caller]
             )?

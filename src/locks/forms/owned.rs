@@ -23,7 +23,7 @@ macro_rules! owned {
             ///
             $(
                 /// # Panics
-                #[doc = concat!("If `", stringify!($n), "` is 0 or more than [`permits`](Self::permits).")]
+                #[doc = concat!("If `", stringify!($n), "` is 0, or more than a key of the table [has ever had](crate::KeyedSemaphore#panics).")]
                 ///
                 #[track_caller]
             )?
@@ -53,7 +53,7 @@ macro_rules! owned {
             ///
             $(
                 /// # Panics
-                #[doc = concat!("If `", stringify!($n), "` is 0 or more than [`permits`](Self::permits).")]
+                #[doc = concat!("If `", stringify!($n), "` is 0, or more than a key of the table [has ever had](crate::KeyedSemaphore#panics).")]
                 ///
                 #[track_caller]
             )?
@@ -91,7 +91,7 @@ macro_rules! owned {
             ///
             $(
                 /// # Panics
-                #[doc = concat!("If `", stringify!($n), "` is 0 or more than [`permits`](Self::permits).")]
+                #[doc = concat!("If `", stringify!($n), "` is 0, or more than a key of the table [has ever had](crate::KeyedSemaphore#panics).")]
                 ///
                 #[track_caller]
             )?
@@ -123,7 +123,7 @@ macro_rules! owned {
             ///
             $(
                 /// # Panics
-                #[doc = concat!("If `", stringify!($n), "` is 0 or more than [`permits`](Self::permits).")]
+                #[doc = concat!("If `", stringify!($n), "` is 0, or more than a key of the table [has ever had](crate::KeyedSemaphore#panics).")]
                 ///
                 #[track_caller]
             )?
@@ -161,7 +161,7 @@ macro_rules! owned {
             ///
             $(
                 /// # Panics
-                #[doc = concat!("If `", stringify!($n), "` is 0 or more than [`permits`](Self::permits).")]
+                #[doc = concat!("If `", stringify!($n), "` is 0, or more than a key of the table [has ever had](crate::KeyedSemaphore#panics).")]
                 ///
                 #[track_caller]
             )?
