@@ -38,7 +38,7 @@ struct Shared<S: Session> {
     link: Handle<S>,
     namespace: String,
     fallback: Duration,
-    /// `None` if the server notifies waiters and holders.
+    /// The polls of the waiters; `None` if the server notifies waiters and holders.
     polls: Option<Polls>,
     clock: StdClock,
 }

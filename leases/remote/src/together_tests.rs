@@ -190,10 +190,10 @@ fn a_dropped_question_is_not_sent_and_its_answer_is_nobody_elses() {
     for ask in [&mut a, &mut b, &mut c] {
         assert!(poll(ask.as_mut().unwrap()).is_none());
     }
-    b = None; // it waits
+    b = None; // its question waits
     assert!(poll(carried.as_mut()).is_none());
     assert_eq!(server.batches(), [[2, 6]]);
-    a = None; // it is under way
+    a = None; // its question is under way
     server.answer();
     assert!(poll(carried.as_mut()).is_none());
     assert_eq!(poll(c.as_mut().unwrap()), Some(Turn::Answered(12)));

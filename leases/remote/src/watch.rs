@@ -122,7 +122,7 @@ impl Watchers {
         notices.iter().for_each(|notice| notice.doubt());
     }
 
-    /// Reports that this tenure of the resource has ended, with all before it, and how it ended.
+    /// Reports that this tenure of the resource and all earlier ones have ended, and how this one ended.
     ///
     /// # Examples
     /// See [`subscribe`](Self::subscribe).
