@@ -66,8 +66,8 @@ pub trait Fixture: Send + Sync + 'static {
         Vec::new()
     }
 
-    /// Takes away all leases of a namespace, in the way with this name, which is one of those that
-    /// [`by_hand`](Self::by_hand) returns.
+    /// Takes away all leases of a namespace. `what` is the name of one of the ways that [`by_hand`](Self::by_hand)
+    /// returns.
     ///
     /// # Errors
     /// Fails if the leases could not be taken away.
@@ -146,7 +146,8 @@ pub trait Server: Send + Sync {
         Err(Failure::does_not_apply("the server cannot be killed"))
     }
 
-    /// Starts the server after [`kill`](Self::kill), with what it has kept, and returns when it can be reached.
+    /// Starts the server after [`kill`](Self::kill), with the data that it has kept, and returns when it can be
+    /// reached.
     ///
     /// # Errors
     /// Fails if the server could not be started, or if this does not apply.

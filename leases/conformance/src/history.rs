@@ -81,7 +81,7 @@ impl Event {
 /// The exactness of the clocks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clocks {
-    /// The number of hundredths by which the engine's clock and the test's may differ.
+    /// The percentage by which the rates of the engine's clock and the test's may differ.
     pub(crate) percent: u32,
     /// The longest delay of a lease's end.
     pub(crate) delta: Duration,
@@ -106,7 +106,7 @@ struct State {
     tenure: Option<Tenure>,
     /// The greatest known token.
     last: Option<Token>,
-    /// The earliest time that it can be now.
+    /// The earliest possible present time.
     now: Duration,
 }
 
@@ -391,9 +391,9 @@ struct Place {
 /// The answered events that have happened.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct Done {
-    /// All events before this one have happened.
+    /// The index before which all events have happened.
     first: usize,
-    /// Later ones.
+    /// The later events that have happened.
     beyond: BTreeSet<usize>,
 }
 
@@ -443,8 +443,8 @@ fn linearizable(resource: &Resource, mut events: Vec<&Event>, clocks: Clocks) ->
     let lost = Lost::new(&events[answered..]);
     let state = State { tenure: None, last: None, now: Duration::ZERO };
     let done = Done { first: 0, beyond: BTreeSet::new() };
-    // The places to visit, by the number of events without an answer that have happened: fewer first, because from
-    // there more is possible.
+    // The places to visit, by the number of events without an answer that have happened: fewer first, because more is
+    // possible from such places.
     let mut places = BTreeMap::from([(0, vec![Place { done, lost: BTreeSet::new(), state }])]);
     let mut visited = Visited::default();
     let mut furthest = (0, String::new());
@@ -502,7 +502,7 @@ fn linearizable(resource: &Resource, mut events: Vec<&Event>, clocks: Clocks) ->
 /// The events without an answer.
 struct Lost<'a> {
     events: &'a [&'a Event],
-    /// For each of them, the latest earlier one with the same request.
+    /// For each event, the index of the latest earlier event with the same request.
     equal: Vec<Option<usize>>,
 }
 
@@ -512,7 +512,8 @@ impl<'a> Lost<'a> {
         Lost { events, equal: (0..events.len()).map(earlier).collect() }
     }
 
-    /// Returns those that can happen next, before `due`. Equal requests happen in the order in which they were sent.
+    /// Returns the events that can happen next, before `due`. Equal requests happen in the order in which they were
+    /// sent.
     fn next(&self, happened: &BTreeSet<usize>, due: Duration) -> impl Iterator<Item = usize> {
         (0..self.events.len())
             .take_while(move |&at| self.events[at].start <= due)

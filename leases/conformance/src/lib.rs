@@ -65,24 +65,24 @@
 //! With the feature `servers`, the module `servers` has a fixture for engines on real servers, which a script starts.
 //!
 //! # Outcomes
-//! A case has an [`Outcome`]. It *passed*, or it *failed*. It was *weakened* if something was wrong that the engine
-//! does not promise: see below. Or it *does not apply*, because the fixture lacks the means. The tests of
-//! [`conformance!`] pass in the latter two cases, and write the reason to the standard error; no case is skipped
-//! silently.
+//! A case has an [`Outcome`]. It *passed*, or it *failed*. It was *weakened* if it demanded something that the engine
+//! does not promise, and did not get it: see below. Or it *does not apply*, because the fixture lacks the means. The
+//! tests of [`conformance!`] pass in the latter two cases, and write the reason to the standard error; no case is
+//! skipped silently.
 //!
 //! # Excuses
 //! [`Caps::excuses`] names what an engine does not promise, by [guarantee](keylatch_lease#what-it-guarantees) or by
 //! case, with a reason that the report contains. Good reasons are those of the engine's own page, such as "an answer of
 //! a replica that has lost the last second" for 1, or "one poll each 500 ms" for 8 (although a greater
-//! [`delta`](Caps::delta) is better for that). There are none for 3 and 5: if tokens do not grow, no fence helps; and
-//! if others can release a lease, it is not a lease. An excuse for a guarantee applies to each check that is marked
-//! with it, and the rest of the case is demanded in full. An excuse for a case applies to the whole case, except for
-//! panics. If all leases of a namespace last equally long, declare it with [`is_ttl_fixed`](Caps::is_ttl_fixed).
+//! [`delta`](Caps::delta) is better for that). There are no good reasons for 3 and 5: if tokens do not grow, no fence
+//! helps; and if others can release a lease, it is not a lease. An excuse for a guarantee applies to each check that is
+//! marked with it, and the rest of the case is demanded in full. An excuse for a case applies to the whole case, except
+//! for panics. If all leases of a namespace last equally long, declare that with [`is_ttl_fixed`](Caps::is_ttl_fixed).
 //!
 //! # Cases
 //! *T* is [`Caps::ttl`], *δ* is [`Caps::delta`]; the last column has the numbers of the guarantees that a case checks.
-//! "Soon" allows for [`Caps::noise`] in addition: the checks by time are that nothing happens too early, and that it
-//! happens at all.
+//! A limit such as *T* + *δ* allows for [`Caps::noise`] in addition: in effect, the checks by time are that nothing
+//! happens too early, and that it happens at all.
 //!
 //! | | case | demands | |
 //! |---|---|---|---|
@@ -165,10 +165,11 @@ pub use suite::{Kept, test};
 pub use suite::{Outcome, Report, Row, Suite, run};
 pub use turns::turns;
 
-/// Makes a test of each [case](crate#cases), in the module of the call, from an expression that makes the [`Fixture`].
+/// Makes a test of each [case](crate#cases), in the module of the call. The argument is an expression that makes the
+/// [`Fixture`].
 ///
-/// The first test evaluates the expression, once, and the fixture is never dropped. A module can have one of these
-/// calls.
+/// The first test evaluates the expression, once, and the fixture is never dropped. A module can contain only one such
+/// call.
 ///
 /// # Examples
 /// See the [crate's page](crate#a-fixture).

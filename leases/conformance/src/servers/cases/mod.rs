@@ -52,9 +52,10 @@ pub use self::{
 /// Makes tests of some [`cases`](crate::servers::cases). Each is run by a function in the engine's tests, which calls
 /// [`at_desk`](crate::servers::at_desk).
 ///
-/// `all` stands for those of the table there, except for three: `a_silent_server_is_an_error_in_time` needs a server of
-/// its own, an engine adds checks of its server to `dropped_requests_leave_nothing_behind`, and not every engine closes
-/// new namespaces, as `a_new_namespace_grants_nothing_until_it_is_opened_or_its_quarantine_has_ended` expects.
+/// `all` stands for all tests of the table there, except for three: `a_silent_server_is_an_error_in_time` needs a
+/// server of its own, an engine adds checks of its server to `dropped_requests_leave_nothing_behind`, and not every
+/// engine closes new namespaces, as `a_new_namespace_grants_nothing_until_it_is_opened_or_its_quarantine_has_ended`
+/// expects.
 ///
 /// # Examples
 /// ```no_run
@@ -70,7 +71,7 @@ pub use self::{
 /// }
 /// # }
 ///
-/// // With such a function of `test` alone, either of these:
+/// // With such a function whose only argument is `test`, either of these:
 /// // engine_tests! { at_desk; all }
 /// // engine_tests! { at_desk; all_operations_agree_with_each_other owned_by_lists_the_policies }
 /// ```
