@@ -66,7 +66,7 @@ impl Request for Unlock {
 
 enum Candidate {
     Lease(Box<Lease<Etcd>>),
-    /// With its etcd lease, and the key of what it has locked.
+    /// A client with its etcd lease, and the key of the lock that it holds.
     Lock(Box<Client>, i64, Mutex<Vec<u8>>),
     PutAndDelete(Box<Client>),
 }
