@@ -15,7 +15,7 @@ use crate::server::Server;
 
 const ORDER: &str = "KEYLATCH_BENCH_WORKER";
 
-/// The greatest ratio that meets the goal: the time of a lease's cycle to that of the cheapest requests.
+/// The goal: the greatest ratio of the time of a lease's cycle to that of the cheapest requests.
 const GOAL: f64 = 2.5;
 
 /// Carries out rounds if this process is a worker; returns whether it is.

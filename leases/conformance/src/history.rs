@@ -159,7 +159,8 @@ impl State {
         is_right.then_some(self)
     }
 
-    /// Returns whether all that can follow `other` can follow this state too. Both must have the same owner and token.
+    /// Returns whether every history that can follow `other` can also follow this state. Both must have the same owner
+    /// and token.
     fn covers(&self, other: &State) -> bool {
         let is_longer = match (&self.tenure, &other.tenure) {
             (Some(this), Some(other)) => this.covers(other),
@@ -269,7 +270,8 @@ impl State {
         }
     }
 
-    /// Returns whether the owner can hold the resource with this token; with `None`, whether it can hold nothing.
+    /// Returns whether the owner can hold the resource with this token; with `None`, whether it can be without the
+    /// resource.
     fn owned(&mut self, owner: &Owner, token: Option<Token>) -> bool {
         let mine = self.tenure.as_mut().filter(|tenure| tenure.owner == *owner);
         match (mine, token) {

@@ -19,7 +19,7 @@ use crate::{
     trial::Random,
 };
 
-/// The resources of the work: fewer than there are owners.
+/// The resources of the work: if there are at least two clients, fewer than there are owners.
 const RESOURCES: [&str; 3] = ["door", "form", "till"];
 
 /// The number of tenures of each resource that must follow the trouble.
@@ -32,8 +32,8 @@ const PATIENCE: Duration = Duration::from_secs(50);
 ///
 /// Each client has two owners, each on a thread of its own. An owner acquires one of three resources, writes to a store
 /// behind a fence, renews, and releases. One tenure in six is abandoned: its owner relies on it until it ends, without
-/// renewing or releasing it. With each later write to the resource, the owner also sends a late write, with the token
-/// of its previous tenure.
+/// renewing or releasing it. Whenever an owner writes to a resource in a new tenure, it also sends a late write, with
+/// the token of its previous tenure.
 ///
 /// The ledger contains the time during which each owner relied on each lease: from the answer until its release, until
 /// the holder learned of a loss, or until its deadline by its own clock.

@@ -52,7 +52,7 @@
 //! | [`address`](Fixture::address), and `through` in [`connect`](Fixture::connect) | a [`Proxy`] in between that can be told to misbehave | 23, 24, 25, 33, 36, 41; 29 gets harder |
 //! | [`server`](Fixture::server) | killing, restarting and pausing the server; making it forget, emptying it, putting it back to a copy | 21, 22, 34 |
 //! | [`worker`](Fixture::worker) | other processes, see [`worker`] | 19, 26, 27, 28 |
-//! | [`pass`](Fixture::pass) | a clock that can be moved; without one, the suite waits in real time | all that wait for an end |
+//! | [`pass`](Fixture::pass) | a clock that can be moved; without one, the suite waits in real time | all that wait for a lease to end |
 //! | [`by_hand`](Fixture::by_hand), [`take_away`](Fixture::take_away) | deletions in the store by hand | 40 |
 //! | [`connections`](Fixture::connections) | the number of connections, to detect leaked ones | 20 |
 //! | [`block_on`](Fixture::block_on) | the runtime that the engine needs | all |
@@ -128,8 +128,8 @@
 //! | 40 | `a_holder_learns_that_its_lease_was_deleted_by_hand` | each way of [`Fixture::by_hand`], as soon as the store reports it, or another owner requests the resource | 2, 10 |
 //! | 41 | `a_holder_learns_of_a_release_during_a_broken_connection` | by another process, although the notification is lost | 2, 10 |
 //! | 42 | `release_all_includes_tenures_that_are_replaced_meanwhile` | the owner holds each lease throughout, by one fresh tenure after the other | 7 |
-//! | 43 | `a_list_has_each_lease_once` | in pages, by owner and by the beginning of the entity; the time since when is right | 1 |
-//! | 44 | `a_list_keeps_its_place_while_leases_change` | what exists throughout is on one page; expired leases are on none | 1 |
+//! | 43 | `a_list_has_each_lease_once` | in pages, by owner and by the beginning of the entity; the times are right | 1 |
+//! | 44 | `a_list_keeps_its_place_while_leases_change` | a lease that exists throughout is on exactly one page; expired leases are on none | 1 |
 //! | 45 | `a_watch_reports_each_tenure` | and each time that the resource is free, but no renewal | 3, 9 |
 //! | 46 | `a_watch_reports_an_expiry` | although nobody waits for the resource | 1, 9 |
 //!

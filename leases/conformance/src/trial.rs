@@ -92,7 +92,7 @@ impl<'f, F: Fixture> Trial<'f, F> {
         Ok(client)
     }
 
-    /// Takes away all leases by hand, in this way.
+    /// Takes away all leases by hand, in the way with this name.
     pub(crate) async fn take_away(&self, what: &str) -> Result<(), Failure> {
         self.fixture.take_away(&self.namespace, what).await
     }

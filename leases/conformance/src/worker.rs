@@ -31,7 +31,7 @@ const MARK: &str = "lease: ";
 /// The first answer, before any command.
 const READY: &str = "ready";
 
-/// Carries out the suite's commands from the standard input, until that ends.
+/// Carries out the suite's commands from the standard input, until it ends.
 ///
 /// `block_on` runs futures, like [`Fixture::block_on`](crate::Fixture::block_on). For an engine that needs no runtime,
 /// see [`serve`].
@@ -73,7 +73,7 @@ where
     Ok(())
 }
 
-/// Carries out the suite's commands from the standard input, until that ends. This is for an engine that needs no
+/// Carries out the suite's commands from the standard input, until it ends. This is for an engine that needs no
 /// runtime; see [`serve_on`] for others.
 ///
 /// # Errors

@@ -208,7 +208,7 @@ impl Setup {
         }
     }
 
-    /// Ends the connection, and tries the call again.
+    /// Ends the connection, and tries the call again if it has tries left.
     fn reconnect(&self, state: &mut State, client: u8) {
         self.settle(state, client);
         let me = me(state, client);

@@ -114,7 +114,7 @@ struct Last {
     stored: Option<Stored>,
 }
 
-/// The next request of a client.
+/// The next request of a client. Unless it writes, the text of a variant says what it reads.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Next {
     /// A new connection asks for the creation time of the stream, and reads the mark.
@@ -323,7 +323,7 @@ impl Setup {
         }
     }
 
-    /// Ends the connection, and tries the operation again.
+    /// Ends the connection, and tries the operation again if it has tries left.
     fn reconnect(&self, state: &mut State, client: u8) {
         let me = &mut state.clients[usize::from(client)];
         me.session = None;

@@ -183,7 +183,7 @@ impl<S: Session> Core<S> {
     }
 
     /// Asks a question [together](Together) with others that wait at the same moment. Returns `None` if the caller must
-    /// send it itself.
+    /// send the question itself.
     ///
     /// # Errors
     /// Those of [`ask`](Self::ask). If the connection ends before the question is sent, the question waits for the next

@@ -1,4 +1,4 @@
-//! Requests that wait for the connection at the same moment, and are sent together.
+//! Questions that wait for the connection at the same moment, and are sent together.
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},

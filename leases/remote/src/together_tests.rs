@@ -95,7 +95,7 @@ fn as_many_batches_are_under_way_as_are_allowed_and_the_last_waits_for_tasks_tha
     ask(1);
     let before = driver.0.load(SeqCst);
     carry();
-    // The driver lets other tasks run once: it has woken itself.
+    // The driver has woken itself, so that other tasks run once before it goes on.
     assert_eq!((server.batches().len(), driver.0.load(SeqCst)), (1, before + 2));
     ask(2);
     carry();

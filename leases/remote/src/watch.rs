@@ -131,8 +131,8 @@ impl Watchers {
         self.raise(resource);
     }
 
-    /// Reports like [`tell_end`](Self::tell_end), but only to the holders: for an end that has not freed the resource,
-    /// and will not free it earlier than before, so that waiters need not know.
+    /// Reports an end like [`tell_end`](Self::tell_end), but only to the holders. This is for an end that has not freed
+    /// the resource, and will not free it earlier than before: waiters need not know of it.
     ///
     /// # Examples
     /// ```

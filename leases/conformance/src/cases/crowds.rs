@@ -76,8 +76,8 @@ pub(super) async fn many_waiters_in_one_process_are_served<F: Fixture>(trial: &T
     /// The number of the other waiters that arrive at the same time. On a slow machine, a greater number would send
     /// more requests than the engine answers within its time limit.
     const AT_A_TIME: usize = 50;
-    /// The limit of requests for each waiter: it may check for a lease of its own, acquire, perhaps more than once, and
-    /// release.
+    /// The limit of requests for each waiter: a waiter may check whether its owner has the lease already, acquire,
+    /// perhaps more than once, and release.
     const REQUESTS: u64 = 10;
     let (here, there) = (trial.client().await?, trial.client().await?);
     let [ann] = owners();

@@ -132,7 +132,7 @@ pub(super) async fn a_list_keeps_its_place_while_leases_change<F: Fixture>(
             }
             Err(error) => return Err(error.into()),
         }
-        // Between two pages some leases end, others begin, and one is renewed.
+        // Between two pages some leases end, others begin, and others are renewed.
         for n in changed.by_ref().take(4) {
             here.release_as(gone(n), &bob).await?;
             here.try_acquire(("new", n.to_string()), &bob, trial.long()).await?;

@@ -7,7 +7,7 @@
 //! cargo run --release --example leader --features redis -- --engine redis
 //! ```
 //!
-//! Without a server, nobody can be cut off from one. Exits with an error if nobody leads again.
+//! In a file of SQLite there is no server, so nobody is cut off. Exits with an error if nobody leads again.
 
 #[cfg(unix)]
 mod candidate;

@@ -102,7 +102,7 @@ async fn renewed<S: TestServer>(desk: &Desk<S>, token: Token, term: Option<Term>
     batch[0].left
 }
 
-/// Each lease of a batch is renewed by its own term, whatever becomes of the others.
+/// Each lease of a batch is renewed by its own term, regardless of the others.
 pub async fn each_renewal_of_a_batch_has_its_own_term<S: TestServer>(desk: Arc<Desk<S>>) {
     let Desk { here, there, jane, joe, .. } = &*desk;
     let engine = there.engine();
