@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-/// The properties that an engine declares, and the cases from which it is excused.
+/// The properties that an engine declares, and the guarantees and cases from which it is excused.
 ///
 /// # Examples
 /// An engine that counts whole seconds, and whose waiters poll twice a second:
@@ -41,7 +41,7 @@ pub struct Caps {
     pub quarantine: Duration,
     /// The number of waiting processes in [the case](crate#cases) with many of them. 64 by default.
     pub processes: usize,
-    /// The guarantees that the engine does not make.
+    /// The guarantees that the engine does not make, and the cases that it need not pass.
     pub excuses: Vec<Excuse>,
 }
 

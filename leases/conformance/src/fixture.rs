@@ -26,7 +26,7 @@ pub trait Fixture: Send + Sync + 'static {
     fn caps(&self) -> Caps;
 
     /// Connects one more client to this namespace, as another process would. The client must see the leases of all
-    /// others. If there is a proxy, it must reach the engine through the proxy, at [`Proxy::address`].
+    /// others. If there is a proxy, the client must reach the engine through it, at [`Proxy::address`].
     ///
     /// For an engine that is [`LOCAL`](Engine::LOCAL) this is called once for each namespace, and all parts of a case
     /// share the client.

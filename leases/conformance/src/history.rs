@@ -78,7 +78,7 @@ impl Event {
     }
 }
 
-/// The exactness of the clocks.
+/// The accuracy of the clocks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clocks {
     /// The percentage by which the rates of the engine's clock and the test's may differ.
@@ -91,7 +91,7 @@ pub(crate) struct Clocks {
 #[derive(Clone, Debug, PartialEq)]
 struct Tenure {
     owner: Owner,
-    /// `None` if the answer that contains the token was lost.
+    /// The token; `None` if the answer that contains it was lost.
     token: Option<Token>,
     /// The earliest and the latest time at which the tenure can have begun.
     began: (Duration, Duration),

@@ -174,7 +174,7 @@ impl Setup {
 
 /// The steps of a client.
 impl Setup {
-    /// Returns the first request of a call that has a connection.
+    /// Goes to the first request of a call that has a connection.
     fn start(&self, state: &mut State, client: u8) {
         let Running { call, token, .. } = call_of(state, client);
         let base = me(state, client).mark.base;

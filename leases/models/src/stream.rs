@@ -216,11 +216,11 @@ struct Client {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct State {
     ticks: u8,
-    /// The server's clock, and its run.
+    /// The server's clock, and the number of its run.
     clock: u64,
     run: u8,
     stream: Stream,
-    /// The number of streams that had the name.
+    /// The number of streams that have had the name.
     streams: u8,
     saved: Option<Stream>,
     /// The greatest token of a tenure that has begun.
@@ -313,7 +313,7 @@ impl Setup {
         Some(sequence)
     }
 
-    /// Returns the step of a call that has a connection.
+    /// Returns the first request of a call that has a connection.
     fn start(&self, call: Call) -> Next {
         match call {
             // Usually there is no message, so that is the first guess.

@@ -58,7 +58,7 @@ pub(super) fn delay(state: &mut State, request: Request) {
     state.late.dedup();
 }
 
-/// Returns an ID for an etcd lease that occurs nowhere.
+/// Returns an ID for a new etcd lease, which occurs nowhere yet.
 pub(super) fn unused(state: &State) -> u8 {
     let stores = [Some(&state.store), state.saved.as_ref()];
     let stored = stores.into_iter().flatten().flat_map(|store| store.leases.iter().map(|lease| lease.id));

@@ -8,7 +8,7 @@ use super::fault::Fault;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Lease {
     pub(super) id: u8,
-    /// The time at which it ends, by the leader's clock.
+    /// The time at which the etcd lease ends, by the leader's clock.
     pub(super) end: u64,
 }
 

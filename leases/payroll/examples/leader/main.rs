@@ -7,7 +7,7 @@
 //! cargo run --release --example leader --features redis -- --engine redis
 //! ```
 //!
-//! In a file of SQLite there is no server, so nobody is cut off. Exits with an error if nobody leads again.
+//! With SQLite there is no server, so nobody is cut off. The program exits with an error if nobody leads again.
 
 #[cfg(unix)]
 mod candidate;

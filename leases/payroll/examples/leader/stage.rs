@@ -1,4 +1,4 @@
-//! The first process: it starts the candidates, interferes with the leader, and has the data behind the fence.
+//! The first process: it starts the candidates, interferes with the leader, and keeps the data behind the fence.
 
 use std::{
     env, fs,

@@ -151,7 +151,7 @@ struct Company {
     patience: Duration,
 }
 
-/// The worker that read the account after the killed or stopped one, and the time.
+/// The worker that read the account after the killed or stopped one, and the time until then.
 struct TakenOver {
     by: String,
     after: Duration,
