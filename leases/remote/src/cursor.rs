@@ -62,7 +62,7 @@ pub fn page_start(entity_prefix: &str, after: Option<&Resource>) -> Resource {
 /// use keylatch_lease_remote::prefix_end;
 ///
 /// assert_eq!(prefix_end("invoice").as_deref(), Some("invoicf"));
-/// assert_eq!(prefix_end("a\u{d7ff}").as_deref(), Some("a\u{e000}")); // the code points in between are no characters
+/// assert_eq!(prefix_end("a\u{d7ff}").as_deref(), Some("a\u{e000}")); // the code points in between are not characters
 /// assert_eq!(prefix_end("a\u{10ffff}").as_deref(), Some("b"));
 /// assert_eq!(prefix_end(""), None);
 /// ```

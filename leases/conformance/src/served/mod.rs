@@ -119,7 +119,7 @@ impl Connection {
 }
 
 impl Served {
-    /// Starts a server. When the server has been made to [forget](Server::forget), it grants nothing for the time
+    /// Starts a server. When the server has been made to [forget](Server::forget), it grants nothing for as long as
     /// `quarantine`.
     ///
     /// # Errors
