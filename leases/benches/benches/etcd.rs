@@ -4,7 +4,7 @@
 //! quickly.
 //!
 //! Each of etcd's own locks is attached to an etcd lease that its client already has, and that serves all of its locks.
-//! A lease of ours has an etcd lease of its own, which it takes over from a lease that has ended.
+//! Each of our leases has its own etcd lease, which it takes over from one of our leases that has ended.
 
 use std::process::ExitCode;
 use std::sync::Mutex;
@@ -66,7 +66,7 @@ impl Request for Unlock {
 
 enum Candidate {
     Lease(Box<Lease<Etcd>>),
-    /// With its etcd lease, and the key of what it has locked.
+    /// A client with its etcd lease, and the key of the lock that it holds.
     Lock(Box<Client>, i64, Mutex<Vec<u8>>),
     PutAndDelete(Box<Client>),
 }

@@ -1,8 +1,8 @@
 //! The cost of leases in memory.
 //!
 //! `cargo bench --bench leases` takes two minutes; `-- storm` runs the cases whose names contain `storm`. A ratio is
-//! the median of the ratios of the rounds, of times that a thread has spent on a core. With `-- --check` it fails if a
-//! goal is missed by more than a tolerance. `cargo test` runs every case once, quickly, and checks no goal.
+//! the median of the rounds' ratios of the times that a thread has spent on a core. With `-- --check` the bench fails
+//! if a goal is missed by more than a tolerance. `cargo test` runs every case once, quickly, and checks no goal.
 
 use std::collections::hash_map::RandomState as Sip;
 use std::env;
@@ -74,7 +74,7 @@ fn resources(count: usize) -> Vec<Resource> {
     (0..count).map(|i| Resource::new("order", format!("{:08}", i * 7_919 % count))).collect()
 }
 
-/// Makes this many calls, for each resource in turn.
+/// Returns a function that makes a given number of calls, for each resource in turn.
 fn walk<'a>(resources: &'a [Resource], mut each: impl FnMut(&Resource) + 'a) -> Box<dyn FnMut(u64) + 'a> {
     let mut turn = resources.iter().cycle();
     Box::new(move |n| turn.by_ref().take(n as usize).for_each(|resource| each(black_box(resource))))
@@ -84,7 +84,7 @@ fn acquire(leases: &Leases<Memory<impl Clock>>, resource: &Resource, owner: &Own
     leases.try_acquire_now(resource.clone(), owner, TTL).expect("nobody else has it")
 }
 
-/// Acquires by a future that is polled once.
+/// Acquires with a future that is polled once.
 fn acquire_polled(leases: &Leases<Memory<impl Clock>>, resource: &Resource, owner: &Owner) -> Grant {
     match poll(pin!(leases.acquire(resource.clone(), owner, TTL))) {
         Poll::Ready(grant) => grant.expect("the arguments are valid"),
@@ -244,7 +244,7 @@ fn allocated(run: &mut Run) {
         let work = |resource: &Resource| release(&leases, &acquire_polled(&leases, resource, &owner));
         row("acquire + release, polled", count, Goal::Exact(0.0), walk(&resources, work));
 
-        // The count takes ten times the expiry, so that every recurring allocation shows.
+        // During the count, ten times the expiry passes, so that every recurring allocation shows.
         let clock = ManualClock::new();
         let moving = Leases::in_memory_with(clock.clone());
         let work = |resource: &Resource| {
@@ -290,7 +290,7 @@ fn bytes(run: &mut Run) {
         table.single(&format!("bytes for a lease; {n} of {} owners", owners.len()), each, Goal::Exact(160.0));
         drop((leases, growth, resources));
 
-        // Only the leases have these resources, and the overhead of a string is counted too.
+        // Only the leases own these resources, so the overhead of a string is counted, too.
         let growth = Growth::start();
         let leases = Leases::in_memory();
         let mut letters = 0;

@@ -1,11 +1,11 @@
-//! The cost of leases in Redis, compared with the locks of the crate rslock and with the two commands that a lock needs
-//! at least.
+//! The cost of leases in Redis, compared with the locks of the crate rslock and with two commands, the least that a
+//! lock needs.
 //!
 //! `cargo bench --bench redis` takes half a minute, and starts a private server. `cargo test` runs every case once,
 //! quickly.
 //!
 //! rslock uses one server, as leases do. A waiter of rslock asks again after a random time of up to 200 ms, which is
-//! its default. By default it asks three times, but here any number of times.
+//! its default. By default it asks three times; here it asks until it has the lock.
 
 use std::collections::HashMap;
 use std::process::ExitCode;

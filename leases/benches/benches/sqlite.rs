@@ -2,8 +2,8 @@
 //!
 //! `cargo bench --bench sqlite` takes half a minute. `cargo test` runs every case once, quickly.
 //!
-//! The rows are in a file of their own. Each client has a connection. One reference asks on the thread that runs the
-//! task, which it blocks; the other, like the engine, on a thread for SQLite alone.
+//! The rows are in a file of their own. Each client has a connection. One reference runs its statements on the thread
+//! of the task, which it blocks. The other, like the engine, uses a thread for SQLite alone.
 
 use std::process::ExitCode;
 use std::sync::mpsc::{self, Sender};
@@ -18,7 +18,7 @@ use keylatch_lease_sqlite::Sqlite;
 use rusqlite::Connection;
 use tokio::sync::oneshot;
 
-/// Longer than any operation waits, even if 64 connections contend.
+/// A timeout that is longer than any operation waits, even if 64 connections contend.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 enum Candidate {

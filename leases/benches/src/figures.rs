@@ -55,7 +55,7 @@ impl Figures {
         fs::write(path, text)
     }
 
-    /// Replaces the figures of an engine in a case by new ones.
+    /// Replaces the figures of an engine in a case with new ones.
     pub fn replace(&mut self, engine: &str, case: &str, figures: &[(&str, String)]) {
         let cores = thread::available_parallelism().map_or(1, usize::from);
         self.machine = format!("{cores} cores, {}", machine());

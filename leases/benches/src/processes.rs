@@ -15,13 +15,13 @@ use crate::server::Server;
 
 const ORDER: &str = "KEYLATCH_BENCH_WORKER";
 
-/// How many times as long as the cheapest requests a cycle of a lease may take.
+/// The goal: the greatest ratio of the time of a lease's cycle to that of the cheapest requests.
 const GOAL: f64 = 2.5;
 
 /// Carries out rounds if this process is a worker; returns whether it is.
 ///
 /// # Panics
-/// If the server fails, or the bench sends something else than a time.
+/// If the server fails, or the bench sends something other than a time.
 pub(crate) fn work<C: Candidate>() -> bool {
     let Ok(order) = env::var(ORDER) else { return false };
     let [name, port, key] = order.splitn(3, '\t').collect::<Vec<_>>().try_into().expect("three parts");
@@ -78,7 +78,7 @@ impl Drop for Worker {
     }
 }
 
-/// Returns the workers' cycles per second, in all.
+/// Returns the total of the workers' cycles per second.
 fn rate(workers: &mut [Worker], time: Duration) -> f64 {
     for worker in workers.iter_mut() {
         writeln!(worker.input, "{}", time.as_millis()).expect("the worker is there");
@@ -86,7 +86,7 @@ fn rate(workers: &mut [Worker], time: Duration) -> f64 {
     workers.iter_mut().map(|worker| worker.answer().parse::<f64>().expect("a rate")).sum()
 }
 
-/// Measures the lease and the cheapest requests, in turns.
+/// Measures the lease and the cheapest requests in turn.
 ///
 /// # Panics
 /// If a process or the server fails.

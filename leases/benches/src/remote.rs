@@ -1,6 +1,7 @@
-//! The measurements of leases on servers, the same for each server: a cycle of acquire and release, by clients that
-//! want different resources; the same cycle by many tasks on one connection, and by processes with one task each; and the
-//! hand-off to a waiter. The lease is compared with the server's other locks, and with the cheapest possible requests.
+//! The measurements of leases on servers, which are the same for each server: a cycle of acquire and release, by
+//! clients that want different resources; the same cycle by many tasks on one connection, and by processes with one
+//! task each; and the hand-off to a waiter. The lease is compared with the server's other locks, and with the cheapest
+//! possible requests.
 
 use std::env;
 use std::future::Future;
@@ -23,16 +24,16 @@ const TTL: Duration = Duration::from_secs(300);
 pub trait Candidate: Send + Sync + Sized + 'static {
     /// The server's name in `leases/servers/run`; `None` if there is none.
     const SERVER: Option<&'static str>;
-    /// The names of the candidates. The first is the lease, and is compared with the others. The last one is the
-    /// cheapest two requests.
+    /// The names of the candidates. The first is the lease, and is compared with the others. The last one makes the two
+    /// cheapest requests.
     const NAMES: &'static [&'static str];
     /// The number of candidates, from the first on, that support waiting.
     const WAITED_FOR: usize;
-    /// The numbers of tasks on one connection. For each, the goal for the rate of the lease, divided by the rate of the
+    /// The numbers of tasks on one connection, each with the goal for the rate of the lease divided by the rate of the
     /// cheapest requests.
     const TASKS: [(usize, f64); 3];
 
-    /// Prepares the server. It is called once, before everything else.
+    /// Prepares the server. This is called once, before everything else.
     fn prepare(server: &Server) -> impl Future<Output = ()> + Send;
 
     fn connect(name: &str, server: &Server) -> impl Future<Output = Self> + Send;
@@ -215,7 +216,7 @@ async fn hand_overs<C: Candidate>(server: &Server, scale: &Scale) {
                 other.leave(key, grant).await;
                 end
             });
-            tokio::time::sleep(Duration::from_millis(20)).await; // enough for the waiter to be in line, nearly always
+            tokio::time::sleep(Duration::from_millis(20)).await; // nearly always enough for the waiter to be in line
             let start = Instant::now();
             pair[0].leave(key, grant).await;
             let end = waiter.await.expect("the waiter does not panic");

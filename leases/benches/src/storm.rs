@@ -1,4 +1,4 @@
-//! Very many leases that end within a second, and a bystander that uses other leases meanwhile.
+//! Very many leases that end within a second, and a bystander that uses other leases in the meantime.
 
 use std::hint::spin_loop;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,7 +29,7 @@ pub struct Storm {
 pub struct Weather {
     /// The times of an acquire and a release.
     pub calls: Histogram<u64>,
-    /// The same times, counted from when each cycle was due: a slow call makes those behind it late.
+    /// The same times, counted from when each cycle was due: a slow call makes the cycles behind it late.
     pub due: Histogram<u64>,
     /// The times that the calls spent on a core, without waiting and without other programs.
     pub busy: Histogram<u64>,

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-/// The properties that an engine declares, and the cases from which it is excused.
+/// The properties that an engine declares, and the guarantees and cases from which it is excused.
 ///
 /// # Examples
 /// An engine that counts whole seconds, and whose waiters poll twice a second:
@@ -26,22 +26,22 @@ pub struct Caps {
     /// for. The cases then request only that time, and a case that cannot check everything is reported as weakened.
     pub is_ttl_fixed: bool,
     /// *δ*: the longest delay between the end of a tenure and the next waiter's grant, as the engine documents it. For
-    /// an engine that polls it is at least its interval. Half a second by default.
+    /// an engine whose waiters poll, it is at least the interval between two polls. Half a second by default.
     pub delta: Duration,
-    /// The additional delay that may be this machine's fault. No fault of the engine takes so long. Ten seconds by
-    /// default.
+    /// The additional delay that is blamed on this machine: a fault of the engine shows only if it causes a longer one.
+    /// Ten seconds by default.
     pub noise: Duration,
-    /// The longest delay after which a holder learns that its tenure was ended by another call, as the engine documents
-    /// it; this needs a message. Half a second by default. `None` if holders are [not
-    /// notified](keylatch_lease::engine::Engine::subscribe), and learn of it when they renew, within a third of the
-    /// lease's time.
+    /// The longest delay before a holder learns that another call has ended its tenure, as the engine documents it.
+    /// Half a second by default. `None` if the engine sends holders [no
+    /// message](keylatch_lease::engine::Engine::subscribe): they then learn of the end when they renew, within a third
+    /// of the lease's time.
     pub notice: Option<Duration>,
     /// The engine's longest quarantine after it has forgotten everything: see
     /// [`Server::forget`](crate::Server::forget).
     pub quarantine: Duration,
-    /// The number of waiting processes in [the case](crate#cases) that has many. 64 by default.
+    /// The number of waiting processes in [the case](crate#cases) with many of them. 64 by default.
     pub processes: usize,
-    /// The guarantees that the engine does not make.
+    /// The guarantees that the engine does not make, and the cases that it need not pass.
     pub excuses: Vec<Excuse>,
 }
 

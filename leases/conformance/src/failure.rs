@@ -2,7 +2,7 @@ use std::fmt;
 
 /// The reason that a case has not passed.
 ///
-/// Every error converts into one with `?`.
+/// `?` converts every error into a `Failure`.
 ///
 /// # Examples
 /// ```

@@ -26,7 +26,7 @@ pub trait Fixture: Send + Sync + 'static {
     fn caps(&self) -> Caps;
 
     /// Connects one more client to this namespace, as another process would. The client must see the leases of all
-    /// others. If there is a proxy, it must reach the engine through the proxy, at [`Proxy::address`].
+    /// others. If there is a proxy, the client must reach the engine through it, at [`Proxy::address`].
     ///
     /// For an engine that is [`LOCAL`](Engine::LOCAL) this is called once for each namespace, and all parts of a case
     /// share the client.
@@ -66,8 +66,8 @@ pub trait Fixture: Send + Sync + 'static {
         Vec::new()
     }
 
-    /// Takes away all leases of a namespace, in the way with this name, which is one of those that
-    /// [`by_hand`](Self::by_hand) returns.
+    /// Takes away all leases of a namespace. `what` is the name of one of the ways that [`by_hand`](Self::by_hand)
+    /// returns.
     ///
     /// # Errors
     /// Fails if the leases could not be taken away.
@@ -146,7 +146,8 @@ pub trait Server: Send + Sync {
         Err(Failure::does_not_apply("the server cannot be killed"))
     }
 
-    /// Starts the server after [`kill`](Self::kill), with what it has kept, and returns when it can be reached.
+    /// Starts the server after [`kill`](Self::kill), with the data that it has kept, and returns when it can be
+    /// reached.
     ///
     /// # Errors
     /// Fails if the server could not be started, or if this does not apply.

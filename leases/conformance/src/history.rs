@@ -78,10 +78,10 @@ impl Event {
     }
 }
 
-/// The exactness of the clocks.
+/// The accuracy of the clocks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clocks {
-    /// The number of hundredths by which the engine's clock and the test's may differ.
+    /// The percentage by which the rates of the engine's clock and the test's may differ.
     pub(crate) percent: u32,
     /// The longest delay of a lease's end.
     pub(crate) delta: Duration,
@@ -91,7 +91,7 @@ pub(crate) struct Clocks {
 #[derive(Clone, Debug, PartialEq)]
 struct Tenure {
     owner: Owner,
-    /// `None` if the answer that contains the token was lost.
+    /// The token; `None` if the answer that contains it was lost.
     token: Option<Token>,
     /// The earliest and the latest time at which the tenure can have begun.
     began: (Duration, Duration),
@@ -106,7 +106,7 @@ struct State {
     tenure: Option<Tenure>,
     /// The greatest known token.
     last: Option<Token>,
-    /// The earliest time that it can be now.
+    /// The earliest possible present time.
     now: Duration,
 }
 
@@ -159,7 +159,8 @@ impl State {
         is_right.then_some(self)
     }
 
-    /// Returns whether all that can follow `other` can follow this state too. Both must have the same owner and token.
+    /// Returns whether every history that can follow `other` can also follow this state. Both must have the same owner
+    /// and token.
     fn covers(&self, other: &State) -> bool {
         let is_longer = match (&self.tenure, &other.tenure) {
             (Some(this), Some(other)) => this.covers(other),
@@ -269,7 +270,8 @@ impl State {
         }
     }
 
-    /// Returns whether the owner can hold the resource with this token; with `None`, whether it can hold nothing.
+    /// Returns whether the owner can hold the resource with this token; with `None`, whether it can be without the
+    /// resource.
     fn owned(&mut self, owner: &Owner, token: Option<Token>) -> bool {
         let mine = self.tenure.as_mut().filter(|tenure| tenure.owner == *owner);
         match (mine, token) {
@@ -391,9 +393,9 @@ struct Place {
 /// The answered events that have happened.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct Done {
-    /// All events before this one have happened.
+    /// The index before which all events have happened.
     first: usize,
-    /// Later ones.
+    /// The later events that have happened.
     beyond: BTreeSet<usize>,
 }
 
@@ -443,8 +445,8 @@ fn linearizable(resource: &Resource, mut events: Vec<&Event>, clocks: Clocks) ->
     let lost = Lost::new(&events[answered..]);
     let state = State { tenure: None, last: None, now: Duration::ZERO };
     let done = Done { first: 0, beyond: BTreeSet::new() };
-    // The places to visit, by the number of events without an answer that have happened: fewer first, because from
-    // there more is possible.
+    // The places to visit, by the number of events without an answer that have happened: fewer first, because more is
+    // possible from such places.
     let mut places = BTreeMap::from([(0, vec![Place { done, lost: BTreeSet::new(), state }])]);
     let mut visited = Visited::default();
     let mut furthest = (0, String::new());
@@ -502,7 +504,7 @@ fn linearizable(resource: &Resource, mut events: Vec<&Event>, clocks: Clocks) ->
 /// The events without an answer.
 struct Lost<'a> {
     events: &'a [&'a Event],
-    /// For each of them, the latest earlier one with the same request.
+    /// For each event, the index of the latest earlier event with the same request.
     equal: Vec<Option<usize>>,
 }
 
@@ -512,7 +514,8 @@ impl<'a> Lost<'a> {
         Lost { events, equal: (0..events.len()).map(earlier).collect() }
     }
 
-    /// Returns those that can happen next, before `due`. Equal requests happen in the order in which they were sent.
+    /// Returns the events that can happen next, before `due`. Equal requests happen in the order in which they were
+    /// sent.
     fn next(&self, happened: &BTreeSet<usize>, due: Duration) -> impl Iterator<Item = usize> {
         (0..self.events.len())
             .take_while(move |&at| self.events[at].start <= due)

@@ -311,7 +311,7 @@ fn a_history_of_many_lost_answers_is_decided() {
     assert!(wrong.contains("no order explains the answers"), "{wrong}");
 }
 
-/// Returns whether an order explains the answers. Tries all of them.
+/// Returns whether some order of the events explains the answers, by trying all orders.
 fn some_order_explains(left: &[&Event], state: &State) -> bool {
     let due = left.iter().filter_map(|event| event.end).min();
     let Some(due) = due else { return true };
@@ -367,7 +367,7 @@ fn the_search_finds_an_order_if_there_is_one() {
     assert!(accepted > 1000 && rejected > 1000, "{accepted} accepted, {rejected} rejected");
 }
 
-/// Returns a history of a few owners' leases, of which some answers are lost.
+/// Returns a history of a few owners' leases, in which some answers are lost.
 fn history_of_leases(random: &mut Random) -> Vec<Event> {
     const OWNERS: [&str; 3] = ["ann", "bob", "cid"];
     let mut below = |end| random.next(end);

@@ -1,4 +1,4 @@
-//! Owners that work under leases while something happens to their server, and the ledger of what they did.
+//! Owners that work under leases while something happens to their server, and the ledger of their work.
 
 use std::{
     collections::HashMap,
@@ -19,10 +19,10 @@ use crate::{
     trial::Random,
 };
 
-/// The resources of the work: fewer than there are owners.
+/// The resources of the work: if there are at least two clients, fewer than there are owners.
 const RESOURCES: [&str; 3] = ["door", "form", "till"];
 
-/// The number of tenures of each resource that must follow after the trouble.
+/// The number of tenures of each resource that must follow the trouble.
 const AFTER: usize = 3;
 
 /// The longest time to wait for a tenure. An engine that takes longer has not recovered.
@@ -32,8 +32,8 @@ const PATIENCE: Duration = Duration::from_secs(50);
 ///
 /// Each client has two owners, each on a thread of its own. An owner acquires one of three resources, writes to a store
 /// behind a fence, renews, and releases. One tenure in six is abandoned: its owner relies on it until it ends, without
-/// renewing or releasing it. With its next write to the resource each owner also sends a late one, with the token of its
-/// last tenure.
+/// renewing or releasing it. Whenever an owner writes to a resource in a new tenure, it also sends a late write, with
+/// the token of its previous tenure.
 ///
 /// The ledger contains the time during which each owner relied on each lease: from the answer until its release, until
 /// the holder learned of a loss, or until its deadline by its own clock.
@@ -74,7 +74,7 @@ struct Counts {
     lost: usize,
 }
 
-/// The work of a [`Ledger`], for the code that makes trouble meanwhile.
+/// The progress of a [`Ledger`]'s owners, for the code that makes trouble in the meantime.
 #[derive(Debug)]
 pub struct Progress<'a> {
     desk: &'a Desk,
@@ -145,8 +145,9 @@ impl Ledger {
     /// Decides whether the leases were kept.
     ///
     /// # Errors
-    /// Says what is wrong: two owners relied on one resource at the same time; a token was not greater than an earlier
-    /// one, or had two owners; or the fence refused a write of an owner that relied on its lease.
+    /// Returns a text that says what is wrong: two owners relied on one resource at the same time; a token was not
+    /// greater than an earlier one, or had two owners; or the fence refused a write of an owner that relied on its
+    /// lease.
     ///
     /// # Examples
     /// See [`Ledger`].
@@ -174,7 +175,7 @@ impl Ledger {
     }
 }
 
-/// Writes what happened how often, and the verdict.
+/// Writes the numbers of events, and the verdict.
 impl fmt::Display for Ledger {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Counts { tenures, renewals, writes, late_writes, quarantined, failed, lost } = self.counts;
@@ -191,7 +192,7 @@ impl fmt::Display for Ledger {
 }
 
 impl Progress<'_> {
-    /// Waits until this number of tenures has begun.
+    /// Waits until this many more tenures have begun.
     ///
     /// # Panics
     /// If it takes longer than 50 s.
@@ -240,7 +241,7 @@ struct Hand<'a, E: Engine> {
     random: Random,
     /// Leases that the owner still relies on, without renewing or releasing them.
     abandoned: HashMap<&'static str, Tenure>,
-    /// The token of its last tenure of each resource.
+    /// The token of the owner's last tenure of each resource.
     last: HashMap<&'static str, Token>,
 }
 

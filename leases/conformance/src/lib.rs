@@ -52,7 +52,7 @@
 //! | [`address`](Fixture::address), and `through` in [`connect`](Fixture::connect) | a [`Proxy`] in between that can be told to misbehave | 23, 24, 25, 33, 36, 41; 29 gets harder |
 //! | [`server`](Fixture::server) | killing, restarting and pausing the server; making it forget, emptying it, putting it back to a copy | 21, 22, 34 |
 //! | [`worker`](Fixture::worker) | other processes, see [`worker`] | 19, 26, 27, 28 |
-//! | [`pass`](Fixture::pass) | a clock that can be moved; without one, the suite waits in real time | all that wait for an end |
+//! | [`pass`](Fixture::pass) | a clock that can be moved; without one, the suite waits in real time | all that wait for a lease to end |
 //! | [`by_hand`](Fixture::by_hand), [`take_away`](Fixture::take_away) | deletions in the store by hand | 40 |
 //! | [`connections`](Fixture::connections) | the number of connections, to detect leaked ones | 20 |
 //! | [`block_on`](Fixture::block_on) | the runtime that the engine needs | all |
@@ -65,24 +65,24 @@
 //! With the feature `servers`, the module `servers` has a fixture for engines on real servers, which a script starts.
 //!
 //! # Outcomes
-//! A case has an [`Outcome`]. It *passed*, or it *failed*. It was *weakened* if something was wrong that the engine
-//! does not promise: see below. Or it *does not apply*, because the fixture lacks the means. The tests of
-//! [`conformance!`] pass in the latter two cases, and write the reason to the standard error; no case is skipped
-//! silently.
+//! A case has an [`Outcome`]. It *passed*, or it *failed*. It was *weakened* if it demanded something that the engine
+//! does not promise, and did not get it: see below. Or it *does not apply*, because the fixture lacks the means. The
+//! tests of [`conformance!`] pass in the latter two cases, and write the reason to the standard error; no case is
+//! skipped silently.
 //!
 //! # Excuses
 //! [`Caps::excuses`] names what an engine does not promise, by [guarantee](keylatch_lease#what-it-guarantees) or by
 //! case, with a reason that the report contains. Good reasons are those of the engine's own page, such as "an answer of
 //! a replica that has lost the last second" for 1, or "one poll each 500 ms" for 8 (although a greater
-//! [`delta`](Caps::delta) is better for that). There are none for 3 and 5: if tokens do not grow, no fence helps; and
-//! if others can release a lease, it is not a lease. An excuse for a guarantee applies to each check that is marked
-//! with it, and the rest of the case is demanded in full. An excuse for a case applies to the whole case, except for
-//! panics. If all leases of a namespace last equally long, declare it with [`is_ttl_fixed`](Caps::is_ttl_fixed).
+//! [`delta`](Caps::delta) is better for that). There are no good reasons for 3 and 5: if tokens do not grow, no fence
+//! helps; and if others can release a lease, it is not a lease. An excuse for a guarantee applies to each check that is
+//! marked with it, and the rest of the case is demanded in full. An excuse for a case applies to the whole case, except
+//! for panics. If all leases of a namespace last equally long, declare that with [`is_ttl_fixed`](Caps::is_ttl_fixed).
 //!
 //! # Cases
 //! *T* is [`Caps::ttl`], *δ* is [`Caps::delta`]; the last column has the numbers of the guarantees that a case checks.
-//! "Soon" allows for [`Caps::noise`] in addition: the checks by time are that nothing happens too early, and that it
-//! happens at all.
+//! A limit such as *T* + *δ* allows for [`Caps::noise`] in addition: in effect, the checks by time are that nothing
+//! happens too early, and that it happens at all.
 //!
 //! | | case | demands | |
 //! |---|---|---|---|
@@ -128,8 +128,8 @@
 //! | 40 | `a_holder_learns_that_its_lease_was_deleted_by_hand` | each way of [`Fixture::by_hand`], as soon as the store reports it, or another owner requests the resource | 2, 10 |
 //! | 41 | `a_holder_learns_of_a_release_during_a_broken_connection` | by another process, although the notification is lost | 2, 10 |
 //! | 42 | `release_all_includes_tenures_that_are_replaced_meanwhile` | the owner holds each lease throughout, by one fresh tenure after the other | 7 |
-//! | 43 | `a_list_has_each_lease_once` | in pages, by owner and by the beginning of the entity; the time since when is right | 1 |
-//! | 44 | `a_list_keeps_its_place_while_leases_change` | what exists throughout is on one page; expired leases are on none | 1 |
+//! | 43 | `a_list_has_each_lease_once` | in pages, by owner and by the beginning of the entity; the times are right | 1 |
+//! | 44 | `a_list_keeps_its_place_while_leases_change` | a lease that exists throughout is on exactly one page; expired leases are on none | 1 |
 //! | 45 | `a_watch_reports_each_tenure` | and each time that the resource is free, but no renewal | 3, 9 |
 //! | 46 | `a_watch_reports_an_expiry` | although nobody waits for the resource | 1, 9 |
 //!
@@ -165,10 +165,11 @@ pub use suite::{Kept, test};
 pub use suite::{Outcome, Report, Row, Suite, run};
 pub use turns::turns;
 
-/// Makes a test of each [case](crate#cases), in the module of the call, from an expression that makes the [`Fixture`].
+/// Makes a test of each [case](crate#cases), in the module of the call. The argument is an expression that makes the
+/// [`Fixture`].
 ///
-/// The first test evaluates the expression, once, and the fixture is never dropped. A module can have one of these
-/// calls.
+/// The first test evaluates the expression, once, and the fixture is never dropped. A module can contain only one such
+/// call.
 ///
 /// # Examples
 /// See the [crate's page](crate#a-fixture).

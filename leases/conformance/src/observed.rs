@@ -17,12 +17,12 @@ use keylatch_lease::{
 
 use crate::history::{Asked, Event, Said};
 
-/// Passes every request on, and counts it. Records it too, if there is a recorder.
+/// An engine that passes every request on, and counts it. If there is a recorder, it records the request, too.
 #[derive(Debug)]
 pub(crate) struct Observed<E> {
     engine: E,
     requests: AtomicU64,
-    /// The number of acquires under way for each resource, and their greatest number since it was last read.
+    /// The number of acquires under way for each resource, and the greatest such number since the last reading.
     asking: Mutex<HashMap<Resource, (u64, u64)>>,
     recorder: Option<Recorder>,
 }

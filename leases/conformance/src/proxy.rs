@@ -194,7 +194,8 @@ impl Proxy {
     /// new.accept().unwrap();
     /// ```
     pub fn lead_to(&self, upstream: SocketAddr) {
-        // In this order, because a connection that is being made is among the links before it reads the address.
+        // The address is set first, because a connection that is being made is among the links before it reads the
+        // address.
         *lock(&self.shared.upstream) = upstream;
         for link in lock(&self.shared.links).drain(..) {
             link.close();

@@ -39,11 +39,12 @@ pub struct Suite<F> {
 pub enum Outcome {
     /// Every check held.
     Passed,
-    /// The engine did not do this, but does not promise it either. All other checks held.
+    /// Something did not hold or could not be checked, but the engine does not promise it. The text says what. All
+    /// other checks held.
     Weakened(String),
-    /// The case could not be run, because this is missing.
+    /// The case could not be run. The text says what is missing.
     DoesNotApply(String),
-    /// This was wrong.
+    /// The case failed. The text says what was wrong.
     Failed(String),
 }
 

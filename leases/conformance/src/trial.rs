@@ -92,7 +92,7 @@ impl<'f, F: Fixture> Trial<'f, F> {
         Ok(client)
     }
 
-    /// Takes away all leases by hand, in this way.
+    /// Takes away all leases by hand, in the way with this name.
     pub(crate) async fn take_away(&self, what: &str) -> Result<(), Failure> {
         self.fixture.take_away(&self.namespace, what).await
     }
@@ -194,7 +194,7 @@ impl<'f, F: Fixture> Trial<'f, F> {
         Ok(())
     }
 
-    /// Lets the time of a lease that was requested before pass, and the longest delay of its end.
+    /// Lets the time of an earlier lease pass, and the longest delay of its end.
     pub(crate) async fn outlive(&self, ttl: Duration) -> Result<(), Failure> {
         self.pass(ttl + ttl / 50).await?;
         if self.is_real_time().await? {
@@ -203,7 +203,8 @@ impl<'f, F: Fixture> Trial<'f, F> {
         Ok(())
     }
 
-    /// Returns how long the suite waits, in real time, for an event that must follow this time of the engine's clock.
+    /// Returns how long the suite waits, in real time, for an event that must happen once this time has passed on the
+    /// engine's clock.
     pub(crate) async fn patience_after(&self, time: Duration) -> Result<Duration, Failure> {
         let passes = if self.is_real_time().await? { time + time / 50 } else { Duration::ZERO };
         Ok(passes + self.patience())
@@ -250,7 +251,7 @@ impl<'f, F: Fixture> Trial<'f, F> {
         resource: &Resource,
         waiters: usize,
     ) -> Result<(), Failure> {
-        // The limit is for each waiter, not for all of them: a slow machine takes long for a thousand.
+        // The limit applies to each waiter, not to all of them: a slow machine takes a long time for a thousand.
         let (mut before, mut since) = (0, Instant::now());
         loop {
             let now = client.status(resource).await?.map_or(0, |status| status.waiters());

@@ -10,7 +10,7 @@ use std::{
 use futures_lite::future::block_on;
 use keylatch_lease::{Grant, Leases, Owner, Token, engine::Engine};
 
-/// The number of turns that must follow after the fault.
+/// The number of turns that must follow the fault.
 const AFTER: usize = 8;
 
 /// Lets two owners of each client take turns at one resource while `trouble` runs, and until eight more turns have been

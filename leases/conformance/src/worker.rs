@@ -1,6 +1,6 @@
 //! Another process, which carries out the suite's commands, line by line.
 //!
-//! The program of a [`Fixture::worker`](crate::Fixture::worker) connects to the engine and calls [`serve`]. That reads
+//! The program of a [`Fixture::worker`](crate::Fixture::worker) connects to the engine and calls [`serve`], which reads
 //! commands from the standard input and answers on the standard output until the input ends. [`this_binary`] turns a
 //! test into such a program, so that no other is needed.
 
@@ -31,10 +31,10 @@ const MARK: &str = "lease: ";
 /// The first answer, before any command.
 const READY: &str = "ready";
 
-/// Carries out the suite's commands from the standard input, until that ends.
+/// Carries out the suite's commands from the standard input, until it ends.
 ///
-/// Futures are run by `block_on`, as by [`Fixture::block_on`](crate::Fixture::block_on). For an engine that needs no
-/// runtime, see [`serve`].
+/// `block_on` runs futures, like [`Fixture::block_on`](crate::Fixture::block_on). For an engine that needs no runtime,
+/// see [`serve`].
 ///
 /// # Errors
 /// Fails if the input cannot be read, or if the output cannot be written.
@@ -73,7 +73,7 @@ where
     Ok(())
 }
 
-/// Carries out the suite's commands from the standard input, until that ends. This is for an engine that needs no
+/// Carries out the suite's commands from the standard input, until it ends. This is for an engine that needs no
 /// runtime; see [`serve_on`] for others.
 ///
 /// # Errors
@@ -167,7 +167,7 @@ impl<E: Engine + 'static> Worker<E> {
                 leases.release(&grant).await?;
                 format!("visited {}", grant.token())
             }
-            // Writes with the token that it holds, valid or not.
+            // Writes with the token of its lease, whether or not the lease is still valid.
             ["write", resource] => format!("writes {}", held(resource)?.token()),
             ["hold", resource, owner, ttl] => {
                 let held = leases.hold_arc(resource, &Owner::named(owner), millis(ttl)?).await?;

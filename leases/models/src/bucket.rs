@@ -55,7 +55,7 @@ pub enum Fault {
     SameVersion,
     /// A holder counts its deadline from the answer.
     DeadlineFromAnswer,
-    /// A client takes the time at which it asked for the time at which it saw the object.
+    /// A client counts the object as seen at the time of its question, not at that of the answer.
     SeenWhenAsked,
     /// Nobody allows for the rates of the clocks.
     NoMargin,
@@ -158,7 +158,7 @@ pub struct State {
     deaths: u8,
     /// A rule that was broken.
     broken: Option<&'static str>,
-    /// Things that must be possible.
+    /// Whether things have happened that must be possible.
     was_taken_over: bool,
     was_cleared_up: bool,
     was_late: bool,
@@ -392,7 +392,7 @@ impl Setup {
         });
     }
 
-    /// A client hears an answer.
+    /// Delivers an answer to its client.
     fn hear(&self, state: &mut State, sent: Sent) {
         let me = &state.clients[usize::from(sent.client)];
         let Some(running) = me.running.filter(|_| me.request == sent.request && !me.is_dead) else { return };
@@ -417,9 +417,9 @@ impl Setup {
                 }
                 self.note(state, client, asked, object);
                 if object.is_some_and(|object| object.after == mine.write) && mine.owner.is_none() {
-                    state.clients[usize::from(client)].running = None; // it was released, and acquired by another
+                    state.clients[usize::from(client)].running = None; // released, and then acquired by another client
                 } else if object.map_or(0, |object| object.write) == mine.after {
-                    // The object is still what it was: the same write once more.
+                    // The object is still what it was, so the same write is sent once more.
                     let step = Phase::Write { object: mine };
                     state.clients[usize::from(client)].running = Some(Running { step, ..running });
                     self.send(state, client, Message::Put { before: mine.after, object: mine });
@@ -436,7 +436,7 @@ impl Setup {
         me.calls += 1;
         let at = me.clock;
         if call == Call::Release {
-            me.grant = None; // from here on it does not rely on its lease
+            me.grant = None; // from here on the client does not rely on its lease
         }
         let running = Running { call, at, sent: at, step: Phase::Read { asked: at } };
         self.go_on(state, client, running, false);

@@ -43,7 +43,7 @@ const TRIES: u8 = 2;
 const DRIFT: u64 = 10;
 
 /// The first base of tokens, and the smallest number of microseconds that pass in a tick or while the cluster is
-/// replaced: greater than the number of revisions.
+/// replaced. Both are greater than the number of revisions.
 const BASE: u64 = 1000;
 const PASSED: u64 = 100;
 
@@ -174,12 +174,12 @@ impl Setup {
 
 /// The steps of a client.
 impl Setup {
-    /// Returns the first request of a call that has a connection.
+    /// Goes to the first request of a call that has a connection.
     fn start(&self, state: &mut State, client: u8) {
         let Running { call, token, .. } = call_of(state, client);
         let base = me(state, client).mark.base;
         match call {
-            // Usually the resource is free: the first guess.
+            // Usually the resource is free, so that is the first guess.
             Call::Acquire => self.begin(state, client, false),
             Call::Renew => next(state, client, Next::Find),
             Call::Release => {
@@ -198,7 +198,7 @@ impl Setup {
             Call::Acquire => {}
             _ if me.grant.is_none() => return, // there is nothing to renew or release
             Call::Renew => {}
-            Call::Release => me.grant = None, // from here on it does not rely on its lease
+            Call::Release => me.grant = None, // from here on the client does not rely on its lease
         }
         me.running = Some(Running { call, at: me.clock, tries: 1, token, next: Next::Recall });
         if me.session.is_some() {
@@ -208,7 +208,7 @@ impl Setup {
         }
     }
 
-    /// The connection ends. The call is tried again.
+    /// Ends the connection, and tries the call again if it has tries left.
     fn reconnect(&self, state: &mut State, client: u8) {
         self.settle(state, client);
         let me = me(state, client);
@@ -230,7 +230,7 @@ impl Setup {
         let me = me(state, client);
         match me.running.map(|running| running.next) {
             Some(Next::Begin(begun)) => me.leave(begun.lease, true),
-            // It may be that of a quarantine, which must not end early: it is left to expire.
+            // The etcd lease may be that of a quarantine, which must not end early, so it is left to expire.
             Some(Next::Mark { lease, .. }) if self.has(Fault::RevokesTheQuarantine) => me.leave(lease, false),
             _ => {}
         }
@@ -299,7 +299,7 @@ impl Setup {
         }
     }
 
-    /// Goes on with a beginning when all is answered.
+    /// Goes on with the beginning of a tenure once all its requests are answered.
     fn begun(&self, state: &mut State, client: u8, begun: Beginning, is_there: bool, answer: Answer) {
         let Beginning { lease, is_fresh, restarted, .. } = begun;
         let is_left = state.store.has(lease);
@@ -316,7 +316,7 @@ impl Setup {
                 self.end(state, client, Some(token));
             }
             Answer::No(found) => {
-                // If it is gone, there is nothing to revoke.
+                // If the etcd lease is gone, there is nothing to revoke.
                 if !(is_there && me.keep(lease, restarted)) && is_left {
                     me.leave(lease, false);
                 }
@@ -343,7 +343,7 @@ impl Setup {
             (Call::Acquire, None) => self.begin(state, client, false),
             (Call::Acquire, Some(lock)) if lock.owner != client => {
                 if state.store.lock == Some(lock) && !state.store.has(lock.lease) {
-                    state.broken = Some("bounded take-over"); // nothing would ever end it
+                    state.broken = Some("bounded take-over"); // nothing would ever end the tenure
                 }
                 self.end(state, client, None);
             }
@@ -458,7 +458,7 @@ impl Setup {
         }
     }
 
-    /// Returns the requests that a client has under way, and which of them they are.
+    /// Returns the requests that a client has under way, each with its part.
     fn under_way(state: &State, client: u8) -> impl Iterator<Item = (Part, Request)> {
         let me = &state.clients[usize::from(client)];
         [Part::Main, Part::Beside].into_iter().filter_map(move |part| Some((part, me.request(client, part)?)))
@@ -537,7 +537,7 @@ impl Model for Setup {
             }
             for (part, request) in Self::under_way(state, client) {
                 actions.push(Action::Step(client, part));
-                // The engine relies on a connection that does not repeat these.
+                // The engine relies on a connection that does not repeat these requests.
                 let is_once = matches!(request, Request::Begin { .. } | Request::Grant { .. });
                 let repeats = !is_once || self.has(Fault::Repeats);
                 if repeats && state.doubled < self.doubled {
@@ -624,7 +624,7 @@ impl Model for Setup {
                 state.cluster += 1;
                 state.store = state.saved.take()?;
                 self.restart_all(&mut state);
-                state.late.clear(); // they were on their way to the other cluster
+                state.late.clear(); // the late requests were for the other cluster
                 for client in 0..u8::try_from(state.clients.len()).ok()? {
                     self.reconnect(&mut state, client);
                 }

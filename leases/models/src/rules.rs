@@ -10,7 +10,7 @@ pub trait Protocol: Model {
     /// Returns the clients whose checks of their leases succeed.
     fn holders(state: &Self::State) -> impl Iterator<Item = Holder>;
 
-    /// Returns the lease by the server's record, if it has not ended.
+    /// Returns the holder of the lease by the server's record, if the lease has not ended.
     fn leased(&self, state: &Self::State) -> Option<Holder>;
 
     /// Returns whether the server may have forgotten leases that clients rely on.

@@ -38,7 +38,7 @@ pub enum Memory {
 #[derive(Clone, Copy, Debug)]
 pub struct Setup {
     pub memory: Memory,
-    /// Whether an owner has its lease again during a quarantine: on Postgres, but not on Redis.
+    /// Whether an owner can resume its lease during a quarantine: on Postgres, but not on Redis.
     pub resumes_in_quarantine: bool,
     /// The rate of each client's clock.
     pub clocks: &'static [u64],
@@ -72,9 +72,9 @@ pub enum Fault {
     DeadlineFromAnswer,
     /// A holder does not allow for the rates of the clocks.
     NoMargin,
-    /// A server that may have forgotten leases grants others at once.
+    /// A server that may have forgotten leases grants new ones at once.
     NoQuarantine,
-    /// A server that may have forgotten leases lets owners have theirs again.
+    /// A server that may have forgotten leases lets owners resume theirs.
     NoDoubt,
     /// A release ends whatever tenure there is.
     ReleasesAnything,
@@ -99,7 +99,8 @@ struct Data {
     lease: Option<Lease>,
     /// The greatest token of all, or of those that were swept.
     last: u64,
-    /// The mark: which copy wrote it, until when nothing is granted, and the greatest token that is in doubt.
+    /// The mark: the copy that wrote it, the time until which nothing is granted, and the greatest token that is in
+    /// doubt.
     copy: u8,
     barred: u64,
     doubt: u64,
@@ -126,7 +127,7 @@ pub enum Message {
     Ended,
 }
 
-/// A message, of the request that the client has numbered so.
+/// A message, with the number that the client has given to its request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Sent {
     client: u8,
@@ -166,7 +167,7 @@ pub struct State {
     ticks: u8,
     /// The server's clock.
     clock: u64,
-    /// The number of the copy that is the server.
+    /// The number of the copy that is now the server.
     copy: u8,
     data: Data,
     /// A copy of the data.
@@ -183,7 +184,7 @@ pub struct State {
     set_back: u8,
     /// A rule that was broken.
     broken: Option<&'static str>,
-    /// Things that must be possible.
+    /// Whether things have happened that must be possible.
     was_taken_over: bool,
     was_resumed: bool,
     was_quarantined: bool,
@@ -236,7 +237,7 @@ impl Setup {
         clock.max(data.doubt.max(last) + 1)
     }
 
-    /// Decides about a request. The server's clock stands still meanwhile.
+    /// Decides about a request. The server's clock stands still during the decision.
     fn decide(&self, state: &mut State, client: u8, request: Message) -> Message {
         let clock = state.clock;
         if matches!(request, Message::Acquire) {
@@ -341,7 +342,7 @@ impl Setup {
         }
     }
 
-    /// A client hears an answer.
+    /// Delivers an answer to its client.
     fn hear(&self, state: &mut State, sent: Sent) {
         let me = &mut state.clients[usize::from(sent.client)];
         let Some(running) = me.running.filter(|_| me.request == sent.request && !me.is_dead) else { return };
@@ -366,7 +367,7 @@ impl Setup {
             Call::Acquire => Message::Acquire,
             Call::Renew => Message::Renew { token },
             Call::Release => {
-                me.grant = None; // from here on it does not rely on its lease
+                me.grant = None; // from here on the client does not rely on its lease
                 Message::Release { token }
             }
         };
@@ -381,7 +382,7 @@ impl Setup {
         send(state, sent);
     }
 
-    /// A client waits no longer for an answer, and sends its request once more.
+    /// Ends a client's wait for an answer. The client sends its request once more, if it has tries left.
     fn give_up(&self, state: &mut State, client: u8) {
         state.given_up += 1;
         let me = &mut state.clients[usize::from(client)];
@@ -547,7 +548,7 @@ impl Protocol for Setup {
         state.data.live(state.clock).map(|lease| (lease.owner, lease.token))
     }
 
-    /// A copy does not know of leases that were granted after it.
+    /// A copy does not know of leases that were granted after it was made.
     fn may_have_forgotten(state: &State) -> bool {
         state.copy > 0
     }

@@ -68,7 +68,7 @@ pub enum Fault {
     NoSecondLook,
     /// A sweep deletes messages before it has noted their tokens.
     NotesAfterDeletion,
-    /// A stream that may have forgotten leases grants others at once.
+    /// A stream that may have forgotten leases grants new ones at once.
     NoQuarantine,
     /// A renewal that was stored too late counts.
     LateRenewal,
@@ -114,13 +114,13 @@ struct Last {
     stored: Option<Stored>,
 }
 
-/// The next request of a client.
+/// The next request of a client. Unless it writes, the text of a variant says what it reads.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Next {
     /// A new connection asks for the creation time of the stream, and reads the mark.
     Info,
     Recall,
-    /// It reads the clock, to write a new mark after this one.
+    /// The connection reads the clock, to write a new mark after this one.
     Date {
         behind: u64,
     },
@@ -198,7 +198,7 @@ struct Session {
     run: u8,
     mark: Option<String>,
     seen: u64,
-    /// The last reading of the server's clock, and when that was.
+    /// The last reading of the server's clock, and its time by the client's clock.
     time: Option<(u64, u64)>,
 }
 
@@ -216,11 +216,11 @@ struct Client {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct State {
     ticks: u8,
-    /// The server's clock, and its run.
+    /// The server's clock, and the number of its run.
     clock: u64,
     run: u8,
     stream: Stream,
-    /// The number of streams that had the name.
+    /// The number of streams that have had the name.
     streams: u8,
     saved: Option<Stream>,
     /// The greatest token of a tenure that has begun.
@@ -313,17 +313,17 @@ impl Setup {
         Some(sequence)
     }
 
-    /// Returns the step of a call that has a connection.
+    /// Returns the first request of a call that has a connection.
     fn start(&self, call: Call) -> Next {
         match call {
-            // Usually there is no message: the first guess.
+            // Usually there is no message, so that is the first guess.
             Call::Acquire => Next::Quarantine(Last { sequence: 0, stored: None }),
             Call::Renew | Call::Release => Next::Last,
             Call::Sweep => Next::SweepTime,
         }
     }
 
-    /// The connection ends. The operation is tried again.
+    /// Ends the connection, and tries the operation again if it has tries left.
     fn reconnect(&self, state: &mut State, client: u8) {
         let me = &mut state.clients[usize::from(client)];
         me.session = None;
@@ -356,8 +356,8 @@ impl Setup {
         }
     }
 
-    /// Notes a reading of the server's clock, which is a write of its own. Returns the time, and the sequence; `None`
-    /// if the stream is another one.
+    /// Reads the server's clock, which takes a write of its own. Returns the time and the sequence; `None` if the
+    /// stream is another one.
     fn read_clock(&self, state: &mut State, client: u8) -> Option<(u64, u64)> {
         state.stream.last += 1;
         let (clock, last) = (state.clock, state.stream.last);
@@ -440,7 +440,7 @@ impl Setup {
         state.clients[usize::from(client)].running.as_mut().expect("it runs").next = next;
     }
 
-    /// A tenure keeps an acquire out. The server's time was just read.
+    /// Refuses an acquire because of a tenure. The server's time was just read.
     fn busy(&self, state: &mut State, client: u8, tenure: &Tenure, now: u64) {
         if now >= tenure.end {
             state.broken = Some("bounded take-over");
@@ -600,7 +600,7 @@ impl Setup {
         }
     }
 
-    /// A renewal was stored.
+    /// Goes on after a renewal was stored.
     fn renewed(&self, state: &mut State, client: u8, running: &Running, stored: &Stored) {
         match self.tenure(stored) {
             Some(tenure) => {

@@ -6,8 +6,8 @@ use std::{
     process::{Command, Output, Stdio},
 };
 
-/// Runs it with thirty accounts and shorter leases, unless the arguments say otherwise. The slack is large, because the
-/// time of a take-over depends on the machine.
+/// Runs the demonstration with thirty accounts and shorter leases, unless the arguments say otherwise. The slack is
+/// large, because the time of a take-over depends on the machine.
 fn payroll(args: &[&str]) -> Output {
     // Cargo names only a package's binaries to its tests. `cargo test` builds the examples; with `--test` it does not.
     let program = env::current_exe().unwrap().parent().unwrap().join("../examples/payroll");

@@ -75,8 +75,8 @@ impl Backlog {
         self.of.get(resource)?.iter().filter(|entry| entry.owner == *owner).map(|entry| entry.id).max()
     }
 
-    /// Returns whether a tenure of this owner up to `last` has not been released. If so, registers the operation `who`
-    /// as waiting for it, once.
+    /// Returns whether a tenure of this owner, with an ID of at most `last`, has not been released yet. If so,
+    /// registers the operation `who` as waiting for it, once.
     pub(crate) fn keeps_waiting(&mut self, resource: &Resource, owner: &Owner, last: u64, who: u64) -> bool {
         let mut entries = self.of.get_mut(resource).into_iter().flatten();
         let Some(entry) = entries.find(|entry| entry.owner == *owner && entry.id <= last) else { return false };

@@ -1,7 +1,7 @@
 use std::{error::Error, fmt};
 
-/// Writes an error and its causes, from the outermost to the innermost, separated by colons. It is for the text of an
-/// error that must explain a failure even to a reader who prints no sources. A cause that the text before it already
+/// The text of an error and its causes, from the outermost to the innermost, separated by colons. It is for errors
+/// whose own text must explain a failure even where no sources are printed. A cause that the text before it already
 /// contains is left out.
 ///
 /// # Examples

@@ -38,7 +38,7 @@ struct Shared<S: Session> {
     link: Handle<S>,
     namespace: String,
     fallback: Duration,
-    /// `None` if the server notifies waiters and holders.
+    /// The polls of the waiters; `None` if the server notifies waiters and holders.
     polls: Option<Polls>,
     clock: StdClock,
 }
@@ -183,7 +183,7 @@ impl<S: Session> Core<S> {
     }
 
     /// Asks a question [together](Together) with others that wait at the same moment. Returns `None` if the caller must
-    /// send it itself.
+    /// send the question itself.
     ///
     /// # Errors
     /// Those of [`ask`](Self::ask). If the connection ends before the question is sent, the question waits for the next

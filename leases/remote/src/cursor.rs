@@ -36,8 +36,8 @@ pub fn resource_of(cursor: &str) -> Option<Resource> {
 }
 
 /// Returns the first resource, in the order of entities and keys, that may be on a page: its entity begins with the
-/// prefix or is greater, and it comes after the resource of the cursor. A database finds it by one comparison with its
-/// index.
+/// prefix or is greater, and it comes after the resource of the cursor. A database can look it up in its index with a
+/// single comparison.
 ///
 /// # Examples
 /// ```
@@ -46,7 +46,7 @@ pub fn resource_of(cursor: &str) -> Option<Resource> {
 ///
 /// assert_eq!(page_start("in", None), Resource::new("in", ""));
 /// let last = Resource::new("invoice", "7");
-/// assert_eq!(page_start("in", Some(&last)), Resource::new("invoice", "7\0")); // no text is in between
+/// assert_eq!(page_start("in", Some(&last)), Resource::new("invoice", "7\0")); // no text sorts between the two
 /// ```
 #[must_use]
 pub fn page_start(entity_prefix: &str, after: Option<&Resource>) -> Resource {
@@ -62,7 +62,7 @@ pub fn page_start(entity_prefix: &str, after: Option<&Resource>) -> Resource {
 /// use keylatch_lease_remote::prefix_end;
 ///
 /// assert_eq!(prefix_end("invoice").as_deref(), Some("invoicf"));
-/// assert_eq!(prefix_end("a\u{d7ff}").as_deref(), Some("a\u{e000}")); // the characters in between do not exist
+/// assert_eq!(prefix_end("a\u{d7ff}").as_deref(), Some("a\u{e000}")); // the code points in between are not characters
 /// assert_eq!(prefix_end("a\u{10ffff}").as_deref(), Some("b"));
 /// assert_eq!(prefix_end(""), None);
 /// ```
@@ -70,7 +70,7 @@ pub fn page_start(entity_prefix: &str, after: Option<&Resource>) -> Resource {
 pub fn prefix_end(prefix: &str) -> Option<String> {
     let mut rest = prefix.chars();
     while let Some(last) = rest.next_back() {
-        // The order of characters is that of their bytes in UTF-8.
+        // Characters sort in the same order as their bytes in UTF-8.
         if let Some(next) = (last..=char::MAX).nth(1) {
             return Some(format!("{}{next}", rest.as_str()));
         }

@@ -1,4 +1,4 @@
-//! Deadlines: one timer for all of this process.
+//! Deadlines: one timer serves the whole process.
 //!
 //! Nearly all operations end long before their deadline. A timer for each would cost a system call, and would wake the
 //! thread that waits for timers. So the deadlines are in a map, and one timer is set to the earliest. An operation that
@@ -22,8 +22,8 @@ use async_io::Timer;
 
 static DEADLINES: LazyLock<Arc<Deadlines>> = LazyLock::new(Arc::default);
 
-/// The deadlines that have a waker, and the timer. No waker is called, and none is dropped, under a lock. No thread waits
-/// for the lock of the timer under another lock.
+/// The deadlines that have a waker, and the timer. No waker is called or dropped under a lock. No thread waits for the
+/// lock of the timer under another lock.
 #[derive(Default)]
 struct Deadlines {
     due: Mutex<Due>,
@@ -59,7 +59,7 @@ impl Deadlines {
     /// Sets the timer to the earliest deadline, unless it is set to an earlier time.
     fn set(self: &Arc<Self>) {
         if self.asked.fetch_add(1, SeqCst) > 0 {
-            return; // the thread that is doing it looks again
+            return; // the thread that is setting it looks again
         }
         loop {
             let asked = self.asked.load(SeqCst);
@@ -108,9 +108,9 @@ impl Wake for Deadlines {
 /// A point in time at which a task is woken. It leaves nothing behind when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Deadline {
-    /// `None`: never.
+    /// The point in time; `None` if it never comes.
     at: Option<Instant>,
-    /// Its number in the map, and its waker there.
+    /// The deadline's number in the map, and its waker there, once it is in the map.
     waiting: Option<(u64, Waker)>,
 }
 
@@ -119,7 +119,7 @@ impl Deadline {
         Deadline { at, waiting: None }
     }
 
-    /// Is ready when the time has been reached. Afterwards it stays ready.
+    /// Becomes ready when the time has been reached, and stays ready.
     pub(crate) fn poll(&mut self, cx: &Context<'_>) -> Poll<()> {
         let Some(at) = self.at else { return Poll::Pending };
         if Instant::now() >= at {
@@ -190,7 +190,7 @@ mod tests {
 
     #[test]
     fn each_task_is_woken_when_its_time_is_reached_and_not_before() {
-        // Each is earlier than those before, so that the timer is set anew.
+        // Each deadline is earlier than those before it, so the timer must be set again each time.
         let mut all: Vec<_> = (0..20).rev().map(|i| (after(100 + 10 * i), Arc::new(Woken::default()))).collect();
         assert!(all.iter_mut().all(|(deadline, woken)| !is_reached(deadline, woken)));
         for (deadline, woken) in all.iter_mut().rev() {

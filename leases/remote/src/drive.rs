@@ -1,4 +1,4 @@
-//! The driver: it connects, reconnects, and does the work for which no caller waits.
+//! The driver: it connects, reconnects, and does the work that no caller waits for.
 
 use std::{
     future::{Future, poll_fn},
@@ -14,8 +14,8 @@ use crate::{
     link::{Driving, Failure, Link, Live, Session},
 };
 
-/// The pause between two attempts to connect grows from the first of these to the second. The real pause is between
-/// half of that and all of it, at random.
+/// The pause between two attempts to connect grows from the first of these to the second. The actual pause is chosen at
+/// random between half of that and all of it.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
@@ -25,9 +25,9 @@ const TOGETHER: usize = 64;
 /// The pause before a failed release is tried again, and between two sweeps while there is more to sweep.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Connects, and connects again whenever the connection is lost, after 50 ms to 2 s, at random. Releases the abandoned
-/// tenures, and sweeps. Runs until the [`Handle`](crate::Handle) has been dropped, and either all tenures have been
-/// released or the connection is lost.
+/// Connects, and reconnects whenever the connection is lost, after a random pause of 50 ms to 2 s. Releases the
+/// abandoned tenures, and sweeps. Runs until the [`Handle`](crate::Handle) has been dropped, and either all tenures
+/// have been released or the connection is lost.
 ///
 /// `connect` may take as long as an operation. It returns the session, and a future that does the connection's work.
 /// That future is polled beside the session, may call the link's [`watchers`](Link::watchers), and completes with the
@@ -63,7 +63,7 @@ where
         };
         link.disconnected(failure);
         if link.is_closed() {
-            return; // the tenures that are left expire
+            return; // tenures that are still unreleased expire
         }
         Limit::after(pause(failures)).of(closed(link)).await;
         failures += 1;
@@ -116,7 +116,7 @@ async fn chores<S: Session>(link: &Link<S>, session: &Live<S>) {
             let before = under_way.len();
             under_way.retain_mut(|one| one.as_mut().poll(cx).is_pending());
             if !session.is_usable() {
-                return Poll::Pending; // the connection's end is noticed elsewhere
+                return Poll::Pending; // `serve` notices the end of the connection
             }
             if under_way.len() == before {
                 break;
@@ -133,8 +133,8 @@ async fn chores<S: Session>(link: &Link<S>, session: &Live<S>) {
     .await;
 }
 
-/// Releases a tenure. The answer counts like the answer to any other request, because there may be no other request
-/// that notices a silent server.
+/// Releases a tenure. The wait for the answer counts as silence of the server, as for any other request, because there
+/// may be no other request to show that the server is silent.
 async fn give_back<S: Session>(link: &Link<S>, session: &Live<S>, abandoned: Abandoned) {
     let mut hand = InHand { link, abandoned: Some(abandoned), is_done: false };
     let Some(Abandoned { tenure, .. }) = &hand.abandoned else { unreachable!("the tenure is taken only by `drop`") };
@@ -165,7 +165,7 @@ async fn sweeps<S: Session>(link: &Link<S>, session: &Live<S>, time: Duration) -
     let mut pause = time;
     loop {
         sleep(pause).await;
-        // The outcome does not matter, because there will be another sweep.
+        // A failed sweep does not matter, because there will be another one.
         let is_more = link.answer(session, &mut Limit::after(link.timeout()), session.sweep()).await;
         pause = if is_more == Some(true) { time.min(PAUSE) } else { time };
     }

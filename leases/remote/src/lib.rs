@@ -1,15 +1,15 @@
 //! The code that the engines of [`keylatch_lease`] on servers share. It is for authors of engines; users do not need
 //! it.
 //!
-//! - [`Link`]: one connection for all tasks, which a driver makes, and makes again when it is lost. Operations wait for
-//!   it for a limited time, a silent server is given up, and dropped tenures are released.
+//! - [`Link`]: one connection for all tasks. A driver opens it, and reopens it when it is lost. Operations wait for it
+//!   for a limited time, the connection to a silent server is given up, and dropped tenures are released.
 //! - [`Core`], [`Settings`] and the macros [`core_methods!`], [`setters!`] and [`failure!`]: the parts of an engine,
 //!   its options and its error that do not depend on the server.
-//! - [`Together`]: questions that wait for the connection at the same moment, and travel together.
+//! - [`Together`]: questions that wait for the connection at the same moment, and are sent together.
 //! - [`Watchers`]: the waiters and holders to notify when a resource becomes free or a tenure has ended; [`Told`]: a
-//!   server's message about it.
+//!   server's message that a tenure has ended.
 //! - [`Core::polling`]: waiters that poll, for a server that sends no messages.
-//! - [`Limit`], [`sleep`] and [`jittered`]: timers that need no runtime; they are those of `async-io`.
+//! - [`Limit`], [`sleep`] and [`jittered`]: timers that need no runtime, built on `async-io`.
 //! - [`Policy`], [`micros`], [`from_micros`]: policies and durations as plain numbers.
 //! - [`cursor`], [`resource_of`], [`page_start`], [`prefix_end`]: for lists in the order of the resources.
 //!

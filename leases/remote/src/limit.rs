@@ -56,7 +56,7 @@ impl Limit {
     }
 }
 
-/// Waits for this time.
+/// Waits for this long.
 ///
 /// # Examples
 /// ```
@@ -69,7 +69,7 @@ pub async fn sleep(time: Duration) {
     Timer::after(time).await;
 }
 
-/// Returns a time between half of this and all of it, at random.
+/// Returns a random time between half of `time` and all of it.
 ///
 /// # Examples
 /// ```

@@ -28,12 +28,12 @@ use crate::{
 /// The error of a connection attempt.
 pub type BoxError = Box<dyn Error + Send + Sync>;
 
-/// The errors that a [`Link`] makes: an engine's error implements this.
+/// The errors that a [`Link`] makes. An engine's error type implements this trait.
 ///
 /// # Examples
 /// See the [crate's page](crate).
 pub trait Failure: Clone + Send + Sync + 'static {
-    /// Returns the error of an operation that has no connection, for this reason if it is known.
+    /// Returns the error of an operation that has no connection. `cause` is the reason, if it is known.
     fn unconnected(cause: Option<BoxError>) -> Self;
 
     /// Returns the error of an operation that got no answer in time.
@@ -64,11 +64,11 @@ pub trait Session: Send + Sync + 'static {
         None
     }
 
-    /// Releases an abandoned tenure. Returns whether that is settled; if not, the driver tries again a moment later, a
-    /// hundred times at most.
+    /// Releases an abandoned tenure. Returns whether nothing is left to do. Otherwise the driver tries again a moment
+    /// later, up to a hundred times in all.
     fn give_back(&self, tenure: &Tenure) -> impl Future<Output = bool> + Send;
 
-    /// Removes some of the records of tenures that ended long ago, and returns whether there are more. By default does
+    /// Removes some of the records of tenures that ended long ago, and returns whether there are more. The default does
     /// nothing.
     fn sweep(&self) -> impl Future<Output = bool> + Send {
         ready(false)
@@ -113,7 +113,7 @@ struct Waits<'a, S: Session> {
     link: &'a Link<S>,
     session: &'a Live<S>,
     is_answered: bool,
-    /// Whether the caller gave up, before an answer and before the time limit.
+    /// Whether the caller gave up before the answer arrived and before the time limit was reached.
     is_dropped: bool,
 }
 
@@ -137,9 +137,9 @@ impl<S: Session> Drop for Waits<'_, S> {
     }
 }
 
-/// One connection for all tasks, which [`drive`](crate::drive()) makes, and makes again when it is lost.
+/// One connection for all tasks. [`drive`](crate::drive()) opens it, and reopens it when it is lost.
 ///
-/// No waker is called, and none is dropped, under a lock.
+/// No waker is called or dropped under a lock.
 ///
 /// # Examples
 /// See the [crate's page](crate).
@@ -222,7 +222,7 @@ impl<S: Session> Link<S> {
     }
 
     /// Returns the waiters and holders to notify. When a connection is made, all of them are notified, because messages
-    /// were lost before.
+    /// may have been lost before.
     ///
     /// # Examples
     /// See [`Watchers`].
@@ -269,13 +269,13 @@ impl<S: Session> Link<S> {
         self.lock().failure.clone().unwrap_or_else(|| S::Error::unconnected(None))
     }
 
-    /// Returns the server's answer; `None` if there is none within the limit. If the server has answered no other
-    /// request since this one was sent, the connection is given up; if it has, the server may just be busy. A request
-    /// that had less than half of the [timeout](Self::timeout) left does not count against the server.
+    /// Returns the server's answer; `None` if there is none within the limit. In that case the connection is given up,
+    /// unless the server has answered another request since this one was sent: then it may just be busy. A request that
+    /// had less than half of the [timeout](Self::timeout) left does not count against the server.
     ///
     /// # Cancel safety
-    /// The future can be dropped. If the server has answered nothing for a whole timeout in which requests waited,
-    /// however short each of them, the connection is given up then.
+    /// The future can be dropped. If requests have then been waiting for a whole timeout in total, without any answer
+    /// from the server, the connection is given up, however briefly each of them waited.
     ///
     /// # Examples
     /// See the [crate's page](crate).
@@ -283,8 +283,8 @@ impl<S: Session> Link<S> {
         self.answer_if(session, limit, question, |_| true).await
     }
 
-    /// Returns the output of the future as [`answer`](Self::answer) does. The output may not be an answer of the
-    /// server; in that case it does not show that the server is there.
+    /// Does the same as [`answer`](Self::answer), for a future whose output may be something other than an answer of
+    /// the server. Only if `is_answer` is true of it does the output show that the server is there.
     pub(crate) async fn answer_if<F: Future>(
         &self,
         session: &Live<S>,
@@ -336,8 +336,8 @@ impl<S: Session> Link<S> {
     }
 
     pub(crate) fn connected(&self, session: Arc<Live<S>>) {
-        // This is done while no session is known: a watch that is made later misses no message, and must not be
-        // notified.
+        // The watchers are told before the session is known. A watch that is made later misses no message, and must not
+        // be notified.
         self.watchers.tell_all();
         let wakers = {
             let mut state = self.lock();
@@ -402,7 +402,8 @@ impl<S: Session> Link<S> {
         let asking = Asking { link: self, id: self.next_id() };
         let settled = poll_fn(|cx| {
             let mut state = self.lock();
-            // If there is no driver, or will be no connection, the operation itself fails.
+            // Without a driver or the prospect of a connection there is nothing to wait for: the operation itself
+            // fails.
             if state.has_lasting_failure() || !state.backlog.keeps_waiting(resource, owner, last, asking.id) {
                 return Poll::Ready(());
             }

@@ -13,7 +13,7 @@ use crate::limit::jittered;
 /// The pause between two polls grows by this factor.
 const GROWTH: f64 = 1.5;
 
-/// Nothing is cleaned up while there are at most this many resources.
+/// Nothing is cleaned up while there are fewer resources than this.
 const FEW: usize = 1024;
 
 /// The number of unsuccessful polls is remembered for at least this long after the last one.
@@ -48,17 +48,17 @@ struct Polled {
 pub(crate) struct Pause<'a> {
     polls: &'a Polls,
     resource: Resource,
-    /// Whether the next poll follows.
+    /// Whether the waiter goes on to its next poll.
     is_over: bool,
 }
 
 impl Pause<'_> {
-    /// Returns a length for the pause, at random.
+    /// Returns a random length for the pause.
     pub(crate) fn length(&self, now: Duration) -> Duration {
         jittered(self.polls.longest_after(self.polls.count(&self.resource, now)))
     }
 
-    /// Ends the pause. The waiter goes on, and asks next.
+    /// Ends the pause, because the waiter goes on to its next poll.
     pub(crate) fn end(mut self) {
         self.is_over = true;
     }
@@ -77,7 +77,7 @@ impl Drop for Pause<'_> {
 }
 
 impl Polls {
-    /// The pauses grow from the first of these to the second.
+    /// Returns polls whose pauses grow from `shortest` to `longest`.
     pub(crate) fn new(shortest: Duration, longest: Duration) -> Self {
         let entries = Entries { polled: HashMap::new(), limit: FEW };
         Polls { shortest: shortest.min(longest), longest, entries: Mutex::new(entries) }
@@ -128,7 +128,7 @@ impl Polls {
             .map_or(self.longest, |time| time.min(self.longest))
     }
 
-    /// Returns the time after the last poll for which the number of polls is remembered.
+    /// Returns how long the number of polls is remembered after the last one.
     fn remembered(&self) -> Duration {
         self.longest.saturating_mul(2).max(REMEMBERED)
     }

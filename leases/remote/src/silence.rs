@@ -2,17 +2,17 @@
 
 use std::time::{Duration, Instant};
 
-/// Measures the silence of a server: the time since its last answer in which at least one request waited for one.
+/// The silence of a server: the time since its last answer, counting only while at least one request was waiting.
 ///
-/// It is not enough to look at the requests that time out. If each caller gives up earlier than that, no request ever
-/// times out, however long the server is silent.
+/// It is not enough to look at the requests that time out. If every caller gives up before its request times out, no
+/// request ever does, however long the server is silent.
 #[derive(Debug, Default)]
 pub(crate) struct Silence {
     /// The number of requests that wait.
     waiting: usize,
-    /// The time from which on at least one request has waited, or that of the last answer, if that was later.
+    /// The time from which the silence counts in addition to `before`; `None` while no request waits.
     since: Option<Instant>,
-    /// The length of the silence before that.
+    /// The length of the silence until then.
     before: Duration,
 }
 
@@ -46,7 +46,7 @@ mod tests {
         let seconds = Duration::from_secs;
         silence.begin(at(0));
         assert_eq!(silence.end(at(1), false), seconds(1));
-        // In the meantime nobody asks anything.
+        // Nobody asks anything in the meantime.
         silence.begin(at(100));
         silence.begin(at(101));
         assert_eq!(silence.end(at(102), false), seconds(3));

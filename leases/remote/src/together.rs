@@ -1,4 +1,4 @@
-//! Requests that wait for the connection at the same moment, and are sent together.
+//! Questions that wait for the connection at the same moment, and are sent together.
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
@@ -41,7 +41,7 @@ use keylatch_lease::Resource;
 ///     assert!(matches!(both, (Turn::Answered(2), Turn::Answered(4))));
 /// };
 /// block_on(or(ended, questions));
-/// assert!(matches!(block_on(together.ask(&a, 1)), Turn::Alone)); // nothing carries it any more
+/// assert!(matches!(block_on(together.ask(&a, 1)), Turn::Alone)); // nothing carries questions any more
 /// ```
 pub struct Together<Q, A> {
     state: Mutex<State<Q, A>>,
@@ -54,8 +54,8 @@ pub struct Together<Q, A> {
 pub enum Turn<A> {
     /// The question was sent: this is its answer.
     Answered(A),
-    /// The question was not answered together with others, or nothing carries questions, or another question about the
-    /// resource is on its way: the caller must send it itself.
+    /// The caller must send the question itself: its batch brought no answer to it, or nothing carries questions, or
+    /// another question about the same resource is waiting or under way.
     Alone,
     /// The connection has ended, and the question was not sent.
     NotSent,
@@ -70,9 +70,9 @@ struct State<Q, A> {
     under_way: usize,
     /// Whether a batch has been taken out of the queue, and may not be on the connection yet.
     is_sending: bool,
-    /// The tasks that wait until it is.
+    /// The tasks that wait until that batch is on the connection.
     behind: Vec<Waker>,
-    /// Whether nothing more is sent.
+    /// Whether sending has been stopped.
     is_stopped: bool,
     /// Whether there is a permit to send a question without the driver.
     is_at_once: bool,
@@ -141,8 +141,8 @@ impl<Q, A> Together<Q, A> {
         Together { state: Mutex::new(state), most, batches: 1 }
     }
 
-    /// Lets this many batches be under way at the same time, instead of one. With two, the server works on one while the
-    /// answers to the other are read, and the next questions are asked.
+    /// Lets this many batches be under way at the same time, instead of one. With two, the server works on one batch
+    /// while the answers to the other are read and the next questions are asked.
     ///
     /// # Panics
     /// If `batches` is 0.
@@ -232,8 +232,8 @@ impl<Q, A> Together<Q, A> {
     }
 
     /// Waits while a batch is being sent. A request that the caller sends afterwards follows that batch on the
-    /// connection. This matters if the batch contains a question of the same caller, which it gave up before it went on
-    /// to this request.
+    /// connection. This matters if the batch contains a question that the same caller gave up before it went on to this
+    /// request.
     ///
     /// # Examples
     /// ```
@@ -260,7 +260,8 @@ impl<Q, A> Together<Q, A> {
         .await;
     }
 
-    /// Sends nothing more. When [`carry`](Self::carry) is dropped, the questions that still wait have not been sent.
+    /// Stops sending. When [`carry`](Self::carry) is dropped, the questions that still wait count as [not
+    /// sent](Turn::NotSent).
     ///
     /// # Examples
     /// ```
@@ -325,7 +326,7 @@ impl<Q, A> Together<Q, A> {
         behind.into_iter().for_each(Waker::wake);
     }
 
-    /// Gives its turn to each caller whose question was sent.
+    /// Gives each caller whose question was sent its turn.
     fn tell(&self, sent: Vec<(u64, Resource)>, mut turn: impl FnMut() -> Turn<A>) {
         let turns: Vec<_> = sent.into_iter().map(|(id, resource)| (id, resource, turn())).collect();
         let wakers: Vec<_> = {
@@ -412,7 +413,7 @@ impl<Q, A, F: Future<Output = Vec<Option<A>>>> Carrying<'_, Q, A, F> {
         }
     }
 
-    /// Sends the questions that wait, as far as they may be sent.
+    /// Sends as many of the waiting questions as may be sent now.
     fn send(&mut self, cx: &mut Context<'_>, send: &impl Fn(Arc<[Q]>) -> F) {
         while let Some(questions) = self.next(cx) {
             let (sent, questions): (_, Vec<_>) =

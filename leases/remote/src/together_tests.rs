@@ -95,7 +95,7 @@ fn as_many_batches_are_under_way_as_are_allowed_and_the_last_waits_for_tasks_tha
     ask(1);
     let before = driver.0.load(SeqCst);
     carry();
-    // The driver lets other tasks run once: it has woken itself.
+    // The driver has woken itself, so that other tasks run once before it goes on.
     assert_eq!((server.batches().len(), driver.0.load(SeqCst)), (1, before + 2));
     ask(2);
     carry();
@@ -190,10 +190,10 @@ fn a_dropped_question_is_not_sent_and_its_answer_is_nobody_elses() {
     for ask in [&mut a, &mut b, &mut c] {
         assert!(poll(ask.as_mut().unwrap()).is_none());
     }
-    b = None; // it waits
+    b = None; // its question waits
     assert!(poll(carried.as_mut()).is_none());
     assert_eq!(server.batches(), [[2, 6]]);
-    a = None; // it is under way
+    a = None; // its question is under way
     server.answer();
     assert!(poll(carried.as_mut()).is_none());
     assert_eq!(poll(c.as_mut().unwrap()), Some(Turn::Answered(12)));

@@ -31,7 +31,7 @@ pub struct Told {
 
 impl Told {
     /// Reads the letter that says how the tenure has ended: `r` if it was released; `t` if another tenure of its owner
-    /// took over; `n` if that other tenure ends no earlier, so that waiters need not know; `d` if it was deleted by
+    /// took over; `n` if one took over that ends no earlier, so that waiters need not know; `d` if it was deleted by
     /// hand. Returns `None` for other letters.
     ///
     /// # Examples

@@ -122,7 +122,7 @@ impl Watchers {
         notices.iter().for_each(|notice| notice.doubt());
     }
 
-    /// Reports that this tenure of the resource has ended, with all before it, and how it ended.
+    /// Reports that this tenure of the resource and all earlier ones have ended, and how this one ended.
     ///
     /// # Examples
     /// See [`subscribe`](Self::subscribe).
@@ -131,8 +131,8 @@ impl Watchers {
         self.raise(resource);
     }
 
-    /// Reports like [`tell_end`](Self::tell_end), but only to the holders: for an end that has not freed the resource,
-    /// and will not free it earlier than before, so that waiters need not know.
+    /// Reports an end like [`tell_end`](Self::tell_end), but only to the holders. This is for an end that has not freed
+    /// the resource, and will not free it earlier than before: waiters need not know of it.
     ///
     /// # Examples
     /// ```

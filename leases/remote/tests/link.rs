@@ -58,7 +58,7 @@ struct State {
     dialled: AtomicUsize,
     /// The error of each attempt to connect, if attempts should fail.
     refuses: Mutex<Option<Failed>>,
-    /// Breaks the present connection.
+    /// Whether the present connection is about to break.
     breaks: AtomicBool,
     /// Whether the server accepts requests without answering.
     is_silent: AtomicBool,
@@ -66,7 +66,7 @@ struct State {
     will_not: AtomicUsize,
     /// The number of requested releases.
     asked: AtomicUsize,
-    /// No release is answered before this many requests have been.
+    /// The number of releases that must have been requested before any of them is answered.
     at_least: AtomicUsize,
     given_back: Mutex<Vec<String>>,
     sweeps: AtomicUsize,
@@ -165,7 +165,7 @@ fn a_lost_connection_is_made_again_and_every_watch_is_notified() {
     }
 }
 
-/// The wake comes from within the driver, when the session has just become known.
+/// The driver wakes the task when the session has just become known.
 #[test]
 fn a_watch_that_begins_with_the_session_is_not_notified_of_it() {
     struct Watching(Handle<Server>);

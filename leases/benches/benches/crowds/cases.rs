@@ -80,7 +80,7 @@ fn connections(port: u16) -> Option<usize> {
     Some(table.lines().filter(is_one).count())
 }
 
-/// Returns the number of new connections. Before there were any, the server may have had some to itself.
+/// Returns the number of new connections. The server may have had some connections to itself before.
 fn more(connections: Option<usize>, before: Option<usize>) -> String {
     let more = connections.zip(before).map(|(now, before)| now.saturating_sub(before));
     more.map_or_else(|| "–".to_owned(), |more| more.to_string())
@@ -107,7 +107,7 @@ async fn one_process<S: Subject>(case: &Case<'_>, running: &Running) -> Result<(
     let grant = leases.acquire(RESOURCE, &first, LONG).await?;
     let crowd = Crowd::gather(&leases, count, Manner { hold: HOLD, pause: None });
     until(|| Ok(crowd.progress()?.0 == count)).await?;
-    sleep(case.scale.idle / 10).await; // each task has been told that the resource is busy
+    sleep(case.scale.idle / 10).await; // by then each task has been told that the resource is busy
     let (before, connections) = (leases.engine().counts(), more(connections(running.port), others));
     leases.release(&grant).await?;
     until(|| Ok(crowd.progress()?.1 == count)).await?;
@@ -263,7 +263,7 @@ async fn renewals<S: Subject>(case: &Case<'_>, running: &Running) -> Result<(), 
             let mut held = vec![];
             for at in (lane..count).step_by(lanes) {
                 let one = leases.hold_arc(("job", at.to_string().as_str()), &owner, ttl).await?;
-                // The lease is renewed from the start, while the runtime of this task lives.
+                // The lease is renewed from the start, for as long as the runtime of this task lives.
                 let renewal = tokio::spawn(one.renewal());
                 held.push((one, renewal));
             }

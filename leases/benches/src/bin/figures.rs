@@ -4,7 +4,7 @@
 //! `results/ENGINE.md`. The script `figures` of this package makes all of these files, and runs this program. An engine
 //! without a file is left out.
 //!
-//! A table of the page stands between `<!-- table: NAME -->` and `<!-- end -->`. NAME is a case of `crowds`; or
+//! Each table on the page stands between `<!-- table: NAME -->` and `<!-- end -->`. NAME is a case of `crowds`; or
 //! `facts`, which is a sentence; or `cycles` or `hand-offs`, which are the tables of the engines' benches.
 
 use std::collections::BTreeSet;
@@ -15,7 +15,7 @@ use keylatch_benches::chart::{Bar, Chart, Kind, Panel, fill_tables};
 use keylatch_benches::report::figure;
 use keylatch_lease_benches::figures::Figures;
 
-/// The first columns of the tables in the engines' benches, by which the tables are recognised.
+/// The names of the first columns of the tables in the engines' benches, which identify the tables.
 const CYCLES: &str = "acquire + release";
 const HAND_OVERS: &str = "hand-off to a waiter";
 

@@ -626,7 +626,7 @@ fn a_stale_release_meets_the_next_holder() {
     });
 }
 
-/// Checks that a task that waits for the loss of a lease is woken, in whatever thread it is.
+/// Checks that a task that waits for the loss of a lease is woken, whatever thread it runs on.
 fn loss(lose: impl Fn(&Table) + Send + Sync + 'static, expected: Lost) {
     explore(move || {
         let table = table();
@@ -670,7 +670,7 @@ fn the_end_meets_a_watch_for_the_loss() {
     );
 }
 
-/// A watch reports a resource until it has reported this owner, or that it is free.
+/// Watches a resource until the watch reports this owner, or with `None`, that the resource is free.
 fn watched(table: &Table, until: Option<&str>) {
     let mut watch = table.leases.watch("r");
     while block_on(watch.changed()).unwrap().map(|status| status.owner().name().to_owned()).as_deref() != until {}
@@ -916,7 +916,7 @@ fn a_renewal_meets_the_drop_of_a_tenure_that_it_includes() {
     });
 }
 
-/// A tenure that is included in another's request agrees with the engine, however late the answer is.
+/// The holder of a tenure that is included in another's request agrees with the engine, however late the answer is.
 #[test]
 fn a_renewal_of_another_meets_the_end() {
     explore(|| {

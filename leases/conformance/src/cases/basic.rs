@@ -431,7 +431,7 @@ pub(super) async fn release_all_includes_tenures_that_are_replaced_meanwhile<F: 
     let (here, there) = (trial.client().await?, trial.client().await?);
     let (here, there) = (&here, &there);
     let [ann] = &owners();
-    // The number of tenures that have been acquired, of each resource.
+    // The number of tenures of each resource that have been acquired.
     let counts = [const { Cell::new(0_usize) }; 3];
     let executor = LocalExecutor::new();
     let replacing: Vec<_> = counts
@@ -452,7 +452,8 @@ pub(super) async fn release_all_includes_tenures_that_are_replaced_meanwhile<F: 
         .collect();
     let releasing = async {
         for round in 0..ROUNDS {
-            // An acquire that was under way during the last release may have been part of it. The one after it was not.
+            // An acquire that was under way during the last release may have been undone by it. The acquire after that
+            // one cannot have been.
             let enough = counts.each_ref().map(|count| count.get() + 2);
             while counts.iter().zip(enough).any(|(count, enough)| count.get() < enough) {
                 yield_now().await;
@@ -555,8 +556,8 @@ pub(super) async fn a_dropped_lease_releases_no_later_tenure<F: Fixture>(trial: 
         );
         here.release(&grant).await?;
     }
-    // Many are dropped at once, so that the last release takes a while. They are then acquired as by an owner with a
-    // custom policy.
+    // Many leases are dropped at once, so that the last release takes a while. They are then acquired in the way of an
+    // owner with a custom policy.
     for round in 0..10 {
         let forms: Vec<Resource> = (0..20).map(|form| Resource::new("forms", format!("{round}/{form}"))).collect();
         let mut held = Vec::new();

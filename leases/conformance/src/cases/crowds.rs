@@ -73,11 +73,11 @@ pub(super) async fn many_waiters_in_one_process_are_served<F: Fixture>(trial: &T
     const WAITERS: usize = 1000;
     /// The number of waiters that arrive one after the other.
     const IN_ORDER: usize = 10;
-    /// The number of the others that arrive at the same time. On a slow machine, more of them would ask the engine more
-    /// than it answers within its limit.
+    /// The number of the other waiters that arrive at the same time. On a slow machine, a greater number would send
+    /// more requests than the engine answers within its time limit.
     const AT_A_TIME: usize = 50;
-    /// The limit of requests for each waiter: it may check for a lease of its own, acquire, perhaps more than once, and
-    /// release.
+    /// The limit of requests for each waiter: a waiter may check whether its owner has the lease already, acquire,
+    /// perhaps more than once, and release.
     const REQUESTS: u64 = 10;
     let (here, there) = (trial.client().await?, trial.client().await?);
     let [ann] = owners();
@@ -104,7 +104,7 @@ pub(super) async fn many_waiters_in_one_process_are_served<F: Fixture>(trial: &T
                 crowd.push(waiter(at));
                 if (at <= IN_ORDER || at % AT_A_TIME == 0) && !trial.caps.is_ttl_fixed {
                     if let Err(failure) = trial.until_waiting(&there, form, at).await {
-                        // An error of a waiter says more than their number.
+                        // A waiter's error says more than the number of waiters.
                         let ended = crowd.iter_mut().find(|waiter| waiter.is_finished());
                         return if let Some(ended) = ended { ended.await.and(Err(failure)) } else { Err(failure) };
                     }
@@ -113,8 +113,8 @@ pub(super) async fn many_waiters_in_one_process_are_served<F: Fixture>(trial: &T
             there.engine().most_asking(form);
             let (before, start) = (there.engine().requests(), Instant::now());
             here.release(&first).await?;
-            // The limit is for each hand-off, not for all of them: a slow machine takes long for a thousand. Nor is it
-            // for a particular waiter: most of them arrive in no particular order.
+            // The limit applies to each hand-off, not to all of them: a slow machine takes a long time for a thousand.
+            // Nor does it apply to a particular waiter: most of them arrive in no particular order.
             let mut tokens = Vec::with_capacity(WAITERS);
             for mut waiter in crowd {
                 let token = loop {

@@ -120,7 +120,7 @@ pub(super) async fn a_holder_learns_of_a_release_during_a_broken_connection<F: F
         let waits = here.hold(("waits", ""), &ann, trial.long()).await?;
         let stays = here.hold(("stays", ""), &bob, trial.long()).await?;
         let ended = async {
-            yield_now().await; // the holder waits for the loss
+            yield_now().await; // the holder begins to wait for the loss
             proxy.cut();
             for held in [&silent, &waits] {
                 there.release_as(held.resource(), &ann).await?;
@@ -166,7 +166,7 @@ pub(super) async fn a_holder_learns_that_its_lease_was_deleted_by_hand<F: Fixtur
             trial.take_away(what).await?;
             if heard == Heard::WhenAsked {
                 for held in [&silent, &works] {
-                    // The other owner may get it, or be refused: the engine notices the deletion either way.
+                    // The other owner may get the resource, or be refused: the engine notices the deletion either way.
                     let _ = there.try_acquire(held.resource(), &bob, trial.long()).await;
                 }
             }

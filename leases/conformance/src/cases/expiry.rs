@@ -14,7 +14,7 @@ use crate::{
     trial::{Client, Trial, ensure, owners},
 };
 
-/// Returns the time left of a lease, by the engine.
+/// Returns the time left of a lease, as the engine reports it.
 async fn left<F: Fixture>(client: &Client<F>, resource: &str) -> Result<Option<Duration>, Failure> {
     Ok(client.status(resource).await?.and_then(|status| status.remaining()))
 }

@@ -163,12 +163,13 @@ async fn forgets<F: Fixture>(
         let grant = insist::<F>(here, &Resource::new("other", at.to_string()), &ann, trial.ttl()).await?.0;
         greatest = greatest.max(Some(grant.token()));
     }
-    // The lease must last longer than the server takes to be back.
+    // The lease must last longer than the server takes to come back.
     let long =
         if trial.caps.is_ttl_fixed { trial.ttl() } else { trial.caps.quarantine.min(4 * trial.ttl()).max(trial.ttl()) };
     let held = here.hold(form, &ann, long).await?;
     greatest = greatest.max(Some(held.token()));
-    // This client must have seen what the copy lacks: a client that was disconnected in between may know nothing of it.
+    // This client must have seen the grant that the copy lacks: a client that was disconnected in between may know
+    // nothing of it.
     let known = holder(trial, there, form).await?;
     ensure!(trial, 1, known.as_ref() == Some(&ann), "{ann} holds the resource, but {known:?} is reported");
     match how {
@@ -319,7 +320,7 @@ pub(super) async fn a_paused_server_never_has_two_holders<F: Fixture>(trial: &Tr
     let (here, there) = (trial.client().await?, trial.client().await?);
     let lost = loses_it(trial, &here, &there, || server.pause(), || server.resume(), true).await;
     if lost.is_err() {
-        let _ = server.resume(); // for the cases that follow
+        let _ = server.resume(); // so that the following cases can run
     }
     lost
 }
@@ -375,8 +376,7 @@ pub(super) async fn an_acquire_recovers_from_a_lost_answer<F: Fixture>(trial: &T
     ensure!(trial, 4, is_right, "token {:?} was granted first, and {} the second time", token.get(), grant.token());
     ensure!(trial, 4, here.owned_by(&ann).await?.len() == 1, "the lease was granted twice");
 
-    // The loss of this answer must be made good for a fresh tenure, too, and the fresh tenure must not be mistaken for
-    // the old one.
+    // A fresh tenure must survive the loss of this answer, too, and must not be mistaken for the old one.
     let is_done = || async {
         let status = there.status("form").await?;
         Ok(status.is_some_and(|status| status.token() > grant.token()))

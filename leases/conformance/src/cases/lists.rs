@@ -132,7 +132,7 @@ pub(super) async fn a_list_keeps_its_place_while_leases_change<F: Fixture>(
             }
             Err(error) => return Err(error.into()),
         }
-        // Between two pages some leases end, others begin, and one is renewed.
+        // Between two pages some leases end, others begin, and others are renewed.
         for n in changed.by_ref().take(4) {
             here.release_as(gone(n), &bob).await?;
             here.try_acquire(("new", n.to_string()), &bob, trial.long()).await?;
@@ -152,13 +152,13 @@ pub(super) async fn a_list_keeps_its_place_while_leases_change<F: Fixture>(
 
 type Watching<'a, F> = Watch<'a, Observed<<F as Fixture>::Engine>>;
 
-/// Returns what a watch reports next, in time.
+/// Returns the next report of a watch. Fails if it does not come in time.
 async fn next<F: Fixture>(
     trial: &Trial<'_, F>,
     watch: &mut Watching<'_, F>,
     what: &str,
 ) -> Result<Option<LeaseStatus>, Failure> {
-    // A free resource is asked about at least at each fallback.
+    // A watch of a free resource asks again after the fallback at the latest.
     trial
         .within(trial.patience() + trial.long().min(std::time::Duration::from_secs(10)), what, watch.changed())
         .await?
@@ -190,7 +190,7 @@ pub(super) async fn a_watch_reports_each_tenure<F: Fixture>(trial: &Trial<'_, F>
             ensure!(trial, 9, is_pending(changed.as_mut()).await, "a renewal is reported as a change");
         }
         if round == 0 {
-            // The next tenure begins without a gap that could be seen.
+            // The next tenure begins without a gap that a watch could see.
             let new = here.try_acquire(&form, &ann, trial.long()).fresh_token().await?;
             let status = next(trial, &mut watch, "the report of a fresh tenure").await?;
             let token = status.as_ref().map(LeaseStatus::token);
@@ -201,7 +201,7 @@ pub(super) async fn a_watch_reports_each_tenure<F: Fixture>(trial: &Trial<'_, F>
         let status = next(trial, &mut watch, "the report of a release").await?;
         ensure!(trial, 9, status.is_none(), "the resource is free, but {status:?} is reported");
     }
-    // A watch among waiters: each leader is reported, or was too short.
+    // With a waiter for the resource, the watch reports each new holder, unless its tenure is too short to be seen.
     let grant = here.try_acquire(&form, &ann, trial.long()).await?;
     let executor = LocalExecutor::new();
     executor

@@ -39,8 +39,8 @@ struct Lane<'a, F: Fixture> {
 }
 
 impl<F: Fixture> Lane<'_, F> {
-    /// Updates the times during which the leases were certainly valid: for valid grants they last until now, and for
-    /// the others they are over.
+    /// Updates the times during which the leases were certainly valid. Those of valid grants are extended until now,
+    /// and the others are moved to `past`.
     fn look(&mut self) {
         let now = self.client.engine().now();
         let (client, past) = (self.client, self.past);
@@ -149,7 +149,7 @@ impl<F: Fixture> Lane<'_, F> {
         }
     }
 
-    /// Drops a request at any moment: the engine may have carried it out.
+    /// Drops a request at a random moment: the engine may have carried it out.
     async fn give_up(&mut self, resource: &Resource, ttl: Duration) {
         let longest = Duration::from_micros(self.random.next(500));
         let acquire = async { self.client.try_acquire(resource, &self.shared, ttl).await.ok() };
@@ -160,7 +160,7 @@ impl<F: Fixture> Lane<'_, F> {
         drop(acquire.or(limit).await);
     }
 
-    /// Returns one of its valid grants. It must have one.
+    /// Returns one of the lane's valid grants. There must be one.
     fn one_of_its_own(&mut self) -> Grant {
         let at = usize::try_from(self.random.next(self.grants.len() as u64)).unwrap_or(0);
         self.grants[at].0.clone()
@@ -194,7 +194,8 @@ impl<F: Fixture> Lane<'_, F> {
         }
     }
 
-    /// Makes many calls. In real time, it goes on for at least as long as it takes for some leases to expire.
+    /// Makes many calls. If the engine's time is real, continues for at least as long as it takes for some leases to
+    /// expire.
     async fn run(mut self) {
         let start = Instant::now();
         let least = if self.is_real_time { 3 * self.trial.ttl() } else { Duration::ZERO };
@@ -372,7 +373,7 @@ pub(super) async fn a_fenced_set_loses_no_element<F: Fixture>(trial: &Trial<'_, 
                 set.add(trial, &here, &slow, base + 1, 1).await?;
             }
         }
-        // The other writers are many, and write in time.
+        // There are many other writers, and they write in time.
         let executor = LocalExecutor::new();
         let crowd = (0..CROWD).map(|at| {
             let set = &sets[at as usize % 2];

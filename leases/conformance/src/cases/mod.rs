@@ -15,7 +15,7 @@ use crate::{Failure, Fixture, trial::Trial};
 pub(crate) struct Case {
     pub(crate) number: u32,
     pub(crate) name: &'static str,
-    /// Whether the case harms the server, so that other cases would notice.
+    /// Whether the case harms the server in a way that other cases would notice.
     pub(crate) is_harmful: bool,
 }
 

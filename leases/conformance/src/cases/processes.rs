@@ -1,4 +1,4 @@
-//! Cases with processes: many of them, stopped ones, killed ones, and some with another time of day.
+//! Cases with other processes: many of them, processes that are stopped or killed, and some with another time of day.
 
 use std::{
     env, fs,
@@ -21,8 +21,8 @@ fn token(said: &str) -> Result<Token, Failure> {
 }
 
 pub(super) async fn many_waiting_processes_are_served<F: Fixture>(trial: &Trial<'_, F>) -> Result<(), Failure> {
-    /// The greatest number of requests of a waiting process: this many in each second, and this many for each process
-    /// that is served while it waits.
+    /// The limit of the requests of a waiting process: this many for each second, plus this many for each process that
+    /// is served while it waits.
     const REQUESTS: u64 = 10;
     let client = trial.client().await?;
     let [ann] = owners();
@@ -130,7 +130,7 @@ pub(super) async fn a_killed_owners_lease_passes_to_a_waiter<F: Fixture>(trial: 
     holder.ask("keep form")?;
     waiter.ask(format_args!("acquire form bob {}", ttl.as_millis()))?;
     trial.pass(ttl / 2).await?;
-    // A dead waiter keeps others out at most for the time of a lease that it may have been granted.
+    // A dead waiter keeps others out for at most the length of a lease that it may have been granted.
     let behind = third.ask(format_args!("visit form dan {}", ttl.as_millis()))?;
     waiter.kill();
     let killed = Instant::now();

@@ -1,10 +1,10 @@
 //! The engine in memory for other processes: a server, and an engine that is its client. It is for tests and
 //! demonstrations, not for production.
 //!
-//! The server is small: a thread for each connection, no authentication, nothing on disk. Every fault between an engine
-//! and its client can happen between the two, and the methods of [`Server`] cause such faults. A killed server closes
-//! its connections and its port at any point of its work. It keeps what it has granted, like a server with a disk, or
-//! forgets it, like a server without one.
+//! The server is small: a thread for each connection, no authentication, nothing on disk. Anything that can go wrong
+//! between an engine and its server can go wrong between these two, and the methods of [`Server`] cause such faults. A
+//! killed server closes its connections and its port at any point of its work. It keeps what it has granted, like a
+//! server with a disk, or forgets it, like a server without one.
 //!
 //! ```
 //! use std::time::Duration;
@@ -26,8 +26,8 @@
 //! ```
 //!
 //! # On the wire
-//! Each message is a line whose fields are separated by tabs. A request begins with a number, and so does its answer. A
-//! line that begins with `!` reports the end of a tenure.
+//! Each message is a line whose fields are separated by tabs. A request begins with a number, and its answer with the
+//! same number. A line that begins with `!` reports the end of a tenure.
 
 mod locked;
 mod remote;
@@ -119,7 +119,7 @@ impl Connection {
 }
 
 impl Served {
-    /// Starts a server. After it was made to [forget](Server::forget), it grants nothing for the time of its
+    /// Starts a server. When the server has been made to [forget](Server::forget), it grants nothing for as long as
     /// `quarantine`.
     ///
     /// # Errors
@@ -386,7 +386,7 @@ impl Question<'_> {
         let ask = Ask { resource: &resource, owner: &owner, want, term, expiry, waiting, at };
         match block_on(self.memory.acquire(ask)).unwrap_or_else(never) {
             Answer::Granted { token, resumed, held_for, remaining } => {
-                // The new tenure may end earlier than the one before, which the waiters do not know.
+                // The new tenure may end earlier than the one before, and the waiters do not know that.
                 if let Some(before) = before.filter(|before| before.token != token) {
                     self.frees(resource, before.token, "taken over", false);
                 }

@@ -130,7 +130,7 @@ impl Remote {
     pub(super) fn link(&self) -> io::Result<Arc<Link>> {
         let (link, is_new) = self.linked()?;
         if is_new {
-            self.watchers.tell_all(); // notifications were lost before
+            self.watchers.tell_all(); // notifications may have been lost before
         }
         Ok(link)
     }

@@ -24,11 +24,11 @@ pub const MINUTE: Duration = Duration::from_secs(60);
 /// An hour: no timer of this length fires during a test.
 pub const LATE: Duration = Duration::from_secs(3600);
 
-/// The longest time for which an engine may need to connect. An engine whose own time limit is short may exceed that limit
+/// The longest time that an engine may need to connect. An engine whose own time limit is short may exceed that limit
 /// on a busy machine, and is asked again.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Two engines on one namespace, as two processes have them, and two owners.
+/// Two engines on one namespace, like those of two processes, and two owners.
 ///
 /// # Examples
 /// See [`at_desk`].
@@ -96,7 +96,8 @@ impl<S: TestServer> Desk<S> {
         Desk::with(server, settings, || S::connect(these.clone(), address)).await
     }
 
-    /// Does the same with engines that a function makes, which may have options beyond the settings.
+    /// Does the same as [`new`](Self::new), with engines that a function makes. They may have options beyond the
+    /// settings.
     ///
     /// # Panics
     /// If the engines cannot connect.
@@ -136,7 +137,7 @@ impl<S: TestServer> Desk<S> {
         Leases::with_engine(S::connect(settings, self.server.address()))
     }
 
-    /// Lets time pass for all leases of the namespace: [`TestServer::pass`].
+    /// Lets time pass for all leases of the namespace: see [`TestServer::pass`].
     ///
     /// # Examples
     /// See [`at_desk`].
@@ -144,7 +145,7 @@ impl<S: TestServer> Desk<S> {
         self.server.pass(&self.namespace, time).await;
     }
 
-    /// Returns whether the server knows of a waiter: [`TestServer::is_wanted`].
+    /// Returns whether the server knows of a waiter: see [`TestServer::is_wanted`].
     ///
     /// # Examples
     /// See [`at_desk`].
@@ -152,7 +153,7 @@ impl<S: TestServer> Desk<S> {
         self.server.is_wanted(&self.namespace, &resource.into()).await
     }
 
-    /// Ends the connections of the engines: [`TestServer::cut`].
+    /// Ends the connections of the engines: see [`TestServer::cut`].
     ///
     /// # Examples
     /// See [`at_desk`].

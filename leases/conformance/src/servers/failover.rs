@@ -1,4 +1,4 @@
-//! What the tests of failovers on several servers have in common.
+//! The common parts of the tests of failovers, which need several servers.
 
 use std::{fmt, thread, time::Duration};
 
@@ -11,7 +11,7 @@ use crate::{Ledger, Progress, Proxy};
 /// Lets owners of two clients work during the trouble, and prints their ledger.
 ///
 /// # Panics
-/// As [`Ledger::keep`] does; and outside a tokio runtime with several threads.
+/// In the cases of [`Ledger::keep`], and outside a tokio runtime with several threads.
 ///
 /// # Examples
 /// ```no_run
@@ -68,7 +68,7 @@ pub fn replace_a_dead_primary<E: Engine>(
 }
 
 /// Shows that two servers that do not know of each other grant the same lease twice, and that a fence keeps the two
-/// holders apart. `old` reaches the one server, `new` the other.
+/// holders apart. `old` is connected to one server, and `new` to the other.
 ///
 /// # Panics
 /// If there are no two holders, or the fence admits both.
@@ -85,7 +85,7 @@ pub async fn only_the_fence_decides<E: Engine<Error: fmt::Debug>>(old: &Leases<E
     let (jane, joe) = (Owner::named("jane"), Owner::named("joe"));
     let first = insist(new, "report", &joe).await;
     let second = old.try_acquire("report", &jane, LATE).await.unwrap();
-    // Each server makes its tokens from its clock, so that the later grant has the greater one.
+    // Each server makes its tokens from its clock, so the later grant has the greater token.
     assert!(second.token() > first.token());
     assert!(new.remaining(&first).is_some_and(|left| left > 10 * SECOND), "there must be two holders");
     let fence = Fence::new();

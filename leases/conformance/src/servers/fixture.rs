@@ -22,7 +22,8 @@ const ADDRESS: &str = "LEASE_SERVER";
 /// The name of the test that is a worker if these variables are set: [`on_server!`](crate::on_server) makes it.
 const WORKER: &str = "is_a_worker";
 
-/// Short, but longer than any lease that expires in a case: those of case 29 last up to twice as long as *T*.
+/// The quarantine: short, but longer than any lease that expires in a case. Those of case 29 last up to twice as long
+/// as *T*.
 const QUARANTINE: Duration = Duration::from_secs(5);
 
 /// The [`Fixture`] of an engine on a private server.
@@ -53,8 +54,8 @@ impl<S: TestServer> OnServer<S> {
     }
 }
 
-/// Returns the settings of the suite's engines. The fallback is so long that a waiter which is not notified fails its
-/// case.
+/// Returns the settings of the suite's engines. The fallback is so long that a case fails if its waiter is not
+/// notified.
 fn settings(namespace: &str) -> Settings {
     Settings::new(namespace, Some(Duration::from_secs(60)))
         .timeout(Duration::from_secs(3))
@@ -178,8 +179,8 @@ impl<S: TestServer> Server for OnServer<S> {
     }
 }
 
-/// Makes a test of each [case](crate#cases), on a private server, and the test `is_a_worker`, which is the suite's
-/// other processes. It must be called at the top of a test binary.
+/// Makes a test of each [case](crate#cases), on a private server, and the test `is_a_worker`, which the suite's other
+/// processes run. It must be called at the top of a test binary.
 ///
 /// # Examples
 /// See the [module's page](crate::servers).

@@ -4,8 +4,8 @@
 //! three things:
 //!
 //! - [`on_server!`](crate::on_server) runs [the suite](crate#cases) on the server, with workers in other processes.
-//! - [`at_desk`] runs one of the engine's own tests at a [`Desk`]: two engines on one namespace, as two processes have
-//!   them.
+//! - [`at_desk`] runs one of the engine's own tests at a [`Desk`]: two engines on one namespace, like those of two
+//!   processes.
 //! - [`engine_tests!`](crate::engine_tests) makes tests of behaviour that all engines on servers share, and that the
 //!   suite cannot see: the server's messages, connections that are cut, the end of a driver. See [`cases`].
 //!
@@ -148,7 +148,7 @@ pub trait TestServer: Sized + Send + Sync + 'static {
     /// Waits until an engine is connected.
     fn ready(engine: &Self::Engine) -> impl Future<Output = Result<(), Failure>> + Send;
 
-    /// Opens a new namespace, without a quarantine. By default does nothing.
+    /// Opens a new namespace, without a quarantine. The default does nothing.
     fn open(engine: &Self::Engine) -> impl Future<Output = Result<(), Failure>> + Send {
         let _ = engine;
         async { Ok(()) }

@@ -69,7 +69,7 @@ impl PrivateServer {
         PrivateServer { script, kind, folder, port: free_ports(1), environment: Vec::new(), watchdog }
     }
 
-    /// Gives the server this number of free ports in a row, instead of one.
+    /// Gives the server this many consecutive free ports, instead of one.
     ///
     /// # Examples
     /// See [`env`](Self::env).
@@ -162,8 +162,8 @@ impl Drop for PrivateServer {
     }
 }
 
-/// Returns the first of this number of free ports in a row, below the ports that the system chooses itself, for
-/// connections too. Until the end of this process, no other call returns them, in any process.
+/// Returns the first of this many consecutive free ports. They are below the ports that the system itself chooses, for
+/// outgoing connections, too. Until this process ends, no other call returns them, in any process.
 ///
 /// # Examples
 /// ```

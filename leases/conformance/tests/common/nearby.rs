@@ -1,5 +1,5 @@
 //! The engine in memory as if it were in another process: each answer takes some time, and each client knows only what
-//! it was told. The suite moves the clock. The same engine also comes with a fault.
+//! it was told. The suite moves the clock. There is also a variant of the engine with a fault.
 
 use std::{
     collections::HashMap,

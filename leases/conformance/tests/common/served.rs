@@ -8,7 +8,7 @@ use keylatch_lease_conformance::{
     worker,
 };
 
-/// The time for which the server grants nothing after it forgot.
+/// The time for which the server grants nothing after it has forgotten its leases.
 const QUARANTINE: Duration = Duration::from_millis(1500);
 
 pub(crate) struct OnServed {

@@ -1,5 +1,5 @@
-//! The requests of the administrator's page: for the leases of documents in pages, for a stream of their changes, and
-//! to end one.
+//! The requests of the administrator's page: to list the leases of documents page by page, to follow their changes, and
+//! to end a lease.
 
 use std::{collections::HashSet, convert::Infallible, sync::Arc, time::Duration};
 
@@ -61,14 +61,14 @@ struct Listed {
 struct Row {
     document: String,
     owner: String,
-    /// As text: a token has 64 bits, and a number in JavaScript represents 53 of them exactly.
+    /// The token as text: it has 64 bits, and a number in JavaScript represents only 53 of them exactly.
     token: String,
     held_for_ms: u128,
-    /// `None` if the lease never expires.
+    /// The time left, in milliseconds; `None` if the lease never expires.
     remaining_ms: Option<u128>,
 }
 
-/// A change: who has the document now, or `None`.
+/// A change: the document's present lease; `None` if there is none.
 #[derive(Serialize)]
 struct Change {
     document: String,
@@ -106,7 +106,8 @@ async fn list(State(service): State<Arc<Service>>, Query(search): Query<Search>)
     if let Some(cursor) = search.after {
         list = list.after(cursor);
     }
-    // The engine searches by owner and entity. This goes on until it has found enough names that begin as they should.
+    // The engine searches by owner and entity. The loop goes on until it has found enough names that begin with the
+    // prefix.
     let mut leases = Vec::new();
     while leases.len() < PAGE {
         let page = list.next_page().await.map_err(|error| match error {
@@ -156,7 +157,7 @@ async fn watch(service: Arc<Service>, name: String, sender: mpsc::Sender<Event>)
             status = watch.changed() => status,
             () = sender.closed() => return,
         };
-        // If the file cannot be read, the page goes on to show what it has shown.
+        // If the file cannot be read, the page keeps what it has shown.
         let Ok(status) = status else { return };
         let lease = status.as_ref().map(|status| Row {
             document: name.clone(),

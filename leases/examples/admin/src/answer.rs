@@ -9,7 +9,7 @@ use axum::{
 };
 use serde::Serialize;
 
-/// A request that failed, and why.
+/// A failed request: its status, and the reason.
 #[derive(Debug)]
 pub(crate) struct Failure {
     status: StatusCode,
@@ -17,17 +17,17 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
-    /// Somebody else has the document, or the user's lease of it has ended.
+    /// Returns the failure if somebody else has the document, or the user's lease of it has ended.
     pub(crate) fn conflict(error: impl Into<String>) -> Self {
         Self { status: StatusCode::CONFLICT, error: error.into() }
     }
 
-    /// The request is not one that the pages send.
+    /// Returns the failure of a request that the pages do not send.
     pub(crate) fn bad_request(error: impl fmt::Display) -> Self {
         Self { status: StatusCode::BAD_REQUEST, error: error.to_string() }
     }
 
-    /// The service cannot answer now.
+    /// Returns the failure if the service cannot answer now.
     pub(crate) fn internal(error: impl fmt::Display) -> Self {
         Self { status: StatusCode::INTERNAL_SERVER_ERROR, error: error.to_string() }
     }

@@ -75,7 +75,7 @@ async fn open(
     Path(name): Path<String>,
     Query(User { user }): Query<User>,
 ) -> Answer<Opened> {
-    // First, so that an administrator's page that is opened from now on watches it.
+    // The document is created first, so that an administrator's page that is opened from now on watches it.
     service.documents.create(name.clone()).await?;
     let grant = match service.leases.try_acquire(document(&name), &Owner::named(&user), IDLE).await {
         Ok(grant) => grant,

@@ -6,8 +6,8 @@
 //!
 //! - `/documents/NAME?user=ann` opens a document. The lease ends half an hour after the last key, or when the document
 //!   is closed. Every save is *guarded*: it is committed only if the lease has not ended.
-//! - `/admin` lists who has which document open. The page changes as leases begin and end, and ends a lease by its
-//!   token: a later tenure, even of the same user, is not affected.
+//! - `/admin` lists the open documents and their users. The page changes as leases begin and end. It can end a lease by
+//!   its token: a later tenure, even of the same user, is not affected.
 //!
 //! The leases and the documents are in one file, which any number of these servers on one machine may share.
 //!

@@ -14,7 +14,7 @@ pub(crate) struct Service {
 /// The entity of documents.
 pub(crate) const ENTITY: &str = "document";
 
-/// The resource of a document.
+/// Returns the resource of a document.
 pub(crate) fn document(name: &str) -> Resource {
     Resource::new(ENTITY, name)
 }

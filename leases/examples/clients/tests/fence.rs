@@ -1,4 +1,4 @@
-//! A write with fred, on a real Redis; and the page has this package's code.
+//! Tests of a write with fred, on a real Redis, and of the page, which must show this package's code.
 
 mod common;
 

@@ -151,7 +151,7 @@ impl<P: Payer> Desk<P> {
         Desk { server, leases, admin, account, payer, jane, joe }
     }
 
-    /// The name contains what SQL would have to escape.
+    /// The name contains characters that SQL has to escape.
     async fn acquire(&self, owner: &Owner) -> Result<Grant, AcquireError<keylatch_lease_postgres::Error>> {
         self.leases.try_acquire(("the office's", r"Jane's \ account"), owner, MINUTE).await
     }

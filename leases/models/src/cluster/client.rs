@@ -17,7 +17,7 @@ pub enum Call {
 pub(super) enum Beside {
     Grant,
     Restart,
-    /// It was answered, or is not needed; the value says whether the etcd lease exists.
+    /// The request was answered, or is not needed. The value says whether the etcd lease exists.
     Over(bool),
 }
 
@@ -38,7 +38,7 @@ pub(super) struct Beginning {
 pub(super) enum Next {
     /// A new connection reads the mark.
     Recall,
-    /// It requests the etcd lease of a quarantine, to write a new mark instead of this one.
+    /// The connection requests the etcd lease of a quarantine, to write a new mark instead of this one.
     Quarantine(Option<Mark>),
     Mark {
         base: u64,
@@ -71,7 +71,8 @@ pub(super) struct Running {
     pub(super) next: Next,
 }
 
-/// The etcd leases of a connection that a tenure uses, and those that are kept, with the times of their last restarts.
+/// The etcd leases of a connection: those that a tenure uses, and those that are kept. Each has the time of its last
+/// restart.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Session {
     pub(super) used: Vec<(u8, u64)>,
@@ -135,7 +136,7 @@ impl Client {
         }
     }
 
-    /// The tenure that used this etcd lease has ended.
+    /// Notes that the tenure that used this etcd lease has ended.
     pub(super) fn has_ended(&mut self, lease: u8, also_revokes: bool) {
         let used = self.session.as_mut().and_then(|session| {
             let place = session.used.iter().position(|(id, _)| *id == lease)?;

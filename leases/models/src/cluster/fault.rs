@@ -7,7 +7,7 @@ pub enum Fault {
     LockNotCompared,
     /// That transaction does not compare the mark.
     MarkNotCompared,
-    /// A cluster that may have forgotten leases grants others at once.
+    /// A cluster that may have forgotten leases grants new ones at once.
     NoQuarantine,
     /// The etcd lease of a quarantine is revoked if the transaction that begins the quarantine is not answered.
     RevokesTheQuarantine,
@@ -15,9 +15,9 @@ pub enum Fault {
     AlwaysQuarantine,
     /// A new mark has the same base of tokens.
     BaseNotRaised,
-    /// An owner has a lease again that began before the cluster forgot something.
+    /// An owner resumes a lease that began before the cluster forgot something.
     NoDoubt,
-    /// An etcd lease that is kept is revoked all the same.
+    /// An etcd lease that is kept is revoked nevertheless.
     RevokesWhatIsKept,
     /// An etcd lease is revoked although an unanswered transaction may have used it.
     RevokesInDoubt,
@@ -31,7 +31,7 @@ pub enum Fault {
     DeadlineFromAnswer,
     /// A release ends whatever tenure there is.
     ReleasesAnything,
-    /// An owner that has the lease is refused as others are.
+    /// An owner that has the lease is refused, like any other owner.
     RefusesItsOwner,
     /// A keep-alive restarts an etcd lease that has ended but was not removed yet.
     KeepAliveRevives,

@@ -51,14 +51,14 @@ pub(super) fn call_of(state: &State, client: u8) -> Running {
     state.clients[usize::from(client)].running.expect("it runs")
 }
 
-/// A request is on its way.
+/// Puts a request on its way, to arrive late.
 pub(super) fn delay(state: &mut State, request: Request) {
     state.late.push(request);
     state.late.sort_unstable();
     state.late.dedup();
 }
 
-/// Returns an ID for an etcd lease that occurs nowhere.
+/// Returns an ID for a new etcd lease, which occurs nowhere yet.
 pub(super) fn unused(state: &State) -> u8 {
     let stores = [Some(&state.store), state.saved.as_ref()];
     let stored = stores.into_iter().flatten().flat_map(|store| store.leases.iter().map(|lease| lease.id));
@@ -73,7 +73,7 @@ pub(super) fn unused(state: &State) -> u8 {
     (1..=u8::MAX).find(|id| !all.contains(id)).expect("there are few etcd leases")
 }
 
-/// Removes what can have no effect any more.
+/// Removes everything that can have no effect any more.
 pub(super) fn tidy(state: &mut State) {
     let State { store, saved, clients, late, .. } = state;
     let exists = |lease: u8| {

@@ -8,7 +8,7 @@ use super::fault::Fault;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Lease {
     pub(super) id: u8,
-    /// When it ends, by the leader's clock.
+    /// The time at which the etcd lease ends, by the leader's clock.
     pub(super) end: u64,
 }
 
@@ -24,7 +24,7 @@ pub(super) struct Lock {
 /// The mark of the namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Mark {
-    /// The cluster, which its ID and the length of its log identify.
+    /// The cluster, as identified by its ID and the length of its log.
     pub(super) cluster: u8,
     pub(super) base: u64,
     pub(super) modified: u64,
@@ -56,7 +56,8 @@ pub enum Request {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Answer {
-    /// It was carried out at this revision. `ended` is the etcd lease of the tenure that it has ended.
+    /// The request was carried out at this revision. `ended` is the etcd lease of the tenure that the request has
+    /// ended.
     Yes { at: u64, ended: Option<u8> },
     /// The comparisons failed. This is the tenure that the resource has.
     No(Option<Lock>),
@@ -135,7 +136,7 @@ impl Store {
                 done(self)
             }
             Request::KeepAlive { lease } => {
-                // It is answered when the etcd lease has been removed.
+                // The answer comes only after an etcd lease that has ended was removed.
                 if self.end(lease) <= now.clock && !(now.has(Fault::KeepAliveRevives) && self.has(lease)) {
                     self.remove(lease);
                     return Answer::NoLease;
@@ -189,7 +190,8 @@ impl Store {
         Answer::Yes { at: self.revision, ended }
     }
 
-    /// Marks an etcd lease as about to be revoked, and returns whether it is; not if the resource is attached to it.
+    /// Marks an etcd lease as about to be revoked, and returns `true`. If the resource is attached to it, returns
+    /// `false`.
     pub(super) fn mark_revoked(&mut self, lease: u8, now: Now) -> bool {
         let is_used = self.lock.is_some_and(|lock| lock.lease == lease);
         if !is_used && !self.revoked.contains(&lease) && !now.has(Fault::NoMarkOfRevoked) {

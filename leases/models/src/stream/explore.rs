@@ -144,7 +144,7 @@ impl Model for Setup {
                 state.restores += 1;
                 state.run += 1;
                 state.stream = state.saved.take()?;
-                state.late.clear(); // they were on their way to the other server
+                state.late.clear(); // the late writes were for the other server
                 for client in 0..u8::try_from(state.clients.len()).ok()? {
                     if state.clients[usize::from(client)].session.is_some() {
                         self.reconnect(&mut state, client);

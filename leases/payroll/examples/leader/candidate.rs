@@ -62,7 +62,7 @@ fn campaign<E: Engine>(name: &str, leases: &Leases<E>) -> Result<(), Error> {
 }
 
 fn report(line: &str) {
-    // If nobody reads it, the stage is over.
+    // If nobody reads the line, the stage has ended.
     let mut output = std::io::stdout().lock();
     if writeln!(output, "{line}").and_then(|()| output.flush()).is_err() {
         std::process::exit(0);

@@ -1,13 +1,13 @@
 //! Elections: three processes, of which one leads. The leader resigns, is killed, is stopped for longer than its lease
-//! lasts, and is parted from the server; each time another one leads. Every write goes through a fence, which refuses
-//! what a leader writes after the next one has begun.
+//! lasts, and is cut off from the server. Each time, another process becomes the leader. Every write goes through a
+//! fence, which refuses what a leader writes after the next one has begun.
 //!
 //! ```text
 //! cargo run --release --example leader
 //! cargo run --release --example leader --features redis -- --engine redis
 //! ```
 //!
-//! Without a server nobody can be parted from it. Exits with an error if nobody leads again.
+//! With SQLite there is no server, so nobody is cut off. The program exits with an error if nobody leads again.
 
 #[cfg(unix)]
 mod candidate;

@@ -1,4 +1,4 @@
-//! The first process: it starts the candidates, does things to the leader, and has the data behind the fence.
+//! The first process: it starts the candidates, interferes with the leader, and keeps the data behind the fence.
 
 use std::{
     env, fs,
@@ -20,7 +20,7 @@ pub(crate) const CANDIDATE: &str = "--candidate";
 /// The time to live of the leader's lease.
 pub(crate) const TTL: Duration = Duration::from_secs(1);
 
-/// Nothing takes so long unless it hangs.
+/// A time that nothing takes unless it hangs.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The number of writes before the next event.
@@ -128,7 +128,7 @@ impl Stage {
         Ok(kill_process(Pid::from_child(&self.candidates[at]), signal)?)
     }
 
-    /// Does something to the leader, waits until another one leads and has written, and then undoes it.
+    /// Interferes with the leader, waits until another one leads and has written, and then undoes the interference.
     fn act(
         &mut self,
         what: &str,

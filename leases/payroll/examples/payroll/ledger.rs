@@ -85,9 +85,9 @@ pub(crate) struct Lost {
 pub(crate) struct Scene {
     pub(crate) worker: &'static str,
     pub(crate) account: usize,
-    /// The worker has asked the bank.
+    /// Whether the worker has asked the bank.
     pub(crate) has_begun: bool,
-    /// The bank may answer.
+    /// Whether the bank may answer.
     pub(crate) is_over: bool,
 }
 
@@ -122,7 +122,7 @@ impl Ledger {
         self.book().redo.push(account);
     }
 
-    /// Lets the bank answer the worker that waits with this account.
+    /// Lets the bank answer the worker that waits for it in the scene at this account.
     pub(crate) fn end_scene(&self, account: usize) {
         let mut book = self.book();
         book.scenes.iter_mut().filter(|scene| scene.account == account).for_each(|scene| scene.is_over = true);

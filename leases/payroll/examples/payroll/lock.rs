@@ -1,4 +1,4 @@
-//! The locks that keep two workers from paying the same account at the same time; one of them does nothing.
+//! The locks that keep two workers from paying the same account at the same time. One kind of lock does nothing.
 
 use std::{error, thread, time::Duration};
 
@@ -43,8 +43,8 @@ impl<E: Engine + 'static> Lock for Leased<E> {
         let hold = if waits { Leases::hold } else { Leases::try_hold };
         match hold(self.leases, payment(account), &self.owner, self.ttl).wait() {
             Ok(held) => {
-                // This thread renews beside the work, until the lease is released or lost. An async program would await
-                // `held.run(work)` instead, or spawn the renewal as a task.
+                // This thread renews the lease alongside the work, until the lease is released or lost. An async
+                // program would await `held.run(work)` instead, or spawn the renewal as a task.
                 let renewal = held.renewal();
                 thread::Builder::new().spawn(move || renewal.wait())?;
                 Ok(Some(Box::new(held)))

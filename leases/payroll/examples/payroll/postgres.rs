@@ -108,7 +108,7 @@ impl Taken for Locked {
         None
     }
 
-    /// Checks that the session is open. There is no other way to ask for the lock.
+    /// Checks that the session is open. There is no other way to check the lock.
     fn check(&self) -> Result<(), String> {
         if self.client.is_closed() { Err("closed".to_owned()) } else { Ok(()) }
     }

@@ -10,7 +10,7 @@ use keylatch_lease_conformance::servers::free_ports;
 
 use crate::lock::Error;
 
-/// The script, in the checkout in which this was built.
+/// The script, in the checkout from which this program was built.
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../servers/run");
 
 /// A server that is stopped and removed when this is dropped or the process dies.

@@ -20,7 +20,7 @@ use crate::{
 /// The time after which something must be wrong, not counting the time of the bank.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Runs the demonstration, and returns whether every number is as it must be.
+/// Runs the demonstration, and returns whether every number is as it should be.
 pub(crate) fn run(args: &Args) -> Result<bool, Error> {
     // Declared first, so that the workers are dropped before the server.
     let server = Server::start(args)?;
@@ -144,14 +144,14 @@ impl Server {
 
 // --- The workers -----------------------------------------------------------------------------------------------------
 
-/// All workers. Dropping it kills those that are left.
+/// All workers. Those that are left are killed when this is dropped.
 struct Company {
     ledger: Arc<Ledger>,
     workers: Vec<(String, Child)>,
     patience: Duration,
 }
 
-/// The worker that read the account after the killed or stopped one, and the time.
+/// The worker that read the account after the killed or stopped one, and the time until then.
 struct TakenOver {
     by: String,
     after: Duration,

@@ -80,8 +80,8 @@ pub(crate) fn run(args: &Args, worker: &Worker) -> Result<(), Error> {
 
 pub(crate) fn pay(ledger: &mut Ledger, account: usize, taken: Box<dyn Taken>) -> Result<(), Error> {
     let token = taken.token().map_or(0, Token::get);
-    // Present the token at the read already. If only payments did, a stale payment could come between our read and our
-    // payment.
+    // Present the token as early as the read. If only payments presented it, a stale payment could come between our
+    // read and our payment.
     let is_open = ledger.ask(format!("read {account} {token}"))? == "open";
     // Checking the lease costs nothing, so check it before each action that cannot be undone.
     if is_open && taken.check().is_ok() {

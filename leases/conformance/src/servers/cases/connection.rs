@@ -57,7 +57,7 @@ pub async fn the_release_of_a_dropped_lease_survives_a_broken_connection<S: Test
     }
 }
 
-/// The server is paused, and later goes on. The test needs a server of its own, and a desk with a short timeout.
+/// The server is paused, and resumed later. The test needs a server of its own, and a desk with a short timeout.
 pub async fn a_silent_server_is_an_error_in_time<S: TestServer>(desk: Arc<Desk<S>>) {
     let (here, report) = (&desk.here, Resource::from("report"));
     let grant = here.try_acquire(&report, &desk.jane, LATE).await.unwrap();
@@ -76,8 +76,8 @@ pub async fn a_silent_server_is_an_error_in_time<S: TestServer>(desk: Arc<Desk<S
     }
 }
 
-/// No server listens where the engine connects: an operation fails after its timeout of 300 ms with the reason, and
-/// without the password `secret`. Returns the text of the error.
+/// No server listens where the engine connects, so an operation fails after its timeout of 300 ms. The error has the
+/// reason, but not the password `secret`. Returns the text of the error.
 pub async fn an_unreachable_server_is_an_error_in_time<S: TestServer>(engine: S::Engine) -> String {
     let leases = Leases::with_engine(engine);
     let started = Instant::now();
@@ -108,7 +108,7 @@ pub async fn cut_connections_are_made_again_under_load<S: TestServer>(desk: Arc<
                 let leases = if i % 2 == 0 { &desk.here } else { &desk.there };
                 let owner = Owner::named(format!("worker-{i}"));
                 while !is_over.load(SeqCst) {
-                    // Three answers in a row may be lost.
+                    // Three answers in a row may be lost; the acquire then fails.
                     let Ok(grant) = leases.acquire("report", &owner, LATE).await else { continue };
                     assert!(!inside.swap(true, SeqCst), "two owners hold the resource at the same time");
                     rounds.fetch_add(1, SeqCst);

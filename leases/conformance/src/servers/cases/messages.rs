@@ -11,7 +11,7 @@ use tokio::time::sleep;
 
 use super::super::{Desk, LATE, MINUTE, TestServer, ask, millis, sliding};
 
-/// However a lease is released, a message serves the waiter, long before it would ask again.
+/// However a lease is released, a message wakes the waiter, long before it would ask again.
 pub async fn a_waiter_is_notified_of_a_release<S: TestServer>(desk: Arc<Desk<S>>) {
     let leases = desk.more(desk.settings.clone().fallback(LATE));
     let grant = desk.here.try_acquire("report", &desk.jane, Expiry::Never).await.unwrap();

@@ -5,7 +5,7 @@
 //! |---|---|---|
 //! | [`all_operations_agree_with_each_other`] | grants, refusals, status, lists, renewals and releases | |
 //! | [`a_term_counts_from_the_call_and_from_the_start_of_the_tenure`] | and no end is brought forward | `pass` |
-//! | [`each_renewal_of_a_batch_has_its_own_term`] | whatever becomes of the others | |
+//! | [`each_renewal_of_a_batch_has_its_own_term`] | regardless of the others | |
 //! | [`any_text_can_name_a_resource_or_an_owner`] | long, empty and odd names are read back | |
 //! | [`owned_by_lists_the_policies`] | all but custom ones | |
 //! | [`competing_owners_hold_the_resource_one_at_a_time`] | and tokens grow | |
@@ -20,7 +20,7 @@
 //! | [`cut_connections_are_made_again_under_load`] | again and again | `cut` |
 //! | [`a_lost_connection_wakes_all_watches`] | because messages may have been lost | `cut` |
 //! | [`dropped_requests_leave_nothing_behind`] | after any number of polls: the next requests are served | |
-//! | [`dropping_the_last_clone_of_an_engine_closes_the_connection`] | and none before it | `connections` |
+//! | [`dropping_the_last_clone_of_an_engine_closes_the_connection`] | and dropping an earlier one does not | `connections` |
 //!
 //! The other functions are parts of tests whose beginning or end depends on the engine.
 
@@ -52,9 +52,10 @@ pub use self::{
 /// Makes tests of some [`cases`](crate::servers::cases). Each is run by a function in the engine's tests, which calls
 /// [`at_desk`](crate::servers::at_desk).
 ///
-/// `all` stands for those of the table there, except for three: `a_silent_server_is_an_error_in_time` needs a server of
-/// its own, an engine adds checks of its server to `dropped_requests_leave_nothing_behind`, and not every engine closes
-/// new namespaces, as `a_new_namespace_grants_nothing_until_it_is_opened_or_its_quarantine_has_ended` expects.
+/// `all` stands for all tests of the table there, except for three: `a_silent_server_is_an_error_in_time` needs a
+/// server of its own, an engine adds checks of its server to `dropped_requests_leave_nothing_behind`, and not every
+/// engine closes new namespaces, as `a_new_namespace_grants_nothing_until_it_is_opened_or_its_quarantine_has_ended`
+/// expects.
 ///
 /// # Examples
 /// ```no_run
@@ -70,7 +71,7 @@ pub use self::{
 /// }
 /// # }
 ///
-/// // With such a function of `test` alone, either of these:
+/// // With such a function whose only argument is `test`, either of these:
 /// // engine_tests! { at_desk; all }
 /// // engine_tests! { at_desk; all_operations_agree_with_each_other owned_by_lists_the_policies }
 /// ```

@@ -102,7 +102,7 @@ async fn renewed<S: TestServer>(desk: &Desk<S>, token: Token, term: Option<Term>
     batch[0].left
 }
 
-/// Each lease of a batch is renewed by its own term, whatever becomes of the others.
+/// Each lease of a batch is renewed by its own term, regardless of the others.
 pub async fn each_renewal_of_a_batch_has_its_own_term<S: TestServer>(desk: Arc<Desk<S>>) {
     let Desk { here, there, jane, joe, .. } = &*desk;
     let engine = there.engine();
@@ -127,7 +127,7 @@ pub async fn each_renewal_of_a_batch_has_its_own_term<S: TestServer>(desk: Arc<D
     engine.renew(&mut batch, Duration::ZERO).await.unwrap();
     for (at, renewal) in batch.iter().enumerate() {
         let is_right = match (at, renewal.left) {
-            // The owner, the token, the resource, and a tenure that has been taken over.
+            // A wrong owner, a wrong token, a wrong resource, and a tenure that has been followed by another owner's.
             (3 | 4 | 5 | 7, left) => left == Left::Nothing,
             (200, left) => left == Left::Forever,
             (_, Left::For(left)) => match at % 3 {
@@ -163,7 +163,7 @@ pub async fn a_new_namespace_grants_nothing_until_it_is_opened_or_its_quarantine
         assert_eq!(leases.release_all(owner).await.unwrap(), 0);
     }
     S::open(here.engine()).await.unwrap();
-    // An engine that was connected before notices it too.
+    // The other engine, which was connected before, notices that the namespace is open.
     there.try_acquire("report", joe, MINUTE).await.unwrap();
     S::open(here.engine()).await.unwrap();
     let asked = here.try_acquire("report", jane, MINUTE).await;

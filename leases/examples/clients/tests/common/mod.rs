@@ -1,4 +1,4 @@
-//! The page that shows these clients, and commands that it shows.
+//! The page that shows these clients, and the commands on it.
 
 #![allow(dead_code, reason = "each test binary uses some of it")]
 
@@ -7,12 +7,12 @@ use std::{
     process::{Command, Output, Stdio},
 };
 
-/// Starts private servers.
+/// The script that starts private servers.
 pub(crate) const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../servers/run");
 
 const PAGE: &str = include_str!("../../../../../docs/leases-guide.md");
 
-/// Returns the blocks of code in this language that the page's section has.
+/// Returns the blocks of code in this language in the page's section.
 pub(crate) fn page_blocks(language: &str) -> Vec<String> {
     let (_, section) = PAGE.split_once("\n## Your own client\n").expect("the section");
     let section = section.split_once("\n## ").map_or(section, |(section, _)| section);
