@@ -84,7 +84,8 @@ impl State {
         self.word.store(Word::born(unit).bits(), Ordering::Relaxed);
     }
 
-    /// Marks the slot as serving no key. A plain store suffices: only its owner reads it.
+    /// Marks the slot as serving no key. A plain store suffices: the caller owns the slot, and others read the word
+    /// only under the shard lock, to see whether the slot is live.
     #[inline]
     pub(in crate::core) fn end(&self, dead: Word) {
         self.word.store(dead.bits(), Ordering::Relaxed);

@@ -5,7 +5,7 @@
 //!
 //! | bits | name | meaning |
 //! |---|---|---|
-//! | 0 | `DEAD` | the slot serves no key: it is free, or on its way to be |
+//! | 0 | `DEAD` | the slot serves no key: it is free, or about to be |
 //! | 1 | `QUEUED` | there are waiters: holds change only under the queue lock (in a dead slot: an old key is kept) |
 //! | 2 | `WRITER` | an exclusive hold |
 //! | 3 | `UPGRADABLE` | an upgradable hold |
@@ -14,8 +14,8 @@
 //!
 //! `FIELD` is 14 on 32-bit targets and 30 on 64-bit ones. Each claim and each hold is one *unit*, except that a hold of
 //! several permits is as many units. A unit keeps the entry alive, and is counted in exactly one field. An entry with
-//! [`MAX_UNITS`] units accepts no more; permits do not count for that, because their number has a limit of its own. The
-//! combinations that can occur:
+//! [`MAX_UNITS`] units accepts no more; permits do not count towards this limit, because they have a limit of their
+//! own. The combinations that can occur:
 //!
 //! | dead | writer | upgradable | count | claims | state |
 //! |---|---|---|---|---|---|

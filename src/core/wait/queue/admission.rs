@@ -80,7 +80,7 @@ impl Queues {
     }
 
     /// Hands free holds over to waiters behind the head that will take them at once, as if they were newcomers. So a
-    /// hot key is not idle until a sleeping waiter has run.
+    /// hot key does not stay idle while a sleeping waiter is waking up.
     #[inline]
     pub(super) fn hand_off(
         &mut self,
@@ -124,7 +124,7 @@ impl Queues {
         admitted.holds != holds
     }
 
-    /// Wakes the next waiter after a release for a head that was woken earlier and has not run since.
+    /// Wakes the next waiter after a release, because the head was woken earlier and has not run since.
     #[inline(never)]
     pub(super) fn wake_next(
         &mut self,

@@ -14,7 +14,7 @@ use crate::{
 
 impl Queues {
     /// Returns the largest number of wakers that [`Queues::admit`] hands out, beside these holds, when `gone` has left.
-    /// It looks at no more waiters than that will.
+    /// Looks at no more waiters than `admit` will.
     #[cold]
     pub(crate) fn most_wakers(&self, queue: u32, gone: Ticket, holds: Holds, rules: &Rules, cause: Cause) -> usize {
         let heads = self.heads(queue, gone);
