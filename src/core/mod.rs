@@ -154,9 +154,9 @@
 //! 4. *An ended value is buried by the last user of its entry,* because each user that leaves sweeps. A writer that
 //!    stores a new value in its place puts the old one, with a copy of its key, into the shard's list of parted values.
 //!    The next call that sweeps the shard hands these over, with no lock held. A sweep that is nested too deep to
-//!    dispose of values itself puts the value of its entry on that list, too. If its task is to dispose of all values
-//!    that have ended, it leaves the others where they are, and marks the shard. In both cases another sweep disposes
-//!    of them: that sweep ends only when it finds nothing more to do.
+//!    dispose of values itself puts the value of its entry on that list, too. If its task is instead to dispose of all
+//!    values that have ended, it leaves them where they are, and marks the shard. In both cases another sweep takes
+//!    over: it ends only when it finds nothing more to do.
 //! 5. *One caller at a time refreshes a value.* A table that records ages has a clock, and so deadlines, even if its
 //!    values do not end. The refresher marks the value's version in its shard, releases its hold, keeps the entry with
 //!    a claim, and makes the next value with no lock held. Then it acquires the key, and stores the next value if the

@@ -34,12 +34,12 @@ impl History {
         History { sets: empty(kept), kept }
     }
 
-    /// Remembers a key. The history is made to fit a shard that has this many values.
+    /// Remembers a key. Resizes the history, if necessary, to fit a shard that has this many values.
     pub(super) fn add(&mut self, tag: Tag, values: usize) {
         let wanted = values.div_ceil(VALUES).max(1);
         self.fit(values);
-        // If the history is less than half or more than twice as large as wanted, it begins anew. So it does not do so
-        // often, and never has more than 2 bytes for each value, or one set.
+        // If the history is less than half or more than twice as large as wanted, it begins anew. So it does not begin
+        // anew often, and never has more than 2 bytes for each value, or one set.
         if 2 * self.sets.len() < wanted {
             self.sets = empty(wanted.max(self.kept));
         }

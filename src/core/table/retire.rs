@@ -49,8 +49,8 @@ impl<K, V: Payload> Core<K, V> {
         }
     }
 
-    /// Releases a hold of an entry in a table with values, if the short way was not open. Out of line, because the short
-    /// way needs few registers.
+    /// Releases a hold of an entry in a table with values, if the fast path was not possible. Out of line, because the
+    /// fast path needs few registers.
     #[inline(never)]
     fn release_valued<M: TypedAccess>(&self, hold: Hold<K, V, M>, batch: Option<&mut WakeBatch>) {
         if self.has_records() {
@@ -60,7 +60,7 @@ impl<K, V: Payload> Core<K, V> {
         self.release_slowly(hold.into_unit(), access, batch);
     }
 
-    /// Releases a hold in a table that records something of its values.
+    /// Releases a hold in a table that records something about its values.
     #[cold]
     #[inline(never)]
     fn release_recorded<M: TypedAccess>(&self, hold: Hold<K, V, M>, batch: Option<&mut WakeBatch>) {
@@ -263,8 +263,8 @@ impl<K, V: Payload> Core<K, V> {
     }
 }
 
-/// The remains of an entry, to be dropped outside the shard lock: its key, and perhaps a chunk. It is passed by
-/// reference, because it is large and usually empty.
+/// The remains of an entry, to be dropped outside the shard lock: its key, its value, and perhaps a chunk. It is passed
+/// by reference, because it is large and usually empty.
 pub(super) struct Dead<K, V: Payload> {
     pub(super) key: Option<K>,
     pub(super) value: Option<V::Value>,

@@ -2,16 +2,16 @@
 //!
 //! A walk goes shard by shard, and in a shard from slot to slot, in the order of their numbers. While it is in a shard,
 //! no value is at rest there (see [`gather`](super::gather)). An entry with a value keeps its slot, so a value that
-//! exists during the whole walk is found in its slot exactly once, and a position is all that a walk must remember of
-//! these. A key whose value is removed and stored again may get another slot, though, and must not be visited in both.
-//! This is prevented by the following rules:
+//! exists during the whole walk is found in its slot exactly once, and for such values the walk need only remember its
+//! position. A key whose value is removed and stored again may get another slot, though, and must not be visited in
+//! both. This is prevented by the following rules:
 //!
 //! 1. *A key stays in its shard.* So only the entries of one shard at a time matter: a key's entry there either existed
 //!    when the walk arrived at the shard, or was made later.
 //! 2. *An entry that was made after the arrival is not visited.* Its key had no entry for a moment since the walk
 //!    began, so it need not be visited; and its earlier entry may have been visited.
-//! 3. *A slot is visited once.* An entry that existed at the arrival had one slot ever since. So a key is visited in
-//!    the one entry that it had at the arrival, if any.
+//! 3. *A slot is visited once.* An entry that existed at the arrival has had one slot ever since. So a key is visited
+//!    in the one entry that it had at the arrival, if any.
 //!
 //! For rule 2 the walk has a [`Stay`] in the shard, with one bit for each slot, which is set when an entry is made in
 //! the slot. Slots that the shard gets after the arrival have no bit, and are not visited. (Versions cannot replace the

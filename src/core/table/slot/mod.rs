@@ -24,7 +24,7 @@
 //! 5. A unit is kept only beside a reference or an `Arc` to its table, so it does not outlive the table, whose drop
 //!    frees the slots of forgotten units.
 //! 6. A chunk, and the spares and `SlotRef`s of its slots, stay in one shard. A chunk is dropped when all its slots are
-//!    marked free, when no token of them exists, or with its shard, when none is used any more (5).
+//!    marked free, because then no token of them exists, or with its shard, because then no token is used any more (5).
 //! 7. A hold's mode is the kind of access that the word counts it as. While the word counts an exclusive hold, it
 //!    counts no other hold.
 //! 8. A slot's value is initialised while its marks say that it is stored (present, or ended), which they say only of
@@ -43,14 +43,13 @@
 //!     So no key of the type that `R` now names may enter the table through it. It is used only with a token, whose
 //!     entry has its key already, or by public calls, which make a new `CoreRef` from the table itself, so that `R` is
 //!     exact. Values always have the table's own type, because `R` is invariant in it.
-
 //! 12. A key's own limit of permits comes with a claim of its own, for which there is no token. The call that sets the
 //!     limit has two claims, and one of them becomes the limit's; the call that takes the limit away gets it back. The
 //!     queue lock decides which calls these are.
 //! 13. In a table whose values end or are weighed, a stored value comes with a second claim, that of its deadline, for
-//!     which there is no token either. So the value's own claim is never the only unit, and calls that need that fail. The call that
-//!     stores the value gives the claim away under its exclusive hold, before any other caller has exclusive use; the
-//!     call that takes the value out, or has exclusive use and is about to, gets it back.
+//!     which there is no token either. So the value's own claim is never the only unit, and calls that require this
+//!     fail. The call that stores the value gives the claim away under its exclusive hold, before any other caller has
+//!     exclusive use; the call that takes the value out, or has exclusive use and is about to, gets it back.
 
 #![allow(unsafe_code)]
 
@@ -289,7 +288,7 @@ impl<K, V: Payload> SlotRef<K, V> {
         }
     }
 
-    /// The entry dies: its slot is given up by the table and by the last unit, and keeps its key.
+    /// Ends the entry: the table and the last unit give up the slot, which keeps its key.
     #[inline]
     pub(super) fn vacate(self, last: Last<K, V>, kept: &mut V::Kept) -> Spare<K, V> {
         assert!(self.live().is(last.live()), "an entry is retired by its own last unit");
