@@ -71,8 +71,8 @@
 //!    up the releaser's hold. A granted waiter that gives up releases its hold, like any holder.
 //!
 //! # Values
-//! A table's [`Payload`](table::Payload) is what its entries contain besides the key: nothing, or a value. The wait
-//! layer does not know of it.
+//! A table's [`Payload`](table::Payload) is the contents of its entries besides the key: nothing, or a value. The wait
+//! layer knows nothing of it.
 //!
 //! | move | made by | under | word |
 //! |---|---|---|---|
@@ -87,8 +87,8 @@
 //! | evict | a sweep that finds the entry unshared | shard lock | as retire |
 //! | end | a call that finds that the value's time has passed and that no holder sees it | shard lock | none |
 //! | bury: take an ended value out | a call that finds no other units than the value's two claims | shard lock | as retire |
-//! | bury beside a user that keeps the entry, or that holds the key as a writer | as evict below; or as take out | shard lock; none | claims − 2 |
-//! | evict beside a user that keeps the entry and does not use the value | a sweep of a table that hands out no keys | shard lock; none | + hold, claims − 1, − hold |
+//! | bury while a user keeps the entry, or holds the key as a writer | as evict below; or as take out | shard lock; none | claims − 2 |
+//! | evict while a user keeps the entry and does not use the value | a sweep of a table that hands out no keys | shard lock; none | + hold, claims − 1, − hold |
 //!
 //! 1. *The value of an entry has a claim of its own,* for which there is no token. So its entry outlives its users, and
 //!    dies, like every entry, when its last unit is given up.
@@ -129,7 +129,7 @@
 //!    in its shard is found without a hash table.
 //!
 //! # Values that end
-//! In a table with a [`Time`](table::Hooks) each value has a deadline, which is in the shard, beside the entry. Other
+//! In a table with a [`Time`](table::Hooks) each value has a deadline, which is in the shard, not in the entry. Other
 //! tables do not pay for this. A value that ends has a second claim, so no call finds its entry unshared, and its users
 //! take the slow paths, which check whether the table has deadlines. A call that looks, stores or removes without a
 //! hold is sent to its slow path by the bounds check of its shard's index, because a table with deadlines keeps its
@@ -165,7 +165,7 @@
 //!
 //! # Weights
 //! In a table with a [`Weigher`] the bound is on the sum of the values' weights. A value's weight is recorded in the
-//! shard, beside the entry. Other tables do not pay for this: a weighed value has a second claim, like a value that
+//! shard, not in the entry. Other tables do not pay for this: a weighed value has a second claim, like a value that
 //! ends, and its users take the same slow paths.
 //!
 //! | rank of the value | counted in | becomes |

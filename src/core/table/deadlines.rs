@@ -119,7 +119,7 @@ impl Deadlines {
         self.get(number).version
     }
 
-    /// Returns whether the value has another version than the one for which its deadline, or its weight, was recorded.
+    /// Returns whether the value's version differs from the one for which its deadline, or its weight, was recorded.
     pub(super) fn is_changed(&self, number: u32, version: u64) -> bool {
         let weighed = self.weights.as_ref().map(|weights| weights.version(number));
         let timed = self.timed.then(|| self.version(number));

@@ -4,7 +4,7 @@
 //! the [`Sieve`](super::sieve::Sieve). Histories of evicted keys are known from 2Q (T. Johnson, D. Shasha, "2Q: A Low
 //! Overhead High Performance Buffer Management Replacement Algorithm", VLDB 1994). As in S3-FIFO (J. Yang and others,
 //! "FIFO Queues are All You Need for Cache Eviction", SOSP 2023), a key is remembered by a fingerprint: 16 bits of its
-//! hash. If two keys share one, the only harm is a worse choice of what to evict.
+//! hash. If two keys share one, the only harm is a worse choice of the value to evict.
 
 use alloc::vec::Vec;
 

@@ -195,7 +195,7 @@ impl<K, T> Core<K, Valued<T>> {
     /// Calls `set` to set the bound of each shard, at this time, and then evicts values in excess of it.
     ///
     /// `set` runs under the shard lock, and must read the new bound from where the caller has stored it: if two calls
-    /// run at once, the lock orders them, and the later one reads what was stored last, so all shards agree.
+    /// run at once, the lock orders them, and the later one reads the bound that was stored last, so all shards agree.
     pub(super) fn set_bounds(&self, now: Option<u64>, set: impl Fn(&mut Kept, usize)) {
         for (index, shard) in self.shards().iter().enumerate() {
             shard.with(|shard| {

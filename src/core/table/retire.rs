@@ -124,8 +124,8 @@ impl<K, V: Payload> Core<K, V> {
         V::excess(&self.excess).is_some_and(Excess::is_bounded)
     }
 
-    /// Returns the address that a leaving user needs if it does the sweep itself: after it has left, it asks what is
-    /// [to be swept](Core::to_sweep), and it [sweeps](Core::sweep_now) last of all.
+    /// Returns the address that a leaving user needs if it does the sweep itself: after it has left, it asks whether
+    /// there is something [to sweep](Core::to_sweep), and it [sweeps](Core::sweep_now) last of all.
     #[inline]
     fn entry_address(&self, entry: Live<'_, K, V>) -> Option<EntryAddress> {
         V::VALUES.then(|| EntryAddress::of(entry))

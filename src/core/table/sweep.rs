@@ -32,7 +32,7 @@ const IN_PASSING: usize = 3;
 /// many maps can store their evicted values in each other.
 const DEEPEST: usize = 4;
 
-/// Returns whether a sweep of a shard that has this many others leaves its part to them.
+/// Returns whether a sweep leaves its part to the shard's other sweeps, of which there are this many.
 fn is_too_deep(others: u8) -> bool {
     if others == 0 {
         return false; // usually, and without asking for the depth
@@ -67,8 +67,8 @@ enum Step<K, V: Payload> {
 
 impl<K, V: Payload> Core<K, V> {
     /// Sweeps after a user has left the entry at this address: if the entry still exists and its value is unused, the
-    /// value returns to the order; a few values that have ended are disposed of; then unused values are evicted while
-    /// there are too many.
+    /// value returns to the order of eviction; a few values that have ended are disposed of; then unused values are
+    /// evicted while there are too many.
     pub(super) fn sweep(&self, tag: Tag, address: usize) {
         let mut panics = Panics::default();
         self.sweep_with(tag, address, Some(IN_PASSING), &mut panics);

@@ -28,8 +28,8 @@ pub struct Valued<T>(PhantomData<T>);
 /// | 10 to 31 | the high bits of the version, the low ones of which are `low` |
 ///
 /// Most tables have nothing to note if there is no value, or if a use of it has been noted already. So there, `QUIET`
-/// beside `PRESENT` means that the value was used. In a table with counters, and in one whose values end, each use has
-/// to be noted, and no entry is quiet. So other tables pay nothing for that.
+/// together with `PRESENT` means that the value was used. In a table with counters, and in one whose values end, each
+/// use has to be noted, and no entry is quiet. So other tables pay nothing for that.
 ///
 /// The version is that of the last value, even if that value has been removed, so later versions continue from it. Only
 /// a caller with exclusive use of the entry changes the version and `PRESENT`, and it changes `PRESENT` only under the

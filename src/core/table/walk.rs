@@ -8,8 +8,8 @@
 //!
 //! 1. *A key stays in its shard.* So only the entries of one shard at a time matter: a key's entry there either existed
 //!    when the walk arrived at the shard, or was made later.
-//! 2. *An entry that was made after the arrival is not visited.* Its key had no entry for a moment since the walk
-//!    began, so it need not be visited; and its earlier entry may have been visited.
+//! 2. *An entry that was made after the arrival is not visited.* Since the walk began, its key had no entry for a
+//!    moment, so it need not be visited; and an earlier entry of the key may have been visited.
 //! 3. *A slot is visited once.* An entry that existed at the arrival has had one slot ever since. So a key is visited
 //!    in the one entry that it had at the arrival, if any.
 //!
@@ -102,7 +102,7 @@ impl<K, T> Core<K, Valued<T>> {
             deadlines.advance(now);
         }
         let Some(stay) = shard.kept.walks.stay(slot.stay) else { unreachable!("a stay lasts until the walk departs") };
-        // If there are fewer slots than at the arrival, the others have no entries, or new ones.
+        // If there are fewer slots than at the arrival, those beyond the end have no entries, or new ones.
         slot.end = slot.end.min(shard.end());
         let until = slot.end.min(slot.next.saturating_add(LOOKED_AT));
         while slot.next < until {

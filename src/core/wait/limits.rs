@@ -2,8 +2,8 @@
 //!
 //! An entry has a limit of its own exactly as long as its queue says so. Such a queue, and `QUEUED`, stay even while
 //! nobody waits, so all requests for the key and all releases pass through the queue lock, and find the limit there. An
-//! entry without a queue has the limit that a request brings along: the default one, or what the table's function
-//! returns for the key. The first waiter records this limit in the queue.
+//! entry without a queue has the limit that each request passes in: the default one, or the one that the table's
+//! function returns for the key. The first waiter records this limit in the queue.
 
 use core::ops::Deref;
 

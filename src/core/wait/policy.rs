@@ -205,7 +205,7 @@ pub(crate) enum ReleaseFor {
     NextWaiter,
 }
 
-/// The reason for which [`Queues::admit`](super::queue::Queues::admit) is called.
+/// The reason why [`Queues::admit`](super::queue::Queues::admit) is called.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Cause {
     /// A waiter entered, or gave up.

@@ -122,7 +122,8 @@ impl State {
     /// Sets the word. Nobody else may be able to change it: the caller has the only unit, or has locked the shard of an
     /// entry whose value's claim is the only one.
     ///
-    /// Release, as in [`update`](State::update). The acquire was that of [`is_sole`](State::is_sole).
+    /// Release, as in [`update`](State::update). The caller has loaded the word with acquire, in
+    /// [`is_sole`](State::is_sole).
     #[inline]
     pub(in crate::core) fn set(&self, word: Word) {
         self.word.store(word.bits(), Ordering::Release);

@@ -35,7 +35,7 @@ pub(in crate::core::table) struct Chunks<K, V: Payload> {
     first_slots: Vec<Ptr<K, V>>,
 }
 
-// SAFETY: a chunk owns its slots and what is in them, as a `Box<[(K, V)]>` would; marks are atomics.
+// SAFETY: a chunk owns its slots and their contents, as a `Box<[(K, V)]>` would; marks are atomics.
 unsafe impl<K: Send, V: Payload<Value: Send, Marks: Send>> Send for Chunk<K, V> {}
 // SAFETY: the pointers are those of the chunks.
 unsafe impl<K, V: Payload> Send for Chunks<K, V> where Chunk<K, V>: Send {}

@@ -21,7 +21,7 @@
 //!    `SlotRef`, under the shard lock, or from another unit, so none can appear in between.
 //! 4. Between `vacate` and the next `publish` exactly one token, or the chunk's mark, represents the slot. It is the
 //!    slot's sole owner.
-//! 5. A unit is kept only beside a reference or an `Arc` to its table, so it does not outlive the table, whose drop
+//! 5. A unit is kept only alongside a reference or an `Arc` to its table, so it does not outlive the table, whose drop
 //!    frees the slots of forgotten units.
 //! 6. A chunk, and the spares and `SlotRef`s of its slots, stay in one shard. A chunk is dropped when all its slots are
 //!    marked free, because then no token of them exists, or with its shard, because then no token is used any more (5).
@@ -36,7 +36,7 @@
 //!    hold (7), a caller that finds under the shard lock that the value's own claim is the only unit ([`Unshared`]; 3),
 //!    or the owner of the table (5). Only a caller with a hold, or with exclusive use, reads the value.
 //! 10. A [`ClaimIn`] or a [`HoldIn`] is made from a token of an entry whose types are those of its `P`, and is kept
-//!     beside a reference to the entry's table. `P` may since have become a supertype of what it was. A type and its
+//!     alongside a reference to the entry's table. `P` may since have become a supertype of what it was. A type and its
 //!     supertype differ in lifetimes only, and a value of the type can be used as one of the supertype: so the slot's
 //!     key can be used, in place, as a key of the supertype. Values keep their type, in which `P` is invariant.
 //! 11. A [`CoreRef`] is made from a reference to a table, and its `R` may since have become a supertype of what it was.

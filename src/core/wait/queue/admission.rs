@@ -26,7 +26,7 @@ impl Queues {
         if next == NONE || holds.allow(self.nodes[next].want(), rules.limit()) { NONE } else { next }
     }
 
-    /// Admits the waiters that the rules admit now, beside `holds`. See the module's table.
+    /// Admits the waiters that the rules admit now, given the present `holds`. See the module's table.
     pub(crate) fn admit(
         &mut self,
         queue: u32,
@@ -191,7 +191,7 @@ impl Queues {
         }
     }
 
-    /// Returns whether a reader takes part in a phase, beside the writer that may keep it out, if there is one.
+    /// Returns whether a reader takes part in a phase. `rival` is the writer that may keep it out, if there is one.
     fn joins_phase(&self, reader: u32, rival: u32) -> bool {
         rival == NONE || self.nodes[reader].turn.joins_phase_before(self.nodes[rival].turn)
     }
@@ -303,8 +303,8 @@ impl Queues {
         }
     }
 
-    /// Returns the part of the queue whose readers get in beside these holds: before the first writer, and under `Fifo`
-    /// before an upgradable reader that another keeps out.
+    /// Returns the part of the queue whose readers get in alongside these holds: before the first writer, and under
+    /// `Fifo` before an upgradable reader that another keeps out.
     pub(super) fn front(&self, heads: &[u32; LINES], holds: Holds, rules: &Rules) -> Option<Front> {
         if heads[UPGRADE] != NONE || !holds.fits(Access::Shared, 0) {
             return None;
