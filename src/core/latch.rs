@@ -127,9 +127,9 @@ impl Waited for LatchWord {
         }
     }
 
-    /// A waiting request stops counting as a claim only when it takes its hold, so a grant spends no claim. Therefore,
-    /// if a latch is moved to an address where another latch left a queue behind, a grant in that queue consumes no
-    /// other request's claim.
+    /// Returns 0: a waiting request stops counting as a claim only when it takes its hold, so a grant spends no claim.
+    /// Therefore, if a latch is moved to an address where another latch left a queue behind, a grant in that queue
+    /// consumes no other request's claim.
     #[inline(always)]
     fn spends(&self, _: usize) -> usize {
         0

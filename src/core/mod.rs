@@ -37,8 +37,8 @@
 //! | sweep | to return an unused value to the order of eviction, and to evict values beyond the bound |
 //!
 //! # The life of an entry
-//! An entry is a slot that is in the table. Its [word](wait::word) counts *units*. Each unit is represented by a token,
-//! a [`Hold`] or a [`Claim`]. The entry lives exactly as long as it has units.
+//! An entry is a slot that is in the table. Its [word](wait::word) counts *units*. The unit of each user is represented
+//! by a token, a [`Hold`] or a [`Claim`]. The entry lives exactly as long as it has units.
 //!
 //! | move | made by | under | word |
 //! |---|---|---|---|
@@ -92,8 +92,8 @@
 //!
 //! 1. *The value of an entry has a claim of its own,* for which there is no token. So its entry outlives its users, and
 //!    dies, like every entry, when its last unit is given up.
-//! 2. *`&V` rests on a hold, and `&mut V` on an exclusive hold,* or, if the entry is unshared, on its shard's lock: new
-//!    units come only from the table, which is locked, or from a unit's token, and there is none (rule 1 above).
+//! 2. *`&V` requires a hold, and `&mut V` an exclusive hold,* or, if the entry is unshared, its shard's lock: new units
+//!    come only from the table, which is locked, or from a unit's token, and there is none (rule 1 above).
 //! 3. *A version continues* from that of the entry's last value. In a new entry it continues from the shard's
 //!    high-water mark, which every dying entry raises. So no key of the shard gets a version twice.
 //! 4. *Values are evicted when users leave.* In a bounded table every user that leaves an entry sweeps: if the value
@@ -104,9 +104,9 @@
 //!    key is handed over, a table with an `OnEvict` also parks a value whose entry another user keeps.
 //!
 //! # Values at rest
-//! A value is *at rest* while it lies, with its key, in a second hash table of its shard. It has no entry then, and no
-//! slot: a look-up touches one place in memory, not three. Values rest only in tables that record nothing about them
-//! (no bound, no deadlines, no weights, no counters), and only if they are small and own nothing.
+//! A value is *at rest* while it is stored, with its key, in a second hash table of its shard. It has no entry then,
+//! and no slot: a look-up touches one place in memory, not three. Values rest only in tables that record nothing about
+//! them (no bound, no deadlines, no weights, no counters), and only if they are small and own nothing.
 //!
 //! | state | becomes |
 //! |---|---|
@@ -187,7 +187,7 @@
 //! The shard lock and the queue lock are internal locks ([`sync`](crate::sync)). A snapshot takes both, the shard lock
 //! first. (The locks of the counters, and of the bound on weights, are taken last.) The only user code that runs under
 //! them is `Equivalent`, the `clone` of a value and the `to_key` of a key that own nothing and, with
-//! `recycle_keys(true)`, `to_key_into`; if one of these panics, the shard is left in order. Wakers to wake and keys to
+//! `recycle_keys(true)`, `to_key_into`; if one of these panics, the shard is left in order. Wakers to call and keys to
 //! drop are carried out of the locks ([`WakeBatch`], `Dead`). An observer is called after the locks are released, by
 //! the call that moved the request. An overflow is carried out of the locks as a value, too: the panic follows when
 //! they are released, because the panic hook is user code.

@@ -25,6 +25,8 @@ impl<K> LimitOf<K> {
         LimitOf(Box::new(of))
     }
 
+    /// Calls the function.
+    ///
     /// # Panics
     /// If the function panics, or returns a number that cannot be counted.
     #[cold]
