@@ -66,8 +66,8 @@ enum Step<K, V: Payload> {
 }
 
 impl<K, V: Payload> Core<K, V> {
-    /// Sweeps after a user has left the entry at this address: if the entry still exists and its value is unused, the
-    /// value returns to the order of eviction; a few values that have ended are disposed of; then unused values are
+    /// Sweeps after a user has left the entry at this address. If the entry still exists and its value is unused, the
+    /// value returns to the order of eviction. Then a few values that have ended are disposed of, and unused values are
     /// evicted while there are too many.
     pub(super) fn sweep(&self, tag: Tag, address: usize) {
         let mut panics = Panics::default();

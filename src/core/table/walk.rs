@@ -15,9 +15,9 @@
 //!
 //! For rule 2 the walk has a [`Stay`] in the shard, with one bit for each slot, which is set when an entry is made in
 //! the slot. Slots that the shard gets after the arrival have no bit, and are not visited. (Versions cannot replace the
-//! bits: a new entry's version is greater than that of every dead entry, but not than those of live ones, and a value
-//! that is changed in place has a new version, too, and must be visited.) A shard without walks pays one comparison for
-//! a new entry.
+//! bits: a new entry's version is greater than that of every dead entry, but perhaps not than that of a live one. And a
+//! value that is changed in place has a new version, too, and must be visited.) A shard without walks pays one
+//! comparison for a new entry.
 //!
 //! A writer may have taken a value out for a moment, in order to store it again. So a walk also waits for an entry
 //! without a value that a writer holds.

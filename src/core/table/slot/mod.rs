@@ -15,7 +15,7 @@
 //! 1. A slot is live from [`Spare::publish`] to [`SlotRef::vacate`]; while it is live its key is initialised.
 //! 2. The units in a live slot's word are those of the tokens in existence (forgotten ones included), where a hold of
 //!    permits is as many units as its amount says. A token is made in the step that counts its units, and used up in
-//!    the step that takes them away; a token may also be split in two, and two may be merged, if the sum of the amounts
+//!    the step that takes them away. A token may also be split in two, and two may be merged, if the sum of the amounts
 //!    stays the same.
 //! 3. A slot dies only in `vacate`, which owns the `SlotRef` and the last unit ([`Last`]). New units come from a
 //!    `SlotRef`, under the shard lock, or from another unit, so none can appear in between.
