@@ -4,8 +4,8 @@
 //! the queue is found by the latch's address, under the queue lock. Latches are not made or retired here: guards and
 //! futures borrow the latch, and a word of 0 means that it is unused and can be moved.
 //!
-//! A waiting request counts as a claim until it takes its hold or gives up. Claims only limit the number of users, so
-//! that no field of the word can overflow.
+//! A waiting request counts as a claim until it takes its hold or gives up. The only purpose of claims here is to limit
+//! the number of users, so that no field of the word can overflow.
 //!
 //! Forgotten guards and futures stay counted. A forgotten guard keeps the latch locked for good, even after a move. A
 //! forgotten waiting request leaves its queue behind under the latch's address. Another latch at that address starts a
@@ -127,9 +127,9 @@ impl Waited for LatchWord {
         }
     }
 
-    /// A waiting request stops counting as a claim only when it takes its hold, so a grant spends no claim. Therefore,
-    /// if a latch is moved to an address where another latch left a queue behind, a grant in that queue consumes no
-    /// other request's claim.
+    /// Returns 0: a waiting request stops counting as a claim only when it takes its hold, so a grant spends no claim.
+    /// Therefore, if a latch is moved to an address where another latch left a queue behind, a grant in that queue
+    /// consumes no other request's claim.
     #[inline(always)]
     fn spends(&self, _: usize) -> usize {
         0
@@ -145,7 +145,7 @@ impl Waited for LatchWord {
         if let Some(found) = queue_shard.of.find(found.hash(), |other| other.address == address) {
             return found.queue;
         }
-        // `QUEUED` was set by forgotten requests of another address.
+        // `QUEUED` was set by requests that waited at the latch's former address and were forgotten.
         let queue = queue_shard.queues.open_queue(0);
         self.set_queue(queue_shard, queue);
         queue
@@ -209,7 +209,7 @@ impl LatchWord {
         self.word().holds() != Holds::NONE
     }
 
-    /// Acquires a hold, if the holds allow it and there are no waiters.
+    /// Acquires a hold, if the present holds allow it and there are no waiters.
     ///
     /// # Panics
     /// If the latch has [`MAX_USERS`](crate::MAX_USERS) holders and waiters already.

@@ -1,5 +1,5 @@
-//! The core: the entry of a key, its life, and how a request waits for it. It knows nothing of futures, threads or
-//! clocks.
+//! The core: the entry of a key, its life, and how a request waits for it. The core knows nothing of futures, threads
+//! or clocks.
 //!
 //! ```text
 //! table   keys: finds, makes and retires entries          generic over key and payload
@@ -16,14 +16,14 @@
 //! as compare-exchanges; [`policy`](wait::policy), which decides what a waiter is entitled to; `turn`, the order of the
 //! waiters; [`queue`](wait::queue), which decides which waiter gets in; [`wait`], the machine that puts these together.
 //! Then [`slot`](table::slot), the memory of entries and the tokens for it, the only module with unsafe code;
-//! [`shard`](table::shard), and the rest of [`table`]. The reasons for the design, and what else was tried, are in
-//! `docs/design.md`.
+//! [`shard`](table::shard), and the rest of [`table`]. The reasons for the design, and the alternatives that were
+//! tried, are in `docs/design.md`.
 //!
 //! # Glossary
 //! | word | meaning |
 //! |---|---|
 //! | entry | a slot that serves a key, from the key's first user to its last |
-//! | word | the packed integer that counts an entry's users; with the rest of the entry's state it contains no key |
+//! | word | the packed integer that counts an entry's users; like the rest of the entry's state, it contains no key |
 //! | unit | one thing that a word counts: a claim or a hold. A hold of several permits counts as that many units |
 //! | claim | a unit that only keeps the entry alive: of a handle, a future, a waiter, a stored value, a key's own limit of permits |
 //! | hold | a unit that keeps others out: exclusive, shared, upgradable, or a number of permits |
@@ -37,8 +37,8 @@
 //! | sweep | to return an unused value to the order of eviction, and to evict values beyond the bound |
 //!
 //! # The life of an entry
-//! An entry is a slot that is in the table. Its [word](wait::word) counts *units*. Each unit is represented by a token,
-//! a [`Hold`] or a [`Claim`]. The entry lives exactly as long as it has units.
+//! An entry is a slot that is in the table. Its [word](wait::word) counts *units*. The unit of each user is represented
+//! by a token, a [`Hold`] or a [`Claim`]. The entry lives exactly as long as it has units.
 //!
 //! | move | made by | under | word |
 //! |---|---|---|---|
@@ -48,7 +48,7 @@
 //! | enter | a claim that finds nothing in its way; an upgrade | none | claim → hold; upgradable → exclusive |
 //! | enqueue | a claim, or an upgrade, that is kept out | queue lock | sets `QUEUED`, or finds it set |
 //! | bypass | a newcomer that finds the key free and waiters in the queue, if the policy allows it; an upgrade | queue lock | as enter |
-//! | admit | a waiter that enters or gives up; a holder that leaves waiters behind | queue lock | holds and grants; clears `QUEUED` behind the last |
+//! | admit | a waiter that enters or gives up; a holder that leaves waiters behind | queue lock | holds, including those granted; clears `QUEUED` after the last waiter |
 //! | unlock | a holder of several entries, which leaves them all at once; if there are waiters, it is an admit | none; queue lock | hold → claim |
 //! | downgrade | a writer or an upgradable reader; if there are waiters, it is an admit | none; queue lock | hold → weaker hold |
 //! | leave | a user that is not the last and, if it was a holder, leaves no waiter behind | none | − unit |
@@ -71,8 +71,8 @@
 //!    up the releaser's hold. A granted waiter that gives up releases its hold, like any holder.
 //!
 //! # Values
-//! A table's [`Payload`](table::Payload) is what its entries contain besides the key: nothing, or a value. The wait
-//! layer does not know of it.
+//! A table's [`Payload`](table::Payload) is the contents of its entries besides the key: nothing, or a value. The wait
+//! layer knows nothing of it.
 //!
 //! | move | made by | under | word |
 //! |---|---|---|---|
@@ -85,15 +85,15 @@
 //! | pop | a call that finds the entry unshared | shard lock | as retire; the key goes to the caller |
 //! | hold the next value to evict | a call that finds the value not in use | shard lock | + hold |
 //! | evict | a sweep that finds the entry unshared | shard lock | as retire |
-//! | end | a call that finds the value's time over and no holder that sees it | shard lock | none |
-//! | bury: take an ended value out | a call that finds the entry unshared but for that | shard lock | as retire |
-//! | bury beside a user that keeps the entry, or that holds the key as a writer | as evict below; or as take out | shard lock; none | claims − 2 |
-//! | evict beside a user that keeps the entry and does not use the value | a sweep of a table that hands out no keys | shard lock; none | + hold, claims − 1, − hold |
+//! | end | a call that finds that the value's time has passed and that no holder sees it | shard lock | none |
+//! | bury: take an ended value out | a call that finds no other units than the value's two claims | shard lock | as retire |
+//! | bury while a user keeps the entry, or holds the key as a writer | as evict below; or as take out | shard lock; none | claims − 2 |
+//! | evict while a user keeps the entry and does not use the value | a sweep of a table that hands out no keys | shard lock; none | + hold, claims − 1, − hold |
 //!
 //! 1. *The value of an entry has a claim of its own,* for which there is no token. So its entry outlives its users, and
 //!    dies, like every entry, when its last unit is given up.
-//! 2. *`&V` rests on a hold, and `&mut V` on an exclusive hold,* or, if the entry is unshared, on its shard's lock: new
-//!    units come only from the table, which is locked, or from a unit, and there is none (rule 1 above).
+//! 2. *`&V` requires a hold, and `&mut V` an exclusive hold,* or, if the entry is unshared, its shard's lock: new units
+//!    come only from the table, which is locked, or from a unit's token, and there is none (rule 1 above).
 //! 3. *A version continues* from that of the entry's last value. In a new entry it continues from the shard's
 //!    high-water mark, which every dying entry raises. So no key of the shard gets a version twice.
 //! 4. *Values are evicted when users leave.* In a bounded table every user that leaves an entry sweeps: if the value
@@ -104,9 +104,9 @@
 //!    key is handed over, a table with an `OnEvict` also parks a value whose entry another user keeps.
 //!
 //! # Values at rest
-//! A value is *at rest* while it lies, with its key, in a second hash table of its shard. It has no entry then, and no
-//! slot: a look-up touches one place in memory, not three. Values rest in tables that record nothing of them (no bound,
-//! no deadlines, no weights, no counters), if they own nothing, and are small.
+//! A value is *at rest* while it is stored, with its key, in a second hash table of its shard. It has no entry then,
+//! and no slot: a look-up touches one place in memory, not three. Values rest only in tables that record nothing about
+//! them (no bound, no deadlines, no weights, no counters), and only if they are small and own nothing.
 //!
 //! | state | becomes |
 //! |---|---|
@@ -118,54 +118,55 @@
 //!    under that lock, from one to the other.
 //! 2. *Only the value of an unshared entry comes to rest.* So nobody has a reference to it, and its address may change.
 //!    Only one call in many moves a value, so a key that guards use again and again rarely moves, and no call has to
-//!    note anything in the slot. A call that moves a value also moves up to two that nobody uses, if they keep mostly
-//!    free chunks.
+//!    note anything in the slot. A call that moves a value also moves up to two that nobody uses, if most slots of the
+//!    shard are free: such values would keep chunks that are mostly free.
 //! 3. *The version moves with the value.* A value at rest that is removed raises the high-water mark, as a dying entry
-//!    does. Only versions below 2^32 fit here: a value with a later one stays in its entry. So after that many removals
-//!    in a shard, or changes of one of its keys, nothing new rests there.
+//!    does. Only versions below 2^32 fit here: a value with a later one stays in its entry. So after 2^32 removals in a
+//!    shard, or as many changes of one key's value, no new value rests there.
 //! 4. *A visit of a shard sees entries only.* When it begins, all values at rest get entries, and none comes to rest
 //!    while it lasts. So each value keeps its slot during the visit.
-//! 5. *A shard's `first` entry stays,* and a value is stored at rest only beside it: a key that is alone in its shard
-//!    is found without a hash table.
+//! 5. *A shard's `first` entry stays,* and a value is stored at rest only in a shard that has one: a key that is alone
+//!    in its shard is found without a hash table.
 //!
 //! # Values that end
-//! In a table with a [`Time`](table::Hooks) each value has a deadline, in the shard, beside the entry. The other tables
-//! do not pay for this, because a value that ends has a second claim: so no call finds its entry unshared, and its
-//! users take the longer ways, where the table is asked whether it has deadlines. A call that looks, stores or removes
-//! without a hold is sent there by the check of its shard's index: a table with deadlines has its shards elsewhere.
+//! In a table with a [`Time`](table::Hooks) each value has a deadline, which is in the shard, not in the entry. Other
+//! tables do not pay for this. A value that ends has a second claim, so no call finds its entry unshared, and its users
+//! take the slow paths, which check whether the table has deadlines. A call that looks, stores or removes without a
+//! hold is sent to its slow path by the bounds check of its shard's index, because a table with deadlines keeps its
+//! shards in another list.
 //!
 //! | state of the value | seen by | becomes |
 //! |---|---|---|
 //! | alive: its deadline is in the future | every call | over, when time passes |
 //! | pinned: a holder saw it alive and still holds the key | every call | alive or over, when the last such holder leaves |
-//! | over: the deadline has passed, and nobody pins it | no call: each compares under the shard lock | ended, by the first call that finds it |
+//! | over: the deadline has passed, and nobody pins it | no call: each call compares the deadline with the time, under the shard lock | ended, by the first call that finds it |
 //! | ended: still in the slot | nobody: the marks say that there is no value | buried, or displaced by a writer's value |
 //!
-//! 1. *The clock is read before the shard lock.* A shard keeps the latest time that it was told, so that in a shard no
-//!    time comes after a later one.
+//! 1. *The clock is read before the shard lock.* A shard keeps the latest time that it was told, so time never goes
+//!    back within a shard.
 //! 2. *A holder settles* when it has its hold: under the shard lock it ends a value that is over, or pins one that is
 //!    not. It removes its pin before it gives up its hold, and ends the value if it is over then. So a waiter that gets
-//!    the key next finds no value. The entry's only user does both, and begins to sweep, in one visit to the shard. It
-//!    tells the shard the time only if it may have changed the value: the next call that needs the time reads it
-//!    anyway.
+//!    the key next finds no value. A holder that is the entry's only user removes the pin, gives up the hold and begins
+//!    to sweep in a single visit to the shard. It reads the clock only if it may have changed the value: the next call
+//!    that needs the time reads the clock anyway.
 //! 3. *A writer sets the deadline* before it gives up its exclusive hold, if the version has changed since the deadline
 //!    was set. Until then the value does not end.
-//! 4. *An ended value is buried by the last user of its entry,* as each user that leaves sweeps. A writer that stores a
-//!    new value in its place puts the old one, with a copy of its key, into the shard's list of parted values. The next
-//!    call that sweeps the shard hands these over, with no lock held. A sweep that is nested too deep to dispose of
-//!    values itself puts its own there, too; one that should dispose of all values that have ended leaves them where
-//!    they are, and marks the shard. So it leaves them to another sweep, which ends only when it finds nothing more to
-//!    do.
+//! 4. *An ended value is buried by the last user of its entry,* because each user that leaves sweeps. A writer that
+//!    stores a new value in its place puts the old one, with a copy of its key, into the shard's list of parted values.
+//!    The next call that sweeps the shard hands these over, with no lock held. A sweep that is nested too deep to
+//!    dispose of values itself puts the value of its entry on that list, too. If its task is instead to dispose of all
+//!    values that have ended, it leaves them where they are, and marks the shard. In both cases another sweep takes
+//!    over: it ends only when it finds nothing more to do.
 //! 5. *One caller at a time refreshes a value.* A table that records ages has a clock, and so deadlines, even if its
-//!    values do not end. The refresher marks the value's version in its shard, leaves its hold, keeps the entry with a
-//!    claim, and makes the next value with no lock held. Then it acquires the key, and stores the next value if it
-//!    finds the value with that version. A mark belongs to one version, so it goes with the value, and a refresher
-//!    whose value has gone removes no other mark.
+//!    values do not end. The refresher marks the value's version in its shard, releases its hold, keeps the entry with
+//!    a claim, and makes the next value with no lock held. Then it acquires the key, and stores the next value if the
+//!    entry's value still has that version. A mark belongs to one version, so it disappears with the value, and a
+//!    refresher whose value is gone does not remove the mark of a later one.
 //!
 //! # Weights
-//! In a table with a [`Weigher`] the bound is on the sum of the values' weights. What a value weighs is recorded in the
-//! shard, beside the entry. The other tables do not pay for this: a value that is weighed has a second claim, as one
-//! that ends has, and its users take the same longer ways.
+//! In a table with a [`Weigher`] the bound is on the sum of the values' weights. A value's weight is recorded in the
+//! shard, not in the entry. Other tables do not pay for this: a weighed value has a second claim, like a value that
+//! ends, and its users take the same slow paths.
 //!
 //! | rank of the value | counted in | becomes |
 //! |---|---|---|
@@ -176,18 +177,20 @@
 //!
 //! 1. *A writer weighs* when it sets the deadline: before it gives up its exclusive hold, if the version has changed
 //!    since the value was weighed. The function is called with no internal lock held.
-//! 2. *What was added is taken off again.* The recorded weight counts, whatever the function would say now.
-//! 3. *Weightless and excessive values are not in the order of eviction.* So no eviction has to pass them. An excessive
-//!    value is parked for good: its shard is swept by each user that leaves, and the value's last user evicts it.
+//! 2. *The weight that was added is subtracted again.* The recorded weight counts, whatever the function would return
+//!    now.
+//! 3. *Weightless and excessive values are not in the order of eviction.* So no eviction has to pass over them. An
+//!    excessive value is parked for good: its shard is swept by each user that leaves, and the value's last user evicts
+//!    it.
 //!
 //! # Locks
 //! The shard lock and the queue lock are internal locks ([`sync`](crate::sync)). A snapshot takes both, the shard lock
-//! first. (Those of counters, and of a bound on weights, are taken last of all.) The only user code that runs under
+//! first. (The locks of the counters, and of the bound on weights, are taken last.) The only user code that runs under
 //! them is `Equivalent`, the `clone` of a value and the `to_key` of a key that own nothing and, with
-//! `recycle_keys(true)`, `to_key_into`; if one of these panics, the shard is left in order. Wakers to wake and keys to
+//! `recycle_keys(true)`, `to_key_into`; if one of these panics, the shard is left in order. Wakers to call and keys to
 //! drop are carried out of the locks ([`WakeBatch`], `Dead`). An observer is called after the locks are released, by
-//! the call that moved the request. An overflow is carried out as a value, too: the panic comes after the locks,
-//! because the panic hook is user code.
+//! the call that moved the request. An overflow is carried out of the locks as a value, too: the panic follows when
+//! they are released, because the panic hook is user code.
 //!
 //! # Memory ordering
 //! The exchanges on an entry's word order each critical section after the previous one: leaving is a release, entering

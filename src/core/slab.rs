@@ -3,7 +3,7 @@
 
 use alloc::vec::Vec;
 
-/// Stands for no index.
+/// The number that stands for no index.
 pub(crate) const NONE: u32 = u32::MAX;
 
 /// Values and a free list. The last place is always in use, so that after a burst the memory beyond the last remaining
@@ -23,7 +23,7 @@ enum Item<T> {
     Used(T),
 }
 
-/// A slab keeps room for this many values.
+/// The number of values for which a slab always keeps room.
 const KEPT: usize = 64;
 
 impl<T> Default for Slab<T> {

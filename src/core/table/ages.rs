@@ -1,4 +1,4 @@
-//! The ages of a shard's values, and which of these are being refreshed. Used under the shard lock.
+//! The ages of a shard's values, with marks for those that are being refreshed. Used under the shard lock.
 
 use super::by_slot::BySlot;
 
@@ -6,10 +6,10 @@ use super::by_slot::BySlot;
 #[derive(Default)]
 pub(super) struct Ages(BySlot<Age>);
 
-/// The age of a slot's value. That of an earlier value stays until the next one begins.
+/// The age of a slot's value. The age of an earlier value stays until that of the next one begins.
 #[derive(Clone, Copy, Default)]
 struct Age {
-    /// When the value was stored or changed.
+    /// The time at which the value was stored or changed.
     since: u64,
     /// The value's version, if a caller is refreshing it; 0, which is no version, if not.
     refreshed: u64,
@@ -25,7 +25,7 @@ impl Ages {
         now.saturating_sub(self.0.get(number).since)
     }
 
-    /// Marks the value with this version as being refreshed, if it has this age at least, and is not marked.
+    /// Marks the value with this version as being refreshed, if it is at least `fresh_for` old, and not marked yet.
     pub(super) fn begin_refresh(&mut self, number: u32, version: u64, now: u64, fresh_for: u64) -> bool {
         // A value whose writer was forgotten has no version here.
         let begins = version != 0 && self.0.get(number).refreshed == 0 && self.age(number, now) >= fresh_for;

@@ -31,8 +31,8 @@ type Counts = [u64; EVENTS];
 
 /// The counters of all shards. Each shard has its own, so that callers that use different keys rarely contend.
 ///
-/// Each shard's counters have a lock, because some targets have no atomics of 64 bits, and smaller ones would wrap
-/// around. It may be taken under the shard lock.
+/// Each shard's counters have a lock, because some targets have no 64-bit atomics, and smaller ones would wrap around.
+/// This lock may be taken under the shard lock.
 ///
 /// `pub` because sealed traits name it; other crates cannot.
 #[allow(unreachable_pub, missing_debug_implementations)] // not visible outside the crate

@@ -1,11 +1,11 @@
 //! The deadlines of a shard's values, and their order. Used under the shard lock.
 //!
-//! Each value has the time at which it ends. While a holder sees the value, the value is *pinned* and does not end. A
+//! Each value has a time at which it ends. While a holder sees the value, the value is *pinned* and does not end. A
 //! heap orders the values by a lower bound of their deadlines: a use that extends a deadline leaves the heap as it is,
 //! and the value gets its new place when it comes to the top.
 //!
-//! The ages and the weights of values, which are recorded in the same way, are here, too. A table that weighs values,
-//! which never end, has deadlines in which no value is.
+//! The ages and the weights of values are recorded here, too, in the same way. If a table weighs values that never end,
+//! its [`Deadlines`] contain no deadline.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -39,9 +39,9 @@ pub(super) struct Deadlines {
 /// The deadline of a slot's value.
 #[derive(Clone, Copy)]
 struct Deadline {
-    /// When the value ends, used or not.
+    /// The time at which the value ends, used or not.
     ends: u64,
-    /// When it ends unless it is used before.
+    /// The time at which it ends unless it is used before.
     idle: u64,
     /// The version that these times were computed for.
     version: u64,
@@ -53,7 +53,7 @@ struct Deadline {
 
 #[derive(Clone, Copy)]
 struct Place {
-    /// At most the time at which the value ends.
+    /// A lower bound of the time at which the value ends.
     time: u64,
     number: u32,
 }
@@ -75,7 +75,7 @@ impl Deadline {
 
 impl Deadlines {
     /// Makes the deadlines of a shard. `timed` tells whether values end, or have ages, and `weight` is the largest
-    /// weight of all values, if these are weighed.
+    /// total weight of the values, if these are weighed.
     pub(super) fn new(timed: bool, weight: Option<u64>) -> Self {
         Deadlines { timed, weights: weight.map(|most| Box::new(Weights::new(most))), ..Deadlines::default() }
     }
@@ -90,7 +90,7 @@ impl Deadlines {
         self.weights.as_ref().map_or(0, |weights| weights.weightless())
     }
 
-    /// Lets the shard's time pass: it becomes the later of the two.
+    /// Advances the shard's time to `now`, unless it is later already.
     pub(super) fn advance(&mut self, now: u64) {
         self.now = self.now.max(now.min(NEVER - 1));
     }
@@ -119,7 +119,7 @@ impl Deadlines {
         self.get(number).version
     }
 
-    /// Returns whether the value has another version than the one for which its deadline, or its weight, was recorded.
+    /// Returns whether the value's version differs from the one for which its deadline, or its weight, was recorded.
     pub(super) fn is_changed(&self, number: u32, version: u64) -> bool {
         let weighed = self.weights.as_ref().map(|weights| weights.version(number));
         let timed = self.timed.then(|| self.version(number));
@@ -153,7 +153,7 @@ impl Deadlines {
         self.at(number).pins += 1;
     }
 
-    /// Notes that such a holder leaves.
+    /// Notes that a holder that saw the value leaves.
     pub(super) fn unpin(&mut self, number: u32) {
         let deadline = self.at(number);
         deadline.pins = deadline.pins.saturating_sub(1);
@@ -167,7 +167,7 @@ impl Deadlines {
     /// Returns whether the value has ended. The answer may change to `true` only when the time [passes](Self::advance),
     /// or when its last pin is removed.
     pub(super) fn is_over(&self, number: u32) -> bool {
-        // Usually no value of the shard is over. To see that takes no look at this value's deadline.
+        // Usually no value of the shard is over. Then there is no need to look at this value's deadline.
         if !self.is_any_due() {
             return false;
         }
@@ -175,7 +175,7 @@ impl Deadlines {
         deadline.pins == 0 && deadline.time() <= self.now
     }
 
-    /// Returns whether the time of a value may have passed, and it has not been forgotten.
+    /// Returns whether there may be a value whose time has passed and that has not been forgotten.
     #[inline]
     pub(super) fn is_any_due(&self) -> bool {
         self.heap.first().is_some_and(|first| first.time <= self.now)
@@ -265,15 +265,15 @@ impl Deadlines {
         self.ages.get_or_insert_default().begin(number, self.now);
     }
 
-    /// Returns the age of a value, in nanoseconds; `None` if it is over. A new value's age is 0 until its writer has set
-    /// its deadline.
+    /// Returns the age of a value, in nanoseconds; `None` if it is over. A new value's age is 0 until its writer has
+    /// set its deadline.
     pub(super) fn age(&self, number: u32) -> Option<u64> {
         let is_set = self.version(number) != 0;
         let age = self.ages.as_ref().filter(|_| is_set).map_or(0, |ages| ages.age(number, self.now));
         (!self.is_over(number)).then_some(age)
     }
 
-    /// Marks a value as being refreshed, and returns its version, if it has this age at least and is not marked.
+    /// Marks a value as being refreshed, and returns its version, if it is at least `fresh_for` old and not marked yet.
     pub(super) fn begin_refresh(&mut self, number: u32, fresh_for: u64) -> Option<u64> {
         let (version, now) = (self.version(number), self.now);
         self.ages.as_mut()?.begin_refresh(number, version, now, fresh_for).then_some(version)
@@ -305,7 +305,7 @@ impl Deadlines {
         }
     }
 
-    /// Records the index of the value at this index.
+    /// Records, in the value's deadline, that the value is at this index of the heap.
     fn note(&mut self, index: usize) {
         let Place { number, .. } = self.heap[index];
         self.at(number).index = index as u32;

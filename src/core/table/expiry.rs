@@ -29,7 +29,7 @@ const EXAMINED: usize = 4;
 struct Change {
     /// The time; 0 if the clock has panicked, or there is none.
     now: u64,
-    /// When the value ends, as the user's function says.
+    /// The time until the value ends, as the user's function says.
     own: Option<Duration>,
     weight: Option<u32>,
 }
@@ -42,7 +42,7 @@ impl<K, V: Payload> Core<K, V> {
         V::time(&self.hooks).is_some()
     }
 
-    /// Returns whether the table records something of each value: when it ends, its age, or its weight.
+    /// Returns whether the table records something about each value: when it ends, its age, or its weight.
     #[inline]
     pub(crate) fn has_records(&self) -> bool {
         V::hooks(&self.hooks).is_some_and(Hooks::has_records)
@@ -56,7 +56,7 @@ impl<K, V: Payload> Core<K, V> {
     }
 
     /// Ends the value of an entry that the caller has just acquired, if it is over, or else pins it. `uses` says
-    /// whether that is a use of the value.
+    /// whether the caller uses the value.
     ///
     /// # Panics
     /// If the clock panics. The caller must release its hold like any other.
@@ -68,7 +68,7 @@ impl<K, V: Payload> Core<K, V> {
         panics.run(|| now = hooks.now());
         let tag = tag_of(entry);
         self.shard(tag).with(|shard| {
-            // Also for the others, which this call may dispose of when it leaves.
+            // The time passes for the shard's other values, too: this call may dispose of them when it leaves.
             deadlines(shard).into_iter().for_each(|deadlines| deadlines.advance(now));
             if !V::is_present(entry.marks()) {
                 return;
@@ -110,7 +110,7 @@ impl<K, V: Payload> Core<K, V> {
     /// users, or no value. Panics of user code are added to `panics`.
     ///
     /// The clock is not read for a value that cannot have changed: if its time has passed since the shard was last told
-    /// the time, the next call that tells it finds that out.
+    /// the time, the next call that tells the shard the time will notice.
     pub(super) fn leave_at_once<M: TypedAccess>(
         &self,
         hold: Hold<K, V, M>,
@@ -144,8 +144,8 @@ impl<K, V: Payload> Core<K, V> {
                         self.set_change(shard, entry, number, &change);
                     }
                     self.unpin(shard, entry, number);
-                    // No exchange is needed: other units come from the table, whose shard is locked, or from a unit, and
-                    // the only one that has a token is ours.
+                    // No exchange is needed: other units come from the table, whose shard is locked, or from a unit,
+                    // and the only one that has a token is ours.
                     entry.state().set(self.claims_of_value());
                     hold = None;
                     Some(number)
@@ -176,8 +176,8 @@ impl<K, V: Payload> Core<K, V> {
         panics.resume();
     }
 
-    /// Records the deadline and the weight of the value, if the hold is exclusive and the value has changed. Returns the
-    /// time; 0 if the clock has panicked, or there is none.
+    /// Records the deadline and the weight of the value, if the hold is exclusive and the value has changed. Returns
+    /// the time; 0 if the clock has panicked, or there is none.
     fn record<M: TypedAccess>(&self, hold: &Hold<K, V, M>, panics: &mut Panics) -> u64 {
         let Some(hooks) = V::hooks(&self.hooks) else { return 0 };
         let (mut change, entry) = (Change::default(), hold.live());
@@ -282,8 +282,8 @@ impl<K, V: Payload> Core<K, V> {
 
 /// Disposing of values that have ended.
 impl<K, V: Payload> Core<K, V> {
-    /// Returns exclusive use of an entry whose value is not in use, in a table that records something of its values. The
-    /// caller has locked the shard, and takes the value out.
+    /// Returns exclusive use of an entry whose value is not in use, in a table that records something about its values.
+    /// The caller has locked the shard, and takes the value out.
     pub(super) fn unshared_timed<'s>(&self, entry: Live<'s, K, V>) -> Option<Unshared<'s, K, V>> {
         if !self.has_records() || !V::is_stored(entry.marks()) {
             return None;
@@ -302,9 +302,9 @@ impl<K, V: Payload> Core<K, V> {
         V::is_present(entry.marks()) && entry.state().is_sole(self.claims_of_value())
     }
 
-    /// Takes the next value to dispose of out of a shard that the caller sweeps: one that has left its entry already,
-    /// or else, up to `most` times, one that has ended: that of the slot `number`, if possible. If there are too many
-    /// values, all that have ended go first.
+    /// Takes the next value to dispose of out of a shard that the caller sweeps. That is a value that has already left
+    /// its entry, or else one that has ended, preferably the value of the slot `number`. `most` limits the number of
+    /// the latter, unless there are too many values, or all ended values have been left to the sweeps.
     pub(super) fn take_ended(
         &self,
         shard: &mut Shard<K, V>,
@@ -401,7 +401,8 @@ impl<K, V: Payload> Core<K, V> {
             }
             return Some((dead, None));
         }
-        // With the function, the other users need the key. A handle would find the key locked for a moment.
+        // `on_evict` would be handed the key, which the entry's other users need. And a handle would find the key
+        // locked for a moment.
         if self.on_evict().is_some() || V::marks(entry.marks()).is_some_and(|marks| marks.has_handle(true)) {
             return None;
         }
@@ -475,8 +476,8 @@ impl<K, T> Core<K, Valued<T>> {
         self.shards().iter().map(|shard| shard.with(values)).sum()
     }
 
-    /// Looks the value of a key up, in a table that records something of its values. Fails if the entry is in use, or if
-    /// there is something to dispose of. `look` runs under the shard lock.
+    /// Looks up the value of a key, in a table that records something about its values. Fails if the entry is in use,
+    /// or if there is something to dispose of. `look` runs under the shard lock.
     #[cold]
     #[inline(never)]
     pub(crate) fn peek_recorded<R>(
@@ -540,7 +541,7 @@ fn part<K, V: Payload>(shard: &mut Shard<K, V>, key: Option<K>, value: V::Value)
     }
 }
 
-/// Returns such a value.
+/// Returns a value that [`part`] has kept, and removes it from the shard.
 fn next_parted<K, V: Payload>(shard: &mut Shard<K, V>) -> Option<(Option<K>, V::Value)> {
     let parted = V::parted(&mut shard.parted)?;
     let next = parted.as_mut()?.pop();

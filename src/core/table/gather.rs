@@ -4,10 +4,10 @@ use super::Core;
 use super::payload::Payload;
 use crate::sync::give_way;
 
-/// The number of buckets or slots that are looked at at a time under the shard lock.
+/// The number of buckets or slots that are examined at a time under the shard lock.
 const LOOKED_AT: usize = 64;
 
-/// While this exists, all values of a shard are in slots.
+/// A visit of a shard: while this exists, all of the shard's values are in slots.
 #[must_use = "the values may come to rest again as soon as this is dropped"]
 pub(super) struct Gathered<'a, K, V: Payload> {
     core: &'a Core<K, V>,

@@ -4,7 +4,7 @@
 //! the [`Sieve`](super::sieve::Sieve). Histories of evicted keys are known from 2Q (T. Johnson, D. Shasha, "2Q: A Low
 //! Overhead High Performance Buffer Management Replacement Algorithm", VLDB 1994). As in S3-FIFO (J. Yang and others,
 //! "FIFO Queues are All You Need for Cache Eviction", SOSP 2023), a key is remembered by a fingerprint: 16 bits of its
-//! hash. If two keys share one, the only harm is a worse choice of what to evict.
+//! hash. If two keys share one, the only harm is a worse choice of the value to evict.
 
 use alloc::vec::Vec;
 
@@ -34,12 +34,12 @@ impl History {
         History { sets: empty(kept), kept }
     }
 
-    /// Remembers a key. The history is made to fit a shard that has this many values.
+    /// Remembers a key. Resizes the history, if necessary, to fit a shard that has this many values.
     pub(super) fn add(&mut self, tag: Tag, values: usize) {
         let wanted = values.div_ceil(VALUES).max(1);
         self.fit(values);
-        // If the history is less than half or more than twice as large as wanted, it begins anew. So it does not do so
-        // often, and never has more than 2 bytes for each value, or one set.
+        // If the history is less than half or more than twice as large as wanted, it begins anew. So it does not begin
+        // anew often, and never has more than 2 bytes for each value, or one set.
         if 2 * self.sets.len() < wanted {
             self.sets = empty(wanted.max(self.kept));
         }

@@ -1,4 +1,5 @@
-//! The user's functions that only some maps have: where evicted values go, when values end, and what they weigh.
+//! The user's functions that only some maps have: to receive evicted values, to tell when values end, and to weigh
+//! them.
 
 use alloc::boxed::Box;
 use core::time::Duration;
@@ -18,8 +19,8 @@ pub struct Hooks<K, T> {
     pub(crate) clock: Option<Box<dyn Clock>>,
 }
 
-/// When values end, and whether their ages are recorded. User code, called with no internal lock held. `pub` because
-/// sealed traits name it; other crates cannot.
+/// The settings that decide when values end, and whether their ages are recorded. They include user code, which is
+/// called with no internal lock held. `pub` because sealed traits name it; other crates cannot.
 #[allow(unreachable_pub, missing_debug_implementations)] // not visible outside the crate
 pub struct Time<K, T> {
     /// Values end this long after they were stored or changed, ...
@@ -34,12 +35,12 @@ pub struct Time<K, T> {
     pub(super) copy_key: fn(&K) -> K,
 }
 
-/// The user's function that weighs values, called with no internal lock held, and the bound. `pub` because sealed traits
-/// name it; other crates cannot.
+/// The user's function that weighs values, called with no internal lock held, and the bound. `pub` because sealed
+/// traits name it; other crates cannot.
 #[allow(unreachable_pub, missing_debug_implementations)] // not visible outside the crate
 pub struct Weigher<K, T> {
-    /// The largest weight of all values. In a lock, because some targets have no atomics of 64 bits. A shard reads it
-    /// under its own lock.
+    /// The largest total weight of the values. It is in a lock, because some targets have no 64-bit atomics. A shard
+    /// reads it under its own lock.
     most: Lock<u64>,
     weigh: Box<Weigh<K, T>>,
 }
@@ -67,7 +68,7 @@ impl<K, T> Hooks<K, T> {
         self.time.get_or_insert_with(|| Time { live: None, idle: None, expire: None, ages: false, copy_key: K::clone })
     }
 
-    /// Returns whether the map records something of each value: when it ends, its age, or its weight.
+    /// Returns whether the map records something about each value: when it ends, its age, or its weight.
     pub(super) fn has_records(&self) -> bool {
         self.time.is_some() || self.weigher.is_some()
     }
@@ -109,8 +110,8 @@ impl<K, T> Time<K, T> {
         self.live.is_some() || self.idle.is_some() || self.expire.is_some()
     }
 
-    /// Returns when a value that is stored or changed now ends, and when it ends unless it is used before. Calls `ask`
-    /// to ask the user's function.
+    /// Returns when a value that is stored or changed now ends, and when it ends unless it is used before. `own` is the
+    /// time until its end, as the user's function says.
     pub(super) fn deadline(&self, now: u64, own: Option<Duration>) -> (u64, u64) {
         let ends = [self.live, own].into_iter().flatten().map(|span| after(now, span)).min();
         (ends.unwrap_or(NEVER), self.idle_deadline(now))

@@ -1,4 +1,4 @@
-//! The function of the key that a table of semaphores may have, and the greatest limit of its keys.
+//! The function by which a table of semaphores may give each key its own limit, and the greatest limit of the keys.
 
 use alloc::boxed::Box;
 use core::fmt;
@@ -25,6 +25,8 @@ impl<K> LimitOf<K> {
         LimitOf(Box::new(of))
     }
 
+    /// Calls the function.
+    ///
     /// # Panics
     /// If the function panics, or returns a number that cannot be counted.
     #[cold]
@@ -50,13 +52,13 @@ impl<K> Limits<K> {
         Limits { of, most: AtomicUsize::new(most) }
     }
 
-    /// Returns whether there is a function of the key.
+    /// Returns whether the limit of each key is given by a function.
     #[inline]
     pub(super) fn asks(&self) -> bool {
         self.of.is_some()
     }
 
-    /// Calls the function of the key, if there is one.
+    /// Asks the function for the limit of the key, if there is a function.
     #[inline]
     pub(super) fn of(&self, key: &K) -> Option<usize> {
         self.of.as_ref().map(|of| of.limit(key))

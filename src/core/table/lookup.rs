@@ -21,7 +21,7 @@ use crate::key::ToKey;
 pub(crate) enum Join {
     /// A claim, whatever the access.
     Claim,
-    /// A hold if the entry is new, else a claim, so that a caller of several keys cannot hold one twice.
+    /// A hold if the entry is new, else a claim, so that a call that locks several keys cannot hold one twice.
     Make,
     /// An exclusive hold if the entry is new; else the requested hold if that is possible without waiting, or a claim.
     MakeOrEnter,
@@ -106,7 +106,8 @@ impl Join {
         core.join_as_claim(entry).map_or(Joined::Full, Joined::Claim)
     }
 
-    /// The unit that a new entry begins with. Only maps ask for [`Join::MakeOrEnter`], so the others do not pay for it.
+    /// Returns the unit that a new entry begins with. Only maps use [`Join::MakeOrEnter`], so other tables do not pay
+    /// for it.
     #[inline]
     fn unit<V: Payload>(self, access: Access) -> Unit {
         match self {
@@ -200,7 +201,7 @@ impl<K, Q: ?Sized + Equivalent<K>> Ask<K> for Key<'_, Q> {
     }
 }
 
-/// The version of a value that is looked at.
+/// The version of a value that a call looks at.
 pub(crate) enum VersionOf<'e, K, T> {
     Entry(Live<'e, K, Valued<T>>),
     AtRest(u64),
@@ -252,7 +253,7 @@ impl<K: Eq, V: Payload> Source<K, V> for OwnedKey<K> {
     }
 }
 
-/// An entry of which the caller has a unit. It keeps this unit.
+/// An entry of which the caller has a unit, and keeps it.
 impl<K, V: Payload> Source<K, V> for Live<'_, K, V> {
     #[inline]
     fn join(&mut self, core: &Core<K, V>, join: Join, access: Access) -> Joined<K, V> {
@@ -261,7 +262,7 @@ impl<K, V: Payload> Source<K, V> for Live<'_, K, V> {
 }
 
 impl<K, V: Payload> Core<K, V> {
-    /// Adds a claim to an entry, which has a unit.
+    /// Adds a claim to an entry that has a unit.
     #[inline]
     pub(super) fn join_as_claim(&self, entry: Live<'_, K, V>) -> Result<UnitOf<K, V>, Refusal> {
         let counted = self.rules().counted;
@@ -320,7 +321,7 @@ impl<K, V: Payload> Core<K, V> {
     {
         debug_assert!(writer.access() == Access::Exclusive);
         match source.join(self, Join::MakeOrEnter, mode.access()) {
-            // There is no other holder beside an exclusive one: the entry is new.
+            // An exclusive hold excludes all others, so it is the caller's own, and the entry is new.
             Joined::Hold(unit) if unit.live().state().word().holds() == EXCLUSIVE => Ok(unit.into_hold(writer)),
             Joined::Hold(unit) => Err(Ok(unit.into_hold(mode))),
             Joined::Claim(unit) => Err(Err(unit.into_claim())),
@@ -404,12 +405,12 @@ impl<K, V: Payload> Core<K, V> {
         });
         if made.is_some() {
             core::mem::forget(lent); // it is empty, but the compiler does not know that
-        } // otherwise dropping it drops the unused key, which may panic; nothing else would be leaked by that
+        } // otherwise dropping it drops the unused key, which may panic; nothing else would leak then
         made
     }
 
-    /// Joins the entry that another caller has just made, or makes a new one if that is already gone, and repeats this
-    /// until one of the two succeeds.
+    /// Joins the entry that another caller has just made, or makes a new one if the former is already gone, and repeats
+    /// this until one of the two succeeds.
     #[cold]
     #[inline(never)]
     fn join_contended<Q>(&self, tag: Tag, key: &Q, join: Join, access: Access) -> Joined<K, V>

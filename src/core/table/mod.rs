@@ -131,10 +131,10 @@ pub(crate) struct Config {
 /// `pub` because sealed traits name it; other crates cannot.
 #[allow(unreachable_pub, missing_debug_implementations)] // not visible outside the crate
 pub struct Core<K, V: Payload> {
-    /// The shards; empty in a table that records something of its values. So the check of the index, by which a call
-    /// finds its shard, also tells that a table records nothing.
+    /// The shards; empty in a table that records something about its values. So the bounds check by which a call finds
+    /// its shard also tells whether the table records anything.
     plain: Box<[PaddedShard<K, V>]>,
-    /// The shards of a table that records something of its values.
+    /// The shards of a table that records something about its values.
     recorded: Box<[PaddedShard<K, V>]>,
     waits: WaitQueues,
     shift: u32,
@@ -185,7 +185,7 @@ impl<K, V: Payload> Core<K, V> {
         let Config { shards, capacity, spares, recycle_keys, values, by_hand, counts, rules } = config;
         let each = share_of_capacity(capacity, shards);
         let (timed, weight) = (V::time(&hooks).is_some(), V::weigher(&hooks).map(Weigher::most));
-        // Where values are weighed, their number is not bounded by itself: see `Kept::note_weights`.
+        // If values are weighed, their number has no bound of its own: see `Kept::note_weights`.
         let values = if weight.is_some() { Some(usize::MAX) } else { values };
         let shard = |index| {
             let part_of = |all| part_of(all, index, shards);
@@ -226,7 +226,7 @@ impl<K, V: Payload> Core<K, V> {
         }
     }
 
-    /// Returns the shard of this tag; `None` if the table records something of its values.
+    /// Returns the shard of this tag; `None` if the table records something about its values.
     #[inline]
     fn plain_shard(&self, tag: Tag) -> Option<&Lock<Shard<K, V>>> {
         Some(self.plain.get(tag.shard(self.shift))?)
@@ -322,7 +322,8 @@ impl<K, V: Payload> Core<K, V> {
     /// caller sets the hold's mode before it drops the batch.
     ///
     /// # Panics
-    /// If the user's code that decides when a value ends, or what it weighs, panics. The hold is unchanged then.
+    /// If the user's code that decides when a value ends, or what it weighs, panics. In that case the hold is
+    /// unchanged.
     pub(crate) fn downgrade<M: TypedAccess>(&self, hold: &Hold<K, V, M>, to: Access, batch: &mut WakeBatch) {
         if self.has_records() {
             self.before_sharing(hold);
@@ -347,7 +348,7 @@ impl Identity {
     }
 }
 
-/// Returns the part of `all` that a shard has, if it is divided evenly.
+/// Returns a shard's part of `all`, which is divided evenly among the shards.
 fn part_of(all: u64, shard: usize, shards: usize) -> u64 {
     let (shard, shards) = (shard as u64, shards as u64);
     all / shards + u64::from(shard < all % shards)

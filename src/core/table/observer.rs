@@ -9,7 +9,7 @@ use crate::wait_event::{WaitEvent, WaitId, WaitMode, WaitPhase};
 
 /// User code that is called when a wait begins and when it ends, with no internal lock held.
 pub(crate) struct Observer<K> {
-    /// The number of the last wait. It is not part of a protocol, so it is not a checker's atomic.
+    /// The number of the last wait. It is not part of a protocol, so accesses to it are relaxed.
     last: AtomicU32,
     call: Box<Call<K>>,
 }

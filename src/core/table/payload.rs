@@ -80,13 +80,13 @@ pub trait Payload: Sized {
     #[track_caller]
     fn complete<K>(_: &mut Self::Hooks<K>) {}
 
-    /// Returns when values end, if they do.
+    /// Returns the settings that decide when values end, if there are any.
     #[inline(always)]
     fn time<K>(hooks: &Self::Hooks<K>) -> Option<&Time<K, Self::Value>> {
         Self::hooks(hooks)?.time.as_ref()
     }
 
-    /// Returns what values weigh, if they are weighed.
+    /// Returns the function that weighs values, with the bound, if values are weighed.
     fn weigher<K>(hooks: &Self::Hooks<K>) -> Option<&Weigher<K, Self::Value>> {
         Self::hooks(hooks)?.weigher.as_ref()
     }
@@ -170,8 +170,8 @@ pub trait Payload: Sized {
     }
 }
 
-/// Values that have ended and are no longer in their entries, with their keys, or copies of them, if these are needed,
-/// until a sweep hands them over. In a box, because most shards never have any.
+/// Values that have ended and are no longer in their entries, until a sweep hands them over. Each comes with its key,
+/// or a copy of it, if that is needed. In a box, because most shards never have any.
 #[allow(unreachable_pub)]
 pub type Parted<K, T> = Option<Box<Vec<(Option<K>, T)>>>;
 

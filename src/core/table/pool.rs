@@ -76,8 +76,9 @@ impl<K, V: Payload> Pool<K, V> {
         self.change(id, |chunk| chunk.take(id))
     }
 
-    /// Returns the slot's chunk if all of its slots are free, and enough slots are free without it: `kept` of them in
-    /// the pool, and one beside it. The caller drops the chunk outside the lock, because it may contain old keys.
+    /// Puts a slot back. Removes and returns its chunk if all of the chunk's slots are free, and enough slots are free
+    /// without it: `kept` of them, one of which is outside the pool. The caller drops the chunk outside the lock,
+    /// because it may contain old keys.
     pub(super) fn put(&mut self, spare: Spare<K, V>, kept: u32) -> Option<Chunk<K, V>> {
         let id = spare.chunk();
         self.change(id, |chunk| chunk.put(spare));

@@ -12,7 +12,7 @@ use super::{Core, part_of};
 use crate::panics::Panics;
 use crate::sync::{Ordering, give_way};
 
-/// Reads under the shard lock, for a caller without a hold.
+/// A read under the shard lock, for a caller without a hold.
 impl<K, T> Core<K, Valued<T>> {
     /// Passes the value of a key to `look`, if the entry is not in use, and does not mark the value as used. `look`
     /// runs under the shard lock.
@@ -100,9 +100,9 @@ impl<K, T> Core<K, Valued<T>> {
         self.next_value(
             |entry| !self.is_used(entry, entry.state().word()),
             |shard, number| {
-                // It fails if a future that has kept the entry acquires the key at this moment.
+                // This fails if a future that has kept the entry acquires the key at this moment.
                 let unit = shard.look_at(number)?.join(|word| word.hold(mode.access(), 1)).ok()?;
-                // Whether the caller removes the value is not known. If not, its key is remembered for nothing.
+                // The caller may or may not remove the value. If it does not, the key is remembered needlessly.
                 shard.kept.remember(tag_of(unit.live()));
                 shard.kept.pass();
                 Some(unit.into_hold(mode))
@@ -195,7 +195,7 @@ impl<K, T> Core<K, Valued<T>> {
     /// Calls `set` to set the bound of each shard, at this time, and then evicts values in excess of it.
     ///
     /// `set` runs under the shard lock, and must read the new bound from where the caller has stored it: if two calls
-    /// run at once, the lock orders them, and the later one reads what was stored last, so all shards agree.
+    /// run at once, the lock orders them, and the later one reads the bound that was stored last, so all shards agree.
     pub(super) fn set_bounds(&self, now: Option<u64>, set: impl Fn(&mut Kept, usize)) {
         for (index, shard) in self.shards().iter().enumerate() {
             shard.with(|shard| {

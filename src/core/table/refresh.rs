@@ -1,4 +1,5 @@
-//! Refreshing old values: one caller at a time makes the next one of a value, with no lock held, while others read it.
+//! Refreshing old values: one caller at a time makes a value's successor, with no lock held, while others read the old
+//! value.
 
 use core::time::Duration;
 

@@ -69,18 +69,19 @@ impl<K, T> Default for Resting<K, T> {
 }
 
 impl<K, T> Resting<K, T> {
-    /// Values never rest if one would take more bytes than this, with its key, tag and version: because hash tables are
-    /// up to half empty, it would take more memory there than in a slot.
+    /// The largest size in bytes of a value at rest, with its key, tag and version. Because hash tables are up to half
+    /// empty, a larger one would take more memory there than in a slot.
     const LARGEST: usize = 32;
 
-    /// Lets the values of the shard rest, if that is worth it. Values that own something are cloned outside the shard
-    /// lock, and so are used with a hold even by `get`.
+    /// Lets the values of the shard rest, if that is worth it. Values that own something never rest: they are cloned
+    /// outside the shard lock, so even `get` uses them with a hold.
     pub(super) fn allow(&mut self) {
         self.is_allowed = size_of::<AtRest<K, T>>() <= Self::LARGEST && !core::mem::needs_drop::<T>();
     }
 
-    /// Counts a look at a value in an entry. Returns whether the value comes to rest: one in so many does. So a value
-    /// that is often used with a hold, too, moves rarely, and no look needs to be noted in a slot.
+    /// Counts a look at a value in an entry. Returns whether the value comes to rest, as it does at one look in
+    /// [`LOOKS_TO_REST`]. So a value that is often used with a hold moves rarely, and no look needs to be noted in a
+    /// slot.
     #[inline]
     pub(super) fn is_turn(&mut self) -> bool {
         self.looks += 1;
@@ -103,7 +104,8 @@ impl<K, T> Resting<K, T> {
         self.is_allowed
     }
 
-    /// Undoes one [`close`](Self::close). Returns whether values may come to rest again, and have been moved for visits.
+    /// Undoes one [`close`](Self::close). Returns whether values may come to rest again, and have been moved for
+    /// visits.
     pub(super) fn open(&mut self) -> bool {
         self.visits -= u32::from(self.is_allowed);
         self.is_open() && core::mem::take(&mut self.has_visited)
@@ -203,7 +205,8 @@ impl<K, T> Resting<K, T> {
         self.values.find_bucket_index(tag.bucket_hash(), |at_rest| at_rest.tag == tag && eq(&at_rest.key))
     }
 
-    /// Returns the number of the slot before the one that it returned last; the numbers are less than `end`.
+    /// Returns the number of the slot before the one that it returned last. The numbers are less than `end`; after 0 it
+    /// starts again at the top.
     pub(super) fn next_down(&mut self, end: u32) -> u32 {
         self.hand = self.hand.min(end).checked_sub(1).unwrap_or(end.saturating_sub(1));
         self.hand

@@ -49,8 +49,8 @@ impl<K, V: Payload> Core<K, V> {
         }
     }
 
-    /// Releases a hold of an entry in a table with values, if the short way was not open. Out of line, because the short
-    /// way needs few registers.
+    /// Releases a hold of an entry in a table with values, if the fast path was not possible. Out of line, because the
+    /// fast path needs few registers.
     #[inline(never)]
     fn release_valued<M: TypedAccess>(&self, hold: Hold<K, V, M>, batch: Option<&mut WakeBatch>) {
         if self.has_records() {
@@ -60,7 +60,7 @@ impl<K, V: Payload> Core<K, V> {
         self.release_slowly(hold.into_unit(), access, batch);
     }
 
-    /// Releases a hold in a table that records something of its values.
+    /// Releases a hold in a table that records something about its values.
     #[cold]
     #[inline(never)]
     fn release_recorded<M: TypedAccess>(&self, hold: Hold<K, V, M>, batch: Option<&mut WakeBatch>) {
@@ -124,8 +124,8 @@ impl<K, V: Payload> Core<K, V> {
         V::excess(&self.excess).is_some_and(Excess::is_bounded)
     }
 
-    /// Returns the address that a leaving user needs if it does the sweep itself: after it has left, it asks what is
-    /// [to be swept](Core::to_sweep), and it [sweeps](Core::sweep_now) last of all.
+    /// Returns the address that a leaving user needs if it does the sweep itself: after it has left, it asks whether
+    /// there is something [to sweep](Core::to_sweep), and it [sweeps](Core::sweep_now) last of all.
     #[inline]
     fn entry_address(&self, entry: Live<'_, K, V>) -> Option<EntryAddress> {
         V::VALUES.then(|| EntryAddress::of(entry))
@@ -263,8 +263,8 @@ impl<K, V: Payload> Core<K, V> {
     }
 }
 
-/// The remains of an entry, to be dropped outside the shard lock: its key, and perhaps a chunk. It is passed by
-/// reference, because it is large and usually empty.
+/// The remains of an entry, to be dropped outside the shard lock: its key, its value, and perhaps a chunk. It is passed
+/// by reference, because it is large and usually empty.
 pub(super) struct Dead<K, V: Payload> {
     pub(super) key: Option<K>,
     pub(super) value: Option<V::Value>,

@@ -4,7 +4,8 @@ use super::Core;
 use super::payload::Payload;
 use super::slot::Claim;
 
-/// Room for a value in an entry that has none: the claim of the value's deadline. Gives the claim up when it is dropped.
+/// Room for a value in an entry that has none: the claim of the value's deadline. Gives the claim up when it is
+/// dropped.
 #[must_use = "room is given up when it is dropped"]
 pub(crate) struct Room<'a, K, V: Payload> {
     core: &'a Core<K, V>,

@@ -49,11 +49,11 @@ pub(crate) struct Drained<K, T> {
 }
 
 impl<K, V: Payload> Shard<K, V> {
-    /// Makes a shard with memory for `capacity` entries, whose values are kept as `kept` says.
+    /// Makes a shard with memory for `capacity` entries. `kept` is the state kept for their payloads.
     pub(super) fn new(capacity: usize, spares_kept: usize, recycle_keys: bool, mut kept: V::Kept) -> Self {
         let mut resting = V::Resting::default();
-        // The slot of a value that has been at rest must not contain an old key that would have to be dropped. And
-        // where memory is reserved for entries, none is reserved for values at rest.
+        // The slot of a value that has been at rest must not contain an old key that would have to be dropped. And if
+        // memory is reserved for entries, none is reserved for values at rest.
         let needs_slots = recycle_keys && core::mem::needs_drop::<K>() || capacity > 0;
         if !needs_slots && V::keeps(&mut kept).is_some_and(|kept| kept.records_nothing()) {
             V::resting(&mut resting).into_iter().for_each(|resting| resting.allow());
@@ -143,7 +143,7 @@ impl<K, V: Payload> Shard<K, V> {
         self.look_up(tag, eq).is_some()
     }
 
-    /// Moves a value that was at rest to a slot. `for_visit`: a visit needs the slot, not a user of the value.
+    /// Moves a value that was at rest to a slot. `for_visit` says that a visit needs the slot, not a user of the value.
     #[inline(never)]
     fn promote(&mut self, at_rest: AtRest<K, V::Value>, spare: Spare<K, V>, for_visit: bool) -> Unshared<'_, K, V> {
         let (tag, version) = (at_rest.tag(), at_rest.version());
@@ -162,8 +162,8 @@ impl<K, V: Payload> Shard<K, V> {
         claim.store(value)
     }
 
-    /// Takes a slot for a value that was at rest. If there is none, adds a chunk under the lock, where hash tables
-    /// grow, too. Returns `None` if the shard is full.
+    /// Takes a slot for a value that was at rest. If there is none, adds a chunk. This allocates under the shard lock,
+    /// as the growth of a hash table does. Returns `None` if the shard is full.
     #[inline]
     fn take_spare_or_add(&mut self) -> Option<Spare<K, V>> {
         self.take_spare().or_else(|| self.add_chunk())
@@ -176,7 +176,8 @@ impl<K, V: Payload> Shard<K, V> {
         self.take_free()
     }
 
-    /// Moves the values at rest in some buckets to slots, for a visit of the shard. Returns where to go on.
+    /// Moves the values at rest in some buckets to slots, for a visit of the shard. Returns the bucket at which to go
+    /// on, if there are more.
     pub(super) fn promote_some(&mut self, from: usize, most: usize) -> Option<usize> {
         let buckets = V::resting(&mut self.resting)?.buckets();
         let until = buckets.min(from.saturating_add(most));
@@ -216,14 +217,14 @@ impl<K, V: Payload> Shard<K, V> {
         }
     }
 
-    /// Lets the values of some slots come to rest, of those that were moved there for a visit of the shard. The slots
-    /// are the ones below `end`. Returns where to go on.
+    /// Examines up to `most` slots below `end`, and lets those values come to rest that were moved there for a visit of
+    /// the shard. Returns the `end` at which to go on.
     pub(super) fn demote_visited(&mut self, end: u32, most: u32) -> Option<u32> {
         let end = end.min(self.end());
         for number in (end.saturating_sub(most)..end).rev() {
             let resting = V::resting(&mut self.resting)?;
             if !resting.is_open() {
-                resting.note_visited(); // another visit has begun, at whose end this goes on
+                resting.note_visited(); // another visit has begun; this goes on when it ends
                 return None;
             }
             let marks = self.look_at(number).and_then(|entry| V::marks(entry.marks()));

@@ -1,9 +1,9 @@
-//! When the hash tables of a shard give memory back after a burst.
+//! The rules by which the hash tables of a shard give memory back after a burst.
 
-/// Memory for at least this many entries is kept.
+/// The number of entries for which memory is always kept.
 pub(super) const KEPT: usize = 112;
 
-/// Returns whether a hash table should shrink, which has `len` entries in this many `buckets` and keeps memory for
+/// Returns whether a hash table should shrink if it has `len` entries in this many `buckets`, and is to keep memory for
 /// `kept` entries.
 ///
 /// Shrunk to a capacity of `n`, a table has up to 16/7 `n` buckets. The factor 4 is greater than that; otherwise the

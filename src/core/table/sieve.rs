@@ -5,10 +5,10 @@
 //! tail again. It passes over values that were used since its last visit, and evicts the first that was not. Values
 //! that it passes over stay in place.
 //!
-//! It differs in that some values have *passes*, for each of which the hand passes over them once when they were not
-//! used. A value is *proven* if it was found used before, or if its key came back soon after an eviction (see
+//! It differs in that some values have *passes*. For each of these, the hand moves past the value once although it was
+//! not used. A value is *proven* if it was found used before, or if its key came back soon after an eviction (see
 //! [`History`](super::history::History)). It gets a pass each time that it is found used again, but keeps two at most;
-//! in the second case it gets one to begin with. In the first round of the hand the order is that of SIEVE.
+//! a value whose key came back soon gets one to begin with. In the first round of the hand the order is that of SIEVE.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -29,7 +29,7 @@ pub(super) struct Sieve {
     kept: usize,
 }
 
-/// The slots of a chunk.
+/// The links and marks of a chunk's slots.
 struct Links {
     links: [Link; SLOTS],
     /// Four bits for each slot: the number of passes, and [`PROVEN`].
@@ -110,7 +110,7 @@ impl Sieve {
         &mut self.chunk(number).links[number as usize % SLOTS]
     }
 
-    /// Inserts a slot at the head, unless it is in the order. `is_proven` tells whether its value is.
+    /// Inserts a slot at the head, unless it is in the order already. `is_proven` tells whether its value is proven.
     pub(super) fn push(&mut self, number: u32, is_proven: impl FnOnce() -> bool) {
         if self.contains(number) {
             return;

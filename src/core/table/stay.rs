@@ -3,7 +3,7 @@
 use alloc::boxed::Box;
 use alloc::vec;
 
-/// The walks that are in a shard: a list. Those that were forgotten remain.
+/// The list of the walks that are in a shard. Walks that were forgotten remain in it.
 #[derive(Default)]
 pub(super) struct Walks(Option<Box<Stay>>);
 

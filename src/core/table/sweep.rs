@@ -1,17 +1,18 @@
-//! Sweeps: a user that leaves an entry disposes of values that have ended, or are too many.
+//! Sweeps: a user that leaves an entry disposes of values that have ended, or that exceed the bound.
 //!
-//! Disposing of a value calls code of the user, which may use the same shard, and so sweep again. So that this does not
-//! recurse for each value, the number of nested sweeps of a thread is limited; a deeper one leaves its part to the
-//! others. Nothing is forgotten: a sweep counts as one of its shard's from the moment when it finds something to do,
-//! and until it finds nothing more to do under the same lock.
+//! Disposing of a value calls user code, which may use the same shard, and so sweep again. To prevent a recursion for
+//! each value, the number of nested sweeps of a thread is limited; a deeper one leaves its part to the others. Nothing
+//! is forgotten: a sweep counts as one of its shard's sweeps from the moment when it finds something to do until it
+//! finds, under the same lock, that there is nothing more to do.
 //!
-//! An inner sweep does not leave everything to the outer one, because of functions that use the map only if they are
-//! not called from within their own use of it. Such a function must be called within that use for the values that the
-//! use leaves behind. If the outer sweep called it afterwards, the function would use the map again, and so on without
-//! end.
+//! An inner sweep does not leave everything to the outer one. This is because of user functions that use the map,
+//! except when they are called from within their own use of it. For the values that such a use leaves behind, the
+//! function must be called from within the use. If the outer sweep called it afterwards, the function would use the map
+//! again, and so on without end.
 //!
-//! However many threads dispose of values of a shard, and however slowly, another one sweeps, too: otherwise it could
-//! store values faster than these dispose of them. (There are limits, which are documented at `max_values`.)
+//! However many threads already dispose of values of a shard, and however slowly, another thread that leaves an entry
+//! sweeps, too. Otherwise it could store values faster than the others dispose of them. (There are limits, which are
+//! documented at `max_values`.)
 
 use super::Core;
 use super::counters::Event;
@@ -27,11 +28,11 @@ use crate::sync::{deeper, depth, give_way};
 /// The number of ended values that a call disposes of besides its own work.
 const IN_PASSING: usize = 3;
 
-/// With this many nested disposals of a thread, a sweep leaves its part to another sweep of the shard. So this many
-/// maps can store in each other the values that they evict.
+/// The number of nested disposals of a thread at which a sweep leaves its part to another sweep of the shard. So this
+/// many maps can store their evicted values in each other.
 const DEEPEST: usize = 4;
 
-/// Returns whether a sweep of a shard that has this many others leaves its part to them.
+/// Returns whether a sweep leaves its part to the shard's other sweeps, of which there are this many.
 fn is_too_deep(others: u8) -> bool {
     if others == 0 {
         return false; // usually, and without asking for the depth
@@ -49,11 +50,11 @@ struct Sweep<'a, K, V: Payload> {
     /// The entry that a user has left.
     tag: Tag,
     address: usize,
-    /// How many more ended values are disposed of; `None` if all are, and only these.
+    /// The number of ended values that may still be disposed of. `None`: all of them, and no other values.
     most: Option<usize>,
-    /// Whether it is one of the shard's sweeps.
+    /// Whether the sweep counts as one of the shard's sweeps.
     is_counted: bool,
-    /// Whether it has left its part to the others.
+    /// Whether the sweep has left its part to the others.
     leaves: bool,
 }
 
@@ -65,17 +66,17 @@ enum Step<K, V: Payload> {
 }
 
 impl<K, V: Payload> Core<K, V> {
-    /// Sweeps after a user has left the entry at this address: if the entry still exists and its value is unused, the
-    /// value returns to the order; a few values that have ended are disposed of; then unused values are evicted while
-    /// there are too many.
+    /// Sweeps after a user has left the entry at this address. If the entry still exists and its value is unused, the
+    /// value returns to the order of eviction. Then a few values that have ended are disposed of, and unused values are
+    /// evicted while there are too many.
     pub(super) fn sweep(&self, tag: Tag, address: usize) {
         let mut panics = Panics::default();
         self.sweep_with(tag, address, Some(IN_PASSING), &mut panics);
         panics.resume();
     }
 
-    /// Disposes of all values of a shard that have ended, or leaves them to other sweeps. Returns whether it does that.
-    /// Any tag of the shard will do.
+    /// Disposes of all values of a shard that have ended, or leaves them to other sweeps. Returns whether it has left
+    /// them. Any tag of the shard will do.
     pub(super) fn sweep_ended(&self, tag: Tag, panics: &mut Panics) -> bool {
         self.sweep_with(tag, 0, None, panics) // no entry has the address 0
     }
@@ -87,8 +88,9 @@ impl<K, V: Payload> Core<K, V> {
         sweep.finish(first, panics)
     }
 
-    /// Calls `leave` under the lock of the shard. If it returns the number of the slot of the entry at this address,
-    /// which the caller has left in it, sweeps, and begins with that under the same lock. Returns whether it did.
+    /// Calls `leave`, under the shard lock, to leave the entry at this address. `leave` returns the number of the
+    /// entry's slot if it has done so. In that case, sweeps if there is anything to sweep, beginning under the same
+    /// lock. Returns whether the entry has been left.
     pub(super) fn leave_and_sweep(
         &self,
         tag: Tag,
@@ -155,7 +157,7 @@ impl<K, V: Payload> Sweep<'_, K, V> {
         step
     }
 
-    /// Counts this sweep among the shard's, or no longer, if that changes anything.
+    /// Counts this sweep among the shard's sweeps, or no longer does so.
     fn count(&mut self, shard: &mut Shard<K, V>, counts: bool) {
         let Some(kept) = V::keeps(&mut shard.kept) else { return };
         kept.sweeps = kept.sweeps - u8::from(self.is_counted) + u8::from(counts);
@@ -173,7 +175,7 @@ impl<K, V: Payload> Sweep<'_, K, V> {
         self.core.leave_excessive(shard, number);
         self.core.note_excess(shard, self.tag);
         match self.core.leave_ended(shard, number) {
-            // Nobody else knows the rest.
+            // No other sweep knows of the rest of the entry.
             Eviction::Done(rest) => Step::Dispose(rest, Cause::Expired),
             Eviction::More => Step::More,
             Eviction::Nothing => Step::Nothing,
@@ -205,7 +207,7 @@ impl<K, V: Payload> Sweep<'_, K, V> {
 
 impl<K, V: Payload> Drop for Sweep<'_, K, V> {
     fn drop(&mut self) {
-        // Only a panic that is not caught ends a sweep that is counted: without `std` none is caught.
+        // A sweep is still counted here only after a panic that was not caught: without `std`, none is caught.
         if self.is_counted {
             self.core.shard(self.tag).with(|shard| self.count(shard, false));
         }

@@ -19,20 +19,20 @@ impl Tag {
         Tag(bits)
     }
 
-    /// The part that a slot keeps. The low bits choose the queue lock, ...
+    /// Returns the bits that a slot keeps. The low ones choose the queue lock.
     #[inline]
     pub(in crate::core) fn bits(self) -> u32 {
         self.0
     }
 
-    /// ... the high bits choose the shard, ...
+    /// Returns the index of the shard, which the high bits choose.
     #[inline]
     pub(in crate::core) fn shard(self, shift: u32) -> usize {
         (u64::from(self.0) >> shift) as usize
     }
 
-    /// ... and the low bits of this choose the bucket, while its high bits, which hashbrown compares first, depend on
-    /// all bits of the tag.
+    /// Returns the hash for the hash tables of a shard. Its low bits choose the bucket; its high bits, which hashbrown
+    /// compares first, depend on all bits of the tag.
     #[inline]
     pub(crate) fn bucket_hash(self) -> u64 {
         u64::from(self.0).wrapping_mul(0x9e37_79b9_7f4a_7c15)

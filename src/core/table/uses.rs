@@ -1,5 +1,5 @@
 //! Noting uses of values, for their order of eviction, and counting events. In a table without counters, the only cost
-//! is to see that there are none; and if a value is already marked as used, another use of it does not even cost that.
+//! is the check that there are none. If a value is already marked as used, another use does not even cost that.
 
 use super::Core;
 use super::counters::Event;
@@ -25,8 +25,9 @@ impl<K, V: Payload> Core<K, V> {
         }
     }
 
-    /// Any shard's counters will do. They are chosen by the address of a local variable, which differs from thread to
-    /// thread, so that threads rarely use the same ones. In the caller's frame, the variable would cost a register.
+    /// Counts a miss in some shard's counters: any will do. They are chosen by the address of a local variable, which
+    /// differs from thread to thread, so that threads rarely use the same ones. In the caller's frame, the variable
+    /// would cost a register.
     #[cold]
     #[inline(never)]
     fn count_miss_somewhere(&self) {

@@ -27,9 +27,9 @@ pub struct Valued<T>(PhantomData<T>);
 /// | 4 to 9 | the number of handles of the entry; 63 means 63 or more |
 /// | 10 to 31 | the high bits of the version, the low ones of which are `low` |
 ///
-/// Most tables have nothing to note if there is no value, or if its use has been noted: so there, `QUIET` says of a
-/// value that it was used. In a table with counters, and in one whose values end, each use has to be noted, and no
-/// entry is quiet. So other tables pay nothing for that.
+/// Most tables have nothing to note if there is no value, or if a use of it has been noted already. So there, `QUIET`
+/// together with `PRESENT` means that the value was used. In a table with counters, and in one whose values end, each
+/// use has to be noted, and no entry is quiet. So other tables pay nothing for that.
 ///
 /// The version is that of the last value, even if that value has been removed, so later versions continue from it. Only
 /// a caller with exclusive use of the entry changes the version and `PRESENT`, and it changes `PRESENT` only under the
@@ -57,7 +57,7 @@ pub struct Kept {
     high_water: u64,
     /// The number of values.
     pub(super) values: usize,
-    /// The marks of use of a new entry.
+    /// The initial marks of an entry: `QUIET`, or 0 in a table in which no entry is quiet.
     unused: u32,
     /// Whether there is something to do when a value is stored: there is a bound, or the table has counters.
     pub(super) is_watched: bool,
@@ -93,7 +93,7 @@ pub(super) struct Bound {
 }
 
 /// The shards of a table that have parked values, or too many values. A release in any other shard need not sweep.
-/// Empty if values are neither bounded nor end. If they end, all shards are in it.
+/// Empty if values are not bounded and do not end. Contains all shards if values end.
 #[allow(unreachable_pub, missing_debug_implementations)]
 pub struct Excess(Box<[AtomicU32]>, Option<Box<Whole>>);
 
@@ -289,7 +289,7 @@ impl Kept {
         }
     }
 
-    /// Returns whether nothing is recorded of the values, so that they may rest.
+    /// Returns whether nothing is recorded about the values, so that they may rest.
     pub(super) fn records_nothing(&self) -> bool {
         !self.is_watched && !self.is_listed
     }

@@ -33,7 +33,7 @@ impl TypedAccess for Alone {
     }
 }
 
-/// Operations of a caller that has a hold; the first four need an exclusive one.
+/// Operations of a caller that has an exclusive hold.
 impl<K, T> Core<K, Valued<T>> {
     /// Stores a value and returns the old one.
     #[inline]
@@ -147,8 +147,8 @@ impl<K, T> Live<'_, K, Valued<T>> {
 /// Operations of a caller without a hold: under the shard lock, an unshared entry can be used as if the caller had an
 /// exclusive hold.
 impl<K, T> Core<K, Valued<T>> {
-    /// Looks the value of a key up, in a table that records nothing of its values; in another one it fails. `look` runs
-    /// under the shard lock.
+    /// Looks up the value of a key, in a table that records nothing about its values; in any other table, fails. `look`
+    /// runs under the shard lock.
     #[inline]
     pub(crate) fn peek<R>(
         &self,
@@ -173,7 +173,7 @@ impl<K, T> Core<K, Valued<T>> {
         })
     }
 
-    /// Looks the value of an entry up by a claim, which is given up. `look` runs under the shard lock.
+    /// Looks up the value of an entry for the owner of a claim, which is given up. `look` runs under the shard lock.
     #[inline]
     pub(crate) fn peek_by<R>(
         &self,
@@ -196,7 +196,7 @@ impl<K, T> Core<K, Valued<T>> {
         value: T,
     ) -> Result<Option<T>, Busy<T>> {
         let tag = key.tag();
-        // A value of which something is recorded is stored by a holder.
+        // If the table records something about its values, a holder must store them.
         let Some(shard) = self.plain_shard(tag) else { return Err(Busy(value)) };
         let (mut address, mut value) = (0, Some(value));
         let old = shard.with(|shard| {
@@ -251,7 +251,7 @@ impl<K, T> Core<K, Valued<T>> {
         }
     }
 
-    /// Replaces the value of an entry by a claim, which is given up, and returns the old value.
+    /// Replaces the value of an entry for the owner of a claim, which is given up, and returns the old value.
     #[inline]
     #[allow(clippy::type_complexity)] // an alias would hide more than it tells
     pub(crate) fn insert_by(&self, claim: Claim<K, Valued<T>>, value: T) -> Result<T, Busy<(Claim<K, Valued<T>>, T)>> {
@@ -303,7 +303,7 @@ impl<K, T> Core<K, Valued<T>> {
         removed
     }
 
-    /// Takes the value of an entry out by a claim, which is given up.
+    /// Takes the value of an entry out for the owner of a claim, which is given up.
     #[inline]
     pub(crate) fn remove_by(&self, claim: Claim<K, Valued<T>>) -> Result<T, Busy<Claim<K, Valued<T>>>> {
         let (tag, address) = (tag_of(claim.live()), claim.live().address());

@@ -127,7 +127,7 @@ impl<K, V: Payload> Ending<'_, K, V> {
     }
 }
 
-/// A claim for as long as an entry is visited.
+/// A claim that keeps an entry while it is visited. Dropping this gives up the claim.
 pub(crate) struct Visit<'a, K, V: Payload> {
     core: &'a Core<K, V>,
     claim: Option<Claim<K, V>>,

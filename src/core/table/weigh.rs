@@ -43,7 +43,8 @@ impl<K, V: Payload> Core<K, V> {
         self.evict_value(shard, number)
     }
 
-    /// Leaves an excessive value that nobody uses to the other sweeps of its shard, which do not know of it.
+    /// Leaves an excessive value that nobody uses to the other sweeps of its shard. These do not know of it, so it is
+    /// put into the order of eviction.
     pub(super) fn leave_excessive(&self, shard: &mut Shard<K, V>, number: Option<u32>) {
         let Some((entry, number)) = number.and_then(|number| Some((shard.look_at(number)?, number))) else { return };
         let idle = V::is_present(entry.marks()) && !self.is_used(entry, entry.state().word());
@@ -67,13 +68,13 @@ impl<K, T> Core<K, Valued<T>> {
         self.shards().iter().map(|shard| shard.with(weight)).fold(0, u64::saturating_add)
     }
 
-    /// Returns the largest weight of all values, if they are weighed.
+    /// Returns the largest total weight of the values, if they are weighed.
     pub(crate) fn max_weight(&self) -> Option<u64> {
         self.weigher().map(Weigher::most)
     }
 
-    /// Changes the largest weight of all values, and evicts values in excess of it, unless that is the caller's task.
-    /// Returns `false`, and does nothing, if values are not weighed.
+    /// Changes the largest total weight of the values, and evicts values in excess of it, unless that is the caller's
+    /// task. Returns `false`, and does nothing, if values are not weighed.
     pub(crate) fn set_max_weight(&self, most: u64) -> bool {
         let (Some(weigher), Some(whole)) = (self.weigher(), self.excess.whole()) else { return false };
         if whole.is_by_hand() {
@@ -88,7 +89,7 @@ impl<K, T> Core<K, Valued<T>> {
     }
 }
 
-/// Weighed values. In a table that does not weigh them, these do nothing.
+/// Operations on weighed values. In a table that does not weigh its values, they do nothing.
 impl Kept {
     fn weights(&mut self) -> Option<&mut Weights> {
         self.deadlines.as_mut()?.weights.as_deref_mut()
@@ -109,7 +110,7 @@ impl Kept {
         }
     }
 
-    /// Sets the largest weight of all values.
+    /// Sets the largest total weight of the values.
     pub(super) fn set_most_weight(&mut self, most: u64) {
         let Some(weights) = self.deadlines.as_mut().and_then(|deadlines| deadlines.weights.as_deref_mut()) else {
             return;

@@ -1,7 +1,7 @@
 //! The weights of a shard's values. Used under the shard lock.
 //!
-//! The user's function may say anything, and something else each time. So each value's weight is recorded when it is
-//! counted, and that is what is taken off again.
+//! The user's function may return anything, and something else each time. So each value's weight is recorded when it is
+//! counted, and the recorded weight is subtracted again.
 
 use alloc::vec::Vec;
 
@@ -25,7 +25,7 @@ pub(super) struct Weights {
 /// The weight of a slot's value.
 #[derive(Clone, Copy, Default)]
 struct Weight {
-    /// The version for which the weight was asked; 0, which is no version, if it has not been asked yet.
+    /// The version for which the user's function was asked; 0, which is no version, if it has not been asked yet.
     version: u64,
     weight: u32,
     rank: Rank,
@@ -90,7 +90,7 @@ impl Weights {
         number
     }
 
-    /// Returns the version for which the value's weight was asked.
+    /// Returns the version for which the user's function was asked for the weight.
     pub(super) fn version(&self, number: u32) -> u64 {
         self.slots.get(number).version
     }

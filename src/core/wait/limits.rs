@@ -2,8 +2,8 @@
 //!
 //! An entry has a limit of its own exactly as long as its queue says so. Such a queue, and `QUEUED`, stay even while
 //! nobody waits, so all requests for the key and all releases pass through the queue lock, and find the limit there. An
-//! entry without a queue has the limit that a request brings along: the default one, or what the table's function
-//! returns for the key. The first waiter notes it in the queue.
+//! entry without a queue has the limit that each request passes in: the default one, or the one that the table's
+//! function returns for the key. The first waiter records this limit in the queue.
 
 use core::ops::Deref;
 
@@ -55,8 +55,8 @@ where
     /// Sets the default limit, for all requests that have not begun. The caller must then call
     /// [`adopt_default_limit`](Self::adopt_default_limit) for each entry with waiters.
     ///
-    /// A request reads the limit under the queue lock before it waits. Either it does so after this call had the lock,
-    /// and reads the new limit; or the caller finds it in the queue.
+    /// A request reads the limit under the queue lock before it waits. If it does so after this call has had the lock,
+    /// it reads the new limit. Otherwise the caller finds it in the queue.
     pub(in crate::core) fn set_default_limit(&self, limit: usize) {
         if let Some(default) = self.queue_shards.default_limit() {
             default.store(limit, Ordering::Relaxed);

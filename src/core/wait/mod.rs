@@ -106,7 +106,8 @@ enum Needs {
     Waker,
 }
 
-/// Waiting is rare, and one lock serves all the waiters of a hot key anyway.
+/// The largest number of queue locks in a table. More would gain little: waiting is rare, and one lock serves all the
+/// waiters of a hot key anyway.
 const MAX_QUEUE_LOCKS: usize = 16;
 
 impl WaitQueues {
@@ -175,10 +176,10 @@ where
 
     // ---- in -------------------------------------------------------------------------------------------------------
 
-    /// The first step, and the only one that most requests need: enters if nothing is in the way. A request that has a
-    /// ticket enters by its position instead.
+    /// Enters if nothing is in the way. This is the first step, and the only one that most requests need. A request
+    /// that has a ticket enters by its position instead.
     ///
-    /// `limit` is the limit of permits that applies to an entry without a queue: the default limit if it is `None`. (A
+    /// `limit` is the limit of permits that applies if the entry has no queue; `None` stands for the default limit. (A
     /// queue has the limit of its entry.)
     #[inline]
     pub(super) fn enter(
@@ -191,8 +192,8 @@ where
         state.update(|word| word.enter(want, state.spends(want.claims()), limit)).ok().map(|_| Entered(()))
     }
 
-    /// Enters without waiting, or fails. The ticket says whether the request passes waiters: it must not be in the
-    /// queue.
+    /// Enters without waiting, or fails. The ticket tells whether the request passes waiters. The request must not be
+    /// in the queue.
     pub(super) fn try_enter(
         &self,
         state: &impl Waited<QueueShard = H>,
@@ -351,8 +352,9 @@ where
         state.update(|word| Ok(word.admit(holds.after(want), state.spends(want.claims()), true))).map(drop)
     }
 
-    /// Returns whether priority or policy lets a newcomer pass the waiters. An upgrade is not a newcomer, and neither
-    /// applies to a recursive reader: its passing is not counted, so it leaves the bounds for others as they are.
+    /// Returns whether priority or policy lets a newcomer pass the waiters. An upgrade is not a newcomer, and always
+    /// passes. So does a recursive reader, whatever the priorities and the policy; its passing is not counted, so it
+    /// leaves the bounds for others as they are.
     fn may_bypass(
         &self,
         queue_shard: &mut H,
@@ -488,8 +490,8 @@ where
 
     // ---- both -----------------------------------------------------------------------------------------------------
 
-    /// Admits the waiters that can enter now. `holds` are the present holds; `claims` of the holders had claims until
-    /// now.
+    /// Admits the waiters that can enter now. `holds` are the present holds, including those that this step has made
+    /// from `claims` claims.
     fn admit(
         &self,
         queue_shard: &mut H,

@@ -19,7 +19,7 @@ pub(crate) struct Place {
 /// number.
 pub(in crate::core) type WithQueues = fn(u32, &mut dyn FnMut(&Queues));
 
-/// Where the queues are.
+/// The location of the queues.
 enum Kept {
     InTable(SharedQueues),
     Elsewhere(WithQueues),
@@ -65,7 +65,7 @@ impl Place {
         self.ticket
     }
 
-    /// Returns whether the waiter has a priority: then it may stand before waiters that came earlier.
+    /// Returns whether the waiter has a priority. If so, it may stand before waiters that came earlier.
     pub(crate) fn has_priority(&self) -> bool {
         self.has_priority
     }

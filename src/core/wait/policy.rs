@@ -52,15 +52,15 @@ pub(crate) enum WaitState {
 /// starvation by quicker requests.
 const MAX_FAILED_WAKEUPS: u8 = 4;
 
-/// The number of later requests that pass a head that has not been woken, because the holders keep it out. Without a
-/// bound, such as for overlapping readers, it might never get in.
+/// The number of later requests that may pass a head that has not been woken because the holders keep it out. Without a
+/// bound, it might never get in: overlapping readers could keep it out for ever.
 const PASSES_OF_A_SLEEPER: u16 = 16;
 
-/// The number of later requests that pass a thread that has been woken. A thread always runs again, so this number is
-/// reached only if it does not get a core for a long time.
+/// The number of later requests that may pass a thread at the head that has been woken. A thread always runs again, so
+/// this number is reached only if it does not get a core for a long time.
 const PASSES_OF_A_THREAD: u16 = 1024;
 
-/// While a woken head has not run yet, one more sleeping waiter is woken after this many passes.
+/// The number of passes after which one more sleeping waiter is woken, while a woken head has not run yet.
 const PASSES_TO_WAKE_ONE_MORE: u16 = 4;
 
 impl Standing {
@@ -97,7 +97,7 @@ impl Standing {
         self.failed_wakeups > 0
     }
 
-    /// Records a poll that did not get in.
+    /// Records a poll that failed, so the waiter stays in the queue.
     pub(super) fn stays(&mut self, presence: Presence) {
         if self.is_woken() {
             self.failed_wakeups = self.failed_wakeups.saturating_add(1);
@@ -112,8 +112,8 @@ impl Standing {
         *passed = passed.wrapping_add(1); // wraps for a task that is passed without a bound
     }
 
-    /// Returns whether a later request passed the waiter before it was woken: then others may have queued because of
-    /// it.
+    /// Returns whether a later request passed the waiter before it was woken. If so, other requests may have queued
+    /// because they were not allowed to pass it, too.
     pub(super) fn was_passed_asleep(&self) -> bool {
         let [absent, _] = self.passed;
         absent > 0
@@ -205,7 +205,7 @@ pub(crate) enum ReleaseFor {
     NextWaiter,
 }
 
-/// The reason for which [`Queues::admit`](super::queue::Queues::admit) is called.
+/// The reason why [`Queues::admit`](super::queue::Queues::admit) is called.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Cause {
     /// A waiter entered, or gave up.

@@ -11,7 +11,7 @@ use crate::sync::{AtomicUsize, Lock};
 
 /// Queues, each behind its lock, and the default limit of permits.
 pub(in crate::core) trait QueueShards {
-    /// The default limit; `None` if there are no permits.
+    /// Returns the default limit; `None` if there are no permits.
     fn default_limit(&self) -> Option<&AtomicUsize>;
 }
 

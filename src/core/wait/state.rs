@@ -84,7 +84,8 @@ impl State {
         self.word.store(Word::born(unit).bits(), Ordering::Relaxed);
     }
 
-    /// Marks the slot as serving no key. A plain store suffices: only its owner reads it.
+    /// Marks the slot as serving no key. A plain store suffices: the caller owns the slot, and others read the word
+    /// only under the shard lock, to see whether the slot is live.
     #[inline]
     pub(in crate::core) fn end(&self, dead: Word) {
         self.word.store(dead.bits(), Ordering::Relaxed);
@@ -121,7 +122,8 @@ impl State {
     /// Sets the word. Nobody else may be able to change it: the caller has the only unit, or has locked the shard of an
     /// entry whose value's claim is the only one.
     ///
-    /// Release, as in [`update`](State::update). The acquire was that of [`is_sole`](State::is_sole).
+    /// Release, as in [`update`](State::update). The caller has loaded the word with acquire, in
+    /// [`is_sole`](State::is_sole).
     #[inline]
     pub(in crate::core) fn set(&self, word: Word) {
         self.word.store(word.bits(), Ordering::Release);

@@ -56,8 +56,8 @@ impl Turns {
     }
 
     /// Returns whether a request with a priority has arrived. (After 16 million requests without one, the answer is
-    /// `true` as well, and lists are sorted needlessly. A separate flag would make each queue larger than 128 bytes,
-    /// the most that are moved without a call.)
+    /// `true`, too, and lists are sorted needlessly. A separate flag would make each queue larger than 128 bytes, the
+    /// most that are moved without a call.)
     #[inline]
     pub(super) fn has_priorities(&self) -> bool {
         self.count >= URGENT

@@ -5,7 +5,7 @@
 //!
 //! | bits | name | meaning |
 //! |---|---|---|
-//! | 0 | `DEAD` | the slot serves no key: it is free, or on its way to be |
+//! | 0 | `DEAD` | the slot serves no key: it is free, or about to be |
 //! | 1 | `QUEUED` | there are waiters: holds change only under the queue lock (in a dead slot: an old key is kept) |
 //! | 2 | `WRITER` | an exclusive hold |
 //! | 3 | `UPGRADABLE` | an upgradable hold |
@@ -14,15 +14,15 @@
 //!
 //! `FIELD` is 14 on 32-bit targets and 30 on 64-bit ones. Each claim and each hold is one *unit*, except that a hold of
 //! several permits is as many units. A unit keeps the entry alive, and is counted in exactly one field. An entry with
-//! [`MAX_UNITS`] units accepts no more; permits do not count for that, because their number has a limit of its own. The
-//! combinations that can occur:
+//! [`MAX_UNITS`] units accepts no more; permits do not count towards this limit, because they have a limit of their
+//! own. The combinations that can occur:
 //!
 //! | dead | writer | upgradable | count | claims | state |
 //! |---|---|---|---|---|---|
 //! | 0 | 0 | 0 | 0 | > 0 | free: handles, unpolled futures, or waiters on their way in |
 //! | 0 | 1 | 0 | 0 | any | held exclusively |
 //! | 0 | 0 | 0 | > 0 | any | held by readers, or permits are held |
-//! | 0 | 0 | 1 | any | any | held by an upgradable reader, perhaps beside readers |
+//! | 0 | 0 | 1 | any | any | held by an upgradable reader, perhaps alongside readers |
 //! | 1 | 0 | 0 | 0 | 0 | dead |
 //!
 //! `QUEUED` needs at least one unit: a waiter's claim, the hold that waits for an upgrade, or the claim of the key's
@@ -227,7 +227,7 @@ impl Word {
         Word(unit.weight())
     }
 
-    /// Returns whether `unit` is the only unit: then its owner must retire the entry instead of leaving it.
+    /// Returns whether `unit` is the only unit. If so, its owner must retire the entry instead of leaving it.
     #[inline]
     pub(crate) const fn is_only(self, unit: Unit) -> bool {
         self.0 == unit.weight()
@@ -261,7 +261,7 @@ impl Word {
     }
 
     /// Adds a claim for a value that is stored under an exclusive hold, even beyond [`MAX_UNITS`]. No field overflows:
-    /// beside the hold there are fewer claims than a field can count, and the value's claim never becomes a hold.
+    /// alongside the hold there are fewer claims than a field can count, and the value's claim never becomes a hold.
     #[inline]
     pub(crate) const fn keep(self) -> Word {
         Word(self.0 + CLAIM_ONE)

@@ -30,19 +30,19 @@ const _: () = assert!(1 << INDEX_BITS == Indices::BITS);
 /// A shard's chunks by number. The last place is in use.
 pub(in crate::core::table) struct Chunks<K, V: Payload> {
     chunks: Vec<Option<Chunk<K, V>>>,
-    /// The first slot of each chunk; an arbitrary pointer if the place is free. A look-up reads only this, so that the
-    /// lists of a table that is bigger than a core's cache stay in the cache for longer.
+    /// The first slot of each chunk; an arbitrary pointer if the place is free. A look-up reads only this list. So in a
+    /// table that is bigger than a core's cache, the list stays in the cache for longer.
     first_slots: Vec<Ptr<K, V>>,
 }
 
-// SAFETY: a chunk owns its slots and what is in them, as a `Box<[(K, V)]>` would; marks are atomics.
+// SAFETY: a chunk owns its slots and their contents, as a `Box<[(K, V)]>` would; marks are atomics.
 unsafe impl<K: Send, V: Payload<Value: Send, Marks: Send>> Send for Chunk<K, V> {}
 // SAFETY: the pointers are those of the chunks.
 unsafe impl<K, V: Payload> Send for Chunks<K, V> where Chunk<K, V>: Send {}
 
 impl<K, V: Payload> Chunk<K, V> {
-    /// A key that is held for a long time keeps its whole chunk. Larger chunks would hardly reduce the work for each
-    /// slot.
+    /// The largest number of slots in a chunk. A key that is held for a long time keeps its whole chunk, and larger
+    /// chunks would hardly reduce the work for each slot.
     pub(in crate::core::table) const MOST: usize = SLOTS;
 
     /// The number of chunks that a [`Number`] can tell apart.
@@ -140,7 +140,7 @@ impl<K, V: Payload> Drop for Chunk<K, V> {
     }
 }
 
-/// Room for this many chunks is kept.
+/// The number of chunks for which a list always keeps room.
 const KEPT: usize = 64;
 
 impl<K, V: Payload> Default for Chunks<K, V> {

@@ -14,13 +14,13 @@ pub trait EntryTypes {
     type Payload: Payload;
 }
 
-/// A [`Claim`] that is kept beside a `P`, which refers to its table (10).
+/// A [`Claim`] that is kept alongside a `P`, which refers to its table (10).
 ///
 /// It is covariant in `P`, because its fields do not mention `P::EntryKey`: an associated type would make it invariant.
 #[must_use = "a claim that is forgotten keeps its entry for ever"]
 pub(crate) struct ClaimIn<P>(Claim<Infallible, ()>, PhantomData<P>);
 
-/// A [`Hold`] that is kept beside a `P`, which refers to its table (10). It is covariant in `P`, like a [`ClaimIn`].
+/// A [`Hold`] that is kept alongside a `P`, which refers to its table (10). It is covariant in `P`, like a [`ClaimIn`].
 #[must_use = "a hold that is forgotten keeps its key locked for ever"]
 pub(crate) struct HoldIn<P, M>(Hold<Infallible, (), M>, PhantomData<P>);
 

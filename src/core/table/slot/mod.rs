@@ -15,16 +15,16 @@
 //! 1. A slot is live from [`Spare::publish`] to [`SlotRef::vacate`]; while it is live its key is initialised.
 //! 2. The units in a live slot's word are those of the tokens in existence (forgotten ones included), where a hold of
 //!    permits is as many units as its amount says. A token is made in the step that counts its units, and used up in
-//!    the step that takes them away; a token may also be split in two, and two may be merged, if the sum of the amounts
+//!    the step that takes them away. A token may also be split in two, and two may be merged, if the sum of the amounts
 //!    stays the same.
 //! 3. A slot dies only in `vacate`, which owns the `SlotRef` and the last unit ([`Last`]). New units come from a
 //!    `SlotRef`, under the shard lock, or from another unit, so none can appear in between.
 //! 4. Between `vacate` and the next `publish` exactly one token, or the chunk's mark, represents the slot. It is the
 //!    slot's sole owner.
-//! 5. A unit is kept only beside a reference or an `Arc` to its table, so it does not outlive the table, whose drop
+//! 5. A unit is kept only alongside a reference or an `Arc` to its table, so it does not outlive the table, whose drop
 //!    frees the slots of forgotten units.
 //! 6. A chunk, and the spares and `SlotRef`s of its slots, stay in one shard. A chunk is dropped when all its slots are
-//!    marked free, when no token of them exists, or with its shard, when none is used any more (5).
+//!    marked free, because then no token of them exists, or with its shard, because then no token is used any more (5).
 //! 7. A hold's mode is the kind of access that the word counts it as. While the word counts an exclusive hold, it
 //!    counts no other hold.
 //! 8. A slot's value is initialised while its marks say that it is stored (present, or ended), which they say only of
@@ -36,21 +36,20 @@
 //!    hold (7), a caller that finds under the shard lock that the value's own claim is the only unit ([`Unshared`]; 3),
 //!    or the owner of the table (5). Only a caller with a hold, or with exclusive use, reads the value.
 //! 10. A [`ClaimIn`] or a [`HoldIn`] is made from a token of an entry whose types are those of its `P`, and is kept
-//!     beside a reference to the entry's table. `P` may since have become a supertype of what it was. A type and its
+//!     alongside a reference to the entry's table. `P` may since have become a supertype of what it was. A type and its
 //!     supertype differ in lifetimes only, and a value of the type can be used as one of the supertype: so the slot's
 //!     key can be used, in place, as a key of the supertype. Values keep their type, in which `P` is invariant.
 //! 11. A [`CoreRef`] is made from a reference to a table, and its `R` may since have become a supertype of what it was.
 //!     So no key of the type that `R` now names may enter the table through it. It is used only with a token, whose
 //!     entry has its key already, or by public calls, which make a new `CoreRef` from the table itself, so that `R` is
 //!     exact. Values always have the table's own type, because `R` is invariant in it.
-
 //! 12. A key's own limit of permits comes with a claim of its own, for which there is no token. The call that sets the
 //!     limit has two claims, and one of them becomes the limit's; the call that takes the limit away gets it back. The
 //!     queue lock decides which calls these are.
 //! 13. In a table whose values end or are weighed, a stored value comes with a second claim, that of its deadline, for
-//!     which there is no token either. So the value's own claim is never the only unit, and calls that need that fail. The call that
-//!     stores the value gives the claim away under its exclusive hold, before any other caller has exclusive use; the
-//!     call that takes the value out, or has exclusive use and is about to, gets it back.
+//!     which there is no token either. So the value's own claim is never the only unit, and calls that require this
+//!     fail. The call that stores the value gives the claim away under its exclusive hold, before any other caller has
+//!     exclusive use; the call that takes the value out, or has exclusive use and is about to, gets it back.
 
 #![allow(unsafe_code)]
 
@@ -289,7 +288,7 @@ impl<K, V: Payload> SlotRef<K, V> {
         }
     }
 
-    /// The entry dies: its slot is given up by the table and by the last unit, and keeps its key.
+    /// Ends the entry: the table and the last unit give up the slot, which keeps its key.
     #[inline]
     pub(super) fn vacate(self, last: Last<K, V>, kept: &mut V::Kept) -> Spare<K, V> {
         assert!(self.live().is(last.live()), "an entry is retired by its own last unit");

@@ -1,4 +1,4 @@
-//! Which values come to rest, and when.
+//! Tests of which values come to rest, and when.
 
 use alloc::boxed::Box;
 use std::hash::RandomState;
@@ -118,11 +118,11 @@ fn a_value_with_a_version_beyond_32_bits_does_not_rest() {
     fixture.core.release(hold, None);
     (0..2 * LOOKS_TO_REST).for_each(|_| _ = fixture.look(1));
     assert_eq!((fixture.look(1), fixture.at_rest()), (Some(u32::MAX.into()), KEYS as usize));
-    // The next version has no room at rest.
+    // The next version does not fit in a value at rest.
     fixture.insert(1, 7);
     (0..2 * LOOKS_TO_REST).for_each(|_| _ = fixture.look(1));
     assert_eq!((fixture.look(1), fixture.at_rest()), (Some(1 << 32), KEYS as usize - 1));
-    // Nor has that of a new value, after one with so late a version was removed.
+    // Nor does the version of a new value, after a value with so late a version was removed.
     assert_eq!(fixture.core.remove_at_once(&Key::new(&1, &fixture.hasher)).unwrap(), Some(7));
     fixture.insert(KEYS + 1, 8);
     assert_eq!((fixture.look(KEYS + 1), fixture.at_rest()), (Some((1 << 32) + 1), KEYS as usize - 1));

@@ -26,7 +26,7 @@ impl Queues {
         if next == NONE || holds.allow(self.nodes[next].want(), rules.limit()) { NONE } else { next }
     }
 
-    /// Admits the waiters that the rules admit now, beside `holds`. See the module's table.
+    /// Admits the waiters that the rules admit now, given the present `holds`. See the module's table.
     pub(crate) fn admit(
         &mut self,
         queue: u32,
@@ -80,7 +80,7 @@ impl Queues {
     }
 
     /// Hands free holds over to waiters behind the head that will take them at once, as if they were newcomers. So a
-    /// hot key is not idle until a sleeping waiter has run.
+    /// hot key does not stay idle while a sleeping waiter is waking up.
     #[inline]
     pub(super) fn hand_off(
         &mut self,
@@ -124,7 +124,7 @@ impl Queues {
         admitted.holds != holds
     }
 
-    /// Wakes the next waiter after a release for a head that was woken earlier and has not run since.
+    /// Wakes the next waiter after a release, because the head was woken earlier and has not run since.
     #[inline(never)]
     pub(super) fn wake_next(
         &mut self,
@@ -191,7 +191,7 @@ impl Queues {
         }
     }
 
-    /// Returns whether a reader takes part in a phase, beside the writer that may keep it out, if there is one.
+    /// Returns whether a reader takes part in a phase. `rival` is the writer that may keep it out, if there is one.
     fn joins_phase(&self, reader: u32, rival: u32) -> bool {
         rival == NONE || self.nodes[reader].turn.joins_phase_before(self.nodes[rival].turn)
     }
@@ -303,8 +303,8 @@ impl Queues {
         }
     }
 
-    /// Returns the part of the queue whose readers get in beside these holds: before the first writer, and under `Fifo`
-    /// before an upgradable reader that another keeps out.
+    /// Returns the part of the queue whose readers get in alongside these holds: before the first writer, and under
+    /// `Fifo` before an upgradable reader that another keeps out.
     pub(super) fn front(&self, heads: &[u32; LINES], holds: Holds, rules: &Rules) -> Option<Front> {
         if heads[UPGRADE] != NONE || !holds.fits(Access::Shared, 0) {
             return None;

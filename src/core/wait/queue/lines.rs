@@ -42,7 +42,7 @@ impl Line {
 }
 
 impl Queue {
-    /// Moves a waiter that has not been woken to its present list.
+    /// Moves a waiter that has not been woken to the list in which it now belongs.
     pub(super) fn enlist(&mut self, nodes: &mut Paged<Node>, index: u32, rules: &Rules) {
         let Node { kind, list, ref standing, .. } = nodes[index];
         let (belongs, end) = match () {

@@ -7,7 +7,7 @@
 //!
 //! A waiter is a [`Node`]; its index is the *ticket*. A queued node is in its entry's queue. A granted node has left
 //! the queue and stands for a hold that its waiter has not taken yet. A waiter that is merely *woken* stays queued, in
-//! its position, until it enters: so it cannot lose its position to a faster one.
+//! its position, until it enters: so it cannot lose its position to a faster request.
 //!
 //! # Which waiter gets in
 //! [`Queues::admit`] runs whenever waiters might get in: a hold was released or changed, or a waiter gave up or
@@ -86,8 +86,8 @@ impl Ticket {
     /// The ticket of a request that does not wait, with priority 0.
     pub(crate) const NONE: Ticket = Ticket(NONE);
 
-    /// The ticket of a reader that passes all waiters. If a writer holds the key, it queues like any reader. It is a
-    /// mark in the ticket, so that requests need no room for it.
+    /// The ticket of a reader that passes all waiters. If a writer holds the key, this reader queues like any other.
+    /// The mark is in the ticket, so that requests need no room for it.
     pub(crate) const RECURSIVE: Ticket = Ticket(NONE - 1 - u8::MAX as u32);
 
     /// Makes the ticket of a request that does not wait.
@@ -126,7 +126,7 @@ pub(crate) struct Queued {
     pub(crate) want: Want,
     /// Whether the waiter takes hand-offs although others before it cannot get in.
     pub(crate) passes: bool,
-    /// Whether an upgradable reader was admitted before this writer, in a phase of readers. That happens only once.
+    /// Whether an upgradable reader was admitted before this writer, in a readers' phase. That happens only once.
     pub(crate) passed_in_phase: bool,
 }
 
@@ -137,13 +137,13 @@ struct Node {
     /// The neighbours in its list: towards the first, and towards the last.
     links: [u32; 2],
     turn: Turn,
-    /// The number of permits that it wants.
+    /// The number of permits that the waiter wants.
     amount: u32,
     kind: Kind,
     list: List,
     standing: Standing,
-    /// Whether an upgradable reader has got in before this writer with a readers' phase. This is allowed once: a reader
-    /// that upgrades and leaves begins another phase, so there would be no end.
+    /// Whether an upgradable reader has got in before this writer with a readers' phase. This is allowed only once: a
+    /// reader that upgrades and leaves begins another phase, so otherwise the writer might never get in.
     passed_in_phase: bool,
     /// The waker. `None` once the waiter has been woken, until it is polled again.
     waker: Option<Waker>,
@@ -210,7 +210,8 @@ impl Kind {
         }
     }
 
-    /// Returns whether waiters of this kind take hand-offs behind the head. Of the other kinds only the head does.
+    /// Returns whether waiters of this kind take hand-offs behind the head. Of the other kinds, only a waiter at the
+    /// head does.
     #[inline]
     fn is_handed(self) -> bool {
         matches!(self, Kind::Exclusive | Kind::Upgradable | Kind::Permits)
@@ -295,7 +296,7 @@ const LINES: usize = 4;
 const FIRST: usize = 0;
 const LAST: usize = 1;
 
-/// The number of waiters, by what they wait for.
+/// The numbers of waiters, by the hold that they wait for.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub(crate) struct Waiting {
     pub(crate) writers: usize,
@@ -515,7 +516,7 @@ impl Queues {
         self.queues[queue].len as usize
     }
 
-    /// Returns the cause for which the waiters are admitted when this one gives up.
+    /// Returns the cause to pass to [`Queues::admit`] when this waiter gives up.
     pub(crate) fn cause_of_giving_up(&self, ticket: Ticket) -> Cause {
         let Node { kind, standing, .. } = &self.nodes[ticket.0];
         match standing.state {
@@ -589,9 +590,9 @@ impl Queues {
             _ => (Holds::NONE, queue.lines[WRITERS].len > 0 || upgrade != NONE),
         };
         let keeps_out = writers || !beside.with(access).allow(self.nodes[head].want(), rules.limit());
-        // The newcomer may pass a second waiter, too, which counts the bypass, too. If an upgrade is waiting, that is
-        // the first waiter in the queue. If the head was woken and is idle, it is the next sleeping waiter that the
-        // newcomer's hold would keep out: a writer, or a request for several permits.
+        // The newcomer may pass a second waiter, which then counts the bypass, too. If an upgrade is waiting, the
+        // second one is the first waiter behind it. If the head was woken and is idle, the second one is the next
+        // sleeping waiter that the newcomer's hold would keep out: a writer, or a request for several permits.
         let second = match access {
             _ if upgrade != NONE => self.first(queue),
             _ if !self.nodes[head].standing.is_idle() => NONE,

@@ -13,8 +13,8 @@ use crate::{
 };
 
 impl Queues {
-    /// Returns the largest number of wakers that [`Queues::admit`] hands out, beside these holds, when `gone` has left.
-    /// It looks at no more waiters than that will.
+    /// Returns the largest number of wakers that [`Queues::admit`] hands out, given these holds, when `gone` has left.
+    /// Looks at no more waiters than `admit` will.
     #[cold]
     pub(crate) fn most_wakers(&self, queue: u32, gone: Ticket, holds: Holds, rules: &Rules, cause: Cause) -> usize {
         let heads = self.heads(queue, gone);
@@ -69,8 +69,8 @@ impl Queues {
         let Queue { lines, awake, hand_offs, .. } = &self.queues[queue];
         let gone_awake =
             if gone.is_some() && self.state(gone) == WaitState::Woken { self.nodes[gone.0].awake() } else { 0 };
-        // A waiter that is woken behind the head finds all of its permits free, beside those granted and those kept for
-        // woken waiters.
+        // A waiter that is woken behind the head finds all of its permits free, in addition to those granted and those
+        // kept for woken waiters.
         let most_woken = limit.saturating_sub(holds.count() + awake - gone_awake);
         let (mut in_order, mut woken, mut kept) = (0, 0, cause.kept());
         let mut head = lines[PERMITS].head;

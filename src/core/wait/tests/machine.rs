@@ -128,7 +128,7 @@ impl Machine {
         }
     }
 
-    /// A waiter tries again: it gets in, or stays in the queue.
+    /// Lets a waiter try again: it gets in, or stays in the queue.
     fn retry(&mut self, at: usize, how: u8) {
         let (ticket, want) = self.waiting[at];
         let Some(queue) = self.queue else { unreachable!("somebody waits") };

@@ -213,7 +213,7 @@ fn a_waiter_that_is_first_again_keeps_its_counts() {
 }
 
 proptest! {
-    /// The turns say what the documentation of priorities says.
+    /// The turns agree with the documentation of priorities.
     #[test]
     fn turns_order_requests_by_priority_and_by_the_requests_that_came_meanwhile(
         arrivals in proptest::collection::vec(prop_oneof![Just(0_u8), 0..4_u8, any::<u8>()], 1..200),
