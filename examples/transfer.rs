@@ -181,7 +181,7 @@ impl Bank {
     }
 }
 
-/// Random transfers, the same in each run.
+/// Returns random transfers, the same in each run.
 fn transfers(seed: usize) -> impl Iterator<Item = Transfer> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(seed as u64 + 1);
     let mut below = move |limit: usize| {
