@@ -137,7 +137,7 @@ impl Locks<u64> for LockMap<u64, ()> {
     }
 }
 
-// Its calls by reference are for keys that can be made `From` a reference, unlike integers.
+// Its calls by reference need a key type that implements `From` a reference, which integers do not.
 impl Locks<str> for LockMap<String, ()> {
     const LACKS: &'static [(Need, &'static str)] = <LockMap<u64, ()> as Locks<u64>>::LACKS;
 

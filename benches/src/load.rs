@@ -49,17 +49,17 @@ impl<Q: ?Sized + Key> Walk<Q> {
 pub trait Table<Q: ?Sized + Key>: Send + Sync {
     fn blocking(&self, walk: &mut Walk<Q>, section: Section, n: u64);
 
-    /// Does the same, and records the nanoseconds of each wait.
+    /// Does the same as [`blocking`](Self::blocking), and records the nanoseconds of each wait.
     fn waits(&self, key: &Q, section: Section, n: u64, waits: &mut Vec<u64>);
 
     fn tries(&self, key: &Q, n: u64);
 
     fn polls(&self, key: &Q, n: u64);
 
-    /// Tries that fail, measured while the key is held.
+    /// Returns the nanoseconds of a try that fails, measured while the key is held.
     fn busy_tries(&self, key: &Q, span: Duration) -> f64;
 
-    /// Waiters that register and give up, measured while the key is held.
+    /// Returns the nanoseconds that it takes a waiter to register and to give up, measured while the key is held.
     fn cancels(&self, key: &Q, span: Duration) -> f64;
 
     /// Creates a waiter for each key that gives up after the holder has left. Returns the number of entries that
@@ -69,13 +69,13 @@ pub trait Table<Q: ?Sized + Key>: Send + Sync {
     /// Holds all keys at once, and releases them in the same order.
     fn hold_all(&self, keys: &[Q::Owned]) -> Hoard;
 
-    /// The median nanoseconds from the beginning of a release until a waiting thread has the key.
+    /// Returns the median nanoseconds from the beginning of a release until a waiting thread has the key.
     fn hand_offs(&self, key: &Q, hold: Hold, span: Duration) -> f64;
 
-    /// Nanoseconds of a hand-off between two tasks that want the same key. One thread runs both.
+    /// Returns the nanoseconds of a hand-off between two tasks that want the same key. One thread runs both.
     fn task_hand_offs(&self, key: &Q, span: Duration) -> f64;
 
-    /// A task that visits keys until it is stopped, and returns the number of visits.
+    /// Returns a task that visits keys until it is stopped, and then returns the number of visits.
     fn visitor(self: Arc<Self>, walk: Walk<Q>, visit: Visit) -> Visitor;
 }
 

@@ -60,7 +60,7 @@ pub struct Scenario {
     pub cases: Vec<Case>,
     /// The candidate to which the goals apply.
     pub subject: &'static str,
-    /// Run in only one of this many rounds, because it takes long.
+    /// The scenario runs in only one of this many rounds, because it takes long.
     pub every: usize,
 }
 
@@ -343,14 +343,14 @@ pub fn scenarios() -> Vec<Scenario> {
             [
                 Measure::less("heap per held key", "B").goal(Ratio, 1.2).stretch(0.85),
                 Measure::less("heap per key after the release", "B"),
-                // "Given back": less than a byte per key remains, which is the table's own.
+                // Memory counts as given back if less than a byte per key remains, which belongs to the table itself.
                 Measure::less("the same after as many further operations", "B").goal(Figure, 1.0),
                 Measure::less("acquire", "ns").goal(Ratio, 0.8).stretch(0.65),
                 Measure::less("release", "ns").goal(Ratio, 1.2),
             ],
             &[Block, Keys, ManyHeld],
             |table, span| {
-                // In a smoke test, fewer keys, so that this takes as long as other scenarios.
+                // A smoke test uses fewer keys, so that this takes as long as other scenarios.
                 let keys = MILLION.len().min(span.as_micros() as usize * 50);
                 let hoard = table.hold_all(&MILLION[..keys]);
                 [hoard.bytes_held, hoard.bytes_kept, hoard.bytes_kept_later, hoard.acquire_nanos, hoard.release_nanos]
@@ -427,7 +427,7 @@ pub fn scenarios() -> Vec<Scenario> {
         crowd("200 keys, 10,000 visits each, tokio tasks", 200, 10_000),
         crowd("10,000 keys, 100 visits each, tokio tasks", 10_000, 100),
     ]);
-    // Ordered by group, and otherwise as above.
+    // Ordered by group, and within a group as above.
     all.sort_by_key(|scenario| Group::ALL.iter().position(|group| *group == scenario.group));
     all
 }
@@ -464,7 +464,7 @@ fn hot(threads: usize, microseconds: u32, condition: Condition) -> Scenario {
     let rate = Measure::more("rate", "M/s").goal(Ratio, 1.0);
     let (name, rate) = match microseconds {
         0 => ("empty".to_owned(), rate.stretch(2.0)),
-        // The best way to wait: the keyed peers that come close do so because they wait in such a lock.
+        // This candidate waits in the best way: the keyed peers that come close do so because they wait in such a lock.
         1 => ("1 µs".to_owned(), rate.also(Candidate("lone parking_lot")).goal(Ratio, 1.0)),
         n => (format!("{n} µs"), rate),
     };
@@ -549,7 +549,7 @@ fn crowd(name: &'static str, keys: u64, visits: u64) -> Scenario {
     .every(3)
 }
 
-/// Millions of visits per second.
+/// Returns millions of visits per second.
 fn visitors(table: Arc<dyn Table<u64>>, tasks: usize, keys: &Arc<[u64]>, visit: Visit, span: Duration) -> f64 {
     let task = |task| Arc::clone(&table).visitor(Walk::new_nth(Arc::clone(keys), task, tasks), visit.clone());
     1e3 / visit.runtime.run((0..tasks).map(task), span, &visit.stop)
@@ -575,7 +575,7 @@ fn shuffled(keys: impl Iterator<Item = u64>) -> Arc<[u64]> {
     keys.into()
 }
 
-/// A generator with the same numbers in each run.
+/// Returns a generator that produces the same numbers in each run.
 fn random() -> SmallRng {
     SmallRng::seed_from_u64(42)
 }

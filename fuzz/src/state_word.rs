@@ -251,7 +251,7 @@ pub fn run(bytes: &[u8]) {
     }
 }
 
-/// A holder may leave, and the queue admits some waiters: their claims become holds.
+/// Models `admit`: a holder may leave, and the queue admits some waiters, whose claims become holds.
 fn admit(
     plain: Plain,
     word: Word,
