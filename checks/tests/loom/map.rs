@@ -1,4 +1,4 @@
-//! Models of the map. Its values are loom cells: an access that is not ordered after the last change is reported.
+//! Models of the map. Its values are loom cells: loom reports an access that is not ordered after the last change.
 
 use std::sync::Arc;
 use std::task::Poll;
@@ -309,7 +309,7 @@ fn calls_that_may_make_the_entry_see_each_others_values() {
             match (removed, inserted) {
                 // Stored before the removal.
                 (Some(20), Ok(_)) => assert!(computed.is_none() && map.is_empty()),
-                // Stored after it: before the change, or after it.
+                // Stored after the removal, before the change or after it.
                 (None | Some(10), Ok(_)) => {
                     let left = map.get_blocking(&7).unwrap().get();
                     assert_eq!(left, 20 + u64::from(computed.is_some()));
@@ -322,7 +322,7 @@ fn calls_that_may_make_the_entry_see_each_others_values() {
     }
 }
 
-/// The call that computes the value is dropped halfway, or fails: then the other call computes the value.
+/// The call that computes the value is dropped halfway, or fails. Then the other call computes the value.
 #[test]
 fn a_caller_that_gives_up_computing_a_value_leaves_it_to_the_next() {
     for fails in [false, true] {

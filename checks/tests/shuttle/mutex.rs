@@ -41,8 +41,8 @@ impl World {
         self.book.close()
     }
 
-    /// Starts a thread that is joined in the end. The lock is not one of shuttle's: no step of the model happens under
-    /// it.
+    /// Starts a thread that is joined in the end. The lock is not one of shuttle's, because no step of the model
+    /// happens under it.
     fn start(&self, run: impl FnOnce() + Send + 'static) {
         let other = thread::spawn(run);
         self.others.lock().unwrap().push(other);
