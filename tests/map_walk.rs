@@ -217,7 +217,7 @@ fn a_walk_waits_for_a_writer_and_sees_its_change() {
         let (bell, waker) = Bell::new();
         let mut step = walk.next_read();
         assert!(poll_with(&mut step, &waker).is_pending());
-        // Only the one key has a waiter.
+        // Only the key that the step waits for has a waiter.
         let waits: Vec<_> = (0..3).filter(|key| map.status(key).unwrap().waiters() == 1).collect();
         assert_eq!(waits.len(), 1);
         let at = writers.iter().position(|writer| *writer.key() == waits[0]).unwrap();
@@ -550,7 +550,7 @@ fn a_visit_is_not_a_look_up() {
 
 const KEYS: u64 = 40;
 
-/// A walk, with what the model knows of it.
+/// A walk, and the model's knowledge of it.
 struct Walking<'m> {
     walk: Walk<'m, u64, u64, Fixed>,
     /// The keys that have had a value since the walk began.

@@ -657,7 +657,7 @@ fn a_granted_reader_that_gives_up_skips_an_upgradable_reader_whose_place_is_take
     assert!(locks.is_empty());
 }
 
-/// This holds however many writers have arrived since the first.
+/// An upgradable reader passes the first writer in one phase, however many writers have arrived since.
 #[test]
 fn guarantee_4_an_upgradable_reader_passes_the_first_writer_in_one_phase_only() {
     let locks = KeyedRwLock::<u64>::builder().fairness(Fairness::Bounded(16)).build();

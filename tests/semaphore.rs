@@ -464,7 +464,8 @@ fn a_big_request_that_gives_up_admits_the_small_ones_at_once() {
     }
 }
 
-/// The same holds if a waiter that is not polled is before both requests: no permit is reserved for it.
+/// The small request is admitted at once even if a waiter that is not polled is before both requests, because no permit
+/// is reserved for that waiter.
 #[test]
 fn a_big_request_behind_an_idle_one_that_gives_up_admits_a_small_one_at_once() {
     let hosts = semaphore(3, Fairness::Adaptive);

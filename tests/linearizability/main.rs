@@ -615,7 +615,7 @@ fn a_bypass_beyond_the_bound_is_rejected() {
         let rules = under(Fairness::Bounded(bound));
         assert!(accepts(rules, &history(bound.into())));
         assert!(!accepts(rules, &history(u64::from(bound) + 1)));
-        // No request is refused within the bound.
+        // Within the bound, no request is refused.
         let refused =
             |passes| [history(passes), vec![(100, 101, released(Write)), (102, 103, tried(Write, false))]].concat();
         assert!(accepts(rules, &refused(bound.into())));
@@ -647,7 +647,7 @@ fn a_writer_between_a_reader_and_its_upgrade_is_rejected() {
     let with = |more: &[(u64, u64, Op)]| [&upgrade, more].concat();
     assert!(accepts(rules, &with(&[(4, 5, tried(Read, true)), (6, 7, released(Read))])));
     assert!(!accepts(rules, &with(&[(4, 5, tried(Write, true)), (6, 7, released(Write))])));
-    // Nor is a writer allowed beside a reader that still holds.
+    // Nor is a writer allowed beside a reader that still holds the key.
     assert!(!accepts(rules, &with(&[(4, 5, tried(Read, true)), (11, 12, released(Read))])));
 }
 

@@ -1,7 +1,7 @@
-//! Schedules: every operation of every table, in every form, in an order that the input bytes determine. Most
-//! schedules use few keys. One in eight uses many, so that groups of entries are allocated, kept and freed. Half of
-//! them also lock several keys at once, and in a quarter of them requests have priorities. Futures are polled by hand,
-//! so one thread plays all parts.
+//! Schedules: every operation of every table, in every form, in an order that the input bytes determine. Most schedules
+//! use few keys. One in eight uses many, so that groups of entries are allocated, kept and freed. Half of all schedules
+//! also lock several keys at once, and in a quarter of all, requests have priorities. Futures are polled by hand, so
+//! one thread plays all parts.
 //!
 //! In the contract, a call for several keys is one call for each of them, in the order of their entries in memory,
 //! until one has to wait. The schedule derives that order from the addresses of the keys.
@@ -473,7 +473,7 @@ trait Hold<'t> {
     }
 }
 
-/// The meaning of the mode [`Exclusive`] depends on the table.
+/// The mode [`Exclusive`], whose meaning depends on the table.
 trait ExclusiveIn<'t>: TablePtr<Key = u8> + 't {
     fn downgrade(guard: Guard<Self, Exclusive>, to: Want) -> Held<'t>;
 }

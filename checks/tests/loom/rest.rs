@@ -185,8 +185,8 @@ fn a_value_at_rest_goes_and_comes_beside_a_call_that_stores_a_missing_one() {
     }
 }
 
-/// The keys own memory, so the entry is made between two look-ups. Meanwhile another caller makes it, and lets its value
-/// come to rest; each copy of the key is dropped once.
+/// The keys own memory, so the entry is made between two look-ups. Meanwhile another caller makes the entry, and lets
+/// its value come to rest. Each copy of the key is dropped once.
 #[test]
 fn a_value_comes_to_rest_while_another_caller_makes_its_entry() {
     for removes in [false, true] {
