@@ -1,6 +1,6 @@
-//! Guarantee 8 (memory follows use) and guarantee 9 (no allocation on the fast path), checked by counting calls of
-//! the allocator. This is one test without the usual harness, because the counters are global: the harness has a
-//! thread of its own, which allocates at any time.
+//! Guarantee 8 (memory follows use) and guarantee 9 (no allocation on the fast path), checked by counting calls of the
+//! allocator. This is one test without the usual harness, because the counters are global, and the harness has its own
+//! thread, which allocates at any time.
 #![allow(unsafe_code)] // a global allocator that counts
 
 mod common;

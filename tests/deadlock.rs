@@ -573,8 +573,8 @@ fn the_key_is_tried_once_more_when_the_limit_is_reached() {
     assert!(locks.is_empty());
 }
 
-/// A party that acquires a key at once, passing a waiter that was woken for it, may complete a cycle with another
-/// request of its own.
+/// A party that acquires a key at once, passing a waiter that was woken for it, may complete a cycle with another of
+/// its own requests.
 #[test]
 fn passing_a_waiter_can_close_a_cycle_with_another_request_of_the_same_party() {
     for has_limit in [false, true] {

@@ -36,7 +36,7 @@ fn recalled() -> Map {
     map
 }
 
-/// Returns 39: Chooses the next value to evict, `n` times, and returns the keys. Nothing is evicted.
+/// Chooses the next value to evict, `n` times, and returns the keys. Nothing is evicted.
 fn turns(map: &Map, n: usize) -> Vec<u64> {
     (0..n).map(|_| *map.try_next_eviction().unwrap().key()).collect()
 }

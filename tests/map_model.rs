@@ -145,7 +145,7 @@ struct Compute {
     taken: Option<u64>,
 }
 
-/// The closure of a [`Compute`] does one of these.
+/// The effect of the closure of a [`Compute`].
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Does {
     Nothing,
@@ -206,7 +206,7 @@ struct Running<'m, V> {
     future: Pin<Box<dyn Future<Output = Outcome<Guard<'m, V>>> + 'm>>,
 }
 
-/// A walk, and its next guard: `None` at the end. Or the step was given up.
+/// A walk, and its next guard, or `None` at the end. The result is an error if the step was given up.
 type Stepped<'m, V> = (Walk<'m, u64, V, Fixed>, Result<Option<Guard<'m, V>>, ()>);
 
 /// The real side of a walk.
@@ -603,7 +603,7 @@ struct World<'m, V> {
     manner: Manner,
 }
 
-/// After at most this many uses without a hold a value comes to rest.
+/// A value comes to rest after at most this many uses without a hold.
 const GETS_BEFORE_REST: u8 = 40;
 
 /// A way in which a step looks at values that may be at rest.
@@ -1333,7 +1333,7 @@ impl<'m, V: Value> World<'m, V> {
 
     /// Models a step that found a key, or the end.
     fn walk_goes_on(&mut self, at: usize, next: Option<Guard<'m, V>>) {
-        self.visited = true; // a key that was passed may have been the last use of a value
+        self.visited = true; // passing a key may have ended the last use of a value
         let waited = self.walked(at).expect("the step does not wait any more");
         let found = next.as_ref().map(|guard| guard.look().0);
         if let Some(key) = waited {
@@ -1348,7 +1348,7 @@ impl<'m, V: Value> World<'m, V> {
         } else {
             let Walking { passed, there, .. } = self.walks.swap_remove(at);
             for key in 0..KEYS {
-                // When the walk gave up a key that had lost its value, another value may have been evicted.
+                // When the walk released a key that had lost its value, another value may have been evicted.
                 let is_evicted = self.model.key(key).value.is_some() && !self.map.contains_key(&key);
                 let is_due = there[key as usize] && !is_evicted;
                 assert!(!is_due || passed.contains(&key), "the value of key {key} was not visited");
@@ -1357,7 +1357,7 @@ impl<'m, V: Value> World<'m, V> {
         self.guards.extend(next);
     }
 
-    /// Gives up the step in which a walk waits, unless it is ready, or waits for another key.
+    /// Gives up the step in which a walk waits, unless that step is ready, or waits for another key by now.
     fn give_up_step(&mut self, at: usize) {
         let before = (self.walks.len(), self.walks[at].waits);
         if before.1.is_none() {

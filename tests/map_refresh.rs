@@ -61,7 +61,7 @@ fn made(map: &Map, value: u64) -> u64 {
     got
 }
 
-/// Begins to refresh the value at "a": the future waits in its `init`, until something is sent, which it returns.
+/// Begins to refresh the value at "a". The future waits in its `init` until a result is sent, which `init` returns.
 macro_rules! refresher {
     ($map:expr, $sender:ident, $future:ident) => {
         let ($sender, receiver) = mpsc::channel::<Result<u64, &str>>();

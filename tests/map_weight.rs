@@ -110,7 +110,7 @@ fn with_one_shard_the_bound_is_exact_for_every_way_to_store_a_value() {
             assert!(weight(&map) <= most, "{step}");
             assert_eq!(map.entries(), map.len());
         }
-        // Values are evicted only for the weight of others.
+        // Values are evicted only if their weight exceeds the bound.
         assert!(map.weight() + 5 > most.min(150 - 45), "{} of {most}", map.weight());
         assert_eq!((map.clear(), map.weight(), map.entries()), (0, 0, 0));
     }

@@ -196,7 +196,7 @@ impl<Q: ?Sized + Key, L: Locks<Q>> Table<Q> for L {
         // The numbers of the hand-off that the giver has begun, the taker has requested, and the taker has received;
         // and the time when the release began.
         let [begun, asked, got, released] = [const { AtomicU64::new(0) }; 4];
-        // Each thread has a core of its own, so neither delays the other.
+        // Each thread has its own core, so neither delays the other.
         let await_turn = |turn: &AtomicU64, number| {
             while turn.load(Ordering::Acquire) < number {
                 spin_loop();

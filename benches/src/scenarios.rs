@@ -179,8 +179,8 @@ impl Measure {
 /// A candidate in a scenario.
 pub struct Case {
     pub name: &'static str,
-    /// Measures for about this long, on a new table: the distribution of keys over the shards is random, and several
-    /// runs should even it out. If the candidate cannot take part: the reason.
+    /// The function that measures for a given time, on a new table: the distribution of keys over the shards is random,
+    /// and several runs should even it out. If the candidate cannot take part, the reason.
     pub run: Result<Run, &'static str>,
 }
 
@@ -524,9 +524,9 @@ fn visits(
     )
 }
 
-/// `visits` visits to each of `keys` keys, in random order, all due at once. Beyond the first 20,000, they are made
-/// by tasks that have already made one. A visit holds its key during a turn of the others, so that they queue: per
-/// key, about as many waiters as there are tasks per key.
+/// Tasks make `visits` visits to each of `keys` keys, in random order, all due at once. There are 20,000 tasks, so
+/// later visits are made by tasks that have already made one. A visit holds its key while the other tasks get a turn,
+/// so that tasks queue: a key has about as many waiters as there are tasks per key.
 fn crowd(name: &'static str, keys: u64, visits: u64) -> Scenario {
     const TASKS: u64 = 20_000;
     let all: LazyLock<Arc<[u64]>, _> = LazyLock::new(move || shuffled((0..keys * visits).map(|visit| visit % keys)));

@@ -374,7 +374,7 @@ fn a_cancelled_waiter_passes_the_key_on_to_one_of_two() {
 }
 
 /// A request with a priority takes the first place while the key is released, perhaps to the waiter that was the first
-/// until then. It acquires the key or gives up, and the other waiter gets in.
+/// until then. The request acquires the key or gives up, and the other waiter gets in.
 #[test]
 fn a_request_with_a_priority_comes_before_a_waiter_during_a_release() {
     for fairness in [Fairness::Adaptive, Fairness::Fifo, Fairness::Bounded(1), Fairness::Barging] {

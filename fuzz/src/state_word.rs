@@ -90,7 +90,7 @@ impl Plain {
         if self.queued {
             return Err(Refusal::Queued);
         }
-        // A request that already has a unit can always be counted. Permits have a limit of their own.
+        // A request that already has a unit can always be counted. Permits have their own limit.
         if claims == 0 && want != Want::Upgrade && !is_permits && self.units() >= MAX_UNITS {
             return Err(Refusal::Full);
         }

@@ -210,7 +210,7 @@ pub struct Key {
     urgent: u64,
     /// Whether a request with a priority has come to this queue.
     pub has_priorities: bool,
-    /// Whether the key has a number of permits of its own.
+    /// Whether the key has its own number of permits.
     pub is_limited: bool,
     /// The requests that have been granted a hold and have not taken it yet, ordered by id.
     pub granted: Vec<Id>,

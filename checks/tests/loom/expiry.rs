@@ -58,7 +58,7 @@ fn assert_empty(map: &Map<Cell>) {
     assert_eq!(map.entries(), 0);
 }
 
-/// Neither call can take the other's hold for that of a caller that has found the value in time.
+/// Neither call mistakes the other's hold for that of a caller that has found the value in time.
 #[test]
 fn no_two_calls_show_each_other_a_value_that_has_ended() {
     for (one, other) in [(1, 1), (1, 2), (2, 0), (3, 1), (4, 1), (6, 1), (6, 2), (7, 2), (5, 1), (0, 1)] {

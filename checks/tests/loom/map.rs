@@ -69,7 +69,7 @@ pub(super) fn number(value: Option<Cell>) -> Option<u64> {
     value.map(|value| value.get())
 }
 
-/// Runs `other` in a thread of its own, beside the second closure.
+/// Runs `other` in a separate thread, beside the second closure.
 pub(super) fn beside<V: Send + Sync + 'static, T: 'static>(
     map: &Arc<Map<V>>,
     other: impl FnOnce(&Arc<Map<V>>) -> T + Send + 'static,
