@@ -438,7 +438,7 @@ impl Tally {
         self.waits.sort_unstable();
     }
 
-    /// The number of requests that have ended.
+    /// Returns the number of requests that have ended.
     fn ended(&self) -> usize {
         self.served + self.torn + self.timed_out + self.cancelled + self.failed
     }

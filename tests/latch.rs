@@ -756,7 +756,7 @@ fn a_dropped_future_of_several_wakes_after_it_has_released_all() {
     drop(ready(waiting));
 }
 
-/// The keys of the lowest and of the highest of eight stripes.
+/// Returns keys of the lowest and of the highest of eight stripes.
 fn low_and_high(striped: &Striped<u64, Weak>) -> [u64; 2] {
     [0, 7].map(|stripe| (0..).find(|key| striped.stripe_of(key) == stripe).unwrap())
 }

@@ -1,4 +1,4 @@
-//! Walks over all values of a map that wait for those that are locked.
+//! Walks over all values of a map, which wait for locked values.
 
 #![allow(unsafe_code)] // a waker made by hand
 
@@ -20,7 +20,7 @@ use proptest::prelude::*;
 
 type Map = LockMap<u64, u64, Fixed>;
 
-/// A map with `n` values and this many shards; each value is ten times its key.
+/// Creates a map with `n` values and this many shards. Each value is ten times its key.
 fn map(n: u64, shards: usize) -> Map {
     let map = LockMap::builder().shards(shards).hasher(Fixed::default()).build();
     for key in 0..n {
@@ -452,7 +452,7 @@ fn a_key_whose_drop_panics_in_a_step_leaves_nothing_locked_and_is_passed() {
     (0..3).for_each(|n| assert!(map.try_write(&Hostile::new(n)).is_some()));
 }
 
-/// A waker whose clone panics.
+/// Creates a waker whose clone panics.
 fn bomb() -> Waker {
     const VTABLE: RawWakerVTable = RawWakerVTable::new(|_| resume_unwind(Box::new("clone")), |_| {}, |_| {}, |_| {});
     // SAFETY: the functions use no data.

@@ -63,7 +63,7 @@ fn a_bound_that_makes_no_sense_is_refused_with_a_message_that_names_the_argument
     assert_eq!((plain.max_weight(), plain.weight(), plain.max_values()), (None, 0, Some(7)));
 }
 
-/// All ways to store a value.
+/// Stores a value, in the way that has this number.
 fn store(map: &Map, way: u64, key: u64, value: u64) {
     match way {
         0 => drop(map.insert_blocking(&key, value)),
@@ -110,7 +110,7 @@ fn with_one_shard_the_bound_is_exact_for_every_way_to_store_a_value() {
             assert!(weight(&map) <= most, "{step}");
             assert_eq!(map.entries(), map.len());
         }
-        // Values are evicted only if their weight exceeds the bound.
+        // Values are evicted only if the total weight would exceed the bound.
         assert!(map.weight() + 5 > most.min(150 - 45), "{} of {most}", map.weight());
         assert_eq!((map.clear(), map.weight(), map.entries()), (0, 0, 0));
     }

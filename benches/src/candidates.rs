@@ -54,7 +54,7 @@ pub trait Locks<Q: ?Sized>: Send + Sync + 'static {
 
     fn lock_blocking(&self, key: &Q) -> impl Sized;
 
-    /// Also returns `None` if there is no such call.
+    /// Returns `None` if the key is held, or if there is no such call.
     fn try_lock(&self, _: &Q) -> Option<impl Sized> {
         None::<()>
     }

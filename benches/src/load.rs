@@ -26,7 +26,7 @@ impl<Q: ?Sized + Key> Walk<Q> {
         Walk { keys, next: 0 }
     }
 
-    /// The same keys from a different start: for the `nth` of several callers.
+    /// Creates a walk over the same keys from a different start, for the `nth` of several callers.
     pub fn new_nth(keys: Arc<[Q::Owned]>, nth: usize, of: usize) -> Self {
         let next = nth * keys.len() / of;
         Walk { keys, next }

@@ -170,7 +170,7 @@ impl Measure {
         self.comparisons.last_mut().expect("a measure has a comparison")
     }
 
-    /// The name of this figure with its unit.
+    /// Returns the name of this figure with its unit.
     pub fn label(&self) -> String {
         format!("{}, {}", self.name, self.unit)
     }
@@ -201,7 +201,7 @@ impl<Q: ?Sized + Key> Candidate<Q> {
 
 /// A type of key, and the candidates that support it.
 trait Candidates: Key {
-    /// The candidates that do not support every type of key.
+    /// Returns the candidates that do not support every type of key.
     fn special() -> Vec<Candidate<Self>>;
 
     fn candidates() -> Vec<Candidate<Self>> {
@@ -432,12 +432,12 @@ pub fn scenarios() -> Vec<Scenario> {
     all
 }
 
-/// One thread, repeatedly.
+/// Measures one thread that locks one key after another.
 fn walking<Q: ?Sized + Key>(table: &dyn Table<Q>, mut walk: Walk<Q>, span: Duration) -> [f64; 1] {
     [timed(span, |n| table.blocking(&mut walk, Section::EMPTY, n))]
 }
 
-/// Threads that never use the same key. Each has `keys` keys of its own.
+/// Returns a scenario: threads that never use the same key. Each has its own `keys` keys.
 fn disjoint(threads: usize, keys: usize, measure: Measure) -> Scenario {
     let plural = |n, thing| if n == 1 { format!("1 {thing}") } else { format!("{n} {thing}s") };
     Scenario::new::<u64, _>(
@@ -456,8 +456,8 @@ fn disjoint(threads: usize, keys: usize, measure: Measure) -> Scenario {
     )
 }
 
-/// Threads that all use the same key. Their waits are measured in a second run, because reading the clock takes
-/// longer than many waits.
+/// Returns a scenario: threads that all use the same key. Their waits are measured in a second run, because reading the
+/// clock takes longer than many waits.
 fn hot(threads: usize, microseconds: u32, condition: Condition) -> Scenario {
     use Of::Ratio;
     use With::{BestInFirst, Candidate};
@@ -504,7 +504,7 @@ pub fn crowding(table: &dyn Table<u64>, threads: usize, section: Section, span: 
     [1e3 / run.nanos, run.most_to_least, quantile(waits, 0.999) / 1e3, longest / 1e3, run.cores]
 }
 
-/// Tasks that visit one key after another, and yield after each.
+/// Returns a scenario: tasks that visit one key after another, and yield after each.
 fn visits(
     name: &'static str,
     runtime: Runtime,
@@ -524,9 +524,9 @@ fn visits(
     )
 }
 
-/// Tasks make `visits` visits to each of `keys` keys, in random order, all due at once. There are 20,000 tasks, so
-/// later visits are made by tasks that have already made one. A visit holds its key while the other tasks get a turn,
-/// so that tasks queue: a key has about as many waiters as there are tasks per key.
+/// Returns a scenario: `visits` visits to each of `keys` keys, in random order, all due at once. There are 20,000
+/// tasks, so later visits are made by tasks that have already made one. A visit holds its key while the other tasks get
+/// a turn, so that tasks queue: a key has about as many waiters as there are tasks per key.
 fn crowd(name: &'static str, keys: u64, visits: u64) -> Scenario {
     const TASKS: u64 = 20_000;
     let all: LazyLock<Arc<[u64]>, _> = LazyLock::new(move || shuffled((0..keys * visits).map(|visit| visit % keys)));

@@ -172,7 +172,7 @@ fn waited(id: Id, want: Want, thread: bool, got: bool) -> [Op; 2] {
     [Op::Queue { id, want, thread }, if got { Op::Enter { id, want } } else { Op::GiveUp { id, want } }]
 }
 
-/// A future that is pending for this many polls.
+/// Is pending for this many polls.
 async fn after(polls: u64) {
     for _ in 0..polls {
         futures_lite::future::yield_now().await;

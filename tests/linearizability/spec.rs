@@ -8,7 +8,7 @@
 //! | call | operations |
 //! |---|---|
 //! | a blocking call, or a timed one that succeeds | [`Queue`](Op::Queue), which is nothing if the call got in at once, and [`Enter`](Op::Enter) |
-//! | a call that gives up by its limit | [`Queue`](Op::Queue), [`GiveUp`](Op::GiveUp) |
+//! | a call that gives up at its limit | [`Queue`](Op::Queue), [`GiveUp`](Op::GiveUp) |
 //! | the drop of an upgrade's future | [`StopUpgrade`](Op::StopUpgrade), [`EndUpgrade`](Op::EndUpgrade) |
 #![allow(dead_code, unreachable_pub)] // not every program that includes it records every kind of call
 

@@ -363,7 +363,7 @@ fn assert_bound(map: &Map<Cell>, most: usize) {
     assert_eq!((map.len(), map.entries()), (0, 0));
 }
 
-/// A user of a value leaves while another value is stored. If the first value were unused, it would be evicted. The
+/// Lets a user of a value leave while another value is stored. If the first value were unused, it would be evicted. The
 /// call that finishes last restores the bound.
 fn a_user_leaves_beside_an_insert<T: Send + 'static>(
     uses: impl Fn(&Arc<Map<Cell>>) -> T + Send + Sync + Copy + 'static,

@@ -138,7 +138,7 @@ fn everything_at_once() {
     explore(everything);
 }
 
-/// A request waits at the head while others come and go. Returns the number of requests that passed it.
+/// Lets a request wait at the head while others come and go. Returns the number of requests that passed it.
 fn passes(fairness: Fairness) -> usize {
     let world = World::new(fairness);
     let World { locks, book, .. } = &*world;

@@ -63,12 +63,12 @@ macro_rules! tables {
                 $Table(PhantomData)
             }
 
-            /// Ignored.
+            /// Ignores the number of shards.
             pub fn shards(self, _n: usize) -> Self {
                 self
             }
 
-            /// Ignored.
+            /// Ignores the capacity.
             pub fn capacity(self, _n: usize) -> Self {
                 self
             }

@@ -62,7 +62,7 @@ const fn pair(name: &'static str, call: fn(&'static World), interrupt: fn(&'stat
     Pair { name, kept: false, call, interrupt }
 }
 
-/// A pair whose call meets a key that the interrupt handler holds and then releases.
+/// Creates a pair whose call meets a key that the interrupt handler holds and then releases.
 const fn held(name: &'static str, call: fn(&'static World), interrupt: fn(&'static World)) -> Pair {
     Pair { name, kept: true, call, interrupt }
 }
@@ -312,7 +312,7 @@ fn note(got: bool) {
     add(if got { &GOT } else { &REFUSED }, 1);
 }
 
-/// The interrupt handler.
+/// Handles the interrupt during the sweep: makes the other call of the current pair.
 fn interrupt(world: &'static World) {
     (PAIRS[AT.load(Ordering::Relaxed) as usize].interrupt)(world);
     WITHIN.store(!ASLEEP.load(Ordering::Relaxed), Ordering::Relaxed);
