@@ -59,7 +59,7 @@ async fn task(cache: &Cache, seed: u64) {
     }
 }
 
-/// The same as `task`, in a thread.
+/// Does the same as `task`, in a thread.
 fn thread(cache: &Cache, seed: u64) {
     let pages = &cache.pages;
     for (dice, key, text) in operations(seed) {

@@ -93,7 +93,7 @@ impl Shop {
         }
     }
 
-    /// The same as `client`, in a thread.
+    /// Does the same as `client`, in a thread.
     fn client_blocking(&self, mut look: Look, seed: u32) {
         for next in names(seed) {
             thread::yield_now();

@@ -91,7 +91,7 @@ impl Bank {
         self.book(transfer, after);
     }
 
-    /// The same as `make`, in a thread.
+    /// Does the same as `make`, in a thread.
     fn make_blocking(&self, transfer: Transfer) {
         let Some(after) = self.look(transfer) else { return };
         thread::sleep(ASKING);

@@ -1867,7 +1867,8 @@ fn values_that_may_rest_do_after_enough_gets() {
     assert!(map.get_versioned_blocking(&2).unwrap().1 > version);
 }
 
-/// The walk waits for key 1, whose writer leaves no value. It gives that key up, and so evicts the value of key 0.
+/// The walk waits for key 1, whose writer leaves no value. The walk releases that key, and so evicts the value of key
+/// 0.
 #[test]
 fn a_walk_that_gives_up_a_key_may_evict_a_value_that_it_has_not_visited() {
     let steps = [

@@ -416,7 +416,7 @@ fn sixty_four_threads_on_one_cpu_all_finish() {
 
 // ---- forgotten guards and futures -----------------------------------------------------------------------------------
 
-/// Borrowed guards do not keep the table alive: dropping it frees the memory of the forgotten ones.
+/// A borrowed guard does not keep its table alive: dropping the table frees the memory of forgotten guards.
 fn a_forgotten_guard_affects_only_its_key() {
     for fairness in ALL {
         let mutex = KeyedMutex::<String>::builder().shards(1).fairness(fairness).build();

@@ -29,7 +29,7 @@ use Mode::{Read, Upgradable, Write};
 
 const MODES: [Mode; 3] = [Read, Upgradable, Write];
 
-/// The compatibility table in the documentation of `KeyedRwLock`.
+/// Returns whether the compatibility table in the documentation of `KeyedRwLock` allows both holds.
 fn are_compatible(held: Mode, asked: Mode) -> bool {
     matches!((held, asked), (Read, Read) | (Read, Upgradable) | (Upgradable, Read))
 }
