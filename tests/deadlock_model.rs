@@ -318,7 +318,8 @@ enum Polled {
     Acquired,
     /// Its limit was reached.
     Expired,
-    /// It failed when it waited, or when it would have begun to wait, under this number, with the model in this state.
+    /// It failed while it waited, or when it would have begun to wait, under this number. The model is that of this
+    /// moment.
     Failed(Deadlock, usize, Model),
 }
 
@@ -351,8 +352,8 @@ struct World {
     /// The handles that keep the order of the keys of each table, and that order, if there are calls for several keys.
     order: Option<(Handles, [[u64; 2]; 3])>,
     next: usize,
-    /// Whether there may be a cycle that only a later grant completes, so that it is found only then. This can happen
-    /// when the order of service has changed: by an upgrade, by a cancellation, or by a reader that enables an
+    /// Whether there may be a cycle that only a later grant completes, and that is therefore found only then. This can
+    /// happen when the order of service has changed: by an upgrade, by a cancellation, or by a reader that enables an
     /// upgradable reader to be admitted.
     ahead: bool,
     failures: usize,

@@ -769,7 +769,7 @@ fn init_runs_only_without_a_value_and_not_before_the_first_poll() {
     let guard = block_on(map.get_or_insert_with(&7, async || panic!("there is a value")));
     let seen = guard.version();
     assert_eq!(map.get_or_insert_with_blocking(&7, || panic!("there is a value")).version(), seen);
-    // With a value, `init` does not run beside readers and an upgradable reader, either.
+    // If there is a value, `init` does not run beside readers and an upgradable reader, either.
     let readers = (map.upgradable_read_blocking(&7), map.read_blocking(&7));
     assert!(map.get_or_try_insert_with_blocking(&7, || Err("there is a value")).is_ok());
     drop((guard, readers));

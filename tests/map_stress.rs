@@ -21,7 +21,7 @@ const ROUNDS: u64 = 2000;
 const THREADS: u64 = 2;
 const TASKS: u64 = 4;
 
-/// Runs `thread` on several threads beside `task` in tasks that two threads run.
+/// Runs `thread` on several threads, and `task` in several tasks that two more threads run.
 fn run_threads_and_tasks<F: Future<Output = ()> + Send>(
     thread: impl Fn(Random) + Sync,
     task: impl Fn(Random) -> F + Sync,

@@ -36,7 +36,7 @@ fn note_depth(f: impl FnOnce()) {
 
 type Cellar = LockMap<u64, u64>;
 
-/// Builds a map of one shard whose function uses the map.
+/// Builds a map of one shard whose `on_evict` function uses the map.
 fn reentrant(most: usize, uses: fn(&Cellar)) -> (Arc<Cellar>, Arc<ManualClock>, Arc<AtomicUsize>) {
     reentrant_of(1, most, uses)
 }

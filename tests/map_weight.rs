@@ -280,7 +280,7 @@ fn a_value_that_weighs_nothing_is_never_evicted() {
     assert_eq!((map.len(), weight(&map), map.pop()), (500, 0, None));
     map.set_max_weight(1);
     assert_eq!(map.len(), 500);
-    // A change gives it a weight, and takes it away again.
+    // A change gives a value a weight, and takes it away again.
     *map.write_blocking(&7).value_mut().unwrap() = 1;
     assert_eq!(weight(&map), 1);
     *map.write_blocking(&8).value_mut().unwrap() = 1;

@@ -225,7 +225,7 @@ impl Key {
 
     /// Sets the number of permits, which is either the key's own or the default.
     pub fn set_permits(&mut self, permits: usize, own: bool) {
-        // Without waiters the queue begins or ends here.
+        // If there are no waiters, the queue begins or ends here.
         self.has_priorities &= !self.queue.is_empty() || self.is_limited && own;
         self.is_limited = own;
         self.rules.permits = permits;
@@ -256,8 +256,8 @@ impl Key {
         self.queue.iter().position(passes).unwrap_or(self.queue.len())
     }
 
-    /// Returns whether the priority of a request that the holds admit lets it in past the waiters: none of those before
-    /// its place keeps it out.
+    /// Returns whether a request's priority lets it in past the waiters: the holds admit the request, and none of the
+    /// waiters before its place keeps it out.
     pub fn goes_first(&self, want: Want, priority: u8) -> bool {
         let place = self.place_of_newcomer(priority);
         if priority == 0 || self.queue.is_empty() || self.queue[0].want == Upgrade || !self.admits(want) {

@@ -1,6 +1,6 @@
-//! Linearizability: whatever threads and tasks do to a key at the same time, there is an order in which the calls
-//! could have been made one by one, with the same outcomes, and in which no call precedes one that returned before it
-//! was invoked.
+//! Linearizability: whatever threads and tasks do to a key at the same time, there is an order in which the calls could
+//! have been made one by one, with the same outcomes. In that order, a call that returned before another was invoked
+//! also comes before the other.
 //!
 //! Short histories of calls on few keys are recorded with a logical clock and checked against the sequential
 //! specification of a key ([`spec`]) by the Wing-Gong search with Lowe's improvements. The checker is that of

@@ -168,8 +168,8 @@ trait Locks: Table + Limits {
 
 /// Changes the number of permits of a key, or that of all others. Only a semaphore has permits.
 trait Limits: Sized {
-    /// Gives the key a number of permits of its own (`Some`), or removes it (`None`). Returns `true` in the first case,
-    /// and whether there was one in the second.
+    /// Gives the key its own number of permits (`Some`), or removes that number (`None`). Returns `true` in the first
+    /// case, and whether there was such a number in the second.
     fn set_permits_of(&self, _key: u8, _permits: Option<usize>) -> bool {
         unreachable!()
     }
@@ -976,8 +976,8 @@ impl<'t, T: Locks<Key = u8>> World<'t, T> {
     }
 
     /// Returns the keys in the table's order: that of the entries in memory, and so of their keys. A key that is free
-    /// and has no entry can have any position. One that has no entry and no permits gets an entry, by a handle that the
-    /// caller must keep until the call has made its own.
+    /// and has no entry can have any position. A key that has no entry and no permits gets an entry, by a handle that
+    /// the caller must keep until the call has made its own.
     fn in_order(&self, wanted: &[(u8, Want)]) -> (Vec<(u8, Want)>, Vec<KeyHandle<'t, T>>) {
         let mut kept = Vec::new();
         let mut order = Vec::new();
