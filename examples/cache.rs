@@ -123,8 +123,8 @@ impl Cache {
     }
 }
 
-/// Returns random operations, the same in each run. Each is a number below 100, which selects the operation, a page,
-/// and a text, which is the same nine times out of ten.
+/// Returns random operations, the same in each run. Each consists of a number below 100 that selects the operation, a
+/// page, and a text that is the same nine times out of ten.
 fn operations(seed: u64) -> impl Iterator<Item = (usize, &'static str, String)> {
     let mut state = seed;
     let mut below = move |limit: usize| {

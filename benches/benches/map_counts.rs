@@ -16,8 +16,8 @@ use keylatch::LockMap;
 use keylatch_benches::candidates::{HOT, poll};
 use keylatch_benches::maps::Values;
 
-/// With a hasher that is the same in every run: otherwise another key may by chance share the seven bits of a hash
-/// that a table compares first, which adds a comparison of keys.
+/// A map with a hasher that is the same in every run. Otherwise another key may by chance share the seven bits of a
+/// hash that a table compares first, which adds a comparison of keys.
 type Map = LockMap<u64, u64, FixedState>;
 
 #[library_benchmark]

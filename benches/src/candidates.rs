@@ -137,7 +137,7 @@ impl Locks<u64> for LockMap<u64, ()> {
     }
 }
 
-// Its calls by reference need a key type that implements `From` a reference, which integers do not.
+// Its calls by reference need a key type that implements `From` for references, which integers do not.
 impl Locks<str> for LockMap<String, ()> {
     const LACKS: &'static [(Need, &'static str)] = <LockMap<u64, ()> as Locks<u64>>::LACKS;
 

@@ -88,7 +88,7 @@ pub struct Hoard {
     pub release_nanos: f64,
 }
 
-/// How long a key is held while another thread waits for it.
+/// The time for which a key is held while another thread waits for it.
 #[derive(Clone, Copy)]
 pub enum Hold {
     /// So briefly that the waiter is still spinning, if it spins.
@@ -387,9 +387,9 @@ impl Runtime {
 
 /// Returns the nanoseconds of an operation that one thread repeats, `n` times per call.
 ///
-/// The length is given as a time and not as a number of operations: threads that contend may be a hundred times
-/// slower than a single one, and a number that is large enough for them would be finished before the last of them has
-/// started.
+/// The length is given as a time and not as a number of operations. Threads that contend may be a hundred times slower
+/// than a single one: the first thread would finish a number of operations that suits contending threads before the
+/// last thread has started.
 pub fn timed(span: Duration, mut work: impl FnMut(u64)) -> f64 {
     const BATCH: u64 = 1_000;
     let start = Instant::now();

@@ -2,11 +2,11 @@
 //! `Eq`, in `Hash`, and in `Clone`, which returns a different key. With such keys it is undefined who holds a key, but
 //! memory is still used correctly, nothing is leaked, and every waiter is served.
 //!
-//! The operations are read from the front of the bytes. The actions of the hostile code are read from their end, one
-//! byte for each time it is called (by a key, a waker, or the limit of a wait). Hostile code uses the table by the same
-//! operations: it may release another caller's hold, poll a request that has just been woken, or create the very entry
-//! that is being removed. There are three exceptions, as in the contract: `Eq`, the `Clone` of a key that owns nothing,
-//! and the `clone_from` that overwrites an old key only panic.
+//! The operations are read from the front of the bytes. The actions of the hostile code are read from their end: one
+//! byte for each time that it is called (by a key, a waker, or the limit of a wait), and another if it uses the table.
+//! It does so by the same operations: it may release another caller's hold, poll a request that has just been woken, or
+//! create the very entry that is being removed. There are three exceptions, as in the contract: `Eq`, the `Clone` of a
+//! key that owns nothing, and the `clone_from` that overwrites an old key only panic.
 //!
 //! Expected panics are raised by `resume_unwind`, which runs no panic hook. So the fuzzer's hook, which aborts, sees
 //! only the others. Hostile code does not panic while its thread is panicking: that would abort in any case.

@@ -126,7 +126,7 @@ fn a_write_beside_the_end_of_a_refresh_stands() {
     }
 }
 
-/// The value may end before the refresher has begun, while it makes the next one, or when that is stored.
+/// The value may end before the refresher has begun, while it makes the next value, or when that value is stored.
 #[test]
 fn a_value_ends_beside_its_refresh() {
     model(|| {

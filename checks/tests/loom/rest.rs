@@ -114,7 +114,7 @@ fn a_value_at_rest_is_written_over_and_removed_beside_a_reader() {
     }
 }
 
-/// A call stores or removes the value at rest, while another changes it by a guard.
+/// A call stores or removes the value at rest, while another changes it through a guard.
 #[test]
 fn an_insert_and_a_remove_at_rest_beside_a_change() {
     for removes in [false, true] {
@@ -289,7 +289,7 @@ fn a_future_that_keeps_the_entry_beside_a_remove_and_an_insert() {
 }
 
 /// A value gets a new version when it is stored over another one, and when it is stored again after a removal, whether
-/// at rest or by a guard.
+/// at rest or through a guard.
 #[test]
 fn each_change_has_a_version_of_its_own() {
     for by_guard in [false, true] {

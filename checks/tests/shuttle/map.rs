@@ -307,7 +307,7 @@ fn a_pop_takes_no_value_in_use_and_every_unused_value_can_be_popped() {
     });
 }
 
-/// If two bounds are set at once, all shards have parts of the same one.
+/// If two bounds are set at once, all shards end up with their parts of the same bound.
 #[test]
 fn bounds_that_are_set_at_once_are_not_mixed() {
     explore(|| {

@@ -34,7 +34,7 @@ async fn read(source: &Source) -> Result<u64, ()> {
     if random(4) == 0 { Err(()) } else { Ok(value) }
 }
 
-/// Looks at the value several times. No look finds an older value than the one of which the map had been told.
+/// Looks at the value several times. No look finds a value older than the last one of which the map had been told.
 async fn look(map: &Map, source: &Source, time: &Time) {
     for _ in 0..4 {
         let told = source.told.load(SeqCst);

@@ -2,7 +2,7 @@
 //! ends.
 //!
 //! Also shows the trap of a future that is kept and not polled ("futurelock"): while a loop waits for a camera, it
-//! handles messages that need the same camera. There are one wrong way and two right ones.
+//! handles messages that need the same camera. The program has one wrong way and two right ones.
 //!
 //! ```text
 //! cargo run --bin select_cancel
