@@ -1,9 +1,9 @@
 # For scripts in this folder: `source .ci/aside.sh`.
 #
-# `aside NAME COMMAND…` starts a command, or a function of the script, in parallel with what follows, at a low priority:
-# it must tolerate being slow. While it builds in a target folder, cargo keeps others out of that folder. `joined` waits
-# for all that were started, shows their output, and fails if one of them failed. When the script exits without that, it
-# stops them.
+# `aside NAME COMMAND…` starts a command, or a function of the script, in parallel with the commands that follow it, at
+# a low priority, so the command must tolerate being slow. While a command builds in a target folder, cargo keeps others
+# out of that folder. `joined` waits for all commands that were started, shows their output, and fails if one of them
+# failed. A script that exits without calling `joined` stops them.
 #
 # `linted COMMAND…` runs a command of cargo that builds, and lets clippy check the workspace's packages in the same build,
 # with warnings as errors. A build without `linted` in the same target folder compiles these packages once more.

@@ -1,4 +1,4 @@
-//! Tells the sources which checker they are built with. The sources do not test `cfg(loom)` itself, because it is set
+//! Tells the sources which checker they are built with. The sources do not test `cfg(loom)` directly, because it is set
 //! for every crate in a build. That includes this library in a user's own loom tests, where it has no loom to build
 //! with.
 

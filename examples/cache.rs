@@ -8,7 +8,7 @@
 //! - **read**: the first reader loads a missing page while the others wait for it. Each keeps the page locked while it
 //!   serves it: once an update or a delete has returned, no reader serves the old page;
 //! - **add**: stores a page if there is none, with or without a time limit;
-//! - **add or update**: stores a page unless an equal one is stored already. Usually it is, and then no reader is kept
+//! - **add or update**: stores a page unless an equal one is stored already. Usually one is, and then no reader is kept
 //!   out;
 //! - **delete**.
 //!
@@ -59,7 +59,7 @@ async fn task(cache: &Cache, seed: u64) {
     }
 }
 
-/// The same as `task`, in a thread.
+/// Does the same as `task`, in a thread.
 fn thread(cache: &Cache, seed: u64) {
     let pages = &cache.pages;
     for (dice, key, text) in operations(seed) {
@@ -123,8 +123,8 @@ impl Cache {
     }
 }
 
-/// Random operations, the same in each run: the operation, in percent; the page; and the text, which is the same nine
-/// times out of ten.
+/// Returns random operations, the same in each run. Each consists of a number below 100 that selects the operation, a
+/// page, and a text that is the same nine times out of ten.
 fn operations(seed: u64) -> impl Iterator<Item = (usize, &'static str, String)> {
     let mut state = seed;
     let mut below = move |limit: usize| {

@@ -5,8 +5,8 @@
 //! cargo run --release --example optimistic
 //! ```
 //!
-//! A client stores a value that it computed from an earlier look, and another client may have stored one in between.
-//! Two ways:
+//! A client stores a value that it computed from an earlier look, but another client may have stored a value in
+//! between. There are two ways to store:
 //! - `update_if` stores nothing in that case, which is a conflict: the client looks and decides again. The prices of
 //!   all fruit are raised in one batch, all or none;
 //! - `insert` stores its value anyway: the last writer wins, and changes made since the look are lost.
@@ -93,7 +93,7 @@ impl Shop {
         }
     }
 
-    /// The same as `client`, in a thread.
+    /// Does the same as `client`, in a thread.
     fn client_blocking(&self, mut look: Look, seed: u32) {
         for next in names(seed) {
             thread::yield_now();
@@ -166,7 +166,7 @@ impl Shop {
     }
 }
 
-/// Random articles, the same in each run.
+/// Returns the names of random articles, the same in each run.
 fn names(seed: u32) -> impl Iterator<Item = &'static str> {
     let mut state = u64::from(seed);
     (0..TRIES).map(move |_| {

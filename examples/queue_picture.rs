@@ -170,8 +170,8 @@ impl Scene {
         }
     }
 
-    /// If the table has more holders than there are guards, the tasks that were woken in this step have been handed
-    /// the key.
+    /// Records which tasks were woken in this step. If the table has more holders than there are guards, these tasks
+    /// have been handed the key.
     fn note_woken_tasks(&mut self) {
         let guards = self.states.iter().filter(|state| matches!(state, State::Holds { .. })).count();
         let more = self.table.status(&KEY).is_some_and(|status| status.holders() > guards);

@@ -151,7 +151,7 @@ fn store(folder: &Path, key: u64, text: &str) -> io::Result<()> {
     fs::rename(new, folder.join(key.to_string()))
 }
 
-/// Tells the parent. If the parent is gone, this ends the child.
+/// Prints a line for the parent. If the parent is gone, this ends the child.
 fn say(line: std::fmt::Arguments<'_>) {
     if writeln!(io::stdout(), "{line}").is_err() {
         process::exit(1);
@@ -243,7 +243,7 @@ fn run_and_kill(folder: &Path, seed: u64, told: &mut Told) -> io::Result<()> {
         .arg(folder)
         .stdout(Stdio::piped())
         .spawn()?;
-    // Some children are killed while they recover: each prints its first line before that.
+    // Some children are killed while they recover: a child prints its first line before it recovers.
     let lines_left = if random.below(4) == 0 { 1 } else { 1 + random.below(2000) };
     let lines = BufReader::new(child.stdout.take().expect("it is piped")).lines();
     for (number, line) in (1..).zip(lines) {

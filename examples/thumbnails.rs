@@ -116,7 +116,7 @@ struct Cache {
 }
 
 impl Cache {
-    /// The key to lock for a variant.
+    /// Returns the key to lock for a variant, or `None` if nothing is locked.
     fn key(&self, variant: usize) -> Option<&Path> {
         match self.locking {
             Locking::None => None,
@@ -246,7 +246,7 @@ struct Request {
     cancelled: Option<Duration>,
 }
 
-/// A timer that never fires if there is no limit.
+/// Returns a timer that never fires if there is no limit.
 fn timer(limit: Option<Duration>) -> Timer {
     limit.map_or_else(Timer::never, Timer::after)
 }
@@ -271,7 +271,7 @@ async fn client(cache: Arc<Cache>, mut random: Random, requests: usize) {
             timer(request.cancelled).await;
             Event::Cancelled
         };
-        // The later of the two is dropped, wherever it is.
+        // The slower of the two futures is dropped, whatever it is doing.
         cache.tell(future::or(answer, hang_up).await);
     }
 }
@@ -438,7 +438,7 @@ impl Tally {
         self.waits.sort_unstable();
     }
 
-    /// The number of requests that have ended.
+    /// Returns the number of requests that have ended.
     fn ended(&self) -> usize {
         self.served + self.torn + self.timed_out + self.cancelled + self.failed
     }

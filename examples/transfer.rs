@@ -91,7 +91,7 @@ impl Bank {
         self.book(transfer, after);
     }
 
-    /// The same as `make`, in a thread.
+    /// Does the same as `make`, in a thread.
     fn make_blocking(&self, transfer: Transfer) {
         let Some(after) = self.look(transfer) else { return };
         thread::sleep(ASKING);
@@ -181,7 +181,7 @@ impl Bank {
     }
 }
 
-/// Random transfers, the same in each run.
+/// Returns random transfers, the same in each run.
 fn transfers(seed: usize) -> impl Iterator<Item = Transfer> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(seed as u64 + 1);
     let mut below = move |limit: usize| {

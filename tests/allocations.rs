@@ -1,6 +1,6 @@
-//! Guarantee 8 (memory follows use) and guarantee 9 (no allocation on the fast path), checked by counting calls of
-//! the allocator. This is one test without the usual harness, because the counters are global: the harness has a
-//! thread of its own, which allocates at any time.
+//! Guarantee 8 (memory follows use) and guarantee 9 (no allocation on the fast path), checked by counting calls of the
+//! allocator. This is one test without the usual harness, because the counters are global, and the harness has its own
+//! thread, which allocates at any time.
 #![allow(unsafe_code)] // a global allocator that counts
 
 mod common;
@@ -344,7 +344,7 @@ fn a_latch_and_its_stripes_allocate_nothing_but_lists() {
     }
 }
 
-/// A walk has memory only for the shard in which it is, until it ends or is dropped.
+/// A walk uses memory only for the shard that it is visiting, until it ends or is dropped.
 fn a_walk_allocates_a_bit_for_each_slot_and_frees_it() {
     const SHARDS: usize = 4;
     // Values that own something never rest, so all of them are in slots anyway.
@@ -366,7 +366,7 @@ fn a_walk_allocates_a_bit_for_each_slot_and_frees_it() {
     assert_eq!(bytes(), before);
 }
 
-/// A walk moves the values of one shard at a time to slots. Behind it they rest again.
+/// A walk moves the values of one shard at a time to slots. When it has left the shard, they rest again.
 fn a_walk_moves_the_values_of_one_shard_to_slots() {
     const SHARDS: usize = 16;
     let map = LockMap::<u64, u64>::builder().shards(SHARDS).build();
@@ -546,7 +546,7 @@ fn one_value_in_each_chunk_that_is_not_read_does_not_double_the_memory() {
     assert!(mixed < slots * 5 / 4, "{slots} bytes before some of the values came to rest, {mixed} bytes after");
 }
 
-/// Removed values leave tombstones in a hash table. They are swept out, instead of letting the table grow, as long as that
+/// Removed values leave tombstones in a hash table. Instead of growing, the table sweeps them out, as long as that
 /// makes much room.
 fn values_that_are_replaced_take_no_more_memory_than_those_that_were_stored() {
     let map = LockMap::<u64, u64>::builder().shards(1).build();
@@ -591,7 +591,7 @@ fn several_keys_allocate_only_their_lists() {
         assert_eq!(allocations(|_| drop(ready(locks.lock_many(&keys)))), 200);
         assert_eq!(allocations(|_| drop(pages.read_many_blocking(&keys))), 100);
         assert_eq!(allocations(|_| drop(hosts.acquire_many_blocking(&keys))), 100);
-        // Releasing entries that own memory, or a map's values that may exceed the bound, needs no more.
+        // Releasing entries that own memory, or a map's values that may exceed the bound, needs no more allocations.
         let names: Vec<String> = keys.iter().map(u64::to_string).collect();
         let handles: Vec<_> = names.iter().map(|name| named.handle(name)).collect();
         assert_eq!(allocations(|_| drop(named.lock_many_blocking(&names))), 100);
@@ -614,7 +614,7 @@ fn several_keys_allocate_only_their_lists() {
         let again = allocations(|_| drop(locks.lock_many_blocking(keys.iter().chain(&keys))));
         let all = [waits(first), waits(last), fails(first), fails(last)];
         assert!(all.iter().all(|&all| all <= 600), "{all:?} for {} keys", keys.len());
-        // If keys are named again, the list of those keys grows, too.
+        // If keys are named again, the list of repeated keys grows, too.
         assert!(again <= 1000 + 100 * keys.len().ilog2() as usize, "{again} for {} keys", keys.len());
     }
 }
@@ -701,7 +701,7 @@ fn a_release_or_a_cancellation_that_wakes_no_waiter_allocates_nothing() {
     assert_eq!((cancels, releases), (0, 0));
 }
 
-/// There is room for two wakers. The buffer is enlarged once, before any waiter is admitted, because that happens
+/// The buffer has room for two wakers. It is enlarged once, before any waiter is admitted, because memory is allocated
 /// outside the locks.
 fn a_cancellation_that_admits_many_waiters_allocates_once_for_their_wakers() {
     let pages = KeyedRwLock::<u64>::builder().fairness(Fairness::Bounded(0)).build();

@@ -561,7 +561,8 @@ fn merged_permits_count_together() {
     assert!(matches!(poll(of_y.as_mut()), Poll::Ready(Err(_))));
 }
 
-/// The limit may have taken a while to become ready, or may have released the requested key itself.
+/// When the limit is reached, the key may be free: the limit may have taken a while, or may have released the key
+/// itself.
 #[test]
 fn the_key_is_tried_once_more_when_the_limit_is_reached() {
     let (locks, detector) = (KeyedMutex::<u64>::new(), Detector::new());
@@ -572,8 +573,8 @@ fn the_key_is_tried_once_more_when_the_limit_is_reached() {
     assert!(locks.is_empty());
 }
 
-/// A party that acquires a key at once, passing a waiter that was woken for it, may complete a cycle with another
-/// request of its own.
+/// A party that acquires a key at once, passing a waiter that was woken for it, may complete a cycle with another of
+/// its own requests.
 #[test]
 fn passing_a_waiter_can_close_a_cycle_with_another_request_of_the_same_party() {
     for has_limit in [false, true] {
@@ -599,7 +600,7 @@ fn passing_a_waiter_can_close_a_cycle_with_another_request_of_the_same_party() {
     }
 }
 
-/// This holds even before the failed request is polled.
+/// A failed request no longer waits, even before it is polled.
 #[test]
 fn a_party_does_not_wait_for_its_failed_request() {
     let locks = KeyedMutex::<u64>::builder().fairness(Fairness::Barging).build();

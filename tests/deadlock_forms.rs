@@ -110,7 +110,7 @@ fn a_forgotten_upgrade_of_an_adopted_guard_is_undone_by_the_next() {
     let mut upgrade = pin!(editor.upgrade());
     let reader = y.try_acquire(pages.read(&1)).unwrap();
     let other = x.try_acquire(pages.write(&2)).unwrap();
-    // If its record were still that of a writer, the reader would wait for x.
+    // If the record of x's guard were still that of a writer, the reader would wait for x.
     let mut third = pin!(y.acquire(pages.read(&2)));
     assert!(poll(third.as_mut()).is_pending());
     assert!(matches!(poll(upgrade.as_mut()), Poll::Ready(Err(_))), "x waits for y, which waits for x");

@@ -5,8 +5,8 @@
 //! only if it would have had to wait. At the end of a schedule, all parties that do not wait keep releasing their
 //! holds, until no request may be left.
 //!
-//! A call for both keys of a table is a request for one key after the other, in the order of the table, which the test
-//! finds out beforehand. The first key is its party's hold while it waits for the second.
+//! A call for both keys of a table is modelled as a request for one key after the other, in the order of the table,
+//! which the test determines beforehand. The first key is its party's hold while it waits for the second.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
@@ -282,7 +282,7 @@ impl Future for Limit {
     }
 }
 
-/// How a request waits. Attempts, and requests that are late, do not begin to wait.
+/// The way in which a request waits. Attempts, and requests that are late, do not begin to wait.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum How {
     Wait,
@@ -318,7 +318,8 @@ enum Polled {
     Acquired,
     /// Its limit was reached.
     Expired,
-    /// It failed when it waited, or when it would have begun to wait, under this number, with the model in this state.
+    /// It failed while it waited, or when it would have begun to wait, under this number. The model is that of this
+    /// moment.
     Failed(Deadlock, usize, Model),
 }
 
@@ -351,8 +352,8 @@ struct World {
     /// The handles that keep the order of the keys of each table, and that order, if there are calls for several keys.
     order: Option<(Handles, [[u64; 2]; 3])>,
     next: usize,
-    /// Whether there may be a cycle that only a later grant completes, so that it is found only then. This can happen
-    /// when the order of service has changed: by an upgrade, by a cancellation, or by a reader that enables an
+    /// Whether there may be a cycle that only a later grant completes, and that is therefore found only then. This can
+    /// happen when the order of service has changed: by an upgrade, by a cancellation, or by a reader that enables an
     /// upgradable reader to be admitted.
     ahead: bool,
     failures: usize,
@@ -389,7 +390,8 @@ impl World {
         format!("{locks:?} {pages:?} {hosts:?}")
     }
 
-    /// Returns whether a caller that waits must not make another request.
+    /// Returns whether the caller waits, and so must not make another request: in any case if `single` is set,
+    /// otherwise only if it waits in a call for several keys.
     fn is_busy(&self, who: Option<usize>, single: bool) -> bool {
         let of_several = |(id, request): (&usize, &Request)| {
             self.model.waits[id].who == who && (request.next.is_some() || request.held.is_some())
@@ -576,7 +578,7 @@ impl World {
         self.model.grant(id);
     }
 
-    /// A call for several keys has acquired the first, and continues with the next. Returns the number of its new wait.
+    /// Continues a call for several keys that has acquired the first key. Returns the number of its wait for the next.
     fn advance(&mut self, id: usize, request: &mut Request) -> usize {
         let Wait { who, .. } = self.model.waits[&id];
         self.grant(id);
@@ -620,7 +622,7 @@ impl World {
                 Polled::Acquired
             }
             Err(Failure { deadlock, guard }) => {
-                // The report says for which of its keys a call for several has waited.
+                // The report says for which of its keys a call for several keys waited.
                 let failed_at = deadlock.as_ref().map(|deadlock| deadlock.cycle()[0].key().to_string());
                 let advances = request.next.is_some_and(|(entry, _)| failed_at == Some(entry.1.to_string()));
                 let id = if advances { self.advance(id, &mut request) } else { id };
@@ -951,7 +953,7 @@ fn op(tables: std::ops::Range<usize>) -> impl Strategy<Value = Op> {
     ]
 }
 
-/// Schedules that have calls for both keys of a table, too.
+/// Returns schedules that also have calls for both keys of a table.
 fn op_of_several(tables: std::ops::Range<usize>) -> impl Strategy<Value = Op> {
     let access = |writes| if writes { Write } else { Read };
     let several = (who(), tables.clone(), any::<[bool; 2]>(), how()).prop_map(move |(who, table, writes, how)| {

@@ -33,8 +33,8 @@ fn a_panicking_key_leaves_the_table_usable_and_nothing_behind() {
                     let mut future = locks.lock(&one);
                     drop(poll(&mut future));
                 }));
-                // With recycling, a key is cloned into an old one, and not dropped. Without recycling, it is cloned
-                // anew, and dropped.
+                // With recycling, the key is cloned into an old one, and not dropped. Without recycling, it is cloned
+                // into a new key, which is dropped.
                 let happens = match place {
                     "clone" | "drop" => !recycle,
                     "clone_from" => recycle,

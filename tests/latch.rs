@@ -756,12 +756,12 @@ fn a_dropped_future_of_several_wakes_after_it_has_released_all() {
     drop(ready(waiting));
 }
 
-/// The keys of the lowest and of the highest of eight stripes.
+/// Returns keys of the lowest and of the highest of eight stripes.
 fn low_and_high(striped: &Striped<u64, Weak>) -> [u64; 2] {
     [0, 7].map(|stripe| (0..).find(|key| striped.stripe_of(key) == stripe).unwrap())
 }
 
-/// This holds even if the woken waiters wait for the stripe that the future has not acquired.
+/// Even waiters for a stripe that the future has not acquired are woken only when its other stripes are free.
 #[test]
 fn a_dropped_future_of_several_has_released_all_before_it_wakes_the_waiters_behind_it() {
     struct Looks(Arc<Striped<u64, Weak>>, u64, AtomicUsize);

@@ -26,8 +26,8 @@ const ALL: [Fairness; 5] =
 
 // ---- every form on every table --------------------------------------------------------------------------------------
 
-/// Tests every form of an operation, given a guard that keeps it from "b", and its arguments, which contain "a" and
-/// "b".
+/// Tests every form of an operation. The parameters include a guard that keeps the operation from acquiring "b", and
+/// its arguments, which contain "a" and "b".
 macro_rules! every_form {
     (
         $test:ident, $locks:ident = $new:expr, $excluded:expr, ($($given:expr),+),

@@ -267,7 +267,7 @@ fn the_hold_of_upgrade_mut_has_every_method_of_a_writers_guard() {
     }
     assert_eq!((reader.value(), reader.version(), map.len()), (None, None, 0));
     assert_eq!(reader.upgrade_mut_blocking().insert("f".into()), None);
-    // If it is forgotten, the hold lasts until the guard is used again.
+    // If the upgraded guard is forgotten, its hold lasts until the reader is used again.
     std::mem::forget(reader.try_upgrade_mut());
     assert!(map.try_read(&7).is_none());
     assert_eq!(reader.value().unwrap(), "f");
@@ -769,7 +769,7 @@ fn init_runs_only_without_a_value_and_not_before_the_first_poll() {
     let guard = block_on(map.get_or_insert_with(&7, async || panic!("there is a value")));
     let seen = guard.version();
     assert_eq!(map.get_or_insert_with_blocking(&7, || panic!("there is a value")).version(), seen);
-    // With a value, `init` does not run beside readers and an upgradable reader, either.
+    // If there is a value, `init` does not run beside readers and an upgradable reader, either.
     let readers = (map.upgradable_read_blocking(&7), map.read_blocking(&7));
     assert!(map.get_or_try_insert_with_blocking(&7, || Err("there is a value")).is_ok());
     drop((guard, readers));
@@ -804,7 +804,7 @@ fn plain_readers_are_not_excluded_until_there_is_something_to_write() {
         assert_eq!(block_on(map.update_if(&7, old, "c".into())).unwrap_err().into_value(), "c");
         assert_eq!(map.remove_if_blocking(&7, old).unwrap_err().found(), Some(now));
         assert!(block_on(map.remove_if(&7, old)).is_err());
-        // But it waits for another upgradable reader.
+        // But the call waits for another upgradable reader.
         let upgradable = map.upgradable_read_blocking(&7);
         let mut waits = Box::pin(map.update_if(&7, old, "c".into()));
         assert!(step(&mut waits).is_pending());
@@ -879,7 +879,7 @@ impl ExtendForTest for LockMap<String, u32> {
 #[test]
 fn a_condition_sees_the_effect_of_earlier_steps_on_its_key() {
     let map = LockMap::<u64, u32>::new();
-    // Absent, present, absent again.
+    // The key is absent, then present, then absent again.
     let versions =
         map.batch().check_absent(&1).insert(&1, 1).remove(&1).check_absent(&1).insert(&1, 2).commit_blocking().unwrap();
     assert_eq!((versions[0], versions[2], versions[3]), (None, None, None));
@@ -1005,7 +1005,7 @@ fn batches_and_calls_with_many_keys_never_deadlock() {
             .await
         },
         async {
-            // If no call waits for ever, this timeout never comes first.
+            // This timeout comes first only if some call waits for ever.
             for _ in 0..1_000_000 {
                 yield_now().await;
             }

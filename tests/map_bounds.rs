@@ -152,7 +152,7 @@ fn an_exceeded_bound_is_restored_when_the_last_user_of_any_kind_is_dropped() {
         map.retain(|&key, _| key < 500);
         assert_eq!(map.len(), 2, "{name}");
         go(user);
-        // A value that was just released may stay, but the next release evicts it at the latest.
+        // A value that was just released may stay, but only until the next release.
         assert!(map.len() <= 2);
         drop(held);
         assert_eq!(map.len(), 1, "{name}");

@@ -212,11 +212,11 @@ fn a_value_that_a_batch_does_not_store_is_dropped_with_no_key_locked() {
     let old = map.try_read(&1).unwrap().version().unwrap();
     drop(map.insert_blocking(&1, probe()));
     assert_eq!(dropped.swap(0, SeqCst), 1);
-    // The value of the conflicting step, and those of the steps around it.
+    // The value of the conflicting step is dropped, and so are those of the steps around it.
     let batch = map.batch().insert(&2, probe()).update_if(&1, old, probe()).insert(&3, probe());
     assert_eq!(batch.commit_blocking().unwrap_err().step(), 1);
     assert_eq!((dropped.swap(0, SeqCst), locked.load(SeqCst)), (3, 0));
-    // A value that a later step overwrites.
+    // A value that a later step overwrites is dropped, too.
     map.batch().insert(&2, probe()).insert(&2, probe()).commit_blocking().unwrap();
     assert_eq!((dropped.swap(0, SeqCst), locked.load(SeqCst)), (1, 0));
 }

@@ -247,7 +247,7 @@ fn a_value_that_a_walk_visits_is_not_handed_over() {
 
 // ---- panics -------------------------------------------------------------------------------------------------------
 
-/// A map that panics for odd keys, and logs the others.
+/// Builds a map whose `on_evict` panics for odd keys, and logs the others.
 fn panicking(most: usize) -> (Map, Log) {
     let log = Log::default();
     let evicted = Arc::clone(&log);
@@ -572,8 +572,8 @@ fn shards_take_turns() {
     assert_eq!((map.len(), map.entries()), (0, 0));
 }
 
-/// Counts in a cache in front of a store. If a value were lost, or read from the store while a newer one is in the
-/// cache, counts would be missing.
+/// The map is a cache of counters in front of a store. If a value were lost, or read from the store while a newer one
+/// is in the cache, counts would be missing.
 #[test]
 fn a_cache_in_front_of_a_store_loses_nothing() {
     const THREADS: u64 = 4;

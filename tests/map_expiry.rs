@@ -17,14 +17,14 @@ type Map = LockMap<String, u64>;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A map whose values live for ten seconds, and its clock.
+/// Makes a map whose values live for ten seconds, and its clock.
 fn map() -> (Map, Arc<ManualClock>) {
     let clock = Arc::new(ManualClock::new());
     let map = LockMap::builder().time_to_live(10 * SECOND).clock(Arc::clone(&clock)).shards(1).build();
     (map, clock)
 }
 
-/// A map whose only value, 7 at "a", has ended, but is still in memory.
+/// Makes a map whose only value, 7 at "a", has ended, but is still in memory.
 fn over() -> (Map, Arc<ManualClock>) {
     let (map, clock) = map();
     map.insert_blocking("a", 7);

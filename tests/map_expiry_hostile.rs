@@ -300,7 +300,7 @@ fn a_panic_of_on_evict_loses_one_value_only() {
 struct Key(u64);
 
 thread_local! {
-    /// The clone of a key with which this thread panics; 0 if it does not.
+    /// The number of clones of a key until this thread panics in one; 0 if it does not panic.
     static PANICS_AT: Cell<usize> = const { Cell::new(0) };
 }
 

@@ -27,7 +27,7 @@ fn has(map: &Map) -> Vec<u64> {
     (0..1000).filter(|key| map.contains_key(key)).collect()
 }
 
-/// Creates a map that is evicted by hand, with the values 2, 3 and 1, the key of which was evicted before.
+/// Creates a map that is evicted by hand, with values for the keys 2, 3 and 1, in this order. Key 1 was evicted before.
 fn recalled() -> Map {
     let map = LockMap::builder().shards(1).max_values(3).evict_by_hand().hasher(Fixed::default()).build();
     insert(&map, 1..=3);
@@ -36,7 +36,7 @@ fn recalled() -> Map {
     map
 }
 
-/// Returns whose turn it is in the next turns of the hand. Nothing is evicted.
+/// Chooses the next value to evict, `n` times, and returns the keys. Nothing is evicted.
 fn turns(map: &Map, n: usize) -> Vec<u64> {
     (0..n).map(|_| *map.try_next_eviction().unwrap().key()).collect()
 }
@@ -60,7 +60,7 @@ fn such_a_value_gains_a_pass_each_time_it_is_found_used() {
         map.get_blocking(&1);
         assert_eq!(turns(&map, 7), [2, 3, 2, 3, 2, 3, 1]);
     }
-    // It can have two.
+    // A value can have two passes.
     for _ in 0..5 {
         map.get_blocking(&1);
         assert_eq!(turns(&map, 2), [2, 3]);

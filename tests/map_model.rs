@@ -111,7 +111,8 @@ enum Kind {
     Upgrade,
     Get,
     GetVersioned,
-    /// Whether the key had an entry when the future was made, which then keeps it alive; `None` for a blocking call.
+    /// Whether the key had an entry when the future was made; if so, the future keeps the entry alive. `None` for a
+    /// blocking call.
     Peek(Option<bool>),
     Insert(u64),
     Remove,
@@ -128,7 +129,7 @@ enum Kind {
 
 #[derive(Clone, Copy, Debug)]
 struct Refresh {
-    /// The age from which on the value is old.
+    /// The age at which the value becomes old.
     fresh_for: u64,
     /// The [number](Key::changes) of the value that the call refreshes; 0 if it refreshes none.
     of: u64,
@@ -144,7 +145,7 @@ struct Compute {
     taken: Option<u64>,
 }
 
-/// The closure of a [`Compute`] does one of these.
+/// The effect of the closure of a [`Compute`].
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Does {
     Nothing,
@@ -205,7 +206,7 @@ struct Running<'m, V> {
     future: Pin<Box<dyn Future<Output = Outcome<Guard<'m, V>>> + 'm>>,
 }
 
-/// A walk, and its next guard: `None` at the end. Or the step was given up.
+/// A walk, and its next guard, or `None` at the end. The result is an error if the step was given up.
 type Stepped<'m, V> = (Walk<'m, u64, V, Fixed>, Result<Option<Guard<'m, V>>, ()>);
 
 /// The real side of a walk.
@@ -215,17 +216,17 @@ enum Walker<'m, V> {
     Steps(Pin<Box<dyn Future<Output = Stepped<'m, V>> + 'm>>),
 }
 
-/// A walk, with what the model knows of it.
+/// A walk, and the model's knowledge of it.
 struct Walking<'m, V> {
     walker: Walker<'m, V>,
     gives_up: Rc<Cell<bool>>,
-    /// How the current step locks its key.
+    /// The kind of hold that the current step requests.
     want: Want,
     /// The key that the step waits for, and the id of its request.
     waits: Option<(u64, Id)>,
-    /// The keys that have been waited for in vain or visited.
+    /// The keys that the walk has visited, or has waited for and then found without a value.
     passed: Vec<u64>,
-    /// Whether each key has had a value since the walk began, or a writer who may have taken it out.
+    /// Whether each key has had a value since the walk began, or a writer that may have taken the value out.
     there: Vec<bool>,
 }
 
@@ -236,19 +237,21 @@ struct Key {
     value: Option<u64>,
     /// The version of the value, if it has been seen since the last change.
     version: Option<Version>,
-    /// The time at which the value ends, unless somebody who sees it holds the key then.
+    /// The time at which the value ends, unless a caller that has found it holds the key at that time.
     ends: Option<u64>,
-    /// Whether the value has changed since that time was set, and since it was weighed: its writer still has the key.
+    /// Whether the value has changed since `ends` was set and since it was weighed, because its writer still holds the
+    /// key.
     is_new: bool,
-    /// When the value was stored or changed, as soon as its writer no longer has the key.
+    /// The time when the value was stored or changed. It is set when the writer no longer holds the key.
     since: u64,
     /// The number of times that the key got or lost a value, or its value was changed.
     changes: u64,
-    /// The value, by that number, that a call refreshes; 0 if none does.
+    /// The value that a call refreshes, by its number of `changes`; 0 if no call does.
     refreshed: u64,
     /// The weight that the value had when it was weighed; 0 if it has not been, or in a map that does not weigh values.
     weight: u64,
-    /// Whether the value was too heavy then, or when the bound was last changed, and has been in use since.
+    /// Whether the value was too heavy when it was weighed, or when the bound was last changed, and has been in use
+    /// ever since.
     is_apart: bool,
     /// A lower bound of the version, or of the next value's version if there is none.
     floor: u64,
@@ -285,7 +288,7 @@ impl Key {
         self.value.take()
     }
 
-    /// The call that refreshes this value gives that up.
+    /// Records that the call that refreshes value number `of` does so no longer.
     fn end_refresh(&mut self, of: u64) {
         if self.refreshed == of {
             self.refreshed = 0;
@@ -351,7 +354,7 @@ impl Model {
                     if refresh.is_none() {
                         return Some(Outcome::Guard(Read));
                     }
-                    // It has just been made, so it is not refreshed.
+                    // The value has just been made, so it is not refreshed.
                     self.key(key).lock.release(Read, For::Anyone);
                     return Some(Outcome::Number(Some(n)));
                 }
@@ -484,7 +487,8 @@ impl Model {
                     }
                 }
                 (Kind::GetOrInsert(_, polls, ..), Upgrade) => call.stage = Stage::Init(polls),
-                // The value has been refreshed. If there is a later one, that stands; if there is none, none is stored.
+                // The value has been refreshed. If there is a later value, that one stays. If there is none, none is
+                // stored.
                 (Kind::GetOrInsert(n, _, _, Some(Refresh { of, .. })), Write) => {
                     let later = at.value.filter(|_| at.changes != of);
                     if at.changes == of {
@@ -526,7 +530,7 @@ impl Model {
         }
     }
 
-    /// A call has found a value, as a reader. Returns `None` if it goes on to refresh the value.
+    /// Models a call that has found a value, as a reader. Returns `None` if the call goes on to refresh the value.
     fn find(&mut self, call: &mut Call) -> Option<Outcome<Want>> {
         let Kind::GetOrInsert(_, polls, _, refresh) = &mut call.kind else { unreachable!() };
         let Some(refresh) = refresh else { return Some(Outcome::Guard(Read)) };
@@ -579,7 +583,7 @@ struct World<'m, V> {
     clock: Option<&'m ManualClock>,
     /// Whether the ages of values are recorded.
     ages: bool,
-    /// Whether values that nobody uses may rest: how their keys are looked at decides whether they do.
+    /// Whether values that nobody uses may rest. The way in which their keys are looked at decides whether they do.
     rests: bool,
     token: &'m Arc<()>,
     model: Model,
@@ -595,14 +599,14 @@ struct World<'m, V> {
     visited: bool,
     /// Whether there were too many values before this step, or too heavy ones.
     was_too_full: bool,
-    /// How this step looks at values that nobody uses.
+    /// The way in which this step looks at values that nobody uses.
     manner: Manner,
 }
 
-/// After at most this many uses without a hold a value comes to rest.
+/// A value comes to rest after at most this many uses without a hold.
 const GETS_BEFORE_REST: u8 = 40;
 
-/// How a step looks at values that may be at rest.
+/// A way in which a step looks at values that may be at rest.
 #[derive(Clone, Copy)]
 enum Manner {
     /// By their status, for which they move to slots.
@@ -1066,7 +1070,7 @@ impl<'m, V: Value> World<'m, V> {
     // ---- several keys ---------------------------------------------------------------------------------------------
 
     /// Returns whether a call for several keys acquires all of them at once. Returns `None` if others wait for one of
-    /// them: then the outcome depends on its policy and on the order of the keys.
+    /// the keys: then the outcome depends on its policy and on the order of the keys.
     fn all_are_free(&mut self, wants: &BTreeMap<u64, Want>) -> Option<bool> {
         let mut all = true;
         for (&key, &want) in wants {
@@ -1244,7 +1248,7 @@ impl<'m, V: Value> World<'m, V> {
         }
     }
 
-    /// Returns whether the key has a value, or a writer who may have taken it out.
+    /// Returns whether the key has a value, or a writer that may have taken the value out.
     fn is_there(&self, key: u64) -> bool {
         let writes = |guard: &Guard<'m, V>| guard.want() == Write && guard.look().0 == key;
         let inits = |running: &Running<'m, V>| running.call.key == key && matches!(running.call.stage, Stage::Init(_));
@@ -1283,8 +1287,8 @@ impl<'m, V: Value> World<'m, V> {
         }
     }
 
-    /// Follows a walk to the point where the model does not know what it finds next. Returns whether that is reached,
-    /// or the guard of the key that the walk waited for.
+    /// Follows a walk to the point where the model does not know what the walk finds next. Returns `Some(None)` if that
+    /// point is reached, the key if the walk has acquired the one that it waited for, and `None` if it still waits.
     fn walked(&mut self, at: usize) -> Option<Option<u64>> {
         let walking = &mut self.walks[at];
         let Some((key, id)) = walking.waits else { return Some(None) };
@@ -1301,7 +1305,8 @@ impl<'m, V: Value> World<'m, V> {
         Some(None)
     }
 
-    /// Models a step that waits: for the same key as before, or for another that shows its waiter.
+    /// Models a step that waits: for the same key as before, or for another key, which has one waiter more than in the
+    /// model.
     fn walk_waits(&mut self, at: usize) {
         match self.walked(at) {
             None => return,
@@ -1328,7 +1333,7 @@ impl<'m, V: Value> World<'m, V> {
 
     /// Models a step that found a key, or the end.
     fn walk_goes_on(&mut self, at: usize, next: Option<Guard<'m, V>>) {
-        self.visited = true; // a key that was passed may have been the last use of a value
+        self.visited = true; // passing a key may have ended the last use of a value
         let waited = self.walked(at).expect("the step does not wait any more");
         let found = next.as_ref().map(|guard| guard.look().0);
         if let Some(key) = waited {
@@ -1343,7 +1348,7 @@ impl<'m, V: Value> World<'m, V> {
         } else {
             let Walking { passed, there, .. } = self.walks.swap_remove(at);
             for key in 0..KEYS {
-                // When the walk gave up a key that had lost its value, another value may have been evicted.
+                // When the walk released a key that had lost its value, another value may have been evicted.
                 let is_evicted = self.model.key(key).value.is_some() && !self.map.contains_key(&key);
                 let is_due = there[key as usize] && !is_evicted;
                 assert!(!is_due || passed.contains(&key), "the value of key {key} was not visited");
@@ -1352,7 +1357,7 @@ impl<'m, V: Value> World<'m, V> {
         self.guards.extend(next);
     }
 
-    /// Gives up the step in which a walk waits, unless it is ready, or waits for another key.
+    /// Gives up the step in which a walk waits, unless that step is ready, or waits for another key by now.
     fn give_up_step(&mut self, at: usize) {
         let before = (self.walks.len(), self.walks[at].waits);
         if before.1.is_none() {
@@ -1448,7 +1453,7 @@ impl<'m, V: Value> World<'m, V> {
     }
 
     /// Compares the weight of all values with the model. `evicted` has the weights of the values that this step has
-    /// evicted, but for those that were too heavy from the first.
+    /// evicted, except for those that were too heavy from the start.
     fn look_at_weights(&self, evicted: &[u64]) {
         let values = || self.model.keys.iter().filter(|key| key.value.is_some());
         let total: u64 = values().map(|key| key.weight).sum();
@@ -1473,7 +1478,7 @@ impl<'m, V: Value> World<'m, V> {
 
     // ---- time -----------------------------------------------------------------------------------------------------
 
-    /// Returns whether somebody who has found the key's value holds the key.
+    /// Returns whether a caller that has found the key's value holds the key.
     fn is_pinned(&self, key: u64) -> bool {
         let upgrades = |call: &Call| matches!(call.kind, Kind::Upgrade) || call.stage == Stage::Waits(Upgrade);
         self.guards.iter().any(|guard| guard.look().0 == key)
@@ -1509,7 +1514,7 @@ impl<'m, V: Value> World<'m, V> {
         clock.advance(TICK * by as u32);
     }
 
-    /// Disposes of what has ended. Then nothing is left of it.
+    /// Disposes of the values that have ended, and checks that none of their entries is left.
     fn tick(&mut self) {
         self.end_values();
         self.map.tick();
@@ -1522,7 +1527,7 @@ impl<'m, V: Value> World<'m, V> {
     fn step(&mut self, (what, key, a, b): Step) {
         (self.model.stored, self.model.begins_refresh) = (None, false);
         (self.settled, self.visited, self.was_too_full) = (false, false, self.map.excess() > 0);
-        // The same step, several times in a row, looks in the same manner.
+        // If the same step comes several times in a row, it looks in the same manner each time.
         let mut random = Random(u64::from(what) << 24 | u64::from(a) << 16 | u64::from(b) << 8 | key | 1 << 40);
         self.manner = match random.next(8) {
             0 => Manner::Status,
@@ -1610,7 +1615,8 @@ impl<'m, V: Value> World<'m, V> {
         self.look();
     }
 
-    /// Returns whether this step may have evicted values because of others that it has removed, or ended, since.
+    /// Returns whether this step may have evicted values to make room beside other values that it removed, or ended,
+    /// later.
     fn removes_later(&self) -> bool {
         self.visited || self.model.begins_refresh && self.was_too_full
     }
@@ -1746,7 +1752,7 @@ fn box_up<'m, G, V: 'm>(
 
 type Step = (u8, u64, u8, u8);
 
-/// The weight of a value, in a map that weighs values.
+/// Returns the weight of a value, in a map that weighs values.
 fn weight_of(n: u64) -> u64 {
     n * 5 % 7
 }
@@ -1754,7 +1760,7 @@ fn weight_of(n: u64) -> u64 {
 /// One unit of the model's time.
 const TICK: Duration = Duration::from_millis(1);
 
-/// The time after which a value ends, in a map whose values end.
+/// Returns the time after which a value ends, in a map whose values end.
 fn span_of(n: u64) -> Option<u64> {
     (n % 5).checked_sub(1)
 }
@@ -1817,7 +1823,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec((0..KINDS, 0..KEYS, any::<u8>(), any::<u8>()), 1..150)
 }
 
-/// Steps of which many refresh values, and many use the same values meanwhile.
+/// Returns steps of which many refresh values, and many use the same values meanwhile.
 fn refreshing_steps() -> impl Strategy<Value = Vec<Step>> {
     let kind = prop_oneof![
         4 => Just(48_u8),    // refresh
@@ -1830,7 +1836,7 @@ fn refreshing_steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec((kind, 0..2_u64, any::<u8>(), any::<u8>()), 1..150)
 }
 
-/// Steps of which many use a value without a hold, a few times in a row, and many end the use of a key.
+/// Returns steps of which many use a value without a hold, a few times in a row, and many end the use of a key.
 fn resting_steps() -> impl Strategy<Value = Vec<Step>> {
     let any_key = || (0..KEYS, any::<u8>());
     let repeated = (any_key(), prop::sample::select(&[0_u8, 10, 8][..]), 1..6_usize); // gets, and an insertion
@@ -1849,7 +1855,7 @@ fn cases() -> ProptestConfig {
     ProptestConfig { cases: if cfg!(miri) { 4 } else { cases }, failure_persistence: None, ..ProptestConfig::default() }
 }
 
-/// A value that comes to rest gives up its entry, and so raises the version after which later entries begin.
+/// A value that comes to rest releases its entry, and so raises the version after which later entries begin.
 #[test]
 fn values_that_may_rest_do_after_enough_gets() {
     let map: Map<u64> = LockMap::builder().shards(1).pool_capacity(1).hasher(Fixed::default()).build();
@@ -1861,7 +1867,8 @@ fn values_that_may_rest_do_after_enough_gets() {
     assert!(map.get_versioned_blocking(&2).unwrap().1 > version);
 }
 
-/// The walk waits for key 1, whose writer leaves no value. It gives that key up, and so evicts the value of key 0.
+/// The walk waits for key 1, whose writer leaves no value. The walk releases that key, and so evicts the value of key
+/// 0.
 #[test]
 fn a_walk_that_gives_up_a_key_may_evict_a_value_that_it_has_not_visited() {
     let steps = [

@@ -198,7 +198,7 @@ fn a_value_in_use_is_not_popped() {
 fn a_parked_value_can_be_popped_after_its_release() {
     let map = bounded(1, [1]);
     let reader = map.read_blocking(&1);
-    map.insert_blocking(&2, 20); // the hand comes by
+    map.insert_blocking(&2, 20); // the hand passes the value that is in use
     map.insert_blocking(&3, 30);
     assert_eq!(has(&map), [1, 3]);
     assert_eq!(map.pop(), Some((3, 30)));

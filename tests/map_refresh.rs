@@ -44,12 +44,12 @@ fn old() -> (Map, Arc<ManualClock>) {
     (map, clock)
 }
 
-/// Asks as a caller that gets the value that is there.
+/// Asks for the value, and gets the one that is there.
 fn found(map: &Map) -> u64 {
     map.get_or_refresh_with_blocking("a", FRESH, || panic!("there is nothing to make"))
 }
 
-/// Asks as a caller that makes the value.
+/// Asks for the value, and makes it.
 fn made(map: &Map, value: u64) -> u64 {
     let mut is_made = false;
     let make = || {
@@ -61,7 +61,7 @@ fn made(map: &Map, value: u64) -> u64 {
     got
 }
 
-/// Begins to refresh the value at "a": the future waits in its `init`, until something is sent, which it returns.
+/// Begins to refresh the value at "a". The future waits in its `init` until a result is sent, which `init` returns.
 macro_rules! refresher {
     ($map:expr, $sender:ident, $future:ident) => {
         let ($sender, receiver) = mpsc::channel::<Result<u64, &str>>();
@@ -224,7 +224,7 @@ fn one_of_many_threads_refreshes_and_the_others_get_the_old_value() {
             begin.wait();
             let init = || {
                 inits.fetch_add(1, SeqCst);
-                // The others return while the refresher is in its `init`, unless there are several.
+                // The other callers return while the refresher is in its `init`, unless there are several refreshers.
                 while others.load(SeqCst) < THREADS - 1 && inits.load(SeqCst) == 1 {
                     thread::yield_now();
                 }
@@ -480,7 +480,7 @@ fn a_later_value_is_refreshed_beside_the_refresher_of_an_earlier_one() {
     map.insert_blocking("a", 8);
     clock.advance(FRESH);
     refresher!(map, second, two);
-    // The end of the first refresh is not that of the second.
+    // The end of the first refresh does not end the second.
     drop(first);
     drop(one);
     assert_eq!(found(&map), 8);

@@ -16,7 +16,7 @@ fn recording<V>() -> Map<V> {
     LockMap::builder().record_stats().build()
 }
 
-/// The numbers of hits, misses, insertions, evictions and waits.
+/// Returns the numbers of hits, misses, insertions, evictions and waits.
 fn numbers<V>(map: &Map<V>) -> [u64; 5] {
     let stats = map.stats().unwrap();
     [stats.hits(), stats.misses(), stats.insertions(), stats.evictions(Evicted::Size), stats.waits()]
@@ -112,7 +112,8 @@ fn get_or_insert_with_is_one_look_up() {
     assert_eq!(added(&map, |map| map.get_or_try_insert_with_blocking(&3, || Err(())).is_err()), MISS);
     drop(handle);
     assert_eq!(added(&map, |map| block_on(map.get_or_try_insert_with(&3, async || Err(()))).is_err()), MISS);
-    // A waiter that finds the value of another caller's `init` is a hit, because it first has the key then.
+    // A waiter that finds the value of another caller's `init` is a hit, because it has the key for the first time only
+    // then.
     let mut first = Box::pin(map.get_or_insert_with(&4, || async { std::future::pending().await }));
     let mut second = Box::pin(map.get_or_insert_with(&4, async || make()));
     assert_eq!(added(&map, |_| pending(&mut first)), MISS);
@@ -168,7 +169,7 @@ fn an_insertion_is_a_value_for_a_key_that_had_none() {
         added(&map, |map| map.batch().insert(&5, 5).insert(&5, 6).insert(&1, 7).commit_blocking().is_ok()),
         INSERTION
     );
-    // A slot puts the value back, or stores the first one.
+    // Dropping a slot puts the value back, or stores the first one.
     assert_eq!(added(&map, |map| *map.write_blocking(&1).value_slot() = Some(8)), NOTHING);
     assert_eq!(added(&map, |map| drop(map.write_blocking(&1).value_slot())), NOTHING);
     assert_eq!(added(&map, |map| *map.write_blocking(&6).value_slot() = Some(6)), INSERTION);

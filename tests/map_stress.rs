@@ -21,7 +21,7 @@ const ROUNDS: u64 = 2000;
 const THREADS: u64 = 2;
 const TASKS: u64 = 4;
 
-/// Runs `thread` on several threads beside `task` in tasks that two threads run.
+/// Runs `thread` on several threads, and `task` in several tasks that two more threads run.
 fn run_threads_and_tasks<F: Future<Output = ()> + Send>(
     thread: impl Fn(Random) + Sync,
     task: impl Fn(Random) -> F + Sync,
@@ -266,7 +266,7 @@ fn no_increment_is_lost() {
     }
 }
 
-/// A reader never sees an amount that a batch moves from one key to another at both keys, or at neither.
+/// A batch moves an amount from one key to another. No reader sees the amount at both keys, or at neither.
 #[test]
 fn a_sum_over_several_keys_stays_the_same() {
     const KEYS: u64 = 4;
@@ -381,7 +381,7 @@ fn no_count_is_lost_between_a_map_that_is_evicted_by_hand_and_its_store() {
     }
 }
 
-/// The values weigh up to one and a half times as much as all may, and writers change their weights.
+/// A value weighs up to one and a half times the bound on the weight of all values, and writers change the weights.
 #[test]
 fn no_weight_is_lost_or_counted_twice() {
     const KEYS: u64 = 8;

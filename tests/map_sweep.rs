@@ -1,5 +1,5 @@
 //! Functions and drops that use the map which disposes of a value: each value is disposed of, and the stack does not
-//! grow with their number.
+//! grow with the number of values.
 
 #![allow(dropping_copy_types)] // many calls are made only for their effect
 
@@ -17,7 +17,7 @@ use panics::{Expected, panics};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// The number of disposals of one thread, one within the other, in a map of one shard.
+/// The largest number of disposals by one thread, one within the other, in a map of one shard.
 const MOST: usize = 4;
 
 thread_local! {
@@ -26,7 +26,7 @@ thread_local! {
     static STORED: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Runs `f`, and notes how often it is within itself.
+/// Runs `f`, and records how deep calls of this function are nested.
 fn note_depth(f: impl FnOnce()) {
     DEPTH.set(DEPTH.get() + 1);
     DEEPEST.set(DEEPEST.get().max(DEPTH.get()));
@@ -36,7 +36,7 @@ fn note_depth(f: impl FnOnce()) {
 
 type Cellar = LockMap<u64, u64>;
 
-/// Builds a map of one shard whose function uses the map.
+/// Builds a map of one shard whose `on_evict` function uses the map.
 fn reentrant(most: usize, uses: fn(&Cellar)) -> (Arc<Cellar>, Arc<ManualClock>, Arc<AtomicUsize>) {
     reentrant_of(1, most, uses)
 }
@@ -127,7 +127,7 @@ fn slow_disposals_do_not_keep_others_from_disposing() {
     });
 }
 
-/// Each map stores in the next one what it evicts.
+/// Each map stores the values that it evicts in the next map.
 #[test]
 fn maps_that_store_in_each_other_what_they_evict_keep_their_bounds() {
     let mut lower: Option<Arc<Cellar>> = None;
@@ -163,7 +163,7 @@ fn a_sweep_disposes_of_what_its_function_leaves_behind() {
     assert_eq!((map.len(), told.load(Relaxed)), (2, 21));
     assert!(DEEPEST.get() <= MOST);
 
-    // A value that ends while another one is handed over, and a nested `tick`, which leaves it to the outer one.
+    // A value ends while another one is handed over, and a nested `tick` leaves it to the outer one.
     clock.advance(SECOND);
     let (map, clock, told) = reentrant(usize::MAX, |map| drop(map.tick()));
     map.insert_blocking(&1, 1);
@@ -230,7 +230,7 @@ fn a_value_that_ends_in_a_nested_call_is_left_to_the_calls_around_it() {
     assert_eq!((map.entries(), told.load(Relaxed)), (0, MOST + 1));
 }
 
-/// The calls around the `tick` dispose of only a few values each, but for what is left to them.
+/// The calls around the `tick` dispose of only a few values each, except for those that are left to them.
 #[test]
 fn a_nested_tick_leaves_all_values_where_they_are_to_the_calls_around_it() {
     const VALUES: u64 = 500;

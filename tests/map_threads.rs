@@ -96,7 +96,7 @@ fn a_value_stored_or_removed_without_waiting_is_dropped_once() {
     assert_eq!((map.len(), map.entries(), LIVE.load(SeqCst)), (0, 0, 0));
 }
 
-/// Two keys always have the same value, as a reader of both sees.
+/// A reader of both keys always finds the same value at both.
 #[test]
 fn a_reader_of_several_keys_sees_all_of_a_batch_or_none_of_it() {
     let map = LockMap::<u64, u64>::new();
@@ -211,8 +211,8 @@ fn the_bound_is_restored_after_any_last_user() {
     assert_eq!(map.entries(), 0);
 }
 
-/// The writer tells the map of each change of the source, by a new value or by a removal. A look that begins later never
-/// finds an older value, although other callers read the source while they refresh.
+/// The writer tells the map of each change of the source, by a new value or by a removal. A look that begins later
+/// never finds an older value, although other callers read the source while they refresh.
 #[test]
 fn a_refresh_never_undoes_a_change() {
     let clock = Arc::new(ManualClock::new());

@@ -131,7 +131,7 @@ fn upgrade_mut_holds_and_tracked_guards_have_slots() {
     assert_eq!(map.entries(), 0);
 }
 
-/// A function that a wrapper would have.
+/// Returns the slot, as a method of a user's wrapper would.
 fn entry<P: table::TablePtr<Table: table::Map<Value = u64>>>(
     guard: &mut Guard<P, Exclusive>,
 ) -> ValueSlot<'_, P, Exclusive> {

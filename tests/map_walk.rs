@@ -1,4 +1,4 @@
-//! Walks over all values of a map that wait for those that are locked.
+//! Walks over all values of a map, which wait for locked values.
 
 #![allow(unsafe_code)] // a waker made by hand
 
@@ -20,7 +20,7 @@ use proptest::prelude::*;
 
 type Map = LockMap<u64, u64, Fixed>;
 
-/// A map with `n` values and this many shards; each value is ten times its key.
+/// Creates a map with `n` values and this many shards. Each value is ten times its key.
 fn map(n: u64, shards: usize) -> Map {
     let map = LockMap::builder().shards(shards).hasher(Fixed::default()).build();
     for key in 0..n {
@@ -217,7 +217,7 @@ fn a_walk_waits_for_a_writer_and_sees_its_change() {
         let (bell, waker) = Bell::new();
         let mut step = walk.next_read();
         assert!(poll_with(&mut step, &waker).is_pending());
-        // Only the one key has a waiter.
+        // Only the key that the step waits for has a waiter.
         let waits: Vec<_> = (0..3).filter(|key| map.status(key).unwrap().waiters() == 1).collect();
         assert_eq!(waits.len(), 1);
         let at = writers.iter().position(|writer| *writer.key() == waits[0]).unwrap();
@@ -452,7 +452,7 @@ fn a_key_whose_drop_panics_in_a_step_leaves_nothing_locked_and_is_passed() {
     (0..3).for_each(|n| assert!(map.try_write(&Hostile::new(n)).is_some()));
 }
 
-/// A waker whose clone panics.
+/// Creates a waker whose clone panics.
 fn bomb() -> Waker {
     const VTABLE: RawWakerVTable = RawWakerVTable::new(|_| resume_unwind(Box::new("clone")), |_| {}, |_| {}, |_| {});
     // SAFETY: the functions use no data.
@@ -550,7 +550,7 @@ fn a_visit_is_not_a_look_up() {
 
 const KEYS: u64 = 40;
 
-/// A walk, with what the model knows of it.
+/// A walk, and the model's knowledge of it.
 struct Walking<'m> {
     walk: Walk<'m, u64, u64, Fixed>,
     /// The keys that have had a value since the walk began.

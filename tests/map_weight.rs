@@ -63,7 +63,7 @@ fn a_bound_that_makes_no_sense_is_refused_with_a_message_that_names_the_argument
     assert_eq!((plain.max_weight(), plain.weight(), plain.max_values()), (None, 0, Some(7)));
 }
 
-/// All ways to store a value.
+/// Stores a value, in the way that has this number.
 fn store(map: &Map, way: u64, key: u64, value: u64) {
     match way {
         0 => drop(map.insert_blocking(&key, value)),
@@ -110,7 +110,7 @@ fn with_one_shard_the_bound_is_exact_for_every_way_to_store_a_value() {
             assert!(weight(&map) <= most, "{step}");
             assert_eq!(map.entries(), map.len());
         }
-        // Values are evicted only for the weight of others.
+        // Values are evicted only if the total weight would exceed the bound.
         assert!(map.weight() + 5 > most.min(150 - 45), "{} of {most}", map.weight());
         assert_eq!((map.clear(), map.weight(), map.entries()), (0, 0, 0));
     }
@@ -190,8 +190,8 @@ fn a_value_is_weighed_once_for_each_change() {
     assert_eq!(calls(&|map| drop(map.remove_blocking(&1))), 0);
 }
 
-/// moka says of its weigher: an insertion evicts as many values as it takes, an update counts with the new weight, one
-/// that makes a value heavier evicts others, and the weight of all is known.
+/// moka documents for its weigher: an insertion evicts as many values as it takes, an update counts with the new
+/// weight, an update that makes a value heavier evicts others, and the total weight is known.
 #[test]
 fn a_heavy_value_takes_the_place_of_several_and_a_value_that_grows_evicts_others() {
     let map = map(31, [(1, 10), (2, 15), (3, 5)]);
@@ -216,7 +216,7 @@ fn a_value_that_is_heavier_than_the_bound_is_not_kept_and_no_other_is_evicted_fo
         let map = map(10, [(1, 4), (2, 5)]);
         store(&map, way, 3, 11);
         assert_eq!((has(&map), weight(&map), map.entries()), (vec![1, 2], 9, 2), "way {way}");
-        store(&map, way, 2, 11); // a value that grows goes itself
+        store(&map, way, 2, 11); // a value that grows is evicted itself
         assert_eq!((has(&map), weight(&map)), (vec![1], 4), "way {way}");
         store(&map, way, 2, u64::from(u32::MAX));
         assert_eq!((has(&map), weight(&map)), (vec![1], 4), "way {way}");
@@ -280,7 +280,7 @@ fn a_value_that_weighs_nothing_is_never_evicted() {
     assert_eq!((map.len(), weight(&map), map.pop()), (500, 0, None));
     map.set_max_weight(1);
     assert_eq!(map.len(), 500);
-    // A change gives it a weight, and takes it away again.
+    // A change gives a value a weight, and takes it away again.
     *map.write_blocking(&7).value_mut().unwrap() = 1;
     assert_eq!(weight(&map), 1);
     *map.write_blocking(&8).value_mut().unwrap() = 1;
@@ -298,7 +298,7 @@ fn values_in_use_count_and_are_not_evicted() {
         map.insert_blocking(&key, 4); // the bound gives way: only the last one stays
         assert_eq!((has(&map), map.weight()), (vec![1, 2, key], 12));
     }
-    drop(reader); // the bound is restored, but by others than the value that was just released
+    drop(reader); // the bound is restored, by evicting values other than the one that was just released
     assert_eq!((has(&map), map.weight()), (vec![1, 2], 8));
     let writer = map.write_blocking(&1);
     map.insert_blocking(&3, 6);
@@ -446,7 +446,7 @@ fn evictions_for_weight_are_handed_over_and_counted_as_those_for_number_are() {
     assert_eq!((map.len(), map.weight(), map.entries()), (1, 9, 1));
 }
 
-/// `on_evict` stores in the same map, so deep that a sweep leaves its part to those around it.
+/// `on_evict` stores in the same map, nested so deep that a sweep leaves its part to the sweeps around it.
 #[test]
 fn values_that_nested_evictions_store_obey_the_bound_even_if_they_are_too_heavy() {
     for heavy in [2, 9, 30] {
@@ -519,7 +519,7 @@ fn a_value_that_the_bound_has_outgrown_for_a_moment_is_evicted_in_its_turn() {
     this.set(Arc::downgrade(&map)).unwrap();
     map.insert_blocking(&1, 3);
     map.insert_blocking(&2, 3);
-    // Both are heavier than the new bound. The eviction of one of them raises it again.
+    // Both are heavier than the new bound. The eviction of one of them raises the bound again.
     map.set_max_weight(2);
     assert_eq!((map.len(), map.max_weight()), (1, Some(10)));
     map.insert_blocking(&3, 9);

@@ -157,7 +157,7 @@ fn the_function_may_use_the_map() {
             let map: Arc<Map> = Arc::new(
                 LockMap::builder()
                     .max_weight(24, move |_, &value| {
-                        // what a call holds fits beside what `uses` stores
+                        // The values that a call holds fit beside those that `uses` stores.
                         meddle(&one, uses);
                         value as u32
                     })

@@ -1,6 +1,6 @@
 //! The compiler's messages for the likeliest mistakes with keys: in each case the first error says what to do.
 //!
-//! Each mistake is a program of its own, in a package created for it, and is checked as a user would check it.
+//! Each mistake is a separate program, in a package created for it, and is checked as a user would check it.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -300,7 +300,7 @@ fn a_function_of_the_key_may_use_the_table() {
     assert!(hosts.is_empty());
 }
 
-/// Wakers run when the limit has been set, outside all locks. One that panics takes nothing with it.
+/// Wakers run when the limit has been set, outside all locks. A waker that panics does no other harm.
 #[test]
 fn a_waker_that_panics_in_a_change_of_the_limit_leaves_nothing_behind() {
     struct Loud;

@@ -48,7 +48,7 @@ static ALLOCATOR: Counting = Counting;
 /// Runs the tests one after another without the usual harness: the counters are global, and the harness allocates.
 fn main() {
     let run = |name: &str, test: fn()| {
-        // On a thread of its own, because one of the tests restricts its thread to one CPU.
+        // On a separate thread, because one of the tests restricts its thread to one CPU.
         std::thread::spawn(test).join().unwrap_or_else(|panic| resume_unwind(panic));
         println!("test {name} ... ok");
     };
@@ -230,8 +230,8 @@ fn ten_million_keys_leave_an_empty_table_of_bounded_size() {
     }
 }
 
-/// After a burst, a table is as large as one that was never larger, once the remaining keys have been replaced: free
-/// slots are reused in the order that lets whole groups be freed.
+/// After a burst, once the remaining keys have been replaced, a table takes less than twice the memory of one that was
+/// never larger: free slots are reused in the order that lets whole groups be freed.
 fn memory_follows_use() {
     const BURST: usize = 200_000;
     const STAY: usize = BURST / 10;
@@ -416,7 +416,7 @@ fn sixty_four_threads_on_one_cpu_all_finish() {
 
 // ---- forgotten guards and futures -----------------------------------------------------------------------------------
 
-/// Borrowed guards do not keep the table alive: dropping it frees the memory of the forgotten ones.
+/// A borrowed guard does not keep its table alive: dropping the table frees the memory of forgotten guards.
 fn a_forgotten_guard_affects_only_its_key() {
     for fairness in ALL {
         let mutex = KeyedMutex::<String>::builder().shards(1).fairness(fairness).build();

@@ -29,7 +29,7 @@ use Mode::{Read, Upgradable, Write};
 
 const MODES: [Mode; 3] = [Read, Upgradable, Write];
 
-/// The compatibility table in the documentation of `KeyedRwLock`.
+/// Returns whether the compatibility table in the documentation of `KeyedRwLock` allows both holds.
 fn are_compatible(held: Mode, asked: Mode) -> bool {
     matches!((held, asked), (Read, Read) | (Read, Upgradable) | (Upgradable, Read))
 }
@@ -657,7 +657,7 @@ fn a_granted_reader_that_gives_up_skips_an_upgradable_reader_whose_place_is_take
     assert!(locks.is_empty());
 }
 
-/// This holds however many writers have arrived since the first.
+/// An upgradable reader passes the first writer in one phase only, however many writers have arrived since.
 #[test]
 fn guarantee_4_an_upgradable_reader_passes_the_first_writer_in_one_phase_only() {
     let locks = KeyedRwLock::<u64>::builder().fairness(Fairness::Bounded(16)).build();
@@ -806,7 +806,7 @@ fn a_recursive_reader_that_waits_for_a_writer_stands_in_the_queue_as_a_reader() 
     }
 }
 
-/// A recursive reader passes waiters when it arrives, but not from the queue.
+/// A recursive reader passes waiters when it arrives, but not once it is in the queue.
 #[test]
 fn a_recursive_reader_in_the_queue_passes_no_writer() {
     let locks: KeyedRwLock<String> = KeyedRwLock::builder().fairness(Fairness::Fifo).build();

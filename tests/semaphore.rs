@@ -328,7 +328,7 @@ fn a_status_counts_held_permits_and_waiting_requests() {
     assert_eq!((status.permits(), status.waiting_permits(), status.holders(), status.waiters()), (3, 2, 3, 2));
 }
 
-/// Waiters take no room from permits. No counter wraps.
+/// Waiters take no room from permits, and no counter wraps.
 #[test]
 fn the_maximum_number_of_permits_can_be_held_at_once() {
     let hosts = KeyedSemaphore::<u64>::new(MAX_PERMITS);
@@ -390,7 +390,7 @@ fn a_big_request_at_the_head_is_not_starved_by_small_ones() {
         let mut passed = 0;
         small_requests(&hosts, &mut held, || passed += 1);
         assert_eq!(passed, passes(*fairness), "{fairness:?}");
-        // Waiting small requests do not starve it, either.
+        // Waiting small requests do not starve the big one, either.
         let mut small = hosts.acquire(&7);
         pending(&mut small);
         held.truncate(1);
@@ -464,7 +464,8 @@ fn a_big_request_that_gives_up_admits_the_small_ones_at_once() {
     }
 }
 
-/// The same holds if a waiter that is not polled is before both requests: no permit is reserved for it.
+/// The small request is admitted at once even if a waiter that is not polled is before both requests, because no permit
+/// is reserved for that waiter.
 #[test]
 fn a_big_request_behind_an_idle_one_that_gives_up_admits_a_small_one_at_once() {
     let hosts = semaphore(3, Fairness::Adaptive);

@@ -64,7 +64,7 @@ impl World {
         self.bumps[key].fetch_add(1, Relaxed);
     }
 
-    /// A random list of names, possibly with duplicates.
+    /// Returns a random list of names, possibly with duplicates.
     fn some(&self, random: &mut Random) -> Vec<&String> {
         (0..random.next(6)).map(|_| &self.names[random.next(self.names.len() as u64) as usize]).collect()
     }

@@ -150,7 +150,7 @@ fn striped_write_many(striped: &Striped<u64>) {
 
 static LATCH: Latch = Latch::new();
 
-/// A latch that has had a waiter.
+/// Returns the latch after it has had a waiter.
 fn waited_for(latch: &'static Latch) -> &'static Latch {
     let _guard = latch.try_write();
     drop(poll(pin!(latch.write())));
@@ -161,18 +161,18 @@ fn stripes() -> &'static Striped<u64> {
     Box::leak(Box::new(Striped::new(1024)))
 }
 
-/// A table with an observer, which must cost nothing where no call waits.
+/// Creates a table with an observer, which must cost nothing where no call waits.
 fn observed() -> KeyedMutex<u64> {
     KeyedMutex::builder().on_wait(|event| _ = black_box(event.id())).build()
 }
 
-/// A table after its first operation, which allocates. It is leaked, so that its drop is not counted.
+/// Returns a table after its first operation, which allocates. The table is leaked, so that its drop is not counted.
 fn warm<Q: ?Sized, L: Locks<Q>>(locks: L, key: &Q) -> &'static L {
     drop(locks.lock_blocking(key));
     Box::leak(Box::new(locks))
 }
 
-/// The same table after it has had a waiter.
+/// Returns the same table after it has had a waiter.
 fn waited<Q: ?Sized, L: Locks<Q>>(locks: L, key: &Q) -> &'static L {
     let locks = warm(locks, key);
     let _guard = locks.try_lock(key);
@@ -182,7 +182,7 @@ fn waited<Q: ?Sized, L: Locks<Q>>(locks: L, key: &Q) -> &'static L {
     locks
 }
 
-/// The same table with the key held for ever.
+/// Returns the same table with the key held for ever.
 fn held<Q: ?Sized, L: Locks<Q>>(locks: L, key: &Q) -> &'static L {
     let locks = waited(locks, key);
     mem::forget(locks.lock_blocking(key));

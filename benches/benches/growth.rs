@@ -30,13 +30,13 @@ const CROWDS: [usize; 3] = [1_000, 4_000, 16_000];
 const POLICIES: [Fairness; 5] =
     [Fairness::Adaptive, Fairness::Fifo, Fairness::Bounded(0), Fairness::Bounded(16), Fairness::Barging];
 
-/// Caches alone cause less: 16,000 waits for a key each, without a detector, cost 2.2 times as much per wait as 1,000
-/// here.
+/// Cache misses alone cause less growth: in a measurement without a detector, 16,000 waits, each for its own key, cost
+/// 2.2 times as much per wait as 1,000 waits.
 const LIMIT: f64 = 3.0;
 
 const ENOUGH: Duration = Duration::from_secs(5);
 
-/// Another round is started if those of a crowd have taken less than this in total, up to [`ROUNDS`].
+/// A crowd gets another round while its rounds have taken less than this in total, up to [`ROUNDS`].
 const SPAN: Duration = Duration::from_millis(300);
 
 const ROUNDS: usize = 9;
@@ -285,10 +285,10 @@ fn upgrade_given_up(tables: &Tables, crowd: &mut Crowd<'_>) -> Duration {
     })
 }
 
-/// Builds a crowd of this size.
+/// A function that builds a crowd of this size.
 type Wants = fn(usize) -> Vec<Want>;
 
-/// A crowd of `n` in total, whose last members are `last`.
+/// Returns a crowd of `n` in total, whose last members are `last`.
 fn and(want: Want, n: usize, last: &[Want]) -> Vec<Want> {
     let mut wants = vec![want; n - last.len()];
     wants.extend(last);
@@ -331,7 +331,7 @@ const SCENARIOS: [(&str, Wants, &[Act]); 9] = [
     ),
 ];
 
-/// Nanoseconds per member of a crowd, in the best round, and whether a round took too long.
+/// Returns the nanoseconds per member of a crowd, in the best round, and whether a round took too long.
 fn measure(n: usize, run: impl Fn() -> Duration) -> (f64, bool) {
     let mut best = Duration::MAX;
     let start = Instant::now();

@@ -99,7 +99,7 @@ impl ByHand {
     }
 }
 
-/// Random keys, used by `threads` threads that hardly contend.
+/// Returns the cases: random keys, used by `threads` threads that hardly contend.
 fn many_keys(threads: usize) -> Vec<Case> {
     fn run(threads: usize, work: impl Fn(u64) + Sync) -> f64 {
         let shares = together(threads, SPAN, |thread| {
@@ -133,7 +133,7 @@ fn many_keys(threads: usize) -> Vec<Case> {
     ]
 }
 
-/// One lock that several threads use constantly.
+/// Returns the cases: one lock that several threads use constantly.
 fn hot(threads: usize) -> Vec<Case> {
     fn run(threads: usize, work: impl Fn() + Sync) -> f64 {
         together(threads, SPAN, |_| {

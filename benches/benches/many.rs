@@ -20,7 +20,7 @@ use rand::{RngExt, SeedableRng};
 const ROUNDS: usize = 13;
 const SPAN: Duration = Duration::from_millis(30);
 
-/// `count` keys, all free, acquired and released by one caller.
+/// Returns the cases: `count` keys, all free, acquired and released by one caller.
 fn free(count: usize) -> Vec<Case> {
     let keys: Arc<[u64]> = (0..count as u64).map(|key| key.wrapping_mul(0x9e37_79b9_7f4a_7c15)).collect();
     let of = |work: fn(&KeyedMutex<u64>, &[u64])| {
@@ -77,7 +77,7 @@ fn polled_singles(locks: &KeyedMutex<u64>, keys: &[u64]) {
     drop(keys.iter().map(lock).collect::<Vec<_>>());
 }
 
-/// Two threads that each need two of a thousand keys, chosen at random.
+/// Returns the cases: two threads, each of which needs two of a thousand keys, chosen at random.
 fn meeting() -> Vec<Case> {
     fn run(work: impl Fn([u64; 2]) + Sync) -> f64 {
         let shares = together(2, SPAN, |thread| {
@@ -111,7 +111,7 @@ fn meeting() -> Vec<Case> {
     ]
 }
 
-/// A free key, acquired and released by a party.
+/// Returns the cases: a free key, acquired and released by a party.
 fn tracked() -> Vec<Case> {
     vec![
         case("plain", &[], || {

@@ -79,7 +79,7 @@ impl Keys {
     }
 }
 
-/// A list of keys out of `0..keys`. Keys of neighbouring ranks are not neighbouring numbers.
+/// Returns a list of keys out of `0..keys`. Keys of neighbouring ranks are not neighbouring numbers.
 fn zipf(keys: u64, skew: f64, length: usize, seed: u64) -> Vec<u64> {
     let zipf = Zipf::new(keys as f64, skew).expect("the arguments are in range");
     let mut random = SmallRng::seed_from_u64(seed);
@@ -120,7 +120,7 @@ const SCENARIOS: [Scenario; 19] = [
 ];
 
 impl Scenario {
-    /// Nanoseconds per operation, of all threads together.
+    /// Returns the nanoseconds per operation, of all threads together.
     fn run(&self, map: &dyn Map, lists: &[Vec<u64>]) -> f64 {
         if self.filled {
             match self.keys {
@@ -132,7 +132,7 @@ impl Scenario {
     }
 }
 
-/// Nanoseconds per operation, of all threads together. Each thread has a list of keys.
+/// Returns the nanoseconds per operation, of all threads together. Each thread has a list of keys.
 fn run_lists(map: &dyn Map, act: Act, lists: &[Vec<u64>], span: Duration) -> f64 {
     let work = |list: &[u64], next: &mut usize, n: usize| {
         if *next + n > list.len() {
@@ -188,7 +188,7 @@ fn print(scenario: &str, names: &[&str], figures: &[Vec<f64>], goals: &[(&str, f
 /// The candidates of the scenarios with many keys. The maps that are far behind with few keys are left out.
 const OF_MANY: [&str; 6] = ["keylatch", "lockmap", "dashmap", "scc", "papaya", "64 x RwLock<HashMap>"];
 
-/// Scenarios with keys that are drawn evenly, in maps from 1,000 values to far more than the caches have room for.
+/// Runs scenarios with keys that are drawn evenly, in maps from 1,000 values to far more than the caches have room for.
 fn scale(words: &[String]) {
     const LENGTH: usize = 1 << 20;
     const SPAN: Duration = Duration::from_millis(40);
@@ -214,10 +214,11 @@ fn scale(words: &[String]) {
             continue;
         }
         let maps: Vec<_> = made.iter().map(|(_, make)| make()).collect();
-        // Neighbouring numbers are not added one after the other.
+        // Keys that are neighbouring numbers are not added one after the other.
         maps.iter().for_each(|map| map.fill(&mut (0..keys).map(|key| key * 7_919 % keys)));
         for (name, act, threads) in cases {
-            // A thread has keys of its own, because a removed key is missed by the others for a moment.
+            // Each thread has its own keys: a key that one thread has removed would be missing for the others for a
+            // moment.
             let list = |thread: u64| {
                 let mut random = SmallRng::seed_from_u64(thread);
                 let own = keys / threads;
@@ -232,7 +233,7 @@ fn scale(words: &[String]) {
     }
 }
 
-/// Heap bytes per value, for a million values.
+/// Returns the heap bytes per value, for a million values.
 fn bytes(map: &dyn Map) -> f64 {
     const VALUES: u64 = 1_000_000;
     let growth = Growth::start();
@@ -244,7 +245,8 @@ fn bytes(map: &dyn Map) -> f64 {
 const BOUNDED: [(&str, Make); 3] =
     [("keylatch", make::<Bounded>), ("moka", make::<BoundedMoka>), ("quick_cache", make::<BoundedQuick>)];
 
-/// `get` of values in caches that are not full, and the memory of caches that have evicted as many values as they have.
+/// Measures `get` in caches that are not full, and the memory of caches that have evicted as many values as they
+/// contain.
 fn bounded(words: &[String]) {
     let asked_for = |name: &str| words.iter().all(|word| name.contains(word.as_str()));
     let (names, goals) = (BOUNDED.map(|(name, _)| name), [("moka", 1.0), ("quick_cache", 1.0)]);
@@ -280,7 +282,7 @@ const CACHES: [(&str, MakeCache); 7] = [
     ("lockmap LRU, one shard", |most| Box::new(BoundedLockmap(lockmap::LruLockMap::with_options(most, 0, 1)))),
 ];
 
-/// Sequences of requested keys, each with a name and the capacity of the caches.
+/// Returns sequences of requested keys, each with a name and the capacity of the caches.
 fn traces() -> Vec<(String, Vec<u64>, usize)> {
     const KEYS: u64 = 100_000;
     const LENGTH: usize = 1_000_000;

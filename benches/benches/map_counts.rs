@@ -16,8 +16,8 @@ use keylatch::LockMap;
 use keylatch_benches::candidates::{HOT, poll};
 use keylatch_benches::maps::Values;
 
-/// With a hasher that is the same in every run: otherwise another key may by chance share the seven bits of a hash
-/// that a table compares first, which adds a comparison of keys.
+/// A map with a hasher that is the same in every run. Otherwise another key may by chance share the seven bits of a
+/// hash that a table compares first, which adds a comparison of keys.
 type Map = LockMap<u64, u64, FixedState>;
 
 #[library_benchmark]
@@ -125,7 +125,7 @@ fn map_get_or_insert<M: Values>(map: &M) {
     black_box(map.get_or_insert_with(black_box(&HOT), || 1));
 }
 
-/// A map in which one key has a value.
+/// Creates a map in which one key has a value.
 fn valued<M: Values>() -> &'static M {
     ready(|map: &M| {
         map.insert(&HOT, 1);
@@ -134,7 +134,7 @@ fn valued<M: Values>() -> &'static M {
     })
 }
 
-/// A map in which many keys have values.
+/// Creates a map in which many keys have values.
 fn one_of_many<M: Values>() -> &'static M {
     ready(|map: &M| {
         (1_000..3_000).for_each(|key| map.insert(&key, 1));
@@ -144,14 +144,14 @@ fn one_of_many<M: Values>() -> &'static M {
     })
 }
 
-/// A map in which many keys have values, one of which has been read through a guard.
+/// Creates a map in which many keys have values, one of which has been read through a guard.
 fn read_of_many<M: Values>() -> &'static M {
     let map: &M = one_of_many();
     map.read(&HOT);
     map
 }
 
-/// A map that had a value.
+/// Creates a map that had a value.
 fn empty<M: Values>() -> &'static M {
     ready(|map: &M| {
         map.insert(&HOT, 1);
@@ -159,7 +159,7 @@ fn empty<M: Values>() -> &'static M {
     })
 }
 
-/// A map that has been used. It is leaked, so that its drop is not counted.
+/// Creates a map and uses it. The map is leaked, so that its drop is not counted.
 fn ready<M: Values>(make_use: impl Fn(&M)) -> &'static M {
     let map = M::empty();
     make_use(&map);

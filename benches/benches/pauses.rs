@@ -75,7 +75,7 @@ fn main() {
     }
 }
 
-/// The duration of each read, in nanoseconds.
+/// Returns the duration of each read, in nanoseconds.
 fn waits(case: &Case, shards: usize, n: u64) -> Vec<u64> {
     let builder = LockMap::builder().shards(shards);
     let map: Map = if case.is_bounded { builder.max_values(n as usize).build() } else { builder.build() };

@@ -13,7 +13,7 @@
 //! - `cargo bench --bench suite -- --rounds 1 --span 5`: a quick look, with one round and 5 ms for each case.
 //!
 //! On some processors a spin hint takes a tenth of the time that it takes on others. To see the effect on keylatch,
-//! this builds it with an empty iteration instead:
+//! this command builds it with an empty loop iteration in place of the hint:
 //!
 //! `RUSTFLAGS="--cfg keylatch_short_pause" CARGO_TARGET_DIR=target/short-pause cargo bench --bench suite -- hot`
 

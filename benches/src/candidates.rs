@@ -54,7 +54,7 @@ pub trait Locks<Q: ?Sized>: Send + Sync + 'static {
 
     fn lock_blocking(&self, key: &Q) -> impl Sized;
 
-    /// Also returns `None` if there is no such call.
+    /// Returns `None` if the key is held, or if there is no such call.
     fn try_lock(&self, _: &Q) -> Option<impl Sized> {
         None::<()>
     }
@@ -137,7 +137,7 @@ impl Locks<u64> for LockMap<u64, ()> {
     }
 }
 
-// Its calls by reference are for keys that can be made `From` a reference, unlike integers.
+// Its calls by reference need a key type that implements `From` for references, which integers do not.
 impl Locks<str> for LockMap<String, ()> {
     const LACKS: &'static [(Need, &'static str)] = <LockMap<u64, ()> as Locks<u64>>::LACKS;
 

@@ -32,7 +32,7 @@ impl Condition {
         }
     }
 
-    /// Whether this system supports the condition.
+    /// Returns whether this system supports the condition.
     pub fn is_possible(self) -> bool {
         match self {
             Condition::AsItIs | Condition::BusyCores => true,

@@ -3,8 +3,8 @@
 //! - `cargo bench --bench suite`: every candidate in every scenario, with keylatch's goals. It writes
 //!   `results/suite.csv`.
 //! - `cargo run --release --bin charts`: charts and tables for the docs, from that file.
-//! - `cargo bench --bench growth`: how the time per waiter grows with the number of waiters; `-- --check` fails if it
-//!   does.
+//! - `cargo bench --bench growth`: how the time per waiter grows with the number of waiters. With `-- --check` it fails
+//!   if the time grows too much.
 //! - `cargo bench --bench counts --bench map_counts`: instructions and allocations of single operations, with limits.
 //!   Both need valgrind, and gungraun-runner in the same version as the gungraun dependency.
 //! - `cargo bench --bench many`: several keys at once, and tracked holds; `cargo bench --bench latch`: latches and

@@ -26,7 +26,7 @@ impl<Q: ?Sized + Key> Walk<Q> {
         Walk { keys, next: 0 }
     }
 
-    /// The same keys from a different start: for the `nth` of several callers.
+    /// Creates a walk over the same keys from a different start, for the `nth` of several callers.
     pub fn new_nth(keys: Arc<[Q::Owned]>, nth: usize, of: usize) -> Self {
         let next = nth * keys.len() / of;
         Walk { keys, next }
@@ -49,17 +49,17 @@ impl<Q: ?Sized + Key> Walk<Q> {
 pub trait Table<Q: ?Sized + Key>: Send + Sync {
     fn blocking(&self, walk: &mut Walk<Q>, section: Section, n: u64);
 
-    /// Does the same, and records the nanoseconds of each wait.
+    /// Does the same as [`blocking`](Self::blocking), and records the nanoseconds of each wait.
     fn waits(&self, key: &Q, section: Section, n: u64, waits: &mut Vec<u64>);
 
     fn tries(&self, key: &Q, n: u64);
 
     fn polls(&self, key: &Q, n: u64);
 
-    /// Tries that fail, measured while the key is held.
+    /// Returns the nanoseconds of a try that fails, measured while the key is held.
     fn busy_tries(&self, key: &Q, span: Duration) -> f64;
 
-    /// Waiters that register and give up, measured while the key is held.
+    /// Returns the nanoseconds that it takes a waiter to register and to give up, measured while the key is held.
     fn cancels(&self, key: &Q, span: Duration) -> f64;
 
     /// Creates a waiter for each key that gives up after the holder has left. Returns the number of entries that
@@ -69,13 +69,13 @@ pub trait Table<Q: ?Sized + Key>: Send + Sync {
     /// Holds all keys at once, and releases them in the same order.
     fn hold_all(&self, keys: &[Q::Owned]) -> Hoard;
 
-    /// The median nanoseconds from the beginning of a release until a waiting thread has the key.
+    /// Returns the median nanoseconds from the beginning of a release until a waiting thread has the key.
     fn hand_offs(&self, key: &Q, hold: Hold, span: Duration) -> f64;
 
-    /// Nanoseconds of a hand-off between two tasks that want the same key. One thread runs both.
+    /// Returns the nanoseconds of a hand-off between two tasks that want the same key. One thread runs both.
     fn task_hand_offs(&self, key: &Q, span: Duration) -> f64;
 
-    /// A task that visits keys until it is stopped, and returns the number of visits.
+    /// Returns a task that visits keys until it is stopped, and then returns the number of visits.
     fn visitor(self: Arc<Self>, walk: Walk<Q>, visit: Visit) -> Visitor;
 }
 
@@ -88,7 +88,7 @@ pub struct Hoard {
     pub release_nanos: f64,
 }
 
-/// How long a key is held while another thread waits for it.
+/// The time for which a key is held while another thread waits for it.
 #[derive(Clone, Copy)]
 pub enum Hold {
     /// So briefly that the waiter is still spinning, if it spins.
@@ -196,7 +196,7 @@ impl<Q: ?Sized + Key, L: Locks<Q>> Table<Q> for L {
         // The numbers of the hand-off that the giver has begun, the taker has requested, and the taker has received;
         // and the time when the release began.
         let [begun, asked, got, released] = [const { AtomicU64::new(0) }; 4];
-        // Each thread has a core of its own, so neither delays the other.
+        // Each thread has its own core, so neither delays the other.
         let await_turn = |turn: &AtomicU64, number| {
             while turn.load(Ordering::Acquire) < number {
                 spin_loop();
@@ -387,9 +387,9 @@ impl Runtime {
 
 /// Returns the nanoseconds of an operation that one thread repeats, `n` times per call.
 ///
-/// The length is given as a time and not as a number of operations: threads that contend may be a hundred times
-/// slower than a single one, and a number that is large enough for them would be finished before the last of them has
-/// started.
+/// The length is given as a time and not as a number of operations. Threads that contend may be a hundred times slower
+/// than a single one: the first thread would finish a number of operations that suits contending threads before the
+/// last thread has started.
 pub fn timed(span: Duration, mut work: impl FnMut(u64)) -> f64 {
     const BATCH: u64 = 1_000;
     let start = Instant::now();

@@ -120,7 +120,7 @@ macro_rules! wrapped {
     };
 }
 
-/// A map whose values end, in an hour.
+/// A map whose values expire after an hour.
 pub struct Ending(LockMap<u64, u64>);
 
 /// The same, with a clock that costs next to nothing: a counter of ticks.

@@ -83,7 +83,7 @@ struct Verdict {
 }
 
 impl Report {
-    /// The path of the results.
+    /// Returns the path of the results.
     pub fn path() -> PathBuf {
         Path::new(env!("CARGO_MANIFEST_DIR")).join("results/suite.csv")
     }

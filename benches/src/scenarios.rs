@@ -60,7 +60,7 @@ pub struct Scenario {
     pub cases: Vec<Case>,
     /// The candidate to which the goals apply.
     pub subject: &'static str,
-    /// Run in only one of this many rounds, because it takes long.
+    /// The scenario runs in only one of this many rounds, because it takes long.
     pub every: usize,
 }
 
@@ -170,7 +170,7 @@ impl Measure {
         self.comparisons.last_mut().expect("a measure has a comparison")
     }
 
-    /// The name of this figure with its unit.
+    /// Returns the name of this figure with its unit.
     pub fn label(&self) -> String {
         format!("{}, {}", self.name, self.unit)
     }
@@ -179,8 +179,8 @@ impl Measure {
 /// A candidate in a scenario.
 pub struct Case {
     pub name: &'static str,
-    /// Measures for about this long, on a new table: the distribution of keys over the shards is random, and several
-    /// runs should even it out. If the candidate cannot take part: the reason.
+    /// The function that measures for a given time, on a new table: the distribution of keys over the shards is random,
+    /// and several runs should even it out. If the candidate cannot take part, the reason.
     pub run: Result<Run, &'static str>,
 }
 
@@ -201,7 +201,7 @@ impl<Q: ?Sized + Key> Candidate<Q> {
 
 /// A type of key, and the candidates that support it.
 trait Candidates: Key {
-    /// The candidates that do not support every type of key.
+    /// Returns the candidates that do not support every type of key.
     fn special() -> Vec<Candidate<Self>>;
 
     fn candidates() -> Vec<Candidate<Self>> {
@@ -343,14 +343,14 @@ pub fn scenarios() -> Vec<Scenario> {
             [
                 Measure::less("heap per held key", "B").goal(Ratio, 1.2).stretch(0.85),
                 Measure::less("heap per key after the release", "B"),
-                // "Given back": less than a byte per key remains, which is the table's own.
+                // Memory counts as given back if less than a byte per key remains, which belongs to the table itself.
                 Measure::less("the same after as many further operations", "B").goal(Figure, 1.0),
                 Measure::less("acquire", "ns").goal(Ratio, 0.8).stretch(0.65),
                 Measure::less("release", "ns").goal(Ratio, 1.2),
             ],
             &[Block, Keys, ManyHeld],
             |table, span| {
-                // In a smoke test, fewer keys, so that this takes as long as other scenarios.
+                // A smoke test uses fewer keys, so that this takes as long as other scenarios.
                 let keys = MILLION.len().min(span.as_micros() as usize * 50);
                 let hoard = table.hold_all(&MILLION[..keys]);
                 [hoard.bytes_held, hoard.bytes_kept, hoard.bytes_kept_later, hoard.acquire_nanos, hoard.release_nanos]
@@ -427,17 +427,17 @@ pub fn scenarios() -> Vec<Scenario> {
         crowd("200 keys, 10,000 visits each, tokio tasks", 200, 10_000),
         crowd("10,000 keys, 100 visits each, tokio tasks", 10_000, 100),
     ]);
-    // Ordered by group, and otherwise as above.
+    // Ordered by group, and within a group as above.
     all.sort_by_key(|scenario| Group::ALL.iter().position(|group| *group == scenario.group));
     all
 }
 
-/// One thread, repeatedly.
+/// Measures one thread that locks one key after another.
 fn walking<Q: ?Sized + Key>(table: &dyn Table<Q>, mut walk: Walk<Q>, span: Duration) -> [f64; 1] {
     [timed(span, |n| table.blocking(&mut walk, Section::EMPTY, n))]
 }
 
-/// Threads that never use the same key. Each has `keys` keys of its own.
+/// Returns a scenario: threads that never use the same key. Each has its own `keys` keys.
 fn disjoint(threads: usize, keys: usize, measure: Measure) -> Scenario {
     let plural = |n, thing| if n == 1 { format!("1 {thing}") } else { format!("{n} {thing}s") };
     Scenario::new::<u64, _>(
@@ -456,15 +456,15 @@ fn disjoint(threads: usize, keys: usize, measure: Measure) -> Scenario {
     )
 }
 
-/// Threads that all use the same key. Their waits are measured in a second run, because reading the clock takes
-/// longer than many waits.
+/// Returns a scenario: threads that all use the same key. Their waits are measured in a second run, because reading the
+/// clock takes longer than many waits.
 fn hot(threads: usize, microseconds: u32, condition: Condition) -> Scenario {
     use Of::Ratio;
     use With::{BestInFirst, Candidate};
     let rate = Measure::more("rate", "M/s").goal(Ratio, 1.0);
     let (name, rate) = match microseconds {
         0 => ("empty".to_owned(), rate.stretch(2.0)),
-        // The best way to wait: the keyed peers that come close do so because they wait in such a lock.
+        // This candidate waits in the best way: the keyed peers that come close do so because they wait in such a lock.
         1 => ("1 µs".to_owned(), rate.also(Candidate("lone parking_lot")).goal(Ratio, 1.0)),
         n => (format!("{n} µs"), rate),
     };
@@ -504,7 +504,7 @@ pub fn crowding(table: &dyn Table<u64>, threads: usize, section: Section, span: 
     [1e3 / run.nanos, run.most_to_least, quantile(waits, 0.999) / 1e3, longest / 1e3, run.cores]
 }
 
-/// Tasks that visit one key after another, and yield after each.
+/// Returns a scenario: tasks that visit one key after another, and yield after each.
 fn visits(
     name: &'static str,
     runtime: Runtime,
@@ -524,9 +524,9 @@ fn visits(
     )
 }
 
-/// `visits` visits to each of `keys` keys, in random order, all due at once. Beyond the first 20,000, they are made
-/// by tasks that have already made one. A visit holds its key during a turn of the others, so that they queue: per
-/// key, about as many waiters as there are tasks per key.
+/// Returns a scenario: `visits` visits to each of `keys` keys, in random order, all due at once. There are 20,000
+/// tasks, so later visits are made by tasks that have already made one. A visit holds its key while the other tasks get
+/// a turn, so that tasks queue: a key has about as many waiters as there are tasks per key.
 fn crowd(name: &'static str, keys: u64, visits: u64) -> Scenario {
     const TASKS: u64 = 20_000;
     let all: LazyLock<Arc<[u64]>, _> = LazyLock::new(move || shuffled((0..keys * visits).map(|visit| visit % keys)));
@@ -549,7 +549,7 @@ fn crowd(name: &'static str, keys: u64, visits: u64) -> Scenario {
     .every(3)
 }
 
-/// Millions of visits per second.
+/// Returns millions of visits per second.
 fn visitors(table: Arc<dyn Table<u64>>, tasks: usize, keys: &Arc<[u64]>, visit: Visit, span: Duration) -> f64 {
     let task = |task| Arc::clone(&table).visitor(Walk::new_nth(Arc::clone(keys), task, tasks), visit.clone());
     1e3 / visit.runtime.run((0..tasks).map(task), span, &visit.stop)
@@ -575,7 +575,7 @@ fn shuffled(keys: impl Iterator<Item = u64>) -> Arc<[u64]> {
     keys.into()
 }
 
-/// A generator with the same numbers in each run.
+/// Returns a generator that produces the same numbers in each run.
 fn random() -> SmallRng {
     SmallRng::seed_from_u64(42)
 }

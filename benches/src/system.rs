@@ -125,7 +125,7 @@ mod slow_wakes {
 
     /// Returns the function that ours replaces.
     fn c_librarys() -> Syscall {
-        // This is not a cell for whose initialization others wait, because that would need a futex.
+        // This is not a cell whose initialization other threads wait for, because waiting would need a futex.
         static FOUND: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
         let mut found = FOUND.load(Relaxed);
         if found.is_null() {

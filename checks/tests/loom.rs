@@ -5,8 +5,8 @@
 //! RUSTFLAGS="--cfg loom" LOOM_MAX_PREEMPTIONS=3 cargo test --release --test loom
 //! ```
 //!
-//! That is some 560,000 interleavings; every CI run allows two preemptions. Occasional manual runs (before there were models of several
-//! keys):
+//! That is some 560,000 interleavings. Every CI run allows two preemptions. Results of occasional manual runs, from
+//! before there were models of several keys:
 //!
 //! | setting | interleavings | took |
 //! |---|---|---|
@@ -18,8 +18,8 @@
 //! first variant, of 1,664,872 interleavings each. The model that was left out had not finished within two minutes. The
 //! models of three threads have not been tried.
 //!
-//! The key's memory is a loom cell, so that a missing happens-before between its use and its reuse is reported; so is
-//! a critical section's [`Shared`].
+//! The key's memory is a loom cell, so that loom reports a missing happens-before between its use and its reuse. The
+//! [`Shared`] data of a critical section is a loom cell, too.
 #![cfg(loom)]
 #![allow(unsafe_code)] // data that only the lock protects
 
@@ -104,7 +104,7 @@ fn poll<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
     Pin::new(future).poll(&mut Context::from_waker(Waker::noop()))
 }
 
-/// Two threads, one key: each creates, claims, releases and retires the entry, and may reuse the other's slot.
+/// Runs two threads on one key: each creates, claims, releases and retires the entry, and may reuse the other's slot.
 fn two_threads(lock_and_bump: impl Fn(&Locks, &Shared) + Send + Sync + Copy + 'static, fairness: Fairness) {
     model(move || {
         let (locks, shared) = (locks(fairness), Shared::new());
@@ -328,7 +328,7 @@ fn handles_are_made_and_dropped_while_the_key_is_locked() {
     );
 }
 
-/// The holder releases while the first of `waiters` gives up: the remaining waiters acquire the key.
+/// Releases the key while the first of `waiters` gives up: the remaining waiters acquire the key.
 fn cancel_against_release(fairness: Fairness, waiters: usize) {
     model(move || {
         let locks = locks(fairness);
@@ -374,7 +374,7 @@ fn a_cancelled_waiter_passes_the_key_on_to_one_of_two() {
 }
 
 /// A request with a priority takes the first place while the key is released, perhaps to the waiter that was the first
-/// until then. It acquires the key or gives up, and the other waiter gets in.
+/// until then. The request acquires the key or gives up, and the other waiter gets in.
 #[test]
 fn a_request_with_a_priority_comes_before_a_waiter_during_a_release() {
     for fairness in [Fairness::Adaptive, Fairness::Fifo, Fairness::Bounded(1), Fairness::Barging] {
@@ -528,8 +528,8 @@ fn a_visit_keeps_its_entry_and_no_other() {
     });
 }
 
-/// The queue may be freed between two look-ups. The end of the wait is reported under a separate claim, beside a
-/// release that may be the last user of the key, and a thread that recreates the entry.
+/// The end of the wait is reported under a separate claim. Meanwhile a release may be the last use of the key, and a
+/// thread may recreate the entry. The queue may be freed between two look-ups.
 #[test]
 fn a_wait_that_is_given_up_beside_a_release_ends_once() {
     use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -770,8 +770,8 @@ fn readers_and_a_writer_exclude_each_other() {
     });
 }
 
-/// A permit is released while the waiter that would get it gives up and another waits; alone, and beside another
-/// permit.
+/// A permit is released while the waiter that would get it gives up, and another waiter waits. In half of the models
+/// another permit stays held.
 #[test]
 fn a_permit_goes_to_a_waiter_that_remains() {
     for (fairness, permits) in
@@ -867,7 +867,7 @@ fn a_higher_default_limit_reaches_a_request_that_begins_to_wait() {
     }
 }
 
-/// Two threads set and reset the limit of one key: the limit gives up its claim on the entry exactly once.
+/// Two threads set and reset the limit of one key: the limit releases its claim on the entry exactly once.
 #[test]
 fn two_threads_set_and_take_away_the_limit_of_a_key() {
     model(|| {
@@ -915,7 +915,7 @@ fn one_chunk<T: Kind>(builder: Builder<T, u64>) -> Builder<T, u64, Hasher> {
     builder.hasher(Hasher::default()).shards(1).capacity(2).pool_capacity(2)
 }
 
-/// Two callers lock both keys, each in its own order: they do not deadlock.
+/// Lets two callers lock both keys, each in its own order: they do not deadlock.
 fn two_callers_lock_both(
     fairness: Fairness,
     lock_and_bump: impl Fn(&Locks, &Shared, [u64; 2]) + Send + Sync + Copy + 'static,
@@ -953,8 +953,8 @@ fn two_threads_lock_two_keys_in_opposite_order() {
     }
 }
 
-/// A future that waits for the first of two keys, or holds it and waits for the other, or has been handed a key, is
-/// dropped while a thread wants both in the opposite order.
+/// A future is dropped while it waits for the first of two keys, or while it holds that key and waits for the other, or
+/// after it has been handed a key. At the same time a thread wants both keys in the opposite order.
 #[test]
 fn a_future_for_two_keys_is_dropped_while_a_thread_locks_both() {
     for last in [1, 2] {
@@ -1123,7 +1123,8 @@ fn two_requests_that_complete_a_cycle_at_once_deadlock() {
     }
 }
 
-/// While one request completes the cycle, the other gives up and releases: the first fails or acquires its key.
+/// While one request completes the cycle, the other gives up and releases its key: the first request fails or acquires
+/// its key.
 #[test]
 fn a_request_gives_up_while_another_closes_the_cycle() {
     for fairness in [Fairness::Adaptive, Fairness::Fifo] {
@@ -1199,7 +1200,7 @@ fn a_guard_is_adopted_while_another_party_begins_to_wait_for_it() {
     });
 }
 
-/// A party that takes two keys in one call, beside one that holds a key and wants the other.
+/// A party requests two keys in one call, while another party holds one of them and wants the other.
 #[test]
 fn a_request_for_two_keys_completes_a_cycle_with_a_party_that_holds_one() {
     for held in [1, 2] {

@@ -2,7 +2,7 @@
 
 use std::{env, fs, path::PathBuf};
 
-/// The memory of the QEMU board that has the target's processor.
+/// Returns the memory of the QEMU board that has the target's processor.
 fn memory(target: &str) -> &'static str {
     match target {
         // microbit: a Cortex-M0
@@ -13,7 +13,7 @@ fn memory(target: &str) -> &'static str {
     }
 }
 
-/// The first Rust code block in the documentation.
+/// Returns the first Rust code block in the documentation.
 fn example() -> String {
     const PAGE: &str = "../../docs/embedded.md";
     println!("cargo:rerun-if-changed={PAGE}");

@@ -2,11 +2,11 @@
 //! `Eq`, in `Hash`, and in `Clone`, which returns a different key. With such keys it is undefined who holds a key, but
 //! memory is still used correctly, nothing is leaked, and every waiter is served.
 //!
-//! The operations are read from the front of the bytes. The actions of the hostile code are read from their end, one
-//! byte for each time it is called (by a key, a waker, or the limit of a wait). It uses the table by the same
-//! operations: it may release another caller's hold, poll a request that has just been woken, or create the very
-//! entry that is being removed. There are three exceptions, as in the contract: `Eq`, the `Clone` of a key that owns
-//! nothing, and the `clone_from` that overwrites an old key only panic.
+//! The operations are read from the front of the bytes. The actions of the hostile code are read from their end: one
+//! byte for each time that it is called (by a key, a waker, or the limit of a wait), and another if it uses the table.
+//! It does so by the same operations: it may release another caller's hold, poll a request that has just been woken, or
+//! create the very entry that is being removed. There are three exceptions, as in the contract: `Eq`, the `Clone` of a
+//! key that owns nothing, and the `clone_from` that overwrites an old key only panic.
 //!
 //! Expected panics are raised by `resume_unwind`, which runs no panic hook. So the fuzzer's hook, which aborts, sees
 //! only the others. Hostile code does not panic while its thread is panicking: that would abort in any case.
@@ -141,7 +141,7 @@ impl Drop for LeftAlone {
     }
 }
 
-/// Returns whether a key lies now, which the next byte says.
+/// Returns whether a key lies now, as the next byte says.
 fn lies() -> bool {
     STAGE.with(|stage| !stage.quiet.get() && stage.hooks.borrow_mut().pop().is_some_and(|what| what % 4 == 3))
 }
@@ -201,7 +201,7 @@ impl<const LIES: bool> Clone for Owning<LIES> {
         copy
     }
 
-    /// Called under the table's lock, for an old key.
+    /// This is called under the table's lock, to overwrite an old key.
     fn clone_from(&mut self, source: &Self) {
         self.check();
         hook(May::Panic);
@@ -594,7 +594,7 @@ impl<K: Key> World<K> {
             assert_eq!(status.is_some(), used, "an entry without a user, or a user without an entry");
             live += usize::from(used);
             let Some(status) = status else { continue };
-            // Each request is counted once, as holder or as waiter; a waiting upgrade as both.
+            // Each request is counted once, as a holder or as a waiter. A waiting upgrade is counted as both.
             let counted = of_key().filter(|request| request.polled || matches!(request.future, Future::Upgrade(_)));
             let expected = readers + upgradable + writers + counted.count() + status.waiting_upgrades();
             assert_eq!(status.holders() + status.waiters(), expected, "{status:?}");

@@ -90,7 +90,7 @@ impl Plain {
         if self.queued {
             return Err(Refusal::Queued);
         }
-        // A request that already has a unit can always be counted. Permits have a limit of their own.
+        // A request that already has a unit can always be counted. Permits have their own limit.
         if claims == 0 && want != Want::Upgrade && !is_permits && self.units() >= MAX_UNITS {
             return Err(Refusal::Full);
         }
@@ -251,7 +251,7 @@ pub fn run(bytes: &[u8]) {
     }
 }
 
-/// A holder may leave, and the queue admits some waiters: their claims become holds.
+/// Models `admit`: a holder may leave, and the queue admits some waiters, whose claims become holds.
 fn admit(
     plain: Plain,
     word: Word,

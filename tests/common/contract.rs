@@ -119,7 +119,7 @@ pub struct Waiter {
     pub id: Id,
     pub want: Want,
     pub priority: u8,
-    /// The number of requests with a priority that had come before.
+    /// The number of requests with a priority that had come before this waiter.
     came: u64,
     /// A woken thread always runs again. A woken task may never be polled.
     is_thread: bool,
@@ -127,7 +127,7 @@ pub struct Waiter {
     pub woken: bool,
     /// The number of attempts that failed after a wake-up.
     failed_wakeups: u32,
-    /// The number of requests that passed the waiter while it was at the head: after it was woken, and before.
+    /// The number of requests that passed the waiter while it was at the head: after it was woken, and before that.
     passed_woken: u32,
     passed_asleep: u32,
     /// Whether an upgradable reader that arrived later has acquired the key in a readers' phase.
@@ -164,7 +164,7 @@ const MAX_FAILED_WAKEUPS: u32 = 4;
 /// Under the default policy, this many requests pass a head that the current holders keep out.
 const PASSES_OF_A_SLEEPING_HEAD: u32 = 16;
 
-/// A waiter has risen by one level after this many requests with a priority.
+/// A waiter rises by one level after this many requests with a priority.
 const RISE: u64 = 16;
 
 /// The request for which a released hold is meant.
@@ -210,7 +210,7 @@ pub struct Key {
     urgent: u64,
     /// Whether a request with a priority has come to this queue.
     pub has_priorities: bool,
-    /// Whether the key has a number of permits of its own.
+    /// Whether the key has its own number of permits.
     pub is_limited: bool,
     /// The requests that have been granted a hold and have not taken it yet, ordered by id.
     pub granted: Vec<Id>,
@@ -225,7 +225,7 @@ impl Key {
 
     /// Sets the number of permits, which is either the key's own or the default.
     pub fn set_permits(&mut self, permits: usize, own: bool) {
-        // Without waiters the queue begins or ends here.
+        // If there are no waiters, the queue begins or ends here.
         self.has_priorities &= !self.queue.is_empty() || self.is_limited && own;
         self.is_limited = own;
         self.rules.permits = permits;
@@ -247,7 +247,7 @@ impl Key {
     }
 
     /// Returns the place in the queue of a request that arrives now: before the waiters of a lower priority, except
-    /// those that have waited for too many requests with a priority.
+    /// those that have risen to its level.
     fn place_of_newcomer(&self, priority: u8) -> usize {
         let passes = |waiter: &Waiter| {
             let levels = u64::from(priority.saturating_sub(waiter.priority));
@@ -256,8 +256,8 @@ impl Key {
         self.queue.iter().position(passes).unwrap_or(self.queue.len())
     }
 
-    /// Returns whether the priority of a request that the holds admit lets it in past the waiters: none of those before
-    /// its place keeps it out.
+    /// Returns whether a request's priority lets it in past the waiters: the holds admit the request, and none of the
+    /// waiters before its place keeps it out.
     pub fn goes_first(&self, want: Want, priority: u8) -> bool {
         let place = self.place_of_newcomer(priority);
         if priority == 0 || self.queue.is_empty() || self.queue[0].want == Upgrade || !self.admits(want) {
@@ -496,7 +496,7 @@ impl Key {
                 }
                 self.wake(first.id);
                 others_come = self.hand_over();
-                // The other waiters are woken for the permits that the woken waiters leave over.
+                // The other waiters are woken for the permits that the woken waiters leave.
                 while let Some(place) = self.first_asleep(head.want) {
                     let woken: usize =
                         self.queue.iter().filter(|waiter| waiter.woken).map(|waiter| waiter.want.weight()).sum();
@@ -524,8 +524,8 @@ impl Key {
         }
     }
 
-    /// Grants free holds to the waiters in `handed`, which have failed [`MAX_FAILED_WAKEUPS`] times. They are treated
-    /// like newcomers: the policy must let them pass the waiters before them.
+    /// Grants free holds to the waiters in `handed`, whose attempts have failed [`MAX_FAILED_WAKEUPS`] times. They are
+    /// treated like newcomers: the policy must let them pass the waiters before them.
     fn hand_over(&mut self) -> bool {
         let before = self.holds;
         for next in self.handed.clone() {
@@ -554,8 +554,8 @@ impl Key {
     }
 
     /// Returns the waiters that could acquire the key now, one after another, in queue order. Except under `Fifo`, an
-    /// upgradable reader whose place is taken does not block those behind it. (For permits, only the head: the others
-    /// are woken for the permits that woken waiters leave over, at any position.)
+    /// upgradable reader whose place is taken does not block those behind it. (For permits, returns only the head: the
+    /// others are woken for the permits that woken waiters leave, at any position.)
     pub fn due(&self) -> Vec<Waiter> {
         let mut holds = self.holds;
         let mut due = vec![];
@@ -585,8 +585,8 @@ impl Key {
         self.settle(Cause::of_leaving(from), For::Anyone);
     }
 
-    /// Gives up a place in the queue. Returns `None` if the request had none, else whether its hold had been granted
-    /// already.
+    /// Gives up a place in the queue. Returns `None` if the request had none, otherwise whether its hold had been
+    /// granted already.
     pub fn leave_queue(&mut self, id: Id) -> Option<bool> {
         if take(&mut self.granted, |&granted| granted == id).is_some() {
             return Some(true);

@@ -11,9 +11,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::task::{Context, Poll, Wake, Waker};
 
-/// A hasher that is the same in each run: for tests whose outcome depends on the hashes of their keys. These choose the
-/// shard of a key, and the fingerprint by which a map remembers that it has evicted the key: a key whose fingerprint is
-/// that of another one may be evicted later than the test expects.
+/// A hasher that is the same in each run, for tests whose outcome depends on the hashes of their keys. A key's hash
+/// chooses its shard, and the fingerprint by which a map remembers that it has evicted the key. A key that shares its
+/// fingerprint with another key may be evicted later than the test expects.
 pub type Fixed = BuildHasherDefault<DefaultHasher>;
 
 /// A waker that counts its wake-ups.
@@ -63,7 +63,7 @@ pub fn pending<F: Future + Unpin>(future: &mut F) {
     assert!(poll(future).is_pending(), "the future should wait");
 }
 
-/// Yields to other threads until `done` returns true: for tests that need another thread to make progress.
+/// Yields to other threads until `done` returns true, for tests that need another thread to make progress.
 pub fn until(mut done: impl FnMut() -> bool) {
     while !done() {
         std::thread::yield_now();

@@ -1,6 +1,6 @@
-//! Linearizability: whatever threads and tasks do to a key at the same time, there is an order in which the calls
-//! could have been made one by one, with the same outcomes, and in which no call precedes one that returned before it
-//! was invoked.
+//! Linearizability: whatever threads and tasks do to a key at the same time, there is an order in which the calls could
+//! have been made one by one, with the same outcomes. In that order, a call that returned before another was invoked
+//! also comes before the other.
 //!
 //! Short histories of calls on few keys are recorded with a logical clock and checked against the sequential
 //! specification of a key ([`spec`]) by the Wing-Gong search with Lowe's improvements. The checker is that of
@@ -172,7 +172,7 @@ fn waited(id: Id, want: Want, thread: bool, got: bool) -> [Op; 2] {
     [Op::Queue { id, want, thread }, if got { Op::Enter { id, want } } else { Op::GiveUp { id, want } }]
 }
 
-/// A future that is pending for this many polls.
+/// Is pending for this many polls.
 async fn after(polls: u64) {
     for _ in 0..polls {
         futures_lite::future::yield_now().await;
@@ -615,7 +615,7 @@ fn a_bypass_beyond_the_bound_is_rejected() {
         let rules = under(Fairness::Bounded(bound));
         assert!(accepts(rules, &history(bound.into())));
         assert!(!accepts(rules, &history(u64::from(bound) + 1)));
-        // No request is refused within the bound.
+        // Within the bound, no request is refused.
         let refused =
             |passes| [history(passes), vec![(100, 101, released(Write)), (102, 103, tried(Write, false))]].concat();
         assert!(accepts(rules, &refused(bound.into())));
@@ -647,7 +647,7 @@ fn a_writer_between_a_reader_and_its_upgrade_is_rejected() {
     let with = |more: &[(u64, u64, Op)]| [&upgrade, more].concat();
     assert!(accepts(rules, &with(&[(4, 5, tried(Read, true)), (6, 7, released(Read))])));
     assert!(!accepts(rules, &with(&[(4, 5, tried(Write, true)), (6, 7, released(Write))])));
-    // Nor is a writer allowed beside a reader that still holds.
+    // Nor is a writer allowed beside a reader that still holds the key.
     assert!(!accepts(rules, &with(&[(4, 5, tried(Read, true)), (11, 12, released(Read))])));
 }
 

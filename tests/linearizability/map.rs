@@ -1,8 +1,8 @@
 //! Histories of calls on a map, and the specification against which they are checked.
 //!
-//! Each call is a few steps, on one key or on both, that take effect at one instant. A step is what the call saw of a
-//! key, and what it changed. If no call returned the version of a change, the checker learns it when a later call sees
-//! it; until then it only knows that the version is later than those before.
+//! Each call consists of a few steps, on one key or on both, that take effect at one instant. A step tells what the
+//! call saw of a key, and what it changed. If no call returned the version of a change, the checker learns the version
+//! when a later call sees it. Until then it only knows that the version is later than those before.
 //!
 //! If the number of values is bounded, a value may be evicted at any time. So a call may see no value where there
 //! could be one; but from then on the value is gone.
@@ -382,7 +382,7 @@ impl Caller {
         Some(steps)
     }
 
-    /// Visits all values, one after another: each visit is a call of its own.
+    /// Visits all values, one after another. Each visit is a separate call.
     fn visit(&mut self, map: &Map, invoked: u64, random: &mut impl FnMut(u64) -> u64) -> Option<Vec<Step>> {
         let mut steps = vec![];
         if random(2) == 0 {

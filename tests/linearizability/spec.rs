@@ -8,7 +8,7 @@
 //! | call | operations |
 //! |---|---|
 //! | a blocking call, or a timed one that succeeds | [`Queue`](Op::Queue), which is nothing if the call got in at once, and [`Enter`](Op::Enter) |
-//! | a call that gives up by its limit | [`Queue`](Op::Queue), [`GiveUp`](Op::GiveUp) |
+//! | a call that gives up at its limit | [`Queue`](Op::Queue), [`GiveUp`](Op::GiveUp) |
 //! | the drop of an upgrade's future | [`StopUpgrade`](Op::StopUpgrade), [`EndUpgrade`](Op::EndUpgrade) |
 #![allow(dead_code, unreachable_pub)] // not every program that includes it records every kind of call
 
@@ -73,7 +73,7 @@ pub enum Op {
         from: Want,
         to: Want,
     },
-    /// The key gets a number of permits of its own, or the default one.
+    /// The key gets its own number of permits, or the default one.
     SetPermits {
         permits: usize,
         own: bool,
@@ -238,8 +238,8 @@ impl Log {
 /// Returns whether some order of these operations on one key agrees with the specification, and with the order of the
 /// calls wherever one returned before the other was invoked.
 pub fn is_linearizable(rules: Rules, records: &[Record]) -> bool {
-    // Each operation is a process of its own: two operations of one call overlap. The times alone order the calls of
-    // one caller.
+    // Each operation is a separate process, because two operations of one call overlap. The times alone order the calls
+    // of one caller.
     let events = records.iter().zip(1..).flat_map(|(record, process)| {
         [(record.invoked, process, Action::Call(record.op)), (record.returned, process, Action::Response(record.op))]
     });

@@ -350,7 +350,7 @@ impl Walk {
         }
     }
 
-    /// Gives a key of a semaphore a number of permits, or the default number from 4 on.
+    /// Gives a key of a semaphore this number of permits, or the default number if `permits` is 4 or more.
     fn set_permits(&mut self, key: u64, permits: usize) {
         let Table::Semaphore(table) = self.table.clone() else { return };
         let default = table.permits();

@@ -1,7 +1,7 @@
-//! Schedules: every operation of every table, in every form, in an order that the input bytes determine. Most
-//! schedules use few keys. One in eight uses many, so that groups of entries are allocated, kept and freed. Half of
-//! them also lock several keys at once, and in a quarter of them requests have priorities. Futures are polled by hand,
-//! so one thread plays all parts.
+//! Schedules: every operation of every table, in every form, in an order that the input bytes determine. Most schedules
+//! use few keys. One in eight uses many, so that groups of entries are allocated, kept and freed. Half of all schedules
+//! also lock several keys at once, and in a quarter of all, requests have priorities. Futures are polled by hand, so
+//! one thread plays all parts.
 //!
 //! In the contract, a call for several keys is one call for each of them, in the order of their entries in memory,
 //! until one has to wait. The schedule derives that order from the addresses of the keys.
@@ -168,8 +168,8 @@ trait Locks: Table + Limits {
 
 /// Changes the number of permits of a key, or that of all others. Only a semaphore has permits.
 trait Limits: Sized {
-    /// Gives the key a number of permits of its own (`Some`), or removes it (`None`). Returns `true` in the first case,
-    /// and whether there was one in the second.
+    /// Gives the key its own number of permits (`Some`), or removes that number (`None`). Returns `true` in the first
+    /// case, and whether there was such a number in the second.
     fn set_permits_of(&self, _key: u8, _permits: Option<usize>) -> bool {
         unreachable!()
     }
@@ -473,7 +473,7 @@ trait Hold<'t> {
     }
 }
 
-/// The meaning of the mode [`Exclusive`] depends on the table.
+/// The mode [`Exclusive`], whose meaning depends on the table.
 trait ExclusiveIn<'t>: TablePtr<Key = u8> + 't {
     fn downgrade(guard: Guard<Self, Exclusive>, to: Want) -> Held<'t>;
 }
@@ -976,8 +976,8 @@ impl<'t, T: Locks<Key = u8>> World<'t, T> {
     }
 
     /// Returns the keys in the table's order: that of the entries in memory, and so of their keys. A key that is free
-    /// and has no entry can have any position. One that has no entry and no permits gets an entry, by a handle that the
-    /// caller must keep until the call has made its own.
+    /// and has no entry can have any position. A key that has no entry and no permits gets an entry, by a handle that
+    /// the caller must keep until the call has made its own.
     fn in_order(&self, wanted: &[(u8, Want)]) -> (Vec<(u8, Want)>, Vec<KeyHandle<'t, T>>) {
         let mut kept = Vec::new();
         let mut order = Vec::new();

@@ -48,7 +48,7 @@ macro_rules! held {
     };
 }
 
-/// The time until one wait has begun behind a crowd of `n`.
+/// Measures the time until one wait has begun behind a crowd of `n`.
 fn joins(n: usize, tracked: bool, waited_for: bool) -> Duration {
     let (detector, locks) = (Detector::new(), KeyedMutex::<u64>::new());
     let _hot = locks.try_lock(&HOT);
@@ -66,7 +66,7 @@ fn joins(n: usize, tracked: bool, waited_for: bool) -> Duration {
     })
 }
 
-/// Parties that hold a key each wait for one key, which is held.
+/// Lets parties, each of which holds its own key, wait for one key that is held.
 fn queue(n: usize) -> Duration {
     let (detector, locks) = (Detector::new(), KeyedMutex::<u64>::new());
     let _hot = locks.try_lock(&HOT);
@@ -76,7 +76,7 @@ fn queue(n: usize) -> Duration {
     timed(|| waits.extend(crowd.iter().map(|party| waiting(party.acquire(locks.lock(&HOT))))))
 }
 
-/// Each party waits for the key of the next, and the last for a key that is held.
+/// Lets each party wait for the key of the next, and the last party for a key that is held.
 fn chain(n: usize, from_far_end: bool) -> Duration {
     let (detector, locks) = (Detector::new(), KeyedMutex::<u64>::new());
     let _end = locks.try_lock(&(n as u64));
@@ -90,7 +90,7 @@ fn chain(n: usize, from_far_end: bool) -> Duration {
     timed(|| waits.extend(links.iter().map(|&link| waiting(chain[link].acquire(locks.lock(&(link as u64 + 1)))))))
 }
 
-/// One party waits for `n` keys at a time, and acquires them one by one.
+/// Lets one party wait for `n` keys at the same time, and acquire them one by one.
 fn requests(n: usize) -> Duration {
     let (detector, locks) = (Detector::new(), KeyedMutex::<u64>::new());
     let (party, other) = (detector.party("one"), detector.party("other"));

@@ -1,5 +1,5 @@
-//! Makes what the docs show from `results/suite.csv`: the charts in `docs/charts`, the tables of `docs/performance.md`,
-//! and `results/goals.csv`.
+//! Makes the charts and tables that the docs show, from `results/suite.csv`: the charts in `docs/charts`, the tables of
+//! `docs/performance.md`, and `results/goals.csv`.
 //!
 //! A table of the page stands between `<!-- table: NAME -->` and `<!-- end -->`. Its name is that of a group of
 //! scenarios (`uncontended`, `contended`, `memory` or `tasks`), or `facts`, which is a paragraph about the machine. The
@@ -58,7 +58,7 @@ fn goals_path() -> PathBuf {
     Report::path().with_file_name("goals.csv")
 }
 
-/// The page with its tables replaced by those of the report.
+/// Returns the page with its tables replaced by those of the report.
 fn filled(page: &str, report: &Report, scenarios: &[Scenario]) -> String {
     fill_tables(page, |name| table(report, scenarios, name))
 }
@@ -73,7 +73,7 @@ fn table(report: &Report, scenarios: &[Scenario], name: &str) -> String {
     report.short_table(scenarios, |measure| group != Group::Contended || CONTENDED.contains(&measure.name))
 }
 
-/// keylatch and the best peers in the scenarios of [`HEADLINE`]. A bar is a speed relative to keylatch's.
+/// Charts keylatch and the best peers in the scenarios of [`HEADLINE`]. A bar is a speed relative to keylatch's.
 fn headline(report: &Report, scenarios: &[Scenario]) -> Chart {
     let panel = |name: &&str| {
         let scenario = scenarios.iter().find(|scenario| scenario.name == *name).expect("the headlines are scenarios");
@@ -96,7 +96,7 @@ fn headline(report: &Report, scenarios: &[Scenario]) -> Chart {
     Chart { title: title.to_owned(), panels: HEADLINE.iter().filter_map(panel).collect() }
 }
 
-/// Every candidate in the scenarios of a group.
+/// Charts every candidate in the scenarios of a group.
 fn grouped(report: &Report, scenarios: &[Scenario], group: Group) -> Chart {
     let mut panels = Vec::new();
     for scenario in scenarios.iter().filter(|scenario| scenario.group == group) {

@@ -1,5 +1,5 @@
-//! Models of a map whose user evicts the values. An access of a value that is not ordered after the last change is
-//! reported.
+//! Models of a map whose user evicts the values. Loom reports an access to a value that is not ordered after the last
+//! change.
 
 use std::sync::Arc;
 

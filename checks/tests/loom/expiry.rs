@@ -1,7 +1,7 @@
-//! Models of a map whose values end. An access of a value that is not ordered after the last change is reported.
+//! Models of a map whose values end. Loom reports an access to a value that is not ordered after the last change.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst}; // of the clock: no access to it is a step of the model
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst}; // for the clock, whose accesses are not steps of the model
 use std::time::Duration;
 
 use keylatch::{Clock, Evicted};
@@ -21,13 +21,13 @@ impl Clock for Time {
 }
 
 impl Time {
-    /// Lets the time of all values pass.
+    /// Lets the time of every value run out.
     pub(super) fn pass(&self) {
         self.0.fetch_add(10, SeqCst);
     }
 }
 
-/// Makes a map with one value, 10, for key 7, which ends when the time passes.
+/// Makes a map in which key 7 has the value 10, which ends when the time passes.
 fn map() -> (Arc<Map<Cell>>, Time) {
     let time = Time::default();
     let map = Arc::new(builder().time_to_live(Duration::from_secs(10)).clock(time.clone()).build());
@@ -58,7 +58,7 @@ fn assert_empty(map: &Map<Cell>) {
     assert_eq!(map.entries(), 0);
 }
 
-/// Neither call can take the other's hold for that of a caller that has found the value in time.
+/// Neither call mistakes the other's hold for that of a caller that has found the value in time.
 #[test]
 fn no_two_calls_show_each_other_a_value_that_has_ended() {
     for (one, other) in [(1, 1), (1, 2), (2, 0), (3, 1), (4, 1), (6, 1), (6, 2), (7, 2), (5, 1), (0, 1)] {
@@ -95,7 +95,7 @@ fn no_two_users_of_handles_show_each_other_a_value_that_has_ended() {
     }
 }
 
-/// A reader that has found the value keeps it, and the value is over when the reader has gone.
+/// A reader that has found the value keeps it. The value ends when the reader leaves.
 #[test]
 fn a_value_ends_beside_a_reader() {
     for call in [0, 1, 2, 3, 6, 7] {
@@ -118,7 +118,7 @@ fn a_value_ends_beside_a_reader() {
     }
 }
 
-/// Each of the two may be the last that sees the value.
+/// Either reader may be the last one that sees the value.
 #[test]
 fn two_readers_leave_a_value_whose_time_has_passed() {
     model(|| {

@@ -64,7 +64,7 @@ fn one_thread_tries_and_the_other_waits() {
     });
 }
 
-/// The reader sees all of the writer's change, or nothing of it. A writer that downgrades still sees its own change.
+/// The reader sees all of the writer's change, or none of it. A writer that downgrades still sees its own change.
 #[test]
 fn a_writer_downgrades_beside_a_reader() {
     model(|| {

@@ -1,4 +1,4 @@
-//! Models of the map. Its values are loom cells: an access that is not ordered after the last change is reported.
+//! Models of the map. Its values are loom cells: loom reports an access that is not ordered after the last change.
 
 use std::sync::Arc;
 use std::task::Poll;
@@ -69,7 +69,7 @@ pub(super) fn number(value: Option<Cell>) -> Option<u64> {
     value.map(|value| value.get())
 }
 
-/// Runs `other` in a thread of its own, beside the second closure.
+/// Runs `other` in a separate thread, beside the second closure.
 pub(super) fn beside<V: Send + Sync + 'static, T: 'static>(
     map: &Arc<Map<V>>,
     other: impl FnOnce(&Arc<Map<V>>) -> T + Send + 'static,
@@ -309,7 +309,7 @@ fn calls_that_may_make_the_entry_see_each_others_values() {
             match (removed, inserted) {
                 // Stored before the removal.
                 (Some(20), Ok(_)) => assert!(computed.is_none() && map.is_empty()),
-                // Stored after it: before the change, or after it.
+                // Stored after the removal, before the change or after it.
                 (None | Some(10), Ok(_)) => {
                     let left = map.get_blocking(&7).unwrap().get();
                     assert_eq!(left, 20 + u64::from(computed.is_some()));
@@ -322,7 +322,7 @@ fn calls_that_may_make_the_entry_see_each_others_values() {
     }
 }
 
-/// The call that computes the value is dropped halfway, or fails: then the other call computes the value.
+/// The call that computes the value is dropped halfway, or fails. Then the other call computes the value.
 #[test]
 fn a_caller_that_gives_up_computing_a_value_leaves_it_to_the_next() {
     for fails in [false, true] {
@@ -363,7 +363,7 @@ fn assert_bound(map: &Map<Cell>, most: usize) {
     assert_eq!((map.len(), map.entries()), (0, 0));
 }
 
-/// A user of a value leaves while another value is stored. If the first value were unused, it would be evicted. The
+/// Lets a user of a value leave while another value is stored. If the first value were unused, it would be evicted. The
 /// call that finishes last restores the bound.
 fn a_user_leaves_beside_an_insert<T: Send + 'static>(
     uses: impl Fn(&Arc<Map<Cell>>) -> T + Send + Sync + Copy + 'static,

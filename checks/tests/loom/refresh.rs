@@ -2,7 +2,7 @@
 
 use std::future::pending;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst}; // counts what the models have done: no access is a step of them
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst}; // for counters, whose accesses are not steps of the model
 use std::time::Duration;
 
 use loom::future::block_on;
@@ -11,10 +11,10 @@ use super::expiry::Time;
 use super::map::{Cell, Map, beside, builder, number};
 use crate::{model, poll};
 
-/// The time passes by 10 seconds.
+/// Values are fresh for this long, which is also the time that [`Time::pass`] lets pass.
 const FRESH: Duration = Duration::from_secs(10);
 
-/// Makes a map with one value, 10, for key 7, which is old.
+/// Makes a map in which key 7 has the value 10, which is old.
 fn map() -> (Arc<Map<Cell>>, Time) {
     let time = Time::default();
     let map = Arc::new(builder().record_ages().clock(time.clone()).build());
@@ -23,7 +23,7 @@ fn map() -> (Arc<Map<Cell>>, Time) {
     (map, time)
 }
 
-/// Asks for the value, and makes this one if that is this call's part.
+/// Asks for the value. If this call is the one that makes the next value, it makes `value`.
 fn ask(map: &Map<Cell>, value: u64, made: &AtomicU64) -> u64 {
     let make = async || {
         made.fetch_add(1, SeqCst);
@@ -32,7 +32,7 @@ fn ask(map: &Map<Cell>, value: u64, made: &AtomicU64) -> u64 {
     block_on(map.get_or_refresh_with(&7, FRESH, make)).get()
 }
 
-/// One refreshes. The other gets the old value, or the new one if it comes later.
+/// One call refreshes the value. The other gets the old value, or the new one if it comes later.
 #[test]
 fn one_of_two_callers_refreshes() {
     for blocks in [false, true] {
@@ -57,7 +57,7 @@ fn one_of_two_callers_refreshes() {
     }
 }
 
-/// A refresher is dropped while another caller wants to refresh, too: the next caller can.
+/// A refresher is dropped while another caller wants to refresh, too. The next caller can refresh.
 #[test]
 fn a_refresher_that_gives_up_leaves_the_refresh_to_the_next_caller() {
     model(|| {
@@ -66,7 +66,7 @@ fn a_refresher_that_gives_up_leaves_the_refresh_to_the_next_caller() {
         let other = move |map: &Arc<Map<Cell>>| ask(map, 20, &makes);
         let other = beside(&map, other, |map| {
             let mut quits = Box::pin(map.get_or_refresh_with(&7, FRESH, pending::<Cell>));
-            // It is ready if the other has refreshed before.
+            // The call is ready if the other one has already refreshed the value.
             let _ = poll(&mut quits);
         });
         assert!([10, 20].contains(&other));
@@ -76,7 +76,7 @@ fn a_refresher_that_gives_up_leaves_the_refresh_to_the_next_caller() {
     });
 }
 
-/// A refresher of an earlier value gives up beside the refresher of a later one, which stays the only one.
+/// The refresher of an earlier value gives up, while the refresher of a later value stays the only one.
 #[test]
 fn a_refresher_of_an_earlier_value_ends_only_its_own_refresh() {
     model(|| {
@@ -96,7 +96,7 @@ fn a_refresher_of_an_earlier_value_ends_only_its_own_refresh() {
     });
 }
 
-/// The refresher began before the write, so it never writes over it.
+/// The refresher began before the write, so it never overwrites the written value.
 #[test]
 fn a_write_beside_the_end_of_a_refresh_stands() {
     for removes in [false, true] {
@@ -126,7 +126,7 @@ fn a_write_beside_the_end_of_a_refresh_stands() {
     }
 }
 
-/// The value may end before the refresher has begun, while it makes the next one, or when that is stored.
+/// The value may end before the refresher has begun, while it makes the next value, or when that value is stored.
 #[test]
 fn a_value_ends_beside_its_refresh() {
     model(|| {

@@ -1,6 +1,6 @@
-//! Models of values at rest: in a map whose shard has another entry, each use without a hold lets a value come to rest,
-//! and it moves to a slot for a guard, a handle, a future or a visit. An access of a value that is not ordered after the
-//! last change is reported.
+//! Models of values at rest, in a map whose shard has another entry. There each use without a hold lets a value come to
+//! rest, and a guard, a handle, a future or a visit moves it to a slot. Loom reports an access to a value that is not
+//! ordered after the last change.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::{Hasher, model};
 const FIRST: u64 = 1;
 /// A key whose value is at rest when a model begins.
 const KEY: u64 = 2;
-/// Another one.
+/// Another such key.
 const OTHER: u64 = 3;
 /// A key that a model adds.
 const NEW: u64 = 4;
@@ -56,7 +56,7 @@ fn assert_free(map: &Map<Cell>) {
     assert!([FIRST, KEY, OTHER, NEW].iter().all(|key| !map.is_locked(key)));
 }
 
-/// A value that comes to rest gives up its entry, and so raises the version after which later entries begin.
+/// A value that comes to rest releases its entry, and so raises the version after which later entries begin.
 #[test]
 fn the_values_of_these_models_rest() {
     model(|| {
@@ -114,7 +114,7 @@ fn a_value_at_rest_is_written_over_and_removed_beside_a_reader() {
     }
 }
 
-/// A call stores or removes the value at rest, while another changes it by a guard.
+/// A call stores or removes the value at rest, while another changes it through a guard.
 #[test]
 fn an_insert_and_a_remove_at_rest_beside_a_change() {
     for removes in [false, true] {
@@ -185,8 +185,8 @@ fn a_value_at_rest_goes_and_comes_beside_a_call_that_stores_a_missing_one() {
     }
 }
 
-/// The keys own memory, so the entry is made between two look-ups. Meanwhile another caller makes it, and lets its value
-/// come to rest; each copy of the key is dropped once.
+/// The keys own memory, so the entry is made between two look-ups. Meanwhile another caller makes the entry, and lets
+/// its value come to rest. Each copy of the key is dropped once.
 #[test]
 fn a_value_comes_to_rest_while_another_caller_makes_its_entry() {
     for removes in [false, true] {
@@ -289,7 +289,7 @@ fn a_future_that_keeps_the_entry_beside_a_remove_and_an_insert() {
 }
 
 /// A value gets a new version when it is stored over another one, and when it is stored again after a removal, whether
-/// at rest or by a guard.
+/// at rest or through a guard.
 #[test]
 fn each_change_has_a_version_of_its_own() {
     for by_guard in [false, true] {
@@ -381,11 +381,11 @@ fn visits(map: &Map<Cell>, writes: bool) -> [u32; 5] {
 enum Beside {
     /// The value of [`KEY`] is removed and stored again.
     Again,
-    /// Another key comes, and a value may come to rest.
+    /// Another key is added, and a value may come to rest.
     New,
-    /// A value is used by a guard, and then without.
+    /// A value is used through a guard, and then without one.
     Use,
-    /// A key with a value at rest goes.
+    /// A key with a value at rest is removed.
     Remove,
 }
 
@@ -445,7 +445,7 @@ fn a_walk_visits_values_at_rest_exactly_once() {
     }
 }
 
-/// Neither walk ends the other's stay: the values come to rest when the last one departs.
+/// Neither walk ends the other's stay in the shard: the values come to rest when the last walk departs.
 #[test]
 fn two_walks_of_one_shard_visit_values_at_rest_exactly_once() {
     for writes in [false, true] {
@@ -482,8 +482,8 @@ fn a_walk_goes_on_where_another_has_departed() {
     });
 }
 
-/// `for_each_value` passes over a key that a writer has, as a call has that found the entry in use, or needed a slot for
-/// it.
+/// `for_each_value` passes over a key that a writer holds. A call is such a writer if it found the entry in use, or
+/// needed a slot for the value.
 #[test]
 fn all_values_at_rest_are_visited_at_once() {
     for beside_it in ALL {
@@ -511,7 +511,7 @@ fn all_values_at_rest_are_visited_at_once() {
     }
 }
 
-/// `retain` beside calls on the value that it removes.
+/// `retain` runs beside calls on the value that it removes.
 #[test]
 fn values_at_rest_are_removed_at_once() {
     for change in 0..3 {

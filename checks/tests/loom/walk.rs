@@ -1,5 +1,5 @@
-//! Models of walks over all values of a map. An access of a value that is not ordered after the last change is
-//! reported.
+//! Models of walks over all values of a map. Loom reports an access to a value that is not ordered after the last
+//! change.
 
 use std::sync::Arc;
 
@@ -155,7 +155,7 @@ fn two_walks_of_one_shard_visit_everything() {
     });
 }
 
-/// A step that waits is dropped, and perhaps its walk, while the writer that it waits for leaves.
+/// A step that waits is dropped, perhaps together with its walk, while the writer that it waits for leaves.
 #[test]
 fn a_dropped_step_leaves_nothing_locked() {
     for removes in [false, true] {

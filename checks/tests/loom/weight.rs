@@ -1,5 +1,5 @@
-//! Models of a map that weighs its values. A value weighs what its cell contains: weighing it beside a writer is
-//! reported.
+//! Models of a map that weighs its values. A value's weight is the number in its cell, so that loom reports if it is
+//! weighed beside a writer.
 
 use std::sync::Arc;
 

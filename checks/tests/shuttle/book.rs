@@ -27,7 +27,7 @@ struct Request {
     entered: Option<u64>,
     /// Whether the request acquired its hold without waiting.
     at_once: bool,
-    /// The time when its entry, or its end, was recorded.
+    /// The time when the request's entry or its end was recorded.
     swept: Option<u64>,
     live: bool,
 }
@@ -128,7 +128,7 @@ impl Book {
         pages.requests[number].queued = Some(now);
     }
 
-    /// Records that the holder is inside. An upgrade gives up the place of its upgradable hold.
+    /// Records that the holder is inside. An upgrade releases the place of its upgradable hold.
     fn entered(&self, number: Number, at_once: bool, upgraded: Option<Number>) {
         let mut pages = self.pages();
         let now = pages.tick();

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::Mutex; // of the store: no access to it is a step of the model
+use std::sync::Mutex; // for the store, whose accesses are not steps of the model
 
 use keylatch::LockMap;
 use shuttle::future::{block_on, yield_now};
@@ -13,7 +13,7 @@ use crate::{any_policy, explore, join, random};
 
 const KEYS: u64 = 3;
 
-/// Counts in a map of at most one value in front of a store.
+/// Counters in a map with room for one value, in front of a store.
 struct Cache {
     map: LockMap<u64, u64, Hasher>,
     store: Mutex<HashMap<u64, u64>>,

@@ -1,7 +1,7 @@
 //! Models of a map whose values end while tasks use them.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst}; // of the clock: no access to it is a step of the model
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst}; // for the clock, whose accesses are not steps of the model
 use std::time::Duration;
 
 use keylatch::{Clock, LockMap};
@@ -37,7 +37,7 @@ impl Time {
     }
 }
 
-/// A value records when its writer began to store it, and is counted while it is alive.
+/// A value that records when its writer began to store it, and that is counted while it is alive.
 struct Value {
     born: u64,
     alive: Arc<AtomicU64>,

@@ -1,4 +1,4 @@
-//! Models of latches, as stripes, because those have all policies.
+//! Models of latches. They use stripes, because stripes have all policies.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};

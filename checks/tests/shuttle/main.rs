@@ -22,11 +22,11 @@
 //! # The contents of a model
 //! Threads and tasks make random calls on a table (by shuttle's random numbers, which are replayed, too) and record
 //! their requests and holds in a [`Book`](book::Book). At the end the book is checked: no two incompatible holds
-//! overlapped, no request was passed too often, and nothing is left. That every request is served needs no check:
-//! shuttle reports it if all threads sleep.
+//! overlapped, no request was passed too often, and nothing is left. There is no check that every request is served,
+//! because shuttle reports it if all threads sleep.
 //!
 //! Blocking calls are left out: they sleep on `event-listener`, which shuttle does not know. Loom runs them. Shuttle
-//! treats every atomic operation as sequentially consistent: loom and ThreadSanitizer check orderings.
+//! treats every atomic operation as sequentially consistent, so loom and ThreadSanitizer check the orderings.
 #![cfg(shuttle)]
 #![allow(unreachable_pub)] // nothing here is exported
 
@@ -76,7 +76,7 @@ const DEPTH: usize = 4;
 
 const REPLAY: &str = "KEYLATCH_REPLAY";
 
-/// Returns whether only one schedule is replayed, so that statements over all schedules cannot be checked.
+/// Returns whether only one schedule is replayed, in which case statements about all schedules cannot be checked.
 fn replays() -> bool {
     std::env::var_os(REPLAY).is_some()
 }

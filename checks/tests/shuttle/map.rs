@@ -307,7 +307,7 @@ fn a_pop_takes_no_value_in_use_and_every_unused_value_can_be_popped() {
     });
 }
 
-/// If two bounds are set at once, all shards have parts of the same one.
+/// If two bounds are set at once, all shards end up with their parts of the same bound.
 #[test]
 fn bounds_that_are_set_at_once_are_not_mixed() {
     explore(|| {
@@ -383,7 +383,7 @@ fn a_key_whose_drop_panics_stops_no_walk() {
     });
 }
 
-/// While a value is evicted whose entry an unpolled future keeps, no attempt finds the key held.
+/// While a value is evicted whose entry is kept by an unpolled future, no attempt finds the key held.
 #[test]
 fn a_try_does_not_fail_because_of_an_eviction() {
     explore(|| {

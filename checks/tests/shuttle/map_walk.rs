@@ -11,7 +11,7 @@ use crate::book::after;
 use crate::walk::Hasher;
 use crate::{any_policy, explore, join, random};
 
-/// The keys below have a value all the time. It is even, except for moments in which a writer has the key.
+/// Keys below this one always have a value, which is even except while a writer holds the key.
 const STAY: u64 = 2;
 
 /// The number of keys: more than the slots with which a shard begins.
@@ -129,7 +129,7 @@ async fn change(map: &Map) {
     }
 }
 
-/// Evicts a value, if the map's user does that and there is one that nobody uses.
+/// Evicts a value that nobody uses, if there is one and the map leaves eviction to its user.
 async fn evict(map: &Map, evicts: Evicts) {
     if let Evicts::ByHand = evicts {
         let Some(mut guard) = map.try_next_eviction() else { return };

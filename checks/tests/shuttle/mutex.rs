@@ -41,8 +41,8 @@ impl World {
         self.book.close()
     }
 
-    /// Starts a thread that is joined in the end. The lock is not one of shuttle's: no step of the model happens under
-    /// it.
+    /// Starts a thread that is joined in the end. The lock is not one of shuttle's, because no step of the model
+    /// happens under it.
     fn start(&self, run: impl FnOnce() + Send + 'static) {
         let other = thread::spawn(run);
         self.others.lock().unwrap().push(other);
@@ -138,7 +138,7 @@ fn everything_at_once() {
     explore(everything);
 }
 
-/// A request waits at the head while others come and go. Returns the number of requests that passed it.
+/// Lets a request wait at the head while others come and go. Returns the number of requests that passed it.
 fn passes(fairness: Fairness) -> usize {
     let world = World::new(fairness);
     let World { locks, book, .. } = &*world;

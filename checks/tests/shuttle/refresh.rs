@@ -1,7 +1,7 @@
 //! Models of a map whose values are refreshed while a writer changes and removes them.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst}; // of the source: no access to it is a step of the model
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst}; // for the source, whose accesses are not steps of the model
 use std::time::Duration;
 
 use keylatch::LockMap;
@@ -23,7 +23,7 @@ type Map = LockMap<u64, u64, Hasher>;
 #[derive(Default)]
 struct Source {
     latest: AtomicU64,
-    /// The map's writer has told the map of the source's changes up to this one.
+    /// The last change of the source of which the writer has told the map.
     told: AtomicU64,
 }
 
@@ -34,7 +34,7 @@ async fn read(source: &Source) -> Result<u64, ()> {
     if random(4) == 0 { Err(()) } else { Ok(value) }
 }
 
-/// Looks at the value, several times. No look finds less than the map has been told before.
+/// Looks at the value several times. No look finds a value older than the last one of which the map had been told.
 async fn look(map: &Map, source: &Source, time: &Time) {
     for _ in 0..4 {
         let told = source.told.load(SeqCst);
@@ -69,8 +69,8 @@ async fn write(map: &Map, source: &Source) {
     }
 }
 
-/// A change or a removal is never undone by a refresh that began before, and when all have ended or were dropped, the
-/// next caller refreshes.
+/// A change or a removal is never undone by a refresh that began before it. When all refreshes have ended or were
+/// dropped, the next caller refreshes.
 #[test]
 fn values_are_refreshed_while_a_writer_changes_them() {
     explore(|| {

@@ -1,8 +1,8 @@
-//! Models of values at rest: calls without a hold store and remove them there, and guards, handles, futures, walks and
-//! visits of all values move them to slots. Each use without a hold lets a value come to rest.
+//! Models of values at rest: calls without a hold store and remove values at rest, and guards, handles, futures, walks
+//! and visits of all values move them to slots. Each use without a hold lets a value come to rest.
 //!
-//! Some of the values are counters: a value that was copied when it moved, or lost, is noticed by the sum. Versions are
-//! recorded outside of the map.
+//! Some of the values are counters, which show if a value was lost, or copied when it moved. Versions are recorded
+//! outside of the map.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -14,7 +14,7 @@ use shuttle::thread;
 use crate::walk::Hasher;
 use crate::{any_policy, explore, join, random};
 
-/// The keys below have a value all the time: the number of times that it was increased.
+/// Keys below this one always have a value: the number of times that it was increased.
 const STAY: u64 = 3;
 
 /// The key of the first entry, whose value never rests.
@@ -47,7 +47,8 @@ impl World {
         self.increases[key as usize].fetch_add(1, Relaxed);
     }
 
-    /// Notes a version that a holder has seen. A writer has just changed the value.
+    /// Checks and records a version that a holder has seen. If `writes` is set, the holder is a writer that has just
+    /// changed the value.
     fn saw(&self, key: u64, version: Option<Version>, writes: bool) {
         let Some(version) = version.map(Version::get) else { return };
         let before = self.versions[key as usize].fetch_max(version, Relaxed);
@@ -218,8 +219,8 @@ fn everything_at_once() {
     explore(everything);
 }
 
-/// No call here waits, so blocking calls may be among them. All values stay as they are, whether they are at rest or
-/// not: at each `get` they come to rest.
+/// No call here waits, so blocking calls may be among them. All values and versions stay as they are, while each `get`
+/// lets a value come to rest and other calls move values to slots.
 #[test]
 fn readers_see_values_that_come_to_rest_and_leave_it() {
     explore(|| {

@@ -202,7 +202,7 @@ fn newcomers(world: &Arc<World>) -> [thread::JoinHandle<()>; 3] {
     ]
 }
 
-/// A request waits at the head while a reader leaves and others come and go. Returns the number of requests that
+/// Lets a request wait at the head while a reader leaves and others come and go. Returns the number of requests that
 /// passed it.
 fn passes<F, G, R>(world: &Arc<World>, mut head: Asked<F, G, R>, reader: impl Sized) -> usize
 where

@@ -1,7 +1,7 @@
 //! Models of a map that weighs its values while tasks use them.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst}; // of the values: no access to it is a step of the model
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst}; // for a counter, whose accesses are not steps of the model
 
 use keylatch::LockMap;
 use shuttle::future::{block_on, yield_now};
@@ -12,10 +12,10 @@ use crate::{any_policy, explore, join, random};
 
 const KEYS: u64 = 3;
 
-/// The weight of all values that the map may have. Values weigh up to one more.
+/// The bound on the weight of all values. A single value weighs at most one more.
 const MOST: u64 = 4;
 
-/// A value counts while it lives.
+/// A value that is counted while it is alive.
 struct Value {
     weight: u64,
     alive: Arc<AtomicU64>,

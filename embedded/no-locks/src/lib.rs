@@ -1,7 +1,7 @@
 //! Has the names of keylatch that the firmware uses, and locks nothing: every request succeeds at once.
 //!
-//! In keylatch's place it shows two things: that the firmware's checks notice missing locks, and the size of the
-//! firmware without them.
+//! The firmware built with it in place of keylatch shows two things: that the firmware's checks notice missing locks,
+//! and how large the firmware is without locks.
 
 #![no_std]
 
@@ -13,10 +13,10 @@ use core::task::{Context, Poll};
 /// A guard that protects nothing.
 pub struct Guard<'a>(PhantomData<&'a ()>);
 
-/// Stands in for the aliases of all guards.
+/// The replacement for the aliases of all guards.
 pub type MutexGuard<'a, K> = <K as Stand>::Guard<'a>;
 
-/// Lets the alias mention its key.
+/// Lets that alias mention its key.
 pub trait Stand {
     /// Always [`Guard`].
     type Guard<'a>;
@@ -63,12 +63,12 @@ macro_rules! tables {
                 $Table(PhantomData)
             }
 
-            /// Ignored.
+            /// Ignores the number of shards.
             pub fn shards(self, _n: usize) -> Self {
                 self
             }
 
-            /// Ignored.
+            /// Ignores the capacity.
             pub fn capacity(self, _n: usize) -> Self {
                 self
             }
@@ -84,7 +84,7 @@ macro_rules! tables {
             }
 
             $(
-                /// Ready at once.
+                /// Returns a future that is ready at once.
                 pub fn $call(&self, _key: &K) -> Acquire<'_> {
                     Acquire(ready(Guard(PhantomData)))
                 }
@@ -108,12 +108,12 @@ impl Latch {
         Latch(())
     }
 
-    /// Ready at once.
+    /// Returns a future that is ready at once.
     pub fn read(&self) -> Acquire<'_> {
         Acquire(ready(Guard(PhantomData)))
     }
 
-    /// Ready at once.
+    /// Returns a future that is ready at once.
     pub fn write(&self) -> Acquire<'_> {
         Acquire(ready(Guard(PhantomData)))
     }

@@ -9,7 +9,7 @@ use riscv::register::{mcycle, mstatus};
 static BEGUN: AtomicU32 = AtomicU32::new(0);
 static LONGEST: AtomicU32 = AtomicU32::new(0);
 
-/// QEMU counts nanoseconds, and is set to 128 of them per instruction.
+/// Returns the number of instructions so far. QEMU counts nanoseconds, and is set to 128 of them per instruction.
 pub fn instructions() -> u32 {
     (mcycle::read64() / 128) as u32
 }

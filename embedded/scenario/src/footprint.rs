@@ -31,7 +31,7 @@ fn table(shards: usize, capacity: usize) -> Table {
     KeyedMutex::builder().shards(shards).capacity(capacity).build()
 }
 
-/// The heap bytes of a value.
+/// Returns the heap bytes of a value.
 fn heap_of<T>(make: impl FnOnce() -> T) -> usize {
     let before = heap::book().in_use;
     let value = make();

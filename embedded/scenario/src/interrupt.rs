@@ -15,7 +15,7 @@ pub(crate) fn run(handler: impl FnOnce()) {
     RUNNING.store(false, Ordering::Relaxed);
 }
 
-/// Whether the caller runs in the interrupt handler.
+/// Returns whether the caller runs in the interrupt handler.
 pub(crate) fn is_running() -> bool {
     RUNNING.load(Ordering::Relaxed)
 }

@@ -62,7 +62,7 @@ const fn pair(name: &'static str, call: fn(&'static World), interrupt: fn(&'stat
     Pair { name, kept: false, call, interrupt }
 }
 
-/// A pair whose call meets a key that the interrupt handler holds and then releases.
+/// Creates a pair whose call meets a key that the interrupt handler holds and then releases.
 const fn held(name: &'static str, call: fn(&'static World), interrupt: fn(&'static World)) -> Pair {
     Pair { name, kept: true, call, interrupt }
 }
@@ -177,7 +177,7 @@ fn wait_for_permit(world: &'static World) {
     drop(channel);
 }
 
-/// The key may or may not be free by then.
+/// Cancels a wait, or uses the key if it is free by then.
 fn cancel_anyway(world: &'static World) {
     let waiter = pin!(world.bus.lock(&A));
     if let Poll::Ready(bus) = poll(waiter) {
@@ -200,7 +200,7 @@ fn cancel_first(world: &'static World) {
     drop(block_on(second));
 }
 
-/// A future waits until the interrupt handler drops it.
+/// Releases the key while a future waits for it, unless the interrupt handler has dropped the future.
 fn release_to_waiter(world: &'static World) {
     let bus = block_on(world.bus.lock(&A));
     let mut waiter = take_waiter().expect("the waiter is in its place");
@@ -296,7 +296,7 @@ fn keep(world: &'static World) -> bool {
     true
 }
 
-/// The place of a future that the interrupt handler can drop. A user takes it out.
+/// The place of a future that the interrupt handler can drop. The code that uses the future takes it out for that time.
 type Waiter = Pin<&'static mut Option<Lock<'static, u8>>>;
 static WAITER: Mutex<RefCell<Option<Waiter>>> = Mutex::new(RefCell::new(None));
 
@@ -312,7 +312,7 @@ fn note(got: bool) {
     add(if got { &GOT } else { &REFUSED }, 1);
 }
 
-/// The interrupt handler.
+/// Handles the interrupt during the sweep: makes the other call of the current pair.
 fn interrupt(world: &'static World) {
     (PAIRS[AT.load(Ordering::Relaxed) as usize].interrupt)(world);
     WITHIN.store(!ASLEEP.load(Ordering::Relaxed), Ordering::Relaxed);

@@ -152,7 +152,7 @@ struct Kept {
 static KEPT: Mutex<RefCell<Option<Kept>>> = Mutex::new(RefCell::new(None));
 static STOP: AtomicBool = AtomicBool::new(false);
 
-/// The interrupt handler.
+/// Handles the interrupt while the tasks run: counts a tick, and competes with the tasks.
 fn on_interrupt(world: &'static World) {
     tick();
     let now = ticks();

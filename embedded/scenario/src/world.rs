@@ -43,7 +43,7 @@ pub(crate) struct World {
 pub(crate) struct Device {
     talks: Watch,
     pub(crate) settings: Watch,
-    /// Read, and written back later: correct only under exclusion.
+    /// A count that is read, and written back later. This is correct only under exclusion.
     transfers: AtomicU32,
 }
 
@@ -80,7 +80,7 @@ impl World {
         device.talks.leave(1);
     }
 
-    /// A talk without a pause.
+    /// Talks to a device without a pause.
     #[cfg(feature = "interrupts")]
     pub(crate) fn talk(&self, address: u8) {
         self.end(address, self.begin(address));
@@ -98,18 +98,18 @@ impl World {
         self.devices.iter().map(|device| device.transfers.load(Ordering::Relaxed)).sum()
     }
 
-    /// The total number of violations.
+    /// Returns the total number of violations.
     pub(crate) fn violations(&self) -> u32 {
         self.seen_by_tasks.load(Ordering::Relaxed) + self.seen_by_interrupts.load(Ordering::Relaxed)
     }
 
-    /// The number of keys with an entry.
+    /// Returns the number of keys with an entry.
     pub(crate) fn entries(&self) -> usize {
         self.bus.len() + self.settings.len() + self.channels.len()
     }
 }
 
-/// Counts the users inside, correctly despite interrupts: the locks are judged by it.
+/// A count of the users inside. It is correct despite interrupts, so that the locks can be judged by it.
 pub(crate) struct Watch {
     inside: Mutex<Cell<u32>>,
     limit: u32,

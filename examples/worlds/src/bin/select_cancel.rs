@@ -1,8 +1,8 @@
 //! `tokio::select!` and tokio-util's `CancellationToken`: tasks that wait for a camera stop waiting when the program
 //! ends.
 //!
-//! Also the trap of a future that is kept and not polled ("futurelock"): while a loop waits for a camera, it handles
-//! messages that need the same camera. It shows one wrong way, and two right ones.
+//! Also shows the trap of a future that is kept and not polled ("futurelock"): while a loop waits for a camera, it
+//! handles messages that need the same camera. The program has one wrong way and two right ones.
 //!
 //! ```text
 //! cargo run --bin select_cancel

@@ -35,7 +35,7 @@ struct Seen {
     reports: usize,
 }
 
-/// `POST /reports/{user}`
+/// Handles `POST /reports/{user}`.
 async fn report(State(service): State<Service>, Path(user): Path<String>) -> String {
     // If the client disconnects here, hyper drops this future, and the wait ends.
     let held = service.users.lock_arc(&user).await;
