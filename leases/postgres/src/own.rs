@@ -70,7 +70,7 @@ impl Own {
             Some((_, prepared)) => client.query(prepared, parameters).await,
             None => client.query_typed(statement.sql, &statement.typed(parameters)).await,
         };
-        // If the server does not know a prepared statement, that was prepared in another session.
+        // If the server does not know a prepared statement, the statement was prepared in another session.
         let is_elsewhere = match &rows {
             Ok(rows) => rows.iter().any(|row| row.get::<_, i32>(row.len() - 1) != self.process),
             Err(error) => error.code().is_some_and(is_pooled),

@@ -188,7 +188,7 @@ impl Postgres {
         Ok(answer(&self.ask(&mut limit, question).await?))
     }
 
-    /// Asks together with others. Returns `None` if the question must be sent alone.
+    /// Sends a question together with others. Returns `None` if it must be sent alone.
     async fn decided(&self, limit: &mut Limit, question: &Question) -> Done<Option<Decided>> {
         self.core.ask_together(limit, &question.resource, question, |session| &session.batches).await?.transpose()
     }

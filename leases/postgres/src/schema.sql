@@ -83,8 +83,8 @@ END
 $$;
 
 -- Acquires a lease, or reports its owner. a_want: a(ny), f(resh), m(ine), n(ew). a_term: whether the lease gets a new
--- end, `idle` from now and at the latest `total` from its start, in microseconds.
--- what: g(ranted), r(esumed), b(usy), f(ree), q(uarantined), t(ransaction: a guarded one is open).
+-- end, `idle` from now, but no later than `total` from its start, in microseconds. what: g(ranted), r(esumed), b(usy),
+-- f(ree), q(uarantined), t(ransaction: a guarded one is open).
 CREATE OR REPLACE FUNCTION keylatch_lease_acquire_v2(
     a_ns text, a_entity bytea, a_key bytea, a_owner bytea, a_want "char", a_waiting boolean,
     a_term boolean, a_idle bigint, a_total bigint, a_policy "char", a_policy_idle bigint, a_policy_total bigint, a_channel text,
@@ -281,7 +281,7 @@ BEGIN
             CONTINUE WHEN barred > 0;
             IF l.ns IS NULL THEN
                 now := clock_timestamp();
-                -- As in the function for one lease.
+                -- The same rule is in keylatch_lease_acquire_v2, with its reason.
                 tok := greatest(
                     floor(extract(epoch FROM now) * 1000000), doubt + 1,
                     (SELECT token + 1 FROM keylatch_lease WHERE ns = a_ns AND entity = decode('ff', 'hex') AND key = ''));

@@ -41,7 +41,7 @@ impl Shared {
              SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off'",
             statement_timeout(timeout)
         );
-        // A pooler in statement mode says only in answer to this alone that it has no transactions.
+        // A pooler in statement mode says that it has no transactions only if these are sent alone.
         for alone in [&*begin, "COMMIT"] {
             client.batch_execute(alone).await.map_err(|error| unusable(error.into()))?;
         }
@@ -70,7 +70,8 @@ impl Shared {
     }
 }
 
-/// Returns the outputs of three futures. No other three get their first poll between those of these.
+/// Polls three futures until each is ready, and returns their outputs. No other call's futures get their first poll
+/// between the first polls of these three.
 async fn as_one<A: Future, B: Future, C: Future>(
     sending: &Mutex<()>,
     beginning: A,
