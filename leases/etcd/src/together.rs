@@ -72,7 +72,7 @@ async fn run(client: &Client, part: &[Arc<Txn>]) -> Vec<Option<Outcome>> {
             });
             outcomes.chain(iter::repeat_with(|| Some(Err(unanswered())))).take(count).collect()
         }
-        // It may be the fault of one of them, and none was run.
+        // One of the transactions may be at fault, and none was run.
         Err(Trouble::Refused(_) | Trouble::NoLease) if count > 1 => vec![None; count],
         Err(trouble) => vec![Some(Err(trouble)); count],
     }

@@ -20,7 +20,7 @@ fn at_desk<F: Future<Output = ()>>(test: impl FnOnce(Arc<Desk>) -> F) {
     servers::at_desk(&Arc::new(Server::set_up()), Settings::new(namespace(), None).timeout(20 * SECOND), test);
 }
 
-/// Starts to acquire.
+/// Starts an acquire and polls it once, which sends it or puts it in line.
 async fn started<'a>(leases: &'a Leases<Etcd>, resource: impl Into<Resource>, owner: &Owner) -> Acquire<'a> {
     started_for(leases, resource, owner, Expiry::Never).await
 }

@@ -62,8 +62,8 @@
 //!   (`--data-only`). After these, run `DELETE FROM keylatch_lease WHERE entity = '\xfe'` before the programs resume;
 //!   otherwise guarantee 1 may not hold (the [table below](#what-weakens-which-guarantee) uses the same numbers).
 //!   Tokens still grow (3), because they start from the server's time.
-//! - **A lease that lasts longer** than the quarantine, from one renewal to the next, or that never expires, may
-//!   outlast the quarantine. If the database forgets it, another owner may get the resource while the holder still
+//! - **A lease that lasts longer** than the quarantine, from one renewal to the next, or that never expires, is not
+//!   covered by the quarantine. If the database forgets it, another owner may get the resource while the holder still
 //!   relies on its lease (1). The token tells them apart (3).
 //! - **A lease that was already released** may be back, if the database has forgotten the release. It ends when it
 //!   would have ended without the release; one that never expires must be released again. Until then a renewal with the

@@ -41,7 +41,7 @@ impl Shared {
              SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off'",
             statement_timeout(timeout)
         );
-        // A pooler in statement mode says that it has no transactions only if these are sent alone.
+        // Only if these are sent alone does a pooler in statement mode say that it has no transactions.
         for alone in [&*begin, "COMMIT"] {
             client.batch_execute(alone).await.map_err(|error| unusable(error.into()))?;
         }

@@ -110,7 +110,8 @@ impl Redis {
         self.core.ask(limit, question).await?.map_err(judge)
     }
 
-    /// Asks at once if nothing else waits, and otherwise together with what waits for the connection.
+    /// Sends a question at once if nothing else waits, and otherwise together with the questions that wait for the
+    /// connection.
     async fn decided(&self, limit: &mut Limit, resource: &Resource, question: Question) -> Done<Decided> {
         let (question, alone) =
             (&Arc::new(question), |session: Arc<Live<Session>>, question: Arc<Question>| async move {

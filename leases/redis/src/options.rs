@@ -116,7 +116,7 @@ impl Options {
         pub fn quarantine(time: Duration);
     }
 
-    /// Sets whether the server is trusted to have everything that it had confirmed after a restart, so that no
+    /// Sets whether the server is trusted to have, after a restart, everything that it had confirmed before, so that no
     /// quarantine is needed: `false` if not set.
     ///
     /// That requires `appendonly yes` with `appendfsync always`; and no mechanism that puts an asynchronous replica in
@@ -200,7 +200,7 @@ impl Options {
                 let (settings, stream) = dialled.await?;
                 let settings = settings.set_protocol(ProtocolVersion::RESP3);
                 let (connection, moves) = MultiplexedConnection::new_with_config(&settings, stream, config).await?;
-                // The box makes the type one that does not borrow the settings.
+                // In a box, the future has a type that does not borrow the settings.
                 let moves: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(moves);
                 Ok((connection, moves))
             }
@@ -229,7 +229,7 @@ impl Options {
         self.connect_from(move || ready(Ok(client.clone())))
     }
 
-    /// Does the same with a client that this function makes, for each connection a new one. So passwords and
+    /// Like [`connect`](Self::connect), but this function makes a new client for each connection. So passwords and
     /// certificates may be replaced while the program runs, and the server may move.
     ///
     /// The function may take as long as an operation. If it fails, so does the attempt to connect, and the driver tries

@@ -1,5 +1,5 @@
-//! A batch decides what its requests would have been told alone: the same random requests, with the same random
-//! mishaps, in two namespaces.
+//! Tests that a batch gives its requests the answers that they would have got alone. The same random requests are sent
+//! to two namespaces, with the same random mishaps.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -150,7 +150,7 @@ impl Namespace {
         }
     }
 
-    /// Something happens to a lease, or to all of them.
+    /// Inflicts a mishap on a lease, or on all of them.
     fn suffer(&mut self, what: u64, resource: u64, start: u64) {
         let (name, [leases, ends, owned]) = (format!("0:{resource}"), self.keys.clone());
         let lease = self.stored().get(&name).filter(|lease| lease.len() == 6).cloned();

@@ -179,8 +179,8 @@ pub(crate) fn is_unknown(error: &RedisError) -> bool {
     error.code() == Some("NOSCRIPT")
 }
 
-/// Returns whether another connection is needed: this one is gone, or its server is not the primary that decides, or
-/// not yet.
+/// Returns whether another connection is needed, because this one is gone, or because its server is not the primary
+/// that decides, or not yet.
 fn is_over(error: &RedisError) -> bool {
     match error.code() {
         Some(code) => ["READONLY", "LOADING", "MASTERDOWN"].contains(&code),

@@ -259,7 +259,7 @@ fn tokens_grow_although_the_clock_is_set_back() {
     at_desk(|desk| async move {
         let Desk { here, there, jane, joe, .. } = &*desk;
         let before = here.try_acquire("report", jane, MINUTE).await.unwrap().token().get();
-        // As if the clock had been an hour ahead when the lease was granted.
+        // Changes the data as if the clock had been an hour ahead when the lease was granted.
         let meta: String = desk.server.ask(&["HGET", LEASES, "meta"]);
         let future = before + 3_600_000_000;
         let ahead = meta.replacen(&before.to_string(), &future.to_string(), 1);
@@ -411,13 +411,13 @@ fn a_trusted_restart_causes_no_quarantine() {
         assert!(here.try_acquire("report", jane, MINUTE).await.unwrap().is_resumed());
         here.release(&grant).await.unwrap();
         assert!(there.try_acquire("report", joe, MINUTE).await.unwrap().token() > grant.token());
-        // A restart with no data left still does.
+        // A restart with no data left still causes a quarantine.
         server.run("forget");
         assert!(is_quarantined(&there.try_acquire("other", joe, MINUTE).await));
     });
 }
 
-/// The server restarts with an old snapshot, and cannot tell.
+/// The server restarts with an old snapshot, and cannot tell that it is old.
 #[test]
 fn a_server_with_an_old_snapshot_is_quarantined() {
     let server = Server::start_with("save \"\"\nappendonly no\n");
