@@ -201,8 +201,8 @@ impl Session {
         Ok((granted.id, granted.ttl - slack))
     }
 
-    /// Returns the whole seconds that an etcd lease has left, with its [slack], rounded down; `None` if it is gone, or about to be
-    /// removed. 0 may mean the latter, too.
+    /// Returns the whole seconds that an etcd lease has left, with its [slack], rounded down; `None` if it is gone, or
+    /// about to be removed. 0 may also mean that it is about to be removed.
     pub(crate) async fn left(&self, lease: i64) -> Result<Option<i64>, Trouble> {
         let left = self.time_to_live(lease).await?.ttl;
         Ok((left >= 0).then_some(left))

@@ -51,7 +51,7 @@ impl Nats {
     ///
     /// Some settings may be changed: `num_replicas`, which should be 3 in a cluster of 2.11 or later; `placement`;
     /// `compression`; and, with servers of 2.10.5 or later, `max_bytes`: earlier servers delete the oldest lease when
-    /// it is reached.
+    /// the limit is reached.
     ///
     /// # Examples
     /// ```no_run

@@ -142,7 +142,7 @@ impl Options {
         pub fn quarantine(time: Duration);
     }
 
-    /// Sets whether the server is trusted to have everything that it had confirmed after a restart, so that no
+    /// Sets whether the server is trusted to have, after a restart, everything that it had confirmed before, so that no
     /// quarantine is needed: `true` if not set.
     ///
     /// After its process was killed, the server still has everything. It may not have everything after its machine lost

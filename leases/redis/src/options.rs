@@ -171,8 +171,8 @@ impl Options {
         })
     }
 
-    /// Like [`connect_with`](Self::connect_with), but the function also returns the settings, which may differ from those
-    /// of the last connection: so passwords may be replaced while the program runs.
+    /// Like [`connect_with`](Self::connect_with), but the function also returns the settings, which may differ from
+    /// those of the last connection. So passwords may be replaced while the program runs.
     ///
     /// # Examples
     /// ```no_run

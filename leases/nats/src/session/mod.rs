@@ -250,7 +250,7 @@ struct Subjected {
 }
 
 /// Converts the error of a request. If the connection broke, the operation may have been carried out, and is tried
-/// again, even if it had only read so far: it is often the engine itself that ends a connection, because the stream is
+/// again, even if it had only read so far. Often the engine itself has ended the connection, because the stream is
 /// another one.
 pub(crate) fn perhaps(error: Error) -> Fail<Error> {
     match error {
