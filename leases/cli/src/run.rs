@@ -36,7 +36,7 @@ const FORWARDED: [i32; 7] = [
     consts::SIGUSR2,
 ];
 
-/// Those of them that tell a process to end.
+/// The signals among them that tell a process to end.
 const ENDING: [i32; 4] = [consts::SIGHUP, consts::SIGINT, consts::SIGQUIT, consts::SIGTERM];
 
 /// The longest pause between two looks at the lease.
@@ -154,7 +154,7 @@ fn acquire<E: Engine>(
 ) -> Result<Held<'static, E>, Failure> {
     let args::Run { name, ttl, is_trying, wait: longest, quiet, .. } = options;
     let held = async_io::block_on(async {
-        // With a short limit, too, a lease that is free is acquired.
+        // Even with a very short limit, a lease that is free is acquired.
         if *is_trying || longest.is_some() {
             let held = leases.try_hold(name, owner, *ttl).await;
             if *is_trying || !matches!(held, Err(AcquireError::Busy { .. })) {
@@ -197,7 +197,7 @@ fn under<E: Engine + 'static>(
     options: &args::Run,
     all: &Events,
 ) -> Result<Ended, Failure> {
-    // Before the command starts, so that no signal is missed. From here on none of them ends this process.
+    // This comes before the command starts, so that no signal is missed. From here on no signal ends this process.
     let (sender, events) = channel();
     all.go_to(Some(sender.clone()));
     let renewal = held.renewal();
@@ -286,7 +286,7 @@ impl<E: Engine> Running<'_, E> {
                     }
                 }
                 Ok(Event::Lost(lost)) => self.lost = Some(lost),
-                // Both threads have ended, which they do not while the command runs.
+                // Both threads that send events have ended, which they do not do while the command runs.
                 Err(RecvTimeoutError::Disconnected) => thread::sleep(pause),
             }
         }
@@ -300,7 +300,7 @@ impl<E: Engine> Running<'_, E> {
         if self.group.is_unguarded() {
             let end = remaining.filter(|_| self.options.on_loss == OnLoss::Kill);
             let end = end.map(|left| StdClock::new().now() + left);
-            // If it cannot be started, it is tried again.
+            // If the guard cannot be started, the next look tries again.
             if let Ok(guard) = Guard::start(self.group.id(), self.held.token(), grace, end) {
                 self.group.guarded_by(guard.id());
                 self.guard = guard;
