@@ -50,7 +50,7 @@ impl Failure {
         }
     }
 
-    /// Returns the failure of a system that refused something that the command needs.
+    /// Returns the failure for something that the command needs, and that the system refused.
     pub(crate) fn system(what: &str, error: impl fmt::Display) -> Self {
         Failure::new(OS_ERROR, format_args!("{what}: {error}"))
     }

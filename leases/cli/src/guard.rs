@@ -82,8 +82,8 @@ impl Guard {
         Pid::from_child(&self.child)
     }
 
-    /// Tells the guard the time, by [`StdClock`], at which the command must have ended, unless it is told a later one;
-    /// `None`: never.
+    /// Tells the guard the time, by [`StdClock`], at which the command must have ended, unless a later call names
+    /// another; `None`: never.
     pub(crate) fn tell(&mut self, end: Option<Duration>) {
         if self.told == Some(end) {
             return;

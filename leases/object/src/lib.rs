@@ -91,9 +91,9 @@
 //! | expiry, while the waiter waits | the time of the lease and one percent, from the first poll after the last renewal |
 //! | expiry, before the waiter came | the time of the lease and one percent, from its first look; at once, if the store's clock is [trusted](Options::trusts_clock) |
 //!
-//! So if a holder that renews its lease dies, a waiter that is already there gets the lease between two thirds of the
-//! lease's time later and the whole time and a poll later: for a lease of 10 s, after 7 to 15 s. A newcomer waits for
-//! 10 s from its first look, even if the holder died yesterday.
+//! So if a holder that renews its lease dies, a waiter that is already there gets the lease no sooner than two thirds
+//! of the lease's time after that, and no later than the whole time and a poll: for a lease of 10 s, after 7 to 15 s. A
+//! newcomer waits for 10 s from its first look, even if the holder died yesterday.
 //!
 //! # What a process knows after its first look
 //! A process cannot know how long ago an object was written. So for its answers (`status`, `list`, `owned_by`, the time

@@ -71,8 +71,8 @@ pub(crate) fn is_name(text: &str) -> bool {
     text.strip_suffix(END).is_some_and(|stem| !stem.is_empty() && stem.bytes().all(is_known))
 }
 
-/// Returns whether the object of this name may belong to an entity that begins with this prefix. Returns `true` for a
-/// name that does not show its entity.
+/// Returns whether the object of this name may belong to an entity that begins with this prefix. Also returns `true`
+/// for a name that does not show its entity.
 pub(crate) fn may_begin_with(name: &str, entity_prefix: &str) -> bool {
     let stem = name.strip_suffix(END).unwrap_or(name);
     !stem.contains('.') || stem.starts_with(&encode(entity_prefix))

@@ -83,8 +83,8 @@ END
 $$;
 
 -- Acquires a lease, or reports its owner. a_want: a(ny), f(resh), m(ine), n(ew). a_term: whether the lease gets a new
--- end, `idle` from now, but no later than `total` from its start, in microseconds. what: g(ranted), r(esumed), b(usy),
--- f(ree), q(uarantined), t(ransaction: a guarded one is open).
+-- end, `idle` from now, but no later than `total` from its start, in microseconds.
+-- what: g(ranted), r(esumed), b(usy), f(ree), q(uarantined), t(ransaction: a guarded one is open).
 CREATE OR REPLACE FUNCTION keylatch_lease_acquire_v2(
     a_ns text, a_entity bytea, a_key bytea, a_owner bytea, a_want "char", a_waiting boolean,
     a_term boolean, a_idle bigint, a_total bigint, a_policy "char", a_policy_idle bigint, a_policy_total bigint, a_channel text,

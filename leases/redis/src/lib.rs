@@ -100,7 +100,7 @@
 //! - **Let the primary need its replica**: `min-replicas-to-write 1` and `min-replicas-max-lag 1`. A primary that is
 //!   cut off from its replica then refuses all grants and renewals ([`Error::Refused`], `NOREPLICAS`), within some
 //!   three seconds. No replica may be promoted earlier: set Sentinel's `down-after-milliseconds` to 5000 or more.
-//!   Otherwise, make the quarantine three seconds longer than the longest lease.
+//!   Otherwise, make the quarantine longer than the longest lease by those three seconds.
 //! - **Or stop the old primary** before the replica is promoted.
 //!
 //! Programs follow a failover if they reach the server at an address that moves, or if they ask Sentinel at each

@@ -1,4 +1,4 @@
-//! The thread that calls SQLite, whose calls block.
+//! The thread that calls SQLite. It is a thread of its own because those calls block.
 
 use std::{
     sync::{
