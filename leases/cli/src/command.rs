@@ -57,12 +57,12 @@ pub(crate) struct Group {
     was_told_to_stop: Cell<bool>,
 }
 
-/// How a command has ended.
+/// The way in which a command has ended.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Outcome {
-    /// The exit code, as shells have it.
+    /// The exit code, as shells report it.
     pub(crate) code: u8,
-    /// Whether it died of an interrupt.
+    /// Whether the command died of an interrupt.
     is_interrupted: bool,
     /// Whether its group had the terminal.
     had_terminal: bool,

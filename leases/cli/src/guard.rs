@@ -43,7 +43,7 @@ const NEVER: &str = "never";
 /// The longest pause between two looks at the clock.
 const LONGEST: Duration = Duration::from_secs(1);
 
-/// The part of the grace that is left for SIGKILL.
+/// Returns the part of the grace that is left for SIGKILL.
 pub(crate) fn margin(grace: Duration) -> Duration {
     (grace / 4).min(Duration::from_millis(200))
 }

@@ -80,7 +80,7 @@ impl Events {
                         Some(receiver) => drop(receiver.send(Event::Signal(signal))),
                         // The system spares the first process of a container.
                         None if getpid().is_init() && ENDING.contains(&signal) => std::process::exit(128 + signal),
-                        // As the first process of a container, it becomes the parent of orphaned processes.
+                        // As the first process of a container, this process becomes the parent of orphaned processes.
                         None if signal == consts::SIGCHLD => {
                             while wait(WaitOptions::NOHANG).is_ok_and(|it| it.is_some()) {}
                         }
@@ -97,7 +97,7 @@ impl Events {
     }
 }
 
-/// How a run has ended.
+/// The way in which a run has ended.
 enum Ended {
     /// The command has ended by itself, with this code.
     Command(u8),

@@ -35,7 +35,7 @@ impl Task for Show {
     }
 }
 
-/// A lease as a JSON object. Its shape is documented in the README.
+/// Returns a lease as a JSON object. Its shape is documented in the README.
 fn as_json(resource: &Resource, owner: &Owner, token: Token, held_for: Duration, remaining: Option<Duration>) -> Value {
     json!({
         "resource": resource.to_string(),

@@ -56,9 +56,9 @@
 //! | the namespace is new | the namespace looks as if all keys had been deleted, until [`Etcd::init`] is called |
 //!
 //! - **Every grant checks the mark**: the transaction that begins a tenure compares the mark, and checks that there is
-//!   no quarantine. So the cluster may be restored under an open connection, once another one has written a new mark. A
-//!   proxy that keeps a client's connection while the cluster behind it is restored may delay that: see the table
-//!   below.
+//!   no quarantine. So a restore under an open connection is noticed, too, once another connection has written a new
+//!   mark. A proxy that keeps a client's connection while the cluster behind it is restored may delay that: see the
+//!   table below.
 //! - **Tokens** are revisions plus a base. The base is the time of day, in microseconds since 1970, of the program that
 //!   wrote the mark. So new tokens are greater than all earlier ones, even though etcd gives out the same revisions
 //!   again. The exception is a program whose clock is behind that of an earlier writer of the mark, by more than the

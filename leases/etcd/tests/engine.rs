@@ -53,7 +53,7 @@ trait Kept {
 }
 
 impl Kept for Desk {
-    /// The keys of the namespace, which must need no escaping, and their etcd leases.
+    /// Returns the keys of the namespace, which must need no escaping, and their etcd leases.
     async fn keys(&self) -> Vec<(String, i64)> {
         let got = api::list(&self.client, format!("keylatch-lease/{}/", self.namespace)).await;
         let all = got.iter().map(|kv| (key_of(kv), kv.lease()));

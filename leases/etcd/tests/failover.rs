@@ -34,12 +34,12 @@ fn work(trouble: impl FnOnce(&Server, &Peers, usize, &Progress<'_>), knows: impl
     });
 }
 
-/// Both clients know all nodes, and begin with the leader.
+/// Lets both clients know all nodes, and begin with the leader.
 fn all(leader: usize) -> [Vec<usize>; 2] {
     [(); 2].map(|()| (0..3).map(|at| (leader + at) % 3).collect())
 }
 
-/// One client knows only this node, the other client only the other nodes.
+/// Lets one client know only this node, and the other client only the other nodes.
 fn apart_from(node: usize) -> [Vec<usize>; 2] {
     [vec![node], vec![(node + 1) % 3, (node + 2) % 3]]
 }

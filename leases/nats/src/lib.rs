@@ -97,8 +97,8 @@
 //! - **Waiters and holders** are notified by the stream itself, which republishes the headers of the messages that it
 //!   stores. A process is subscribed to the mark, and to the resources that its tasks wait for, watch or
 //!   [hold](keylatch_lease::Leases::hold): a request about such a resource subscribes first, and so does a new
-//!   connection, so that no message after the answer is missed. In a cluster it then also stores a message on the
-//!   clock's subject, which the nodes forward behind the subscription. A subscription ends no later than the first
+//!   connection, so that no message after the answer is missed. In a cluster the request then also stores a message on
+//!   the clock's subject, which the nodes forward after the subscription. A subscription ends no later than the first
 //!   pulse after its last waiter and holder. A process with more than 1024 subscriptions replaces them by one to the
 //!   whole namespace. An expiry sends no message: each waiter has its own timer. After a lost connection all waiters
 //!   ask again.

@@ -94,7 +94,7 @@ impl Nats {
     }
 
     /// Waits until there is a connection, and the stream has been found. Operations wait by themselves; this call is
-    /// for programs that want to know at their start.
+    /// for programs that want to check this when they start.
     ///
     /// # Errors
     /// The errors of any operation: [`Error::Unconnected`] after the [timeout](crate::Options::timeout),
@@ -209,7 +209,7 @@ impl Engine for Nats {
         Ok(all)
     }
 
-    /// A cursor is the last subject that was looked at.
+    /// Lists a page of the leases. A cursor is the last subject that was looked at.
     async fn list(&self, part: Part<'_>) -> Done<Listing> {
         if part.after.is_some_and(|after| resource(after).is_none()) {
             return Ok(Listing::UnknownCursor);

@@ -29,7 +29,7 @@ const SECOND: Duration = Duration::from_secs(1);
 /// The time, by both clocks of this process.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Now {
-    /// The clock that counts suspend and that nobody sets.
+    /// The clock that goes on while the machine is suspended, and that nobody sets.
     pub(crate) clock: Duration,
     /// The time of day, in microseconds since 1970.
     pub(crate) day: i64,

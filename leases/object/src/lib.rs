@@ -40,9 +40,10 @@
 //!   The object of a resource that is free stays, and keeps the token. So tokens grow even if all clocks are wrong.
 //! - **There is no clock** that processes share. A holder counts its deadline from before it sent the write, and allows
 //!   for one percent. Another owner takes the resource over only after its process has *seen* the object unchanged for
-//!   the whole time of the lease and one percent more, by a clock that counts suspend and that nobody sets; or sooner,
-//!   if the store says when the object was written, and its clock is [trusted](Options::trusts_clock). Each write
-//!   has a random number of its own, so that an object that has been written again never looks unchanged.
+//!   the whole time of the lease and one percent more, by a clock that goes on while the machine is suspended, and that
+//!   nobody sets; or sooner, if the store says when the object was written, and its clock is
+//!   [trusted](Options::trusts_clock). Each write has a random number of its own, so that an object that has been
+//!   written again never looks unchanged.
 //! - **Lost answers**: if the outcome of a write is unknown, the engine reads the object. An object has the number of
 //!   its own write and of the eight before it, which tells whether a write was carried out, even if others have
 //!   followed. A request takes effect once: it continues the tenure that its write began, or is asked again by the

@@ -10,7 +10,7 @@ use crate::Postgres;
 ///
 /// `$1` is the namespace (text), `$2` and `$3` are the resource's entity and key in UTF-8 (bytea), `$4` is the token
 /// (bigint). The row has no columns: use the number of rows, which most clients return for any statement.
-/// `docs/leases-guide.md` in the repository shows it in sqlx, diesel and psql.
+/// `docs/leases-guide.md` in the repository shows the statement in sqlx, diesel and psql.
 ///
 /// # Examples
 /// ```

@@ -199,10 +199,11 @@
 //! | a holder learns that another call has ended its lease | by the notification | when it renews, within a third of the lease's time; if nobody renews the lease, at its end (10) |
 //! | requests of a waiting process in an hour, for each resource | 720, and one for each notification: 3,600 divided by the fallback in seconds | some 1,000: 4,800 divided by the fallback in seconds; 160 if that is 30 s |
 //!
-//! An engine with a session detects a pooler that shares it when it connects, or at the latest when another session
-//! answers it. Operations then fail with [`Error::Pooled`] until the engine gets a connection with a session of its own.
-//! An engine that is the pool's only client cannot detect it: then it receives no notifications, and the next client
-//! that gets its session has its settings, among them a `statement_timeout` of half of its [timeout](Options::timeout).
+//! An engine with a session detects that a pooler shares the session when it connects, or else as soon as another
+//! session answers. Operations then fail with [`Error::Pooled`] until the engine gets a connection with a session of
+//! its own. An engine that is the pool's only client cannot detect it: then it receives no notifications, and the next
+//! client that gets its session has its settings, among them a `statement_timeout` of half of its
+//! [timeout](Options::timeout).
 //!
 //! Your own queries may go through any pooler, and so may [guarded transactions](Postgres::guard): the guard needs no
 //! prepared statement. Behind PgBouncer before 1.21, give your own statements to `query_typed`, which needs no prepared

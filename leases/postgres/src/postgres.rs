@@ -104,7 +104,7 @@ impl Postgres {
     }
 
     /// Waits until there is a connection, and the table has been found. Operations wait by themselves; this call is for
-    /// programs that want to know at their start.
+    /// programs that want to check this when they start.
     ///
     /// # Errors
     /// The errors of any operation: [`Error::Unconnected`] after the [timeout](crate::Options::timeout),

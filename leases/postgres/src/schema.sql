@@ -23,7 +23,7 @@ CREATE TABLE IF NOT EXISTS keylatch_lease (
     total bigint,
     PRIMARY KEY (ns, entity, key)
 ) WITH (fillfactor = 70);
--- One row of each namespace is no lease: its entity is the byte ff, which no text contains, and its token is the
+-- One row of each namespace is not a lease: its entity is the byte ff, which no text contains, and its token is the
 -- greatest that was swept.
 --
 -- One row of the table is its mark: its entity is the byte fe, and its namespace is empty. Its owner identifies the

@@ -24,7 +24,7 @@ use crate::{
 pub(crate) struct Shared {
     /// Begins a transaction.
     begin: String,
-    /// Is locked while the parts of a transaction are sent.
+    /// The lock that is held while the parts of a transaction are sent.
     sending: Mutex<()>,
 }
 

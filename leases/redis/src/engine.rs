@@ -71,8 +71,8 @@ impl Redis {
         self.ask(&mut self.core.limit(), question).await.map(|_| ()).map_err(Fail::into_cause)
     }
 
-    /// Waits until there is a connection. Operations wait by themselves; this call is for programs that want to know at
-    /// their start.
+    /// Waits until there is a connection. Operations wait by themselves; this call is for programs that want to check
+    /// this when they start.
     ///
     /// # Errors
     /// The errors of any operation: [`Error::Unconnected`] after the [timeout](crate::Options::timeout),

@@ -171,8 +171,8 @@ impl Options {
         })
     }
 
-    /// Like [`connect_with`](Self::connect_with), but the function also returns the settings, which may differ from
-    /// those of the last connection. So passwords may be replaced while the program runs.
+    /// Works like [`connect_with`](Self::connect_with), but the function also returns the settings, which may differ
+    /// from those of the last connection. So passwords may be replaced while the program runs.
     ///
     /// # Examples
     /// ```no_run
@@ -229,7 +229,7 @@ impl Options {
         self.connect_from(move || ready(Ok(client.clone())))
     }
 
-    /// Like [`connect`](Self::connect), but this function makes a new client for each connection. So passwords and
+    /// Works like [`connect`](Self::connect), but a function makes a new client for each connection. So passwords and
     /// certificates may be replaced while the program runs, and the server may move.
     ///
     /// The function may take as long as an operation. If it fails, so does the attempt to connect, and the driver tries

@@ -56,7 +56,7 @@ pub(crate) fn flag(is_set: bool) -> &'static str {
     if is_set { "1" } else { "0" }
 }
 
-/// Clones are the same connection.
+/// A connection that is ready for use. Its clones are the same connection.
 #[derive(Clone)]
 pub(crate) struct Session {
     pub(crate) place: Arc<Place>,

@@ -133,7 +133,7 @@ impl Desk {
         self.there.status(resource).await.unwrap().map(|status| status.owner().clone())
     }
 
-    /// The number of scripts that the server has run since the last call, except those that look.
+    /// Returns the number of scripts that the server has run since the last call, except those that look.
     fn scripts(&self) -> u64 {
         let stats: String = self.server.ask(&["INFO", "commandstats"]);
         let () = self.server.ask(&["CONFIG", "RESETSTAT"]);

@@ -1,4 +1,5 @@
-//! The clock by which leases end: it counts suspend, nobody can set it, and all processes of the machine share it.
+//! The clock by which leases end: it goes on while the machine is suspended, nobody can set it, and all processes of
+//! the machine share it.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

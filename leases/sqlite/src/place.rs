@@ -53,7 +53,7 @@ pub(crate) fn identity(path: &Path) -> io::Result<Identity> {
     fs::metadata(path).map(|of| (of.dev(), of.ino()))
 }
 
-/// Only notices that the file is gone: elsewhere an open file cannot be replaced.
+/// Fails if the file is gone. Nothing else is checked, because outside Unix an open file cannot be replaced.
 #[cfg(not(unix))]
 pub(crate) fn identity(path: &Path) -> io::Result<Identity> {
     fs::metadata(path).map(|_| (0, 0))

@@ -55,7 +55,7 @@ impl Session {
     }
 
     pub(crate) async fn sweep(&self, limit: usize) -> Done<usize> {
-        // Usually nothing has expired, and the file is not locked for that.
+        // Usually nothing has expired, and then the file is not locked.
         if !self.read(|table| table.has_expired()).await? {
             return Ok(0);
         }

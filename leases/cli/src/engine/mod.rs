@@ -46,7 +46,7 @@ pub(crate) trait Task {
     fn run<E: Engine + 'static>(self, leases: Leases<E>) -> Result<u8, Failure>;
 }
 
-/// The engines: what a URL of each looks like, and whether it is built in.
+/// The engines, each with an example of its URL and whether it is built in.
 pub(crate) const ENGINES: [(&str, &str, bool); 5] = [
     ("sqlite", "sqlite:/var/lib/shop/leases.db", true),
     ("postgres", "postgres://user:password@host/database?sslmode=require", cfg!(feature = "postgres")),
@@ -89,7 +89,7 @@ fn misunderstood(url: &str) -> String {
     }
 }
 
-/// Says which leases are used, without the user's name and password.
+/// Returns the URL of the leases that are used, without the user's name and password.
 pub(crate) fn used(place: &Place) -> Result<String, Failure> {
     let Some(url) = url(place) else { return Ok(format!("sqlite:{}", own_path()?.display())) };
     let (scheme, rest) = url.split_once(':').unwrap_or((url, ""));

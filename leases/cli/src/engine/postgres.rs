@@ -102,7 +102,7 @@ fn has_tls(config: &Config) -> bool {
     config.get_ssl_mode() == SslMode::Require
 }
 
-/// Returns how to encrypt the connection.
+/// Returns the connector that encrypts the connection.
 fn tls(server: &Server) -> Result<MakeRustlsConnect, Failure> {
     let invalid = |what: &'static str| {
         move |error: &dyn std::fmt::Display| Failure::new(USAGE, format_args!("the {what} is invalid: {error}"))

@@ -123,18 +123,18 @@ pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Returns whether a process runs. One that has ended, and whose parent has not looked yet, does not.
+/// Returns whether a process runs. A process that has ended, but that its parent has not yet reaped, does not.
 pub(crate) fn runs(process: Pid) -> bool {
     let state = fs::read_to_string(format!("/proc/{}/stat", process.as_raw_nonzero())).unwrap_or_default();
     test_kill_process(process).is_ok() && !state.rsplit(") ").next().is_some_and(|rest| rest.starts_with('Z'))
 }
 
-/// A script that says that it has begun, and then does this.
+/// Returns a script that says that it has begun, and then does this.
 pub(crate) fn script(then: &str) -> String {
     prepared("", then)
 }
 
-/// A script that does something, says that it has begun, and then does something else.
+/// Returns a script that does something, says that it has begun, and then does something else.
 pub(crate) fn prepared(before: &str, then: &str) -> String {
     format!("{before} echo $$ > begun.new && mv begun.new begun; {then}")
 }

@@ -78,11 +78,11 @@ pub(crate) struct Place {
     pub(crate) quarantine: Duration,
     /// Whether restarts are trusted to forget nothing.
     pub(crate) trusts: bool,
-    /// The knowledge of the last connection about the stream.
+    /// The last connection's knowledge of the stream.
     pub(crate) before: Mutex<Option<Before>>,
 }
 
-/// The knowledge of a connection about the stream.
+/// A connection's knowledge of the stream.
 #[derive(Debug)]
 pub(crate) struct Before {
     mark: Mark,
