@@ -264,8 +264,8 @@ pub(crate) fn launch(mut words: impl Iterator<Item = OsString>) -> Result<u8, Fa
     if getppid().map(Pid::as_raw_nonzero).map(std::num::NonZero::get) != Some(parent) {
         return Err(Failure::new(CANNOT_EXECUTE, "keylatch has been killed"));
     }
-    // It stays stopped until the guard knows the end of the lease: if `keylatch` is stopped before, there is no command
-    // to end.
+    // This process stays stopped until the guard knows the end of the lease: if `keylatch` is stopped before that,
+    // there is no command to end.
     kill_process(getpid(), Signal::STOP).map_err(|error| Failure::system("the command cannot be prepared", error))?;
     // This process may have been stopped for a long time, and the lease may now be somebody else's.
     if latest.is_some_and(|latest| StdClock::new().now() >= latest) {

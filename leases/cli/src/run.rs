@@ -255,7 +255,7 @@ struct Running<'a, E: Engine + 'static> {
     options: &'a args::Run,
     group: &'a Group,
     guard: Guard,
-    /// Whether the command was asked to end, because the lease is about to.
+    /// Whether the command was asked to end, because the lease is about to end.
     has_asked: bool,
     lost: Option<Lost>,
     /// The last signal that told this process to end.
@@ -292,8 +292,8 @@ impl<E: Engine> Running<'_, E> {
         }
     }
 
-    /// Ends the command if the lease has ended, or asks it to if the lease is about to. Returns the time after which to
-    /// look again.
+    /// Ends the command if the lease has ended, or asks it to end if the lease is about to end. Returns the time after
+    /// which to look again.
     fn look(&mut self) -> Duration {
         let grace = self.options.grace();
         let remaining = self.held.remaining();

@@ -78,7 +78,8 @@ impl Options {
 
         /// Sets the longest time that a waiter sleeps before it asks again without being notified: 5 s if not set.
         ///
-        /// It matters only when the watch is silent: when a node stops answering and keeps its connections open.
+        /// The setting matters only when the watch is silent: when a node stops answering and keeps its connections
+        /// open.
         ///
         /// # Panics
         /// If it is zero.

@@ -30,7 +30,7 @@ use crate::{
 /// The time for which an etcd lease is kept.
 const KEPT: Duration = Duration::from_secs(1);
 
-/// The number of etcd leases that are kept.
+/// The greatest number of etcd leases that are kept.
 const MOST: usize = 128;
 
 /// The greatest age, counted from the last restart of its time, at which an etcd lease is used again. It is less if the

@@ -99,7 +99,8 @@ impl Options {
 
         /// Sets the longest time that a waiter sleeps before it asks again without being notified: 5 s if not set.
         ///
-        /// It matters only when a message is lost: when the stream's leader changes at the moment of a release.
+        /// The setting matters only when a message is lost: when the stream's leader changes at the moment of a
+        /// release.
         ///
         /// # Panics
         /// If it is zero.

@@ -1,6 +1,6 @@
-//! A stream with three replicas, and what happens to the node that leads it under load. That needs servers of 2.11 or
-//! later. If those in `PATH` are older, `KEYLATCH_NATS` names the folder of another `nats-server`; without one, these
-//! tests report that they do not apply.
+//! A stream with three replicas, and what happens to the node that leads it under load. These tests need servers of
+//! 2.11 or later. If those in `PATH` are older, `KEYLATCH_NATS` names the folder of another `nats-server`; without one,
+//! these tests report that they do not apply.
 
 mod common;
 

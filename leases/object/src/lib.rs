@@ -69,7 +69,7 @@
 //!   tries them out on a small object, because some servers accept the conditions and ignore them. A local folder
 //!   (`LocalFileSystem`) has no `Update`, and is refused: use the engine for SQLite.
 //! - Strong consistency: a read returns the last write, from everywhere. The stores named above have it. A bucket that
-//!   is replicated to another region has it only for programs that all use the same one.
+//!   is replicated to another region has it only for programs that all use the same region.
 //! - Permission to read and write objects, and to list them (in S3 `s3:GetObject`, `s3:PutObject` and `s3:ListBucket`).
 //!   Listing is needed for `list`, `owned_by`, `release_all` and sweeps; and in S3 for every acquire, because without
 //!   it an object that does not exist looks forbidden. The permission to delete is used only by `open`, to remove the

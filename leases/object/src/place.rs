@@ -44,7 +44,7 @@ const TRIES: u32 = 4;
 /// The name of the object by which the store's clock is read.
 const CLOCK: &str = "clock";
 
-/// The number of objects that are read at the same time.
+/// The greatest number of objects that are read at the same time.
 const TOGETHER: usize = 32;
 
 async fn pause(tries: u32) {
@@ -67,9 +67,9 @@ pub(crate) struct Place {
 /// The outcome of a conditional write.
 enum Put {
     Written(Seen),
-    /// The object is now this, because somebody else has changed it.
+    /// Somebody else has changed the object. This is its present version.
     Changed(Option<Seen>),
-    /// The write was carried out, and somebody else has replaced it by this.
+    /// The write was carried out, and somebody else has replaced its version by this one.
     Replaced(Seen),
 }
 
@@ -86,7 +86,7 @@ fn version(meta: ObjectMeta) -> UpdateVersion {
     UpdateVersion { e_tag: meta.e_tag, version: meta.version }
 }
 
-/// A request that runs on tokio, whoever polls for its answer. It is given up when this is dropped.
+/// A request that runs on tokio, whoever polls for its answer. The request is aborted when this is dropped.
 struct Running<T>(JoinHandle<T>);
 
 impl<T> Future for Running<T> {

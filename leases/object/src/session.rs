@@ -111,7 +111,7 @@ impl keylatch_lease_remote::Session for Session {
         let Tenure { resource, owner, token } = tenure;
         match self.release(resource, Some(owner), Some(*token)).await {
             Ok(_) => true,
-            // It would fail in the same way again.
+            // Another attempt would fail in the same way.
             Err(Fail::NotDone(error) | Fail::Unknown(error)) => error.is_certain(),
         }
     }

@@ -78,8 +78,9 @@ impl Options {
 
         /// Sets the longest time that a waiter sleeps before it asks again without being notified: 5 s if not set.
         ///
-        /// It matters only when no notification arrives: when a server stops answering and keeps its connections open;
-        /// and [without a session](Self::without_session), where it is the longest pause between two polls.
+        /// The setting matters only when no notification arrives: when a server stops answering and keeps its
+        /// connections open; and [without a session](Self::without_session), where it is the longest pause between two
+        /// polls.
         ///
         /// # Panics
         /// If it is zero.
@@ -166,8 +167,8 @@ impl Options {
     /// once it is dropped, they fail with [`Error::Stopped`](crate::Error::Stopped).
     ///
     /// The function opens a stream and performs the handshake, which [`tokio_postgres::Config::connect_raw`] does on
-    /// any stream. It may take as long as an operation. A pooler in front of the server must not share the session
-    /// among clients, unless the engine works [without one](Self::without_session).
+    /// any stream. The function may take as long as an operation. A pooler in front of the server must not share the
+    /// session among clients, unless the engine works [without one](Self::without_session).
     ///
     /// # Examples
     /// ```no_run

@@ -12,7 +12,7 @@ use tokio_postgres::Row;
 
 use crate::error::Error;
 
-/// The number of questions in a batch.
+/// The greatest number of questions in a batch.
 pub(crate) const MOST: usize = 128;
 
 /// The remaining time that a waiter is told when a guarded transaction keeps an expired lease from ending.

@@ -15,7 +15,7 @@ use crate::{
     together::{Decided, Question, owner_of, token},
 };
 
-/// The number of leases renewed in one script, which blocks the server for a few milliseconds.
+/// The greatest number of leases renewed in one script, which blocks the server for a few milliseconds.
 const AT_A_TIME: usize = 1000;
 
 /// The outcome of an operation.

@@ -47,7 +47,7 @@
 //! |---|---|
 //! | everything is gone, by a restart, `FLUSHALL`, or the loss of the namespace's key | the namespace is missing |
 //! | the server was restarted, or another server has taken its place | the server's `run_id`, which each new connection reads, is not the recorded one, unless [restarts are trusted](Options::trusts_restarts) |
-//! | the server was a replica for a while, and became a primary again before it had received the other server's data | its data have another history (`master_replid`), which continues an earlier one: so the server was promoted |
+//! | the server was a replica for a while, and became a primary again before it had received the other server's data | its data have another history (`master_replid`) that continues an earlier one, which shows that the server was promoted |
 //! | the namespace is new | the namespace looks as if everything were gone, until [`Redis::init`] is called |
 //!
 //! - **A lease that lasts longer** than the quarantine, from one renewal to the next, or that never expires, is not
@@ -202,12 +202,12 @@
 //! |---|---|
 //! | restart of the server, `kill -9`, with any persistence | nothing but a quarantine, for leases that do not outlast it; 1 otherwise. 5, 7: a release may be undone, and a renewal with the released grant has the lease again |
 //! | the same with restarts trusted, but without `appendfsync always` | 1: a forgotten lease may be granted again |
-//! | failover to a replica | as a restart. 1, if the old primary still grants leases to programs that reach it: see [failovers](#failovers). 3 holds unless the new server's clock is behind the old one's by more than the failover took |
-//! | failover to a replica, and back to the first server, which was not restarted in between and did not receive the other's data | as a restart, trusted or not, as long as the server knows that it was promoted: until the last replica has been gone for `repl-backlog-ttl`, an hour. A quarantine that is longer than that may be missed |
+//! | failover to a replica | the same as after a restart. 1, if the old primary still grants leases to programs that reach it: see [failovers](#failovers). 3 holds unless the new server's clock is behind the old one's by more than the failover took |
+//! | failover to a replica, and back to the first server, which was not restarted in between and did not receive the other's data | the same as after a restart, trusted or not, as long as the server knows that it was promoted: until the last replica has been gone for `repl-backlog-ttl`, an hour. A quarantine that is longer than that may be missed |
 //! | the server's clock is set forward | 2: leases expire early; a write with the old token is refused (3). A quarantine ends early too: 1, for forgotten leases |
 //! | the server's clock is set back | 8: leases last longer by that time; 6: a lease that had just expired may be valid again, if nobody has acquired the resource. 1 holds, and 3 as long as the server remembers. At worst, a quarantine starts again |
 //! | the server forgets, and its clock is set back past the last grant | 3: a token may be given out twice |
-//! | the server evicts a key of the namespace, because its policy was changed while connections were open | as when it forgets: a quarantine; 7, 12 if the key is an index: `release_all` misses leases |
+//! | the server evicts a key of the namespace, because its policy was changed while connections were open | the same as when the server forgets: a quarantine; 7, 12 if the key is an index: `release_all` misses leases |
 //! | the server is out of memory | renewals are [refused](Error::Refused), and so are grants, except those that replace an expired lease; releases still work |
 //! | another program has overwritten the value of a resource, so that it is not a lease | calls for this resource fail with an [error](Error::Refused), until the value is deleted by hand: `HDEL` of its name from `{keylatch:NAMESPACE}:leases`. Other resources are not affected |
 //! | an answer is longer than `client-output-buffer-limit pubsub` | the connection is cut. `owned_by` is an error; `release_all` has been carried out, and counts no lease when it is sent again |

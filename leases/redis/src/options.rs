@@ -73,7 +73,8 @@ impl Options {
 
         /// Sets the longest time that a waiter sleeps before it asks again without being notified: 5 s if not set.
         ///
-        /// It matters only when no message arrives: when a server stops answering and keeps its connections open.
+        /// The setting matters only when no message arrives: when a server stops answering and keeps its connections
+        /// open.
         ///
         /// # Panics
         /// If it is zero.

@@ -156,14 +156,14 @@ impl Namespace {
         let lease = self.stored().get(&name).filter(|lease| lease.len() == 6).cloned();
         let meta: Option<String> = self.connection.hget(&leases, "meta").unwrap();
         match (what, lease, meta) {
-            // It has expired.
+            // The lease has expired.
             (0..5, Some(lease), _) if lease[2] != "-" => {
                 let (since, tail) = (start - 5 * HOUR, start - HOUR);
                 let text = format!("{} {since} {tail} 0 {} {}", lease[0], lease[4], lease[5]);
                 let () = self.connection.hset(&leases, &name, text).unwrap();
                 let () = self.connection.zadd(&ends, &name, tail).unwrap();
             }
-            // It is deleted by hand, or overwritten.
+            // The lease is deleted by hand, or overwritten.
             (5, ..) => self.connection.hdel(&leases, &name).unwrap(),
             (6, ..) => self.connection.hset(&leases, &name, "something else").unwrap(),
             // The quarantine begins or ends; tokens are in doubt, or not.

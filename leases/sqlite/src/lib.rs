@@ -99,7 +99,7 @@
 //! | the time of day is set back, and the file is deleted | 3: a token may be given out twice |
 //! | the file, or its log, is deleted, moved or replaced while programs have it open | those programs get an [error](Error::Replaced), and grant nothing any more. A program that starts then uses the new file, and knows nothing of the leases in the old one: 1, until these have ended. 3 holds |
 //! | the content of the file is overwritten in place (`cp`) while programs have it open | not noticed: 1, and the file may be damaged |
-//! | the file is restored from a copy while no program has it open | as after a crash, from the time of the copy on |
+//! | the file is restored from a copy while no program has it open | the same as after a crash that forgets everything since the time of the copy |
 //! | the disk is full | nothing is granted, renewed or released until there is room: [`Error::Full`] |
 //! | a program keeps the write lock, or a process is stopped (`SIGSTOP`, a debugger) just while it writes | every change fails with [`Error::Locked`]; leases expire, and are not handed over in that time |
 //! | an operation is given up after its timeout, or its future is dropped | 11: a lease whose grant was not received stays until it expires or its owner asks again; with `Expiry::Never`, until its owner asks again, or somebody releases it in the owner's name (`release_as`, `release_all`) |

@@ -81,7 +81,7 @@ impl Options {
 
         /// Sets the longest time that a waiter sleeps before it asks again without being notified: 5 s if not set.
         ///
-        /// It matters only when a process is killed between a release and its message.
+        /// The setting matters only when a process is killed between a release and its message.
         ///
         /// # Panics
         /// If it is zero.

@@ -20,7 +20,7 @@ use crate::{
     worker::{Done, Worker},
 };
 
-/// The number of expired leases that a sweep removes in one transaction.
+/// The greatest number of expired leases that a sweep removes in one transaction.
 const AT_A_TIME: usize = 1000;
 
 #[derive(Debug)]

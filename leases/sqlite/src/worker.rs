@@ -14,7 +14,7 @@ use rusqlite::{Connection, TransactionBehavior};
 
 use crate::{busy, decide::Table, error::Error, messages, place::Place};
 
-/// The number of jobs that are done in one transaction.
+/// The greatest number of jobs that are done in one transaction.
 const TOGETHER: usize = 64;
 
 /// The outcome of an operation.

@@ -77,7 +77,7 @@ fn url(place: &Place) -> Option<&str> {
     place.engine.as_deref().filter(|url| !url.is_empty())
 }
 
-/// Returns the reason that a URL is not understood. It may contain a password, so it is not repeated.
+/// Returns the reason that a URL is not understood. The URL may contain a password, so it is not repeated.
 fn misunderstood(url: &str) -> String {
     let (scheme, rest) = url.split_once(':').unwrap_or((url, ""));
     let known = ENGINES.iter().find(|(name, ..)| scheme.strip_suffix("+tls").unwrap_or(scheme) == *name);
@@ -163,8 +163,8 @@ fn prepare(place: &Place, init: impl AsyncFnOnce(&Server) -> Result<(), Failure>
     runtime()?.block_on(init(&server)).map(|()| 0).map_err(with_hints)
 }
 
-/// Makes a runtime for the client of a server. It lives as long as the process. Also chooses the implementation of
-/// cryptography, because a build that has two of them would choose neither.
+/// Makes a runtime for the client of a server. The runtime lives as long as the process. Also chooses the
+/// implementation of cryptography, because a build that has two of them would choose neither.
 #[cfg(feature = "server")]
 fn runtime() -> Result<&'static tokio::runtime::Runtime, Failure> {
     let _ = rustls::crypto::ring::default_provider().install_default(); // it fails if one was chosen before

@@ -125,7 +125,7 @@ impl End {
     }
 }
 
-/// The number of callers that one reading of the mark serves.
+/// The greatest number of callers that one reading of the mark serves.
 const MOST: usize = 1024;
 
 /// The mark, and its sequence, which is zero if there is none.
@@ -336,7 +336,8 @@ pub(crate) fn ended(message: &async_nats::Message) -> Option<(Resource, Token, L
             let (how, token) = freed?;
             (token.parse().ok()?, if how == "t" { Lost::TakenOver } else { Lost::Released })
         }
-        // It is the first message of the resource: earlier messages were deleted by hand, or swept after their end.
+        // This is the first message of the resource: earlier ones were deleted by hand, or swept after their tenures
+        // had ended.
         None => (headers.get(BEGINS)?.as_str().parse::<u64>().ok()?.checked_sub(1)?, Lost::EngineForgot),
     };
     Some((resource(&message.subject)?, Token::new(token)?, how))
