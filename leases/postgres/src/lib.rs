@@ -162,8 +162,8 @@
 //! # Poolers
 //! By default an engine has a session to itself: it connects to the server directly, or through a pool in *session*
 //! mode. PgBouncer in *transaction* mode gives each transaction any session that is free. It does not pass on `LISTEN`,
-//! and lets settings leak between its clients. Behind such a pooler, make the engine [without a
-//! session](Options::without_session):
+//! and lets settings leak between its clients. Behind such a pooler, make the engine
+//! [without a session](Options::without_session):
 //!
 //! ```no_run
 //! # #[cfg(feature = "tokio")]
