@@ -69,7 +69,7 @@ impl Guard {
             .arg(token.to_string())
             .arg(grace.as_micros().to_string());
         command.arg(end.map_or_else(|| NEVER.to_owned(), |end| end.as_micros().to_string()));
-        // In a group of its own, it is not reached by the terminal's signals.
+        // The guard has its own group, so that the terminal's signals do not reach it.
         let mut child = command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::null()).spawn()?;
         let input = child.stdin.take();
         if let Some(input) = &input {

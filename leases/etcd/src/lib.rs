@@ -51,7 +51,7 @@
 //! | what may have happened | how the engine detects it |
 //! |---|---|
 //! | all keys of the namespace were deleted | the mark is missing |
-//! | a snapshot was restored | the cluster has another ID; or its log has fewer entries than it has revisions, because a restore begins a new log. Each new connection requests both |
+//! | a snapshot was restored | the cluster has a different ID; or its log has fewer entries than it has revisions, because a restore begins a new log. Each new connection requests both |
 //! | the data folder of a single node was put back to an older copy | the revision is smaller than one that a connected program has already seen |
 //! | the namespace is new | the namespace looks as if all keys had been deleted, until [`Etcd::init`] is called |
 //!

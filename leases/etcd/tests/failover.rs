@@ -85,7 +85,7 @@ fn one_owner_at_a_time_has_a_lease_while_the_leader_stands_still() {
     work(trouble, all);
 }
 
-/// These callers drop each request long before the engine would stop waiting for its answer.
+/// These callers give up each request long before the engine would stop waiting for its answer.
 #[test]
 fn callers_that_give_up_early_leave_a_leader_that_stands_still() {
     let (server, _peers) = Server::of_three();

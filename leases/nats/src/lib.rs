@@ -105,8 +105,8 @@
 //! - **Connection**: one for each engine and its clones; it carries the requests of all tasks side by side. If it is
 //!   lost, the engine connects again, after a random pause of 50 ms to 2 s.
 //! - **Pulse**: a process that has stored no message for a fifth of the [timeout](Options::timeout), 1 s if that is not
-//!   set, asks for the stream's last sequence. So the engine notices a server that has fallen silent, another stream,
-//!   or an older copy even if no task makes a request.
+//!   set, asks for the stream's last sequence. So the engine notices a server that has fallen silent, a different
+//!   stream, or an older copy even if no task makes a request.
 //! - **Requests**: acquiring a free resource takes two round trips, one for the message and one to read the mark; once
 //!   a minute two more, for the server's clock. One reading of the mark serves all tasks that wait for it. A release of
 //!   a lease that was acquired on this connection takes one, or two to four if another request for the resource was

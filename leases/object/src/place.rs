@@ -395,7 +395,7 @@ impl Place {
         futures_util::stream::iter(running).buffered(TOGETHER).try_collect().await
     }
 
-    /// Finds out whether the store does conditional writes, by trying each kind on an object of its own. The object
+    /// Finds out whether the store does conditional writes, by trying each kind on an object made for this. The object
     /// stays if there is no answer within the limit.
     pub(crate) async fn probe(&self, mut limit: Limit) -> Result<(), Error> {
         let path = self.path(&format!("probe-{:016x}", random()));

@@ -92,7 +92,7 @@
 //! - **Requests**: each operation is one prepared statement, which commits by itself, and one round trip. A whole batch
 //!   of renewals is one statement too; so are acquires and releases of different resources that arrive while another
 //!   one is under way, up to 128. No call waits for others to join it. Of these, a request that resumes a tenure, or
-//!   meets a locked row, takes a second statement of its own. A waiter sends one request when it arrives and one for
+//!   meets a locked row, takes a second, separate statement. A waiter sends one request when it arrives and one for
 //!   each notification, one when the lease should have ended, and one every 5 s ([`Options::fallback`]). In each
 //!   process only the first waiter in line does so.
 //! - **Timeouts**: after 5 s ([`Options::timeout`]) a request fails, and the connection is given up if it has answered

@@ -1,7 +1,7 @@
 //! Sessions that a pooler shares among its clients: each statement is a transaction, which brings its own settings.
 //!
-//! Any transaction may run in another session than the last one, after a failover even on another server, and other
-//! clients may have left their settings there. So each transaction makes all settings again, and only for its own
+//! Any transaction may run in a different session from the last one, after a failover even on a different server, and
+//! other clients may have left their settings there. So each transaction makes all settings again, and only for its own
 //! duration. Its three parts are sent at once, without waiting for answers, and none of them is sent alone: whatever
 //! becomes of the caller, no transaction stays open.
 

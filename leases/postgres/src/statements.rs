@@ -32,7 +32,7 @@ impl Statement {
     }
 }
 
-/// The statements that a session of its own prepares.
+/// The statements that an engine with its own session prepares.
 pub(crate) static PREPARED: [&Statement; 9] =
     [&ACQUIRE, &TOGETHER, &RENEW, &RELEASE, &RELEASE_ALL, &LOOK, &OWNED_BY, &LIST, &SWEEP];
 

@@ -1,4 +1,4 @@
-//! Sends the questions that wait for the connection: one by a script of its own, several in one script.
+//! Sends the questions that wait for the connection: a single question by its own script, several in one script.
 
 use std::{convert::Infallible, sync::Arc};
 

@@ -852,7 +852,7 @@ fn a_primary_that_was_a_replica_for_a_while_is_quarantined() {
         while !told(&other, "master_link_status:up") {
             sleep(millis(20)).await;
         }
-        // A new replica causes no quarantine, although the history of the data has another name.
+        // A new replica causes no quarantine, although the history of the data has a new name.
         let mut last = there.try_acquire("other", joe, MINUTE).await.unwrap();
         while !told(&other, &format!("master_repl_offset:{}", offset(server))) {
             sleep(millis(20)).await;
@@ -892,7 +892,7 @@ fn offset(server: &Server) -> u64 {
     offset.unwrap().parse().unwrap()
 }
 
-/// When the last replica has been gone for a long time, the history of the data gets another name without a promotion.
+/// When the last replica has been gone for a long time, the history of the data gets a new name without a promotion.
 #[test]
 fn a_primary_whose_last_replica_is_gone_still_grants() {
     let other = Server::start();

@@ -222,7 +222,7 @@ fn a_value_that_is_not_a_lease_is_an_error_of_its_own_request() {
     });
 }
 
-/// A key of another type is an error for all requests that need the key.
+/// A key of the wrong type is an error for all requests that need the key.
 #[test]
 fn a_refused_batch_has_changed_nothing_and_each_request_gets_its_own_answer() {
     at_desk(async |desk| {

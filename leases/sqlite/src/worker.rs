@@ -1,4 +1,4 @@
-//! The thread that calls SQLite. It is a thread of its own because those calls block.
+//! The thread that calls SQLite. A separate thread does this because the calls block.
 
 use std::{
     sync::{

@@ -422,7 +422,7 @@ fn after_a_restart_the_time_of_day_says_how_much_time_has_passed() {
     }
 }
 
-/// In a container, or without access to `/proc`, the machine's start has another name.
+/// In a container, or without access to `/proc`, the machine's start has a different name.
 #[test]
 fn another_name_of_the_same_start_of_the_machine_ends_no_lease() {
     for name in ["", "another"] {

@@ -48,7 +48,7 @@ use crate::{
 /// The greatest number of requests of one operation that run at the same time.
 const LANES: usize = 64;
 
-/// The number of leases that one part of an operation on all leases reads. Each part counts as an answer of its own, so
+/// The number of leases that one part of an operation on all leases reads. Each part counts as a separate answer, so
 /// that the connection is not given up during a long operation.
 pub(crate) const PART: usize = 2 * LANES;
 
@@ -250,8 +250,8 @@ struct Subjected {
 }
 
 /// Converts the error of a request. If the connection broke, the operation may have been carried out, and is tried
-/// again, even if it had only read so far. Often the engine itself has ended the connection, because the stream is
-/// another one.
+/// again, even if it had only read so far. Often the engine itself has ended the connection, because the stream is a
+/// different one.
 pub(crate) fn perhaps(error: Error) -> Fail<Error> {
     match error {
         Error::Closed | Error::Timeout => Fail::Unknown(error),

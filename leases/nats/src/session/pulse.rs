@@ -46,8 +46,8 @@ impl Session {
         self.known_at.fetch_max(u64::try_from(sent.as_nanos()).unwrap_or(u64::MAX), SeqCst);
     }
 
-    /// Asks for the last sequence of the stream. Ends the connection if the stream is another one, or an older copy:
-    /// the next connection finds out what was forgotten.
+    /// Asks for the last sequence of the stream. Ends the connection if the stream is a different one, or an older
+    /// copy: the next connection finds out what was forgotten.
     async fn pulse(&self) {
         let before = self.seen.get();
         self.knows_since(self.clock.now()); // even if this fails, the next pulse is due as late
