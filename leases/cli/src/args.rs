@@ -133,7 +133,7 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// The time before the end of the lease at which the command is ended.
+    /// Returns the time before the end of the lease at which the command is ended.
     pub(crate) fn grace(&self) -> Duration {
         self.grace.unwrap_or(self.ttl / 5)
     }

@@ -57,20 +57,20 @@ pub(crate) struct Group {
     was_told_to_stop: Cell<bool>,
 }
 
-/// How a command has ended.
+/// The way in which a command has ended.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Outcome {
-    /// The exit code, as shells have it.
+    /// The exit code, as shells report it.
     pub(crate) code: u8,
-    /// Whether it died of an interrupt.
+    /// Whether the command died of an interrupt.
     is_interrupted: bool,
     /// Whether its group had the terminal.
     had_terminal: bool,
 }
 
 impl Group {
-    /// Prepares a command with these variables in its environment. It begins with [`begin`](Self::begin), unless the
-    /// time is `latest` by then.
+    /// Prepares a command with these variables in its environment. [`begin`](Self::begin) lets it begin, unless the
+    /// time `latest` has come by then.
     pub(crate) fn prepare(
         command: &[OsString],
         variables: &[(&str, String)],
@@ -84,7 +84,7 @@ impl Group {
         let variables = variables.iter().map(|(name, value)| (name, value));
         let child = launch.args(command).envs(variables).process_group(0).spawn()?;
         let pid = Pid::from_child(&child);
-        // It stops itself, or has failed, which `ended` will find.
+        // The process stops itself, or has failed, which `ended` will find.
         let options = WaitIdOptions::EXITED | WaitIdOptions::STOPPED | WaitIdOptions::NOWAIT;
         retry_on_intr(|| waitid(WaitId::Pid(pid), options))?;
         let (guard, was_told_to_stop) = (Cell::new(None), Cell::new(false));
@@ -93,8 +93,8 @@ impl Group {
 
     /// Lets the command begin.
     pub(crate) fn begin(&self) {
-        // A pipeline is a single group, and its other commands may need the terminal: then this command gets it when it
-        // asks.
+        // A pipeline is a single group, and its other commands may need the terminal. In a pipeline the command
+        // therefore gets the terminal only when it asks.
         if io::stdin().is_terminal() && io::stdout().is_terminal() {
             self.terminal.give(self.pid);
         }
@@ -124,7 +124,7 @@ impl Group {
         let _ = kill_process_group(self.pid, signal);
     }
 
-    /// Returns how the command has ended, if it has. Takes notice of it if the command was stopped, and of adopted
+    /// Returns how the command has ended, if it has. Also handles a stop of the command, and takes notice of adopted
     /// processes that have ended.
     pub(crate) fn ended(&self) -> Option<Outcome> {
         let had_terminal = self.terminal.is_of(self.pid);
@@ -149,8 +149,9 @@ impl Group {
         }
     }
 
-    /// The command was stopped. If it needs the terminal, it gets it. If it was stopped at the terminal, this process's
-    /// group stops, too, as if the terminal had stopped it, so that the shell notices; later all go on together.
+    /// Handles a stop of the command. If the command needs the terminal, it gets the terminal. If it was stopped at the
+    /// terminal, this process's group stops, too, as if the terminal had stopped it, so that the shell notices. Later
+    /// all of them continue together.
     fn stopped(&self, signal: i32) {
         let asks = signal == Signal::TTIN.as_raw() || signal == Signal::TTOU.as_raw();
         let has_terminal = self.terminal.is_of(self.pid);
@@ -161,7 +162,7 @@ impl Group {
         if !(asks && self.terminal.is_ours()) {
             self.terminal.take(self.pid);
             if is_orphaned() {
-                // No shell would let it go on. A command that needs a terminal has lost it.
+                // No shell would let this process's group continue. A command that needs a terminal has lost it.
                 if asks {
                     self.signal(Signal::HUP);
                 }
@@ -203,12 +204,12 @@ impl Group {
             if is_over {
                 all(Signal::KILL, &found);
             }
-            // Those whose parents have ended meanwhile.
+            // These are processes whose parents have ended meanwhile.
             let new: Vec<_> = found.iter().filter(|child| !told.contains(child)).collect();
             for child in &new {
                 let _ = kill_process(**child, Signal::TERM);
             }
-            // One that cannot be killed is another user's, or waits for a disk that does not answer.
+            // A process that cannot be killed is another user's, or waits for a disk that does not answer.
             if start.elapsed() >= time.max(2 * LEFTOVERS).min(LONGEST_CLEAN_UP) {
                 break false;
             }
@@ -222,8 +223,8 @@ impl Group {
     }
 }
 
-/// Returns whether no shell in this session controls the group of this process, so that nobody would let it go on if it
-/// stopped.
+/// Returns whether no shell in this session controls the group of this process, so that nobody would let it continue if
+/// it stopped.
 fn is_orphaned() -> bool {
     getppid().is_none_or(|parent| getsid(Some(parent)).ok() != getsid(None).ok())
 }
@@ -259,14 +260,14 @@ pub(crate) fn launch(mut words: impl Iterator<Item = OsString>) -> Result<u8, Fa
     #[cfg(any(target_os = "linux", target_os = "android"))]
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))
         .map_err(|error| Failure::system("the command cannot be bound to keylatch", error))?;
-    // It may have died before that.
+    // The parent may have died before that call.
     if getppid().map(Pid::as_raw_nonzero).map(std::num::NonZero::get) != Some(parent) {
         return Err(Failure::new(CANNOT_EXECUTE, "keylatch has been killed"));
     }
-    // It stays stopped until the guard knows the end of the lease: if `keylatch` is stopped before, there is no command
-    // to end.
+    // This process stays stopped until the guard knows the end of the lease: if `keylatch` is stopped before that,
+    // there is no command to end.
     kill_process(getpid(), Signal::STOP).map_err(|error| Failure::system("the command cannot be prepared", error))?;
-    // It may have been stopped for a long time, and the lease may now be somebody else's.
+    // This process may have been stopped for a long time, and the lease may now be somebody else's.
     if latest.is_some_and(|latest| StdClock::new().now() >= latest) {
         return Ok(LOST);
     }

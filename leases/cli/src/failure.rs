@@ -25,12 +25,12 @@ impl Failure {
         Failure { code, message: plain(&message.to_string()).into_owned() }
     }
 
-    /// A failure without a message.
+    /// Returns a failure without a message.
     pub(crate) fn quiet(code: u8) -> Self {
         Failure::new(code, "")
     }
 
-    /// The engine did not answer, or refused.
+    /// Returns the failure of an engine that did not answer, or refused.
     pub(crate) fn engine(error: impl fmt::Display) -> Self {
         Failure::new(UNAVAILABLE, error)
     }
@@ -50,7 +50,7 @@ impl Failure {
         }
     }
 
-    /// The system refused something that the command needs.
+    /// Returns the failure for something that the command needs, and that the system refused.
     pub(crate) fn system(what: &str, error: impl fmt::Display) -> Self {
         Failure::new(OS_ERROR, format_args!("{what}: {error}"))
     }

@@ -26,8 +26,8 @@ use crate::{
 /// The first argument of a guard.
 pub(crate) const GUARD: &str = "--internal-guard";
 
-/// The variable that has the tokens of this run and of those around it, in the environment of the command and of what it
-/// starts.
+/// The variable with the tokens of this run and of the runs around it. It is in the environment of the command and of
+/// the processes that the command starts.
 const CHAIN: &str = "KEYLATCH_CHAIN";
 
 /// Returns the variable by which the guard finds the command's processes.
@@ -43,7 +43,7 @@ const NEVER: &str = "never";
 /// The longest pause between two looks at the clock.
 const LONGEST: Duration = Duration::from_secs(1);
 
-/// The part of the grace that is left for SIGKILL.
+/// Returns the part of the grace that is left for SIGKILL.
 pub(crate) fn margin(grace: Duration) -> Duration {
     (grace / 4).min(Duration::from_millis(200))
 }
@@ -69,7 +69,7 @@ impl Guard {
             .arg(token.to_string())
             .arg(grace.as_micros().to_string());
         command.arg(end.map_or_else(|| NEVER.to_owned(), |end| end.as_micros().to_string()));
-        // In a group of its own, it is not reached by the terminal's signals.
+        // The guard has its own group, so that the terminal's signals do not reach it.
         let mut child = command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::null()).spawn()?;
         let input = child.stdin.take();
         if let Some(input) = &input {
@@ -82,7 +82,8 @@ impl Guard {
         Pid::from_child(&self.child)
     }
 
-    /// Says when the command must have ended, by [`StdClock`], unless there is a later end; `None`: never.
+    /// Tells the guard the time, by [`StdClock`], at which the command must have ended, unless a later call names
+    /// another; `None`: never.
     pub(crate) fn tell(&mut self, end: Option<Duration>) {
         if self.told == Some(end) {
             return;
@@ -91,7 +92,7 @@ impl Guard {
         self.write(&end.map_or_else(|| NEVER.to_owned(), |end| end.as_micros().to_string()));
     }
 
-    /// Says that the command was asked to end, so that it is not asked twice.
+    /// Tells the guard that the command was asked to end, so that it is not asked twice.
     pub(crate) fn tell_asked(&mut self) {
         self.write(ASKED);
     }
@@ -108,7 +109,7 @@ impl Guard {
         self.write(DONE);
         self.input = None;
         if is_alive {
-            // It may have been stopped.
+            // The guard may have been stopped.
             let _ = self.child.kill();
             let _ = self.child.wait();
         }
@@ -128,7 +129,7 @@ pub(crate) fn guard(mut words: impl Iterator<Item = OsString>) -> Result<u8, Fai
         let _ = kill_process_group(group, Signal::KILL);
         descendants::kill_all_of(CHAIN, &token);
     };
-    // Only the first process ends it. Signals that arrive are dropped.
+    // Only the first process ends the guard. Signals that arrive are dropped.
     let _signals = Signals::new([consts::SIGHUP, consts::SIGINT, consts::SIGQUIT, consts::SIGTERM])
         .map_err(|error| Failure::system("signals cannot be handled", error))?;
     let (sender, lines) = channel();

@@ -2,8 +2,8 @@
 //!
 //! - [`args`]: the command line. [`engine`]: the engine behind a URL.
 //! - [`run`]: `run` and `lead`: acquires, runs the command, renews, and ends the command if the lease is lost.
-//!   [`command`] is the command's process group, [`descendants`] are the processes that have left it, [`terminal`] is
-//!   what group has the terminal, and [`wait`] the line that says for whom it waits.
+//!   [`command`] is the command's process group, [`descendants`] are the processes that have left it, [`terminal`]
+//!   knows which group has the terminal, and [`wait`] writes the line that says for whom this program waits.
 //! - [`guard`]: a second process, which ends the command if this one is killed or stopped.
 //! - [`show`]: `ls`, `who`, `watch`, `release`, `release-all`, `engines`.
 #![forbid(unsafe_code)]
@@ -30,7 +30,7 @@ use args::{Action, Args};
 use failure::Failure;
 
 fn main() -> ExitCode {
-    // The program starts itself with these, to be another process.
+    // The program starts itself with these words, to be another process.
     let mut words = env::args_os().skip(1);
     let done = match words.next().as_deref().and_then(|word| word.to_str()) {
         Some(command::LAUNCH) => command::launch(words),

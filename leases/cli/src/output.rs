@@ -8,7 +8,7 @@ use std::{
 
 use rustix::event::{PollFd, PollFlags, poll};
 
-/// Writes a line. Returns whether there may be more: not if nobody reads it.
+/// Writes a line. Returns whether more lines may follow, which is not so if nobody reads them.
 pub(crate) fn line(text: &str) -> bool {
     writeln!(io::stdout(), "{text}").and_then(|()| io::stdout().flush()).is_ok()
 }

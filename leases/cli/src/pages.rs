@@ -7,7 +7,7 @@ use clap_complete::{Shell, generate};
 
 use crate::args::Args;
 
-/// Set this variable to write the files anew.
+/// The variable with which the test writes the files anew.
 const WRITE: &str = "KEYLATCH_WRITE_PAGES";
 
 fn is_written(name: &str, content: &[u8]) {

@@ -36,7 +36,7 @@ const FORWARDED: [i32; 7] = [
     consts::SIGUSR2,
 ];
 
-/// Those of them that tell a process to end.
+/// The signals among them that tell a process to end.
 const ENDING: [i32; 4] = [consts::SIGHUP, consts::SIGINT, consts::SIGQUIT, consts::SIGTERM];
 
 /// The longest pause between two looks at the lease.
@@ -80,7 +80,7 @@ impl Events {
                         Some(receiver) => drop(receiver.send(Event::Signal(signal))),
                         // The system spares the first process of a container.
                         None if getpid().is_init() && ENDING.contains(&signal) => std::process::exit(128 + signal),
-                        // As the first process of a container, it becomes the parent of orphaned processes.
+                        // As the first process of a container, this process becomes the parent of orphaned processes.
                         None if signal == consts::SIGCHLD => {
                             while wait(WaitOptions::NOHANG).is_ok_and(|it| it.is_some()) {}
                         }
@@ -97,7 +97,7 @@ impl Events {
     }
 }
 
-/// How a run has ended.
+/// The way in which a run has ended.
 enum Ended {
     /// The command has ended by itself, with this code.
     Command(u8),
@@ -154,7 +154,7 @@ fn acquire<E: Engine>(
 ) -> Result<Held<'static, E>, Failure> {
     let args::Run { name, ttl, is_trying, wait: longest, quiet, .. } = options;
     let held = async_io::block_on(async {
-        // With a short limit, too, a lease that is free is acquired.
+        // Even with a very short limit, a lease that is free is acquired.
         if *is_trying || longest.is_some() {
             let held = leases.try_hold(name, owner, *ttl).await;
             if *is_trying || !matches!(held, Err(AcquireError::Busy { .. })) {
@@ -197,7 +197,7 @@ fn under<E: Engine + 'static>(
     options: &args::Run,
     all: &Events,
 ) -> Result<Ended, Failure> {
-    // Before the command starts, so that no signal is missed. From here on none of them ends this process.
+    // This comes before the command starts, so that no signal is missed. From here on no signal ends this process.
     let (sender, events) = channel();
     all.go_to(Some(sender.clone()));
     let renewal = held.renewal();
@@ -255,7 +255,7 @@ struct Running<'a, E: Engine + 'static> {
     options: &'a args::Run,
     group: &'a Group,
     guard: Guard,
-    /// Whether the command was asked to end, because the lease is about to.
+    /// Whether the command was asked to end, because the lease is about to end.
     has_asked: bool,
     lost: Option<Lost>,
     /// The last signal that told this process to end.
@@ -286,21 +286,21 @@ impl<E: Engine> Running<'_, E> {
                     }
                 }
                 Ok(Event::Lost(lost)) => self.lost = Some(lost),
-                // Both threads have ended, which they do not while the command runs.
+                // Both threads that send events have ended, which they do not do while the command runs.
                 Err(RecvTimeoutError::Disconnected) => thread::sleep(pause),
             }
         }
     }
 
-    /// Ends the command if the lease has ended, or asks it to if the lease is about to. Returns the time after which to
-    /// look again.
+    /// Ends the command if the lease has ended, or asks it to end if the lease is about to end. Returns the time after
+    /// which to look again.
     fn look(&mut self) -> Duration {
         let grace = self.options.grace();
         let remaining = self.held.remaining();
         if self.group.is_unguarded() {
             let end = remaining.filter(|_| self.options.on_loss == OnLoss::Kill);
             let end = end.map(|left| StdClock::new().now() + left);
-            // If it cannot be started, it is tried again.
+            // If the guard cannot be started, the next look tries again.
             if let Ok(guard) = Guard::start(self.group.id(), self.held.token(), grace, end) {
                 self.group.guarded_by(guard.id());
                 self.guard = guard;

@@ -35,7 +35,7 @@ impl Task for Show {
     }
 }
 
-/// A lease as a JSON object. Its shape is documented in the README.
+/// Returns a lease as a JSON object. Its shape is documented in the README.
 fn as_json(resource: &Resource, owner: &Owner, token: Token, held_for: Duration, remaining: Option<Duration>) -> Value {
     json!({
         "resource": resource.to_string(),
@@ -54,7 +54,7 @@ fn list<E: Engine>(leases: &Leases<E>, owner: Option<&str>, json: bool) -> Resul
     let mut list = leases.list().page_size(500);
     let mut rows = Vec::new();
     while let Some(page) = list.next_page().wait().map_err(failed)? {
-        // Each run is an owner of its own, which shares its name with others.
+        // Each run is a separate owner, which may share its name with others.
         rows.extend(page.into_iter().filter(|lease| owner.is_none_or(|owner| lease.owner().name() == owner)));
     }
     rows.sort_by(|one, other| one.resource().cmp(other.resource()));

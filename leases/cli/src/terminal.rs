@@ -42,8 +42,8 @@ impl Terminal {
         }
     }
 
-    /// Takes the terminal back from a group, if that has it. A process in the background may do that only if it ignores
-    /// a signal, which only a shell can arrange for it.
+    /// Takes the terminal back from a group, if that group has it. A process in the background may do that only if it
+    /// ignores SIGTTOU, which only a shell can arrange for it.
     pub(crate) fn take(&self, group: Pid) {
         if !self.is_of(group) {
             return;

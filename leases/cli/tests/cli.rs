@@ -108,7 +108,7 @@ fn the_first_process_of_a_container_can_be_ended_while_it_waits() {
     assert_eq!(container.wait().unwrap().code(), Some(128 + 15));
 }
 
-/// Like a log on a disk that is full.
+/// The error output is like a log on a disk that is full.
 #[test]
 fn an_error_output_that_cannot_be_written_to_changes_nothing() {
     let desk = Desk::new();
@@ -139,7 +139,7 @@ fn a_terminals_commands_in_a_name_are_not_obeyed() {
     }
 }
 
-/// As under cron.
+/// The command runs in an empty environment, as if under cron.
 #[test]
 fn an_empty_environment_is_enough_if_there_is_a_home() {
     let desk = Desk::new();
@@ -224,7 +224,8 @@ fn a_stopped_keylatch_does_not_keep_its_command_running_past_the_lease() {
     let then = "while :; do echo old >> log; sleep 0.01; done";
     let running = desk.start(&["run", "--ttl", "1s", "report", "--", "sh", "-c", &prepared("trap '' TERM;", then)]);
     running.signal(Signal::STOP);
-    // It gets the lease when it has ended, and by then the command must have ended, too.
+    // The next run gets the lease when the tenure of the stopped one has ended, and by then its command must have
+    // ended, too.
     let next = desk.run(&["run", "report", "--", "sh", "-c", "echo new >> log; sleep 0.3"]);
     assert!(next.status.success());
     let log = fs::read_to_string(desk.path("log")).unwrap();
@@ -254,7 +255,7 @@ fn a_keylatch_that_is_stopped_as_its_command_begins_does_not_keep_it_running() {
     }
 }
 
-/// It is stopped between acquiring and starting, for longer than the lease lasts.
+/// `keylatch` is stopped between acquiring and starting, for longer than the lease lasts.
 #[test]
 fn a_keylatch_that_is_stopped_before_its_command_begins_does_not_begin_it_late() {
     let desk = Desk::new();
@@ -379,7 +380,7 @@ fn a_leader_that_waits_again_can_be_ended() {
     });
     running.signal(Signal::TERM);
     let status = running.end().status;
-    // It may have been about to wait.
+    // `keylatch` may have been about to wait.
     let signal = std::os::unix::process::ExitStatusExt::signal(&status);
     assert!(signal == Some(15) || status.code() == Some(128 + 15), "{status}");
     next.signal(Signal::TERM);
@@ -594,7 +595,7 @@ fn a_command_in_a_pipeline_gets_the_terminal_when_it_asks() {
     assert!(screen.contains("command got one") && screen.contains("shell got two"), "{screen}");
 }
 
-/// With job control, as in an interactive shell.
+/// The shell has job control, like an interactive one.
 #[test]
 fn a_command_in_the_background_gets_the_terminal_when_it_comes_to_the_foreground() {
     let desk = Desk::new();
@@ -703,7 +704,7 @@ fn the_unit_for_systemd_is_valid() {
     let output = desk.command(&words).env_clear().env("KEYLATCH_ENGINE", desk.engine()).output().unwrap();
     assert_eq!((output.status.code(), &*text(&output.stdout)), (Some(3), "leads\n"));
 
-    // It complains of programs that are not there.
+    // `systemd-analyze` complains of programs that are not there.
     let there = text_of_unit.replace("/usr/local/bin/keylatch", "/bin/true");
     fs::write(desk.path("web-scheduler.service"), there).unwrap();
     let verify = Command::new("systemd-analyze").arg("verify").arg(desk.path("web-scheduler.service")).output();

@@ -103,7 +103,7 @@ impl Certificates {
     }
 
     fn write(&self, name: &str, text: &str) {
-        // Nobody sees half of it.
+        // Nobody sees a file that is half written.
         fs::write(self.path("new"), text).unwrap();
         fs::rename(self.path("new"), self.path(name)).unwrap();
     }
@@ -140,7 +140,7 @@ impl Certificates {
         assert_eq!(lines.next().as_deref(), Some("free"));
     }
 
-    /// The file is missing meanwhile.
+    /// Replaces the password on the server first. The file with the password is missing meanwhile.
     fn replace_on_the_server_first(&self, desk: &Desk, other: &Desk, change_to: impl Fn(&str)) {
         let mut holder = desk.command(&["run", "--ttl", "1h", "report", "--", "sh", "-c", &script("sleep 600")]);
         let holder = Running(Some(holder.stderr(fs::File::create(desk.path("told")).unwrap()).spawn().unwrap()));
@@ -264,7 +264,7 @@ fn etcd() {
         let body = format!(r#"{{"name": "shop", "password": "{password}"}}"#);
         call_with(&format!("Authorization: {token}\r\n"), "user/changepw", &body);
     };
-    // It forgets the logins, but keeps the connections.
+    // etcd forgets the logins, but keeps the connections.
     let cut = || ["kill", "start"].into_iter().for_each(|action| server.run(action));
     files.replace_the_password(&url, change, cut);
 }
@@ -288,7 +288,8 @@ fn nats() {
     files.replace_the_password(&format!("nats://shop@127.0.0.1:{port}"), change, || ());
 }
 
-/// The README's entry point of a container, on this engine: the one that leads is killed, and another one leads.
+/// Runs the README's entry point of a container on this engine: the container that leads is killed, and another one
+/// leads.
 fn one_of_three_containers_leads(engine: &str) {
     let readme = include_str!("../README.md");
     let (_, entry) = readme.split_once("export KEYLATCH_PASSWORD_FILE=").unwrap();
@@ -358,7 +359,7 @@ fn no_two_commands_run_at_once_on_redis() {
     kill_and_stop(&desk);
 }
 
-/// Its pool has two sessions, which the three share.
+/// The pool has two sessions, which the three containers share.
 #[test]
 fn one_of_three_containers_leads_with_postgres_behind_a_pooler() {
     let server = PrivateServer::new(SCRIPT, "postgres").start();

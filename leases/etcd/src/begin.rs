@@ -18,8 +18,8 @@ use crate::{
 const AHEAD: Duration = Duration::from_millis(10);
 
 impl Session {
-    /// Begins a tenure if the resource is free; with `is_fresh`, also as a tenure of the same owner ends. It uses an
-    /// etcd lease again if one is kept; otherwise its etcd lease is requested at the same time.
+    /// Begins a tenure if the resource is free; with `is_fresh`, also if the same owner has a tenure, which then ends.
+    /// Uses an etcd lease again if one is kept, and otherwise requests one at the same time.
     pub(crate) async fn begin(&self, new: &mut Draft<'_>, is_fresh: bool) -> Result<Changed, Trouble> {
         let now = Restarted::now(new.value.seconds);
         let spare = if new.lease == 0 { None } else { self.spare.take(now.seconds) };
@@ -56,8 +56,8 @@ impl Session {
         changed
     }
 
-    /// Begins a tenure with an etcd lease that was kept. Its time is restarted at the same time, unless it is long
-    /// enough.
+    /// Begins a tenure with an etcd lease that was kept. The etcd lease's time is restarted at the same time, unless
+    /// enough of it is left.
     async fn begin_again(
         &self,
         granted: &mut Granted<'_>,

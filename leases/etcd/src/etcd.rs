@@ -105,7 +105,7 @@ impl Etcd {
     }
 
     /// Waits until there is a connection to a node with a leader. Operations wait by themselves; this call is for
-    /// programs that want to know at their start.
+    /// programs that want to check this when they start.
     ///
     /// # Errors
     /// The errors of any operation: [`Error::Unconnected`] after the [timeout](crate::Options::timeout),

@@ -10,9 +10,9 @@ impl Etcd {
     /// Returns a condition for your own transaction in the same cluster: that this tenure has not ended. The
     /// transaction is then done under the lease or not at all, however long the process was suspended before.
     ///
-    /// It needs no fence and no token. The engine must have been connected: see [`Etcd::ready`]. A tenure that began
-    /// before [the cluster forgot something](crate#when-the-cluster-forgets) never meets the condition. Only etcd
-    /// decides whether the lease has expired.
+    /// The transaction needs no fence and no token. The engine must have been connected: see [`Etcd::ready`]. A tenure
+    /// that began before [the cluster forgot something](crate#when-the-cluster-forgets) never meets the condition. Only
+    /// etcd decides whether the lease has expired.
     ///
     /// # Examples
     /// ```no_run

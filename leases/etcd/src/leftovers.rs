@@ -1,4 +1,4 @@
-//! Etcd leases that no tenure uses any more, or that perhaps no tenure uses.
+//! Etcd leases that are not, or may not be, used by any tenure.
 //!
 //! An operation whose future is dropped, or that gets no answer, may leave such an etcd lease behind: it was granted,
 //! but the transaction that was meant to use it may have been carried out, may not have been sent, or may still be
@@ -53,7 +53,7 @@ pub(crate) struct Doubt {
     pub(crate) resource: Resource,
     /// The etcd lease that the resource was attached to before; 0 if it was attached to none.
     pub(crate) before: i64,
-    /// The revision at which the tenure began that moves from that etcd lease.
+    /// The revision at which the tenure that moves from that etcd lease began.
     pub(crate) created: i64,
 }
 
@@ -122,7 +122,7 @@ impl<'a> Granted<'a> {
         self.is_there
     }
 
-    /// Notes that the etcd lease was granted, that its time was restarted, or that it need not be.
+    /// Notes that the etcd lease was granted, that its time was restarted, or that no restart is needed.
     pub(crate) fn heard(&mut self) {
         self.is_there = self.lease != 0;
         if let Some(left) = &mut self.left {
@@ -144,7 +144,7 @@ impl<'a> Granted<'a> {
         self.left = None;
     }
 
-    /// Notes the outcome of that transaction.
+    /// Notes the outcome of the transaction that was to use the etcd lease.
     pub(crate) fn settle(mut self, changed: &Result<Changed, Trouble>) {
         let Some(mut left) = self.left.take() else { return };
         match changed {

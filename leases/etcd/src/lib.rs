@@ -45,39 +45,40 @@
 //! still rely on. Therefore each namespace has a *mark*. If the mark is missing or has changed, nothing is granted for
 //! a while, until every lease that may have been granted before has ended.
 //! [`AcquireError::Quarantined`](keylatch_lease::AcquireError::Quarantined) gives the remaining time, and
-//! [`Options::quarantine`] sets the whole: 60 s if not set. During the quarantine, leases that the cluster remembers
-//! can be renewed and released.
+//! [`Options::quarantine`] sets its full length: 60 s if not set. During the quarantine, leases that the cluster
+//! remembers can be renewed and released.
 //!
 //! | what may have happened | how the engine detects it |
 //! |---|---|
 //! | all keys of the namespace were deleted | the mark is missing |
-//! | a snapshot was restored | the cluster has another ID; or its log has fewer entries than it has revisions, because a restore begins a new log. Each new connection requests both |
+//! | a snapshot was restored | the cluster has a different ID; or its log has fewer entries than it has revisions, because a restore begins a new log. Each new connection requests both |
 //! | the data folder of a single node was put back to an older copy | the revision is smaller than one that a connected program has already seen |
-//! | the namespace is new | it looks as if all keys were deleted, until [`Etcd::init`] is called |
+//! | the namespace is new | the namespace looks as if all keys had been deleted, until [`Etcd::init`] is called |
 //!
-//! - **Every grant checks it**: the transaction that begins a tenure compares the mark, and checks that there is no
-//!   quarantine. So the cluster may be restored under an open connection, once another one has written a new mark. A
-//!   proxy that keeps a client's connection while the cluster behind it is restored may delay that: see the table
-//!   below.
+//! - **Every grant checks the mark**: the transaction that begins a tenure compares the mark, and checks that there is
+//!   no quarantine. So a restore under an open connection is noticed, too, once another connection has written a new
+//!   mark. A proxy that keeps a client's connection while the cluster behind it is restored may delay that: see the
+//!   table below.
 //! - **Tokens** are revisions plus a base. The base is the time of day, in microseconds since 1970, of the program that
 //!   wrote the mark. So new tokens are greater than all earlier ones, even though etcd gives out the same revisions
-//!   again. The exception: that program's clock is behind the clock of an earlier writer of the mark, by more than the
-//!   time since.
+//!   again. The exception is a program whose clock is behind that of an earlier writer of the mark, by more than the
+//!   time since then.
 //! - **After a restore** from a snapshot (`etcdctl snapshot restore`) an operator need not do anything. If a data
 //!   folder was put back, or if other programs used a restored cluster for a long time before the first program
 //!   connected, delete `keylatch-lease/NAMESPACE/l/mark` before the programs resume. A program that was not connected
 //!   before cannot tell such a copy from the original (1, 3).
-//! - **A lease that lasts longer** than the quarantine, from one renewal to the next, is not waited for; nor is one
-//!   that never expires. If the cluster forgets it, another owner may get the resource while the holder still relies on
-//!   its lease (1). The token tells them apart (3).
+//! - **A lease that lasts longer** than the quarantine, from one renewal to the next, or that never expires, is not
+//!   covered by the quarantine. If the cluster forgets it, another owner may get the resource while the holder still
+//!   relies on its lease (1). The token tells them apart (3).
 //! - **A lease that was already released** may be back, if the cluster has forgotten the release. It ends when it would
-//!   have ended without the release; one that never expires must be released again. A renewal with a grant that was
-//!   released succeeds in that time. An owner that acquires a resource that it held before begins a new tenure (4),
-//!   because another owner may have had a greater token in between.
+//!   have ended without the release; one that never expires must be released again. Until then a renewal with the
+//!   released grant succeeds. An owner that acquires a resource that it held before begins a new tenure (4), because
+//!   another owner may have had a greater token in between.
 //! - **[`Etcd::init`]** ends a quarantine. Its caller vouches that nobody still relies on a lease that the cluster may
 //!   have forgotten.
 //!
-//! All programs that use one namespace should have the same quarantine. While they differ, the shortest may apply.
+//! All programs that use one namespace should have the same quarantine. While they differ, the shortest quarantine may
+//! apply.
 //!
 //! # How it works
 //! - **Clock**: the leader's monotonic clock, in whole seconds. Durations are rounded up there; the holder counts the
@@ -97,7 +98,7 @@
 //!   all waiters ask again.
 //! - **Connection**: one for each engine and its clones, to one node; it carries the requests of all tasks side by
 //!   side. If it is lost, or the node does not answer in time or has no leader, the engine connects to the next
-//!   endpoint, after 50 ms to 2 s, at random.
+//!   endpoint, after a random pause of 50 ms to 2 s.
 //! - **Requests**: an acquire is one transaction; if no etcd lease is kept, also a request for one. A waiter reads the
 //!   resource first. A release is one transaction. A renewal reads the tenure, keeps its etcd lease alive, and writes
 //!   the tenure again if it is unchanged; the renewals of a batch run side by side. To learn the remaining time of
@@ -105,7 +106,7 @@
 //!   they expire.
 //! - **Many tasks**: a transaction is sent at once if no other is under way. Those that arrive in the meantime, about
 //!   different resources, become the parts of one transaction, up to 64, which is one entry of the cluster's log. Each
-//!   part has its own conditions and its own answer. If etcd refuses the whole, each is sent alone.
+//!   part has its own conditions and its own answer. If etcd refuses the whole transaction, each part is sent alone.
 //! - **Policies**: the etcd lease is as long as the policy's time, and a keep-alive cannot extend it further. If the
 //!   end must be later than that, under another policy or at each renewal of `SlidingUpTo`, the tenure moves to another
 //!   etcd lease and keeps its token. A tenure with `Never` is attached to none.
@@ -126,9 +127,9 @@
 //! | any of them, in a quarantine | an error |
 //!
 //! # How late a holder may learn that another call has ended its lease
-//! Its [`check`](keylatch_lease::Held::check) fails from then on, and [`lost`](keylatch_lease::Held::lost) is ready.
-//! Without a message, the next renewal notices it, within a third of the lease's time; if nobody renews the lease, its
-//! end does.
+//! Once the holder knows, its [`check`](keylatch_lease::Held::check) fails and [`lost`](keylatch_lease::Held::lost) is
+//! ready. Without a message it learns of the end at its next renewal, within a third of the lease's time; if nobody
+//! renews the lease, it learns when the lease would have expired.
 //!
 //! | the lease is ended by | the holder knows after |
 //! |---|---|
@@ -137,25 +138,26 @@
 //! | any of these while the connection is lost | the next connection, and a round trip for up to 256 leases, as long as one of them is polled |
 //!
 //! # What weakens which guarantee
-//! The numbers are those of [`keylatch_lease`](keylatch_lease#what-it-guarantees).
+//! The numbers are those of the [guarantees](keylatch_lease#what-it-guarantees) of `keylatch_lease`. A number alone
+//! means that this guarantee may be broken.
 //!
 //! | | what may happen |
 //! |---|---|
 //! | another leader, or a restart | 8: etcd starts to count the time of each lease again, `Fixed` ones included, so that they may last longer by their whole time. The stopwatch starts again: the limit of `SlidingUpTo` counts from there, and may be as long once more. A holder still relies on the time that it was given. 1 to 6 hold |
 //! | a leader that stood still and was succeeded | 2: when it resumes it may revoke leases that were renewed in between (etcd #15247; rare since 3.4.31 and 3.5.12); a write with the old token is refused (3) |
 //! | an owner of more than 127 leases, or an owner of more than 64 that acquires at the same time | 7: `release_all` takes several instants |
-//! | an operation is given up after its timeout, or its future is dropped | 11: a lease whose grant was not received stays until it expires or its owner asks again; with `Expiry::Never`, until its owner asks again or it is released by owner |
+//! | an operation is given up after its timeout, or its future is dropped | 11: a lease whose grant was not received stays until it expires or its owner asks again; with `Expiry::Never`, until its owner asks again, or somebody releases it in the owner's name (`release_as`, `release_all`) |
 //! | within a second or two after a release or an acquire the program ends, etcd does not answer in time, or etcd has no space; the future of a release, or of an acquire with `fresh_token`, is dropped | 12: an unused etcd lease may stay until its time has passed |
 //! | many processes wait for one resource | 9: waiters are served in order of arrival within each process; between processes the first request wins |
 //! | a snapshot is restored, or all keys are deleted | nothing but a quarantine, for leases that do not outlast it; 1 otherwise. 5, 7: a release may be undone, and a renewal with the released grant has the lease again |
 //! | a snapshot is restored behind a proxy that keeps its clients' connections to it | 1: a client that has seen no revision later than the snapshot goes on without a quarantine, until some program connects anew. Stop the proxy, too |
 //! | a release is given up, and its owner acquires the resource again while the request is on its way | the request may end the tenure that was resumed; its holder is told, as of any other release |
-//! | the data folder of a single node is put back to an older copy | the same, for programs that were connected. 1, 3, if the first program to connect was not: see [above](#when-the-cluster-forgets) |
+//! | the data folder of a single node is put back to an older copy | the same as when a snapshot is restored, for programs that were connected. 1, 3, if the first program to connect was not: see [above](#when-the-cluster-forgets) |
 //! | clocks of the nodes differ | nothing: no two are compared |
 //!
 //! # What the cluster needs
-//! - etcd 3.4 or later: the tests use 3.4.23, and were run with 3.5.16 and 3.5.30. Three nodes or more, to survive the
-//!   loss of one.
+//! - etcd 3.4 or later: the tests use 3.4.23, and were also run with 3.5.16 and 3.5.30. Three nodes or more, to survive
+//!   the loss of one.
 //! - `--auto-compaction-retention`: etcd keeps each revision until it is compacted; each tenure makes a few, and each
 //!   renewal one.
 //! - `--max-txn-ops` of at least 128, and `--max-request-bytes` of at least 1.5 MiB, the defaults.
@@ -195,9 +197,9 @@
 //! ```
 //!
 //! *Passwords that change.* [`Options::connect`] uses the same options for each connection. The function that
-//! [`Options::connect_with`] takes makes a client for each, so it may read a password or certificates that were replaced
-//! while the program runs. etcd forgets the logins of a user whose password changes; then the driver connects again, and
-//! the leases stay, unless their time passes before that succeeds. Until it does, calls fail with [`Error::Refused`].
+//! [`Options::connect_with`] takes makes a client for each, so it may read a password or certificates that were
+//! replaced while the program runs. etcd forgets the logins of a user whose password changes; then the driver connects
+//! again, and the leases stay, unless they expire before it succeeds. Until then, calls fail with [`Error::Refused`].
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 

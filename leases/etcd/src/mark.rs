@@ -14,9 +14,9 @@ const VERSION: &str = "1";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Mark {
     pub(crate) cluster: u64,
-    /// The number of entries by which the cluster's log was ahead of its revision when the mark was written, or less. The
-    /// difference never shrinks, because each revision takes an entry. When a snapshot is restored the log begins again,
-    /// but the revision does not.
+    /// A lower bound of the number of entries by which the cluster's log was ahead of its revision when the mark was
+    /// written. The difference never shrinks, because each revision takes an entry. When a snapshot is restored the log
+    /// begins again, but the revision does not.
     pub(crate) ahead: i64,
     /// The difference between tokens and revisions.
     pub(crate) base: i64,

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use keylatch_lease::Resource;
 
-/// Returns the resource and the slot of a key below `prefix`, which is that of all tenures or of an owner's.
+/// Returns the resource and the slot of a key below `prefix`, which is the prefix of all tenures or of one owner's.
 pub(crate) fn resource_of(prefix: &str, key: &[u8]) -> Option<(Resource, u8)> {
     let mut parts = std::str::from_utf8(key).ok()?.strip_prefix(prefix)?.split('/');
     let (entity, key, slot) = (parts.next()?, parts.next()?, parts.next()?);

@@ -78,7 +78,8 @@ impl Options {
 
         /// Sets the longest time that a waiter sleeps before it asks again without being notified: 5 s if not set.
         ///
-        /// It matters only when the watch is silent: when a node stops answering and keeps its connections open.
+        /// The setting matters only when the watch is silent: when a node stops answering and keeps its connections
+        /// open.
         ///
         /// # Panics
         /// If it is zero.
@@ -111,9 +112,9 @@ impl Options {
     /// function, and another one when the connection is lost. Without a running driver, operations wait until they time
     /// out; once it is dropped, they fail with [`Error::Stopped`](crate::Error::Stopped).
     ///
-    /// The function may take as long as an operation. Its client should have one endpoint, and each time another one: a
-    /// client with several also sends requests to endpoints that are down. With [`ConnectOptions::with_require_leader`]
-    /// the driver leaves a node that is cut off from its cluster.
+    /// The function may take as long as an operation. Each client should have one endpoint, and each time a different
+    /// one: a client with several endpoints also sends requests to those that are down. With
+    /// [`ConnectOptions::with_require_leader`] the driver leaves a node that is cut off from its cluster.
     ///
     /// # Examples
     /// ```no_run

@@ -51,7 +51,8 @@ impl Place {
         Place { root, stopwatch, quarantine, before: Mutex::default(), leftovers: Leftovers::default() }
     }
 
-    /// Returns the key of the mark. It is beside the leases, so that a command that deletes all of them deletes it too.
+    /// Returns the key of the mark. It is beside the leases, so that a command that deletes all leases deletes the mark
+    /// too.
     pub(crate) fn mark(&self) -> String {
         format!("{}/l/mark", self.root)
     }

@@ -47,8 +47,8 @@ pub(crate) enum Standing {
 }
 
 /// Returns whether a mark was certainly not written, so that the etcd lease of its quarantine can be revoked. If the
-/// transaction has no answer, it may have been carried out, or may yet be, and the quarantine must not end with its etcd
-/// lease, which expires by itself.
+/// transaction has no answer, it may have been carried out, or may yet be. To revoke the etcd lease would then end the
+/// quarantine too early, so the etcd lease is left to expire.
 fn is_unused(is_written: &Result<bool, Trouble>) -> bool {
     match is_written {
         Ok(is_written) => !is_written,
@@ -116,8 +116,8 @@ impl Session {
 
     /// Writes a mark and begins a quarantine, unless another program has written a mark since `found` was read.
     async fn write_mark(&self, found: Option<Mark>) -> Result<(), Trouble> {
-        // The log's index is read before the revision, so this difference is at most the one at that revision. A greater
-        // one would be taken for that of a cluster whose log has begun again.
+        // The log's index is read before the revision, so this difference is at most the one at that revision. A
+        // greater one would be taken for that of a cluster whose log has begun again.
         let applied = self.applied().await?;
         let Found { revision, cluster, .. } = self.find_mark().await?;
         let ahead = applied.saturating_sub(revision);

@@ -1,7 +1,8 @@
 //! Keep-alives of the etcd leases that are used again: messages of one stream for all of them.
 //!
-//! Such an etcd lease is far from its end. A renewal may be about one that has just expired, which etcd answers when it
-//! has removed it; in this stream, the others would wait for that answer. So each renewal has a stream of its own.
+//! Such an etcd lease is far from its end. A renewal, however, may be about one that has just expired. etcd answers it
+//! only when it has removed that etcd lease, and in this stream the other keep-alives would wait for that answer. So
+//! each renewal has its own stream.
 
 use std::{
     collections::HashMap,
@@ -67,7 +68,7 @@ impl Restarting {
             match answers.next().await {
                 Ok(Some(answer)) => {
                     let caller = lock(&self.waiting).as_mut().and_then(|waiting| waiting.remove(&answer.id));
-                    let _ = caller.map(|caller| caller.send(answer.ttl > 0)); // it may have gone
+                    let _ = caller.map(|caller| caller.send(answer.ttl > 0)); // the caller may have gone
                 }
                 Ok(None) => return Error::unconnected(None),
                 Err(error) => return unusable(error.into()),

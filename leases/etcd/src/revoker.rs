@@ -20,7 +20,7 @@ use crate::{
     spare::Spare,
 };
 
-/// The number of etcd leases that are revoked at the same time.
+/// The greatest number of etcd leases that are revoked at the same time.
 const TOGETHER: usize = 64;
 
 /// The time limit of an attempt to revoke an etcd lease, and the pause after a failed one.

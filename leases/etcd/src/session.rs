@@ -201,8 +201,8 @@ impl Session {
         Ok((granted.id, granted.ttl - slack))
     }
 
-    /// Returns the whole seconds that an etcd lease has left, with its [slack], rounded down; `None` if it is gone, or about to be
-    /// removed. 0 may mean the latter, too.
+    /// Returns the whole seconds that an etcd lease has left, with its [slack], rounded down; `None` if it is gone, or
+    /// about to be removed. 0 may also mean that it is about to be removed.
     pub(crate) async fn left(&self, lease: i64) -> Result<Option<i64>, Trouble> {
         let left = self.time_to_live(lease).await?.ttl;
         Ok((left >= 0).then_some(left))
@@ -240,7 +240,7 @@ impl Session {
         if let Some(after) = part.after {
             keys = keys.behind(after);
         }
-        // Each of them is asked about, and all side by side.
+        // The caller makes a request about each of these keys, all side by side.
         let limit = part.limit.min(MOST);
         let got = self.client.range_of(keys, i64::try_from(limit).unwrap_or(i64::MAX)).await?;
         let last = got.kvs.last().filter(|_| got.kvs.len() == limit);
@@ -402,7 +402,7 @@ impl Session {
         let [lock, owned] = keys;
         let then = [TxnOp::take(lock), TxnOp::delete(owned)]; // both had the same etcd lease
         let ended = match self.change(resource, when.to_vec(), then.to_vec()).await {
-            // A transaction that it was sent with needs space; this one needs none.
+            // Another transaction that was sent with this one needs space; this one needs none.
             Err(Trouble::Full(error)) => {
                 let alone = self.client.txn(self.changing(resource, when.to_vec(), then.to_vec())).await?;
                 match self.changed(alone)? {

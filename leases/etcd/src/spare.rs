@@ -8,9 +8,9 @@
 //! That is safe if no other request can revoke the etcd lease or attach a key to it. So only an etcd lease that this
 //! connection requested is used again, and only if both transactions were answered: the one that attached it to its
 //! tenure, and the one that ended that tenure. An etcd lease from which a tenure *moved* is never used again, because
-//! another process may have lost the answer to such a move, and may yet revoke it. It also rests on requests that no
-//! network repeats, as HTTP/2 does not: a request for an etcd lease that is carried out twice could bring back one that
-//! has expired.
+//! another process may have lost the answer to such a move, and may yet revoke it. It also relies on requests not being
+//! repeated by the network, and HTTP/2 repeats none: a request for an etcd lease that is carried out twice could bring
+//! back one that has expired.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -30,7 +30,7 @@ use crate::{
 /// The time for which an etcd lease is kept.
 const KEPT: Duration = Duration::from_secs(1);
 
-/// The number of etcd leases that are kept.
+/// The greatest number of etcd leases that are kept.
 const MOST: usize = 128;
 
 /// The greatest age, counted from the last restart of its time, at which an etcd lease is used again. It is less if the
@@ -40,8 +40,9 @@ const OLDEST: Duration = Duration::from_secs(5);
 /// The time by which the clocks of the leader and of this process may differ until an etcd lease is restarted.
 const DRIFT: Duration = Duration::from_millis(100);
 
-/// The etcd leases of a connection that can be used again. When it is dropped, with the connection, they are left to
-/// the next connection, which revokes them: it may be one to an older copy of the cluster.
+/// The etcd leases of a connection that can be used again. When it is dropped, with the connection, the etcd leases are
+/// left to the next connection. That one revokes them instead of using them, because it may lead to an older copy of
+/// the cluster.
 pub(crate) struct Spare {
     place: Arc<Place>,
     state: Mutex<State>,
@@ -58,7 +59,7 @@ struct State {
     kept: VecDeque<(i64, Restarted, Instant)>,
 }
 
-/// When the time of an etcd lease was restarted, or a moment before that, and its length in seconds.
+/// The moment at which the time of an etcd lease was restarted, or one shortly before, and its length in seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Restarted {
     pub(crate) seconds: i64,
@@ -108,8 +109,8 @@ impl Spare {
         state.order.push_back((lease, restarted));
     }
 
-    /// Notes that the tenure has ended that used this etcd lease, and that no tenure uses it now. It is kept, or
-    /// revoked.
+    /// Notes that the tenure that used this etcd lease has ended, and that no tenure uses it now. The etcd lease is
+    /// kept, or revoked.
     pub(crate) fn has_ended(&self, lease: i64) {
         let used = self.lock().used.remove(&lease);
         if !used.is_some_and(|restarted| self.keep(lease, restarted)) {

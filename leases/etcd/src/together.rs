@@ -14,8 +14,8 @@ use crate::{
     error::{Error, Trouble},
 };
 
-/// The number of transactions in one. etcd counts the operations and conditions on each level of a transaction, and by
-/// default accepts 128 on all levels together.
+/// The greatest number of transactions that are sent as one. etcd counts the operations and conditions on each level of
+/// a transaction, and by default accepts 128 on all levels together.
 pub(crate) const MOST: usize = 64;
 
 /// The greatest size of a part with more than one transaction, in bytes. By default etcd accepts requests of 1.5 MiB.
@@ -72,7 +72,7 @@ async fn run(client: &Client, part: &[Arc<Txn>]) -> Vec<Option<Outcome>> {
             });
             outcomes.chain(iter::repeat_with(|| Some(Err(unanswered())))).take(count).collect()
         }
-        // It may be the fault of one of them, and none was run.
+        // One of the transactions may be at fault, and none was run.
         Err(Trouble::Refused(_) | Trouble::NoLease) if count > 1 => vec![None; count],
         Err(trouble) => vec![Some(Err(trouble)); count],
     }

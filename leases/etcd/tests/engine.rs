@@ -53,7 +53,7 @@ trait Kept {
 }
 
 impl Kept for Desk {
-    /// The keys of the namespace, which must need no escaping, and their etcd leases.
+    /// Returns the keys of the namespace, which must need no escaping, and their etcd leases.
     async fn keys(&self) -> Vec<(String, i64)> {
         let got = api::list(&self.client, format!("keylatch-lease/{}/", self.namespace)).await;
         let all = got.iter().map(|kv| (key_of(kv), kv.lease()));
@@ -1029,7 +1029,7 @@ fn a_namespace_that_is_emptied_under_a_connection_is_quarantined() {
 
 #[test]
 fn programs_that_were_connected_notice_an_older_copy_of_the_cluster() {
-    // Any of these programs may be the first that notices, and its quarantine is the one that counts.
+    // Any of these programs may be the first to notice, and then its quarantine counts.
     let settings = Settings::new(namespace(), None).timeout(5 * SECOND).quarantine(3 * SECOND);
     servers::at_desk(&Arc::new(Server::set_up()), settings, |desk| async move {
         let Desk { server, here, there, .. } = &*desk;
@@ -1064,8 +1064,8 @@ fn programs_that_were_connected_notice_an_older_copy_of_the_cluster() {
     });
 }
 
-/// The log's index and the revision are read one after the other, so a program that opens a namespace while others write
-/// must not take their writes for entries that are no revisions.
+/// The log's index and the revision are read one after the other, so a program that opens a namespace while others
+/// write must not take the log entries of their writes for entries without a revision.
 #[test]
 fn a_mark_that_was_written_while_others_wrote_is_no_cause_for_a_quarantine() {
     at_desk(|desk| async move {
@@ -1100,7 +1100,7 @@ fn a_tenure_from_before_a_new_mark_can_be_released() {
 }
 
 /// The test changes the mark so that it no longer fits the cluster: after a restore, the log begins again, or the
-/// cluster has another ID.
+/// cluster has a different ID.
 #[test]
 fn every_program_notices_a_cluster_restored_from_a_snapshot() {
     at_desk(|desk| async move {

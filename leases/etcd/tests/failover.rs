@@ -13,7 +13,7 @@ use keylatch_lease_conformance::{
 use keylatch_lease_etcd::Etcd;
 use tokio::{task::block_in_place, time::sleep};
 
-/// The shortest one with etcd's usual election timeout.
+/// The shortest lease that is possible with etcd's usual election timeout.
 const TTL: Duration = Duration::from_secs(2);
 
 /// Lets owners of two clients work during the trouble, prints their ledger, and checks it: nothing is forgotten, so
@@ -34,12 +34,12 @@ fn work(trouble: impl FnOnce(&Server, &Peers, usize, &Progress<'_>), knows: impl
     });
 }
 
-/// Both clients know all nodes, and begin with the leader.
+/// Lets both clients know all nodes, and begin with the leader.
 fn all(leader: usize) -> [Vec<usize>; 2] {
     [(); 2].map(|()| (0..3).map(|at| (leader + at) % 3).collect())
 }
 
-/// One client knows only this node, the other client only the other nodes.
+/// Lets one client know only this node, and the other client only the other nodes.
 fn apart_from(node: usize) -> [Vec<usize>; 2] {
     [vec![node], vec![(node + 1) % 3, (node + 2) % 3]]
 }
@@ -56,7 +56,7 @@ fn one_owner_at_a_time_has_a_lease_while_the_leader_is_killed() {
 }
 
 /// Returns whether a leader that stood still, and was succeeded, may revoke leases that were renewed in between: etcd
-/// issue 15247, mended in 3.4.31 and 3.5.12. Then two owners may rely on a lease at once, and only the fence helps.
+/// issue 15247, fixed in 3.4.31 and 3.5.12. Then two owners may rely on a lease at once, and only the fence helps.
 fn may_revoke_what_was_renewed() -> bool {
     let told = Command::new("etcd").arg("--version").output().expect("etcd is installed").stdout;
     let told = String::from_utf8(told).expect("etcd tells its version in ASCII");
@@ -78,14 +78,14 @@ fn one_owner_at_a_time_has_a_lease_while_the_leader_stands_still() {
         progress.more(20);
         server.run_on(leader, "pause");
         progress.more(20);
-        // It still takes itself for the leader.
+        // The old leader still takes itself for the leader.
         server.run_on(leader, "resume");
         progress.more(20);
     };
     work(trouble, all);
 }
 
-/// No request of these callers lasts as long as the engine would wait for an answer.
+/// These callers give up each request long before the engine would stop waiting for its answer.
 #[test]
 fn callers_that_give_up_early_leave_a_leader_that_stands_still() {
     let (server, _peers) = Server::of_three();
@@ -102,7 +102,7 @@ fn callers_that_give_up_early_leave_a_leader_that_stands_still() {
     });
 }
 
-/// Parts a node from the others until it knows that it has no leader, and the others have worked on.
+/// Cuts a node off from the others until it knows that it has no leader, and the others have worked on.
 fn part(server: &Server, peers: &Peers, node: usize, progress: &Progress<'_>) {
     progress.more(20);
     apart(async || {
@@ -117,7 +117,7 @@ fn part(server: &Server, peers: &Peers, node: usize, progress: &Progress<'_>) {
     progress.more(20);
 }
 
-/// The leader is parted, and one client knows no other node.
+/// The leader is cut off, and one client knows no other node.
 #[test]
 fn one_owner_at_a_time_has_a_lease_while_the_leader_is_parted_from_the_others() {
     let trouble =
@@ -125,7 +125,7 @@ fn one_owner_at_a_time_has_a_lease_while_the_leader_is_parted_from_the_others() 
     work(trouble, apart_from);
 }
 
-/// A follower is parted, and one client knows no other node.
+/// A follower is cut off, and one client knows no other node.
 #[test]
 fn one_owner_at_a_time_has_a_lease_while_a_follower_is_parted_from_the_others() {
     let follower = |leader| (leader + 1) % 3;

@@ -20,7 +20,7 @@ fn at_desk<F: Future<Output = ()>>(test: impl FnOnce(Arc<Desk>) -> F) {
     servers::at_desk(&Arc::new(Server::set_up()), Settings::new(namespace(), None).timeout(20 * SECOND), test);
 }
 
-/// Starts to acquire.
+/// Starts an acquire and polls it once, which sends it or puts it in line.
 async fn started<'a>(leases: &'a Leases<Etcd>, resource: impl Into<Resource>, owner: &Owner) -> Acquire<'a> {
     started_for(leases, resource, owner, Expiry::Never).await
 }
@@ -74,7 +74,7 @@ async fn all(acquires: Vec<Acquire<'_>>) -> Vec<Acquired> {
     acquired
 }
 
-/// The number of changes of the cluster so far.
+/// Returns the number of changes of the cluster so far.
 async fn revision(desk: &Desk) -> i64 {
     desk.client.put("counted", "").await.unwrap()
 }
@@ -83,7 +83,7 @@ async fn owner_of(desk: &Desk, resource: impl Into<Resource>) -> Option<Owner> {
     desk.there.status(resource).await.unwrap().map(|status| status.owner().clone())
 }
 
-/// The etcd leases that keys of the namespace are attached to.
+/// Returns the etcd leases that keys of the namespace are attached to.
 async fn used(desk: &Desk) -> BTreeSet<i64> {
     let keys = api::list(&desk.client, format!("keylatch-lease/{}/", desk.namespace)).await;
     keys.iter().map(|kv| kv.lease()).filter(|&id| id != 0).collect()

@@ -45,41 +45,41 @@
 //! rely on. Therefore each namespace has a *mark* in the stream, beside its leases. If the mark is missing or has
 //! changed, nothing is granted for a while, until every lease that may have been granted before has ended.
 //! [`AcquireError::Quarantined`](keylatch_lease::AcquireError::Quarantined) gives the remaining time, and
-//! [`Options::quarantine`] sets the whole: 60 s if not set. During the quarantine, leases that the stream remembers can
-//! be renewed and released.
+//! [`Options::quarantine`] sets its full length: 60 s if not set. During the quarantine, leases that the stream
+//! remembers can be renewed and released.
 //!
 //! | what may have happened | how the engine detects it |
 //! |---|---|
 //! | the stream was purged, or its leases were | the mark is missing |
 //! | the stream was deleted and created again | the mark is missing, or contains the creation time of another stream |
-//! | the stream was restored from an older copy, through the server or as files | its sequences are smaller than those that a connected program has seen. Each connected program reads the stream's last sequence at least every second, by its pulse if not by a message of its own, and compares it with that of each message that it stores, with the next reading, and with each new connection |
-//! | a single server was restarted | the server gives each new connection another `server_id`, if [restarts are not trusted](Options::trusts_restarts) |
-//! | the namespace is new | it looks as if the stream was purged, until [`Nats::init`] is called |
+//! | the stream was restored from an older copy, through the server or as files | the stream's sequences are smaller than those that a connected program has seen. Each connected program reads the stream's last sequence at least every second, by its pulse if not by a message of its own, and compares it with that of each message that it stores, with the next reading, and with each new connection |
+//! | a single server was restarted | the server's `server_id`, which each new connection reads, is not the one in the mark, if [restarts are not trusted](Options::trusts_restarts) |
+//! | the namespace is new | the namespace looks as if the stream had been purged, until [`Nats::init`] is called |
 //!
-//! - **Every grant checks it**: once the message that requests the lease is stored, the engine reads the mark, and
-//!   grants the lease only if the mark is unchanged. So the stream may be replaced under an open connection.
+//! - **Every grant checks the mark**: once the message that requests the lease is stored, the engine reads the mark,
+//!   and grants the lease only if the mark is unchanged. So the stream may be replaced under an open connection.
 //! - **Tokens** start from the server's time, in microseconds since 1970. So new tokens are greater than all earlier
 //!   ones, even though the stream has forgotten those.
 //! - **After a restore** a program that starts, or that was not connected for some time before it, cannot tell the copy
 //!   from the original. Neither can a program that was connected, if nothing was stored between the copy and its last
 //!   pulse, a second ago at most. If such a program is the first to request a lease that was granted after the copy was
-//!   made, it may get the lease while its holder still relies on it (1). That lasts until a program notices the restore
-//!   that had seen a later message, such as the holder: with its next request or pulse, or with its new connection after
-//!   a restart. Tokens still grow (3). Operators can rule this
-//!   out. If you put back files, use `trusts_restarts(false)`. If you restore through the server, purge the subject
-//!   `keylatch_lease.lease.*.mark` before the programs resume, which causes a quarantine.
-//! - **A lease that lasts longer** than the quarantine, from one renewal to the next, is not waited for; nor is one
-//!   that never expires. If the stream forgets it, another owner may get the resource while the holder still relies on
-//!   its lease (1). The token tells them apart (3).
+//!   made, it may get the lease while its holder still relies on it (1). That lasts until a program that had seen a
+//!   later message, such as the holder, notices the restore: with its next request or pulse, or with its new connection
+//!   after a restart. Tokens still grow (3). Operators can rule this out. If you put back files, use
+//!   `trusts_restarts(false)`. If you restore through the server, purge the subject `keylatch_lease.lease.*.mark`
+//!   before the programs resume, which causes a quarantine.
+//! - **A lease that lasts longer** than the quarantine, from one renewal to the next, or that never expires, is not
+//!   covered by the quarantine. If the stream forgets it, another owner may get the resource while the holder still
+//!   relies on its lease (1). The token tells them apart (3).
 //! - **A lease that was already released** may be back, if the stream has forgotten the release. It ends when it would
-//!   have ended without the release; one that never expires must be released again. A renewal with a grant that was
-//!   released succeeds in that time. An owner that acquires a resource that it held before begins a new tenure (4),
-//!   because another owner may have had a greater token in between.
+//!   have ended without the release; one that never expires must be released again. Until then a renewal with the
+//!   released grant succeeds. An owner that acquires a resource that it held before begins a new tenure (4), because
+//!   another owner may have had a greater token in between.
 //! - **[`Nats::init`]** ends a quarantine. Its caller vouches that nobody still relies on a lease that the stream may
 //!   have forgotten.
 //!
 //! All programs that use one namespace should have the same quarantine, and the same setting of whether restarts are
-//! trusted. While they differ, the shortest may apply.
+//! trusted. While they differ, the shortest quarantine may apply.
 //!
 //! # How it works
 //! - **Clock**: the server's. The server writes the time on each message that it stores, and all durations in a message
@@ -97,15 +97,16 @@
 //! - **Waiters and holders** are notified by the stream itself, which republishes the headers of the messages that it
 //!   stores. A process is subscribed to the mark, and to the resources that its tasks wait for, watch or
 //!   [hold](keylatch_lease::Leases::hold): a request about such a resource subscribes first, and so does a new
-//!   connection, so that no message after the answer is missed. In a cluster it then also stores a message on the
-//!   clock's subject, which the nodes forward behind the subscription. A subscription ends by the pulse after its last
-//!   waiter and holder. A process with more than 1024 subscriptions replaces them by one to the whole namespace. An
-//!   expiry sends no message: each waiter has its own timer. After a lost connection all waiters ask again.
+//!   connection, so that no message after the answer is missed. In a cluster the request then also stores a message on
+//!   the clock's subject, which the nodes forward after the subscription. A subscription ends no later than the first
+//!   pulse after its last waiter and holder. A process with more than 1024 subscriptions replaces them by one to the
+//!   whole namespace. An expiry sends no message: each waiter has its own timer. After a lost connection all waiters
+//!   ask again.
 //! - **Connection**: one for each engine and its clones; it carries the requests of all tasks side by side. If it is
-//!   lost, the engine connects again, after 50 ms to 2 s, at random.
+//!   lost, the engine connects again, after a random pause of 50 ms to 2 s.
 //! - **Pulse**: a process that has stored no message for a fifth of the [timeout](Options::timeout), 1 s if that is not
-//!   set, asks for the stream's last sequence. So a server that has fallen silent is noticed although nobody asks
-//!   anything, and so is another stream or an older copy.
+//!   set, asks for the stream's last sequence. So the engine notices a server that has fallen silent, a different
+//!   stream, or an older copy even if no task makes a request.
 //! - **Requests**: acquiring a free resource takes two round trips, one for the message and one to read the mark; once
 //!   a minute two more, for the server's clock. One reading of the mark serves all tasks that wait for it. A release of
 //!   a lease that was acquired on this connection takes one, or two to four if another request for the resource was
@@ -132,14 +133,14 @@
 //! |---|---|
 //! | release, `release_all`, a dropped `Held` | the message, and three round trips |
 //! | expiry | five round trips, by the waiter's own timer |
-//! | either, while the connection is lost | the next connection, and as above; or an error after that |
+//! | either, while the connection is lost | the next connection, and then as in the rows above; or an error after that |
 //! | release, and the server's machine is gone without closing its connections | the pulse and the timeout, 6 s, and the next connection |
 //! | either, in a quarantine | an error |
 //!
 //! # How late a holder may learn that another call has ended its lease
-//! Its [`check`](keylatch_lease::Held::check) fails from then on, and [`lost`](keylatch_lease::Held::lost) is ready.
-//! Without a message, the next renewal notices it, within a third of the lease's time; if nobody renews the lease, its
-//! end does.
+//! Once the holder knows, its [`check`](keylatch_lease::Held::check) fails and [`lost`](keylatch_lease::Held::lost) is
+//! ready. Without a message it learns of the end at its next renewal, within a third of the lease's time; if nobody
+//! renews the lease, it learns when the lease would have expired.
 //!
 //! | the lease is ended by | the holder knows after |
 //! |---|---|
@@ -148,25 +149,26 @@
 //! | any of these while the connection is lost | the next connection, and a round trip for up to 256 leases, as long as one of them is polled |
 //!
 //! # What weakens which guarantee
-//! The numbers are those of [`keylatch_lease`](keylatch_lease#what-it-guarantees).
+//! The numbers are those of the [guarantees](keylatch_lease#what-it-guarantees) of `keylatch_lease`. A number alone
+//! means that this guarantee may be broken.
 //!
 //! | | what may happen |
 //! |---|---|
-//! | always | 7: `release_all` releases one lease after the other, not all at one instant; a lease that its owner acquires at the same time may be released or not. If it fails, some leases have been released; if it had to be repeated, it counts only those that it released then |
+//! | always | 7: `release_all` releases one lease after the other, not all at one instant; a lease that its owner acquires at the same time may be released or not. If it fails, some leases have been released; if it had to be repeated, it counts only those that the last attempt released |
 //! *The server* must be 2.9 or later; the tests use 2.9.10, and were run with 2.10 to 2.15. A stream with replicas needs
 //! 2.11 or later (the tests with replicas use 2.14.0), and is refused on earlier servers: those could store two messages
 //! after the same one ([#4320](https://github.com/nats-io/nats-server/issues/4320),
 //! | the machine of a *single* server loses its power | the last seconds or minutes may be lost, unless the server has `sync_interval: always` (from 2.10 on; 2.9 has no such setting). If restarts are not trusted, nothing but a quarantine. Otherwise the quarantine begins when a program that was connected notices the loss; 1, 5 until then |
 //! | the *account's* limit of storage is reached, and the server is older than 2.10.11 | 1, 2: a renewal, a resumption or a release may be refused, and the lease is gone: such a server stores the message, which deletes the one before, and then removes it |
 //! | the stream is full | an acquire of a resource that was never leased is refused. At `max_messages` everything else works; at `max_bytes` a request whose message is longer than the last one is refused too, such as a first renewal. In a namespace that was not in use before, only released leases are swept. With replicas on servers that check the limits before they replicate (2.12), nothing is stored then, renewals and releases included: give such a stream limits that it does not reach, or none |
-//! | a stream with 3 replicas (`num_replicas`; from 2.11 on), and one machine fails | nothing, once there is another leader, which takes up to 10 s: a lease that is shorter may end meanwhile. If all fail at once, as above |
+//! | a stream with 3 replicas (`num_replicas`; from 2.11 on), and one machine fails | nothing, once there is another leader, which takes up to 10 s: a lease that is shorter may end meanwhile. If all machines fail at once, the same as when the machine of a single server loses its power |
 //! | another leader whose clock is ahead, or the server's clock is set forward | 2: leases expire early by that time; a write with the old token is refused (3) |
 //! | another leader whose clock is behind, or the server's clock is set back | 8: leases last longer by that time; 6: a lease that had just expired may be valid again, if nobody has acquired the resource. 1 and 3 hold. If the stream also forgets leases, and the clock is set back past the last grant, 3: a token may be given out twice |
 //! | a client's clock and the server's run apart by more than 1 % | 1, 2: the deadlines of holders rest on that limit, and so do takeovers, for a second at a time |
 //! | the stream is purged, or deleted and created again, while it is used | nothing but a quarantine, for leases that do not outlast it; 1 otherwise. 3 holds |
-//! | the stream is restored from an older copy | the same, for programs that were connected, except in the last second before; see [above](#when-the-stream-forgets). 5, 7: a release may be undone, and a renewal with the released grant has the lease again |
+//! | the stream is restored from an older copy | the same as for a purge, for programs that were connected, except in the last second before; see [above](#when-the-stream-forgets). 5, 7: a release may be undone, and a renewal with the released grant has the lease again |
 //! | messages of single resources are deleted by hand | 1, for their leases; 3, if that is done within a second of the grant |
-//! | an operation is given up after its timeout, or its future is dropped | 11: a lease whose grant was not received stays until it expires or its owner asks again; with `Expiry::Never`, until its owner asks again or it is released by owner |
+//! | an operation is given up after its timeout, or its future is dropped | 11: a lease whose grant was not received stays until it expires or its owner asks again; with `Expiry::Never`, until its owner asks again, or somebody releases it in the owner's name (`release_as`, `release_all`) |
 //! | no program sweeps ([`Options::sweeps`] is `None` everywhere) | 12: a message stays for each resource that was ever leased |
 //! | many processes wait for one resource | 9: waiters are served in order of arrival within each process; between processes the first request wins |
 //!
@@ -179,9 +181,9 @@
 //!
 //! # TLS and users
 //! The function that [`Options::connect`] takes is called for each connection, so it may read certificates and
-//! passwords that are replaced while the program runs. A server closes the connections of a user whose password has
-//! changed in its configuration, when it reloads that; then the driver connects again, and the leases stay, unless their
-//! time passes before that succeeds.
+//! passwords that are replaced while the program runs. When a server reloads its configuration, it closes the
+//! connections of each user whose password has changed there. Then the driver connects again, and the leases stay,
+//! unless they expire before it succeeds.
 //!
 //! ```no_run
 //! # fn example() -> Result<(), Box<dyn std::error::Error>> {

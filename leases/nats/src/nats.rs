@@ -51,7 +51,7 @@ impl Nats {
     ///
     /// Some settings may be changed: `num_replicas`, which should be 3 in a cluster of 2.11 or later; `placement`;
     /// `compression`; and, with servers of 2.10.5 or later, `max_bytes`: earlier servers delete the oldest lease when
-    /// it is reached.
+    /// the limit is reached.
     ///
     /// # Examples
     /// ```no_run
@@ -94,7 +94,7 @@ impl Nats {
     }
 
     /// Waits until there is a connection, and the stream has been found. Operations wait by themselves; this call is
-    /// for programs that want to know at their start.
+    /// for programs that want to check this when they start.
     ///
     /// # Errors
     /// The errors of any operation: [`Error::Unconnected`] after the [timeout](crate::Options::timeout),
@@ -209,7 +209,7 @@ impl Engine for Nats {
         Ok(all)
     }
 
-    /// A cursor is the last subject that was looked at.
+    /// Lists a page of the leases. A cursor is the last subject that was looked at.
     async fn list(&self, part: Part<'_>) -> Done<Listing> {
         if part.after.is_some_and(|after| resource(after).is_none()) {
             return Ok(Listing::UnknownCursor);

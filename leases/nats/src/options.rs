@@ -99,7 +99,8 @@ impl Options {
 
         /// Sets the longest time that a waiter sleeps before it asks again without being notified: 5 s if not set.
         ///
-        /// It matters only when a message is lost: when the stream's leader changes at the moment of a release.
+        /// The setting matters only when a message is lost: when the stream's leader changes at the moment of a
+        /// release.
         ///
         /// # Panics
         /// If it is zero.
@@ -142,7 +143,7 @@ impl Options {
         pub fn quarantine(time: Duration);
     }
 
-    /// Sets whether the server is trusted to have everything that it had confirmed after a restart, so that no
+    /// Sets whether the server is trusted to have, after a restart, everything that it had confirmed before, so that no
     /// quarantine is needed: `true` if not set.
     ///
     /// After its process was killed, the server still has everything. It may not have everything after its machine lost

@@ -217,7 +217,7 @@ mod tests {
         let tenure = begun(seconds(2), &Expiry::Never, SECOND);
         let on = Message::go_on(&tenure, seconds(2), None);
         assert!(on.clone().tenure(3 * SECOND - 1).is_some());
-        // At its end a tenure is over for everybody, even for a caller that only reads the status.
+        // At its end a tenure has ended for everybody, even for a caller that only reads the status.
         assert_eq!(on.tenure(3 * SECOND), None);
     }
 

@@ -9,8 +9,8 @@ use std::{
     time::Duration,
 };
 
-/// The greatest age at which a reading is usually good enough. In that time, two clocks drift apart by 10 ms at most;
-/// and if the clock was set, that is noticed after this time.
+/// The greatest age at which a reading is usually good enough. Within that time two clocks drift apart by at most 10
+/// ms, and once it has passed, a change of the server's clock is noticed.
 pub(crate) const FRESH: Duration = Duration::from_secs(1);
 
 /// The denominator of the greatest relative error between two clocks: they drift apart by 1 % at most.

@@ -234,7 +234,7 @@ fn a_stream_that_is_created_again_under_a_connection_is_quarantined() {
             // assertion of a quarantine.
             let here = connected(10 * SECOND);
             here.engine().init().await.unwrap();
-            // This one has seen no quarantine, and has not read the server's clock yet.
+            // This engine has seen no quarantine, and has not read the server's clock yet.
             let there = connected(10 * SECOND);
             there.engine().ready().await.unwrap();
             let mut old = here.try_acquire("report", &desk.jane, MINUTE).await.unwrap();
@@ -260,7 +260,7 @@ fn a_stream_that_is_created_again_under_a_connection_is_quarantined() {
 
 #[test]
 fn programs_that_were_connected_notice_an_older_copy_of_the_stream() {
-    // Any of these programs may be the first that notices, and its quarantine is the one that counts.
+    // Any of these programs may be the first to notice, and then its quarantine counts.
     servers::at_desk(&Arc::new(Server::set_up()), settings().quarantine(2 * SECOND), |desk| async move {
         let Desk { server, here, namespace, jane, joe, .. } = &*desk;
         let idle = format!("{namespace}-idle");
@@ -326,7 +326,7 @@ fn a_grant_after_a_concurrent_sweep_has_a_greater_token() {
     at_desk(|desk| async move {
         let Desk { here, jane, client: stream, .. } = &*desk;
         here.try_acquire("first", jane, MINUTE).await.unwrap();
-        // As if a tenure whose token is ahead of the clock had begun, ended and been swept.
+        // Changes the mark as if a tenure whose token is ahead of the clock had begun, ended and been swept.
         let subject = format!("keylatch_lease.lease.{}.mark", desk.namespace);
         let message = stream.get_last_raw_message_by_subject(&subject).await.unwrap();
         let mut mark: serde_json::Value = serde_json::from_slice(&message.payload).unwrap();
@@ -356,7 +356,7 @@ fn a_sweep_deletes_exactly_the_ended_leases() {
         for grant in [&kept, &never] {
             assert_eq!(there.status(grant.resource()).await.unwrap().unwrap().token(), grant.token());
         }
-        // What this connection remembers about these resources is out of date.
+        // This connection's knowledge of these resources is out of date.
         for old in [short, gone] {
             assert!(here.try_acquire(old.resource(), joe, MINUTE).await.unwrap().token() > old.token());
         }

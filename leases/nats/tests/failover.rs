@@ -1,6 +1,6 @@
-//! A stream with three replicas, and what happens to the node that leads it under load. That needs servers of 2.11 or
-//! later. If those in `PATH` are older, `KEYLATCH_NATS` names the folder of another `nats-server`; without one, these
-//! tests report that they do not apply.
+//! A stream with three replicas, and what happens to the node that leads it under load. These tests need servers of
+//! 2.11 or later. If those in `PATH` are older, `KEYLATCH_NATS` names the folder of another `nats-server`; without one,
+//! these tests report that they do not apply.
 
 mod common;
 
@@ -28,7 +28,7 @@ struct Cluster {
 }
 
 impl Cluster {
-    /// Returns `None` if the server's version keeps no replicas in order.
+    /// Starts the nodes. Returns `None` if replicas are not safe with the server's version.
     fn start() -> Option<Self> {
         let mut path = env::var("PATH").unwrap() + ":/usr/sbin:/usr/local/sbin";
         if let Ok(folder) = env::var("KEYLATCH_NATS") {
@@ -143,7 +143,7 @@ fn one_owner_at_a_time_has_a_lease_while_the_leader_stands_still() {
     let trouble = |cluster: &Cluster, leader: usize, progress: &Progress<'_>| {
         progress.more(20);
         cluster.nodes[leader].run("pause");
-        // Another node leads.
+        // Waits until another node leads.
         apart(async || while cluster.leader((leader + 1) % 3).await == leader {});
         progress.more(20);
         cluster.nodes[leader].run("resume");
@@ -152,7 +152,7 @@ fn one_owner_at_a_time_has_a_lease_while_the_leader_stands_still() {
     work(trouble, all);
 }
 
-/// The leader is parted from the others, and one client knows no other node.
+/// The leader is cut off from the others, and one client knows no other node.
 #[test]
 fn one_owner_at_a_time_has_a_lease_while_a_clients_node_is_parted_from_the_others() {
     let trouble = |cluster: &Cluster, leader: usize, progress: &Progress<'_>| {
@@ -179,7 +179,7 @@ fn a_waiter_on_another_node_than_the_leader_is_notified() {
         while here.engine().init().await.is_err() {}
         let [jane, joe] = ["jane", "joe"].map(Owner::named);
         for key in 0..20 {
-            // Each of these resources is new to both.
+            // Each of these resources is new to both programs.
             let resource = Resource::from(key.to_string());
             let grant = here.try_acquire(&resource, &jane, 60 * MINUTE).await.unwrap();
             let waiting = there.acquire(&resource, &joe, MINUTE).into_future();

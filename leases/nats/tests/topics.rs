@@ -106,7 +106,7 @@ fn a_process_with_very_many_leases_subscribes_to_all() {
     at_desk(|desk| async move {
         let Desk { server, namespace, here, jane, joe, .. } = &*desk;
         let name = format!("{namespace}-big");
-        let leases = server.named(without_pulse(namespace).timeout(10 * SECOND), &name); // with one in 2 s
+        let leases = server.named(without_pulse(namespace).timeout(10 * SECOND), &name); // with a pulse every 2 s
         let all = (0..1100).map(|at| leases.hold(at.to_string(), joe, 10 * MINUTE).into_future());
         let all: Vec<_> = join_all(all).await.into_iter().map(Result::unwrap).collect();
         while server.subscriptions(&name) != told(namespace, ["*.*"]) {

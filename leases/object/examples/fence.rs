@@ -72,7 +72,7 @@ fn parts(content: &str) -> Option<(u64, &str)> {
 }
 
 /// Reads an object, and marks it with the token, so that from here on no older token can write. Without the mark, a
-/// late write could slip in between this and the first write.
+/// late write could slip in between this read and the first write.
 pub(crate) async fn read(store: &dyn ObjectStore, path: &Path, token: Token) -> Result<Data, Failure> {
     let object = store.get(path).await?;
     let version = UpdateVersion { e_tag: object.meta.e_tag.clone(), version: object.meta.version.clone() };
@@ -89,7 +89,8 @@ pub(crate) async fn read(store: &dyn ObjectStore, path: &Path, token: Token) -> 
     write(store, path, token, data, text).await
 }
 
-/// Replaces an object that was read with this token, if nobody has changed it since. Returns it in its new version.
+/// Replaces an object that was read with this token, if nobody has changed it since. Returns the object in its new
+/// version.
 pub(crate) async fn write(
     store: &dyn ObjectStore,
     path: &Path,

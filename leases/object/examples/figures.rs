@@ -102,7 +102,7 @@ async fn hold(address: &str) -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Kills processes that hold a lease, each at another time after a renewal, while a waiter waits.
+/// Kills processes that hold a lease, each at a different time after a renewal, while a waiter waits.
 async fn take_over(address: &str) -> Result<(), Box<dyn std::error::Error>> {
     let mut times = Vec::new();
     let shim = on(address)?;

@@ -186,7 +186,7 @@ impl Engine for Bucket {
         self.ask(&mut self.long_limit(), |session: Arc<Live<Session>>| async move { session.sweep(limit).await }).await
     }
 
-    /// A timer for the next poll: a bucket sends no messages. The pauses grow while a waiter waits.
+    /// Returns a timer for the next poll, because a bucket sends no messages. The pauses grow while a waiter waits.
     fn watch(&self, resource: &Resource) -> impl Future<Output = ()> + Send {
         self.core.watch(resource)
     }

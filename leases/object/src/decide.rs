@@ -10,7 +10,7 @@
 //!   for the rates of the two clocks. The write was carried out before that moment, so this end comes later than the
 //!   holder's. Only then may another owner take the resource over.
 //! - For its answers to others, and for the leases of the owner that asks, a process believes the writer's time of day,
-//!   if that says that less time is left. If it is wrong, no second owner gets the resource.
+//!   if that says that less time is left. Even if that time is wrong, no second owner gets the resource.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ const SECOND: Duration = Duration::from_secs(1);
 /// The time, by both clocks of this process.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Now {
-    /// The clock that counts suspend and that nobody sets.
+    /// The clock that goes on while the machine is suspended, and that nobody sets.
     pub(crate) clock: Duration,
     /// The time of day, in microseconds since 1970.
     pub(crate) day: i64,
@@ -83,7 +83,7 @@ pub(crate) struct Extension {
     pub(crate) term: Option<Term>,
 }
 
-/// Converts a token that was stored, or made here. None of them is zero.
+/// Converts a token that was stored, or made here. Such a token is never zero.
 pub(crate) fn token(number: u64) -> Token {
     Token::new(number).unwrap_or(Token::new(1).expect("1 is not 0"))
 }
@@ -121,7 +121,7 @@ impl Seen {
     }
 
     /// Returns the time that a holder may count on, if it counts from now. A holder takes one percent off what it is
-    /// told, for the clocks' rates. That must be one percent of the whole time, not only of what is left of it.
+    /// told, for the clocks' rates. The one percent must be of the lease's whole time, not only of the time left.
     fn rest(&self, lease: &Lease, now: Now) -> Left {
         let margin = lease.lasts().unwrap_or_default() / 100;
         match self.left(lease, now) {
@@ -138,7 +138,8 @@ impl Seen {
         Some(self.sent.map_or((longer(lasts), self.at), |sent| (lasts, sent)))
     }
 
-    /// Returns the longest time that a holder may still believe to have the lease; `None` if it never ends.
+    /// Returns the longest time for which a holder may still believe that it has the lease; `None` if the lease never
+    /// ends.
     fn at_most(&self, lease: &Lease, now: Now) -> Option<Duration> {
         let (lasts, since) = self.span(lease)?;
         Some(lasts.saturating_sub(now.clock.saturating_sub(since)))
@@ -229,7 +230,7 @@ fn begin(ask: &Request, term: Term, last: u64, least: Duration, now: Now) -> Ste
 /// Writes the lease again, with a later end.
 fn go_on(seen: &Seen, lease: &Lease, term: Option<Term>, policy: Policy, now: Now) -> (Record, Option<Duration>) {
     let held_for = seen.held_for(lease, now);
-    // Not earlier than the end that another process of this owner may know.
+    // The new end is not earlier than the one that another process of this owner may know.
     let lasts = match (seen.at_most(lease, now), term) {
         (None, _) => None,
         (Some(least), None) => Some(least),
@@ -280,7 +281,7 @@ pub(crate) fn acquire(ask: &Request, seen: Option<&Seen>, now: Now) -> Step<Answ
 }
 
 /// Decides about a request again, after a write of it, with the answer `before`, was carried out and then replaced by
-/// another one. A request takes effect once: it goes on with the tenure of that write, and begins no second one.
+/// another one. A request takes effect once: it continues the tenure of that write, and begins no second one.
 pub(crate) fn acquire_again(ask: &Request, before: &Answer, seen: Option<&Seen>, now: Now) -> Step<Answer> {
     let mine = Request { want: Want::Mine, ..ask.clone() };
     let (step, Answer::Granted { token: known, resumed: was_resumed, .. }) = (acquire(&mine, seen, now), before) else {
@@ -512,7 +513,7 @@ mod tests {
 
     #[test]
     fn a_new_tenure_that_begins_by_a_wrong_time_of_day_ends_no_earlier_than_its_owners_old_one() {
-        // By this process's time of day the lease is long over. In truth it was written a second ago.
+        // By this process's time of day the lease has long ended. In truth it was written a second ago.
         let object = seen(begun("jane", None, at(0)), at(1));
         let now = off(at(2), 1_000_000);
         for (want, at_least) in [(Want::Any, 100), (Want::New, 100), (Want::Fresh, 5)] {
@@ -524,7 +525,7 @@ mod tests {
             assert_eq!(lasts, Some(Duration::from_secs(at_least)), "{want:?}");
             assert!(matches!(answer, Answer::Granted { resumed: false, remaining, .. } if remaining == lasts));
         }
-        // Nobody can have it any more.
+        // No process can believe any more that it has the lease.
         assert_eq!(begun("jane", Some(&object), at(102)).lease.unwrap().lasts(), Some(TTL));
     }
 

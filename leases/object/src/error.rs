@@ -48,8 +48,8 @@ pub enum Error {
         /// The operation that the store lacks.
         what: &'static str,
     },
-    /// An object in the folder of the namespace was not written by this engine, or by a newer version of it. `list` and
-    /// `owned_by` fail because of any such object; `release_all` and `release_expired` pass it over.
+    /// An object in the folder of the namespace was not written by this engine, or was written by a newer version of
+    /// it. `list` and `owned_by` fail because of any such object; `release_all` and `release_expired` pass it over.
     Foreign {
         /// The path of the object.
         path: String,
@@ -59,7 +59,7 @@ pub enum Error {
         /// The error of the store's client.
         source: Arc<object_store::Error>,
     },
-    /// The lease was acquired or renewed, but before the answer was known another call, or its expiry, has ended it. The
+    /// The lease was acquired or renewed, but another call or its expiry ended it before the answer was known. The
     /// calls of [`Leases`](keylatch_lease::Leases) ask up to three times before they return this.
     Undone,
     /// The tokio runtime has been shut down.
@@ -102,7 +102,7 @@ keylatch_lease_remote::failure! {
 }
 
 impl Error {
-    /// Sorts out the answer to a read. `None`: there is no such object.
+    /// Interprets the answer to a read. Returns `None` if there is no such object.
     pub(crate) fn sort_read<T>(read: object_store::Result<T>) -> Result<Option<T>, Self> {
         match read {
             Ok(object) => Ok(Some(object)),
@@ -111,7 +111,7 @@ impl Error {
         }
     }
 
-    /// Sorts out whether a conditional write was carried out. `None`: it was refused, because the object has changed.
+    /// Interprets the answer to a conditional write. Returns `None` if it was refused because the object has changed.
     ///
     /// If an object to update is not found, it was deleted. If one to create is not found, the bucket is missing.
     pub(crate) fn sort_write<T>(written: object_store::Result<T>, is_update: bool) -> Result<Option<T>, Self> {

@@ -33,20 +33,21 @@
 //! - **One object for each resource**, `keylatch/NAMESPACE.leases/ENTITY.KEY.lease`, a short text that says who has the
 //!   resource, and for how long. In names, characters other than ASCII letters, digits, `_` and `-` are written as `=`
 //!   and two hexadecimal digits; a name that would be longer than 200 bytes is hashed.
-//! - **Every change is one conditional write**: it replaces the object only if that is still in the version that the
-//!   decision was made about (`If-Match`), or creates it only if there is none (`If-None-Match: *`). If somebody else
-//!   was faster, the object is read again, and the decision made again.
+//! - **Every change is one conditional write**: it replaces the object only if the object is still in the version for
+//!   which the decision was made (`If-Match`), or creates it only if there is none (`If-None-Match: *`). If another
+//!   process was faster, the engine reads the object again, and decides again.
 //! - **Token**: the last token plus one, or the writer's time of day in microseconds since 1970, whichever is greater.
 //!   The object of a resource that is free stays, and keeps the token. So tokens grow even if all clocks are wrong.
 //! - **There is no clock** that processes share. A holder counts its deadline from before it sent the write, and allows
 //!   for one percent. Another owner takes the resource over only after its process has *seen* the object unchanged for
-//!   the whole time of the lease and one percent more, by a clock that counts suspend and that nobody sets; or sooner,
-//!   if the store says when the object was written, and its clock is [trusted](Options::trusts_clock). Each write
-//!   has a random number of its own, so that an object that has been written again never looks unchanged.
-//! - **Lost answers**: a write whose outcome is unknown is cleared up by reading. An object has the number of its own
-//!   write and of the eight before it, which tells whether a write was carried out, even if others have followed. A
-//!   request takes effect once: it goes on with the tenure that its write began, or is asked again by the calls of
-//!   `Leases` if that tenure has ended.
+//!   the whole time of the lease and one percent more, by a clock that goes on while the machine is suspended, and that
+//!   nobody sets; or sooner, if the store says when the object was written, and its clock is
+//!   [trusted](Options::trusts_clock). Each write has a random number of its own, so that an object that has been
+//!   written again never looks unchanged.
+//! - **Lost answers**: if the outcome of a write is unknown, the engine reads the object. An object has the number of
+//!   its own write and of the eight before it, which tells whether a write was carried out, even if others have
+//!   followed. A request takes effect once: it continues the tenure that its write began, or is asked again by the
+//!   calls of `Leases` if that tenure has ended.
 //! - **Throttling** (`503 SlowDown`, `429`) and other failures: each request, a LIST too, is sent up to four times,
 //!   with pauses that grow from 0.1 s and differ at random; then the caller gets [`Error::Throttled`] or
 //!   [`Error::Store`]. After each failed write the object is read. While the outcome of a write stays unknown, the
@@ -68,14 +69,14 @@
 //!   tries them out on a small object, because some servers accept the conditions and ignore them. A local folder
 //!   (`LocalFileSystem`) has no `Update`, and is refused: use the engine for SQLite.
 //! - Strong consistency: a read returns the last write, from everywhere. The stores named above have it. A bucket that
-//!   is replicated to another region has it only for programs that all use the same one.
+//!   is replicated to another region has it only for programs that all use the same region.
 //! - Permission to read and write objects, and to list them (in S3 `s3:GetObject`, `s3:PutObject` and `s3:ListBucket`).
 //!   Listing is needed for `list`, `owned_by`, `release_all` and sweeps; and in S3 for every acquire, because without
 //!   it an object that does not exist looks forbidden. The permission to delete is used only by `open`, to remove the
 //!   object with which it tries the store out.
 //! - Credentials that change are the business of the store that you pass to `open`: those of a cloud's machine are
 //!   renewed by `object_store`, and `with_credentials` of its builders takes a provider that is asked for each request.
-//!   (That was not run.) The engine itself keeps none.
+//!   (That was not tested.) The engine itself keeps none.
 //!
 //! The engine is tested with `object_store`'s store in memory, behind a shim that delays, loses, duplicates and
 //! throttles requests, and with moto, a server that speaks S3, which is killed, paused and cut off. It has not been run
@@ -91,16 +92,16 @@
 //! | expiry, while the waiter waits | the time of the lease and one percent, from the first poll after the last renewal |
 //! | expiry, before the waiter came | the time of the lease and one percent, from its first look; at once, if the store's clock is [trusted](Options::trusts_clock) |
 //!
-//! So if a holder that renews its lease dies, a waiter that is there has the lease after two thirds of the lease's time
-//! at the earliest, and after its whole time and a poll at the latest: for a lease of 10 s, after 7 to 15 s. A newcomer
-//! waits for 10 s from its first look, even if the holder died yesterday.
+//! So if a holder that renews its lease dies, a waiter that is already there gets the lease no sooner than two thirds
+//! of the lease's time after that, and no later than the whole time and a poll: for a lease of 10 s, after 7 to 15 s. A
+//! newcomer waits for 10 s from its first look, even if the holder died yesterday.
 //!
 //! # What a process knows after its first look
-//! It cannot know how long ago an object was written. So for its answers (`status`, `list`, `owned_by`, the time left
-//! in `Busy`) it believes the time of day that the writer has noted in the object, and its own. If one of them is
+//! A process cannot know how long ago an object was written. So for its answers (`status`, `list`, `owned_by`, the time
+//! left in `Busy`) it believes the time of day that the writer has noted in the object, and its own. If one of them is
 //! wrong, the answers are wrong: a lease looks expired, or as if it lasted longer. The writer notes the time at which
-//! it sent the write: if the store carries it out late, the lease looks expired by that much earlier. The same goes for
-//! an acquire, a renewal or a release by another process of the *same owner*: with a wrong time of day, an acquire may
+//! it sent the write: if the store carries it out late, the lease looks expired that much earlier. The same goes for an
+//! acquire, a renewal or a release by another process of the *same owner*: with a wrong time of day, an acquire may
 //! begin a new tenure instead of resuming the old one. (The new one ends no earlier than the other process may
 //! believe.) A take-over by another owner never depends on the time of day of a machine.
 //!
@@ -111,20 +112,20 @@
 //!
 //! A long-lived process remembers what it has seen, but not all of it for ever. If it knows more than a thousand
 //! resources, it may forget one five minutes after its lease has ended and was last asked for; with
-//! [sweeps](Options::sweeps), after twice the time between two sweeps if that is longer. So it takes a dead holder's
-//! lease over only if it asks for it more often than that, or waits.
+//! [sweeps](Options::sweeps), after twice the time between two sweeps if that is longer. So it takes over a dead
+//! holder's lease only if it asks for the lease more often than that, or waits.
 //!
 //! # What it costs
 //! | call | requests |
 //! |---|---|
 //! | acquire | a GET and a PUT; a PUT alone, if this process was the last to change the object |
-//! | acquire in vain, `status`, each poll | a GET |
+//! | acquire of a resource that is busy, `status`, each poll | a GET |
 //! | renew, release | a PUT; a GET and two PUTs, if another process of the owner has changed the object |
 //! | `release_all`, `owned_by`, `release_expired` | a LIST for each 1,000 resources *that were ever used*, a GET for each that is leased or has expired, and a PUT for each that is released |
 //! | `list` | for each page, a LIST for each 1,000 resources from there on, and a GET for each lease on the page |
 //! | `open` | 7, or none: [`Options::tries_out`] |
 //!
-//! | what goes on by itself | requests in an hour |
+//! | in the background | requests in an hour |
 //! |---|---|
 //! | a `Held` of a lease of *t* seconds | 10,800 / *t* PUTs: 360 for 30 s, 36 for five minutes |
 //! | a waiting process, for each resource | some 1,000 GETs: 4,800 divided by the longest pause in seconds |
@@ -137,27 +138,28 @@
 //! that changes hands more often is throttled.
 //!
 //! # The objects that stay
-//! A resource that was ever leased keeps an object of some 200 bytes (12), because [`object_store`] cannot delete an
-//! object on condition, and an unconditional deletion that is late could delete somebody's lease. A rule of the bucket
-//! may delete objects that have not been written for, say, 30 days, if no lease lasts that long without a renewal, and
-//! no machine's time of day is wrong by that much: the next token then comes from the time of day. Do not delete the
-//! objects of leases by hand, except to end them: their holders learn of it when they renew.
+//! A resource that was ever leased keeps an object of some 200 bytes (guarantee 12), because [`object_store`] cannot
+//! delete an object on condition, and an unconditional deletion that is late could delete somebody's lease. A rule of
+//! the bucket may delete objects that have not been written for, say, 30 days, if no lease lasts that long without a
+//! renewal, and no machine's time of day is wrong by that much: the next token then comes from the time of day. Do not
+//! delete the objects of leases by hand, except to end them: their holders learn of it when they renew.
 //!
 //! In a bucket with versions the old versions of each object stay too. Let a rule of the bucket delete those after a
 //! day.
 //!
 //! # What weakens which guarantee
-//! The numbers are those of [`keylatch_lease`](keylatch_lease#what-it-guarantees).
+//! The numbers are those of the [guarantees](keylatch_lease#what-it-guarantees) of `keylatch_lease`. A number alone
+//! means that this guarantee may be broken.
 //!
 //! | | what may happen |
 //! |---|---|
 //! | clocks run at rates that differ by more than two percent | 1 and 2, for the difference; the token tells the owners apart (3) |
-//! | the store's clock is trusted, and its parts differ by more than was said | 1, for the difference (3 holds) |
+//! | the store's clock is trusted, and its parts differ by more than the difference that was set | 1, for the difference (3 holds) |
 //! | the store ignores conditions, and `open` did not try it out | 1 and 3 |
 //! | the store loses writes that it has confirmed, or its objects are put back to an older state | 1, until the leases that it forgot have ended; 3, if the times of day are wrong |
 //! | an object is deleted by hand | its holder learns of it at its renewal, within a third of the lease's time; until then 1 |
 //! | a lease is ended by another call (`release_as`, `release_all`, `release_token`, a fresh tenure of its owner) | 10: the holder learns of it at its next renewal, within a third of the lease's time, because a bucket sends no messages |
-//! | the network holds a renewal back until after the end of the lease, and nobody else has the resource | 6: the renewal takes effect, and the resource stays leased for the lease's time once more; the holder knows that it has lost it |
+//! | the network holds a renewal back until after the end of the lease, and nobody else has the resource | 6: the renewal takes effect, and the resource stays leased for the lease's time once more; the holder knows that it has lost the lease |
 //! | a process acquires a lease with `Expiry::Fixed` or `SlidingUpTo` again, which another process of the same owner has acquired | 4 holds, but the end may move: it is not earlier than the other process may believe |
 //! | `release_all` and other calls for many leases | 7: each lease is released by itself, not all at the same instant |
 //! | many processes wait for one resource | 9: waiters are served in order of arrival within each process; between processes any of them may be next |

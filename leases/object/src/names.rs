@@ -13,8 +13,8 @@ const LONGEST: usize = 200;
 /// The end of the names of all objects with leases.
 const END: &str = ".lease";
 
-/// Writes a text with letters, digits, `-` and `_` only: each other byte becomes `=` and two digits. The form of a
-/// text's beginning is the beginning of its form.
+/// Writes a text with letters, digits, `-` and `_` only: each other byte becomes `=` and two digits. So the encoding of
+/// a text begins with the encoding of each of its prefixes.
 pub(crate) fn encode(text: &str) -> String {
     let mut encoded = String::with_capacity(text.len());
     for byte in text.bytes() {
@@ -27,7 +27,7 @@ pub(crate) fn encode(text: &str) -> String {
     encoded
 }
 
-/// Reads what [`encode`] wrote; `None` if it did not write this.
+/// Decodes a text that [`encode`] wrote; `None` if it cannot have written this.
 pub(crate) fn decode(encoded: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(encoded.len());
     let mut rest = encoded;
@@ -71,8 +71,8 @@ pub(crate) fn is_name(text: &str) -> bool {
     text.strip_suffix(END).is_some_and(|stem| !stem.is_empty() && stem.bytes().all(is_known))
 }
 
-/// Returns whether the object of this name may belong to an entity that begins with this prefix. Not every name shows
-/// this.
+/// Returns whether the object of this name may belong to an entity that begins with this prefix. Also returns `true`
+/// for a name that does not show its entity.
 pub(crate) fn may_begin_with(name: &str, entity_prefix: &str) -> bool {
     let stem = name.strip_suffix(END).unwrap_or(name);
     !stem.contains('.') || stem.starts_with(&encode(entity_prefix))

@@ -108,11 +108,11 @@ impl Options {
         /// ```
         pub fn timeout(time: Duration);
 
-        /// Sets the interval at which this process frees the resources whose leases have expired. Not set, it never
-        /// does: nothing needs it, except that `list`, `owned_by` and `release_all` read every object of a lease that
-        /// has expired and was neither released nor taken over. A sweep costs as much as `list` does. It goes through
-        /// the namespace in steps of 1,000 objects, each with the [time limit](Self::timeout) of an operation; if a
-        /// step is cut off, the next sweep goes on from there.
+        /// Sets the interval at which this process frees the resources whose leases have expired. If not set, it never
+        /// does. That does no harm, but `list`, `owned_by` and `release_all` then read every object of a lease that has
+        /// expired and was neither released nor taken over. A sweep costs as much as `list` does. It goes through the
+        /// namespace in steps of 1,000 objects, each with the [time limit](Self::timeout) of an operation; if a step is
+        /// cut off, the next sweep continues from there.
         ///
         /// # Panics
         /// If it is zero.
@@ -171,8 +171,8 @@ impl Options {
         self
     }
 
-    /// Trusts the store's clock, the parts of which differ by at most this much. A take-over is then possible as soon
-    /// as, by the store's clock, the lease is older than its time plus one percent, this difference and a second. So a
+    /// Trusts the store's clock, whose parts differ by at most this much. A take-over is then possible as soon as, by
+    /// the store's clock, the lease is older than its time plus one percent, this difference and a second. So a
     /// newcomer need not watch a dead holder's lease for its whole time. Without this setting no clock of the store is
     /// believed.
     ///

@@ -1,6 +1,6 @@
 //! The requests to the store.
 //!
-//! A conditional write whose answer was lost is cleared up by reading: the object has the write's number if it was
+//! If the answer to a conditional write was lost, the object is read: it has the write's number if the write was
 //! carried out. If the object is still what it was, the same write is sent again. It may then be carried out twice, or
 //! late, but never after another write, because its condition names the version before it.
 
@@ -44,7 +44,7 @@ const TRIES: u32 = 4;
 /// The name of the object by which the store's clock is read.
 const CLOCK: &str = "clock";
 
-/// The number of objects that are read at the same time.
+/// The greatest number of objects that are read at the same time.
 const TOGETHER: usize = 32;
 
 async fn pause(tries: u32) {
@@ -67,9 +67,9 @@ pub(crate) struct Place {
 /// The outcome of a conditional write.
 enum Put {
     Written(Seen),
-    /// The object is now this, because somebody else has changed it.
+    /// Somebody else has changed the object. This is its present version.
     Changed(Option<Seen>),
-    /// The write was carried out, and somebody else has replaced it by this.
+    /// The write was carried out, and somebody else has replaced its version by this one.
     Replaced(Seen),
 }
 
@@ -86,7 +86,7 @@ fn version(meta: ObjectMeta) -> UpdateVersion {
     UpdateVersion { e_tag: meta.e_tag, version: meta.version }
 }
 
-/// A request that runs on tokio, whoever polls for its answer. It is given up when this is dropped.
+/// A request that runs on tokio, whoever polls for its answer. The request is aborted when this is dropped.
 struct Running<T>(JoinHandle<T>);
 
 impl<T> Future for Running<T> {
@@ -183,8 +183,8 @@ impl Place {
 
     /// Reads the store's clock, if it is trusted and was not read within the last minute. Returns whether it did.
     ///
-    /// The clock is the time at which an object was written, which all processes of the namespace write. The time at
-    /// which this process has received it is later, whoever wrote it.
+    /// The reading is the time at which the store wrote an object that all processes of the namespace write. This
+    /// process receives that object later, whichever process wrote it.
     pub(crate) async fn read_clock(&self) -> Done<bool> {
         let Some(store_clock) = self.store_clock.as_ref().filter(|store| !store.is_fresh(self.clock())) else {
             return Ok(false);
@@ -268,7 +268,7 @@ impl Place {
         record.replaces(before.map(|before| &before.record));
         let (path, sent) = (self.path(&names::name(resource)), self.clock());
         let mut tries = 0;
-        // The reason why an attempt may have been carried out. It may still be carried out after the next attempt.
+        // The error of an attempt that may have been carried out, or may yet be, even after the next attempt.
         let mut doubt = None;
         loop {
             tries += 1;
@@ -395,7 +395,7 @@ impl Place {
         futures_util::stream::iter(running).buffered(TOGETHER).try_collect().await
     }
 
-    /// Finds out whether the store does conditional writes, by trying each kind on an object of its own. The object
+    /// Finds out whether the store does conditional writes, by trying each kind on an object made for this. The object
     /// stays if there is no answer within the limit.
     pub(crate) async fn probe(&self, mut limit: Limit) -> Result<(), Error> {
         let path = self.path(&format!("probe-{:016x}", random()));

@@ -41,8 +41,8 @@ impl Session {
         self.place.change(resource, |seen, now, _| decide::release(owner, token, seen, now)).await
     }
 
-    /// Releases what this owner has of a resource, and returns whether there was something to release. Asks again while
-    /// that is unknown, because a failure would make the caller forget what else was released.
+    /// Releases this owner's lease of a resource, and returns whether there was one to release. Asks again while that
+    /// is unknown, because on a failure the caller would forget which other resources were released.
     pub(crate) async fn has_released(&self, resource: &Resource, owner: &Owner) -> Done<bool> {
         let mut tries = 0;
         loop {
@@ -85,8 +85,8 @@ impl Session {
         self.cursor.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Goes on with the driver's sweep where it was left off: frees what has expired among the next objects, and
-    /// returns whether there are more. A sweep that is cut off by its time limit has not lost what it has done.
+    /// Continues the driver's sweep where it was left off: frees what has expired among the next objects, and returns
+    /// whether there are more. A sweep that is cut off by its time limit has not lost what it has done.
     async fn sweep_on(&self) -> Done<bool> {
         let after = self.cursor().clone();
         let (names, end) = self.place.names_among(LISTED, after.as_deref()).await?;
@@ -111,7 +111,7 @@ impl keylatch_lease_remote::Session for Session {
         let Tenure { resource, owner, token } = tenure;
         match self.release(resource, Some(owner), Some(*token)).await {
             Ok(_) => true,
-            // It would fail in the same way again.
+            // Another attempt would fail in the same way.
             Err(Fail::NotDone(error) | Fail::Unknown(error)) => error.is_certain(),
         }
     }

@@ -1,8 +1,8 @@
 //! The versions of objects that this process has seen.
 //!
-//! An entry may be dropped at any time without harm to exclusion: its lease then counts from the next look at it. So
-//! the table is cleaned up only when it has grown to twice the entries that were in use. But a lease whose entry is
-//! always dropped before the next look is never taken over. So an entry is kept for a while after its lease has ended.
+//! An entry may be dropped at any time without harm to exclusion: its lease then counts from the next look at it. But a
+//! lease whose entry is always dropped before the next look is never taken over. So an entry is kept for a while after
+//! its lease has ended, and the table is cleaned up only when it has grown to twice the entries that were in use.
 
 use std::{
     collections::HashMap,

@@ -385,7 +385,7 @@ fn an_object_that_is_put_back_is_not_mistaken_for_what_it_was() {
         let grant = leases.try_acquire("report", &jane, MINUTE).await.unwrap();
         let (path, text) = objects(&store).await.remove(0);
         store.delete(&path).await.unwrap();
-        store.put(&path, text.into()).await.unwrap(); // the same content, in another version
+        store.put(&path, text.into()).await.unwrap(); // the same content, in a new version
         let grant = leases.renew(&grant).await.unwrap();
         leases.release(&grant).await.unwrap();
     });

@@ -1,4 +1,4 @@
-//! Sends the questions that wait for the connection: one by its own function, several in one statement.
+//! Sends the questions that wait for the connection: a single question by its own function, several in one statement.
 
 use std::sync::Arc;
 

@@ -146,8 +146,8 @@ pub(crate) fn judge(Failed { error, may_be_done }: Failed) -> Verdict {
 }
 
 /// Returns the meaning of an error. Each operation is one transaction, so an ERROR means that it was rolled back. Any
-/// other failure ends the connection, and may have happened between the commit and the answer; and so may an error of
-/// class 08, with which a pooler reports that it has lost its connection.
+/// other failure ends the connection, and may have happened between the commit and the answer. The same is true of an
+/// error of class 08, with which a pooler reports that it has lost its connection.
 fn meaning(error: tokio_postgres::Error) -> Verdict {
     let Some(told) = error.as_db_error() else {
         // A value could not be sent or read, or the connection is gone.

@@ -6,11 +6,11 @@ use tokio_postgres::{Transaction, types::Type};
 use crate::Postgres;
 
 /// The statement of [`Postgres::guard`], for clients other than tokio-postgres: it returns a row if the tenure has not
-/// ended, and keeps it from ending until the transaction ends. If it returns none, roll the transaction back.
+/// ended, and keeps the tenure from ending until the transaction ends. If it returns no row, roll the transaction back.
 ///
 /// `$1` is the namespace (text), `$2` and `$3` are the resource's entity and key in UTF-8 (bytea), `$4` is the token
 /// (bigint). The row has no columns: use the number of rows, which most clients return for any statement.
-/// `docs/leases-guide.md` in the repository shows it in sqlx, diesel and psql.
+/// `docs/leases-guide.md` in the repository shows the statement in sqlx, diesel and psql.
 ///
 /// # Examples
 /// ```

@@ -44,62 +44,64 @@
 //! one row for all namespaces. If the mark is missing, or belongs to another table or timeline, nothing is granted for
 //! a while, until every lease that may have been granted before has ended.
 //! [`AcquireError::Quarantined`](keylatch_lease::AcquireError::Quarantined) gives the remaining time, and
-//! [`Options::quarantine`] sets the whole: 60 s if not set. During the quarantine, leases that the table remembers can
-//! be renewed and released.
+//! [`Options::quarantine`] sets its full length: 60 s if not set. During the quarantine, leases that the table
+//! remembers can be renewed and released.
 //!
 //! | what may have happened | how the engine detects it |
 //! |---|---|
 //! | the table was emptied (`TRUNCATE`, `DELETE`) | the mark is missing |
 //! | the table was dropped and created again, or restored from a dump | the mark is missing, or contains the OID of another table, or another database system |
-//! | the database was restored to an earlier time, or a replica was promoted | the timeline is another one, unless [failovers are trusted](Options::trusts_failovers) |
-//! | the table is new | it looks as if it was emptied, until [`Postgres::init`] is called |
+//! | the database was restored to an earlier time, or a replica was promoted | the server's timeline is not the mark's, unless [failovers are trusted](Options::trusts_failovers) |
+//! | the table is new | the table looks as if it had been emptied, until [`Postgres::init`] is called |
 //!
-//! - **Every grant checks it**: the function that grants reads the mark once it has locked the table against changes of
-//!   its definition and `TRUNCATE`. So the table may be emptied or created again under an open connection.
+//! - **Every grant checks the mark**: the function that grants reads the mark once it has locked the table against
+//!   changes of its definition and `TRUNCATE`. So the table may be emptied or created again under an open connection.
 //! - **After a restore** an operator need not do anything if the server has recovered from an archive, or if the table
 //!   was restored into a newly created one. Two cases look unchanged, and are not detected: files of a stopped server
 //!   that are put back as they were, without a recovery; and rows that a dump puts into the existing table
 //!   (`--data-only`). After these, run `DELETE FROM keylatch_lease WHERE entity = '\xfe'` before the programs resume;
-//!   otherwise 1 may not hold. Tokens still grow (3), because they start from the server's time.
-//! - **A lease that lasts longer** than the quarantine, from one renewal to the next, is not waited for; nor is one
-//!   that never expires. If the database forgets it, another owner may get the resource while the holder still relies
-//!   on its lease (1). The token tells them apart (3).
+//!   otherwise guarantee 1 may not hold (the [table below](#what-weakens-which-guarantee) uses the same numbers).
+//!   Tokens still grow (3), because they start from the server's time.
+//! - **A lease that lasts longer** than the quarantine, from one renewal to the next, or that never expires, is not
+//!   covered by the quarantine. If the database forgets it, another owner may get the resource while the holder still
+//!   relies on its lease (1). The token tells them apart (3).
 //! - **A lease that was already released** may be back, if the database has forgotten the release. It ends when it
-//!   would have ended without the release; one that never expires must be released again. A renewal with a grant that
-//!   was released succeeds in that time. An owner that acquires a resource that it held before begins a new tenure (4),
-//!   because another owner may have had a greater token in between.
+//!   would have ended without the release; one that never expires must be released again. Until then a renewal with the
+//!   released grant succeeds. An owner that acquires a resource that it held before begins a new tenure (4), because
+//!   another owner may have had a greater token in between.
 //! - **[`Postgres::init`]** ends a quarantine. Its caller vouches that nobody still relies on a lease that the database
 //!   may have forgotten.
 //!
 //! All programs that use one table should have the same quarantine, and the same setting of whether failovers are
-//! trusted. While they differ, the shortest may apply.
+//! trusted. While they differ, the shortest quarantine may apply.
 //!
 //! # How it works
 //! - **Clock**: the server's, `clock_timestamp()`. The clients' clocks do not matter. The holder counts its own
 //!   deadline from before its request.
 //! - **Token**: the resource's last token plus one, or the server's time in microseconds since 1970, whichever is
 //!   greater. It is made under the row's lock. A release leaves the row in place, so that the last token is known. A
-//!   sweep removes the row a minute later at the earliest, and not before the clock has passed its token. It records
-//!   the greatest token that it removes, and later tokens exceed that one.
+//!   sweep removes the row no sooner than a minute later, and not before the clock has passed its token. It records the
+//!   greatest token that it removes, and later tokens exceed that one.
 //! - **Waiters** are notified by `NOTIFY`. A release by the holder sends a notification if a waiter has asked for the
 //!   resource. Any other release, and a fresh tenure, always send one, because the holder must learn of it too. An
 //!   expiry sends none: each waiter has its own timer. After a lost connection all waiters ask again.
 //! - **Deletions by hand** send a notification too. A trigger does that for each deleted row whose lease has not ended;
 //!   this crate's own statements delete no such row.
 //! - **Connection**: one for each engine and its clones, which carries the requests of all tasks one after the other.
-//!   If it is lost, the driver connects again, after 50 ms to 2 s, at random.
+//!   If it is lost, the driver connects again, after a random pause of 50 ms to 2 s.
 //! - **Requests**: each operation is one prepared statement, which commits by itself, and one round trip. A whole batch
 //!   of renewals is one statement too; so are acquires and releases of different resources that arrive while another
 //!   one is under way, up to 128. No call waits for others to join it. Of these, a request that resumes a tenure, or
-//!   meets a locked row, takes a second statement of its own. A waiter sends one request when it arrives and one for
+//!   meets a locked row, takes a second, separate statement. A waiter sends one request when it arrives and one for
 //!   each notification, one when the lease should have ended, and one every 5 s ([`Options::fallback`]). In each
 //!   process only the first waiter in line does so.
 //! - **Timeouts**: after 5 s ([`Options::timeout`]) a request fails, and the connection is given up if it has answered
 //!   nothing in that time. A request that may have been carried out is sent again, up to three times in all, so that an
 //!   operation fails after 15 s at most.
 //!
-//! The session (behind a [pooler](#poolers), each transaction) sets what it relies on, whatever the role's defaults are: `READ COMMITTED`, read-write, a
-//! `statement_timeout`, no `lock_timeout`, no `idle_session_timeout`; and `synchronous_commit = on` if it was `off`.
+//! The session (behind a [pooler](#poolers), each transaction) makes the settings that it relies on, whatever the
+//! role's defaults are: `READ COMMITTED`, read-write, a `statement_timeout`, no `lock_timeout`, no
+//! `idle_session_timeout`; and `synchronous_commit = on` if it was `off`.
 //!
 //! # How late a waiter may be
 //! | the lease ends by | the waiter has it after |
@@ -113,9 +115,9 @@
 //! | either, in a quarantine | an error |
 //!
 //! # How late a holder may learn that another call has ended its lease
-//! Its [`check`](keylatch_lease::Held::check) fails from then on, and [`lost`](keylatch_lease::Held::lost) is ready.
-//! Without a notification, the next renewal notices it, within a third of the lease's time; if nobody renews the lease,
-//! its end does.
+//! Once the holder knows, its [`check`](keylatch_lease::Held::check) fails and [`lost`](keylatch_lease::Held::lost) is
+//! ready. Without a notification it learns of the end at its next renewal, within a third of the lease's time; if
+//! nobody renews the lease, it learns when the lease would have expired.
 //!
 //! | the lease is ended by | the holder knows after |
 //! |---|---|
@@ -127,7 +129,8 @@
 //! | any of these while the connection is lost | the next connection, and a round trip for up to 256 leases, as long as one of them is polled |
 //!
 //! # What weakens which guarantee
-//! The numbers are those of [`keylatch_lease`](keylatch_lease#what-it-guarantees).
+//! The numbers are those of the [guarantees](keylatch_lease#what-it-guarantees) of `keylatch_lease`. A number alone
+//! means that this guarantee may be broken.
 //!
 //! | | what may happen |
 //! |---|---|
@@ -138,7 +141,7 @@
 //! | the server's clock is set forward | 2: leases expire early; a write with the old token is refused (3) |
 //! | the server's clock is set back | 8: leases last longer by that time; 6: a lease that had just expired may be valid again, if nobody has acquired the resource. 1 and 3 hold. If the database also forgets leases, and the clock is set back past the last grant, 3: a token may be given out twice |
 //! | `fsync = off`, an `UNLOGGED` table | not supported: a crash forgets leases (1) and perhaps tokens (3) |
-//! | an operation is given up after its timeout, or its future is dropped | 11: a lease whose grant was not received stays until it expires or its owner asks again; with `Expiry::Never`, until its owner asks again or it is released by owner |
+//! | an operation is given up after its timeout, or its future is dropped | 11: a lease whose grant was not received stays until it expires or its owner asks again; with `Expiry::Never`, until its owner asks again, or somebody releases it in the owner's name (`release_as`, `release_all`) |
 //! | the server stands still for longer than the timeout, and resumes | 5, for one owner: a request of the connection that was given up may be carried out late. Without a token (`release_as`, `release_all`) it may end a tenure that the same owner has begun since |
 //! | no program sweeps ([`Options::sweeps`] is `None` everywhere) | 12: a row stays for each resource that was ever leased |
 //! | a session somewhere in the cluster listens and never ends its transaction, until the queue of notifications (8 GB) is full | releases that have to send a notification fail with [`Error::Refused`], and those leases last until they expire |
@@ -157,9 +160,9 @@
 //! - **Elsewhere**: by the token, as [`keylatch_lease`](keylatch_lease#a-lease-is-not-enough-the-token) says.
 //!
 //! # Poolers
-//! An engine uses a session of its own if nothing else is said: it connects to the server itself, or through a pool in
-//! *session* mode. PgBouncer in *transaction* mode gives each transaction any session that is free. It does not pass on
-//! `LISTEN`, and lets settings leak between its clients. Behind such a pooler, make the engine
+//! By default an engine has a session to itself: it connects to the server directly, or through a pool in *session*
+//! mode. PgBouncer in *transaction* mode gives each transaction any session that is free. It does not pass on `LISTEN`,
+//! and lets settings leak between its clients. Behind such a pooler, make the engine
 //! [without a session](Options::without_session):
 //!
 //! ```no_run
@@ -176,17 +179,17 @@
 //! ```
 //!
 //! - **Each operation is one transaction**, which is sent as a whole, so that it still takes one round trip: `BEGIN`,
-//!   the settings by `SET LOCAL`, the statement, `COMMIT`. The statement has no name, because PgBouncer before 1.21 knows
-//!   no prepared statements; so the server plans it anew each time, and has more to do. Acquires and releases that arrive
-//!   while another request is under way still share one transaction. The pool may be small, and may have other clients:
-//!   whatever they leave in a session does not matter.
+//!   the settings by `SET LOCAL`, the statement, `COMMIT`. The statement has no name, because PgBouncer before 1.21
+//!   does not support prepared statements. The server therefore plans it anew each time, and has more to do. Acquires
+//!   and releases that arrive while another request is under way still share one transaction. The pool may be small,
+//!   and may have other clients: whatever they leave in a session does not matter.
 //! - **Another server** may be behind the pooler after a failover, although the engine's connection has stayed. So each
 //!   grant checks the [mark](#when-the-database-forgets) against the server that makes it.
 //! - **The `search_path` and the `synchronous_commit`** are those of the role or the database (`ALTER ROLE … SET`); a
 //!   `SET` in the pooler's `connect_query` has no effect.
 //! - **Both kinds of engines** work on one table. A release through a pooler notifies those that have a session.
-//! - **Statement mode** is not supported: it has no transactions. The engine does not get a connection, with the
-//!   pooler's reason as the [source](Error::Unconnected::source) of the error.
+//! - **Statement mode** is not supported: it has no transactions. The engine gets no connection, and the
+//!   [source](Error::Unconnected::source) of its errors is the pooler's reason.
 //!
 //! | | with a session | without |
 //! |---|---|---|
@@ -196,13 +199,15 @@
 //! | a holder learns that another call has ended its lease | by the notification | when it renews, within a third of the lease's time; if nobody renews the lease, at its end (10) |
 //! | requests of a waiting process in an hour, for each resource | 720, and one for each notification: 3,600 divided by the fallback in seconds | some 1,000: 4,800 divided by the fallback in seconds; 160 if that is 30 s |
 //!
-//! An engine with a session detects a pooler that shares it when it connects, or at the latest when another session
-//! answers it. Operations then fail with [`Error::Pooled`] until the engine gets a connection with a session of its own.
-//! An engine that is the pool's only client cannot detect it: then it receives no notifications, and the next client
-//! that gets its session has its settings, among them a `statement_timeout` of half of its [timeout](Options::timeout).
+//! An engine with a session detects that a pooler shares the session when it connects, or else as soon as another
+//! session answers. Operations then fail with [`Error::Pooled`] until the engine gets a connection with a session of
+//! its own. An engine that is the pool's only client cannot detect it: then it receives no notifications, and the next
+//! client that gets its session has its settings, among them a `statement_timeout` of half of its
+//! [timeout](Options::timeout).
 //!
 //! Your own queries may go through any pooler, and so may [guarded transactions](Postgres::guard): the guard needs no
-//! prepared statement. Behind PgBouncer before 1.21, give your own statements to `query_typed`, which needs none either.
+//! prepared statement. Behind PgBouncer before 1.21, give your own statements to `query_typed`, which needs no prepared
+//! statements either.
 //!
 //! # Rights
 //! The table is created by a user with the right to create tables. A program's user needs these rights on the table,
@@ -214,7 +219,7 @@
 //! ```
 //!
 //! # TLS
-//! [`Options::connect`] takes any connector for TLS that `tokio-postgres` knows: here `tokio-postgres-rustls`.
+//! [`Options::connect`] takes any TLS connector for `tokio-postgres`. This example uses `tokio-postgres-rustls`.
 //!
 //! ```no_run
 //! # #[cfg(feature = "tokio")]
@@ -230,7 +235,7 @@
 //! }
 //! let tls = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
 //!
-//! // Without `sslmode=require` the client goes on without TLS if the server has none.
+//! // Without `sslmode=require` the client connects without TLS if the server does not offer it.
 //! let mut config: tokio_postgres::Config = "host=db.example user=shop sslmode=require".parse()?;
 //! config.password(std::fs::read_to_string("/run/secrets/postgres")?.trim_end());
 //! let postgres = Postgres::in_namespace("shop").connect(config, MakeRustlsConnect::new(tls));
@@ -241,8 +246,8 @@
 //! # Passwords that change
 //! The function that [`Options::connect_with`] takes is called for each connection, so it may read a password that was
 //! replaced while the program runs. The server keeps the sessions of a role whose password has changed. If a session
-//! ends, the driver connects again, and the leases stay, unless their time passes before that succeeds. Until it does,
-//! calls fail with [`Error::Denied`].
+//! ends, the driver connects again, and the leases stay, unless they expire before it succeeds. Until then, calls fail
+//! with [`Error::Denied`].
 //!
 //! ```no_run
 //! # #[cfg(feature = "tokio")]

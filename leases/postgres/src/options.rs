@@ -60,7 +60,7 @@ impl Postgres {
 impl Options {
     keylatch_lease_remote::setters! { settings;
         /// Sets the time limit of an operation, including the wait for a connection: 5 s if not set. When it has
-        /// passed, the operation fails. The server gives up a statement after half of it.
+        /// passed, the operation fails. The server cancels a statement after half of this time.
         ///
         /// The calls of `Leases` send a request up to three times if it may have been carried out despite the timeout,
         /// so they may take three times as long.
@@ -78,8 +78,9 @@ impl Options {
 
         /// Sets the longest time that a waiter sleeps before it asks again without being notified: 5 s if not set.
         ///
-        /// It matters only when no notification arrives: when a server stops answering and keeps its connections open;
-        /// and [without a session](Self::without_session), where it is the longest pause between two polls.
+        /// The setting matters only when no notification arrives: when a server stops answering and keeps its
+        /// connections open; and [without a session](Self::without_session), where it is the longest pause between two
+        /// polls.
         ///
         /// # Panics
         /// If it is zero.
@@ -125,10 +126,10 @@ impl Options {
     /// Sets whether a server that takes the place of another is trusted to have everything that the other had
     /// confirmed, so that no quarantine is needed: `false` if not set.
     ///
-    /// This requires that every replica that may be promoted is replicated synchronously, that the programs' role has no
-    /// `synchronous_commit = local`, and that the database is never restored to an earlier state, which looks like a
-    /// failover. A restart of the same server is not a failover,
-    /// and is always trusted. All programs that use the table should have the same setting.
+    /// This requires that every replica that may be promoted is replicated synchronously, that the programs' role has
+    /// no `synchronous_commit = local`, and that the database is never restored to an earlier state, which looks like a
+    /// failover. A restart of the same server is not a failover, and is always trusted. All programs that use the table
+    /// should have the same setting.
     ///
     /// # Examples
     /// ```
@@ -141,14 +142,14 @@ impl Options {
     }
 
     /// Makes the engine work through a pooler that shares the sessions of the server among its clients, such as
-    /// PgBouncer in transaction mode. Each operation is then one transaction, which needs nothing of the session in
-    /// which it runs, and leaves nothing there. Not set, such a pooler is refused with
+    /// PgBouncer in transaction mode. Each operation is then one transaction, which relies on nothing in the session in
+    /// which it runs, and leaves nothing there. By default such a pooler is refused with
     /// [`Error::Pooled`](crate::Error::Pooled).
     ///
-    /// In this way the server cannot notify the engine. Waiters poll: they ask after 0.1 s, and then with longer and
-    /// longer pauses, up to the [fallback](Self::fallback). A holder learns that another call has ended its lease when
-    /// it renews it. See [the crate's page](crate#poolers) for what that costs. Engines with and without a session can
-    /// use the same table.
+    /// The server then cannot notify the engine. Waiters poll: they ask after 0.1 s, and then with longer and longer
+    /// pauses, up to the [fallback](Self::fallback). A holder learns that another call has ended its lease when it
+    /// renews it. See [the crate's page](crate#poolers) for what that costs. Engines with and without a session can use
+    /// the same table.
     ///
     /// # Examples
     /// ```
@@ -166,8 +167,8 @@ impl Options {
     /// once it is dropped, they fail with [`Error::Stopped`](crate::Error::Stopped).
     ///
     /// The function opens a stream and performs the handshake, which [`tokio_postgres::Config::connect_raw`] does on
-    /// any stream. It may take as long as an operation. A pooler in front of the server must not share the session
-    /// among clients, unless the engine works [without one](Self::without_session).
+    /// any stream. The function may take as long as an operation. A pooler in front of the server must not share the
+    /// session among clients, unless the engine works [without one](Self::without_session).
     ///
     /// # Examples
     /// ```no_run

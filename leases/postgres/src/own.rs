@@ -26,8 +26,8 @@ impl Own {
     /// Prepares the statements, and sets what leases need, whatever the defaults of the database, the role or the
     /// configuration are.
     ///
-    /// Nothing is set before it is as certain as possible that no other client has the session: through a pooler that
-    /// shares it, other clients would get these settings too.
+    /// No setting is made until it is as certain as possible that no other client has the session: through a pooler
+    /// that shares it, other clients would get these settings too.
     pub(crate) async fn open(client: &Client, channel: &str, timeout: Duration) -> Result<Self, error::Error> {
         let failed = |error: Error| unusable(error.into());
         // A new session, or one that a pooler has reset, listens to no channel.
@@ -70,7 +70,7 @@ impl Own {
             Some((_, prepared)) => client.query(prepared, parameters).await,
             None => client.query_typed(statement.sql, &statement.typed(parameters)).await,
         };
-        // If the server does not know a prepared statement, that was prepared in another session.
+        // If the server does not know a prepared statement, the statement was prepared in another session.
         let is_elsewhere = match &rows {
             Ok(rows) => rows.iter().any(|row| row.get::<_, i32>(row.len() - 1) != self.process),
             Err(error) => error.code().is_some_and(is_pooled),

@@ -104,7 +104,7 @@ impl Postgres {
     }
 
     /// Waits until there is a connection, and the table has been found. Operations wait by themselves; this call is for
-    /// programs that want to know at their start.
+    /// programs that want to check this when they start.
     ///
     /// # Errors
     /// The errors of any operation: [`Error::Unconnected`] after the [timeout](crate::Options::timeout),
@@ -188,7 +188,7 @@ impl Postgres {
         Ok(answer(&self.ask(&mut limit, question).await?))
     }
 
-    /// Asks together with others. Returns `None` if the question must be sent alone.
+    /// Sends a question together with others. Returns `None` if it must be sent alone.
     async fn decided(&self, limit: &mut Limit, question: &Question) -> Done<Option<Decided>> {
         self.core.ask_together(limit, &question.resource, question, |session| &session.batches).await?.transpose()
     }

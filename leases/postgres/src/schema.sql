@@ -23,7 +23,7 @@ CREATE TABLE IF NOT EXISTS keylatch_lease (
     total bigint,
     PRIMARY KEY (ns, entity, key)
 ) WITH (fillfactor = 70);
--- One row of each namespace is no lease: its entity is the byte ff, which no text contains, and its token is the
+-- One row of each namespace is not a lease: its entity is the byte ff, which no text contains, and its token is the
 -- greatest that was swept.
 --
 -- One row of the table is its mark: its entity is the byte fe, and its namespace is empty. Its owner identifies the
@@ -83,7 +83,7 @@ END
 $$;
 
 -- Acquires a lease, or reports its owner. a_want: a(ny), f(resh), m(ine), n(ew). a_term: whether the lease gets a new
--- end, `idle` from now and at the latest `total` from its start, in microseconds.
+-- end, `idle` from now, but no later than `total` from its start, in microseconds.
 -- what: g(ranted), r(esumed), b(usy), f(ree), q(uarantined), t(ransaction: a guarded one is open).
 CREATE OR REPLACE FUNCTION keylatch_lease_acquire_v2(
     a_ns text, a_entity bytea, a_key bytea, a_owner bytea, a_want "char", a_waiting boolean,
@@ -281,7 +281,7 @@ BEGIN
             CONTINUE WHEN barred > 0;
             IF l.ns IS NULL THEN
                 now := clock_timestamp();
-                -- As in the function for one lease.
+                -- The same rule is in keylatch_lease_acquire_v2, with its reason.
                 tok := greatest(
                     floor(extract(epoch FROM now) * 1000000), doubt + 1,
                     (SELECT token + 1 FROM keylatch_lease WHERE ns = a_ns AND entity = decode('ff', 'hex') AND key = ''));

@@ -1,7 +1,7 @@
 //! Sessions that a pooler shares among its clients: each statement is a transaction, which brings its own settings.
 //!
-//! Any transaction may run in another session than the last one, after a failover even on another server, and other
-//! clients may have left their settings there. So each transaction makes all settings again, and only for its own
+//! Any transaction may run in a different session from the last one, after a failover even on a different server, and
+//! other clients may have left their settings there. So each transaction makes all settings again, and only for its own
 //! duration. Its three parts are sent at once, without waiting for answers, and none of them is sent alone: whatever
 //! becomes of the caller, no transaction stays open.
 
@@ -24,7 +24,7 @@ use crate::{
 pub(crate) struct Shared {
     /// Begins a transaction.
     begin: String,
-    /// Is locked while the parts of a transaction are sent.
+    /// The lock that is held while the parts of a transaction are sent.
     sending: Mutex<()>,
 }
 
@@ -41,7 +41,7 @@ impl Shared {
              SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off'",
             statement_timeout(timeout)
         );
-        // A pooler in statement mode says only in answer to this alone that it has no transactions.
+        // Only if these are sent alone does a pooler in statement mode say that it has no transactions.
         for alone in [&*begin, "COMMIT"] {
             client.batch_execute(alone).await.map_err(|error| unusable(error.into()))?;
         }
@@ -70,7 +70,8 @@ impl Shared {
     }
 }
 
-/// Returns the outputs of three futures. No other three get their first poll between those of these.
+/// Polls three futures until each is ready, and returns their outputs. No other call's futures get their first poll
+/// between the first polls of these three.
 async fn as_one<A: Future, B: Future, C: Future>(
     sending: &Mutex<()>,
     beginning: A,

@@ -14,8 +14,8 @@ use tokio_postgres::types::{ToSql, Type};
 /// ```
 pub const SCHEMA: &str = include_str!("schema.sql");
 
-/// A statement. The last column of each row that it returns is the ID of the server process that gave the answer, by
-/// which a session of its own detects a pooler.
+/// A statement. The last column of each row that it returns is the ID of the server process that gave the answer. An
+/// engine with its own session detects a pooler by that ID.
 pub(crate) struct Statement {
     pub(crate) sql: &'static str,
     types: &'static [Type],
@@ -25,14 +25,14 @@ pub(crate) struct Statement {
 pub(crate) type Parameters<'a> = &'a [&'a (dyn ToSql + Sync)];
 
 impl Statement {
-    /// Returns the parameters with their types, as a statement needs them that is not prepared.
+    /// Returns the parameters with their types, as needed by a statement that is not prepared.
     pub(crate) fn typed<'a>(&self, parameters: Parameters<'a>) -> Vec<(&'a (dyn ToSql + Sync), Type)> {
         debug_assert_eq!(parameters.len(), self.types.len());
         parameters.iter().copied().zip(self.types.iter().cloned()).collect()
     }
 }
 
-/// The statements that a session of its own prepares.
+/// The statements that an engine with its own session prepares.
 pub(crate) static PREPARED: [&Statement; 9] =
     [&ACQUIRE, &TOGETHER, &RENEW, &RELEASE, &RELEASE_ALL, &LOOK, &OWNED_BY, &LIST, &SWEEP];
 
@@ -150,7 +150,7 @@ pub(crate) static OWNED_BY: Statement = Statement {
     types: &[Type::TEXT, Type::BYTEA],
 };
 
-/// The rows that are no leases are left out: their entities are no text.
+/// The rows that are not leases are left out: their entities are not text.
 pub(crate) static LIST: Statement = Statement {
     sql: "WITH clock AS MATERIALIZED (SELECT statement_timestamp() AS now)
         SELECT owner, token, greatest(extract(epoch FROM now - since) * 1000000, 0)::bigint,

@@ -1,5 +1,5 @@
 //! Acquires and releases that wait for the connection at the same moment: one statement decides about them, and one
-//! flush to the disk keeps them.
+//! flush to disk makes the decisions durable.
 
 use std::time::Duration;
 
@@ -12,10 +12,10 @@ use tokio_postgres::Row;
 
 use crate::error::Error;
 
-/// The number of questions in a batch.
+/// The greatest number of questions in a batch.
 pub(crate) const MOST: usize = 128;
 
-/// The remaining time of a lease that has expired and that a guarded transaction keeps, in the answer to a waiter.
+/// The remaining time that a waiter is told when a guarded transaction keeps an expired lease from ending.
 const GUARDED: Duration = Duration::from_millis(100);
 
 /// The questions of a connection, and their answers.

@@ -337,7 +337,7 @@ fn tokens_grow_across_releases_expiries_and_sweeps() {
                             *last = token.get().max(*last);
                         }
                         if round % 10 == i {
-                            // As a sweep would do, had the leases ended long ago.
+                            // Deletes rows as a sweep would if the leases had ended long ago.
                             let sql = "DELETE FROM keylatch_lease WHERE ns = $1 AND until < clock_timestamp()";
                             desk.client.execute(sql, &[&desk.namespace]).await.unwrap();
                         }
@@ -372,7 +372,7 @@ fn a_token_is_made_after_the_wait_for_the_row() {
         };
         let (second, concurrent) = zip(desk.here.try_acquire("report", &desk.joe, MINUTE), concurrent).await;
         assert!(second.unwrap().token().get() > concurrent as u64);
-        // The time of the second lease is counted from the end of that wait too.
+        // The second lease's time is counted from the end of the wait, too.
         let left = desk.here.status("report").await.unwrap().unwrap().remaining().unwrap();
         assert!(left > MINUTE - millis(250), "{left:?}");
     });
@@ -421,7 +421,7 @@ fn a_holder_is_notified_when_its_row_is_deleted() {
         for key in ["a", "b", "c"] {
             held.push(here.hold(key, jane, LATE).await.unwrap());
         }
-        // A lease that has ended, and is swept, notifies no holder.
+        // The sweep of a lease that has ended notifies no holder.
         let short = there.try_acquire("d", joe, MINUTE).await.unwrap();
         there.release(&short).await.unwrap();
         desk.pass_for("d", 2 * MINUTE).await;
@@ -616,7 +616,7 @@ fn a_release_waits_for_the_guarded_transaction() {
     });
 }
 
-/// A guard that is requested while another owner takes the lease over waits for that, and is refused.
+/// A guard that is requested while another owner takes over the lease waits for the takeover, and is refused.
 #[test]
 fn a_guard_that_comes_too_late_is_refused() {
     at_desk(|desk| async move {

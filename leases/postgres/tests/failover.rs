@@ -94,7 +94,7 @@ fn a_grant_that_the_replica_had_not_received_is_covered_by_the_quarantine_and_on
         let options =
             |quarantine| Postgres::in_namespace("shop").timeout(20 * SECOND).quarantine(quarantine).sweeps(None);
         let [here, there] = [(); 2].map(|()| pair.leases(options(2 * TTL)));
-        // This one trusts a replica that does not deserve it.
+        // This engine trusts a replica that does not deserve it.
         let trusting = pair.leases(options(2 * TTL).trusts_failovers(true));
         let kept = here.try_acquire("kept", &jane, LATE).await.unwrap();
         pair.until_in_step().await;
@@ -109,19 +109,20 @@ fn a_grant_that_the_replica_had_not_received_is_covered_by_the_quarantine_and_on
         let fence = Fence::new();
         assert_eq!(fence.admit(second.resource(), second.token()), Ok(()));
         assert!(fence.admit(careless.resource(), careless.token()).is_err());
-        // The others begin a quarantine with their next request. Meanwhile leases are renewed, if the replica has them.
+        // The other engines begin a quarantine with their next request. During it, leases that the replica has are
+        // renewed.
         let asked = there.try_acquire("other", &joe, TTL).await;
         assert!(is_quarantined(&asked), "{asked:?}");
         here.renew(&kept).await.unwrap();
         assert!(matches!(here.renew(&lost).await, Err(RenewError::Lost(_))));
-        // After it the forgotten lease is over for its holder, too.
+        // After the quarantine the forgotten lease has ended for its holder, too.
         let next = insist(&there, "lost", &joe).await;
         assert_eq!(here.remaining(&lost), Some(Duration::ZERO));
         assert!(next.token() > lost.token());
     });
 }
 
-/// With a synchronous replica nothing is forgotten, so that the engine may trust the failover: no quarantine.
+/// With a synchronous replica nothing is forgotten, so the engine may trust the failover and needs no quarantine.
 #[test]
 fn a_synchronous_replica_needs_no_quarantine() {
     let pair = Pair::start();
@@ -138,8 +139,8 @@ fn a_synchronous_replica_needs_no_quarantine() {
     });
 }
 
-/// The primary is alive, but parted from its synchronous replica, which is promoted. Some programs still reach it: it
-/// confirms nothing to them.
+/// The primary is alive, but cut off from its synchronous replica, which is promoted. Some programs still reach the
+/// primary, which confirms nothing to them.
 #[test]
 fn a_primary_that_is_parted_from_its_synchronous_replica_grants_nothing() {
     let pair = Pair::start();

@@ -1,6 +1,6 @@
 //! The conformance suite, with engines without a session that share two sessions of a private server, which is killed,
-//! paused and cut off. There is no server that refuses `LISTEN` to a role, because that needs no right; a pooler in
-//! transaction mode is how a program comes to a server without notifications.
+//! paused and cut off. A server cannot refuse `LISTEN` to a role, because `LISTEN` needs no right. So a program goes
+//! without notifications only behind a pooler in transaction mode.
 
 mod common;
 

@@ -19,7 +19,7 @@ fn at_desk<F: Future<Output = ()>>(test: impl FnOnce(Arc<Desk>) -> F) {
     servers::at_desk(&shared(), Settings::new(namespace(), None).timeout(20 * SECOND), test);
 }
 
-/// Starts to acquire.
+/// Starts an acquire and polls it once, which sends it or puts it in line.
 async fn started<'a>(leases: &'a Leases<Postgres>, resource: impl Into<Resource>, desk: &'a Desk) -> Acquire<'a> {
     let mut acquire: Acquire<'a> = Box::pin(leases.try_acquire(resource, &desk.jane, MINUTE).into_future());
     assert!(poll_once(&mut acquire).await.is_none());
@@ -33,12 +33,12 @@ struct Plug<'a> {
 }
 
 impl<'a> Plug<'a> {
-    /// Lets a statement of `here` wait.
+    /// Makes a statement of `here` wait.
     async fn new(desk: &'a Desk) -> Self {
         Self::of(desk, &desk.here, &desk.namespace).await
     }
 
-    /// Lets a statement of this engine wait. Its connection has this name.
+    /// Makes a statement of this engine wait. The engine's connection has this name.
     async fn of(desk: &'a Desk, leases: &'a Leases<Postgres>, name: &str) -> Self {
         let plug = leases.try_acquire("plug", &desk.jane, MINUTE).await.unwrap();
         leases.release(&plug).await.unwrap();
@@ -290,7 +290,7 @@ fn batches_of_two_processes_do_not_deadlock() {
     });
 }
 
-/// A server without the newest function is an error at once, as without any other.
+/// If the server lacks the newest function, calls fail at once, as they do without any other function.
 #[test]
 fn an_old_schema_is_an_error_until_the_new_one_has_been_run() {
     servers::at_desk(&Arc::new(Server::set_up()), Settings::new("n", None).timeout(20 * SECOND), |desk| async move {
@@ -300,7 +300,7 @@ fn an_old_schema_is_an_error_until_the_new_one_has_been_run() {
         let late = desk.server.leases(common::options(Settings::new("late", None).timeout(20 * SECOND)));
         let refused = late.try_acquire("form", &desk.jane, MINUTE).await;
         assert!(matches!(refused, Err(AcquireError::Engine(Error::Missing { .. }))), "{refused:?}");
-        // A connection that knows the function goes on, without batches.
+        // A connection that knew the function keeps working, without batches.
         let mut tasks = JoinSet::new();
         for i in 0..20 {
             let desk = Arc::clone(&desk);

@@ -1,5 +1,5 @@
-//! Tests of engines without a session, behind PgBouncer in transaction mode. PgBouncer 1.18, which Debian has, knows no
-//! prepared statements.
+//! Tests of engines without a session, behind PgBouncer in transaction mode. PgBouncer 1.18, which Debian has, does not
+//! support prepared statements.
 
 mod common;
 
@@ -42,7 +42,7 @@ fn at_desk<F: Future<Output = ()>>(test: impl FnOnce(Arc<Desk>) -> F) {
     servers::at_desk(&SHARED.get(Pooled::set_up), settings(&namespace()), test);
 }
 
-// Those without messages, and without connections that are known by a name.
+// The tests that need neither messages nor connections with a name.
 engine_tests! { at_desk;
     all_operations_agree_with_each_other
     a_term_counts_from_the_call_and_from_the_start_of_the_tenure
@@ -65,7 +65,7 @@ async fn row(client: &Client, sql: &str) -> Vec<String> {
     row.unwrap_or_default()
 }
 
-/// A session of the pool that no other client gets until this one gives it back.
+/// Takes a session of the pool, which no other client gets until this one gives it back.
 async fn taken(pooled: &Pooled) -> (Client, String) {
     let client = pooled.pooler.client().await;
     client.batch_execute("BEGIN").await.unwrap();

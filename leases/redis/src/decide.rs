@@ -1,4 +1,4 @@
-//! Sends the questions that wait for the connection: one by a script of its own, several in one script.
+//! Sends the questions that wait for the connection: a single question by its own script, several in one script.
 
 use std::{convert::Infallible, sync::Arc};
 
@@ -27,11 +27,11 @@ impl Session {
         arguments
     }
 
-    /// Sends a batch of questions. Those that have no answer are left to their callers: all of them if the server has
-    /// refused the script, because it may be the fault of one of them, and the script has changed nothing.
+    /// Sends a batch of questions. A question that has no answer is left to its caller. If the server has refused the
+    /// script, that is every question: one of them may be at fault, and the script has changed nothing.
     ///
-    /// A script that the server does not know is not sent with the questions a second time. Meanwhile their callers may
-    /// have given up, and gone on with other requests.
+    /// If the server does not know the script, the questions are not sent a second time: by then their callers may have
+    /// given up and made other requests.
     async fn decide_all(&self, batch: &[Arc<Question>]) -> Vec<Option<Outcome>> {
         if let [one] = batch {
             let answer = self.call_known(script_of(one), &self.arguments(&[one])).await;

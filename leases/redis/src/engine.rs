@@ -15,7 +15,7 @@ use crate::{
     together::{Decided, Question, owner_of, token},
 };
 
-/// The number of leases renewed in one script, which blocks the server for a few milliseconds.
+/// The greatest number of leases renewed in one script, which blocks the server for a few milliseconds.
 const AT_A_TIME: usize = 1000;
 
 /// The outcome of an operation.
@@ -71,8 +71,8 @@ impl Redis {
         self.ask(&mut self.core.limit(), question).await.map(|_| ()).map_err(Fail::into_cause)
     }
 
-    /// Waits until there is a connection. Operations wait by themselves; this call is for programs that want to know at
-    /// their start.
+    /// Waits until there is a connection. Operations wait by themselves; this call is for programs that want to check
+    /// this when they start.
     ///
     /// # Errors
     /// The errors of any operation: [`Error::Unconnected`] after the [timeout](crate::Options::timeout),
@@ -110,7 +110,8 @@ impl Redis {
         self.core.ask(limit, question).await?.map_err(judge)
     }
 
-    /// Asks at once if nothing else waits, and otherwise together with what waits for the connection.
+    /// Sends a question at once if nothing else waits, and otherwise together with the questions that wait for the
+    /// connection.
     async fn decided(&self, limit: &mut Limit, resource: &Resource, question: Question) -> Done<Decided> {
         let (question, alone) =
             (&Arc::new(question), |session: Arc<Live<Session>>, question: Arc<Question>| async move {

@@ -40,28 +40,28 @@
 //! loses what the replica had not received. So whenever leases may have been forgotten, nothing is granted for a while,
 //! until every lease that may have been granted before has ended.
 //! [`AcquireError::Quarantined`](keylatch_lease::AcquireError::Quarantined) gives the remaining time, and
-//! [`Options::quarantine`] sets the whole: 60 s if not set. During the quarantine, leases that the server remembers can
-//! be renewed and released.
+//! [`Options::quarantine`] sets its full length: 60 s if not set. During the quarantine, leases that the server
+//! remembers can be renewed and released.
 //!
 //! | what may have happened | how the engine detects it |
 //! |---|---|
 //! | everything is gone, by a restart, `FLUSHALL`, or the loss of the namespace's key | the namespace is missing |
-//! | the server was restarted, or another server has taken its place | the server gives each new connection another `run_id`, unless [restarts are trusted](Options::trusts_restarts) |
-//! | the server was a replica for a while, and became a primary again before it had received the other server's data | its data have another history (`master_replid`), which continues an earlier one: so the server was promoted |
-//! | the namespace is new | it looks as if everything is gone, until [`Redis::init`] is called |
+//! | the server was restarted, or another server has taken its place | the server's `run_id`, which each new connection reads, is not the recorded one, unless [restarts are trusted](Options::trusts_restarts) |
+//! | the server was a replica for a while, and became a primary again before it had received the other server's data | its data have another history (`master_replid`) that continues an earlier one, which shows that the server was promoted |
+//! | the namespace is new | the namespace looks as if everything were gone, until [`Redis::init`] is called |
 //!
-//! - **A lease that lasts longer** than the quarantine, from one renewal to the next, is not waited for; nor is one
-//!   that never expires. If the server forgets it, another owner may get the resource while the holder still relies on
-//!   its lease (1). The token tells them apart (3).
+//! - **A lease that lasts longer** than the quarantine, from one renewal to the next, or that never expires, is not
+//!   covered by the quarantine. If the server forgets it, another owner may get the resource while the holder still
+//!   relies on its lease (1). The token tells them apart (3).
 //! - **A lease that was already released** may be back, if the server has forgotten the release. It ends when it would
-//!   have ended without the release; one that never expires must be released again. A renewal with a grant that was
-//!   released succeeds in that time. An owner that acquires a resource that it held before begins a new tenure (4),
-//!   because another owner may have had a greater token in between.
+//!   have ended without the release; one that never expires must be released again. Until then a renewal with the
+//!   released grant succeeds. An owner that acquires a resource that it held before begins a new tenure (4), because
+//!   another owner may have had a greater token in between.
 //! - **[`Redis::init`]** ends a quarantine. Its caller vouches that nobody still relies on a lease that the server may
 //!   have forgotten.
 //!
 //! All programs that use one namespace should have the same quarantine, and the same setting of whether restarts are
-//! trusted. While they differ, the shortest may apply.
+//! trusted. While they differ, the shortest quarantine may apply.
 //!
 //! # How it works
 //! - **Clock**: the server's, `TIME`, read once in each script. The clients' clocks do not matter. The holder counts
@@ -75,9 +75,9 @@
 //! - **Waiters** are notified by `PUBLISH`. A release by the holder sends a message if a waiter has asked for the
 //!   resource. Any other release, and a fresh tenure, always send one, because the holder must learn of it too. An
 //!   expiry sends none: each waiter has its own timer. After a lost connection all waiters ask again.
-//! - **Connection**: one for each engine and its clones, which carries the requests of all tasks, and the messages. That
-//!   requires RESP3, which servers have since Redis 6. If the connection is lost, the driver connects again, after 50 ms
-//!   to 2 s, at random.
+//! - **Connection**: one for each engine and its clones, which carries the requests of all tasks, and the messages.
+//!   That requires RESP3, which servers have since Redis 6. If the connection is lost, the driver connects again, after
+//!   a random pause of 50 ms to 2 s.
 //! - **Identity of the server**: the namespace records which run of the server wrote to it last, and which history the
 //!   server's data had. Each connection reads the run once, and each script that may grant reads the history, which
 //!   takes about 3 µs.
@@ -98,9 +98,9 @@
 //! quarantine covers that. It does not cover two primaries at the same time, because neither knows of the other:
 //!
 //! - **Let the primary need its replica**: `min-replicas-to-write 1` and `min-replicas-max-lag 1`. A primary that is
-//!   parted from its replica then refuses all grants and renewals ([`Error::Refused`], `NOREPLICAS`), within some three
-//!   seconds. No replica may be promoted earlier: set Sentinel's `down-after-milliseconds` to 5000 or more. Otherwise,
-//!   make the quarantine longer than the longest lease by those seconds.
+//!   cut off from its replica then refuses all grants and renewals ([`Error::Refused`], `NOREPLICAS`), within some
+//!   three seconds. No replica may be promoted earlier: set Sentinel's `down-after-milliseconds` to 5000 or more.
+//!   Otherwise, make the quarantine longer than the longest lease by those three seconds.
 //! - **Or stop the old primary** before the replica is promoted.
 //!
 //! Programs follow a failover if they reach the server at an address that moves, or if they ask Sentinel at each
@@ -130,9 +130,9 @@
 //!
 //! # What the server needs
 //! - Redis 7 or later, or Valkey; tested with Redis 7.0 to 8.0, and Valkey 8.1 to 9.1. Redis 6 does not report the
-//!   reason for a script's error, so that a primary that became a replica looks like a refusal. In a cluster, connect to
-//!   the node that has the namespace's slot: the keys of a namespace are in one slot, but this crate follows no
-//!   redirections.
+//!   reason for a script's error, so the error of a primary that has become a replica looks like a refusal. In a
+//!   cluster, connect to the node that has the namespace's slot: the keys of a namespace are in one slot, but this
+//!   crate follows no redirections.
 //! - `maxmemory-policy noeviction`, or one of the `volatile` ones; otherwise calls fail with [`Error::Evicts`]. Each
 //!   new connection checks that.
 //! - A user with limited rights needs the keys and channels `{keylatch:NAMESPACE}:*`. In the name, white space and each
@@ -146,7 +146,7 @@
 //!
 //! # TLS
 //! The client of the crate `redis` encrypts if that crate is built with one of its features for TLS, for example
-//! `tokio-rustls-comp`, together with `rustls` and a provider of cryptography. The engine connects as the client does.
+//! `tokio-rustls-comp`, together with `rustls` and a cryptography provider. The engine connects as the client does.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -166,11 +166,11 @@
 //! ```
 //!
 //! # Passwords that change
-//! [`Options::connect_from`] takes a function that makes the client of each connection, so that it may read a password
-//! that was replaced while the program runs, and so does [`Options::connect_with`] with its settings. A server keeps the
-//! connections of a user whose password has changed, and some services close them after a time: then the driver connects
-//! again, and the leases stay. They end only if that does not succeed before their time has passed. Until it does, calls
-//! fail with [`Error::Denied`].
+//! [`Options::connect_from`] takes a function that makes a client for each connection, and
+//! [`Options::connect_with_settings`] one that returns the settings of each. Such a function may read a password that
+//! was replaced while the program runs. A server keeps the connections of a user whose password has changed, and some
+//! services close them after a time. Then the driver connects again, and the leases stay, unless they expire before it
+//! succeeds. Until then, calls fail with [`Error::Denied`].
 //!
 //! # How late a waiter may be
 //! | the lease ends by | the waiter has it after |
@@ -182,9 +182,9 @@
 //! | either, in a quarantine | an error |
 //!
 //! # How late a holder may learn that another call has ended its lease
-//! Its [`check`](keylatch_lease::Held::check) fails from then on, and [`lost`](keylatch_lease::Held::lost) is ready.
-//! Without a message, the next renewal notices it, within a third of the lease's time; if nobody renews the lease, its
-//! end does.
+//! Once the holder knows, its [`check`](keylatch_lease::Held::check) fails and [`lost`](keylatch_lease::Held::lost) is
+//! ready. Without a message it learns of the end at its next renewal, within a third of the lease's time; if nobody
+//! renews the lease, it learns when the lease would have expired.
 //!
 //! | the lease is ended by | the holder knows after |
 //! |---|---|
@@ -195,22 +195,23 @@
 //! | any of these while the connection is lost | the next connection, and a round trip for up to 256 leases, as long as one of them is polled |
 //!
 //! # What weakens which guarantee
-//! The numbers are those of [`keylatch_lease`](keylatch_lease#what-it-guarantees).
+//! The numbers are those of the [guarantees](keylatch_lease#what-it-guarantees) of `keylatch_lease`. A number alone
+//! means that this guarantee may be broken.
 //!
 //! | | what may happen |
 //! |---|---|
 //! | restart of the server, `kill -9`, with any persistence | nothing but a quarantine, for leases that do not outlast it; 1 otherwise. 5, 7: a release may be undone, and a renewal with the released grant has the lease again |
 //! | the same with restarts trusted, but without `appendfsync always` | 1: a forgotten lease may be granted again |
-//! | failover to a replica | as a restart. 1, if the old primary still grants leases to programs that reach it: see [failovers](#failovers). 3 holds unless the new server's clock is behind the old one's by more than the failover took |
-//! | failover to a replica, and back to the first server, which was not restarted in between and did not receive the other's data | as a restart, trusted or not, as long as the server knows that it was promoted: until the last replica has been gone for `repl-backlog-ttl`, an hour. A quarantine that is longer than that may be missed |
+//! | failover to a replica | the same as after a restart. 1, if the old primary still grants leases to programs that reach it: see [failovers](#failovers). 3 holds unless the new server's clock is behind the old one's by more than the failover took |
+//! | failover to a replica, and back to the first server, which was not restarted in between and did not receive the other's data | the same as after a restart, trusted or not, as long as the server knows that it was promoted: until the last replica has been gone for `repl-backlog-ttl`, an hour. A quarantine that is longer than that may be missed |
 //! | the server's clock is set forward | 2: leases expire early; a write with the old token is refused (3). A quarantine ends early too: 1, for forgotten leases |
-//! | the server's clock is set back | 8: leases last longer by that time; 6: a lease that had just expired may be valid again, if nobody has acquired the resource. 1 holds, and 3 as long as the server remembers. A quarantine starts again at most |
+//! | the server's clock is set back | 8: leases last longer by that time; 6: a lease that had just expired may be valid again, if nobody has acquired the resource. 1 holds, and 3 as long as the server remembers. At worst, a quarantine starts again |
 //! | the server forgets, and its clock is set back past the last grant | 3: a token may be given out twice |
-//! | the server evicts a key of the namespace, because its policy was changed while connections were open | as when it forgets: a quarantine; 7, 12 if the key is an index: `release_all` misses leases |
+//! | the server evicts a key of the namespace, because its policy was changed while connections were open | the same as when the server forgets: a quarantine; 7, 12 if the key is an index: `release_all` misses leases |
 //! | the server is out of memory | renewals are [refused](Error::Refused), and so are grants, except those that replace an expired lease; releases still work |
 //! | another program has overwritten the value of a resource, so that it is not a lease | calls for this resource fail with an [error](Error::Refused), until the value is deleted by hand: `HDEL` of its name from `{keylatch:NAMESPACE}:leases`. Other resources are not affected |
 //! | an answer is longer than `client-output-buffer-limit pubsub` | the connection is cut. `owned_by` is an error; `release_all` has been carried out, and counts no lease when it is sent again |
-//! | an operation is given up after its timeout, or its future is dropped | 11: a lease whose grant was not received stays until it expires or its owner asks again; with `Expiry::Never`, until its owner asks again or it is released by owner |
+//! | an operation is given up after its timeout, or its future is dropped | 11: a lease whose grant was not received stays until it expires or its owner asks again; with `Expiry::Never`, until its owner asks again, or somebody releases it in the owner's name (`release_as`, `release_all`) |
 //! | the server stands still for longer than the timeout, and resumes | 5, for one owner: a request of the connection that was given up may be carried out late. Without a token (`release_as`, `release_all`) it may end a tenure that the same owner has begun since |
 //! | no program uses the namespace any more | 12: expired leases stay until the next sweep or grant. One small key is left of a namespace that was ever used |
 //! | many processes wait for one resource | 9: waiters are served in order of arrival within each process; between processes the first request wins |
@@ -221,7 +222,7 @@
 //! A holder may stop for any length of time, and then write long after its lease has ended. The store to which it
 //! writes must check that: see the token in [`keylatch_lease`](keylatch_lease#a-lease-is-not-enough-the-token). That is
 //! also true of data in the same Redis: keep the greatest token beside them, and compare it in a script. Any client can
-//! send it; `docs/leases-guide.md` in the repository has one, and says why the engine uses no pool.
+//! send such a script; `docs/leases-guide.md` in the repository has one, and says why the engine uses no pool.
 //!
 //! # Runtimes
 //! [`Options::connect`] connects and spawns on tokio, with TLS if the client was built with it.

@@ -73,7 +73,8 @@ impl Options {
 
         /// Sets the longest time that a waiter sleeps before it asks again without being notified: 5 s if not set.
         ///
-        /// It matters only when no message arrives: when a server stops answering and keeps its connections open.
+        /// The setting matters only when no message arrives: when a server stops answering and keeps its connections
+        /// open.
         ///
         /// # Panics
         /// If it is zero.
@@ -116,7 +117,7 @@ impl Options {
         pub fn quarantine(time: Duration);
     }
 
-    /// Sets whether the server is trusted to have everything that it had confirmed after a restart, so that no
+    /// Sets whether the server is trusted to have, after a restart, everything that it had confirmed before, so that no
     /// quarantine is needed: `false` if not set.
     ///
     /// That requires `appendonly yes` with `appendfsync always`; and no mechanism that puts an asynchronous replica in
@@ -171,8 +172,8 @@ impl Options {
         })
     }
 
-    /// Like [`connect_with`](Self::connect_with), but the function also returns the settings, which may differ from those
-    /// of the last connection: so passwords may be replaced while the program runs.
+    /// Works like [`connect_with`](Self::connect_with), but the function also returns the settings, which may differ
+    /// from those of the last connection. So passwords may be replaced while the program runs.
     ///
     /// # Examples
     /// ```no_run
@@ -200,7 +201,7 @@ impl Options {
                 let (settings, stream) = dialled.await?;
                 let settings = settings.set_protocol(ProtocolVersion::RESP3);
                 let (connection, moves) = MultiplexedConnection::new_with_config(&settings, stream, config).await?;
-                // The box makes the type one that does not borrow the settings.
+                // In a box, the future has a type that does not borrow the settings.
                 let moves: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(moves);
                 Ok((connection, moves))
             }
@@ -229,7 +230,7 @@ impl Options {
         self.connect_from(move || ready(Ok(client.clone())))
     }
 
-    /// Does the same with a client that this function makes, for each connection a new one. So passwords and
+    /// Works like [`connect`](Self::connect), but a function makes a new client for each connection. So passwords and
     /// certificates may be replaced while the program runs, and the server may move.
     ///
     /// The function may take as long as an operation. If it fails, so does the attempt to connect, and the driver tries

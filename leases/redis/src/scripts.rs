@@ -23,7 +23,7 @@ macro_rules! scripts {
     };
 }
 
-// Each script has only the parts that it needs, because the server runs all of them.
+// Each script has only the parts that it needs, because the server runs every part of a script.
 scripts! {
     OPEN: "common" "meta" "open";
     ACQUIRE: "common" "index" "meta" "grant" "acquire";

@@ -1,5 +1,5 @@
-//! A batch decides what its requests would have been told alone: the same random requests, with the same random
-//! mishaps, in two namespaces.
+//! Tests that a batch gives its requests the answers that they would have got alone. The same random requests are sent
+//! to two namespaces, with the same random mishaps.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -150,20 +150,20 @@ impl Namespace {
         }
     }
 
-    /// Something happens to a lease, or to all of them.
+    /// Inflicts a mishap on a lease, or on all of them.
     fn suffer(&mut self, what: u64, resource: u64, start: u64) {
         let (name, [leases, ends, owned]) = (format!("0:{resource}"), self.keys.clone());
         let lease = self.stored().get(&name).filter(|lease| lease.len() == 6).cloned();
         let meta: Option<String> = self.connection.hget(&leases, "meta").unwrap();
         match (what, lease, meta) {
-            // It has expired.
+            // The lease has expired.
             (0..5, Some(lease), _) if lease[2] != "-" => {
                 let (since, tail) = (start - 5 * HOUR, start - HOUR);
                 let text = format!("{} {since} {tail} 0 {} {}", lease[0], lease[4], lease[5]);
                 let () = self.connection.hset(&leases, &name, text).unwrap();
                 let () = self.connection.zadd(&ends, &name, tail).unwrap();
             }
-            // It is deleted by hand, or overwritten.
+            // The lease is deleted by hand, or overwritten.
             (5, ..) => self.connection.hdel(&leases, &name).unwrap(),
             (6, ..) => self.connection.hset(&leases, &name, "something else").unwrap(),
             // The quarantine begins or ends; tokens are in doubt, or not.
@@ -224,7 +224,7 @@ fn a_batch_decides_as_its_requests_would_alone() {
         for answer in together {
             *letters.entry(answer[..1].to_owned()).or_insert(0) += 1;
         }
-        // Grants remove expired leases in another order.
+        // Grants remove expired leases in a different order.
         for namespace in [&mut one, &mut other] {
             let _: u64 = namespace.ask(&SWEEP, &["1000".to_owned()]).unwrap();
         }

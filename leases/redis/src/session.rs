@@ -56,7 +56,7 @@ pub(crate) fn flag(is_set: bool) -> &'static str {
     if is_set { "1" } else { "0" }
 }
 
-/// Clones are the same connection.
+/// A connection that is ready for use. Its clones are the same connection.
 #[derive(Clone)]
 pub(crate) struct Session {
     pub(crate) place: Arc<Place>,
@@ -179,8 +179,8 @@ pub(crate) fn is_unknown(error: &RedisError) -> bool {
     error.code() == Some("NOSCRIPT")
 }
 
-/// Returns whether another connection is needed: this one is gone, or its server is not the primary that decides, or
-/// not yet.
+/// Returns whether another connection is needed, because this one is gone, or because its server is not the primary
+/// that decides, or not yet.
 fn is_over(error: &RedisError) -> bool {
     match error.code() {
         Some(code) => ["READONLY", "LOADING", "MASTERDOWN"].contains(&code),

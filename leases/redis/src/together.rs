@@ -13,11 +13,12 @@ use crate::{
     error::Error,
 };
 
-/// The number of questions in a batch, which blocks the server for less than a millisecond.
+/// The greatest number of questions in a batch, which blocks the server for less than a millisecond.
 pub(crate) const MOST: usize = 128;
 
-/// The number of batches that are under way at the same time: the server works on one while this process reads the
-/// answers to the other, and sends the next. More would be smaller, and a batch costs as much as several questions.
+/// The greatest number of batches that are under way at the same time: the server works on one while this process reads
+/// the answers to the other, and sends the next. With more batches each would be smaller, and a batch costs as much as
+/// several questions.
 pub(crate) const BATCHES: usize = 2;
 
 /// The questions of a connection, and their answers.

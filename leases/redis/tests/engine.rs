@@ -259,7 +259,7 @@ fn tokens_grow_although_the_clock_is_set_back() {
     at_desk(|desk| async move {
         let Desk { here, there, jane, joe, .. } = &*desk;
         let before = here.try_acquire("report", jane, MINUTE).await.unwrap().token().get();
-        // As if the clock had been an hour ahead when the lease was granted.
+        // Changes the data as if the clock had been an hour ahead when the lease was granted.
         let meta: String = desk.server.ask(&["HGET", LEASES, "meta"]);
         let future = before + 3_600_000_000;
         let ahead = meta.replacen(&before.to_string(), &future.to_string(), 1);
@@ -411,13 +411,13 @@ fn a_trusted_restart_causes_no_quarantine() {
         assert!(here.try_acquire("report", jane, MINUTE).await.unwrap().is_resumed());
         here.release(&grant).await.unwrap();
         assert!(there.try_acquire("report", joe, MINUTE).await.unwrap().token() > grant.token());
-        // A restart with no data left still does.
+        // A restart with no data left still causes a quarantine.
         server.run("forget");
         assert!(is_quarantined(&there.try_acquire("other", joe, MINUTE).await));
     });
 }
 
-/// The server restarts with an old snapshot, and cannot tell.
+/// The server restarts with an old snapshot, and cannot tell that it is old.
 #[test]
 fn a_server_with_an_old_snapshot_is_quarantined() {
     let server = Server::start_with("save \"\"\nappendonly no\n");
@@ -852,7 +852,7 @@ fn a_primary_that_was_a_replica_for_a_while_is_quarantined() {
         while !told(&other, "master_link_status:up") {
             sleep(millis(20)).await;
         }
-        // A new replica causes no quarantine, although the history of the data has another name.
+        // A new replica causes no quarantine, although the history of the data has a new name.
         let mut last = there.try_acquire("other", joe, MINUTE).await.unwrap();
         while !told(&other, &format!("master_repl_offset:{}", offset(server))) {
             sleep(millis(20)).await;
@@ -892,7 +892,7 @@ fn offset(server: &Server) -> u64 {
     offset.unwrap().parse().unwrap()
 }
 
-/// When the last replica has been gone for a long time, the history of the data gets another name without a promotion.
+/// When the last replica has been gone for a long time, the history of the data gets a new name without a promotion.
 #[test]
 fn a_primary_whose_last_replica_is_gone_still_grants() {
     let other = Server::start();

@@ -122,7 +122,7 @@ fn a_grant_that_the_replica_had_not_received_is_covered_by_the_quarantine_and_on
         assert!(is_quarantined(&there.try_acquire("lost", &joe, LATE).await));
         here.renew(&kept).await.unwrap();
         assert!(matches!(here.renew(&lost).await, Err(RenewError::Lost(_))));
-        // After it the forgotten lease is over for its holder, too.
+        // After the quarantine the forgotten lease has ended for its holder, too.
         let next = insist(&other, "lost", &joe).await;
         assert_eq!(short.remaining(&brief), Some(Duration::ZERO));
         assert!(next.token() > brief.token());
@@ -135,7 +135,7 @@ fn a_grant_that_the_replica_had_not_received_is_covered_by_the_quarantine_and_on
     });
 }
 
-/// The primary is alive, but parted from its replica, which is promoted. Some programs still reach it.
+/// The primary is alive, but cut off from its replica, which is promoted. Some programs still reach the primary.
 #[test]
 fn a_primary_that_needs_a_replica_grants_nothing_once_it_is_parted_from_it() {
     let pair = Pair::start();
@@ -165,7 +165,7 @@ fn a_primary_that_needs_a_replica_grants_nothing_once_it_is_parted_from_it() {
     });
 }
 
-/// The same without that setting: nothing but the fence keeps the two holders apart.
+/// The same without `min-replicas-to-write`: nothing but the fence keeps the two holders apart.
 #[test]
 fn a_primary_that_still_grants_beside_a_promoted_replica_is_noticed_by_the_fence_only() {
     let pair = Pair::start();
@@ -179,7 +179,7 @@ fn a_primary_that_still_grants_beside_a_promoted_replica_is_noticed_by_the_fence
     });
 }
 
-/// Asks the sentinels for the primary, as a program does that uses them, and connects to it.
+/// Asks the sentinels for the primary, as a program that uses sentinels does, and connects to it.
 async fn dial(sentinels: Vec<SocketAddr>) -> Result<TcpStream, keylatch_lease_redis::BoxError> {
     for sentinel in sentinels {
         let Ok(mut connection) = common::client(sentinel).get_multiplexed_async_connection().await else { continue };
@@ -228,7 +228,7 @@ fn programs_that_ask_sentinels_follow_a_failover() {
             progress.more(30);
             primary.run("kill");
             wait(|| replica.ask::<String>(&["INFO", "replication"]).contains("role:master"));
-            // At first it takes itself for the primary, but the sentinels know better.
+            // At first the old primary takes itself for the primary, but the sentinels know better.
             primary.run("start");
             progress.more(30);
         });

@@ -33,11 +33,11 @@ const OWNED: &str = "{keylatch:desk}:owned";
 type Acquired = Result<Grant, AcquireError<Error>>;
 type Acquire<'a> = Pin<Box<dyn Future<Output = Acquired> + Send + 'a>>;
 
-/// The way to the server: it can keep the server's answers back, and can be cut.
+/// A gate on the way to the server: it can keep the server's answers back, and can cut the connection.
 #[derive(Default)]
 struct Gate {
     is_closed: AtomicBool,
-    /// The number of parts that may pass although it is closed.
+    /// The number of chunks of the server's output that may pass although the gate is closed.
     passes: AtomicUsize,
     cuts: AtomicUsize,
 }
@@ -100,15 +100,15 @@ impl Desk {
         Desk { server, gate, here, there, jane: Owner::named("jane"), joe: Owner::named("joe") }
     }
 
-    /// Starts to acquire.
+    /// Starts an acquire and polls it once, which sends it or puts it in line.
     async fn started(&self, resource: impl Into<Resource>, expiry: impl Into<Expiry>) -> Acquire<'_> {
         let mut acquire: Acquire<'_> = Box::pin(self.here.try_acquire(resource, &self.jane, expiry).into_future());
         assert!(poll_once(&mut acquire).await.is_none());
         acquire
     }
 
-    /// Makes the connection busy: no answer arrives, while a request is under way that was sent at once, and as many
-    /// batches as may be.
+    /// Makes the connection busy: a request that was sent at once is under way, with the greatest number of batches,
+    /// and no answer arrives.
     async fn plugged(&self) -> Vec<Acquire<'_>> {
         self.gate.is_closed.store(true, SeqCst);
         let mut acquires = Vec::new();
@@ -121,7 +121,7 @@ impl Desk {
         acquires
     }
 
-    /// Ends that, and releases what was acquired for it.
+    /// Lets the answers arrive, and releases the leases that made the connection busy.
     async fn unplugged(&self, plug: Vec<Acquire<'_>>) {
         self.gate.is_closed.store(false, SeqCst);
         for grant in all(plug).await {
@@ -133,7 +133,7 @@ impl Desk {
         self.there.status(resource).await.unwrap().map(|status| status.owner().clone())
     }
 
-    /// The number of scripts that the server has run since the last call, except those that look.
+    /// Returns the number of scripts that the server has run since the last call, except those that look.
     fn scripts(&self) -> u64 {
         let stats: String = self.server.ask(&["INFO", "commandstats"]);
         let () = self.server.ask(&["CONFIG", "RESETSTAT"]);
@@ -222,7 +222,7 @@ fn a_value_that_is_not_a_lease_is_an_error_of_its_own_request() {
     });
 }
 
-/// A key of another type is an error of all requests that need the key.
+/// A key of the wrong type is an error for all requests that need the key.
 #[test]
 fn a_refused_batch_has_changed_nothing_and_each_request_gets_its_own_answer() {
     at_desk(async |desk| {
@@ -323,7 +323,7 @@ fn a_call_that_is_dropped_while_it_waits_is_not_sent_and_one_under_way_holds_up_
 fn requests_about_a_resource_are_decided_in_the_order_in_which_they_were_sent() {
     at_desk(async |desk| {
         drop(desk.plugged().await);
-        // These are in batches under way, whose answers the later requests do not wait for.
+        // These requests are in batches under way, for whose answers later requests do not wait.
         for resource in ["second plug", "third plug"] {
             let mut release = Box::pin(desk.here.release_as(resource, &desk.jane).into_future());
             assert!(poll_once(&mut release).await.is_none());
@@ -351,7 +351,8 @@ fn a_request_that_was_given_up_is_not_sent_again_behind_a_later_one() {
         let mut release = Box::pin(desk.here.release(&held).into_future());
         let mut another = Box::pin(desk.here.release_as("another", &desk.jane).into_future());
         assert!(poll_once(&mut release).await.is_none() && poll_once(&mut another).await.is_none());
-        // The answers for the plug arrive, so that the batch is sent. Its answer, that the script is not known, does not.
+        // The answers for the plug arrive, so that the batch is sent. The batch's answer, that the script is not known,
+        // is kept back.
         desk.gate.passes.store(2, SeqCst);
         while !desk.server.ask::<String>(&["INFO", "errorstats"]).contains("NOSCRIPT") {
             sleep(millis(1)).await;
@@ -373,7 +374,7 @@ fn requests_that_wait_when_the_connection_ends_go_to_the_next_one() {
         let resources: Vec<_> = (0..10).map(|i| Resource::from(i.to_string())).collect();
         let mut releases = Vec::new();
         for resource in &resources {
-            // The engine's own answer: the front end would send a lost request again.
+            // The engine is called directly, because the front end would send a lost request again.
             let mut release = Box::pin(desk.here.engine().release(resource, &desk.jane, None, SECOND));
             assert!(poll_once(&mut release).await.is_none());
             releases.push(release);

@@ -21,8 +21,8 @@ pub(crate) fn set_deadline(deadline: Instant) {
     DEADLINE.set(Some(deadline));
 }
 
-/// Pauses, and returns whether to try again: SQLite's busy handler. It is told how often it has been called for this
-/// lock.
+/// Pauses, and returns whether to try again: SQLite's busy handler. SQLite tells it how often it has been called for
+/// this lock.
 pub(crate) fn wait(times: i32) -> bool {
     if DEADLINE.get().is_none_or(|deadline| Instant::now() >= deadline) {
         return false;

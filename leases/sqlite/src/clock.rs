@@ -1,4 +1,5 @@
-//! The clock by which leases end: it counts suspend, nobody can set it, and all processes of the machine share it.
+//! The clock by which leases end: it goes on while the machine is suspended, nobody can set it, and all processes of
+//! the machine share it.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -33,8 +34,8 @@ fn since_start() -> Option<i64> {
     None
 }
 
-/// Returns a name of this start of the machine: another one after each restart, and in some containers. Where the time
-/// of day is the clock, all starts have the same name.
+/// Returns the name of this start of the machine. It is a different one after each restart, and in some containers.
+/// Where the time of day is the clock, all starts have the same name.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub(crate) fn boot() -> String {
     // If no process has access to the name, leases are counted as if the machine had never been restarted: those of

@@ -78,7 +78,7 @@ fn later(one: Option<i64>, other: Option<i64>) -> Option<i64> {
     Some(one?.max(other?))
 }
 
-/// Converts a stored token. Only positive ones are stored.
+/// Converts a stored token. Only positive tokens are stored.
 fn token(number: i64) -> Token {
     u64::try_from(number).ok().and_then(Token::new).unwrap_or(Token::new(1).expect("1 is not 0"))
 }
@@ -112,7 +112,8 @@ impl Table<'_> {
         messages::leave(self.connection, self.namespace, resource, token, how)
     }
 
-    /// Returns the next token, and notes what both clocks say now, from which a restart of the machine continues.
+    /// Returns the next token, and notes the readings of both clocks. After a restart of the machine, leases are
+    /// counted on from these.
     fn next_token(&self) -> rusqlite::Result<i64> {
         let sql = "UPDATE keylatch_lease_file SET token = max(token + 1, ?1), day = ?1, clock = ?2 RETURNING token";
         self.connection.prepare_cached(sql)?.query_row([self.now.day, self.now.clock], |row| row.get(0))
@@ -165,8 +166,8 @@ impl Table<'_> {
         })
     }
 
-    /// Begins a tenure, in place of the owner's earlier one if there is one. The row of an expired lease keeps its
-    /// mark, because the waiters still wait.
+    /// Begins a tenure, in place of the owner's earlier one if there is one. The row of an expired lease keeps its flag
+    /// `wanted`, because the waiters still wait.
     fn begin(&mut self, ask: &Request, term: &Term, before: Option<&Lease>) -> rusqlite::Result<Answer> {
         let number = self.next_token()?;
         let since = self.now.clock;

@@ -45,8 +45,8 @@ impl StdError for GuardError {
 
 impl Sqlite {
     /// Checks, in your own transaction in the same file, that this tenure has not ended, and keeps it from ending until
-    /// the transaction ends: what the transaction writes is committed under the lease, or not at all. It does so even
-    /// if the lease expires meanwhile.
+    /// the transaction ends, even if the lease expires meanwhile. So the transaction's writes are committed under the
+    /// lease, or not at all.
     ///
     /// From this call on the transaction has the file's write lock, so no lease of the file can be acquired, renewed or
     /// released before it ends: keep it short. To wait for the lock, rather than fail at once, the connection needs a
@@ -96,8 +96,8 @@ impl Sqlite {
         if !is_same {
             return Err(GuardError::OtherFile);
         }
-        // It changes nothing, but has the write lock when it looks. The clock is read after that: the lease may have
-        // ended while the statement waited for the lock.
+        // The statement changes nothing, but has the write lock when it looks. The clock is read after that: the lease
+        // may have ended while the statement waited for the lock.
         let sql = "UPDATE keylatch_lease SET token = token WHERE ns = ?1 AND entity = ?2 AND key = ?3 AND token = ?4
             AND owner = ?5 RETURNING until";
         let resource = grant.resource();

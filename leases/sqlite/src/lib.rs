@@ -32,14 +32,14 @@
 //!   (`CLOCK_BOOTTIME`). All processes of the machine share it. After a restart of the machine the time of day says how
 //!   much time has passed; it is not taken for less than the time since the start. A restart is recognised by the
 //!   kernel's name for it (`boot_id`), unless both clocks say that there was none: in some containers that name is
-//!   another one, or cannot be read. On other systems the time of day is the clock.
+//!   different, or cannot be read. On other systems the time of day is the clock.
 //! - **Token**: the file's last token plus one, or the time of day in microseconds since 1970, whichever is greater. It
 //!   is made in the transaction that grants.
 //! - **Transactions**: each change is one transaction, with the file's write lock from its beginning (`BEGIN
 //!   IMMEDIATE`), in the journal mode `WAL`. Changes that wait at the same moment in one process share a transaction.
-//!   Calls that only read need no lock, but a call that comes while its engine waits for the lock waits behind that.
-//! - **Locks**: while another process writes, the engine tries again after 0.1 ms, and then ever more slowly, up to
-//!   5 ms, at random. Processes are not served in order.
+//!   Calls that only read need no lock, but a call that comes while its engine waits for the lock must wait, too.
+//! - **Locks**: while another process writes, the engine tries again and again, after random pauses that grow from 0.1
+//!   ms to 5 ms. Processes are not served in order.
 //! - **Waiters** in all processes are notified by a row in a table, and by a change of the file's times (`utimensat`),
 //!   which Linux reports to each process that has the file open (`inotify`). On other systems, or if the user has too
 //!   many watches, each process looks for changes every 10 ms. An expiry sends no message: each waiter has its own
@@ -54,15 +54,15 @@
 //! - A disk of this machine. Network file systems that can be recognised (NFS, SMB, AFS, Coda, 9P, Ceph, Lustre, OCFS2)
 //!   are [refused](Error::NetworkFileSystem); one behind FUSE, such as sshfs, is not recognised, and does not work. The
 //!   same file in several containers of one machine works; in several virtual machines it does not.
-//! - All programs must see it in the same folder, beside the same two other files of SQLite. If a container mounts the
-//!   file alone, and not its folder, or a program uses a hard link, that program has a log of its own: it does not see
-//!   the leases of the others (1), and damages the file. Symbolic links do no harm.
+//! - All programs must see the file in the same folder, beside the same two other files of SQLite. If a container
+//!   mounts the file alone, and not its folder, or a program uses a hard link, that program has a log of its own: it
+//!   does not see the leases of the others (1), and damages the file. Symbolic links do no harm.
 //! - The right to write to the file and to its folder, in which SQLite makes two more files (`-wal` and `-shm`).
-//! - A program must not open the file other than by SQLite while it has it open, not even to read it: with its first
-//!   `close` the system would give up all locks of the process (see "How to corrupt an SQLite database file" in
-//!   SQLite's documentation).
-//! - It must not be deleted, moved, replaced or restored from a copy while a program has it open, and neither must the
-//!   two files beside it. To copy it, use SQLite's `VACUUM INTO` or its backup.
+//! - While a program has the file open, it must not open the file in any way other than by SQLite, not even to read it:
+//!   with the first `close` the system would release all locks of the process (see "How to corrupt an SQLite database
+//!   file" in SQLite's documentation).
+//! - The file must not be deleted, moved, replaced or restored from a copy while a program has it open, and neither
+//!   must the two files beside it. To copy it, use SQLite's `VACUUM INTO` or its backup.
 //! - All programs that use the file should have versions of this crate that know its tables. A program that does not
 //!   know tables made by a newer version [says so](Error::Newer), and changes nothing.
 //!
@@ -71,11 +71,12 @@
 //! |---|---|
 //! | release, `release_all`, a dropped `Held` | a report of the system, and a transaction: usually 1 or 2 ms in all |
 //! | expiry | a transaction, by the waiter's own timer |
-//! | release, and the process is killed before it has announced it | the fallback, 5 s ([`Options::fallback`]) |
+//! | release, and the process is killed before it has announced the release | the fallback, 5 s ([`Options::fallback`]) |
 //! | either, while another program has the file locked | the end of the lock, or an error |
 //!
 //! # How late a holder may learn that another call has ended its lease
-//! Its [`check`](keylatch_lease::Held::check) fails from then on, and [`lost`](keylatch_lease::Held::lost) is ready.
+//! Once the holder knows, its [`check`](keylatch_lease::Held::check) fails and [`lost`](keylatch_lease::Held::lost) is
+//! ready.
 //!
 //! | the lease is ended by | the holder knows after |
 //! |---|---|
@@ -85,22 +86,23 @@
 //! | the file, or its log, is deleted, moved or replaced | the end of the lease: renewals fail with [`Error::Replaced`] |
 //!
 //! # What weakens which guarantee
-//! The numbers are those of [`keylatch_lease`](keylatch_lease#what-it-guarantees).
+//! The numbers are those of the [guarantees](keylatch_lease#what-it-guarantees) of `keylatch_lease`. A number alone
+//! means that this guarantee may be broken.
 //!
 //! | | what may happen |
 //! |---|---|
 //! | all processes are killed | nothing |
 //! | the machine crashes or loses its power | with [`Synchronous::Normal`], the leases of the last moments may be forgotten, and those that were released in that time may be back. All programs of this machine are gone too, but a grant that was sent elsewhere, to a browser, may still be used: 1, for as long as it would have lasted; the token tells the two apart (3) |
 //! | the time of day is set, while the machine runs | nothing on Linux. Elsewhere 2, if it is set forward: leases expire early; 8, if it is set back: they last longer |
-//! | the time of day is wrong after a restart | as above: if it is ahead, leases of before the restart expire early |
+//! | the time of day is wrong after a restart | the same: if it is ahead, leases from before the restart expire early |
 //! | the time of day is set by more than a minute, and a process in a container with a `boot_id` of its own opens the file before another lease is granted | as after a restart, 2: leases may expire early |
 //! | the time of day is set back, and the file is deleted | 3: a token may be given out twice |
 //! | the file, or its log, is deleted, moved or replaced while programs have it open | those programs get an [error](Error::Replaced), and grant nothing any more. A program that starts then uses the new file, and knows nothing of the leases in the old one: 1, until these have ended. 3 holds |
 //! | the content of the file is overwritten in place (`cp`) while programs have it open | not noticed: 1, and the file may be damaged |
-//! | the file is restored from a copy while no program has it open | as after a crash, from the time of the copy on |
+//! | the file is restored from a copy while no program has it open | the same as after a crash that forgets everything since the time of the copy |
 //! | the disk is full | nothing is granted, renewed or released until there is room: [`Error::Full`] |
 //! | a program keeps the write lock, or a process is stopped (`SIGSTOP`, a debugger) just while it writes | every change fails with [`Error::Locked`]; leases expire, and are not handed over in that time |
-//! | an operation is given up after its timeout, or its future is dropped | 11: a lease whose grant was not received stays until it expires or its owner asks again; with `Expiry::Never`, until its owner asks again or it is released by owner |
+//! | an operation is given up after its timeout, or its future is dropped | 11: a lease whose grant was not received stays until it expires or its owner asks again; with `Expiry::Never`, until its owner asks again, or somebody releases it in the owner's name (`release_as`, `release_all`) |
 //! | many processes wait for one resource | 9: waiters are served in order of arrival within each process; between processes any of them may be next |
 //! | `fork` without `exec` | the child must not use the engine, which has neither its threads nor its locks |
 //!

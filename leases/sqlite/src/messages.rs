@@ -10,7 +10,7 @@ use keylatch_lease::{Resource, Token};
 use keylatch_lease_remote::{Told, Watchers};
 use rusqlite::{Connection, params};
 
-/// The number of messages that are kept for processes that have not read them yet. One that finds a gap looks at
+/// The number of messages that are kept for processes that have not read them yet. A process that finds a gap looks at
 /// everything again.
 const KEPT: i64 = 1000;
 
@@ -50,7 +50,7 @@ pub(crate) fn announce(_: &Path) {}
 pub(crate) struct Reader {
     connection: Connection,
     last: i64,
-    /// Another number after each commit of another connection.
+    /// A number that changes with each commit of another connection.
     version: i64,
 }
 

@@ -66,8 +66,8 @@ impl Sqlite {
 
 impl Options {
     keylatch_lease_remote::setters! { settings;
-        /// Sets the time limit of an operation: 5 s if not set. When it has passed, the operation fails. For three
-        /// quarters of it an operation waits for another process that has the file locked.
+        /// Sets the time limit of an operation: 5 s if not set. When it has passed, the operation fails. An operation
+        /// waits for up to three quarters of this time while another process has the file locked.
         ///
         /// The calls of `Leases` ask up to three times if a request may have been carried out despite the timeout, so
         /// they may take three times as long.
@@ -81,7 +81,7 @@ impl Options {
 
         /// Sets the longest time that a waiter sleeps before it asks again without being notified: 5 s if not set.
         ///
-        /// It matters only when a process is killed between a release and its message.
+        /// The setting matters only when a process is killed between a release and its message.
         ///
         /// # Panics
         /// If it is zero.
@@ -108,8 +108,8 @@ impl Options {
         pub fn sweeps(every: Option<Duration>);
     }
 
-    /// Sets what a confirmed lease survives: [`Synchronous::Normal`] if not set. All programs that use the file should
-    /// have the same setting.
+    /// Sets which events a confirmed lease survives: [`Synchronous::Normal`] if not set. All programs that use the file
+    /// should have the same setting.
     ///
     /// # Examples
     /// See [`Options`].
@@ -122,8 +122,9 @@ impl Options {
     /// wal_autocheckpoint` does: 1,000 if not set. An acquire and a release add about ten.
     ///
     /// A process that opens the file while no other has it open reads the whole log, which takes about a millisecond
-    /// for a hundred pages, unless the last one has dropped its engine. A program that runs for a moment only, again
-    /// and again, should set a smaller number; writing the log back waits for the disk.
+    /// for a hundred pages, unless the last process that had it open dropped its engine before it ended. A program that
+    /// runs again and again, each time for a moment only, should set a smaller number; writing the log back waits for
+    /// the disk.
     ///
     /// # Panics
     /// If `pages` is zero.

@@ -18,7 +18,7 @@ use crate::{busy, clock, error::Error, synchronous::Synchronous};
 /// The version of the tables in `schema.sql`.
 const VERSION: i64 = 1;
 
-/// The pause before SQLite is asked again for something for which it does not wait by itself.
+/// The pause between two attempts at something for which SQLite does not wait by itself.
 const PAUSE: Duration = Duration::from_millis(2);
 
 /// Two clocks agree if their measurements differ by at most this much, in microseconds. The time of day is adjusted now
@@ -53,7 +53,7 @@ pub(crate) fn identity(path: &Path) -> io::Result<Identity> {
     fs::metadata(path).map(|of| (of.dev(), of.ino()))
 }
 
-/// Only notices that the file is gone: elsewhere an open file cannot be replaced.
+/// Fails if the file is gone. Nothing else is checked, because outside Unix an open file cannot be replaced.
 #[cfg(not(unix))]
 pub(crate) fn identity(path: &Path) -> io::Result<Identity> {
     fs::metadata(path).map(|_| (0, 0))
@@ -62,7 +62,7 @@ pub(crate) fn identity(path: &Path) -> io::Result<Identity> {
 impl Place {
     pub(crate) fn new(path: &Path, settings: &Settings, synchronous: Synchronous, log_pages: u32) -> io::Result<Self> {
         Ok(Place {
-            path: std::path::absolute(path)?, // the program may change its folder
+            path: std::path::absolute(path)?, // the program may change its working folder
             namespace: settings.namespace.clone(),
             // The engine must learn of the lock before the operation's own limit.
             patience: settings.timeout.mul_f64(0.75),
@@ -276,9 +276,9 @@ impl Stored {
 
     /// Returns whether the machine has not been restarted.
     ///
-    /// Another name of its start does not prove that it was: a process may have no access to the name, or be in a
-    /// container that has a name of its own. In that case both clocks have gone on, and agree on how long. A restart
-    /// that is mistaken for none makes leases last longer, by [`AGREED`] at most.
+    /// A different name of its start does not prove a restart: a process may have no access to the name, or be in a
+    /// container that has a name of its own. In that case both clocks have gone on, and agree on how much time has
+    /// passed. A restart that goes unnoticed makes leases last longer, by [`AGREED`] at most.
     fn is_of_this_start(&self, boot: &str) -> bool {
         let now = clock::now();
         let (passed, by_day) = (now.clock - self.clock, now.day - self.day);

@@ -37,5 +37,5 @@ CREATE TABLE IF NOT EXISTS keylatch_lease_message (
     entity TEXT NOT NULL,
     key TEXT NOT NULL,
     token INTEGER NOT NULL,
-    how TEXT NOT NULL -- r(eleased), t(aken over), n(either does it concern waiters)
+    how TEXT NOT NULL -- r(eleased), t(aken over), n(o matter to waiters: taken over)
 );

@@ -20,7 +20,7 @@ use crate::{
     worker::{Done, Worker},
 };
 
-/// The number of expired leases that a sweep removes in one transaction.
+/// The greatest number of expired leases that a sweep removes in one transaction.
 const AT_A_TIME: usize = 1000;
 
 #[derive(Debug)]
@@ -55,7 +55,7 @@ impl Session {
     }
 
     pub(crate) async fn sweep(&self, limit: usize) -> Done<usize> {
-        // Usually nothing has expired, and the file is not locked for that.
+        // Usually nothing has expired, and then the file is not locked.
         if !self.read(|table| table.has_expired()).await? {
             return Ok(0);
         }

@@ -5,13 +5,13 @@
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Synchronous {
-    /// It survives the end of every process, even by `kill -9`. If the power fails or the kernel crashes, the changes
-    /// of the last moments may be lost, and the file is as it was a moment before. The processes that held the leases
-    /// are gone with the machine; tokens still grow.
+    /// A lease survives the end of every process, even by `kill -9`. If the power fails or the kernel crashes, the
+    /// changes of the last moments may be lost, and the file is as it was a moment before. The processes that held the
+    /// leases are gone with the machine; tokens still grow.
     #[default]
     Normal,
-    /// It also survives the loss of power. Each operation that changes something waits for the disk, for a fraction of
-    /// a millisecond to several milliseconds.
+    /// A lease also survives the loss of power. Each operation that changes something waits for the disk, for a
+    /// fraction of a millisecond to several milliseconds.
     Full,
 }
 

@@ -1,4 +1,4 @@
-//! The thread that asks SQLite, which blocks.
+//! The thread that calls SQLite. A separate thread does this because the calls block.
 
 use std::{
     sync::{
@@ -14,25 +14,25 @@ use rusqlite::{Connection, TransactionBehavior};
 
 use crate::{busy, decide::Table, error::Error, messages, place::Place};
 
-/// The number of jobs that are done in one transaction.
+/// The greatest number of jobs that are done in one transaction.
 const TOGETHER: usize = 64;
 
 /// The outcome of an operation.
 pub(crate) type Done<T> = Result<T, Fail<Error>>;
 
-/// An operation to carry out. Those that write and are waiting at the same moment share a transaction, and so a write
+/// An operation to carry out. Jobs that write and are waiting at the same moment share a transaction, and so one write
 /// to the disk.
 trait Job: Send {
-    /// Whether it needs the write lock.
+    /// Returns whether the job needs the write lock.
     fn writes(&self) -> bool;
 
-    /// The latest time at which it may begin.
+    /// Returns the latest time at which the job may begin.
     fn deadline(&self) -> Instant;
 
-    /// Whether its caller has gone.
+    /// Returns whether its caller has gone.
     fn is_dropped(&self) -> bool;
 
-    /// Carries it out. The answer is kept until the transaction is committed.
+    /// Carries the job out. The answer is kept until the transaction is committed.
     fn run(&mut self, table: &mut Table<'_>) -> rusqlite::Result<()>;
 
     /// Gives the answer to the caller, or the reason that there is none.
@@ -129,7 +129,7 @@ fn serve(mut connection: Connection, place: &Place, waiting: &Receiver<Box<dyn J
     for job in waiting {
         let jobs = [job].into_iter().chain(waiting.try_iter().take(TOGETHER - 1)).filter_map(due);
         let (writes, reads): (Vec<_>, Vec<_>) = jobs.partition(|job| job.writes());
-        // Those that only read need no lock, and do not wait for it with the others.
+        // Jobs that only read need no lock, and do not wait for it with the others.
         reads.into_iter().for_each(|job| read(&connection, place, job));
         if !writes.is_empty() {
             write(&mut connection, place, writes);
@@ -156,9 +156,9 @@ fn read(connection: &Connection, place: &Place, mut job: Box<dyn Job>) {
     job.finish(failure.map(Fail::NotDone));
 }
 
-/// Carries out the jobs in one transaction. No job fails for another one's sake: if the time of some is over before the
-/// file is unlocked, the others go on waiting; if one cannot be carried out, the transaction is rolled back, and each
-/// has one of its own.
+/// Carries out the jobs in one transaction. No job fails because of another one. If the time of some has passed before
+/// the file is unlocked, the others continue to wait. If one cannot be carried out, the transaction is rolled back, and
+/// each job gets its own.
 fn write(connection: &mut Connection, place: &Place, mut jobs: Vec<Box<dyn Job>>) {
     let deadline = jobs.iter().map(|job| job.deadline()).min();
     busy::set_deadline(deadline.unwrap_or_else(Instant::now));
@@ -170,7 +170,7 @@ fn write(connection: &mut Connection, place: &Place, mut jobs: Vec<Box<dyn Job>>
     if matches!(failure, Some(Fail::NotDone(Error::Locked { .. }))) {
         let now = Instant::now();
         let (over, others): (Vec<_>, Vec<_>) = jobs.into_iter().partition(|job| job.deadline() <= now);
-        let has_waited = !over.is_empty(); // otherwise it is not the lock for which SQLite waits
+        let has_waited = !over.is_empty(); // otherwise SQLite has not waited for the lock
         over.into_iter().for_each(|job| job.finish(failure.clone()));
         if has_waited && !others.is_empty() {
             return write(connection, place, others);

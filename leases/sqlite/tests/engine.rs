@@ -298,7 +298,7 @@ fn a_file_that_is_taken_away_is_an_error_of_every_operation() {
         let status = leases.status("report").wait();
         assert!(matches!(&status, Err(LookError::Engine(error)) if gone(error)), "{what}: {status:?}");
         assert!(status.unwrap_err().to_string().contains("restart the program"));
-        // It is not created again while others have leases in the old one.
+        // The file is not created again while others have leases in the old one.
         if ["deleted", "moved"].contains(&what) {
             assert!(!file.exists(), "{what}: the file was created again");
         }
@@ -324,7 +324,8 @@ fn a_waiter_learns_that_the_file_was_taken_away() {
     }
 }
 
-/// A program that opens the file after that makes another log, and the two do not see each other's leases.
+/// A program that opens the file after its log was deleted makes another log, and the two programs do not see each
+/// other's leases.
 #[test]
 #[cfg(unix)]
 fn an_engine_whose_log_was_deleted_grants_nothing_any_more_by_whatever_path_it_came() {
@@ -421,13 +422,13 @@ fn after_a_restart_the_time_of_day_says_how_much_time_has_passed() {
     }
 }
 
-/// In a container, or without access to `/proc`, the machine's start has another name.
+/// In a container, or without access to `/proc`, the machine's start has a different name.
 #[test]
 fn another_name_of_the_same_start_of_the_machine_ends_no_lease() {
     for name in ["", "another"] {
         let folder = Folder::new();
         let [jane, joe] = owners();
-        // After a restart, as much time as this would have passed at least.
+        // After a restart, at least this much time would have passed.
         let long = uptime().max(MINUTE);
         let before = leases(&folder.file());
         let grant = before.try_acquire("report", &jane, long).wait().unwrap();

@@ -2,7 +2,7 @@
 //! lease lasts. A ledger with a fence, and the instants at which a process was sure of its lease, show whether two of
 //! them had one lease at the same time.
 //!
-//! It runs for three seconds, or for `KEYLATCH_SOAK_SECONDS`.
+//! The test runs for three seconds, or for `KEYLATCH_SOAK_SECONDS`.
 #![cfg(unix)]
 
 mod common;

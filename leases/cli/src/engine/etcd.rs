@@ -11,13 +11,13 @@ use super::{
 use crate::failure::Failure;
 
 pub(super) fn connect(server: &Server) -> Result<Etcd, Failure> {
-    settings(server)?; // what is invalid now is reported before the first attempt to connect
+    settings(server)?; // invalid settings are reported before the first attempt to connect
     let (settings, attempts) = (server.at_each_connection(settings), AtomicUsize::new(0));
     let (etcd, driver) = Etcd::in_namespace(server.namespace).connect_with(move || {
         let (settings, attempt) = (settings(), attempts.fetch_add(1, Relaxed));
         async move {
             let (endpoints, options) = settings?;
-            // If a node cannot be reached, or has no leader, the next one may do.
+            // If a node cannot be reached, or has no leader, the next node may be usable.
             Ok(Client::connect([&endpoints[attempt % endpoints.len()]], Some(options)).await?)
         }
     });

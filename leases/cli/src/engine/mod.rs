@@ -40,13 +40,13 @@ const LOG_PAGES: u32 = 100;
 
 /// Something to do with leases on any engine. The result is the exit code.
 pub(crate) trait Task {
-    /// Whether it only reads. If the file does not exist, the URL probably names the wrong one.
+    /// Whether the task only reads. If its file does not exist, the URL probably names the wrong one.
     const LOOKS: bool = false;
 
     fn run<E: Engine + 'static>(self, leases: Leases<E>) -> Result<u8, Failure>;
 }
 
-/// The engines: what a URL of each looks like, and whether it is built in.
+/// The engines, each with an example of its URL and whether it is built in.
 pub(crate) const ENGINES: [(&str, &str, bool); 5] = [
     ("sqlite", "sqlite:/var/lib/shop/leases.db", true),
     ("postgres", "postgres://user:password@host/database?sslmode=require", cfg!(feature = "postgres")),
@@ -77,7 +77,7 @@ fn url(place: &Place) -> Option<&str> {
     place.engine.as_deref().filter(|url| !url.is_empty())
 }
 
-/// Returns why a URL is not understood. It may contain a password, so it is not repeated.
+/// Returns the reason that a URL is not understood. The URL may contain a password, so it is not repeated.
 fn misunderstood(url: &str) -> String {
     let (scheme, rest) = url.split_once(':').unwrap_or((url, ""));
     let known = ENGINES.iter().find(|(name, ..)| scheme.strip_suffix("+tls").unwrap_or(scheme) == *name);
@@ -89,7 +89,7 @@ fn misunderstood(url: &str) -> String {
     }
 }
 
-/// Says which leases are used, without the user's name and password.
+/// Returns the URL of the leases that are used, without the user's name and password.
 pub(crate) fn used(place: &Place) -> Result<String, Failure> {
     let Some(url) = url(place) else { return Ok(format!("sqlite:{}", own_path()?.display())) };
     let (scheme, rest) = url.split_once(':').unwrap_or((url, ""));
@@ -163,8 +163,8 @@ fn prepare(place: &Place, init: impl AsyncFnOnce(&Server) -> Result<(), Failure>
     runtime()?.block_on(init(&server)).map(|()| 0).map_err(with_hints)
 }
 
-/// Makes a runtime for the client of a server. It lives as long as the process. Chooses the implementation of
-/// cryptography, too: a build that has two would choose none.
+/// Makes a runtime for the client of a server. The runtime lives as long as the process. Also chooses the
+/// implementation of cryptography, because a build that has two of them would choose neither.
 #[cfg(feature = "server")]
 fn runtime() -> Result<&'static tokio::runtime::Runtime, Failure> {
     let _ = rustls::crypto::ring::default_provider().install_default(); // it fails if one was chosen before

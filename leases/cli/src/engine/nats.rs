@@ -8,11 +8,11 @@ use crate::failure::{Failure, USAGE};
 
 const STREAM: &str = "keylatch_lease";
 
-/// How a file with credentials begins, as NATS' own tools write it.
+/// The beginning of a file with credentials, as NATS' own tools write it.
 const CREDENTIALS: &str = "-----BEGIN NATS USER JWT-----";
 
 pub(super) fn connect(server: &Server) -> Result<Nats, Failure> {
-    let (hosts, _) = settings(server)?; // what is invalid now is reported before the first attempt to connect
+    let (hosts, _) = settings(server)?; // invalid settings are reported before the first attempt to connect
     let (settings, server_too) = (server.at_each_connection(settings), server.clone());
     let options = move || settings().map_or_else(|failure| failing(&server_too, failure), |(_, options)| options);
     let engine = Nats::in_namespace(server.namespace).stream(STREAM).connect(hosts, options);
@@ -46,7 +46,7 @@ fn failing(server: &Server, failure: Failure) -> ConnectOptions {
     with_tls(server, options)
 }
 
-/// The client reads the certificates itself, at each connection.
+/// Adds the settings for TLS. The client reads the certificates itself, at each connection.
 fn with_tls(server: &Server, options: ConnectOptions) -> ConnectOptions {
     let (mut options, place) = (options.require_tls(server.has_tls()), &server.place);
     if let Some(ca) = &place.ca {

@@ -15,7 +15,7 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 use super::server::{Identity, Server};
 use crate::failure::{Failure, USAGE};
 
-/// Says in the URL that there is a pooler in between, which shares the sessions among its clients.
+/// The part of the URL which says that there is a pooler in between, which shares the sessions among its clients.
 const POOLED: &str = "pooled=true";
 
 pub(super) fn connect(server: &Server) -> Result<Postgres, Failure> {
@@ -66,7 +66,7 @@ pub(super) async fn init(server: &Server) -> Result<(), Failure> {
     connect(server)?.init().await.map_err(Failure::engine)
 }
 
-/// The client's error alone says only what it was doing.
+/// Returns an error with its causes. The client's error alone says only what the client was doing.
 fn causes(error: tokio_postgres::Error) -> Failure {
     let mut text = format!("Postgres: {error}");
     let mut cause = std::error::Error::source(&error);
@@ -97,12 +97,12 @@ fn config(server: &Server) -> Result<Config, Failure> {
     Ok(config)
 }
 
-/// Whether the URL asks for TLS with `sslmode=require`, or a certificate was given.
+/// Returns whether the URL asks for TLS with `sslmode=require`, or a certificate was given.
 fn has_tls(config: &Config) -> bool {
     config.get_ssl_mode() == SslMode::Require
 }
 
-/// Returns how to encrypt the connection.
+/// Returns the connector that encrypts the connection.
 fn tls(server: &Server) -> Result<MakeRustlsConnect, Failure> {
     let invalid = |what: &'static str| {
         move |error: &dyn std::fmt::Display| Failure::new(USAGE, format_args!("the {what} is invalid: {error}"))

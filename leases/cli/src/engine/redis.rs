@@ -9,7 +9,7 @@ use super::server::Server;
 use crate::failure::Failure;
 
 pub(super) fn connect(server: &Server) -> Result<Redis, Failure> {
-    client(server)?; // what is invalid now is reported before the first attempt to connect
+    client(server)?; // invalid settings are reported before the first attempt to connect
     let client = server.at_each_connection(client);
     Ok(Redis::in_namespace(server.namespace).connect_from(move || ready(client().map_err(Into::into))))
 }

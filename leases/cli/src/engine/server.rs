@@ -74,7 +74,7 @@ impl Server {
         }
     }
 
-    /// Whether the scheme asks for TLS, or a certificate was given.
+    /// Returns whether the scheme asks for TLS, or a certificate was given.
     pub(super) fn has_tls(&self) -> bool {
         let has_certificate = self.place.ca.is_some() || self.place.cert.is_some();
         has_certificate || self.scheme == "rediss" || self.scheme.ends_with("+tls")
@@ -113,7 +113,7 @@ impl Files {
     }
 }
 
-/// Whether this is not a regular file: a pipe, such as a shell's `<(command)`, is empty when it is read again.
+/// Returns whether this is not a regular file: a pipe, such as a shell's `<(command)`, is empty when it is read again.
 fn can_be_read_once(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|found| !found.is_file())
 }
@@ -121,7 +121,7 @@ fn can_be_read_once(path: &Path) -> bool {
 fn password(path: &Path) -> Result<String, Failure> {
     let text = read("password", path)?;
     if text.is_empty() {
-        // Perhaps it is just being written.
+        // Perhaps the file is just being written.
         return Err(Failure::new(USAGE, format_args!("the file {} with the password is empty", path.display())));
     }
     Ok(String::from_utf8_lossy(&text).trim_end_matches(['\r', '\n']).to_owned())

@@ -15,7 +15,7 @@ use std::{
 
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 
-/// Nothing takes so long unless it hangs.
+/// A time that nothing takes unless it hangs.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A folder with a file for leases, which is removed when it is dropped, and the variables that name the engine.
@@ -31,7 +31,7 @@ impl Desk {
         desk
     }
 
-    /// With an engine that these variables name.
+    /// Returns a desk with the engine that these variables name.
     pub(crate) fn at(engine: Vec<(&'static str, String)>) -> Self {
         static LAST: AtomicU32 = AtomicU32::new(0);
 
@@ -123,23 +123,23 @@ pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Returns whether a process runs. One that has ended, and whose parent has not looked yet, does not.
+/// Returns whether a process runs. A process that has ended, but that its parent has not yet reaped, does not.
 pub(crate) fn runs(process: Pid) -> bool {
     let state = fs::read_to_string(format!("/proc/{}/stat", process.as_raw_nonzero())).unwrap_or_default();
     test_kill_process(process).is_ok() && !state.rsplit(") ").next().is_some_and(|rest| rest.starts_with('Z'))
 }
 
-/// A script that says that it has begun, and then does this.
+/// Returns a script that says that it has begun, and then does this.
 pub(crate) fn script(then: &str) -> String {
     prepared("", then)
 }
 
-/// A script that does something, says that it has begun, and then does something else.
+/// Returns a script that does something, says that it has begun, and then does something else.
 pub(crate) fn prepared(before: &str, then: &str) -> String {
     format!("{before} echo $$ > begun.new && mv begun.new begun; {then}")
 }
 
-/// Eight loops run a command under one lease, one after the other, while their `keylatch` processes are killed and
+/// Lets eight loops run commands under one lease, one after the other, while their `keylatch` processes are killed and
 /// stopped. The commands write their tokens to a file: once a greater token is there, no smaller one may follow.
 ///
 /// It runs for three seconds, or for `KEYLATCH_SOAK_SECONDS`.

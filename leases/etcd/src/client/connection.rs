@@ -29,7 +29,7 @@ const LARGEST: usize = 256 << 20;
 
 /// A client of etcd.
 ///
-/// Clones share the connection, and all calls run side by side on it. It needs a tokio runtime.
+/// Clones share the connection, and all calls run side by side on it. A client needs a tokio runtime.
 ///
 /// # Examples
 /// ```no_run

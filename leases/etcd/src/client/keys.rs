@@ -17,7 +17,7 @@ pub struct Keys {
     pub(crate) end: Vec<u8>,
 }
 
-/// As an end, that of an unlimited range; as a start, the first possible key.
+/// A key that means "no limit" as the end of a range, and is the first possible key as its start.
 const ZERO: &[u8] = &[0];
 
 impl Keys {

@@ -1,7 +1,8 @@
 //! A small client of etcd. The engine uses it, and a program can use it to write under a lease.
 //!
-//! It has the calls that most transactions need: [`Client::get`], [`put`](Client::put), [`delete`](Client::delete) and
-//! [`txn`](Client::txn). For any other call of etcd's API, implement [`Request`] for its message.
+//! The client has the calls that most transactions need: [`Client::get`], [`put`](Client::put),
+//! [`delete`](Client::delete) and [`txn`](Client::txn). For any other call of etcd's API, implement [`Request`] for its
+//! message.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), keylatch_lease_etcd::client::ClientError> {

@@ -114,7 +114,7 @@ impl TestServer for Server {
         Client::connect([&self.endpoints()[0]], None).await.unwrap()
     }
 
-    /// etcd counts whole seconds, and looks for expired leases twice a second.
+    /// Allows for the accuracy of etcd, which counts whole seconds, and looks for expired leases twice a second.
     fn adjust(caps: &mut Caps) {
         caps.delta = Duration::from_secs(2);
     }
@@ -124,7 +124,8 @@ impl TestServer for Server {
         Ok(())
     }
 
-    /// Deleting all keys comes last, because it deletes the namespace's mark too.
+    /// Returns the ways to take leases away by hand. Deleting all keys comes last, because it deletes the namespace's
+    /// mark too.
     fn by_hand() -> Vec<ByHand> {
         let way = |what| ByHand { what, heard: Heard::AtOnce, notice: Duration::from_millis(500) };
         vec![way("etcd leases"), way("keys")]

@@ -1,7 +1,7 @@
-//! Proxies between the nodes of a cluster, which can part a node from the others.
+//! Proxies between the nodes of a cluster, which can cut a node off from the others.
 //!
-//! A connection between two nodes carries messages in one direction or in both, whichever node has made it. So what
-//! matters is both its ends. The one that made it says who it is, in a header of its first request.
+//! A connection between two nodes carries messages in one direction or in both, whichever node has made it. So a proxy
+//! must know both of its ends. The node that made the connection names itself in a header of its first request.
 
 use std::{
     io::{self, Read, Write},
@@ -22,7 +22,7 @@ pub(crate) struct Peers {
 
 #[derive(Default)]
 struct Shared {
-    /// The node that is parted from the others, and its member ID.
+    /// The node that is cut off from the others, and its member ID.
     parted: Mutex<Option<(usize, u64)>>,
     links: Mutex<Vec<Arc<Link>>>,
 }

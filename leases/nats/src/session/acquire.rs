@@ -87,7 +87,8 @@ impl Session {
         let is_mine = tenure.owner == ask.owner.id();
         // The stream may have forgotten that the tenure was released, and that another one with a greater token began.
         let is_in_doubt = is_mine && tenure.token <= self.marked().await.map_err(perhaps)?.doubt;
-        // The holders of the tenure do not know that it is taken over, and its waiters may not have to wait so long.
+        // The holders of the tenure do not know that it is taken over, and its waiters may be served sooner than they
+        // expect.
         let taken_over = Instead::Begins { behind, frees: Some((tenure.token, Lost::TakenOver)) };
         match (want, term) {
             (Want::Fresh, _) if is_mine => Ok(taken_over),

@@ -6,8 +6,8 @@ use super::{Session, is_full};
 use crate::error::Error;
 
 impl Session {
-    /// Subscribes to the messages about the resource, if somebody waits for it or holds it. A request that is sent
-    /// afterwards misses none that is stored after its answer.
+    /// Subscribes to the messages about the resource, if somebody waits for it or holds it. If a request is sent
+    /// afterwards, no message that is stored after its answer is missed.
     pub(crate) async fn listen(&self, resource: &Resource) -> Result<(), Error> {
         if self.topics.lacks(resource) {
             Box::pin(self.begin_to_listen(resource)).await?;
@@ -32,8 +32,8 @@ impl Session {
         Ok(())
     }
 
-    /// Waits until the node that leads the stream knows of the subscriptions. The nodes forward messages of clients
-    /// behind their subscriptions, but requests about the stream on another way.
+    /// Waits until the node that leads the stream knows of the subscriptions. The nodes forward a client's messages
+    /// after its subscriptions, but forward requests about the stream in another way.
     async fn follow(&self) -> Result<(), Error> {
         match self.put(self.place.subjects.clock(), None, Vec::new(), None, None).await {
             Err(error) if is_full(&error) => Ok(()),

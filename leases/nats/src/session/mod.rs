@@ -48,7 +48,7 @@ use crate::{
 /// The greatest number of requests of one operation that run at the same time.
 const LANES: usize = 64;
 
-/// The number of leases that one part of an operation on all leases reads. Each part counts as an answer of its own, so
+/// The number of leases that one part of an operation on all leases reads. Each part counts as a separate answer, so
 /// that the connection is not given up during a long operation.
 pub(crate) const PART: usize = 2 * LANES;
 
@@ -78,11 +78,11 @@ pub(crate) struct Place {
     pub(crate) quarantine: Duration,
     /// Whether restarts are trusted to forget nothing.
     pub(crate) trusts: bool,
-    /// The knowledge of the last connection about the stream.
+    /// The last connection's knowledge of the stream.
     pub(crate) before: Mutex<Option<Before>>,
 }
 
-/// The knowledge of a connection about the stream.
+/// A connection's knowledge of the stream.
 #[derive(Debug)]
 pub(crate) struct Before {
     mark: Mark,
@@ -125,7 +125,7 @@ impl End {
     }
 }
 
-/// The number of callers that one reading of the mark serves.
+/// The greatest number of callers that one reading of the mark serves.
 const MOST: usize = 1024;
 
 /// The mark, and its sequence, which is zero if there is none.
@@ -250,8 +250,8 @@ struct Subjected {
 }
 
 /// Converts the error of a request. If the connection broke, the operation may have been carried out, and is tried
-/// again, even if it had only read so far: it is often the engine itself that ends a connection, because the stream is
-/// another one.
+/// again, even if it had only read so far. Often the engine itself has ended the connection, because the stream is a
+/// different one.
 pub(crate) fn perhaps(error: Error) -> Fail<Error> {
     match error {
         Error::Closed | Error::Timeout => Fail::Unknown(error),
@@ -336,7 +336,8 @@ pub(crate) fn ended(message: &async_nats::Message) -> Option<(Resource, Token, L
             let (how, token) = freed?;
             (token.parse().ok()?, if how == "t" { Lost::TakenOver } else { Lost::Released })
         }
-        // It is the first message of the resource: earlier messages were deleted by hand, or swept after their end.
+        // This is the first message of the resource: earlier ones were deleted by hand, or swept after their tenures
+        // had ended.
         None => (headers.get(BEGINS)?.as_str().parse::<u64>().ok()?.checked_sub(1)?, Lost::EngineForgot),
     };
     Some((resource(&message.subject)?, Token::new(token)?, how))

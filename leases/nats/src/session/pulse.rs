@@ -1,5 +1,5 @@
-//! The pulse of a connection: a request that is sent when no other one has shown for a while that the server answers,
-//! and how far its stream is.
+//! The pulse of a connection: a request that is sent if for a while no other request has shown that the server answers,
+//! and what its stream's last sequence is.
 
 use std::{
     sync::{Arc, atomic::Ordering::SeqCst},
@@ -46,11 +46,11 @@ impl Session {
         self.known_at.fetch_max(u64::try_from(sent.as_nanos()).unwrap_or(u64::MAX), SeqCst);
     }
 
-    /// Asks for the last sequence of the stream. Ends the connection if the stream is another one, or an older copy:
-    /// the next connection finds out what was forgotten.
+    /// Asks for the last sequence of the stream. Ends the connection if the stream is a different one, or an older
+    /// copy: the next connection finds out what was forgotten.
     async fn pulse(&self) {
         let before = self.seen.get();
-        self.knows_since(self.clock.now()); // if it fails, the next pulse is due as late
+        self.knows_since(self.clock.now()); // even if this fails, the next pulse is due as late
         let shown = self.api("INFO", &serde_json::json!({})).await;
         let Ok(Shown { created, state }) = shown else { return };
         if created != self.origin.0 || state.last_seq < before {

@@ -164,8 +164,8 @@ pub(crate) fn shared() -> Arc<Server> {
     SHARED.get(Server::set_up)
 }
 
-/// Passes connections on to a server, and holds back what the server sends while it is told to. Returns its
-/// address, and the number of connections so far.
+/// Starts a proxy that passes connections on to a server, and holds back what the server sends while `held` is true.
+/// Returns the proxy's address, and the number of connections so far.
 pub(crate) async fn proxy(server: SocketAddr, held: watch::Receiver<bool>) -> (SocketAddr, watch::Receiver<u32>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();

@@ -49,15 +49,15 @@ pub(crate) struct Faults {
 
 /// A fault of a certain write.
 pub(crate) enum Planned {
-    /// There is none.
+    /// There is no fault.
     IsUnchanged,
-    /// It is lost, or refused, with this error.
+    /// The write is lost, or refused, with this error.
     Fails(object_store::Error),
-    /// It is carried out, then this future runs, and then the answer is lost.
+    /// The write is carried out, then this future runs, and then the answer is lost.
     IsUnanswered(BoxFuture<'static, ()>),
-    /// It is carried out, and the store's client, which misses the answer, sends it again.
+    /// The write is carried out, and the store's client, which misses the answer, sends it again.
     IsRepeated,
-    /// It gets no answer. It is carried out just before the next write, and then this future runs.
+    /// The write gets no answer. It is carried out just before the next write, and then this future runs.
     IsLate(BoxFuture<'static, ()>),
 }
 

@@ -182,7 +182,7 @@ impl TestServer for Pooled {
         self.pooler.address()
     }
 
-    /// The waiters poll at least about three times a second.
+    /// Connects an engine whose waiters poll at least about three times a second.
     fn connect(settings: Settings, address: SocketAddr) -> Postgres {
         let mut config = config(address);
         config.application_name(&settings.namespace);

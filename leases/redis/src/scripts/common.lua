@@ -9,10 +9,10 @@
 -- One reading of the clock decides everything in a script. Its numbers, microseconds since 1970, are below 2^53, so a
 -- double represents them exactly.
 --
--- A script that fails has changed nothing. Redis refuses a script, because a key has another type or memory has run
+-- A script that fails has changed nothing. Redis refuses a script, because a key has the wrong type or memory has run
 -- out, at its first write; by then the script has read everything and sent its messages. Indices are written before the
--- lease, and a lease is deleted last. (If only `owned` has another type, a lease may lose its place in `ends`: then no
--- sweep finds it. `decide.lua` takes care that this happens to none of its requests' leases.)
+-- lease, and a lease is deleted last. (If only `owned` has the wrong type, a lease may lose its place in `ends`: then
+-- no sweep finds it. `decide.lua` takes care that this happens to none of its requests' leases.)
 local leases, ends, owned = KEYS[1], KEYS[2], KEYS[3]
 local clock = redis.call('TIME')
 local now = clock[1] * 1000000 + clock[2]

@@ -1,5 +1,5 @@
--- Decides requests to acquire and to release leases, each about another resource, as if each had come alone. They share
--- one reading of the state, and one command for each kind of change.
+-- Decides requests to acquire and to release leases, each about a different resource, as if each had come alone. They
+-- share one reading of the state, and one command for each kind of change.
 --
 -- Arguments: run, longest, trusts, channel; and three for each request: resource, owner, wish.
 --   To acquire, the wish is a letter, idle, total and policy: 'a300000000 - s:300000000000:-'. The letter is a(ny)

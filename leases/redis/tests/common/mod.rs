@@ -79,7 +79,7 @@ impl TestServer for Server {
         Ok(())
     }
 
-    /// The last way also takes away the namespace's mark.
+    /// Returns the ways to take leases away by hand. The last one also takes away the namespace's mark.
     fn by_hand() -> Vec<ByHand> {
         let way = |what| ByHand { what, heard: Heard::WhenAsked, notice: Duration::from_millis(500) };
         vec![way("fields"), way("keys")]
@@ -98,7 +98,7 @@ impl TestServer for Server {
         Ok(())
     }
 
-    /// Each engine listens to the channel of its namespace.
+    /// Returns the number of a namespace's connections, each of which listens to the namespace's channel.
     fn connections(&self, namespace: &str) -> Option<u64> {
         let (_, count): (String, u64) = self.ask(&["PUBSUB", "NUMSUB", &key(namespace, "free")]);
         Some(count)

@@ -66,7 +66,7 @@ pub(crate) fn pass(file: &Path, namespace: &str, time: Duration) {
 pub(crate) struct OneFile(Folder);
 
 impl OneFile {
-    /// The suite never drops its fixture, so a shell removes the folder when this process ends.
+    /// Makes the folder. The suite never drops its fixture, so a shell removes the folder when this process ends.
     pub(crate) fn new() -> Self {
         let folder = Folder::new();
         let mut shell = Command::new("sh");
