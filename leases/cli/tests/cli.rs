@@ -9,6 +9,7 @@ use std::{
     os::unix::{fs::PermissionsExt, process::CommandExt},
     path::Path,
     process::{Command, Stdio},
+    time::Duration,
 };
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -261,17 +262,31 @@ fn a_keylatch_that_is_stopped_before_its_command_begins_does_not_begin_it_late()
     let desk = Desk::new();
     desk.run(&["ls"]);
     let file = rusqlite::Connection::open(desk.path("leases.db")).unwrap();
+    file.busy_timeout(Duration::from_millis(100)).unwrap();
     let version = || file.query_row("PRAGMA data_version", [], |row| row.get::<_, i64>(0)).unwrap();
+    let is_locked = || file.execute_batch("BEGIN IMMEDIATE; ROLLBACK").is_err();
+    let script = "echo $KEYLATCH_TOKEN >> log";
     for round in 0..6 {
         let name = format!("report {round}");
-        let before = version();
-        let script = "echo $KEYLATCH_TOKEN >> log";
-        let mut command = desk.command(&["run", "--ttl", "300ms", "--quiet", &name, "--", "sh", "-c", script]);
-        let running = Running(Some(command.stderr(Stdio::null()).spawn().unwrap()));
-        while version() == before {}
-        running.signal(Signal::STOP);
+        let stopped = || {
+            let before = version();
+            let mut command = desk.command(&["run", "--ttl", "300ms", "--quiet", &name, "--", "sh", "-c", script]);
+            let running = Running(Some(command.stderr(Stdio::null()).spawn().unwrap()));
+            while version() == before {}
+            running.signal(Signal::STOP);
+            running
+        };
+        let mut running = stopped();
+        // A process that is stopped while it writes keeps the file locked, and no other command can begin.
+        while is_locked() {
+            running.signal(Signal::CONT);
+            running.end();
+            let _ = fs::remove_file(desk.path("log"));
+            running = stopped();
+        }
         let script = format!("{script}; sleep 0.1");
-        assert!(desk.run(&["run", "--quiet", &name, "--", "sh", "-c", &script]).status.success());
+        let next = desk.run(&["run", "--quiet", &name, "--", "sh", "-c", &script]);
+        assert!(next.status.success(), "{next:?}");
         running.signal(Signal::CONT);
         let code = running.end().status.code();
         let log = fs::read_to_string(desk.path("log")).unwrap();
