@@ -298,7 +298,7 @@ fn memory_follows_use() {
             map
         })
     };
-    // More values than the bound are held; after their release only as many remain as the bound allows.
+    // More values are held than the bound allows; after their release only as many remain as it allows.
     let bounded = |burst: usize| {
         taken(|| {
             let map = LockMap::<u64, u64>::builder().shards(64).max_values(STAY).build();

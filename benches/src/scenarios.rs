@@ -179,8 +179,8 @@ impl Measure {
 /// A candidate in a scenario.
 pub struct Case {
     pub name: &'static str,
-    /// The function that measures for a given time, on a new table: the distribution of keys over the shards is random,
-    /// and several runs should even it out. If the candidate cannot take part, the reason.
+    /// The function that measures for a given time, on a new table each time: the distribution of keys over the shards
+    /// is random, and should even out over several runs. Or the reason why the candidate cannot take part.
     pub run: Result<Run, &'static str>,
 }
 

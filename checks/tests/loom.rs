@@ -212,8 +212,8 @@ fn a_release_meets_two_threads_about_to_sleep() {
     }
 }
 
-/// A key that owns memory is cloned between two look-ups in the table, or over an old key of the table. When its entry
-/// dies, the key is dropped, or kept for the next entry. There may be an old key from the start.
+/// A key that owns memory is cloned between two look-ups in the table, or overwrites an old key of the table. When its
+/// entry dies, the key is dropped, or kept for the next entry. There may be an old key from the start.
 #[test]
 fn two_threads_create_and_retire_a_key_that_owns_memory() {
     for (recycle, used) in [(false, false), (true, false), (true, true)] {

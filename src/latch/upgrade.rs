@@ -78,7 +78,7 @@ impl<'a> LatchUpgrade<'a> {
         let guard = self.guard.as_ref().expect(HELD);
         let entered = guard.word().poll(Want::Upgrade, guard.fairness(), &mut self.ticket, waiter, &mut batch);
         let writer = entered.map(|_| self.upgraded());
-        // If the wakers in the batch panic, the writer's guard exists, and is dropped while unwinding.
+        // The writer's guard is made before the wakers in the batch are called, so that it is dropped if they panic.
         drop(batch);
         writer.map_or(Poll::Pending, Poll::Ready)
     }

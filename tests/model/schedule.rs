@@ -962,7 +962,8 @@ impl<'t, T: Locks<Key = u8>> World<'t, T> {
         (reads, writes, whom % 2 == 1)
     }
 
-    /// Returns each key once, in order of first mention, with the kind of hold that is wanted.
+    /// Returns each key once, with the kind of hold that is wanted: first the keys that are only in `reads`, then those
+    /// in `writes`, both in order of first mention.
     fn wanted(reads: &[u8], writes: &[u8]) -> Vec<(u8, Want)> {
         let mut wanted: Vec<(u8, Want)> = vec![];
         let write = if T::WANTS.contains(&Want::Permits(1)) { Want::Permits(1) } else { Want::Write };

@@ -1,5 +1,5 @@
 //! The growth with a deadlock detector: the cost for each party of a waiting crowd, and for a party that depends on
-//! one.
+//! such a crowd.
 
 use std::pin::Pin;
 use std::task::{Context, Waker};

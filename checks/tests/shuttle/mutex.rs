@@ -1,5 +1,5 @@
-//! Models of the mutex. Its keys are strings, which are dropped or recycled, so that entries are created in two
-//! steps.
+//! Models of the mutex. Its keys are strings, which are dropped or recycled. So entries are created in two steps,
+//! except those whose key overwrites an old one.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};

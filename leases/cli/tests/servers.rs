@@ -288,8 +288,8 @@ fn nats() {
     files.replace_the_password(&format!("nats://shop@127.0.0.1:{port}"), change, || ());
 }
 
-/// Runs the README's entry point of a container on this engine: the container that leads is killed, and another one
-/// leads.
+/// Runs the README's script for the entry point of a container on this engine: the container that leads is killed, and
+/// another one takes the lead.
 fn one_of_three_containers_leads(engine: &str) {
     let readme = include_str!("../README.md");
     let (_, entry) = readme.split_once("export KEYLATCH_PASSWORD_FILE=").unwrap();

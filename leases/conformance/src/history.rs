@@ -55,9 +55,9 @@ pub(crate) enum Said {
 pub(crate) struct Event {
     pub(crate) asked: Asked,
     pub(crate) said: Said,
-    /// The time before the request was sent.
+    /// A time before the request was sent.
     pub(crate) start: Duration,
-    /// The time after it was answered; `None` if it was not.
+    /// A time after the answer arrived; `None` if it did not arrive.
     pub(crate) end: Option<Duration>,
 }
 

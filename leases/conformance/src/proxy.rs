@@ -194,8 +194,8 @@ impl Proxy {
     /// new.accept().unwrap();
     /// ```
     pub fn lead_to(&self, upstream: SocketAddr) {
-        // The address is set first, because a connection that is being made is among the links before it reads the
-        // address.
+        // The address is set first. A new connection joins the links before it looks up the address, so it is closed
+        // here, or leads to the new server.
         *lock(&self.shared.upstream) = upstream;
         for link in lock(&self.shared.links).drain(..) {
             link.close();

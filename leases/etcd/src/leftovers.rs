@@ -53,7 +53,7 @@ pub(crate) struct Doubt {
     pub(crate) resource: Resource,
     /// The etcd lease that the resource was attached to before; 0 if it was attached to none.
     pub(crate) before: i64,
-    /// The revision at which the tenure that moves from that etcd lease began.
+    /// The revision at which the tenure began that the transaction moves away from that etcd lease.
     pub(crate) created: i64,
 }
 

@@ -25,7 +25,7 @@ pub(crate) struct Tenure {
     pub(crate) owner: Owner,
     pub(crate) token: Token,
     pub(crate) state: Mutex<State>,
-    /// The subscription at an engine on a server, if that engine notifies.
+    /// The subscription to the engine's notices; `None` if the engine is local, or does not notify.
     pub(crate) notice: Option<Arc<Notice>>,
 }
 

@@ -1,4 +1,5 @@
-//! Tests of the engine against real servers, which they start, and which some of them kill, pause and empty.
+//! Tests of the engine against real servers. The tests start these themselves, and some tests also kill, pause and
+//! empty them.
 
 mod common;
 
@@ -824,7 +825,7 @@ fn an_engine_leaves_a_replica() {
         let Desk { here, jane, server, .. } = &*desk;
         let grant = here.try_acquire("report", jane, MINUTE).await.unwrap();
         let () = server.ask(&["REPLICAOF", "127.0.0.1", "1"]);
-        // The connection is open but useless: the next one might lead to the primary.
+        // The connection is open but useless, so the engine gives it up: the next one might lead to the primary.
         while !matches!(here.release(&grant).await, Err(ReleaseError::Engine(Error::Unconnected { .. }))) {
             sleep(millis(10)).await;
         }

@@ -85,7 +85,7 @@ impl<K, V, S> LockMap<K, V, S> {
     /// To evict the value, [remove](crate::Guard::remove) it; until the guard is dropped, callers that ask for the key
     /// wait, and then find no value. If the guard is dropped without removing the value, the value keeps its place in
     /// the order: its turn comes again after all the others. The guard itself does not count as a use of the value, so
-    /// a caller that could not write a value can drop the guard, and continue with the next one.
+    /// a caller that could not write a value to the disk, say, can drop the guard, and continue with the next one.
     ///
     /// It never returns a value in use: one whose key is held, waited for, or kept by a handle. An unpolled future does
     /// not use a value. As in an eviction, a value that was used recently loses its mark and is passed over at least

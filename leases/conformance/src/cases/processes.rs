@@ -87,7 +87,7 @@ pub(super) async fn a_suspended_process_cannot_write_late<F: Fixture>(trial: &Tr
     let ttl = trial.ttl();
     let old = token(&process.tell(format_args!("hold form ann {}", ttl.as_millis()), patience)?)?;
     let kept = process.ask("keep form")?;
-    // The process renews its lease, so it still has it after the time for which it was granted.
+    // The process renews its lease, and so keeps it beyond the time for which the lease was granted.
     trial.pass(ttl + ttl / 2).await?;
     let said = process.tell("check form", patience)?;
     if said.starts_with("lost") {

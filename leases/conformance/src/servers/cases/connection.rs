@@ -96,7 +96,7 @@ pub async fn an_unreachable_server_is_an_error_in_time<S: TestServer>(engine: S:
     text
 }
 
-/// The connections are cut again and again while two processes use them. The desk's fallback should be [`LATE`].
+/// The connections are cut again and again while two engines use them. The desk's fallback should be [`LATE`].
 pub async fn cut_connections_are_made_again_under_load<S: TestServer>(desk: Arc<Desk<S>>) {
     let is_over = Arc::new(AtomicBool::new(false));
     let (inside, rounds) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
