@@ -265,7 +265,7 @@ impl LatchWord {
         waits(fairness).leave_queue(self, ticket, batch)
     }
 
-    /// Returns the identity of the latch among all latches and entries, which is valid while the latch is borrowed.
+    /// Returns the identity of the latch among all latches and entries. It is valid while the latch is borrowed.
     #[cfg(target_has_atomic = "ptr")]
     pub(crate) fn identity(&self) -> Identity {
         Identity::of_latch(self.address())

@@ -16,7 +16,7 @@ pub(super) enum Event {
     Miss,
     /// A value was stored for a key that had none.
     Inserted,
-    /// The map evicted a value because it had too many.
+    /// The map evicted a value because its values exceeded the bound.
     EvictedForSize,
     /// The map ended a value because its time had passed.
     Expired,

@@ -32,7 +32,7 @@ pub(super) struct Deadlines {
     pub(super) weights: Option<Box<Weights>>,
     /// Whether values end, or have ages.
     timed: bool,
-    /// Whether a call that should dispose of all values that have ended has left them to the shard's sweeps.
+    /// Whether the task of disposing of all ended values has been left to the shard's sweeps.
     pub(super) are_left: bool,
 }
 
@@ -164,8 +164,8 @@ impl Deadlines {
         }
     }
 
-    /// Returns whether the value has ended. The answer may change to `true` only when the time [passes](Self::advance),
-    /// or when its last pin is removed.
+    /// Returns whether the value is over. The answer may change to `true` only when the time [passes](Self::advance),
+    /// or when the value's last pin is removed.
     pub(super) fn is_over(&self, number: u32) -> bool {
         // Usually no value of the shard is over. Then there is no need to look at this value's deadline.
         if !self.is_any_due() {
@@ -193,7 +193,7 @@ impl Deadlines {
         }
     }
 
-    /// Returns a value that has ended and has not been forgotten, after looking at no more than `most` values. (Values
+    /// Returns a value that is over and has not been forgotten, after looking at no more than `most` values. (Values
     /// that are pinned leave the heap, until they are unpinned; those that were used sink in it.)
     pub(super) fn next_over(&mut self, most: usize) -> Option<u32> {
         for _ in 0..most {
@@ -220,14 +220,14 @@ impl Deadlines {
         self.heap.first().map(|place| place.time)
     }
 
-    /// Counts the values that have ended and have not been forgotten.
+    /// Counts the values that are over and have not been forgotten.
     pub(super) fn count_over(&self) -> usize {
         let mut count = 0;
         self.visit_over(0, &mut |_| count += 1);
         count
     }
 
-    /// Returns the weight of the values that have not ended; 0 if they are not weighed.
+    /// Returns the weight of the values that are not over; 0 if values are not weighed.
     pub(super) fn weight_of_live(&self) -> u64 {
         let Some(weights) = &self.weights else { return 0 };
         let mut weight = weights.total();
@@ -235,7 +235,7 @@ impl Deadlines {
         weight
     }
 
-    /// Visits the values that have ended and have not been forgotten, from this index of the heap on.
+    /// Visits the values that are over and have not been forgotten, at this index of the heap and below.
     fn visit_over(&self, index: usize, visit: &mut impl FnMut(u32)) {
         let Some(place) = self.heap.get(index).filter(|place| place.time <= self.now) else { return };
         if self.is_over(place.number) {

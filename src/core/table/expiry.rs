@@ -48,7 +48,7 @@ impl<K, V: Payload> Core<K, V> {
         V::hooks(&self.hooks).is_some_and(Hooks::has_records)
     }
 
-    /// Returns the user's functions, if values end.
+    /// Returns the user's functions, and the settings for time among them, if values end or have ages.
     #[allow(clippy::type_complexity)] // an alias would hide more than it tells
     fn timed(&self) -> Option<(&Hooks<K, V::Value>, &Time<K, V::Value>)> {
         let hooks = V::hooks(&self.hooks)?;
@@ -297,7 +297,7 @@ impl<K, V: Payload> Core<K, V> {
         }
     }
 
-    /// Returns whether an entry has a value that is not in use, and no other unit than its claims.
+    /// Returns whether an entry has a value that is not in use, and no units besides the value's claims.
     pub(super) fn is_alone(&self, entry: Live<'_, K, V>) -> bool {
         V::is_present(entry.marks()) && entry.state().is_sole(self.claims_of_value())
     }
@@ -357,7 +357,8 @@ impl<K, V: Payload> Core<K, V> {
     }
 
     /// Takes an ended value out of its entry: that of the slot `number`, or another one of the shard. The search
-    /// examines a few deadlines. If it `takes_all`, it examines more, and says whether there are even more.
+    /// examines a few deadlines. If it `takes_all`, it examines more, and returns [`Eviction::More`] if others may be
+    /// left.
     fn find_ended(&self, shard: &mut Shard<K, V>, number: Option<u32>, takes_all: bool) -> Eviction<K, V> {
         let ended = self.ended_at(shard, number);
         if matches!(ended, Eviction::Done(_)) {

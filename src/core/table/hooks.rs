@@ -110,8 +110,8 @@ impl<K, T> Time<K, T> {
         self.live.is_some() || self.idle.is_some() || self.expire.is_some()
     }
 
-    /// Returns when a value that is stored or changed now ends, and when it ends unless it is used before. `own` is the
-    /// time until its end, as the user's function says.
+    /// Returns two times for a value that is being stored or changed: when it ends, and when it ends unless it is used
+    /// before. `own` is the time until its end according to the user's function.
     pub(super) fn deadline(&self, now: u64, own: Option<Duration>) -> (u64, u64) {
         let ends = [self.live, own].into_iter().flatten().map(|span| after(now, span)).min();
         (ends.unwrap_or(NEVER), self.idle_deadline(now))
@@ -150,7 +150,7 @@ fn after(now: u64, span: Duration) -> u64 {
     now.saturating_add(nanoseconds(span))
 }
 
-/// Returns a time in nanoseconds: 584 years for anything longer.
+/// Returns a time in nanoseconds; at most `u64::MAX`, which is 584 years.
 pub(super) fn nanoseconds(time: Duration) -> u64 {
     time.as_secs().saturating_mul(1_000_000_000).saturating_add(time.subsec_nanos().into())
 }

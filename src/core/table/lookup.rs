@@ -253,7 +253,7 @@ impl<K: Eq, V: Payload> Source<K, V> for OwnedKey<K> {
     }
 }
 
-/// An entry of which the caller has a unit, and keeps it.
+/// An entry of which the caller has a unit. The caller keeps that unit.
 impl<K, V: Payload> Source<K, V> for Live<'_, K, V> {
     #[inline]
     fn join(&mut self, core: &Core<K, V>, join: Join, access: Access) -> Joined<K, V> {
@@ -405,7 +405,7 @@ impl<K, V: Payload> Core<K, V> {
         });
         if made.is_some() {
             core::mem::forget(lent); // it is empty, but the compiler does not know that
-        } // otherwise dropping it drops the unused key, which may panic; nothing else would leak then
+        } // otherwise it returns the slot and may drop the unused key: if that panics, nothing leaks
         made
     }
 
@@ -447,7 +447,7 @@ impl<K, V: Payload> Core<K, V> {
                     return joined;
                 }
                 lent.spare = lent.spare.take().or_else(|| shard.take_spare());
-                // An old key is dropped outside the lock first.
+                // A slot with an old key is used only after the key has been dropped, outside the lock.
                 let spare = lent.spare.take_if(|spare| !spare.has_old_key())?;
                 let Some(key) = key.key.take() else { unreachable!("a key is given once") };
                 Some(join.made(shard.insert_key(tag, spare, key, join.unit::<V>(access))))
@@ -491,7 +491,7 @@ impl<K, V: Payload> Core<K, V> {
         Some(joined?.claim())
     }
 
-    /// Adds slots to a shard, and returns one of them.
+    /// Returns a free slot of a shard whose slots were all in use: adds slots, unless one has become free meanwhile.
     #[cold]
     fn more(&self, tag: Tag) -> Spare<K, V> {
         let chunk = Chunk::alloc(self.shard(tag).with(|shard| shard.wanted()));

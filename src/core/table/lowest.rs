@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 /// Several sets of numbers. Each number is a bit in a row, and each row that is not empty is a bit of a summary. So the
-/// lowest of a million numbers is found in about twenty steps.
+/// lowest of a million numbers is found in at most 250 steps (with rows of 64 bits).
 pub(super) struct Lowest<const SETS: usize> {
     rows: Vec<Row<SETS>>,
     /// The summary, empty while there is at most one row.

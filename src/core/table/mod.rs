@@ -114,10 +114,10 @@ pub(crate) struct Config {
     /// The number of shards, a power of two.
     pub(crate) shards: usize,
     pub(crate) capacity: usize,
-    /// The number of free entries to keep in all, if it was set.
+    /// The number of free entries to keep in the whole table, if it was set.
     pub(crate) spares: Option<usize>,
     pub(crate) recycle_keys: bool,
-    /// The largest number of values in all, if it was set.
+    /// The largest number of values in the whole table, if it was set.
     pub(crate) values: Option<usize>,
     /// Whether values are evicted only by the table's user.
     pub(crate) by_hand: bool,
@@ -154,7 +154,8 @@ pub struct Core<K, V: Payload> {
 pub(crate) struct Identity {
     /// The number of the table, which is unique; 0 for a latch. (On 32 bits it repeats after four billion tables.)
     table: usize,
-    /// The address of the entry. The address of a forgotten hold may be reused after its table is dropped.
+    /// The address of the entry or the latch. If a hold was forgotten, its entry's address may be reused after the
+    /// table is dropped.
     address: usize,
 }
 
@@ -244,7 +245,7 @@ impl<K, V: Payload> Core<K, V> {
 
     // ---- the observer of waits ------------------------------------------------------------------------------------
 
-    /// Returns the id of a wait that begins: `None` if there is no observer.
+    /// Returns the id of a wait that begins; `None` if there is no observer.
     #[inline]
     pub(crate) fn next_wait(&self) -> Option<WaitId> {
         self.observer.as_ref().map(Observer::next)
@@ -284,7 +285,7 @@ impl<K, V: Payload> Core<K, V> {
         self.waits.place(entry.state(), ticket)
     }
 
-    /// Returns the identity of an entry among the entries of all tables, which is valid while the entry has a unit.
+    /// Returns the identity of an entry among the entries of all tables. It is valid while the entry has a unit.
     #[cfg(target_has_atomic = "ptr")]
     pub(crate) fn identity(&self, entry: Live<'_, K, V>) -> Identity {
         Identity { table: self.number, address: entry.address() }

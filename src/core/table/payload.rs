@@ -171,7 +171,8 @@ pub trait Payload: Sized {
 }
 
 /// Values that have ended and are no longer in their entries, until a sweep hands them over. Each comes with its key,
-/// or a copy of it, if that is needed. In a box, because most shards never have any.
+/// or a copy of the key, if the user's function needs one. The list is in a box, because most shards never have such
+/// values.
 #[allow(unreachable_pub)]
 pub type Parted<K, T> = Option<Box<Vec<(Option<K>, T)>>>;
 

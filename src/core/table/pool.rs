@@ -41,8 +41,9 @@ impl<K, V: Payload> Pool<K, V> {
         pool
     }
 
-    /// Returns the size of the next chunk: 1, 1, 2, 4, …, roughly doubling the pool, but hardly more than the `kept`
-    /// free slots, so that a chunk is not made and freed repeatedly.
+    /// Returns the size of the next chunk: 1, 1, 2, 4, …, which roughly doubles the pool. It is not greater than
+    /// `kept`, the number of free slots to keep (or 8, if that is more), so that a chunk is not made and freed
+    /// repeatedly.
     pub(super) fn wanted(&self, kept: u32) -> usize {
         let doublings = self.chunks.end().saturating_sub(1);
         let as_many = 1 << doublings.min(Chunk::<K, V>::MOST.trailing_zeros() as usize);

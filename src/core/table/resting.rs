@@ -20,7 +20,7 @@ pub(super) struct AtRest<K, T> {
 #[allow(unreachable_pub, missing_debug_implementations)] // not visible outside the crate
 pub struct Resting<K, T> {
     values: HashTable<AtRest<K, T>>,
-    /// The slot whose value was moved last to let chunks be freed.
+    /// The slot that was examined last in order to let chunks be freed.
     hand: u32,
     /// The number of looks at values in entries.
     looks: u32,
@@ -28,7 +28,7 @@ pub struct Resting<K, T> {
     has_visited: bool,
     /// Whether values of the table rest at all.
     is_allowed: bool,
-    /// The number of visits of the shard during which no value may rest.
+    /// The number of visits of the shard that are in progress. Until they end, no value comes to rest.
     visits: u32,
 }
 

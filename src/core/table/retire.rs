@@ -98,7 +98,7 @@ impl<K, V: Payload> Core<K, V> {
             self.release(hold, Some(batch));
             return None;
         }
-        // A call that has given up has not seen the value.
+        // A call that has given up skips this step: it has not seen the value.
         if whom == ReleaseFor::Anybody && self.has_records() {
             self.before_leaving(&hold, panics);
         }
@@ -118,7 +118,7 @@ impl<K, V: Payload> Core<K, V> {
         !core::mem::needs_drop::<K>() && !self.is_bounded()
     }
 
-    /// Returns whether the number of values is bounded.
+    /// Returns whether the table's values are bounded, or end.
     #[inline]
     fn is_bounded(&self) -> bool {
         V::excess(&self.excess).is_some_and(Excess::is_bounded)

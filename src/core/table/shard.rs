@@ -143,7 +143,8 @@ impl<K, V: Payload> Shard<K, V> {
         self.look_up(tag, eq).is_some()
     }
 
-    /// Moves a value that was at rest to a slot. `for_visit` says that a visit needs the slot, not a user of the value.
+    /// Moves a value that was at rest to a slot. `for_visit` says whether a visit needs the slot, rather than a user of
+    /// the value.
     #[inline(never)]
     fn promote(&mut self, at_rest: AtRest<K, V::Value>, spare: Spare<K, V>, for_visit: bool) -> Unshared<'_, K, V> {
         let (tag, version) = (at_rest.tag(), at_rest.version());
@@ -224,7 +225,7 @@ impl<K, V: Payload> Shard<K, V> {
         for number in (end.saturating_sub(most)..end).rev() {
             let resting = V::resting(&mut self.resting)?;
             if !resting.is_open() {
-                resting.note_visited(); // another visit has begun; this goes on when it ends
+                resting.note_visited(); // another visit has begun: these values come to rest when it ends
                 return None;
             }
             let marks = self.look_at(number).and_then(|entry| V::marks(entry.marks()));
@@ -285,7 +286,8 @@ impl<K, V: Payload> Shard<K, V> {
         self.file(tag, published)
     }
 
-    /// Makes an entry with a key that owns nothing, and overwrites the slot's old key.
+    /// Makes an entry with this key in a spare slot. If the slot contains an old key, that key must own nothing: it is
+    /// overwritten, not dropped.
     #[inline]
     pub(super) fn insert_key(&mut self, tag: Tag, spare: Spare<K, V>, key: K, unit: Unit) -> UnitOf<K, V> {
         let published = spare.publish(key, tag.bits(), unit, &mut self.kept);
@@ -389,7 +391,8 @@ impl<K, V: Payload> Shard<K, V> {
     }
 
     fn take_free(&mut self) -> Option<Spare<K, V>> {
-        // Recycling a key saves less than the memory of the chunk that would be kept for it.
+        // If chunks are to be freed, a slot with an old key is not preferred: recycling a key saves less than the
+        // memory of the chunk that would be kept for it.
         let spare = self.pool.take(self.keeps_hot);
         self.look_at_pool();
         spare
@@ -403,8 +406,8 @@ impl<K, V: Payload> Shard<K, V> {
         self.keeps_hot = self.spares_kept > 0 && !is_sparse;
     }
 
-    /// Keeps a slot for reuse. If there are enough free slots, stores a chunk in `idle`, to be dropped outside the
-    /// lock.
+    /// Keeps a slot for reuse. If its chunk is unused now, and enough other slots are free, stores the chunk in `idle`,
+    /// to be dropped outside the lock.
     #[inline]
     pub(super) fn keep(&mut self, spare: Spare<K, V>, idle: &mut Option<Chunk<K, V>>) {
         if self.hot.is_none() && self.keeps_hot {

@@ -5,10 +5,10 @@
 //! is forgotten: a sweep counts as one of its shard's sweeps from the moment when it finds something to do until it
 //! finds, under the same lock, that there is nothing more to do.
 //!
-//! An inner sweep does not leave everything to the outer one. This is because of user functions that use the map,
-//! except when they are called from within their own use of it. For the values that such a use leaves behind, the
-//! function must be called from within the use. If the outer sweep called it afterwards, the function would use the map
-//! again, and so on without end.
+//! An inner sweep does not leave everything to the outer one. The reason is a user function that uses the map, unless
+//! it is called from within such a use. Values that the function's use of the map leaves behind must be handed to the
+//! function within that use. If the outer sweep did so afterwards, the function would use the map again, and so on
+//! without end.
 //!
 //! However many threads already dispose of values of a shard, and however slowly, another thread that leaves an entry
 //! sweeps, too. Otherwise it could store values faster than the others dispose of them. (There are limits, which are

@@ -65,9 +65,9 @@ pub struct Kept {
     pub(super) is_listed: bool,
     /// The number of sweeps of the shard that have something to do.
     pub(super) sweeps: u8,
-    /// Whether another sweep has left its part to these.
+    /// Whether a sweep has left its part to the shard's other sweeps.
     pub(super) is_left: bool,
-    /// The deadlines of values, if they end, and their weights, if they are weighed.
+    /// The deadlines, ages and weights of the values, if any of these are recorded.
     pub(super) deadlines: Option<Box<Deadlines>>,
     /// The bound on the number of values, if there is one.
     pub(super) bound: Option<Box<Bound>>,
@@ -80,7 +80,7 @@ pub struct Kept {
 /// Each value is either in the sieve or *parked*: its entry is in use, or was in use when the sieve's hand last reached
 /// it. (The number of parked values is [`Kept::values`] minus the length of the sieve.) The last user of a parked value
 /// puts it into the sieve. So each use costs a constant number of steps, however many values are in use. Where values
-/// are [weighed](super::weights), those without weight are never in the sieve.
+/// are [weighed](super::weights), those without weight are neither in the sieve nor parked, and do not count here.
 pub(super) struct Bound {
     /// The largest number of values. Where they are weighed: 0 while they are too heavy, otherwise `usize::MAX`.
     pub(super) most: usize,
@@ -162,7 +162,7 @@ impl Marks {
         self.high.load(Ordering::Relaxed) & QUIET != 0
     }
 
-    /// Notes a use of the value, if there is one. `always` says whether each use has to be noted, so that no entry is
+    /// Notes a use of the value, if there is one. `always` says whether each use has to be noted. If so, no entry is
     /// quiet.
     #[inline]
     pub(super) fn note_use(&self, always: bool) {
@@ -294,7 +294,7 @@ impl Kept {
         !self.is_watched && !self.is_listed
     }
 
-    /// Returns the version after which a new entry begins.
+    /// Returns the version from which those of a new entry continue.
     #[inline]
     pub(super) fn high_water(&self) -> u64 {
         self.high_water

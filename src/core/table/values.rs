@@ -441,7 +441,8 @@ impl<K, V: Payload> Core<K, V> {
         }
     }
 
-    /// Evicts a value other than that of the slot `not`, if there are too many values. Examines only a few values.
+    /// Evicts a value, if there are too many. That of the slot `not` is evicted only if it is excessive. Examines only
+    /// a few values.
     pub(super) fn evict(&self, shard: &mut Shard<K, V>, not: Option<u32>) -> Eviction<K, V> {
         if V::keeps(&mut shard.kept).is_none_or(|kept| kept.bound.is_none()) {
             return Eviction::Nothing;
@@ -454,7 +455,7 @@ impl<K, V: Payload> Core<K, V> {
                 if let Some(evicted) = self.evict_excessive(shard, Some(number)) {
                     return Eviction::Done(evicted);
                 }
-                // It is in use, and its last user evicts it; or the bound has been raised again.
+                // The value is in use, and its last user evicts it; or the bound has been raised again.
                 self.unpark(shard, Some(number));
                 continue;
             }

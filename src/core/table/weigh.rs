@@ -19,7 +19,8 @@ impl<K, V: Payload> Core<K, V> {
         V::hooks(&self.hooks)?.weigher.as_ref()
     }
 
-    /// Records the weight of a value that has been stored or changed; `None` if the user's function has panicked.
+    /// Records the weight of a value that has been stored or changed. `weight` is `None` if the user's function has
+    /// panicked.
     pub(super) fn set_weight(&self, shard: &mut Shard<K, V>, entry: Live<'_, K, V>, number: u32, weight: Option<u32>) {
         let version = V::marks(entry.marks()).map(Marks::version);
         if let (Some(version), Some(kept)) = (version, V::keeps(&mut shard.kept)) {
@@ -99,7 +100,8 @@ impl Kept {
         self.deadlines.as_ref().is_some_and(|deadlines| deadlines.weights.is_some())
     }
 
-    /// Counts a value with its weight. If that is `None`, the value keeps the weight that it had.
+    /// Counts a value with its weight. If that is `None`, the value keeps the weight that it had; a new value gets an
+    /// assumed one.
     pub(super) fn set_weight(&mut self, number: u32, version: u64, weight: Option<u32>) {
         let Some(weights) = self.weights() else { return };
         weights.set(number, version, weight);
@@ -122,8 +124,8 @@ impl Kept {
         self.note_weights();
     }
 
-    /// Sets the number of values that the shard may have after a weight has changed: none or all, so that the number
-    /// exceeds the bound if the weight does.
+    /// Sets the number of values that the shard may have, after a weight has changed: 0 if the values are too heavy,
+    /// otherwise no limit. So there are too many values whenever they are too heavy.
     pub(super) fn note_weights(&mut self) {
         let Some(is_exceeded) = self.weights().map(|weights| weights.is_exceeded()) else { return };
         self.bound.iter_mut().for_each(|bound| bound.most = if is_exceeded { 0 } else { usize::MAX });

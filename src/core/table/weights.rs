@@ -11,14 +11,16 @@ use super::by_slot::BySlot;
 pub(super) struct Weights {
     /// The largest sum of ordinary weights.
     most: u64,
-    /// The sum of the weights of ordinary values. A shard has at most four billion values, so it does not overflow.
+    /// The sum of the weights of ordinary values. A shard has at most four billion values, so the sum does not
+    /// overflow.
     ordinary: u64,
     /// The sum of the weights of excessive values.
     excessive: u64,
     /// The number of values without weight.
     weightless: usize,
     slots: BySlot<Weight>,
-    /// Values that have become excessive because the bound was lowered, and that may not be in use.
+    /// Values that have become excessive because the bound was lowered. Some may have no user that would evict them
+    /// when it leaves.
     outgrown: Vec<u32>,
 }
 
@@ -34,14 +36,15 @@ struct Weight {
 /// The sum in which a weight is counted.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 enum Rank {
-    /// It is not counted, because it is not known: a writer that has just stored the value still holds the key.
+    /// The weight is not known, and so not counted: the writer that has just stored the value still holds the key.
     #[default]
     Unknown,
     /// The value weighs nothing. It is not in the order of eviction, because nothing would be gained.
     Weightless,
     Ordinary,
-    /// The value is heavier than all values of the shard may be. It is never in the order, and counted apart, so that
-    /// no other value is evicted for it. It is evicted itself when its last user leaves.
+    /// The value is heavier than all values of the shard together may be. It is never in the order of eviction, and its
+    /// weight is counted apart, so that no other value is evicted for it. It is evicted itself when its last user
+    /// leaves.
     Excessive,
 }
 
@@ -53,8 +56,8 @@ impl Weights {
         Weights { most, ordinary: 0, excessive: 0, weightless: 0, slots: BySlot::default(), outgrown: Vec::new() }
     }
 
-    /// Changes the largest sum of ordinary weights, and with it the ranks of the values. Returns those that have become
-    /// excessive; they are also [taken](Self::take_outgrown) one by one.
+    /// Changes the largest sum of ordinary weights, and with it the ranks of the values. Returns the values that have
+    /// become excessive. They also stay listed until each has been [taken](Self::take_outgrown).
     pub(super) fn set_most(&mut self, most: u64) -> &[u32] {
         self.most = most;
         for number in 0..self.slots.end() {
@@ -114,7 +117,8 @@ impl Weights {
         self.ordinary > self.most
     }
 
-    /// Counts a value with its weight. If that is `None`, the value keeps the weight that it had.
+    /// Counts a value with its weight. If that is `None`, the value keeps the weight that it had; a new value gets
+    /// [`ASSUMED`].
     pub(super) fn set(&mut self, number: u32, version: u64, weight: Option<u32>) {
         let old = self.slots.get(number);
         let last = if old.rank == Rank::Unknown { ASSUMED } else { old.weight };

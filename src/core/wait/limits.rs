@@ -1,9 +1,9 @@
 //! The limits of permits: the default one, and those that keys have of their own.
 //!
 //! An entry has a limit of its own exactly as long as its queue says so. Such a queue, and `QUEUED`, stay even while
-//! nobody waits, so all requests for the key and all releases pass through the queue lock, and find the limit there. An
-//! entry without a queue has the limit that each request passes in: the default one, or the one that the table's
-//! function returns for the key. The first waiter records this limit in the queue.
+//! nobody waits, so all requests for the key and all releases pass through the queue lock, and find the limit in the
+//! queue. An entry without a queue has the limit that each request passes in: the default one, or the one that the
+//! table's function returns for the key. The first waiter records this limit in the queue.
 
 use core::ops::Deref;
 
@@ -37,7 +37,8 @@ where
         }
     }
 
-    /// Returns the rules for an entry that has a queue. Those with the queue's limit of permits are put into `limited`.
+    /// Returns the rules for an entry that has a queue. In a semaphore the rules contain the queue's limit of permits,
+    /// and are stored in `limited`.
     #[inline(always)]
     pub(super) fn rules_of<'a>(
         &'a self,
@@ -56,7 +57,7 @@ where
     /// [`adopt_default_limit`](Self::adopt_default_limit) for each entry with waiters.
     ///
     /// A request reads the limit under the queue lock before it waits. If it does so after this call has had the lock,
-    /// it reads the new limit. Otherwise the caller finds it in the queue.
+    /// it reads the new limit. Otherwise the caller finds the request in the queue.
     pub(in crate::core) fn set_default_limit(&self, limit: usize) {
         if let Some(default) = self.queue_shards.default_limit() {
             default.store(limit, Ordering::Relaxed);

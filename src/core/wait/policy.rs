@@ -34,7 +34,7 @@ pub(super) struct Standing {
     pub(super) presence: Presence,
     /// The number of times that the waiter was woken and did not get the hold.
     failed_wakeups: u8,
-    /// The numbers of later requests that passed the waiter while it was at the head: before it was woken, and after.
+    /// The numbers of bypasses that this waiter has counted: before it was woken, and after.
     passed: [u16; 2],
 }
 
@@ -112,8 +112,8 @@ impl Standing {
         *passed = passed.wrapping_add(1); // wraps for a task that is passed without a bound
     }
 
-    /// Returns whether a later request passed the waiter before it was woken. If so, other requests may have queued
-    /// because they were not allowed to pass it, too.
+    /// Returns whether a later request passed the waiter before it was woken. If so, further requests may have queued
+    /// because they were not allowed to pass it.
     pub(super) fn was_passed_asleep(&self) -> bool {
         let [absent, _] = self.passed;
         absent > 0
@@ -145,8 +145,8 @@ impl Rules {
         }
     }
 
-    /// Returns whether a waiter at the head that may get in is granted its hold. (Readers are, unless the policy is
-    /// `Barging`.)
+    /// Returns whether a waiter at the head that may get in is granted its hold. (This does not apply to readers, which
+    /// are granted theirs unless the policy is `Barging`.)
     #[inline]
     pub(super) fn grants(&self, standing: &Standing) -> bool {
         let [absent, woken] = standing.passed;
@@ -180,7 +180,7 @@ impl Rules {
         matches!(self.fairness, Fairness::Adaptive | Fairness::Bounded(_))
     }
 
-    /// Returns whether the policy reserves no hold for a task that may never poll, where that is possible.
+    /// Returns whether the policy avoids, where possible, reserving a hold for a task that may never poll.
     #[inline]
     pub(crate) fn keeps_nothing_for_the_idle(&self) -> bool {
         self.fairness == Fairness::Adaptive
@@ -210,7 +210,8 @@ pub(crate) enum ReleaseFor {
 pub(crate) enum Cause {
     /// A waiter entered, or gave up.
     QueueChanged,
-    /// A hold that is not exclusive was released, or a waiter that had been woken in place of others gave up.
+    /// A hold that is not exclusive was released or weakened, the limit of permits was set, or a waiter gave up that
+    /// had been woken in place of others, or had kept others out behind an idle head.
     Released,
     /// A writer has left.
     WriterLeft,

@@ -119,8 +119,8 @@ impl State {
         }
     }
 
-    /// Sets the word. Nobody else may be able to change it: the caller has the only unit, or has locked the shard of an
-    /// entry whose value's claim is the only one.
+    /// Sets the word. The caller must be the only one that can change it: it has the only unit, or has locked the shard
+    /// of an entry whose only unit is its value's claim.
     ///
     /// Release, as in [`update`](State::update). The caller has loaded the word with acquire, in
     /// [`is_sole`](State::is_sole).

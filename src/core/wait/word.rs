@@ -10,7 +10,7 @@
 //! | 2 | `WRITER` | an exclusive hold |
 //! | 3 | `UPGRADABLE` | an upgradable hold |
 //! | next `FIELD` bits | count | shared holds, or permits |
-//! | next `FIELD` bits | claims | references that are not holds: handles, futures, waiters, visits |
+//! | next `FIELD` bits | claims | units that are not holds: of handles, futures, waiters, visits, values, own limits |
 //!
 //! `FIELD` is 14 on 32-bit targets and 30 on 64-bit ones. Each claim and each hold is one *unit*, except that a hold of
 //! several permits is as many units. A unit keeps the entry alive, and is counted in exactly one field. An entry with
@@ -19,7 +19,7 @@
 //!
 //! | dead | writer | upgradable | count | claims | state |
 //! |---|---|---|---|---|---|
-//! | 0 | 0 | 0 | 0 | > 0 | free: handles, unpolled futures, or waiters on their way in |
+//! | 0 | 0 | 0 | 0 | > 0 | free: handles, unpolled futures, a value, or waiters on their way in |
 //! | 0 | 1 | 0 | 0 | any | held exclusively |
 //! | 0 | 0 | 0 | > 0 | any | held by readers, or permits are held |
 //! | 0 | 0 | 1 | any | any | held by an upgradable reader, perhaps alongside readers |
@@ -313,7 +313,8 @@ impl Word {
         Ok(self.admit(self.holds().without(from).with(to), 0, false))
     }
 
-    /// Turns a hold into a claim. Refused if there are waiters, because the change may let them in.
+    /// Turns a hold into a claim. Refused if there are waiters, because the change may let them in, and if there is no
+    /// room for another claim.
     #[inline]
     pub(crate) const fn unlock(self, access: Access, counted: CountKind) -> Result<Word, Refusal> {
         if self.is_queued() {

@@ -120,16 +120,17 @@ struct ErasedHold<M> {
     mode: M,
 }
 
-/// The kind of access that the word counts a hold as, as far as the hold's type determines it. `pub` because sealed
-/// traits name it; other crates cannot.
+/// The mode of a hold: it determines the access as which the word counts the hold. `pub` because sealed traits name it;
+/// other crates cannot.
 #[allow(unreachable_pub)]
 pub trait TypedAccess: Copy + Unpin {
-    /// Returns the access. It is constant, except for a number of permits, and for an upgradable hold that has been
-    /// upgraded for a while.
+    /// Returns the access. It is the same for all holds of a type, except for a number of permits, an upgradable hold
+    /// that is upgraded temporarily, and a hold that either reads or writes.
     fn access(&self) -> Access;
 }
 
-/// Exclusive use of an entry without a hold: its only unit is the claim of its value, and the shard stays locked.
+/// Exclusive use of an entry without a hold: its only unit is the claim of its value, and the shard stays locked; or
+/// the caller owns the table.
 pub(super) struct Unshared<'a, K, V: Payload>(Live<'a, K, V>);
 
 /// The last unit of a live slot: a unit, and the knowledge that there is no other one.
@@ -467,8 +468,8 @@ impl<K, V: Payload, M: TypedAccess> Hold<K, V, M> {
         self.erased.mode = mode;
     }
 
-    /// Splits one hold into two: `rest`, which this one is from now on, and `part`. The word counts the two as it
-    /// counted the one.
+    /// Splits the hold in two: this hold keeps the permits of `rest`, and the returned one has those of `part`. The
+    /// word counts the two as it counted the one.
     pub(crate) fn split(&mut self, rest: M, part: M) -> Hold<K, V, M> {
         assert!(self.mode().access().is_sum(rest.access(), part.access()), "a split keeps the sum of the permits");
         self.erased.mode = rest;

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use crate::core::wait::word::{Access, MAX_UNITS, Unit, Word};
 use crate::{KeyHandle, KeyedMutex};
 
-/// Runs `f` while the entry of `handle`, which has a guard, too, counts the maximum number of units, most of them
-/// invented.
+/// Runs `f` while the entry of `handle` counts the maximum number of units: those of the handle and of one guard, and
+/// invented ones.
 fn while_full(handle: &KeyHandle<'_, KeyedMutex<u32>>, f: impl FnOnce()) {
     let all = Word::from_bits(Word::born(Unit::Claim).bits() * (MAX_UNITS - 2));
     let shift = |sign: bool| {
@@ -65,7 +65,7 @@ fn waiters_that_are_let_in_together_cannot_overflow_a_field() {
     let mut writer = std::boxed::Box::pin(locks.write(&7));
     assert!(writer.as_mut().poll(&mut cx).is_pending());
     let mut readers = std::vec![];
-    // Under any policy a waiting writer keeps these readers out once the bound is used up.
+    // The waiting writer keeps these readers out as soon as the policy's bound on bypasses is reached.
     while locks.status(&7).unwrap().waiting_readers() < 2 {
         match catch_unwind(AssertUnwindSafe(|| locks.read(&7))) {
             Ok(reader) => {
@@ -92,7 +92,7 @@ fn waiters_that_are_let_in_together_cannot_overflow_a_field() {
     assert!(locks.is_empty());
 }
 
-/// This holds wherever the full key is in the list; the keys before it are not held any more.
+/// The call panics wherever the full key is in the list, and the keys before it are not held afterwards.
 #[test]
 fn a_call_for_several_keys_of_which_one_is_full_panics_and_holds_none() {
     let locks = KeyedMutex::<u32>::new();

@@ -89,7 +89,7 @@ fn more_handles_than_fit_the_count_change_only_the_count() {
             assert_eq!((marks.version(), marks.is_present()), (0, true));
         }
     }
-    // The count has overflowed, so the last handle is not recognised until only the table has a claim.
+    // The count has been saturated, so a handle is still reported until the value's claim is the only unit.
     assert!(marks.has_handle(true));
     assert!(!marks.has_handle(false) && !marks.has_handle(true));
     marks.note_handle(true);

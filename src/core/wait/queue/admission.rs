@@ -137,7 +137,7 @@ impl Queues {
     ) {
         let Queue { lines, .. } = &self.queues[queue];
         let standing = &self.nodes[head].standing;
-        // The waiter is still the head: a woken waiter stays woken until it polls or gives up.
+        // If this step has granted the head its hold, the head is no longer woken. Otherwise it is still the head.
         if !standing.is_woken() || !standing.lets_wake_the_next(others_come) {
             return;
         }
@@ -160,8 +160,8 @@ impl Queues {
         Admitted { queued: false, ..admitted }
     }
 
-    /// Begins a readers' phase: admits all waiting readers, and one upgradable reader if no other holds the key. An
-    /// upgradable reader passes a writer that arrived earlier only once.
+    /// Begins a readers' phase: admits all waiting readers, and one upgradable reader if no other upgradable reader
+    /// holds the key. An upgradable reader passes a writer that arrived earlier only once.
     pub(super) fn begin_phase(&mut self, queue: u32, rules: &Rules, admitted: &mut Admitted, batch: &mut WakeBatch) {
         let Queue { lines, turns, .. } = &self.queues[queue];
         let (holds, writer, mut reader) = (admitted.holds, lines[WRITERS].head, lines[READERS].head);
@@ -303,8 +303,8 @@ impl Queues {
         }
     }
 
-    /// Returns the part of the queue whose readers get in alongside these holds: before the first writer, and under
-    /// `Fifo` before an upgradable reader that another keeps out.
+    /// Returns the part of the queue whose readers get in alongside these holds. It ends before the first writer, and
+    /// under `Fifo` also before the first upgradable reader that another one keeps out.
     pub(super) fn front(&self, heads: &[u32; LINES], holds: Holds, rules: &Rules) -> Option<Front> {
         if heads[UPGRADE] != NONE || !holds.fits(Access::Shared, 0) {
             return None;

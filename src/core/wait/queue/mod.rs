@@ -76,8 +76,8 @@ use crate::core::slab::NONE;
 use crate::fairness::Fairness;
 use crate::sync::Lock;
 
-/// A waiter's position: the index of its node. While a request does not wait, its priority takes the place of the index
-/// (in the highest numbers, which are never indices), so that a priority makes no request larger.
+/// A waiter's position: the index of its node. While a request does not wait, the ticket contains its priority instead
+/// (as one of the highest numbers, which are never indices), so a priority does not make the request larger.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[allow(unreachable_pub)] // a sealed trait names it
 pub struct Ticket(u32);
@@ -163,11 +163,12 @@ enum Kind {
 /// The list by which a release finds a waiter, besides its line.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum List {
-    /// The waiter is in no list: it has been woken, or it spins behind the head and takes no hand-offs.
+    /// The waiter is in no list: it has been woken, or it is a spinning thread that waits for a hold of a kind that is
+    /// not handed to waiters behind the head.
     None,
     /// The waiter has been asleep ever since it arrived: it is found by its line, in order of the turns.
     Fresh,
-    /// The waiter sleeps again after a wake-up: it is in a list of its line.
+    /// The waiter sleeps again, after a wake-up or after it has spun: it is in a list of its line.
     Asleep,
     /// The waiter takes hand-offs: it is in a list of its queue.
     HandOff,
@@ -338,7 +339,8 @@ impl Queues {
         self.nodes.is_empty() && self.queues.is_empty()
     }
 
-    /// Makes an empty queue, for the first waiter of an entry. `limit` is the number of permits, if there are permits.
+    /// Makes an empty queue for an entry that is about to get its first waiter, or a limit of its own. `limit` is the
+    /// number of permits, if there are permits.
     pub(crate) fn open_queue(&mut self, limit: usize) -> u32 {
         const EMPTY: Queue = Queue {
             lines: [Line { head: NONE, tail: NONE, len: 0, asleep: [NONE; 2], fresh: NONE }; LINES],
@@ -544,9 +546,9 @@ impl Queues {
         waker
     }
 
-    /// Returns whether a newcomer with a priority, which the holds allow, passes the waiters by its turn: it would
-    /// stand at the head, or is a reader that no waiter before it would keep out. If so, its turn is counted: a request
-    /// that passes waiters by its priority makes them rise, whether or not it queues.
+    /// Returns whether a newcomer with a priority passes the waiters by its turn: it would stand at the head, or is a
+    /// reader that no waiter before it would keep out. The caller has checked that the holds allow it. If it passes,
+    /// its turn is counted: a request that passes waiters by its priority makes them rise, whether or not it queues.
     #[cold]
     #[inline(never)]
     pub(crate) fn goes_first(&mut self, queue: u32, priority: u8, holds: Holds, access: Access, rules: &Rules) -> bool {
@@ -567,10 +569,10 @@ impl Queues {
         first
     }
 
-    /// Decides whether a newcomer, which the holds allow, may pass the waiters. If so, counts the bypass.
+    /// Decides whether a newcomer that the holds allow may pass the waiters. If so, counts the bypass.
     ///
-    /// The count is kept with the waiter that is passed: the head, or the waiter next to an idle head that keeps no
-    /// request out.
+    /// Each waiter that is passed has a count of its own. The head counts the bypass if the newcomer would keep waiters
+    /// out; sometimes a second waiter behind the head counts it, too.
     pub(crate) fn bypass(&mut self, queue: u32, holds: Holds, access: Access, rules: &Rules) -> bool {
         if self.queues[queue].len == 0 {
             // A queue can be empty if its key has a limit of its own, or if a latch was moved after the futures that
@@ -590,9 +592,9 @@ impl Queues {
             _ => (Holds::NONE, queue.lines[WRITERS].len > 0 || upgrade != NONE),
         };
         let keeps_out = writers || !beside.with(access).allow(self.nodes[head].want(), rules.limit());
-        // The newcomer may pass a second waiter, which then counts the bypass, too. If an upgrade is waiting, the
-        // second one is the first waiter behind it. If the head was woken and is idle, the second one is the next
-        // sleeping waiter that the newcomer's hold would keep out: a writer, or a request for several permits.
+        // A second waiter that the newcomer would pass, and that would count the bypass, too. If an upgrade is waiting,
+        // it is the first waiter behind the upgrade. If the head was woken and is idle, it is the next sleeping waiter
+        // that the newcomer's hold would keep out: a writer, or a request for several permits.
         let second = match access {
             _ if upgrade != NONE => self.first(queue),
             _ if !self.nodes[head].standing.is_idle() => NONE,

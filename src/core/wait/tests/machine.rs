@@ -1,6 +1,6 @@
-//! Waiters of one key, tasks and threads, for one permit and for several, in random steps. The model (`tests/model`)
-//! checks which waiters get in; this test checks that the lists match the waiters, and that no step hands out more
-//! wakers than were announced.
+//! Random steps of the holders and waiters of one key. The waiters are tasks and threads, which want permits of a
+//! semaphore, or the access of a writer or a reader. The model (`tests/model`) checks which waiters get in; this test
+//! checks that the lists match the waiters, and that no step hands out more wakers than were announced.
 
 use alloc::vec::Vec;
 use core::task::Waker;
@@ -26,7 +26,7 @@ struct Machine {
     /// The number of spinning threads among four newcomers.
     spinners: u8,
     has_priorities: bool,
-    /// Whether the queue has a limit of its own, so that it stays without waiters.
+    /// Whether the queue has a limit of its own, and so stays when it has no waiters.
     is_limited: bool,
     held: Vec<Access>,
     waiting: Vec<(Ticket, Want)>,
@@ -86,7 +86,7 @@ impl Machine {
     fn wanted(&self, which: u8) -> Want {
         let upgrades = self.waiting.iter().any(|&(_, want)| want == Want::Upgrade);
         match self.rules.counted {
-            // Half of the requests are for one permit, the others for any number up to all.
+            // Half of the requests are for one permit, the others for any number up to `MOST`.
             CountKind::Permits(_) if which >= 128 => Want::Hold(Access::Permits(1)),
             CountKind::Permits(_) => Want::Hold(Access::Permits(1 + u32::from(which % MOST))),
             CountKind::Readers if which % 4 == 3 && self.held.contains(&Access::Upgradable) && !upgrades => {

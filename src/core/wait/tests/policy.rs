@@ -82,7 +82,7 @@ fn a_release_hands_the_key_to_a_spinning_thread_at_any_position_and_wakes_the_he
     }
 }
 
-/// Waking a sleeping head may take a system call, and the key would be idle during that.
+/// Waking a sleeping head may take a system call, and the key would be idle meanwhile.
 #[test]
 fn a_thread_that_was_handed_the_key_is_woken_before_the_head() {
     struct Bell(u8, Arc<Mutex<Vec<u8>>>);

@@ -199,7 +199,8 @@ fn sleepers_are_woken_in_order_of_their_priorities() {
     assert_eq!(woken, [0, 2, 3, 1]);
 }
 
-/// A waiter that others pass keeps its counts: when it is the first again, it is not passed all over again.
+/// A waiter keeps its counts while a waiter with a priority is at the head: when it is first again, they do not start
+/// from zero.
 #[test]
 fn a_waiter_that_is_first_again_keeps_its_counts() {
     let mut line = Line::of(Fairness::Bounded(2), &[(W, 0)]);
