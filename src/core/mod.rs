@@ -65,8 +65,8 @@
 //! 3. *While `QUEUED` is set, holds change only under the queue lock.* The moves that change holds without that lock
 //!    are compare-exchanges that refuse a word with `QUEUED`. (Claims are added and removed regardless.) So the next
 //!    release sees every waiter that has set the flag or queued behind it: no wake-up is lost, and no fence is needed.
-//! 4. *A waiter is a unit*: a claim, or a hold that waits for its upgrade. So a release that meets `QUEUED` is never
-//!    the last unit, and the slot outlives the admission.
+//! 4. *A waiter is a unit*: a claim, or a hold that waits for its upgrade. So a release that meets `QUEUED` never gives
+//!    up the last unit, and the slot outlives the admission.
 //! 5. *A grant is a hold.* When the queue lets a waiter in, one exchange turns the waiter's claim into a hold and gives
 //!    up the releaser's hold. A granted waiter that gives up releases its hold, like any holder.
 //!
@@ -93,7 +93,7 @@
 //! 1. *The value of an entry has a claim of its own,* for which there is no token. So its entry outlives its users, and
 //!    dies, like every entry, when its last unit is given up.
 //! 2. *`&V` requires a hold, and `&mut V` an exclusive hold,* or, if the entry is unshared, its shard's lock: new units
-//!    come only from the table, which is locked, or from a unit's token, and there is none (rule 1 above).
+//!    come only from the table, which is locked, or from a unit's token, and the value's claim has none (rule 1).
 //! 3. *A version continues* from that of the entry's last value. In a new entry it continues from the shard's
 //!    high-water mark, which every dying entry raises. So no key of the shard gets a version twice.
 //! 4. *Values are evicted when users leave.* In a bounded table every user that leaves an entry sweeps: if the value

@@ -15,7 +15,7 @@ pub struct Hooks<K, T> {
     pub(crate) on_evict: Option<OnEvict<K, T>>,
     pub(crate) time: Option<Time<K, T>>,
     pub(crate) weigher: Option<Weigher<K, T>>,
-    /// The clock that the user has set.
+    /// The clock: the user's, or else the default one, which `complete` sets.
     pub(crate) clock: Option<Box<dyn Clock>>,
 }
 

@@ -76,7 +76,7 @@ pub trait Payload: Sized {
     /// Completes the user's functions before the table is built.
     ///
     /// # Panics
-    /// If values end, and there is no clock.
+    /// If values end or have ages, and there is no clock, not even a default one.
     #[track_caller]
     fn complete<K>(_: &mut Self::Hooks<K>) {}
 

@@ -77,7 +77,7 @@ impl<K, T> Core<K, Valued<T>> {
         let popped = self.next_value(
             |entry| self.is_alone(entry),
             |shard, number| {
-                // If this call is nested in a sweep, the `tick` above may have left ended values to that sweep.
+                // If this call is nested in sweeps, the `tick` above may have left ended values to other sweeps.
                 let is_over = shard.kept.deadlines.as_ref().is_some_and(|deadlines| deadlines.is_over(number));
                 let entry = shard.look_at(number).filter(|_| !is_over)?;
                 let (tag, address) = (tag_of(entry), entry.address());

@@ -98,7 +98,8 @@ impl<K, T> Resting<K, T> {
         self.is_allowed && self.visits == 0
     }
 
-    /// Keeps values from coming to rest, until [`open`](Self::open) is called. Returns whether values ever rest.
+    /// Keeps values from coming to rest, until the matching call of [`open`](Self::open). Returns whether values ever
+    /// rest.
     pub(super) fn close(&mut self) -> bool {
         self.visits += u32::from(self.is_allowed);
         self.is_allowed

@@ -193,7 +193,7 @@ impl<K, V: Payload> Shard<K, V> {
         (until < buckets).then_some(until)
     }
 
-    /// Counts a look at the value of an entry in the hash table, and lets the value come to rest if it is its turn.
+    /// Counts a look at the value of an entry in the hash table, and lets the value come to rest if its turn has come.
     #[inline]
     pub(super) fn note_look(&mut self, tag: Tag, address: usize) {
         if V::resting(&mut self.resting).is_some_and(|resting| resting.is_turn()) {

@@ -1,5 +1,5 @@
-//! Tokens and references that are covariant in the type of the keys, so that guards, handles and futures are. They
-//! erase the types of entries and restore them, as the parent's invariants 10 and 11 allow.
+//! Tokens and references that are covariant in the type of the keys, so that guards, handles and futures are covariant,
+//! too. They erase the types of entries and restore them, as the parent's invariants 10 and 11 allow.
 
 use core::{convert::Infallible, marker::PhantomData, ptr::NonNull};
 

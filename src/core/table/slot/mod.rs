@@ -120,7 +120,7 @@ struct ErasedHold<M> {
     mode: M,
 }
 
-/// The mode of a hold: it determines the access as which the word counts the hold. `pub` because sealed traits name it;
+/// The mode of a hold. It determines which access the word counts the hold as. `pub` because sealed traits name it;
 /// other crates cannot.
 #[allow(unreachable_pub)]
 pub trait TypedAccess: Copy + Unpin {

@@ -87,7 +87,7 @@ fn a_waiter_is_passed_by_16_requests_for_each_level_and_by_no_more() {
             passed += 1;
             assert!(passed <= most, "{comes} passes {waits}");
         }
-        // A request with a priority counts itself.
+        // If the waiter has a priority, its own arrival is one of the counted ones.
         assert_eq!(passed, if waits == 0 { most } else { most - 1 }, "{comes} passes {waits}");
     }
 }
@@ -118,7 +118,7 @@ fn a_reader_that_no_waiter_before_its_place_keeps_out_gets_in() {
     for fairness in [Fairness::Adaptive, Fairness::Bounded(0)] {
         assert!(Line::of(fairness, &[(W, 1)]).goes_first(one, R, 2), "{fairness:?}");
         assert!(!Line::of(fairness, &[(W, 1)]).goes_first(one, R, 1), "{fairness:?}");
-        // An upgradable reader before it does not keep it out.
+        // An upgradable reader at the head does not keep a reader out.
         assert!(Line::of(fairness, &[(U, 9), (W, 0)]).goes_first(upgradable, R, 2), "{fairness:?}");
         assert!(!Line::of(fairness, &[(U, 9), (W, 0)]).goes_first(Holds::NONE, W, 2), "{fairness:?}");
     }
