@@ -132,7 +132,7 @@
 //! In a table with a [`Time`](table::Hooks) each value has a deadline, which is in the shard, not in the entry. Other
 //! tables do not pay for this. A value that ends has a second claim, so no call finds its entry unshared, and its users
 //! take the slow paths, which check whether the table has deadlines. A call that looks, stores or removes without a
-//! hold is sent to its slow path by the bounds check of its shard's index, because a table with deadlines keeps its
+//! hold takes its slow path because the index of the shard fails the bounds check: a table with deadlines keeps its
 //! shards in another list.
 //!
 //! | state of the value | seen by | becomes |
@@ -145,18 +145,18 @@
 //! 1. *The clock is read before the shard lock.* A shard keeps the latest time that it was told, so time never goes
 //!    back within a shard.
 //! 2. *A holder settles* when it has its hold: under the shard lock it ends a value that is over, or pins one that is
-//!    not. It removes its pin before it gives up its hold, and ends the value if it is over then. So a waiter that gets
-//!    the key next finds no value. A holder that is the entry's only user removes the pin, gives up the hold and begins
-//!    to sweep in a single visit to the shard. It reads the clock only if it may have changed the value: the next call
-//!    that needs the time reads the clock anyway.
+//!    not. The holder removes its pin before it gives up its hold, and ends the value if the value is over by then. So
+//!    a waiter that gets the key next finds no value. A holder that is the entry's only user removes the pin, gives up
+//!    the hold and begins to sweep in a single visit to the shard. It reads the clock only if it may have changed the
+//!    value: the next call that needs the time reads the clock anyway.
 //! 3. *A writer sets the deadline* before it gives up its exclusive hold, if the version has changed since the deadline
 //!    was set. Until then the value does not end.
 //! 4. *An ended value is buried by the last user of its entry,* because each user that leaves sweeps. A writer that
-//!    stores a new value in its place puts the old one, with a copy of its key, into the shard's list of parted values.
-//!    The next call that sweeps the shard hands these over, with no lock held. A sweep that is nested too deep to
-//!    dispose of values itself puts the value of its entry on that list, too. If its task is instead to dispose of all
-//!    values that have ended, it leaves them where they are, and marks the shard. In both cases another sweep takes
-//!    over: it ends only when it finds nothing more to do.
+//!    stores a new value in place of an ended one puts the latter, with a copy of the key, into the shard's list of
+//!    parted values. The next call that sweeps the shard hands these over, with no lock held. A sweep that is nested
+//!    too deep to dispose of values itself puts the value of its entry on that list, too. If its task is instead to
+//!    dispose of all values that have ended, it leaves them where they are, and marks the shard. In both cases another
+//!    sweep takes over: it ends only when it finds nothing more to do.
 //! 5. *One caller at a time refreshes a value.* A table that records ages has a clock, and so deadlines, even if its
 //!    values do not end. The refresher marks the value's version in its shard, releases its hold, keeps the entry with
 //!    a claim, and makes the next value with no lock held. Then it acquires the key, and stores the next value if the

@@ -68,7 +68,7 @@ impl<K, V: Payload> Core<K, V> {
         panics.run(|| now = hooks.now());
         let tag = tag_of(entry);
         self.shard(tag).with(|shard| {
-            // The time passes for the shard's other values, too: this call may dispose of them when it leaves.
+            // The time advances for the shard's other values, too: the caller may dispose of them when it leaves.
             deadlines(shard).into_iter().for_each(|deadlines| deadlines.advance(now));
             if !V::is_present(entry.marks()) {
                 return;

@@ -2,8 +2,8 @@
 //!
 //! Disposing of a value calls user code, which may use the same shard, and so sweep again. To prevent a recursion for
 //! each value, the number of nested sweeps of a thread is limited; a deeper one leaves its part to the others. Nothing
-//! is forgotten: a sweep counts as one of its shard's sweeps from the moment when it finds something to do until it
-//! finds, under the same lock, that there is nothing more to do.
+//! is forgotten: a sweep is counted among its shard's sweeps from when it finds something to do until it finds nothing
+//! more to do. Each time it looks and counts without releasing the shard lock in between.
 //!
 //! An inner sweep does not leave everything to the outer one. The reason is a user function that uses the map, unless
 //! it is called from within such a use. Values that the function's use of the map leaves behind must be handed to the

@@ -1,4 +1,4 @@
-//! Walks: visits of all values, one after another, that wait for those that are locked.
+//! Walks: visits of all values, one after another. A walk waits for values that are locked.
 //!
 //! A walk goes shard by shard, and in a shard from slot to slot, in the order of their numbers. While it is in a shard,
 //! no value is at rest there (see [`gather`](super::gather)). An entry with a value keeps its slot, so a value that
@@ -8,16 +8,16 @@
 //!
 //! 1. *A key stays in its shard.* So only the entries of one shard at a time matter: a key's entry there either existed
 //!    when the walk arrived at the shard, or was made later.
-//! 2. *An entry that was made after the arrival is not visited.* Since the walk began, its key had no entry for a
-//!    moment, so it need not be visited; and an earlier entry of the key may have been visited.
+//! 2. *An entry that was made after the arrival is not visited.* Its key had no entry at some moment since the walk
+//!    began, so the key need not be visited. And an earlier entry of the key may have been visited already.
 //! 3. *A slot is visited once.* An entry that existed at the arrival has had one slot ever since. So a key is visited
 //!    in the one entry that it had at the arrival, if any.
 //!
 //! For rule 2 the walk has a [`Stay`] in the shard, with one bit for each slot, which is set when an entry is made in
 //! the slot. Slots that the shard gets after the arrival have no bit, and are not visited. (Versions cannot replace the
-//! bits: a new entry's version is greater than that of every dead entry, but perhaps not than that of a live one. And a
-//! value that is changed in place has a new version, too, and must be visited.) A shard without walks pays one
-//! comparison for a new entry.
+//! bits: a new entry's version is greater than the version of every dead entry, but perhaps not greater than that of a
+//! live one. And a value that is changed in place has a new version, too, and must be visited.) A shard without walks
+//! pays one comparison for a new entry.
 //!
 //! A writer may have taken a value out for a moment, in order to store it again. So a walk also waits for an entry
 //! without a value that a writer holds.

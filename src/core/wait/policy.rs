@@ -52,8 +52,8 @@ pub(crate) enum WaitState {
 /// starvation by quicker requests.
 const MAX_FAILED_WAKEUPS: u8 = 4;
 
-/// The number of later requests that may pass a head that has not been woken because the holders keep it out. Without a
-/// bound, it might never get in: overlapping readers could keep it out for ever.
+/// The number of later requests that may pass a head that the holders keep out, and that therefore has not been woken.
+/// Without a bound, it might never get in: overlapping readers could keep it out for ever.
 const PASSES_OF_A_SLEEPER: u16 = 16;
 
 /// The number of later requests that may pass a thread at the head that has been woken. A thread always runs again, so
