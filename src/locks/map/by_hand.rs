@@ -79,8 +79,8 @@ impl<K, V, S> LockMap<K, V, S> {
         self.core.excess()
     }
 
-    /// Locks the key of the value that should be evicted next, as [`write`](Self::write) does; `None` if all values are
-    /// in use. The map does not have to be full.
+    /// Locks the key of the value that should be evicted next, as [`write`](Self::write) does. Returns `None` if all
+    /// values are in use. The map does not have to be full.
     ///
     /// To evict the value, [remove](crate::Guard::remove) it; until the guard is dropped, callers that ask for the key
     /// wait, and then find no value. If the guard is dropped without removing the value, the value keeps its place in

@@ -47,7 +47,7 @@ impl<V, K, S> Builder<MapKind<V>, K, S> {
     /// are dropped before live ones are evicted.
     ///
     /// A value that ends takes about 50 to 60 bytes more than one that does not. In a map whose values do not end, this
-    /// setting costs no memory, and at most three instructions a call.
+    /// feature costs no memory, and at most three instructions a call.
     ///
     /// # Time
     /// Calls for values take longer: they read the clock, which takes longer than the rest of a
@@ -109,8 +109,8 @@ impl<V, K, S> Builder<MapKind<V>, K, S> {
         self
     }
 
-    /// Lets each value end when the time that `f` returns has passed since it was stored or changed, or never if `f`
-    /// returns `None`.
+    /// Lets each value end when the time that `f` returns has passed since the value was stored or changed, or never if
+    /// `f` returns `None`.
     ///
     /// `f` is called once for each change of a value, when the writer releases the key or becomes a reader. The caller
     /// holds the key as a writer meanwhile, and no internal lock, so `f` may use other keys, but a request for its own
@@ -153,7 +153,7 @@ impl<V, K, S> Builder<MapKind<V>, K, S> {
         self
     }
 
-    /// Sets the clock that tells when values [end](Self::time_to_live), and their [age](Self::record_ages).
+    /// Sets the clock that decides when values [end](Self::time_to_live), and measures their [ages](Self::record_ages).
     ///
     /// By default it is a monotonic clock of the standard library. Without `std`, and on WebAssembly, there is no
     /// default clock, and a map whose values end, or whose ages are recorded, must be given one; otherwise

@@ -130,7 +130,7 @@ impl<'a, K, V, S, A: Ask<K> + Source<K, Valued<V>>> FindOrMake<'a, K, V, S> for 
 /// The entry that the key had at the call that made the future. The claim keeps the entry, so the future needs no key.
 pub(super) struct ByClaim<'a, K, V, S> {
     map: Map<'a, K, V, S>,
-    /// `None` if the key had no entry, or when the claim has been used.
+    /// `None` if the key had no entry, or once the claim has been used.
     claim: Option<ClaimIn<Map<'a, K, V, S>>>,
 }
 
