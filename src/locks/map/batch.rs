@@ -47,7 +47,8 @@ use crate::plumbing::{TablePtr, TableRef};
 ///         }
 ///     });
 ///     if skipped > 0 {
-///         continue; // a value that is being written may be fruit (a task yields first: the writer may be on its thread)
+///         // A value that is being written may be fruit. (A task should yield here: the writer may share its thread.)
+///         continue;
 ///     }
 ///     let mut batch = prices.batch();
 ///     for (name, price, version) in &seen {

@@ -83,11 +83,11 @@ impl<V, K, S> Builder<MapKind<V>, K, S> {
     /// Hands every value that the map evicts to `f`, with its key and the [reason](Evicted).
     ///
     /// Without this setting an evicted value is dropped. `f` is handed only values that the map itself removes: those
-    /// that it evicts to meet its bound, including those that [`set_max_values`](crate::LockMap::set_max_values)
-    /// evicts, and those that [end](Builder::time_to_live). It is not handed a value that a caller removes, pops,
-    /// clears or overwrites, nor the values that are left when the map is dropped. In a map that has no bound, and
-    /// whose values do not end, `f` is never called. If `on_evict` is called several times, only the last call takes
-    /// effect.
+    /// that it evicts to meet its bound, including those that [`set_max_values`](crate::LockMap::set_max_values) or
+    /// [`set_max_weight`](crate::LockMap::set_max_weight) evicts, and those that [end](Builder::time_to_live). It is
+    /// not handed a value that a caller removes, pops, clears or overwrites, nor the values that are left when the map
+    /// is dropped. In a map that has no bound, and whose values do not end, `f` is never called. If `on_evict` is
+    /// called several times, only the last call takes effect.
     ///
     /// `f` owns the key and the value. The key is the one from the map's entry, even if keys are
     /// [recycled](Builder::recycle_keys). `f` is called by the thread or task whose call evicted the value, with no

@@ -26,8 +26,8 @@ impl<V, K, S> Builder<MapKind<V>, K, S> {
     /// A value does not end while a caller that has found it holds its key: a guard that has a value keeps it. If its
     /// time passes meanwhile, the value ends when the last such guard is dropped, before any waiter gets the key. Until
     /// then, other calls find it, too, if they can read it beside the holder. So readers that overlap without a gap
-    /// keep a value: hold the guards of a cache briefly, or copy values with [`get`](LockMap::get), which holds the key
-    /// only while it clones the value.
+    /// keep a value alive. Hold the guards of a cache only briefly, or copy values with [`get`](LockMap::get), which
+    /// holds the key only while it clones the value.
     ///
     /// The time of a value is counted from the moment at which its writer releases the key or becomes a reader, not
     /// from the insertion.

@@ -132,9 +132,9 @@ pub use self::walk::{Walk, WalkNext};
 /// # Memory
 /// A value is usually part of its key's entry, which is what a guard holds. A small value that owns nothing, such as a
 /// number, can also be *at rest*: stored without an entry. In a large map, calls without guards then take about half as
-/// long. [`insert_blocking`](LockMap::insert_blocking) stores most new values at rest. A guard, a handle and most
-/// async calls move a value to an entry, and about one in 32 calls of `get_blocking`, `get_versioned_blocking` and
-/// `insert_blocking` that find a value in an entry that nobody uses moves it back. [`walk`](LockMap::walk),
+/// long. [`insert_blocking`](LockMap::insert_blocking) stores most new values at rest. A guard, a handle and most async
+/// calls move a value to an entry. Of the calls of `get_blocking`, `get_versioned_blocking` and `insert_blocking` that
+/// find a value in an entry that nobody uses, about one in 32 moves it back. [`walk`](LockMap::walk),
 /// [`for_each_value`](LockMap::for_each_value) and the other calls that visit all entries move the values to entries,
 /// and back, one shard after another. Nothing else depends on where a value is: a value at rest counts as an entry, and
 /// keeps its version.
@@ -160,7 +160,8 @@ pub use self::walk::{Walk, WalkNext};
 ///
 /// # Panics
 /// Panics as [`KeyedMutex`](crate::KeyedMutex#panics) does, and if `V`'s own code panics. A panic under a key's lock
-/// frees the key, and leaves the value as it was, or in the state in which a writer left it.
+/// frees the key, and leaves the value as it was, or in the state in which a writer left it; only a panic in
+/// [`compute`](LockMap::compute) loses the value.
 ///
 /// # Examples
 /// A counter for each key:
@@ -244,8 +245,8 @@ forms! {
     guards MapReadGuard, MapReadGuardArc, futures MapRead, MapReadArc,
     /// Acquires a key for reading, past all waiters
     /// Unlike [`read`](Self::read), this call waits only for a writer that holds the key, not for writers and upgrades
-    /// that are waiting. So it never waits if the key is held by readers, even by the caller itself: `read` could wait
-    /// for a writer that waits for the caller's first hold.
+    /// that are waiting. So it never waits if the key is held by readers, even if the caller is one of them. (`read`
+    /// could then wait for a writer that itself waits for the caller's first hold.)
     ///
     /// This can starve writers. Under every [policy](crate::Fairness) any number of these readers pass a waiting
     /// writer, and while such readers overlap, that writer never gets in. Use this call only where the key may already

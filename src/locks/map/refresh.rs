@@ -21,7 +21,8 @@ use crate::mode::Exclusive;
 use crate::plumbing::TableRef;
 use crate::plumbing::sealed::TablePtrInside as _;
 
-/// The one caller that is refreshing a value. When this is dropped, another caller may refresh the value.
+/// The task of refreshing a value, which one caller has at a time. When this is dropped, another caller may refresh the
+/// value.
 struct Refresher<'a, K, V, S> {
     map: Map<'a, K, V, S>,
     refresh: Refresh,
@@ -174,8 +175,8 @@ impl<K: Eq + Hash, V, S: BuildHasher> LockMap<K, V, S> {
 
 /// Refreshing a value that is old, once per key.
 impl<K: Eq + Hash, V: Clone, S: BuildHasher> LockMap<K, V, S> {
-    /// Returns a clone of a key's value. If there is none, `init` makes it; if it is old, one caller makes the next
-    /// one, while all others get the old value.
+    /// Returns a clone of a key's value. If the key has none, `init` makes one; if the value is old, one caller makes
+    /// the next one, while all others get the old value.
     ///
     /// | the value | this call |
     /// |---|---|
@@ -278,8 +279,8 @@ impl<K: Eq + Hash, V: Clone, S: BuildHasher> LockMap<K, V, S> {
         }
     }
 
-    /// Returns a clone of a key's value. If there is none, `init` makes it, or fails; if it is old, one caller makes
-    /// the next one, or fails, while all others get the old value.
+    /// Returns a clone of a key's value. If the key has none, `init` makes one, or fails; if the value is old, one
+    /// caller makes the next one, or fails, while all others get the old value.
     ///
     /// It works like [`get_or_refresh_with`](Self::get_or_refresh_with). If the `init` of a refresher fails, the old
     /// value stays, and the next caller that finds it old refreshes it. So while a source is down, there is one attempt
@@ -325,8 +326,8 @@ impl<K: Eq + Hash, V: Clone, S: BuildHasher> LockMap<K, V, S> {
         TableRef::new(self).get_or_try_refresh_as(self.by_claim_or_key(key), fresh_for, init, Awaiting)
     }
 
-    /// Returns a clone of a key's value. If there is none, `init` makes it; if it is old, one caller makes the next
-    /// one, while all others get the old value. It blocks the thread while it waits.
+    /// Returns a clone of a key's value. If the key has none, `init` makes one; if the value is old, one caller makes
+    /// the next one, while all others get the old value. The call blocks the thread while it waits.
     ///
     /// See [`get_or_refresh_with`](Self::get_or_refresh_with).
     ///
@@ -358,8 +359,9 @@ impl<K: Eq + Hash, V: Clone, S: BuildHasher> LockMap<K, V, S> {
         always(self.get_or_try_refresh_with_blocking(key, fresh_for, || Ok(init())))
     }
 
-    /// Returns a clone of a key's value. If there is none, `init` makes it, or fails; if it is old, one caller makes
-    /// the next one, or fails, while all others get the old value. It blocks the thread while it waits.
+    /// Returns a clone of a key's value. If the key has none, `init` makes one, or fails; if the value is old, one
+    /// caller makes the next one, or fails, while all others get the old value. The call blocks the thread while it
+    /// waits.
     ///
     /// See [`get_or_try_refresh_with`](Self::get_or_try_refresh_with).
     ///

@@ -28,8 +28,8 @@ use crate::plumbing::sealed::TablePtrInside as _;
 /// # What it visits
 /// A key that has a value from the beginning of the walk ([`LockMap::walk`]) to its end is visited exactly once,
 /// however often the value is changed. That includes a value that its writer takes out for a moment and stores again
-/// while it still holds the key as a writer, as [`compute`](LockMap::compute) does. A key that gets or loses its value
-/// meanwhile is visited at most once. The order is that of the entries in memory, and has no meaning.
+/// before releasing the key, as [`compute`](LockMap::compute) does. A key that gets or loses its value meanwhile is
+/// visited at most once. The order is that of the entries in memory, and has no meaning.
 ///
 /// A walk is not a snapshot: each value is as it is when its key is locked. To see several keys at one instant, use
 /// [`read_many`](LockMap::read_many). To visit only what is not locked, without waiting, use
@@ -42,9 +42,9 @@ use crate::plumbing::sealed::TablePtrInside as _;
 ///
 /// # Waiting for oneself
 /// A walk waits for every key that a writer holds, even if the key has no value at the moment: the writer may have
-/// taken it out. So a caller that holds a key as a writer waits for itself. The caller may keep the guards of a walk
-/// while the walk continues, because no key is visited twice, and may lock other keys meanwhile. But then the caller
-/// holds several keys in no fixed order; if another caller does so, too, each may wait for the other for ever.
+/// taken the value out. So a caller that holds a key as a writer waits for itself. The caller may keep the guards of a
+/// walk while the walk continues, because no key is visited twice, and may lock other keys meanwhile. But then the
+/// caller holds several keys in no fixed order; if another caller does so, too, each may wait for the other for ever.
 ///
 /// # Memory
 /// A walk has a position in the map, not a list of keys. While it is in one of the map's
