@@ -91,9 +91,10 @@ use crate::plumbing::TablePtr;
 ///
 /// # Panics
 /// Panics as [`KeyedMutex`](crate::KeyedMutex#panics) does. In addition, every form of a call for `n` permits panics if
-/// `n` is 0, or more than a key of the table has ever had: the greatest number that has been its default
-/// ([`permits`](KeyedSemaphore::permits)) or has been [set](#changing-the-limit) for a key ([`MAX_PERMITS`], if the
-/// table has a function of the key). The async forms panic at the call, not at the poll.
+/// `n` is 0, or more than any key of the table has ever had. That maximum is the greatest number that has been the
+/// table's default ([`permits`](KeyedSemaphore::permits)) or has been [set](#changing-the-limit) for a key; in a table
+/// with [`permits_for`](crate::Builder::permits_for) it is [`MAX_PERMITS`]. The async forms panic at the call, not at
+/// the poll.
 ///
 /// # Examples
 /// ```
@@ -191,9 +192,9 @@ impl<K, S> KeyedSemaphore<K, S> {
     /// limit](KeyedSemaphore#changing-the-limit). With 0, no request gets in until the number is changed again.
     ///
     /// From then on the key has an entry, whether or not it is in use, until
-    /// [`reset_permits`](KeyedSemaphore::reset_permits) is called for it. This entry's limit counts as one of the key's
-    /// users (see [`MAX_USERS`](crate::MAX_USERS)). While a key has a limit of its own, each request for it and each
-    /// release passes through the lock of its queue, so each takes about twice as long.
+    /// [`reset_permits`](KeyedSemaphore::reset_permits) is called for it. The limit counts as one of the key's users
+    /// (see [`MAX_USERS`](crate::MAX_USERS)). While a key has a limit of its own, each request for it and each release
+    /// passes through the lock of its queue, so each takes about twice as long.
     ///
     /// # Panics
     /// If `n` is more than [`MAX_PERMITS`], or if the key has [`MAX_USERS`](crate::MAX_USERS) users already.

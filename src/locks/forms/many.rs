@@ -29,11 +29,11 @@ macro_rules! many {
     (
         $Table:ident [$($V:ident)?], $Mode:ident, $Guards:ident,
         asked with [$($asked:tt)+],
-        // For the examples: a table of strings, and a `try_` call that the operation on "a" excludes.
+        // For the examples: a table of strings, and a `try_` method that conflicts with the operation on "a".
         new = $new:literal, excludes = $excludes:literal,
-        // The key arguments of the call, each with the mode in which its keys are acquired; `given` is the arguments in
-        // the examples. For a list of pairs, the name of the number stands in brackets, and the mode is a function of
-        // the number and the limit.
+        // The key arguments of the call, each with the mode in which its keys are acquired; `given` has the arguments
+        // for the examples. For a list of pairs, the name of the number is in brackets, and the mode is a function of
+        // the number and of the greatest number of permits that a request may ask for.
         lists [$($keys:ident $([$n:ident])?: $mode:expr),+], given = $given:literal,
         // The operation's summary, without a full stop: each form appends how it waits. Then the rest of the docs.
         #[doc = $does:literal]

@@ -26,7 +26,7 @@ macro_rules! forms {
         // The bounds of `Q`. The compiler's error for an argument that is not a key of the table points at them, so
         // they are in the table's file, and not here.
         asked with [$($asked:tt)+],
-        // For the examples: a table of strings, and a `try_` call that excludes this operation.
+        // For the examples: a table of strings, and a `try_` method that conflicts with this operation on the same key.
         new = $new:literal, excludes = $excludes:literal,
         // The summary of the guard, without a full stop: each type of guard appends how it refers to the table. Empty
         // if another operation defines the guard.

@@ -161,8 +161,9 @@ impl<K, V, S> LockMap<K, V, S> {
     /// starting with values that were not used recently; in a map that is [evicted by hand](Builder::evict_by_hand),
     /// only the [`excess`](Self::excess) changes. Values in use stay, and the map returns to its bound as they are
     /// released: see [`max_values`](Builder::max_values). If [`on_evict`](Builder::on_evict), or the drop of a value,
-    /// calls this, it may leave some of the excess to the call around it. If the new bound is larger, nothing changes
-    /// until the map reaches it. If several calls run at once, one of their bounds applies to all shards in the end.
+    /// makes such a call, that call may leave some of the excess to the one around it. If the new bound is larger,
+    /// nothing changes until the map reaches it. If several calls run at once, one of their bounds applies to all
+    /// shards in the end.
     ///
     /// The number of shards does not change. The bound is divided among them, and if `n` is less than their number,
     /// each shard may keep one value.
