@@ -137,8 +137,8 @@ macro_rules! table {
                 $crate::plumbing::TableRef::new(self).for_each_key(f);
             }
 
-            /// Returns a readable list of all keys with their holders and waiters, if the keys are `Debug`: print it
-            /// when a program hangs.
+            /// Returns a readable list of the keys that are held or waited for, with their holders and waiters. Print
+            /// it when a program hangs. The keys must be `Debug`.
             ///
             /// # Examples
             /// ```

@@ -40,8 +40,8 @@ impl<V, K, S> Builder<MapKind<V>, K, S> {
     /// The order is that of SIEVE (Y. Zhang and others, "SIEVE is Simpler than LRU", NSDI 2024), with two exceptions.
     /// First, a value that is in use when its turn comes is taken out of the order, and returns to it as the newest
     /// when it is released. Second, some values are passed over more often. SIEVE passes over a value once if it was
-    /// used since its last turn. Here, a value that is found used again at a later turn earns a pass: it is also passed
-    /// over at a turn at which it was not used. It can save up two passes. A value whose key was evicted not long
+    /// used since its last turn. Here, a value that is found used again at a later turn earns a pass, with which it
+    /// survives one turn at which it was not used. It can save up two passes. A value whose key was evicted not long
     /// before the value was stored earns passes from its first use on, and has one from the start, so it is passed over
     /// once even if it is never used. To recognize such keys, the map remembers 16 bits of the hash of each evicted
     /// key, for about half as many keys as it may have values.
