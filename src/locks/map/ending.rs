@@ -35,13 +35,13 @@ impl<V, K, S> Builder<MapKind<V>, K, S> {
     /// # Memory
     /// Ended values are dropped in passing: each call that releases a key of the same shard drops a few, and
     /// [`tick`](LockMap::tick) drops all. (A reader that drops its guard may do so without reading the clock. A value
-    /// whose time has passed under the guard has ended by then, but may stay in memory until the next call.) Values are
-    /// dropped with no lock held. If the map has a function [`on_evict`](Builder::on_evict), the function is handed
-    /// each value, with [`Evicted::Expired`](crate::Evicted::Expired). An ended value whose key has a
-    /// [handle](crate::KeyHandle) stays in memory until the handle is dropped or another value is stored. So does one
-    /// whose key is kept by an unpolled future or a [refresher](LockMap::get_or_refresh_with), if the map has an
-    /// `on_evict`, which needs the key. If a caller stores a new value while the ended one is still in memory,
-    /// `on_evict` is handed a clone of the key.
+    /// whose time has passed under the guard has ended by then, but may stay in memory until another call for a key of
+    /// the shard reads the clock.) Values are dropped with no lock held. If the map has a function
+    /// [`on_evict`](Builder::on_evict), the function is handed each value, with
+    /// [`Evicted::Expired`](crate::Evicted::Expired). An ended value whose key has a [handle](crate::KeyHandle) stays
+    /// in memory until the handle is dropped or another value is stored. So does one whose key is kept by an unpolled
+    /// future or a [refresher](LockMap::get_or_refresh_with), if the map has an `on_evict`, which needs the key. If a
+    /// caller stores a new value while the ended one is still in memory, `on_evict` is handed a clone of the key.
     ///
     /// In a map with [`max_values`](Builder::max_values) or [`max_weight`](Builder::max_weight), values that have ended
     /// are dropped before live ones are evicted.

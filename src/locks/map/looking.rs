@@ -88,7 +88,7 @@ impl<K, V, S> LockMap<K, V, S> {
     /// meanwhile may or may not be seen; a value that exists throughout, and is not locked, is seen once. The method
     /// does not count as a use of the values: see [`max_values`](crate::Builder::max_values).
     ///
-    /// `look` runs outside every internal lock and may use the map, except that it must not write the key that it is
+    /// `look` runs outside every internal lock and may use the map, except that it must not wait for the key that it is
     /// called with.
     ///
     /// A caller that must see all values, or all values of a group, must call the method again if any were skipped,

@@ -126,7 +126,8 @@ impl<K, V, S> LockMap<K, V, S> {
     /// for its sake. No value is weighed again. The bound is divided among the shards, and a shard keeps no value that
     /// is heavier than its part: if `n` is less than the number of shards, some shards keep none that weighs anything.
     ///
-    /// This call compares the weight of each value with the bound, shard by shard, while it holds an internal lock.
+    /// This call compares the weight of each value with the bound, one shard after another, and holds the shard's
+    /// internal lock meanwhile.
     ///
     /// # Panics
     /// If `n` is 0, or if the map was built without `max_weight`. If drops of values or keys, or `on_evict`, panic, the
