@@ -92,10 +92,10 @@ impl<V, K, S> Builder<MapKind<V>, K, S> {
     /// `f` owns the key and the value. The key is the one from the map's entry, even if keys are
     /// [recycled](Builder::recycle_keys). `f` is called by the thread or task whose call evicted the value, with no
     /// internal lock held, and after that call has released its keys and woken the admitted waiters. Several threads
-    /// may call it at once. The call returns when `f` has returned, so keep `f` short. It may use the map, but a caller
-    /// may hold other keys, so `f` should not wait for keys. Each value that it stores may evict another one. For that
-    /// one, `f` is called before the insertion returns; if calls of `f` are nested too deep, `f` is called later, by
-    /// one of the calls around it or by another thread that is evicting. To refer to the map in `f`, use a
+    /// may call it at once. The call returns when `f` has returned, so keep `f` short. It may use the map, but its
+    /// caller may hold other keys, so `f` should not wait for keys. Each value that it stores may evict another one.
+    /// For that one, `f` is called before the insertion returns; if calls of `f` are nested too deep, `f` is called
+    /// later, by one of the calls around it or by another thread that is evicting. To refer to the map in `f`, use a
     /// [`Weak`](alloc::sync::Weak).
     ///
     /// When `f` is called, the key has no value any more. Another caller may already have stored a new one, or, if `f`

@@ -19,8 +19,9 @@ impl<V, K, S> Builder<MapKind<V>, K, S> {
     /// Lets each value end when `time` has passed since it was stored or changed.
     ///
     /// A value that has ended is gone for every caller: each call compares the value's time with the clock, so no call
-    /// that begins later finds the value, whether or not its memory has been freed. A later value of the key has a
-    /// later [version](LockMap#versions), and a [`check_absent`](crate::Batch::check_absent) succeeds.
+    /// that begins later finds the value, whether or not its memory has been freed. A
+    /// [`check_absent`](crate::Batch::check_absent) succeeds, and a later value of the key has a later
+    /// [version](LockMap#versions).
     ///
     /// # Values in use
     /// A value does not end while a caller that has found it holds its key: a guard that has a value keeps it. If its

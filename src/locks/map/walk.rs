@@ -27,9 +27,9 @@ use crate::plumbing::sealed::TablePtrInside as _;
 ///
 /// # What it visits
 /// A key that has a value from the beginning of the walk ([`LockMap::walk`]) to its end is visited exactly once,
-/// however often the value is changed. That includes a value that its writer takes out for a moment and stores again
-/// before releasing the key, as [`compute`](LockMap::compute) does. A key that gets or loses its value meanwhile is
-/// visited at most once. The order is that of the entries in memory, and has no meaning.
+/// however often the value is changed. That includes a key whose writer takes the value out for a moment, and stores it
+/// again before releasing the key, as [`compute`](LockMap::compute) does. A key that gets or loses its value meanwhile
+/// is visited at most once. The order is that of the entries in memory, and has no meaning.
 ///
 /// A walk is not a snapshot: each value is as it is when its key is locked. To see several keys at one instant, use
 /// [`read_many`](LockMap::read_many). To visit only what is not locked, without waiting, use
@@ -228,7 +228,7 @@ pub struct WalkNext<'w, 'a, K, V, S, M: Mode> {
 }
 
 impl<'a, K, V, S, M: Mode> WalkNext<'_, 'a, K, V, S, M> {
-    /// Waits until `limit` is ready. Any future may be the limit: see
+    /// Waits at most until `limit` is ready. Any future may be the limit: see
     /// [`Acquire::until`](crate::futures::Acquire::until).
     ///
     /// # Errors
