@@ -38,9 +38,10 @@ pub use self::several::{
 /// The largest number of users of a key: 2^30 − 1 on 64-bit targets, 16,383 on 32-bit ones.
 ///
 /// The users of a key are its holders, waiters, handles and unfinished futures, and the calls, such as `for_each_key`,
-/// that are visiting it. Holders of permits do not count: their number is limited by the permits. For a
-/// [`Latch`](crate::Latch), and for each stripe of a [`Striped`](crate::Striped), this is the largest number of holders
-/// and waiters.
+/// that are visiting it. A stored value takes the place of one or two users, and a number of permits that is
+/// [set](KeyedSemaphore::set_permits) for the key takes the place of one. Holders of permits do not count: their number
+/// is limited by the permits. For a [`Latch`](crate::Latch), and for each stripe of a [`Striped`](crate::Striped), this
+/// is the largest number of holders and waiters.
 ///
 /// A call that would add one more user panics, in every form, and changes nothing.
 pub const MAX_USERS: usize = MAX_UNITS;

@@ -44,8 +44,8 @@ use crate::plumbing::TablePtr;
 /// The page of [`ToKey`](crate::ToKey) has a table of key types with the call for each, and recipes: pairs, keys that
 /// ignore case, newtypes, keys that are not `Clone`.
 ///
-/// The following code of a key runs under an internal lock, and must not use the table: `Eq` (or `Equivalent`); the
-/// `to_key` of a key type that owns nothing (for which [`needs_drop`](core::mem::needs_drop) is false); and, with
+/// The following code of a key type runs under an internal lock, and must not use the table: `Eq` (or `Equivalent`);
+/// the `to_key` of a key type that owns nothing (for which [`needs_drop`](core::mem::needs_drop) is false); and, with
 /// [`recycle_keys`](crate::Builder::recycle_keys), `to_key_into` and everything that it calls. The rest may use it:
 /// `Hash`, every other `to_key`, and `Drop`.
 ///

@@ -125,8 +125,8 @@ forms! {
     guards ReadGuard, ReadGuardArc, futures Read, ReadArc,
     /// Acquires a key for reading, past all waiters
     /// Unlike [`read`](Self::read), this call waits only for a writer that holds the key, not for writers and upgrades
-    /// that are waiting. So it never waits if the key is held by readers, even by the caller itself: `read` could wait
-    /// for a writer that waits for the caller's first hold.
+    /// that are waiting. So it never waits if the key is held by readers, even if the caller is one of them. (`read`
+    /// could then wait for a writer that itself waits for the caller's first hold.)
     ///
     /// This can starve writers. Under every [policy](crate::Fairness) any number of these readers pass a waiting
     /// writer, and while such readers overlap, that writer never gets in. Use this call only where the key may already

@@ -39,8 +39,8 @@ use crate::plumbing::TablePtr;
 /// # Fairness
 /// Under [`Fairness::Fifo`](crate::Fairness::Fifo) permits are given strictly in order of arrival. Under
 /// [`Fairness::Adaptive`](crate::Fairness::Adaptive) and [`Fairness::Bounded`](crate::Fairness::Bounded) a newcomer
-/// that takes the last free permit passes the waiter at the head, and counts towards the bound; a newcomer that leaves
-/// a permit for that waiter does neither.
+/// that leaves too few permits for the waiter at the head passes that waiter, and counts towards the bound; a newcomer
+/// that leaves enough does neither.
 ///
 /// # Several permits of one key
 /// [`acquire_n`](KeyedSemaphore::acquire_n) takes `n` permits of a key, all of them or none, for a job that counts as
@@ -91,9 +91,10 @@ use crate::plumbing::TablePtr;
 ///
 /// # Panics
 /// Panics as [`KeyedMutex`](crate::KeyedMutex#panics) does. In addition, every form of a call for `n` permits panics if
-/// `n` is 0, or more than a key of the table has ever had: the greatest number that has been its default
-/// ([`permits`](KeyedSemaphore::permits)) or has been [set](#changing-the-limit) for a key ([`MAX_PERMITS`], if the
-/// table has a function of the key). The async forms panic at the call, not at the poll.
+/// `n` is 0, or more than any key of the table has ever had. That maximum is the greatest number that has been the
+/// table's default ([`permits`](KeyedSemaphore::permits)) or has been [set](#changing-the-limit) for a key; in a table
+/// with [`permits_for`](crate::Builder::permits_for) it is [`MAX_PERMITS`]. The async forms panic at the call, not at
+/// the poll.
 ///
 /// # Examples
 /// ```
@@ -191,9 +192,9 @@ impl<K, S> KeyedSemaphore<K, S> {
     /// limit](KeyedSemaphore#changing-the-limit). With 0, no request gets in until the number is changed again.
     ///
     /// From then on the key has an entry, whether or not it is in use, until
-    /// [`reset_permits`](KeyedSemaphore::reset_permits) is called for it. This entry's limit counts as one of the key's
-    /// users (see [`MAX_USERS`](crate::MAX_USERS)). While a key has a limit of its own, each request for it and each
-    /// release passes through the lock of its queue, so each takes about twice as long.
+    /// [`reset_permits`](KeyedSemaphore::reset_permits) is called for it. The limit counts as one of the key's users
+    /// (see [`MAX_USERS`](crate::MAX_USERS)). While a key has a limit of its own, each request for it and each release
+    /// passes through the lock of its queue, so each takes about twice as long.
     ///
     /// # Panics
     /// If `n` is more than [`MAX_PERMITS`], or if the key has [`MAX_USERS`](crate::MAX_USERS) users already.
@@ -242,7 +243,7 @@ impl<K, S> KeyedSemaphore<K, S> {
         self.core.reset_limit(&Key::new(key, &self.hasher))
     }
 
-    /// Sets the number of permits of all keys that have none of their own: see [changing the
+    /// Sets the number of permits of all keys that have no number of their own: see [changing the
     /// limit](KeyedSemaphore#changing-the-limit). With 0, no request gets in until the number is changed again.
     ///
     /// This visits all entries of the table, so it takes time proportional to their number. In a table with
@@ -288,8 +289,8 @@ impl<K, S> Builder<SemaphoreKind, K, S> {
     /// [`KeyedSemaphore::builder`]. If `f` returns 0 for a key, no request for that key gets in.
     ///
     /// Each request calls `f` once or a few times, with no internal lock held. `f` should be quick, and return the same
-    /// number for a key each time: while requests wait for a key, the number that the first of them got applies.
-    /// [`set_permits`](KeyedSemaphore::set_permits) overrides it for a key.
+    /// number for a key each time: while requests wait for a key, the number that `f` returned for the first of them
+    /// applies. [`set_permits`](KeyedSemaphore::set_permits) overrides `f` for a key.
     ///
     /// # Panics
     /// A request for a key panics, and leaves nothing behind, if `f` panics, or returns more than [`MAX_PERMITS`].
@@ -362,8 +363,8 @@ many! {
     /// Acquires a number of permits of each of several keys
     /// The list has pairs of a key and a number of permits: `[("a", 2), (name.as_str(), 1)]`. As with
     /// [`acquire_n`](Self::acquire_n), a key's permits are acquired at once, and one guard holds them. A key that is
-    /// named more than once gets the largest of its numbers, not their sum. A number that is 0 or [too
-    /// large](KeyedSemaphore#panics) panics at the call, in every form, and then nothing is held.
+    /// named more than once gets the largest of its numbers, not their sum. If a number is 0 or [too
+    /// large](KeyedSemaphore#panics), the call itself panics, in every form, and nothing is held.
     async acquire_n_many, blocking acquire_n_many_blocking,
     try try_acquire_n_many, for try_acquire_n_many_for, until try_acquire_n_many_until,
     arc acquire_n_many_arc, acquire_n_many_arc_blocking, try_acquire_n_many_arc, try_acquire_n_many_arc_for,

@@ -4,7 +4,7 @@
 //! for a mutex's guard, too, because its mode is exclusive like a writer's.
 macro_rules! downgrades {
     (new = $new:literal, $($(#[$if:meta])* [$($generics:tt)+] $P:ty;)+) => {$(
-        /// Downgrades of a writer. To the [policy](crate::Fairness), a downgrade is a writer that leaves.
+        /// Downgrades of a writer. The [policy](crate::Fairness) treats a downgrade like a writer that leaves.
         $(#[$if])*
         impl<$($generics)+> $crate::guard::Guard<$P, $crate::mode::Exclusive> {
             /// Downgrades to a reader. Waiting readers may get in beside it; no writer gets in between.

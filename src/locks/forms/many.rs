@@ -29,11 +29,11 @@ macro_rules! many {
     (
         $Table:ident [$($V:ident)?], $Mode:ident, $Guards:ident,
         asked with [$($asked:tt)+],
-        // For the examples: a table of strings, and a `try_` call that the operation on "a" excludes.
+        // For the examples: a table of strings, and a `try_` method that conflicts with the operation on "a".
         new = $new:literal, excludes = $excludes:literal,
-        // The key arguments of the call, each with the mode in which its keys are acquired; `given` is the arguments in
-        // the examples. For a list of pairs, the name of the number stands in brackets, and the mode is a function of
-        // the number and the limit.
+        // The key arguments of the call, each with the mode in which its keys are acquired; `given` has the arguments
+        // for the examples. For a list of pairs, the name of the number is in brackets, and the mode is a function of
+        // the number and of the greatest number of permits that a request may ask for.
         lists [$($keys:ident $([$n:ident])?: $mode:expr),+], given = $given:literal,
         // The operation's summary, without a full stop: each form appends how it waits. Then the rest of the docs.
         #[doc = $does:literal]
@@ -50,8 +50,8 @@ macro_rules! many {
             $(#[doc = $more])*
             ///
             /// Such calls on one table never wait for each other in a cycle, in whatever order they name their keys,
-            /// because each acquires them in the table's own order. Keys need no `Ord`. A key that is named twice is
-            /// acquired once. (A caller that already holds a key and requests more can still deadlock.) The
+            /// because each acquires its keys in the table's own order. Keys need no `Ord`. A key that is named twice
+            /// is acquired once. (A caller that already holds a key and requests more can still deadlock.) The
             /// [policy](crate::Fairness) applies to each key as it does in calls for a single key.
             ///
             /// Keys are references, all of one type: `&vec`, or `["a", name.as_str()]`. This call reads the list and
@@ -86,7 +86,7 @@ macro_rules! many {
             #[doc = concat!($does, ", all of them or none, if that is possible without waiting.")]
             ///
             #[doc = concat!("Like ", "[`", stringify!($lock), "`](Self::", stringify!($lock), "), but returns `None`, and holds")]
-            /// no key, if one of the keys cannot be acquired at once.
+            /// no key, if one of the keys cannot be acquired without waiting.
             ///
             /// It waits for no holder, only for calls that hold an internal lock, usually for a few dozen instructions.
             ///
@@ -125,8 +125,8 @@ macro_rules! many {
             ///
             #[doc = concat!("See ", "[`", stringify!($lock), "`](Self::", stringify!($lock), ").")]
             ///
-            /// Free keys are acquired while the list is read. If a key is not free, they are released before the call
-            /// waits. So the list's iterator must not wait for keys of this table.
+            /// Free keys are acquired while the list is read, so the list's iterator must not wait for keys of this
+            /// table. If a key is not free, the call releases the keys that it has acquired before it waits.
             ///
             /// # Blocking
             /// Blocks like the blocking call for a single key.

@@ -1,7 +1,8 @@
 //! The code that the tables share: [`table!`] for the methods of every table, [`constructors!`] for the construction of
 //! a table without permits, [`forms!`] for the forms of one operation, which may take a number beside the key, and
-//! [`many!`] for the forms of an operation on several keys. Each family of forms has a file. The body of a method is
-//! one call into [`Call`](crate::acquire::request::Call); the rest is signatures and docs.
+//! [`many!`] for the forms of an operation on several keys. Each family of forms has a file. The body of a form is one
+//! call into [`Call`](crate::acquire::request::Call), or into [`Calls`](crate::acquire::many::Calls) for several keys;
+//! the rest is signatures and docs.
 //!
 //! Every path in a macro is absolute, so that a table's file needs no imports for the macro's code.
 
@@ -17,15 +18,15 @@ mod table;
 /// The forms of one operation.
 macro_rules! forms {
     (
-        // The type parameter of the values in brackets, if there is one.
+        // In brackets: the type parameter of the values, if the table has values.
         $Table:ident $V:tt, $Mode:ident,
-        // The generic parameters, with `P`, of the handles that have the same operation. Empty if another table defines
-        // it for them.
+        // The generic parameters, among them `P`, of the handles that have the same operation. Empty if another table
+        // defines the operation for those handles.
         handles $handles:tt,
-        // The bounds of `Q`. The compiler shows them for an argument that is not a key of the table, so they are in the
-        // table's file, and not here.
+        // The bounds of `Q`. The compiler's error for an argument that is not a key of the table points at them, so
+        // they are in the table's file, and not here.
         asked with [$($asked:tt)+],
-        // For the examples: a table of strings, and a `try_` call that excludes this operation.
+        // For the examples: a table of strings, and a `try_` method that conflicts with this operation on the same key.
         new = $new:literal, excludes = $excludes:literal,
         // The summary of the guard, without a full stop: each type of guard appends how it refers to the table. Empty
         // if another operation defines the guard.

@@ -15,8 +15,8 @@ macro_rules! table {
                 $crate::core::Key::new(key, &self.hasher)
             }
 
-            /// Finds or makes the entry of a key, and returns a handle that keeps it in the table, for keys that are
-            /// locked repeatedly.
+            /// Finds or makes the entry of a key, and returns a handle that keeps the entry in the table. Use it for a
+            /// key that is locked repeatedly.
             ///
             /// # Examples
             /// ```
@@ -34,7 +34,8 @@ macro_rules! table {
                 $crate::handle::Handle::find($crate::plumbing::TableRef::new(self), &mut self.key(key))
             }
 
-            /// Finds or makes the entry of a key, and returns a handle that shares the table and has owned guards.
+            /// Finds or makes the entry of a key, and returns a handle that shares ownership of the table and produces
+            /// owned guards.
             ///
             /// See [`handle`](Self::handle).
             ///
@@ -136,8 +137,8 @@ macro_rules! table {
                 $crate::plumbing::TableRef::new(self).for_each_key(f);
             }
 
-            /// Returns a readable list of all keys with their holders and waiters, if the keys are `Debug`: print it
-            /// when a program hangs.
+            /// Returns a readable list of the keys that are held or waited for, with their holders and waiters. Print
+            /// it when a program hangs. The keys must be `Debug`.
             ///
             /// # Examples
             /// ```
@@ -198,7 +199,7 @@ macro_rules! lock_table {
 
         impl<K, S> $Table<K, S> {
             /// Returns the number of keys that have an entry now: keys that are held, waited for, or kept by a handle
-            /// or an unfinished future.
+            /// or an unfinished future. (In a semaphore, also keys for which a number of permits is set.)
             ///
             /// The shards are counted one after another, so the sum is exact only if nothing changes during the call.
             ///

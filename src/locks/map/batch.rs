@@ -47,7 +47,8 @@ use crate::plumbing::{TablePtr, TableRef};
 ///         }
 ///     });
 ///     if skipped > 0 {
-///         continue; // a value that is being written may be fruit (a task yields first: the writer may be on its thread)
+///         // A value that is being written may be fruit. (A task should yield here: the writer may share its thread.)
+///         continue;
 ///     }
 ///     let mut batch = prices.batch();
 ///     for (name, price, version) in &seen {
@@ -94,16 +95,16 @@ struct Planned {
     writes: bool,
 }
 
-/// The effect of the steps on a key, while they are executed.
+/// The effect on a key of the steps that have been executed so far.
 #[derive(Clone, Copy)]
 struct Draft {
     /// The index of the key's guard, among those of the writers or of the readers.
     guard: usize,
     before: Option<u64>,
     now: Option<u64>,
-    /// The version of the key's last value, including removed ones.
+    /// The version of the key's last value, even if that value has been removed.
     last: u64,
-    /// The step whose value the key has at the end.
+    /// The step whose value the key has now; `None` if it has no value, or still the one from before the batch.
     value: Option<usize>,
 }
 
@@ -270,7 +271,7 @@ impl<'a, K: Eq + Hash, V, S: BuildHasher> Batch<'a, K, V, S> {
         self.apply(plan, guards)
     }
 
-    /// Makes all changes, or none, if all keys can be locked at once.
+    /// Makes all changes, or none, if all keys can be locked without waiting.
     ///
     /// # Errors
     /// Returns the unchanged batch if a key is locked, or the first condition that did not hold. In both cases nothing
@@ -400,7 +401,7 @@ impl<'a, K: Eq + Hash, V, S: BuildHasher> Batch<'a, K, V, S> {
 
     /// Makes the changes, and returns the old values.
     fn change(&mut self, plan: &Plan, drafts: &[Draft], writes: &mut Writes<'a, K, V, S>) -> Vec<V> {
-        // Steps that may panic come before the first change.
+        // Everything that may panic is done before the first change.
         let (map, mut rooms) = (self.map, Vec::new());
         if map.core.has_records() {
             rooms.reserve_exact(drafts.len());

@@ -20,28 +20,28 @@ impl<V, K, S> Builder<MapKind<V>, K, S> {
     /// Values are evicted by the calls that release keys, and several such calls can evict at the same time. In two
     /// cases a call leaves its excess to another call that is evicting at that moment: if evictions are nested several
     /// levels deep, because [`on_evict`](Builder::on_evict) or the drop of a value itself stores values in maps; or if
-    /// 255 others are evicting at that moment (two, without `std`). The map may then exceed the bound until one of the
-    /// others goes on.
+    /// 255 others are evicting at that moment (two, without `std`). The map may then exceed the bound until one of
+    /// those other calls continues to evict.
     ///
     /// A value counts as recently used when its key is acquired, and when a call reads it, overwrites it, or fails
-    /// because it does not have the expected version. Its first insertion does not count, nor do
+    /// because the value does not have the expected version. The first insertion of a value does not count, nor do
     /// [`handle`](crate::LockMap::handle), [`contains_key`](crate::LockMap::contains_key),
     /// [`status`](crate::LockMap::status), [`peek`](crate::LockMap::peek),
     /// [`for_each_key`](crate::LockMap::for_each_key), [`for_each_value`](crate::LockMap::for_each_value),
     /// [`walk`](crate::LockMap::walk) and [`retain`](crate::LockMap::retain).
     ///
     /// The bound is divided evenly among the shards, and each shard evicts by itself, so a shard that gets more than
-    /// its share of the keys evicts before the map has `n` values. The map exceeds `n` only by the values in use, and,
-    /// if `n` is less than the number of [`shards`](Builder::shards), by one value in each shard. With one shard the
-    /// bound is exact. If the number of shards is not set, it is reduced so that each shard may have at least 256
-    /// values. The order of eviction takes about 8 bytes for each value, and the record of evicted keys takes another
-    /// byte.
+    /// its share of the keys evicts before the map has `n` values. The map exceeds `n` only by the values in use,
+    /// unless `n` is less than the number of [`shards`](Builder::shards): then each shard may keep one value. With one
+    /// shard the bound is exact. If the number of shards is not set, it is reduced so that each shard may have at least
+    /// 256 values. The order of eviction takes about 8 bytes for each value, and the record of evicted keys takes
+    /// another byte.
     ///
     /// The order is that of SIEVE (Y. Zhang and others, "SIEVE is Simpler than LRU", NSDI 2024), with two exceptions.
     /// First, a value that is in use when its turn comes is taken out of the order, and returns to it as the newest
     /// when it is released. Second, some values are passed over more often. SIEVE passes over a value once if it was
-    /// used since its last turn. Here, a value that is found used again at a later turn earns a pass: it is also passed
-    /// over at a turn at which it was not used. It can save up two passes. A value whose key was evicted not long
+    /// used since its last turn. Here, a value that is found used again at a later turn earns a pass, with which it
+    /// survives one turn at which it was not used. It can save up two passes. A value whose key was evicted not long
     /// before the value was stored earns passes from its first use on, and has one from the start, so it is passed over
     /// once even if it is never used. To recognize such keys, the map remembers 16 bits of the hash of each evicted
     /// key, for about half as many keys as it may have values.
@@ -83,24 +83,25 @@ impl<V, K, S> Builder<MapKind<V>, K, S> {
     /// Hands every value that the map evicts to `f`, with its key and the [reason](Evicted).
     ///
     /// Without this setting an evicted value is dropped. `f` is handed only values that the map itself removes: those
-    /// that it evicts to meet its bound, including those that [`set_max_values`](crate::LockMap::set_max_values)
-    /// evicts, and those that [end](Builder::time_to_live). It is not handed a value that a caller removes, pops,
-    /// clears or overwrites, nor the values that are left when the map is dropped. In a map without a bound, and whose
-    /// values do not end, `f` is never called. If `on_evict` is called several times, only the last call takes effect.
+    /// that it evicts to meet its bound, including those that [`set_max_values`](crate::LockMap::set_max_values) or
+    /// [`set_max_weight`](crate::LockMap::set_max_weight) evicts, and those that [end](Builder::time_to_live). It is
+    /// not handed a value that a caller removes, pops, clears or overwrites, nor the values that are left when the map
+    /// is dropped. In a map that has no bound, and whose values do not end, `f` is never called. If `on_evict` is
+    /// called several times, only the last call takes effect.
     ///
     /// `f` owns the key and the value. The key is the one from the map's entry, even if keys are
     /// [recycled](Builder::recycle_keys). `f` is called by the thread or task whose call evicted the value, with no
     /// internal lock held, and after that call has released its keys and woken the admitted waiters. Several threads
-    /// may call it at once. The call returns when `f` has returned, so keep `f` short. It may use the map, but a caller
-    /// may hold other keys, so `f` should not wait for keys. Each value that it stores may evict another one. For that
-    /// one, `f` is called before the insertion returns; if calls of `f` are nested too deep, it is called later, by one
-    /// of the calls around it or by another thread that is evicting. To refer to the map in `f`, use a
+    /// may call it at once. The call returns when `f` has returned, so keep `f` short. It may use the map, but its
+    /// caller may hold other keys, so `f` should not wait for keys. Each value that it stores may evict another one.
+    /// For that one, `f` is called before the insertion returns; if calls of `f` are nested too deep, `f` is called
+    /// later, by one of the calls around it or by another thread that is evicting. To refer to the map in `f`, use a
     /// [`Weak`](alloc::sync::Weak).
     ///
-    /// When `f` is called, the key has no value any more, and another caller may already have stored a new one, or read
-    /// the key's value from wherever `f` is about to write it. So `f` is for counting, for returning memory to a pool,
-    /// and for other work that need not be ordered with later uses of the key. To write values back, use
-    /// [`evict_by_hand`](Builder::evict_by_hand), which keeps the key locked meanwhile.
+    /// When `f` is called, the key has no value any more. Another caller may already have stored a new one, or, if `f`
+    /// is about to write the value to a disk, may have read an older one from there. So `f` is for counting, for
+    /// returning memory to a pool, and for other work that need not be ordered with later uses of the key. To write
+    /// values back, use [`evict_by_hand`](Builder::evict_by_hand), which keeps the key locked meanwhile.
     ///
     /// An entry that is kept by an unpolled future, a [refresher](crate::LockMap::get_or_refresh_with) or a running
     /// [`for_each_value`](crate::LockMap::for_each_value) still needs its key. With this setting its value is not
@@ -160,13 +161,14 @@ impl<K, V, S> LockMap<K, V, S> {
     /// starting with values that were not used recently; in a map that is [evicted by hand](Builder::evict_by_hand),
     /// only the [`excess`](Self::excess) changes. Values in use stay, and the map returns to its bound as they are
     /// released: see [`max_values`](Builder::max_values). If [`on_evict`](Builder::on_evict), or the drop of a value,
-    /// calls this, it may leave some of the excess to the call around it. If the new bound is larger, nothing changes
-    /// until the map reaches it. If several calls run at once, one of their bounds applies to all shards in the end.
+    /// makes such a call, that call may leave some of the excess to the one around it. If the new bound is larger,
+    /// nothing changes until the map reaches it. If several calls run at once, one of their bounds applies to all
+    /// shards in the end.
     ///
     /// The number of shards does not change. The bound is divided among them, and if `n` is less than their number,
     /// each shard may keep one value.
     ///
-    /// Only a map that was built with `max_values` keeps an eviction order. To set a bound later, build the map with
+    /// A map keeps an order of eviction only if it was built with a bound. To set a bound later, build the map with
     /// `max_values(usize::MAX)`: it evicts nothing, and keeps the order, at about 8 bytes for each value. To lift a
     /// bound, set it to `usize::MAX`.
     ///
@@ -218,7 +220,7 @@ impl<K, V, S> LockMap<K, V, S> {
     ///
     /// This call waits for no holder, only for calls that hold an internal lock for a few dozen instructions. It
     /// examines each value at most four times. The returned key is the one in the map's entry, even if keys are
-    /// [recycled](Builder::recycle_keys). Its effect on [versions](LockMap#versions) is that of a removal.
+    /// [recycled](Builder::recycle_keys). A popped value affects [versions](LockMap#versions) as a removed one does.
     ///
     /// # Examples
     /// ```

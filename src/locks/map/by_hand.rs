@@ -8,7 +8,7 @@ impl<V, K, S> Builder<MapKind<V>, K, S> {
     /// Leaves the eviction of values to the caller: the map itself never evicts.
     ///
     /// The map keeps the order of eviction, and tells the caller what to evict: [`excess`](crate::LockMap::excess)
-    /// returns the number of values beyond [`max_values`](Builder::max_values), or their weight beyond
+    /// returns the number of values beyond [`max_values`](Builder::max_values), or the weight beyond
     /// [`max_weight`](Builder::max_weight), and [`try_next_eviction`](crate::LockMap::try_next_eviction) locks the key
     /// of the value that should go next. The caller writes the value to a disk, say, and then
     /// [removes](crate::Guard::remove) it. Meanwhile the key is locked, and others that ask for it wait. So a value is
@@ -79,8 +79,8 @@ impl<K, V, S> LockMap<K, V, S> {
         self.core.excess()
     }
 
-    /// Locks the key of the value that should be evicted next, as [`write`](Self::write) does; `None` if all values are
-    /// in use. The map does not have to be full.
+    /// Locks the key of the value that should be evicted next, as [`write`](Self::write) does. Returns `None` if all
+    /// values are in use. The map does not have to be full.
     ///
     /// To evict the value, [remove](crate::Guard::remove) it; until the guard is dropped, callers that ask for the key
     /// wait, and then find no value. If the guard is dropped without removing the value, the value keeps its place in

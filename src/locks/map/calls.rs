@@ -395,7 +395,7 @@ one_call! {
     where [], found by_claim_or_key, asked with [?Sized + Hash + Equivalent<K> + ToKey<K>],
     example = ["map.try_write(\"a\").unwrap().insert(7);"], "\"a\", 8", ", Some(7)";
 
-    /// Stores a value for a key that has none, and returns its version
+    /// Stores a value for a key that has none, and returns the value's version
     /// Otherwise nothing changes, and the error is the value that was not stored. The key is locked for [upgradable
     /// reading](Self::upgradable_read) while the call looks for a value, so a call that finds one keeps no plain
     /// readers out.

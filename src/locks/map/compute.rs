@@ -42,7 +42,8 @@ impl<'a, K, V, S> Map<'a, K, V, S> {
 
 /// Inserting, changing or removing a value in one step.
 impl<K: Eq + Hash, V, S: BuildHasher> LockMap<K, V, S> {
-    /// Replaces a key's value with the result of `change`, and returns the version of the new value.
+    /// Replaces a key's value with the result of `change`, and returns the version of the new value; `None` if there is
+    /// none.
     ///
     /// `change` is called with the value (`None` if the key has none), and returns the new value (`None` to leave the
     /// key without one). So one step can insert, change or remove. A value that is returned gets a new version, even if
@@ -55,9 +56,9 @@ impl<K: Eq + Hash, V, S: BuildHasher> LockMap<K, V, S> {
     /// # The value belongs to `change`
     /// While `change` runs, calls that do not wait for the key, such as [`contains_key`](Self::contains_key), see no
     /// value. If `change` panics, or if the future is dropped meanwhile, the value that `change` was given is lost,
-    /// unless `change` has put it somewhere: the key then has no value, as after a [`remove`](Self::remove), and is
-    /// free. A change that must not lose the value must be made in place, by [`update`](Self::update) or under the
-    /// guard of [`write`](Self::write).
+    /// unless `change` has put it somewhere else. Either way, the key is then free, and has no value, as after a
+    /// [`remove`](Self::remove). A change that must not lose the value must be made in place, by
+    /// [`update`](Self::update) or under the guard of [`write`](Self::write).
     ///
     /// This call hashes the key, and copies it only if it has no entry or owns nothing, so the future does not borrow
     /// it. The request starts at the first poll. A future that has not copied the key keeps the entry in the map until
@@ -97,8 +98,8 @@ impl<K: Eq + Hash, V, S: BuildHasher> LockMap<K, V, S> {
         TableRef::new(self).compute_as(self.by_claim_or_key(key), change, Awaiting)
     }
 
-    /// Replaces a key's value with the result of `change`, and returns the version of the new value. It blocks the
-    /// thread while it waits.
+    /// Replaces a key's value with the result of `change`, and returns the version of the new value; `None` if there is
+    /// none. It blocks the thread while it waits.
     ///
     /// See [`compute`](Self::compute), including the effect of a panic in `change`.
     ///

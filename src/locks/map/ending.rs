@@ -19,15 +19,16 @@ impl<V, K, S> Builder<MapKind<V>, K, S> {
     /// Lets each value end when `time` has passed since it was stored or changed.
     ///
     /// A value that has ended is gone for every caller: each call compares the value's time with the clock, so no call
-    /// that begins later finds the value, whether or not its memory has been freed. A later value of the key has a
-    /// later [version](LockMap#versions), and a [`check_absent`](crate::Batch::check_absent) succeeds.
+    /// that begins later finds the value, whether or not its memory has been freed. A
+    /// [`check_absent`](crate::Batch::check_absent) succeeds, and a later value of the key has a later
+    /// [version](LockMap#versions).
     ///
     /// # Values in use
     /// A value does not end while a caller that has found it holds its key: a guard that has a value keeps it. If its
     /// time passes meanwhile, the value ends when the last such guard is dropped, before any waiter gets the key. Until
     /// then, other calls find it, too, if they can read it beside the holder. So readers that overlap without a gap
-    /// keep a value: hold the guards of a cache briefly, or copy values with [`get`](LockMap::get), which holds the key
-    /// only while it clones the value.
+    /// keep a value alive. Hold the guards of a cache only briefly, or copy values with [`get`](LockMap::get), which
+    /// holds the key only while it clones the value.
     ///
     /// The time of a value is counted from the moment at which its writer releases the key or becomes a reader, not
     /// from the insertion.
@@ -35,19 +36,19 @@ impl<V, K, S> Builder<MapKind<V>, K, S> {
     /// # Memory
     /// Ended values are dropped in passing: each call that releases a key of the same shard drops a few, and
     /// [`tick`](LockMap::tick) drops all. (A reader that drops its guard may do so without reading the clock. A value
-    /// whose time has passed under the guard has ended by then, but may stay in memory until the next call.) Values are
-    /// dropped with no lock held. If the map has a function [`on_evict`](Builder::on_evict), the function is handed
-    /// each value, with [`Evicted::Expired`](crate::Evicted::Expired). An ended value whose key has a
-    /// [handle](crate::KeyHandle) stays in memory until the handle is dropped or another value is stored. So does one
-    /// whose key is kept by an unpolled future or a [refresher](LockMap::get_or_refresh_with), if the map has an
-    /// `on_evict`, which needs the key. If a caller stores a new value while the ended one is still in memory,
-    /// `on_evict` is handed a clone of the key.
+    /// whose time has passed under the guard has ended by then, but may stay in memory until another call for a key of
+    /// the shard reads the clock.) Values are dropped with no lock held. If the map has a function
+    /// [`on_evict`](Builder::on_evict), the function is handed each value, with
+    /// [`Evicted::Expired`](crate::Evicted::Expired). An ended value whose key has a [handle](crate::KeyHandle) stays
+    /// in memory until the handle is dropped or another value is stored. So does one whose key is kept by an unpolled
+    /// future or a [refresher](LockMap::get_or_refresh_with), if the map has an `on_evict`, which needs the key. If a
+    /// caller stores a new value while the ended one is still in memory, `on_evict` is handed a clone of the key.
     ///
     /// In a map with [`max_values`](Builder::max_values) or [`max_weight`](Builder::max_weight), values that have ended
     /// are dropped before live ones are evicted.
     ///
     /// A value that ends takes about 50 to 60 bytes more than one that does not. In a map whose values do not end, this
-    /// setting costs no memory, and at most three instructions a call.
+    /// feature costs no memory, and at most three instructions a call.
     ///
     /// # Time
     /// Calls for values take longer: they read the clock, which takes longer than the rest of a
@@ -109,8 +110,8 @@ impl<V, K, S> Builder<MapKind<V>, K, S> {
         self
     }
 
-    /// Lets each value end when the time that `f` returns has passed since it was stored or changed, or never if `f`
-    /// returns `None`.
+    /// Lets each value end when the time that `f` returns has passed since the value was stored or changed, or never if
+    /// `f` returns `None`.
     ///
     /// `f` is called once for each change of a value, when the writer releases the key or becomes a reader. The caller
     /// holds the key as a writer meanwhile, and no internal lock, so `f` may use other keys, but a request for its own
@@ -153,7 +154,7 @@ impl<V, K, S> Builder<MapKind<V>, K, S> {
         self
     }
 
-    /// Sets the clock that tells when values [end](Self::time_to_live), and their [age](Self::record_ages).
+    /// Sets the clock that decides when values [end](Self::time_to_live), and measures their [ages](Self::record_ages).
     ///
     /// By default it is a monotonic clock of the standard library. Without `std`, and on WebAssembly, there is no
     /// default clock, and a map whose values end, or whose ages are recorded, must be given one; otherwise

@@ -127,10 +127,10 @@ impl<'a, K, V, S, A: Ask<K> + Source<K, Valued<V>>> FindOrMake<'a, K, V, S> for 
     }
 }
 
-/// The entry that the key had at the call that made the future. The claim keeps the entry, so the future needs no key.
+/// The entry that the key had when the future was made. The claim keeps the entry, so the future needs no key.
 pub(super) struct ByClaim<'a, K, V, S> {
     map: Map<'a, K, V, S>,
-    /// `None` if the key had no entry, or when the claim has been used.
+    /// `None` if the key had no entry, or once the claim has been used.
     claim: Option<ClaimIn<Map<'a, K, V, S>>>,
 }
 
@@ -198,8 +198,8 @@ impl<'a, K, V, S> Find<'a, K, V, S> for ByClaim<'a, K, V, S> {
     }
 }
 
-/// The entry that the key had at the call that made the future, or a copy of the key, if it had no entry or if copying
-/// it costs nothing.
+/// The entry that the key had when the future was made, or a copy of the key, if there was no entry or if copying the
+/// key costs nothing.
 pub(super) enum ByClaimOrKey<'a, K, V, S> {
     Claim(ByClaim<'a, K, V, S>),
     Key(ByKey<OwnedKey<K>>),

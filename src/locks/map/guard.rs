@@ -59,7 +59,7 @@ impl<P: TablePtr<Table: Map>, M: Mode> Guard<P, M> {
 macro_rules! writer {
     (
         $(#[doc = $doc:literal])+
-        // The type of the writer, and the mode of the guard that it holds or borrows.
+        // The type of the writer, and the mode of the guard that it is or borrows.
         $Type:ty, $Mode:ident,
         // For the examples: lines that define a writer `a` of a map from strings to numbers.
         example = [$($example:literal),+]

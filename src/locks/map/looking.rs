@@ -83,12 +83,12 @@ impl<K, V, S> LockMap<K, V, S> {
     /// Calls `look` with every value that is not locked by a writer, and returns the number of values that it skipped
     /// because they were locked.
     ///
-    /// Each value is read under its key's lock, held only during that call of `look`. The method does not wait: it
-    /// skips an entry that [`try_read`](Self::try_read) could not lock. A value that is inserted or removed meanwhile
-    /// may or may not be seen; a value that exists throughout, and is not locked, is seen once. The method does not
-    /// count as a use of the values: see [`max_values`](crate::Builder::max_values).
+    /// Each value is read under its key's lock, which is held only during that call of `look`. The method does not
+    /// wait: it skips an entry that [`try_read`](Self::try_read) could not lock. A value that is inserted or removed
+    /// meanwhile may or may not be seen; a value that exists throughout, and is not locked, is seen once. The method
+    /// does not count as a use of the values: see [`max_values`](crate::Builder::max_values).
     ///
-    /// `look` runs outside every internal lock and may use the map, except that it must not write the key that it is
+    /// `look` runs outside every internal lock and may use the map, except that it must not wait for the key that it is
     /// called with.
     ///
     /// A caller that must see all values, or all values of a group, must call the method again if any were skipped,
@@ -164,9 +164,9 @@ impl<K, V, S> LockMap<K, V, S> {
         self.retain(|_, _| false)
     }
 
-    /// Calls `visit` with a guard of each entry that has a value and can be locked at once. Returns the number of
-    /// entries with a value that could not be locked. Panics that `visit` has caught resume when all entries have been
-    /// visited.
+    /// Calls `visit` with a guard of each entry that has a value and can be locked without waiting. Returns the number
+    /// of entries with a value that could not be locked. Panics that `visit` has caught resume when all entries have
+    /// been visited.
     fn visit<M: Mode>(&self, mode: M, mut visit: impl FnMut(Guard<TableRef<'_, Self>, M>, &mut Panics)) -> usize {
         let (mut passed_over, mut panics) = (0, Panics::default());
         self.core.visit(
@@ -196,9 +196,9 @@ impl<K, V, S> LockMap<K, V, S> {
     }
 }
 
-/// For equal keys the last value stays. Forgotten guards keep no key locked here, because `&mut self` is exclusive.
 impl<K: Eq, V, S> LockMap<K, V, S> {
-    /// Stores a value for the owner of the map, as a writer does.
+    /// Stores a value as a writer does, even if a forgotten guard still holds the key: because of `&mut self`, nobody
+    /// else uses the map.
     fn put_as_writer(&mut self, key: &mut OwnedKey<K>, value: V) -> Option<V> {
         match self.core.hold_or_claim(key, Exclusive::NEW) {
             Ok(hold) => Guard::unmarked(TableRef::new(self), hold).insert(value),
@@ -211,6 +211,7 @@ impl<K: Eq, V, S> LockMap<K, V, S> {
     }
 }
 
+/// If a key occurs more than once, its last value stays. A key that a forgotten guard still holds gets its value, too.
 impl<K: Eq + Hash, V, S: BuildHasher> Extend<(K, V)> for LockMap<K, V, S> {
     fn extend<I: IntoIterator<Item = (K, V)>>(&mut self, values: I) {
         for (key, value) in values {
@@ -229,7 +230,7 @@ impl<K: Eq + Hash, V, S: BuildHasher> Extend<(K, V)> for LockMap<K, V, S> {
     }
 }
 
-/// For equal keys the last value stays.
+/// If a key occurs more than once, its last value stays.
 impl<K: Eq + Hash, V, S: BuildHasher + Default> FromIterator<(K, V)> for LockMap<K, V, S> {
     fn from_iter<I: IntoIterator<Item = (K, V)>>(values: I) -> Self {
         let mut map = LockMap::default();

@@ -60,8 +60,8 @@ pub use self::walk::{Walk, WalkNext};
 /// An entry lives while it has a value or its key has users; a guard of a key without a value is an ordinary lock on
 /// the key. The lock and the value are in one entry, so there is no second map and no second hash. The locks behave
 /// like those of a [`KeyedRwLock`](crate::KeyedRwLock): compatible holders, forms, upgrades and downgrades, fairness
-/// and cancellation are the same; they are not reentrant, and there is no poisoning. The page of [`ToKey`] lists the
-/// types that can be keys.
+/// and cancellation are the same. They are not reentrant either, and there is no poisoning. The page of [`ToKey`] lists
+/// the types that can be keys.
 ///
 /// # The forms
 /// | form | call |
@@ -85,8 +85,8 @@ pub use self::walk::{Walk, WalkNext};
 /// | writer | [`get_or_insert_with`](crate::Guard::get_or_insert_with) | a mutable reference to the value, stored first if there is none; makes a new version |
 /// | writer | [`value_slot`](crate::Guard::value_slot) | the value as an `Option` that can be changed; makes a new version |
 ///
-/// The output of [`upgrade_mut`](crate::Guard::upgrade_mut) has all of these methods. A guard cannot be dereferenced,
-/// because a key may have no value: use `guard.value()`, not `*guard`.
+/// The output of [`upgrade_mut`](crate::Guard::upgrade_mut) has all of these methods except `versioned`. A guard cannot
+/// be dereferenced, because a key may have no value: use `guard.value()`, not `*guard`.
 ///
 /// A guard created in the scrutinee of a `match` or an `if let` lives to the end of the statement:
 /// `match map.read_blocking("a").value() { None => map.insert_blocking("a", 1), … }` waits for itself. Use
@@ -125,16 +125,16 @@ pub use self::walk::{Walk, WalkNext};
 /// # Values that end
 /// [`time_to_live`](crate::Builder::time_to_live), [`time_to_idle`](crate::Builder::time_to_idle) and
 /// [`expire_with`](crate::Builder::expire_with) let values end. No call that begins after a value's time has passed
-/// finds the value, and [`tick`](LockMap::tick) frees the memory of all such values at once.
-/// [`get_or_refresh_with`](LockMap::get_or_refresh_with) replaces a value before it ends, while other callers get the
-/// old one without waiting.
+/// finds the value (unless a caller that has found it still holds the key), and [`tick`](LockMap::tick) frees the
+/// memory of all such values at once. [`get_or_refresh_with`](LockMap::get_or_refresh_with) replaces a value before it
+/// ends, while other callers get the old one without waiting.
 ///
 /// # Memory
 /// A value is usually part of its key's entry, which is what a guard holds. A small value that owns nothing, such as a
 /// number, can also be *at rest*: stored without an entry. In a large map, calls without guards then take about half as
-/// long. [`insert_blocking`](LockMap::insert_blocking) stores most new values at rest. A guard, a handle and most
-/// async calls move a value to an entry, and about one in 32 calls of `get_blocking`, `get_versioned_blocking` and
-/// `insert_blocking` that find a value in an entry that nobody uses moves it back. [`walk`](LockMap::walk),
+/// long. [`insert_blocking`](LockMap::insert_blocking) stores most new values at rest. A guard, a handle and most async
+/// calls move a value to an entry. Of the calls of `get_blocking`, `get_versioned_blocking` and `insert_blocking` that
+/// find a value in an entry that nobody uses, about one in 32 moves it back. [`walk`](LockMap::walk),
 /// [`for_each_value`](LockMap::for_each_value) and the other calls that visit all entries move the values to entries,
 /// and back, one shard after another. Nothing else depends on where a value is: a value at rest counts as an entry, and
 /// keeps its version.
@@ -145,13 +145,14 @@ pub use self::walk::{Walk, WalkNext};
 /// [`recycle_keys`](crate::Builder::recycle_keys), the keys must not own memory, either.
 ///
 /// # User code
-/// `V`'s `Drop` runs with no lock held for every value that the map itself drops: values that were evicted, overwritten
-/// by `update_if`, `add_or_update` or a batch, removed by `retain` or `clear`. If such a drop panics, the change
-/// stands, and the other values are still dropped. A call that releases several keys drops values only after it has
-/// released all of them and woken the admitted waiters. (But [`get_or_insert`](LockMap::get_or_insert) drops a value
-/// that it does not need while it holds the key for reading, because it returns that hold.) `V`'s `Clone`, `PartialEq`
-/// and `Default`, and closures such as `init`, run under the lock of their key, and may use other keys; but the `clone`
-/// of a `V` that owns nothing must not use the map (see [`get`](LockMap::get)).
+/// `V`'s `Drop` runs with no lock held for every value that the map itself drops: values that were evicted or have
+/// ended, that `update_if`, a refresh or a batch has overwritten, that `retain` or `clear` has removed, or that
+/// `add_or_update` has not stored because the key had an equal one. If such a drop panics, the change stands, and the
+/// other values are still dropped. A call that releases several keys drops values only after it has released all of
+/// them and woken the admitted waiters. (But [`get_or_insert`](LockMap::get_or_insert) drops a value that it does not
+/// need while it holds the key for reading, because it returns that hold.) `V`'s `Clone`, `PartialEq` and `Default`,
+/// and closures such as `init`, run under the lock of their key (except the `init` of a refresh), and may use other
+/// keys. But the `clone` of a `V` that owns nothing must not use the map at all (see [`get`](LockMap::get)).
 ///
 /// The [clock](crate::Builder::clock) and the functions of [`expire_with`](crate::Builder::expire_with) and
 /// [`max_weight`](crate::Builder::max_weight) are called with no internal lock held, but the call may hold its own key
@@ -159,7 +160,8 @@ pub use self::walk::{Walk, WalkNext};
 ///
 /// # Panics
 /// Panics as [`KeyedMutex`](crate::KeyedMutex#panics) does, and if `V`'s own code panics. A panic under a key's lock
-/// frees the key, and leaves the value as it was, or in the state in which a writer left it.
+/// frees the key, and leaves the value as it was, or in the state in which a writer left it; only a panic in
+/// [`compute`](LockMap::compute) loses the value.
 ///
 /// # Examples
 /// A counter for each key:
@@ -243,8 +245,8 @@ forms! {
     guards MapReadGuard, MapReadGuardArc, futures MapRead, MapReadArc,
     /// Acquires a key for reading, past all waiters
     /// Unlike [`read`](Self::read), this call waits only for a writer that holds the key, not for writers and upgrades
-    /// that are waiting. So it never waits if the key is held by readers, even by the caller itself: `read` could wait
-    /// for a writer that waits for the caller's first hold.
+    /// that are waiting. So it never waits if the key is held by readers, even if the caller is one of them. (`read`
+    /// could then wait for a writer that itself waits for the caller's first hold.)
     ///
     /// This can starve writers. Under every [policy](crate::Fairness) any number of these readers pass a waiting
     /// writer, and while such readers overlap, that writer never gets in. Use this call only where the key may already

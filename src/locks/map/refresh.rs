@@ -21,7 +21,8 @@ use crate::mode::Exclusive;
 use crate::plumbing::TableRef;
 use crate::plumbing::sealed::TablePtrInside as _;
 
-/// The one caller that is refreshing a value. When this is dropped, another caller may refresh the value.
+/// The task of refreshing a value, which one caller has at a time. When this is dropped, another caller may refresh the
+/// value.
 struct Refresher<'a, K, V, S> {
     map: Map<'a, K, V, S>,
     refresh: Refresh,
@@ -105,8 +106,9 @@ impl<V, K, S> Builder<MapKind<V>, K, S> {
     /// the start of `init` or the insertion. So a value that took a minute to make is new when it is stored.
     ///
     /// Values need not [end](Self::time_to_live) for this. But like a map whose values end, the map needs a
-    /// [clock](Self::clock), and its calls take as long as those of such a map. Each value takes 16 bytes more than one
-    /// that ends, or about 50 bytes if values do not end. In other maps this setting costs nothing.
+    /// [clock](Self::clock), and its calls take as long as those of such a map. If the values end, too, each takes 16
+    /// bytes more than it would otherwise; if they do not, about 50 bytes more. In other maps this feature costs
+    /// nothing.
     ///
     /// # Examples
     /// ```
@@ -173,15 +175,15 @@ impl<K: Eq + Hash, V, S: BuildHasher> LockMap<K, V, S> {
 
 /// Refreshing a value that is old, once per key.
 impl<K: Eq + Hash, V: Clone, S: BuildHasher> LockMap<K, V, S> {
-    /// Returns a clone of a key's value. If there is none, `init` makes it; if it is old, one caller makes the next
-    /// one, while all others get the old value.
+    /// Returns a clone of a key's value. If the key has none, `init` makes one; if the value is old, one caller makes
+    /// the next one, while all others get the old value.
     ///
     /// | the value | this call |
     /// |---|---|
     /// | is missing or has ended | works as [`get_or_insert_with`](Self::get_or_insert_with): one caller for each key runs `init`, while it holds the key as a writer, and the others wait |
     /// | is younger than `fresh_for` | returns it |
     /// | is `fresh_for` old or older, and nobody refreshes it | refreshes it: runs `init`, and returns the new value |
-    /// | is as old, and is being refreshed | returns it |
+    /// | is that old, and is being refreshed | returns it |
     ///
     /// A cache that works like this is called *stale-while-revalidate*. The map must be built with
     /// [`record_ages`](crate::Builder::record_ages). Different callers may pass different values of `fresh_for`; with
@@ -199,7 +201,8 @@ impl<K: Eq + Hash, V: Clone, S: BuildHasher> LockMap<K, V, S> {
     /// refreshes the value, which gets older until it is changed or removed, or ends.
     ///
     /// # Changes meanwhile
-    /// A refresh replaces only the value with which it began, as [`update_if`](Self::update_if) does with its version:
+    /// A refresh replaces only the value that was there when it began, as an [`update_if`](Self::update_if) with that
+    /// value's version would:
     ///
     /// - If the value was changed, even in place, or replaced, the refresher drops its own value and returns the later
     ///   one.
@@ -227,8 +230,8 @@ impl<K: Eq + Hash, V: Clone, S: BuildHasher> LockMap<K, V, S> {
     /// The future can be dropped at any moment. If it had not finished, it has changed nothing.
     ///
     /// # Panics
-    /// Panics if the map was built without [`record_ages`](crate::Builder::record_ages), as
-    /// [`LockMap`](LockMap#panics) does, and if `init` panics.
+    /// Panics as [`LockMap`](LockMap#panics) does, if the map was built without
+    /// [`record_ages`](crate::Builder::record_ages), and if `init` panics.
     ///
     /// # Examples
     /// ```
@@ -276,8 +279,8 @@ impl<K: Eq + Hash, V: Clone, S: BuildHasher> LockMap<K, V, S> {
         }
     }
 
-    /// Returns a clone of a key's value. If there is none, `init` makes it, or fails; if it is old, one caller makes
-    /// the next one, or fails, while all others get the old value.
+    /// Returns a clone of a key's value. If the key has none, `init` makes one, or fails; if the value is old, one
+    /// caller makes the next one, or fails, while all others get the old value.
     ///
     /// It works like [`get_or_refresh_with`](Self::get_or_refresh_with). If the `init` of a refresher fails, the old
     /// value stays, and the next caller that finds it old refreshes it. So while a source is down, there is one attempt
@@ -323,8 +326,8 @@ impl<K: Eq + Hash, V: Clone, S: BuildHasher> LockMap<K, V, S> {
         TableRef::new(self).get_or_try_refresh_as(self.by_claim_or_key(key), fresh_for, init, Awaiting)
     }
 
-    /// Returns a clone of a key's value. If there is none, `init` makes it; if it is old, one caller makes the next
-    /// one, while all others get the old value. It blocks the thread while it waits.
+    /// Returns a clone of a key's value. If the key has none, `init` makes one; if the value is old, one caller makes
+    /// the next one, while all others get the old value. The call blocks the thread while it waits.
     ///
     /// See [`get_or_refresh_with`](Self::get_or_refresh_with).
     ///
@@ -356,8 +359,9 @@ impl<K: Eq + Hash, V: Clone, S: BuildHasher> LockMap<K, V, S> {
         always(self.get_or_try_refresh_with_blocking(key, fresh_for, || Ok(init())))
     }
 
-    /// Returns a clone of a key's value. If there is none, `init` makes it, or fails; if it is old, one caller makes
-    /// the next one, or fails, while all others get the old value. It blocks the thread while it waits.
+    /// Returns a clone of a key's value. If the key has none, `init` makes one, or fails; if the value is old, one
+    /// caller makes the next one, or fails, while all others get the old value. The call blocks the thread while it
+    /// waits.
     ///
     /// See [`get_or_try_refresh_with`](Self::get_or_try_refresh_with).
     ///

@@ -32,10 +32,11 @@ impl<K, V, S> LockMap<K, V, S> {
     /// another caller has made the value, is a miss. A call that does not get the key, because it fails or its future
     /// is dropped, is neither.
     ///
-    /// Not counted are calls that change values or might do so, such as [`write`](Self::write),
+    /// Calls that change values or might do so, such as [`write`](Self::write),
     /// [`upgradable_read`](Self::upgradable_read), [`insert`](Self::insert), [`update`](Self::update) and
-    /// [`batch`](Self::batch); [`read_write_many`](Self::read_write_many); and calls that do not count as a use of a
-    /// value, such as [`peek`](Self::peek), [`walk`](Self::walk) and [`for_each_value`](Self::for_each_value).
+    /// [`batch`](Self::batch), are not counted. Nor are [`read_write_many`](Self::read_write_many), and the calls that
+    /// do not count as a use of a value, such as [`peek`](Self::peek), [`walk`](Self::walk) and
+    /// [`for_each_value`](Self::for_each_value).
     ///
     /// The numbers only grow. They are added up shard by shard, while other calls run, so two numbers need not be from
     /// the same instant. To get the numbers for an interval, subtract those at its beginning from those at its end.

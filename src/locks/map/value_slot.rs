@@ -12,7 +12,8 @@ use crate::plumbing::{Map, TablePtr, ValueOf};
 ///
 /// It is for wrappers whose own interface exposes a `&mut Option<V>`. The slot contains the value while the slot lives.
 /// When the slot is dropped, even by a panic, its contents become the key's value; if it is empty, the key has none. So
-/// a slot is a [removal](crate::Guard::remove), followed by an [insertion](crate::Guard::insert) if it is not empty:
+/// a slot acts as a [removal](crate::Guard::remove), followed by an [insertion](crate::Guard::insert) if it is not
+/// empty:
 ///
 /// - While the slot lives, [`len`](crate::LockMap::len) does not count the value, and
 ///   [`contains_key`](crate::LockMap::contains_key) returns `false`. The key stays locked, so no other caller can
@@ -44,7 +45,7 @@ use crate::plumbing::{Map, TablePtr, ValueOf};
 pub struct ValueSlot<'g, P: TablePtr<Table: Map>, M: Mode> {
     guard: &'g mut Guard<P, M>,
     value: Option<ValueOf<P>>,
-    /// Whether the key had a value before.
+    /// Whether the key had a value when the slot was made.
     had: bool,
 }
 

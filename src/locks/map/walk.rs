@@ -1,4 +1,4 @@
-//! Walks: visits of all values that wait for those that are locked.
+//! Walks, which visit all values, and wait for those that are locked.
 
 use core::fmt;
 use core::future::Future;
@@ -20,16 +20,16 @@ use crate::mode::{Exclusive, Mode, Shared, Unmarked};
 use crate::plumbing::TableRef;
 use crate::plumbing::sealed::TablePtrInside as _;
 
-/// A visit of all values of a [`LockMap`], one after another, that waits for those that are locked.
+/// A walk over all values of a [`LockMap`], one after another. It waits for values that are locked.
 ///
 /// Each `next_…` call returns a guard of the next key that has a value, and `None` at the end. A walk locks one key at
 /// a time: while it waits for a key, it holds none, unless the caller has kept an earlier guard.
 ///
 /// # What it visits
 /// A key that has a value from the beginning of the walk ([`LockMap::walk`]) to its end is visited exactly once,
-/// however often the value is changed. That includes a value that its writer takes out for a moment and stores again
-/// while it still holds the key as a writer, as [`compute`](LockMap::compute) does. A key that gets or loses its value
-/// meanwhile is visited at most once. The order is that of the entries in memory, and has no meaning.
+/// however often the value is changed. That includes a key whose writer takes the value out for a moment, and stores it
+/// again before releasing the key, as [`compute`](LockMap::compute) does. A key that gets or loses its value meanwhile
+/// is visited at most once. The order is that of the entries in memory, and has no meaning.
 ///
 /// A walk is not a snapshot: each value is as it is when its key is locked. To see several keys at one instant, use
 /// [`read_many`](LockMap::read_many). To visit only what is not locked, without waiting, use
@@ -42,13 +42,13 @@ use crate::plumbing::sealed::TablePtrInside as _;
 ///
 /// # Waiting for oneself
 /// A walk waits for every key that a writer holds, even if the key has no value at the moment: the writer may have
-/// taken it out. So a caller that holds a key as a writer waits for itself. The caller may keep the guards of a walk
-/// while it continues, because no key is visited twice, and may lock other keys meanwhile. But then it holds several
-/// keys in no fixed order; if another caller does so, too, each may wait for the other for ever.
+/// taken the value out. So a caller that holds a key as a writer waits for itself. The caller may keep the guards of a
+/// walk while the walk continues, because no key is visited twice, and may lock other keys meanwhile. But then the
+/// caller holds several keys in no fixed order; if another caller does so, too, each may wait for the other for ever.
 ///
 /// # Memory
 /// A walk has a position in the map, not a list of keys. While it is in one of the map's
-/// [shards](crate::Builder::shards), one more bit is needed for each slot of that shard, allocated once, and none of
+/// [shards](crate::Builder::shards), it needs one bit for each slot of that shard, all in one allocation, and none of
 /// the shard's values is [at rest](LockMap#memory). The call that enters a shard moves all of its values to entries,
 /// and the call that leaves it, or the drop of the walk, moves them back. In between, `get` is slower there. Drop a
 /// walk that is no longer needed: until then each new key of its shard costs a few instructions more. If a walk is
@@ -73,14 +73,14 @@ pub struct Walk<'a, K, V, S = DefaultHashBuilder> {
     position: Position,
 }
 
-/// A guard before its key counts as visited.
+/// The guard of a key that does not count as visited yet.
 type Found<'a, K, V, S, M> = Guard<Map<'a, K, V, S>, Unmarked<M>>;
 type Waiting<'a, K, V, S, M> = Request<Map<'a, K, V, S>, Unmarked<M>>;
 /// The guard of the next key; `None` at the end.
 type Next<'a, K, V, S, M> = Option<Guard<Map<'a, K, V, S>, M>>;
 
 impl<K, V, S> LockMap<K, V, S> {
-    /// Starts a visit of all values, one after another, that waits for those that are locked: see [`Walk`].
+    /// Starts a [`Walk`], which visits all values one after another, and waits for those that are locked.
     ///
     /// # Examples
     /// ```
@@ -101,7 +101,8 @@ impl<K, V, S> LockMap<K, V, S> {
 
 macro_rules! next {
     (
-        // How a key is locked; for the examples, an expression with the guard.
+        // `$does` says how a key is locked, `$alike` is the map's method that waits in the same way, and `$uses` is a
+        // line of the examples that uses the guard.
         $does:literal, $next:ident, $next_blocking:ident, $Mode:ident, $Guard:ident, $alike:literal, $uses:literal
     ) => {
         #[doc = concat!("Locks the next key that has a value for ", $does, ": a future, whose output is `None` at the end.")]
@@ -175,7 +176,8 @@ impl<'a, K, V, S> Walk<'a, K, V, S> {
 
     next!("writing", next_write, next_write_blocking, Exclusive, MapWriteGuard, "write", "guard.remove();");
 
-    /// Finds the next key to visit. Returns its guard if it is free, else a request for it.
+    /// Finds the next key to visit. Returns the key's guard if the key is free, else a request for the key; `None` at
+    /// the end.
     #[allow(clippy::type_complexity)] // an alias would hide more than it tells
     fn find<M: Mode>(&mut self, mode: Unmarked<M>) -> Option<Result<Found<'a, K, V, S, M>, Waiting<'a, K, V, S, M>>> {
         Some(match self.map.core().walk_on(&mut self.position, mode)? {
@@ -184,7 +186,7 @@ impl<'a, K, V, S> Walk<'a, K, V, S> {
         })
     }
 
-    /// Ends the visit's search for a key. Returns the guard if the key has a value.
+    /// Moves the walk past the key that was found. Returns its guard if the key has a value.
     fn visit<M: Mode>(&mut self, found: Found<'a, K, V, S, M>) -> Next<'a, K, V, S, M> {
         self.position.pass();
         found.value()?;
@@ -226,7 +228,7 @@ pub struct WalkNext<'w, 'a, K, V, S, M: Mode> {
 }
 
 impl<'a, K, V, S, M: Mode> WalkNext<'_, 'a, K, V, S, M> {
-    /// Waits until `limit` is ready. Any future may be the limit: see
+    /// Waits at most until `limit` is ready. Any future may be the limit: see
     /// [`Acquire::until`](crate::futures::Acquire::until).
     ///
     /// # Errors

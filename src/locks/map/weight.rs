@@ -11,21 +11,20 @@ impl<V, K, S> Builder<MapKind<V>, K, S> {
     /// evicted until the others weigh no more than `n`.
     ///
     /// # The weight of a value
-    /// `weigh` is called once for each change of a value, when the writer releases the key or becomes a reader, like
-    /// the function of [`expire_with`](Self::expire_with). [`value_mut`](crate::Guard::value_mut) counts as a change.
-    /// The caller holds the key as a writer meanwhile, and no internal lock, so `weigh` may use other keys, but a
-    /// request for its own key would wait for ever. `weigh` should be quick: do not serialize a value to learn its
-    /// size.
+    /// Like the function of [`expire_with`](Self::expire_with), `weigh` is called once for each change of a value, when
+    /// the writer releases the key or becomes a reader. [`value_mut`](crate::Guard::value_mut) counts as a change. The
+    /// caller holds the key as a writer meanwhile, and no internal lock, so `weigh` may use other keys, but a request
+    /// for its own key would wait for ever. `weigh` should be quick: do not serialize a value to learn its size.
     ///
-    /// The map remembers the result, and uses it until the value is changed again or has gone. So results that differ
-    /// each time do no harm. A value that changes through interior mutability, such as a `Mutex`, keeps its old weight.
-    /// Until a writer has released the key, its new value has the weight of the previous value, or none if there was no
-    /// value.
+    /// The map remembers the result, and uses it until the value is changed again or leaves the map. So results that
+    /// differ each time do no harm. A value that changes through interior mutability, such as a `Mutex`, keeps its old
+    /// weight. Until a writer has released the key, its new value has the weight of the previous value, or none if
+    /// there was no value.
     ///
     /// | weight | |
     /// |---|---|
     /// | 0 | The value is never evicted because of the weight of others, and [`pop`](LockMap::pop) does not return it, because nothing would be gained. It can still [end](Self::time_to_live). |
-    /// | more than `n` | The value is not kept. It is there while it is in use, and is evicted when its last user leaves (with [`on_evict`](Self::on_evict), only when no unpolled future keeps its entry). No other value is evicted for its sake. |
+    /// | more than `n` | The value is not kept. It stays while it is in use, and is evicted when its last user leaves (with [`on_evict`](Self::on_evict), only when no unpolled future keeps its entry). No other value is evicted for its sake. |
     /// | `u32::MAX` | The largest weight. If values may be bigger than 4 GiB, weigh them in units of 1 KiB. |
     ///
     /// A call that makes the map too heavy evicts as many values as the bound needs, drops them, and calls
@@ -37,14 +36,13 @@ impl<V, K, S> Builder<MapKind<V>, K, S> {
     /// [`shards`](Self::shards), the internal locks are less busy, but each shard has an equal part of `n`, and evicts
     /// by itself. A value that is heavier than that part is too heavy to be kept, and a shard that gets more than its
     /// share evicts before the map weighs `n`. So the part of a shard should be many times the weight of the heaviest
-    /// value. If several threads use the map, even if they only read, one shard is slower than several: then set the
+    /// value. If several threads use the map, even if they only read, one shard is slower than several, so set the
     /// number of shards.
     ///
     /// # Memory
     /// A value takes 16 bytes in addition to the 9 to 10 bytes of the order of eviction and its history. Calls for
     /// values take longer than in other maps, because they lock the shard two or three times: `get` up to twice as
-    /// long, an insertion two to three times as long. In a map whose values are not weighed, this setting costs
-    /// nothing.
+    /// long, an insertion two to three times as long. A map whose values are not weighed pays nothing for this feature.
     ///
     /// # Panics
     /// If `n` is 0, or if [`max_values`](Self::max_values) is set, too.
@@ -128,7 +126,8 @@ impl<K, V, S> LockMap<K, V, S> {
     /// for its sake. No value is weighed again. The bound is divided among the shards, and a shard keeps no value that
     /// is heavier than its part: if `n` is less than the number of shards, some shards keep none that weighs anything.
     ///
-    /// This call compares the weight of each value with the bound, shard by shard, while it holds an internal lock.
+    /// This call compares the weight of each value with the bound, one shard after another, and holds the shard's
+    /// internal lock meanwhile.
     ///
     /// # Panics
     /// If `n` is 0, or if the map was built without `max_weight`. If drops of values or keys, or `on_evict`, panic, the
