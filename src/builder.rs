@@ -126,7 +126,7 @@ impl<T: Kind, K, S> Builder<T, K, S> {
         self
     }
 
-    /// Sets the number of free entries that are kept for reuse, over all shards. 0 turns reuse off.
+    /// Sets the number of free entries that are kept for reuse, in all shards together. 0 turns reuse off.
     ///
     /// Reusing an entry saves an allocation; with [`recycle_keys`](Builder::recycle_keys) reusing its key saves
     /// another. A free entry takes as much memory as a live one. The default is 64 for each shard, or as many as
@@ -356,8 +356,8 @@ impl<T: Kind, K, S> fmt::Debug for Builder<T, K, S> {
     }
 }
 
-/// Returns the largest number of shards, a power of two, with which each shard may have at least 256 values; 1 if there
-/// is none. With 256 values per shard, the number of keys that fall into a shard varies by about a tenth.
+/// Returns the largest power of two of shards that leaves room for at least 256 values in each, or 1 if there is no
+/// such number. With 256 values per shard, the number of keys that fall into a shard varies by about a tenth.
 fn most_shards(values: usize) -> usize {
     1 << (values / 256).max(1).ilog2()
 }

@@ -206,7 +206,7 @@ const HELD: &str = "a guard has its hold until it is dropped";
 #[must_use = "the key, or the permit, is released when the guard is dropped"]
 #[clippy::has_significant_drop]
 pub struct Guard<P: TablePtr, M: Mode> {
-    /// The table and the hold; `None` only after the hold has been given away.
+    /// The table and the hold. `None` in a placeholder, and after the hold has been taken out.
     held: Option<(P, HoldIn<P, M>)>,
 }
 
@@ -439,11 +439,11 @@ impl<P: TablePtr> Guard<P, Permit> {
     }
 }
 
-/// The holds and claims that one call gives up, in three steps. Their order ensures that user code never sees a key of
+/// The holds and claims that one call releases, in three steps. Their order ensures that user code never sees a key of
 /// the call that is still held, or that was granted to a waiter that has not been woken:
 /// 1. All holds are released and positions in queues are given up. Wakers and claims are collected here: no waiter is
 ///    woken yet, and nothing is dropped.
-/// 2. When this is dropped, the admitted waiters are woken.
+/// 2. When this value is dropped, the admitted waiters are woken.
 /// 3. Then unused keys, and values beyond the bound, are dropped. Their drops may wait for any key.
 pub(crate) struct Released<P: TablePtr> {
     /// The batch comes before the entries, because fields are dropped in order of declaration.

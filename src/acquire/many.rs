@@ -5,9 +5,9 @@
 //! an order that is the same for all calls, so such calls never wait for each other in a cycle. An entry does not move
 //! while it has a claim, and a call has all its claims before it sorts them.
 //!
-//! A call that does not wait need not follow the order. So a blocking call, or a call that never waits, first acquires
-//! free keys in the order in which they are named. If all keys are free, the call is done. Otherwise a blocking call
-//! releases the keys again and sorts its requests.
+//! A call that does not wait need not follow the order. So a blocking call, a call that never waits, and the first poll
+//! of a future first acquire free keys in the order in which they are named. If all keys are free, the call is done.
+//! Otherwise it releases the keys again and sorts its requests.
 
 use alloc::boxed::Box;
 use core::fmt;
@@ -253,7 +253,7 @@ impl<P: TablePtr, M: Mode> Claims<P, M> {
         drop(guards);
     }
 
-    /// Makes the requests from the claims: sorted, and each key once.
+    /// Makes sorted requests from the claims, one for each key.
     fn line_up(mut self) -> Requests<P, M> {
         let list = core::mem::take(&mut self.list).into_iter().enumerate();
         let wanted = list.map(|(place, (claim, mode))| Wanted { claim, mode, place }).collect();
@@ -318,7 +318,7 @@ impl<P: TablePtr, M: Mode> Requests<P, M> {
         self.current.as_mut().map(|(request, _)| request)
     }
 
-    /// Acquires the keys one after another by `step`. Returns `None` if `step` fails; the next call retries the same
+    /// Acquires the keys one after another with `step`. Returns `None` if `step` fails; the next call retries the same
     /// request.
     #[inline]
     fn proceed(&mut self, mut step: impl FnMut(&mut Request<P, M>) -> Option<Guard<P, M>>) -> Option<Guards<P, M>> {
