@@ -363,9 +363,9 @@ impl core::error::Error for Closed {}
 impl Gate {
     /// Returns `acquired`, or drops it if the table has been closed in the meantime.
     ///
-    /// After closing the table, a caller may check whether any key is in use. If that check misses this request, because
-    /// the request takes its key only afterwards, then the check here comes later still, and sees that the table is
-    /// closed.
+    /// After closing the table, a caller may check whether any key is in use. If that check misses this request,
+    /// because the request takes its key only afterwards, then the check here comes later still, and sees that the
+    /// table is closed.
     #[inline]
     fn unless_open<G>(&self, acquired: G) -> Result<G, Closed> {
         if self.is_open() { Err(Closed) } else { Ok(acquired) }

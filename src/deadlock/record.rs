@@ -33,7 +33,7 @@ pub struct Member {
 }
 
 impl Member {
-    /// Sets the label of a record, if there is one.
+    /// Sets the label of a record. Does nothing if there is no record.
     fn set_label(&self, record: u32, label: Cow<'static, str>) {
         if record != NONE {
             // The old label is dropped outside the lock.
@@ -82,7 +82,7 @@ fn held(member: &Member, guard: &impl HoldGuard, origin: &Origin) -> Held {
 /// The detector's record of a hold or a wait of a party. Dropping this removes the record.
 pub(super) struct Record {
     pub(super) member: Arc<Member>,
-    /// `NONE` if there is no record.
+    /// The index of the record in the registry; `NONE` if there is no record.
     pub(super) index: u32,
 }
 
@@ -160,7 +160,7 @@ impl Drop for Record {
     #[inline]
     fn drop(&mut self) {
         if self.is_some() {
-            // It may contain a waker, which is dropped outside the lock.
+            // The removed content may include a waker, which is dropped outside the lock.
             let _what: What = self.with(|registry| registry.remove(self.index));
         }
     }
@@ -172,7 +172,7 @@ impl Drop for Record {
 #[allow(unreachable_pub, missing_debug_implementations)]
 pub struct Records {
     pub(super) member: Arc<Member>,
-    /// `NONE` for a key that is not held yet.
+    /// The indices of the records; `NONE` for a key that is not held yet.
     list: Vec<u32>,
     /// The index of the first record that has not been taken.
     next: usize,

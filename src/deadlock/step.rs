@@ -65,10 +65,10 @@ impl Record {
         (Some(Box::new(Note { key, origin, since: None })), table)
     }
 
-    /// Polls a request, which is not in the queue unless this is the record of its wait. If it gets in, this becomes
-    /// the record of its new hold.
+    /// Polls a request. If the request already waits as a tracked one, this is the record of its wait. If it gets in,
+    /// this becomes the record of its new hold.
     ///
-    /// The whole step runs under the detector's lock: so no tracked request queues, or leaves its queue, during a
+    /// The whole step runs under the detector's lock, so no tracked request queues, or leaves its queue, during a
     /// search.
     ///
     /// # Panics
@@ -165,7 +165,7 @@ fn held(access: Access, ended: &mut Option<What>, note: Option<Box<Note>>, table
 }
 
 impl Wait {
-    /// Stores the new waker, unless the old one would wake the same task. Leaves the old one in `fresh`.
+    /// Stores the new waker, unless the old one would wake the same task. Leaves the other one in `fresh`.
     fn renew(&mut self, by: &Waker, fresh: &mut Option<Waker>) {
         if !self.waker.as_ref().is_some_and(|kept| kept.will_wake(by)) {
             core::mem::swap(&mut self.waker, fresh);
