@@ -51,7 +51,7 @@ pub use self::upgrade::LatchUpgrade;
 /// It is only the lock: the data that it protects is elsewhere, such as in atomics, a file or a device. (To lock a
 /// value, use the `RwLock<T>` of `async-lock` or another crate. This is not a count-down latch.)
 ///
-/// It has the size of a `usize`, needs no table, and allocates nothing until a request waits: so it can be a field of
+/// It has the size of a `usize`, needs no table, and allocates nothing until a request waits, so it can be a field of
 /// each of a million objects, or a `static`. Tasks, threads and, with the feature `critical-section`, interrupt
 /// handlers can use the same latch. Waiters are in queues that all latches of the process share, and that are found by
 /// the latch's address. So without `critical-section`, an interrupt handler or a signal handler must not use any latch

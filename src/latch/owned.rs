@@ -20,8 +20,8 @@ use crate::core::{Presence, Ticket, Waiter};
 use crate::fairness::Fairness;
 use crate::mode::{Exclusive, Mode, Shared, Upgradable};
 
-/// A hold on a [`Latch`] that keeps the latch's [`Arc`], so that it has no lifetime; released when the guard is
-/// dropped. `M` is its [mode](crate::mode): use the aliases [`LatchReadGuardArc`], [`LatchUpgradableGuardArc`] and
+/// A hold on a [`Latch`], released when the guard is dropped. The guard keeps the latch's [`Arc`], so it has no
+/// lifetime. `M` is its [mode](crate::mode): use the aliases [`LatchReadGuardArc`], [`LatchUpgradableGuardArc`] and
 /// [`LatchWriteGuardArc`]. In all other respects it is like [`LatchGuard`].
 ///
 /// # Examples
@@ -46,7 +46,7 @@ pub struct LatchGuardArc<M: Mode> {
 /// A reader's owned hold on a latch, shared with other readers. See [`LatchGuardArc`].
 pub type LatchReadGuardArc = LatchGuardArc<Shared>;
 
-/// The owned hold on a latch of the one reader that may become a writer, beside other readers. See [`LatchGuardArc`].
+/// The owned hold of the one reader of a latch that may become a writer, beside other readers. See [`LatchGuardArc`].
 pub type LatchUpgradableGuardArc = LatchGuardArc<Upgradable>;
 
 /// A writer's owned hold on a latch, with no other holder. See [`LatchGuardArc`].
@@ -61,7 +61,7 @@ impl<M: Mode> LatchGuardArc<M> {
         LatchGuardArc { latch: Some(latch), mode }
     }
 
-    /// Takes the latch out, and the hold with it. The caller must make a borrowed guard of the hold at once.
+    /// Takes the latch out, and the hold with it. The caller must make another guard or an upgrade of the hold.
     fn take(mut self) -> Arc<Latch> {
         self.latch.take().expect(HELD)
     }
@@ -519,7 +519,7 @@ impl fmt::Debug for LatchUpgradeArc {
     }
 }
 
-/// The owned forms of an operation.
+/// Defines the owned forms of an operation.
 macro_rules! owned {
     (
         $op:ident, $blocking:ident, $try:ident, $for:ident, $until:ident = $Mode:ident: $what:literal, as

@@ -33,7 +33,7 @@ pub struct Request<'a, M: Mode> {
     word: Option<&'a LatchWord>,
     fairness: Fairness,
     mode: M,
-    /// Whether the word counts a claim of this request, as it does after the first failed attempt.
+    /// Whether the word counts a claim of this request, as it does once the request has asked the queue.
     is_claimed: bool,
     ticket: Ticket,
 }
@@ -159,7 +159,7 @@ pub(super) struct Pending<M> {
 
 #[cfg(target_has_atomic = "ptr")]
 impl<M: Mode> Pending<M> {
-    /// Makes this a request again. `word` must be that of the latch for which it was made.
+    /// Makes this a request again. `word` must be that of the latch for which the request was made.
     pub(super) fn resume(self, word: &LatchWord) -> Request<'_, M> {
         let Pending { mode, is_claimed, ticket } = self;
         Request { word: Some(word), fairness: Fairness::Adaptive, mode, is_claimed, ticket }
@@ -189,7 +189,7 @@ impl<'a, M: Mode> Request<'a, M> {
         describe(self.word())
     }
 
-    /// Acquires the latch if it is free for this request and has no queue. The request must not be in the queue.
+    /// Acquires the latch if it is free for this request and has no queue, unless the request already has a claim.
     #[inline]
     pub(crate) fn enter_fresh(&mut self) -> Option<LatchGuard<'a, M>> {
         if self.is_claimed { None } else { self.enter().ok() }

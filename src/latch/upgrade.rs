@@ -88,7 +88,7 @@ impl<'a> LatchUpgrade<'a> {
         let mut batch = WakeBatch::default();
         let guard = self.guard.take().expect(HELD);
         if guard.word().leave_queue(self.ticket, guard.fairness(), &mut batch).is_some() {
-            // The hold was granted since the last poll.
+            // The upgrade has been granted since the last poll.
             guard.word().downgrade(Access::Exclusive, Access::Upgradable, guard.fairness(), &mut batch);
         }
         drop(batch); // if a waker panics, the guard is dropped while unwinding
