@@ -6,8 +6,8 @@
 //! party that still waits is stuck. The search simulates this only for the parties on which the party in question
 //! depends, directly or through others. Before that party began to wait, none of them was stuck, because that would
 //! have been found earlier. So if that party is stuck now, it is on a cycle of stuck parties, and no party is stuck
-//! any more when its request is removed. (A request that passes others by its priority may change the order in which they will get in, so
-//! that one of them will complete a cycle. The cycle is found when that one gets in.)
+//! any more when its request is removed. (A request that passes others by its priority may change the order in which
+//! they will get in, so that one of them will complete a cycle. The cycle is found when that one gets in.)
 //!
 //! The search takes pictures of the queues, one after another, while untracked requests come and go. If the pictures
 //! show that the party can proceed, it can: a stuck request stays in its place, and every picture of its queue would
