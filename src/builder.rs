@@ -78,9 +78,10 @@ impl<T: Kind, K, S> Builder<T, K, S> {
     ///
     /// Keys in different shards are found and released without touching the same memory. A shard takes 128 bytes (one
     /// or two cache lines), in a [`LockMap`](crate::LockMap) 256, even while it is empty. The default is 64, or four
-    /// per CPU if that is more; without `std`, which reports the number of CPUs, it is 16. A `LockMap` with a bound has
-    /// fewer: [`max_values`](Builder::max_values) says how many, and with [`max_weight`](Builder::max_weight) it has
-    /// one. On a single core use one shard. If `n` is 0 or more than [`MAX_SHARDS`], [`build`](Builder::build) panics.
+    /// per CPU if that is more; without `std`, which reports the number of CPUs, it is 16. A `LockMap` with a bound may
+    /// have fewer: [`max_values`](Builder::max_values) says how many, and with [`max_weight`](Builder::max_weight) it
+    /// has one. On a single core use one shard. If `n` is 0 or more than [`MAX_SHARDS`], [`build`](Builder::build)
+    /// panics.
     ///
     /// A shard can hold about four billion keys at once; locking one more panics.
     ///

@@ -451,7 +451,7 @@ pub(crate) struct Released<P: TablePtr> {
     entries: Entries<P>,
 }
 
-/// Claims that keep entries alive until this is dropped.
+/// Claims that keep entries alive until this list is dropped.
 struct Entries<P: TablePtr>(List<(P, ClaimOf<P>)>);
 
 impl<P: TablePtr> Default for Released<P> {

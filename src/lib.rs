@@ -83,7 +83,7 @@
 //! - in a struct whose guards are moved elsewhere (into a task, a blocking thread, another struct): a field
 //!   `locks: Arc<KeyedMutex<String>>`; a guard that is stored in a field is a `MutexGuardArc<String>`:
 //!   [more](KeyedMutex#a-table-in-a-struct);
-//! - in a `static`, in a `LazyLock`: [more](KeyedMutex#a-table-in-a-static).
+//! - in a `static`, wrapped in a `LazyLock`: [more](KeyedMutex#a-table-in-a-static).
 //!
 //! A function that needs its caller to hold a key takes the guard, as [proof](Guard#proof-that-a-key-is-held). The page
 //! of [`ToKey`] says which types can be keys, and by which borrowed types they are looked up.

@@ -472,8 +472,8 @@ impl<P: TablePtr, M: Mode> Wait for Requests<P, M> {
 ///
 /// Until its first poll it holds nothing, and only keeps the entries of its keys in the table. The first poll acquires
 /// all keys if all are free. Otherwise it acquires them one after another, in the table's own order. While it waits for
-/// one key it holds the keys before it, for which others may wait: so it must be polled, or dropped, under every
-/// [policy](crate::Fairness). See [several keys](crate#several-keys), and [idle futures](crate#idle-futures).
+/// one key, it holds the keys before that one, and others may wait for those. So it must be polled, or dropped, under
+/// every [policy](crate::Fairness). See [several keys](crate#several-keys), and [idle futures](crate#idle-futures).
 ///
 /// If a poll panics (because a waker does), the future has given up all of its holds and its place in the queue. With a
 /// single key, the future behaves like [`Acquire`](crate::futures::Acquire).

@@ -348,7 +348,7 @@ pub type TrackedAcquire<F> = TrackedRequest<<F as sealed::Track>::Waiting>;
 /// See [`Party::acquire`].
 #[must_use = "futures do nothing unless they are polled or awaited"]
 pub struct TrackedRequest<W> {
-    /// `None` when it has finished.
+    /// `None` once the request has finished.
     waiting: Option<W>,
 }
 

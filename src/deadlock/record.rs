@@ -36,7 +36,7 @@ impl Member {
     /// Sets the label of a record. Does nothing if there is no record.
     fn set_label(&self, record: u32, label: Cow<'static, str>) {
         if record != NONE {
-            // The old label is dropped outside the lock.
+            // The label that is not kept is dropped outside the lock.
             let _old = self.shared.registry.with(|registry| registry.set_label(record, label));
         }
     }

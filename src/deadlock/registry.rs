@@ -59,11 +59,11 @@ struct Indexed {
 
 pub(super) struct Party {
     pub(super) name: Cow<'static, str>,
-    /// The first of its records.
+    /// The first of the party's records.
     first: u32,
     /// The number of these records that are waits.
     pub(super) waits: u32,
-    /// The number of its records whose `met` is set.
+    /// The number of the party's records whose `met` is set.
     met: u32,
 }
 
@@ -71,7 +71,7 @@ pub(super) struct Record {
     pub(super) party: u32,
     pub(super) entry: Identity,
     pub(super) what: What,
-    /// Whether it is in the list of its entry.
+    /// Whether the record is in the list of its entry.
     indexed: bool,
     /// Whether another request waits for the same entry, and so perhaps for this record's hold.
     met: bool,

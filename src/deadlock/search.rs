@@ -107,7 +107,7 @@ struct Seen {
     writer: bool,
     /// The entry's tracked holders: each party, and the access of its hold.
     holders: Vec<(u32, Access)>,
-    /// The queue, up to the last tracked waiter.
+    /// The queue, up to the last tracked waiter, and one reader behind that waiter, if there is one.
     queue: Vec<Waiter>,
     foreseen: Foreseen,
 }
@@ -146,7 +146,7 @@ struct Waiter {
     queued: Queued,
     /// The waiter's party and record, if it is tracked.
     tracked: Option<(u32, u32)>,
-    /// Whether it gets in when the parties that are not stuck release their holds.
+    /// Whether the waiter gets in when the parties that are not stuck release their holds.
     gets_in: bool,
 }
 
@@ -259,7 +259,7 @@ impl Scene {
                     let Some(&at) = places.get(&wait.place.ticket()) else { continue };
                     match wait.failed {
                         None => queue[at].tracked = Some((record.party, index)),
-                        // It is about to leave the queue.
+                        // A request that has failed is about to leave the queue.
                         Some(_) => drop(gone.insert(at)),
                     }
                 }

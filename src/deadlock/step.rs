@@ -32,7 +32,7 @@ pub trait Request {
     /// Returns the record of the hold that an upgrade continues.
     fn continues(&self) -> Option<u32>;
 
-    /// Prepares a request that has not waited yet for [`poll_into`](Self::poll_into), outside the detector's lock.
+    /// Prepares the request for its first [`poll_into`](Self::poll_into), outside the detector's lock.
     fn prepare(&mut self) {}
 
     /// Acquires or queues. Runs no user code if the batch contains a fresh waker.
@@ -151,8 +151,8 @@ impl Record {
     }
 }
 
-/// Makes the record of a hold that begins now. If a wait has ended, that wait's record has the note and the table;
-/// otherwise the arguments do.
+/// Describes a hold that begins now. If a wait has ended, the note and the table are those of the wait's record;
+/// otherwise they are the arguments.
 fn held(access: Access, ended: &mut Option<What>, note: Option<Box<Note>>, table: &'static str) -> Held {
     let (mut note, table) = match ended {
         Some(What::Waits(wait)) => (wait.note.take(), wait.table),

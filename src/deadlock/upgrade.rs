@@ -264,7 +264,7 @@ downgrades! {
 pub struct TrackedUpgrade<P: TablePtr> {
     // Dropped first, because dropping the guard leaves the queue.
     record: Record,
-    /// `None` when it has finished.
+    /// `None` once the upgrade has finished.
     tracked: Option<Tracked<Guard<P, Upgradable>>>,
 }
 

@@ -22,8 +22,8 @@ use crate::mode::{Exclusive, Mode, ReadOrWrite, Shared};
 /// The guards that the `_many` calls of [`Striped`](crate::Striped) return: one for each distinct stripe, in no
 /// specified order. There may be fewer guards than keys. Keys are not stored, so a guard cannot be found by a key.
 ///
-/// Dropping a `LatchGuards` releases all of its stripes, and then wakes their waiters. [`IntoIterator`] takes the guards
-/// out, and each is an ordinary one.
+/// Dropping a `LatchGuards` releases all of its stripes, and then wakes their waiters. [`IntoIterator`] takes the
+/// guards out, and each is an ordinary one.
 ///
 /// # Examples
 /// ```

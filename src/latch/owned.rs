@@ -38,7 +38,7 @@ use crate::mode::{Exclusive, Mode, Shared, Upgradable};
 #[must_use = "the latch is released at once if the guard is not kept"]
 #[clippy::has_significant_drop]
 pub struct LatchGuardArc<M: Mode> {
-    /// `None` when the hold has gone to another guard.
+    /// `None` once the hold has been taken out.
     latch: Option<Arc<Latch>>,
     mode: M,
 }

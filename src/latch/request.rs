@@ -1,4 +1,4 @@
-//! A request for a latch, which all forms share: a future polls it, a blocking call polls it with its own waker, and a
+//! The request for a latch that all forms make: a future polls it, a blocking call polls it with its own waker, and a
 //! timed call drops it at its limit.
 
 #[cfg(target_has_atomic = "ptr")]
@@ -139,7 +139,8 @@ impl<'a, M: Mode> Request<'a, M> {
         self.word.is_none()
     }
 
-    /// Takes the request apart, without giving it up. It must not be done, and its policy must be `Adaptive`.
+    /// Takes the request apart, without giving it up. The request must not have finished, and its policy must be
+    /// `Adaptive`.
     #[cfg(target_has_atomic = "ptr")] // for owned futures
     pub(super) fn pause(self) -> Pending<M> {
         let Request { mode, is_claimed, ticket, .. } = self;
