@@ -17,8 +17,8 @@
 /// - `Fifo` always hands over, to the first waiter.
 /// - `Barging` always wakes the first.
 /// - `Adaptive` and `Bounded(n)` wake the first, and hand over
-///   - to a thread that is spinning at that moment, at any position in the queue, unless the first waiter has a
-///     higher priority: a spinning thread takes the key at once. (A thread in a blocking call spins for some
+///   - to a thread that is spinning at that moment, because it takes the key at once. Its position in the queue does
+///     not matter, unless the first waiter has a higher priority. (A thread in a blocking call spins for some
 ///     microseconds before it sleeps.)
 ///   - to a waiter that was woken four times and did not get the key. So no waiter that is polled starves. (A waiter
 ///     that needs more permits than are free is skipped, and the next such waiter is considered.)

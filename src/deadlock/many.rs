@@ -32,7 +32,7 @@ pub trait SeveralRequests: Sized + Unpin {
     type One: HoldRequest;
     type Tracked;
 
-    /// Returns the current request: `None` if all keys are held.
+    /// Returns the current request; `None` if all keys are held.
     fn current(&mut self) -> Option<&mut Self::One>;
 
     /// Keeps the guard that the current request has acquired. Returns its index among the guards.

@@ -122,7 +122,7 @@ impl Held {
 pub(super) struct Wait {
     pub(super) want: Want,
     pub(super) place: Place,
-    /// `None` once the note has moved to the record of the hold.
+    /// The data for reports; `None` once they have moved to the record of the hold.
     pub(super) note: Option<Box<Note>>,
     pub(super) table: &'static str,
     /// The waker, to wake the request when it has failed.

@@ -354,8 +354,8 @@ impl Scene {
                 if is_followed(kind) || is_followed(Kind::Excludes) {
                     continue;
                 }
-                // The party's own permits are a reason only if they alone would keep the waiter out; otherwise it
-                // waits for the permits of others.
+                // The party's own permits are a reason only if they alone would keep the waiter out. Otherwise the
+                // waiter waits for the permits of others.
                 let has_room = seen.leaves_room(at, from);
                 for (to, reason) in seen.waits_for(at, has_room.then_some(from), &self.stuck) {
                     if came_from.contains_key(&to) {

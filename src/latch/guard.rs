@@ -68,7 +68,7 @@ impl<'a, M: Mode> LatchGuard<'a, M> {
         LatchGuard { word, fairness, mode }
     }
 
-    /// Takes the hold out of the guard. The caller must make another guard of it, for the same latch.
+    /// Takes the hold out of the guard. The caller must make another guard for the hold, on the same latch.
     #[cfg(target_has_atomic = "ptr")] // for owned guards
     pub(super) fn into_hold(self) -> M {
         let mode = self.mode;
