@@ -207,7 +207,7 @@ impl<T: Kind, K, S> Builder<T, K, S> {
     /// key's queue, and from then on [`Status`](crate::Status) counts it as a waiter. It ends when the request takes
     /// its key (for a task, when it is polled again) or gives up. Each wait has both events, with the same
     /// [`id`](WaitEvent::id), unless its future is leaked. A call for several keys has a separate wait for each key
-    /// that it waits for, one after another. An upgrade that waits has a wait for its own key.
+    /// that it waits for, one after another. An upgrade that waits is reported as a wait for its own key.
     ///
     /// `f` is called by the requesting thread or task, with no internal lock held, and after all wakers have run. The
     /// request continues when `f` has returned, so keep `f` short. Several threads may call it at once. It may query

@@ -17,7 +17,7 @@ const HELD: &str = "a guard has its hold until it is dropped";
 /// [`MutexGuard`](crate::MutexGuard).
 ///
 /// A guard is `Send` and `Sync` if the key is. It may be dropped in a thread or task other than the one that acquired
-/// it. A drop during a panic releases the key like any other: there is no poisoning.
+/// it. A drop during a panic releases the key, too: there is no poisoning.
 ///
 /// # Lints that find mistakes
 /// `let _ = locks.lock_blocking("a");` releases the key at once, because `_` does not bind the guard (`let _guard = …`
@@ -161,7 +161,7 @@ const HELD: &str = "a guard has its hold until it is dropped";
 ///
 /// # Proof that a key is held
 /// A function that only the holder of a key may call can take the guard as an argument, and read the key from it. A
-/// function that takes borrowed and owned guards is generic over the reference to the table:
+/// function that accepts both borrowed and owned guards is generic over the reference to the table:
 ///
 /// ```
 /// use std::sync::Arc;
@@ -351,8 +351,8 @@ impl<P: TablePtr, M: HandOver> Guard<P, M> {
     /// A plain drop frees the key, and under most [policies](crate::Fairness) the quickest request acquires it next.
     /// This call hands it over under every policy: the waiter holds the key from now on, even before it runs. If there
     /// are no waiters, it is a plain release. A guard of several permits hands over all of them, in the order of the
-    /// queue, to as many waiters as they suffice for. The last of several readers hands over the key; the others only
-    /// leave.
+    /// queue, to as many waiters as there are enough permits for. The last of several readers hands over the key; the
+    /// others only leave.
     ///
     /// # Examples
     /// ```

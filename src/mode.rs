@@ -49,7 +49,7 @@ pub trait Mode: sealed::ModeInside + Debug {}
 /// has such a mode. Sealed.
 pub trait HandOver: Mode {}
 
-/// Exclusive access: the lock of a mutex, or a writer's.
+/// Exclusive access: that of a mutex's holder, or of a writer.
 #[derive(Clone, Copy, Debug)]
 pub struct Exclusive(());
 

@@ -116,7 +116,7 @@ pub trait HoldRequest: step::Request<Got: HoldGuard> + Unpin {
     /// Tries once, without joining the queue.
     fn attempt(&mut self) -> Option<Self::Got>;
 
-    /// Acquires or queues, untracked.
+    /// Acquires or queues, without tracking.
     fn poll(&mut self, waiter: Waiter<'_>) -> Poll<Self::Got>;
 
     #[cfg(all(feature = "std", not(target_family = "wasm")))]
@@ -431,7 +431,7 @@ impl<W: Waits> TrackedRequest<W> {
                 };
             }
         }
-        // Dropped before the outcome is returned: see `race`.
+        // The request is dropped before the outcome is returned: see `race`.
         drop(self);
         outcome
     }

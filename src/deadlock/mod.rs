@@ -92,7 +92,7 @@
 //! If a program hangs and no request has failed, [`Detector::dump`] shows what each party holds, and what it waits for.
 //! Perhaps a holder waits for something that is not a lock. A detector that [names its
 //! holders](DetectorBuilder::name_holders) also records when, from which source line and with which label each key was
-//! acquired. It includes this in its reports, and can [report long holds](DetectorBuilder::on_long_hold).
+//! acquired. It includes these data in its reports, and can [report long holds](DetectorBuilder::on_long_hold).
 //!
 //! # Cost
 //! Each tracked acquire takes the detector's lock when it ends, and at each step if it has to wait. Each release takes
@@ -176,9 +176,9 @@ impl Detector {
     /// Returns a list of each party's holds and waits, as text and as data. Use it if a program hangs although no
     /// deadlock was reported.
     ///
-    /// It shows the parties that hold or wait for anything, in the order of their registration, except that a new party
-    /// may take the place of one that is gone. It is a snapshot of one instant, because the call takes the detector's
-    /// lock.
+    /// The list shows the parties that hold or wait for anything, in the order of their registration, except that a new
+    /// party may take the place of one that is gone. It is a snapshot of one instant, because the call takes the
+    /// detector's lock.
     ///
     /// # Examples
     /// ```

@@ -219,25 +219,25 @@ impl Records {
         self.list.iter().for_each(|&index| self.member.set_label(index, label.clone()));
     }
 
-    /// Takes over the record of the hold of the guard at this place.
+    /// Takes over the record of a hold, whose guard is at index `place`.
     pub(super) fn put(&mut self, place: usize, record: &mut Record) {
         self.list.resize(self.list.len().max(place + 1), NONE);
         self.list[place] = core::mem::replace(&mut record.index, NONE);
     }
 
-    /// Adds the record of the hold of the next guard.
+    /// Adds the record of the next guard's hold.
     pub(super) fn push(&mut self, mut record: Record) {
         self.list.push(core::mem::replace(&mut record.index, NONE));
     }
 
-    /// Takes the record of the next guard out.
+    /// Takes out the record of the next guard's hold.
     pub(super) fn next(&mut self) -> Record {
         let index = self.list.get_mut(self.next).map_or(NONE, |index| core::mem::replace(index, NONE));
         self.next += 1;
         Record { member: Arc::clone(&self.member), index }
     }
 
-    /// Takes the record of the last guard out.
+    /// Takes out the record of the last guard's hold.
     pub(super) fn next_back(&mut self) -> Record {
         Record { member: Arc::clone(&self.member), index: self.list.pop().unwrap_or(NONE) }
     }

@@ -13,7 +13,7 @@ use crate::mode::{Exclusive, HandOver, Mode, ReadOrWrite, Shared, Upgradable};
 /// [`LatchWriteGuard`].
 ///
 /// It is `Send` and `Sync`, and may be dropped in a thread or task other than the one that acquired it. A drop during a
-/// panic releases the latch like any other: there is no poisoning. A forgotten guard keeps its latch locked for good.
+/// panic releases the latch, too: there is no poisoning. A forgotten guard keeps its latch locked for good.
 ///
 /// # Examples
 /// ```

@@ -386,7 +386,7 @@ impl<M: Mode> Drop for Requests<'_, M> {
 /// output is the guards.
 ///
 /// It keeps the stripes that it has acquired while it waits for the rest, so it must be polled, or dropped. If a poll
-/// panics (because a waker does), the future has given up all of them.
+/// panics (because a waker does), the future has given up all of its stripes.
 ///
 /// # Cancel safety
 /// The future can be dropped at any moment, and then holds nothing. Nothing is acquired before its first poll.

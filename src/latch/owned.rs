@@ -373,7 +373,7 @@ impl<M: Mode> LatchAcquireArc<M> {
     #[must_use = "bind it: `let result = …`; the guard may be in it (`let _ = …` releases it at once)"]
     pub async fn until<F: Future>(mut self, limit: F) -> Result<LatchGuardArc<M>, F::Output> {
         let outcome = race(&mut self, limit).await;
-        // Dropped before the outcome is returned: see `race`.
+        // The request is dropped before the outcome is returned: see `race`.
         drop(self);
         outcome
     }
@@ -383,7 +383,8 @@ impl<M: Mode> Future for LatchAcquireArc<M> {
     type Output = LatchGuardArc<M>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        // Taken out during the poll: if a waker panics, the request gives up, and nothing is left to give up later.
+        // The latch is taken out during the poll: if a waker panics, the request gives up, and nothing is left to give
+        // up later.
         let latch = self.latch.take().expect("keylatch: a lock future was polled after it had finished");
         let mut request = self.pending.resume(&latch.0);
         let polled = request.poll(Waiter { presence: Presence::Task, waker: cx.waker() }).map(LatchGuard::into_hold);
@@ -487,7 +488,7 @@ impl Future for LatchUpgradeArc {
     type Output = LatchWriteGuardArc;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        // Taken out during the poll, as in `LatchAcquireArc`.
+        // The latch is taken out during the poll, as in `LatchAcquireArc`.
         let latch = self.latch.take().expect("keylatch: an upgrade was polled after it had finished");
         let mut upgrade = LatchUpgrade::resume(borrowed(&latch, self.mode), self.ticket);
         let waiter = Waiter { presence: Presence::Task, waker: cx.waker() };

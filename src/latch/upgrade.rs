@@ -46,7 +46,7 @@ pub struct LatchUpgrade<'a> {
 const HELD: &str = "keylatch: an upgrade was polled after it had finished";
 
 impl<'a> LatchUpgrade<'a> {
-    /// Makes the upgrade of a hold. It may already wait in the queue, at the position `ticket`.
+    /// Makes the upgrade of a hold. The upgrade may already wait in the queue, at the position `ticket`.
     #[cfg(target_has_atomic = "ptr")] // for owned upgrades
     pub(super) fn resume(guard: LatchUpgradableGuard<'a>, ticket: Ticket) -> Self {
         LatchUpgrade { guard: Some(guard), ticket }
