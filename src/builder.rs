@@ -78,9 +78,10 @@ impl<T: Kind, K, S> Builder<T, K, S> {
     ///
     /// Keys in different shards are found and released without touching the same memory. A shard takes 128 bytes (one
     /// or two cache lines), in a [`LockMap`](crate::LockMap) 256, even while it is empty. The default is 64, or four
-    /// per CPU if that is more; without `std`, which reports the number of CPUs, it is 16. A `LockMap` with a bound has
-    /// fewer: [`max_values`](Builder::max_values) says how many, and with [`max_weight`](Builder::max_weight) it has
-    /// one. On a single core use one shard. If `n` is 0 or more than [`MAX_SHARDS`], [`build`](Builder::build) panics.
+    /// per CPU if that is more; without `std`, which reports the number of CPUs, it is 16. A `LockMap` with a bound may
+    /// have fewer: [`max_values`](Builder::max_values) says how many, and with [`max_weight`](Builder::max_weight) it
+    /// has one. On a single core use one shard. If `n` is 0 or more than [`MAX_SHARDS`], [`build`](Builder::build)
+    /// panics.
     ///
     /// A shard can hold about four billion keys at once; locking one more panics.
     ///
@@ -126,7 +127,7 @@ impl<T: Kind, K, S> Builder<T, K, S> {
         self
     }
 
-    /// Sets the number of free entries that are kept for reuse, over all shards. 0 turns reuse off.
+    /// Sets the number of free entries that are kept for reuse, in all shards together. 0 turns reuse off.
     ///
     /// Reusing an entry saves an allocation; with [`recycle_keys`](Builder::recycle_keys) reusing its key saves
     /// another. A free entry takes as much memory as a live one. The default is 64 for each shard, or as many as
@@ -206,7 +207,7 @@ impl<T: Kind, K, S> Builder<T, K, S> {
     /// key's queue, and from then on [`Status`](crate::Status) counts it as a waiter. It ends when the request takes
     /// its key (for a task, when it is polled again) or gives up. Each wait has both events, with the same
     /// [`id`](WaitEvent::id), unless its future is leaked. A call for several keys has a separate wait for each key
-    /// that it waits for, one after another. An upgrade that waits has a wait for its own key.
+    /// that it waits for, one after another. An upgrade that waits is reported as a wait for its own key.
     ///
     /// `f` is called by the requesting thread or task, with no internal lock held, and after all wakers have run. The
     /// request continues when `f` has returned, so keep `f` short. Several threads may call it at once. It may query
@@ -356,8 +357,8 @@ impl<T: Kind, K, S> fmt::Debug for Builder<T, K, S> {
     }
 }
 
-/// Returns the largest number of shards, a power of two, with which each shard may have at least 256 values; 1 if there
-/// is none. With 256 values per shard, the number of keys that fall into a shard varies by about a tenth.
+/// Returns the largest power of two of shards that leaves room for at least 256 values in each, or 1 if there is no
+/// such number. With 256 values per shard, the number of keys that fall into a shard varies by about a tenth.
 fn most_shards(values: usize) -> usize {
     1 << (values / 256).max(1).ilog2()
 }

@@ -176,7 +176,7 @@ impl<T> Closable<T> {
     /// `request` is called at once, and makes a future of the table. It is not called if the table is closed.
     ///
     /// # Cancel safety
-    /// The future can be dropped at any moment, like the table's own.
+    /// The future can be dropped at any moment, like the table's own futures.
     ///
     /// # Errors
     /// The output is [`Closed`] if the table is closed before the key has been acquired.
@@ -202,8 +202,8 @@ impl<T> Closable<T> {
     where
         F: Future + Unpin,
     {
-        // If the table is closed, the request is not even made, so it leaves no entry in the table until its first
-        // poll.
+        // If the table is closed, the request is not even made: it would keep an entry in the table until the future's
+        // first poll.
         let request = if self.is_closed() { None } else { Some(request(&self.table)) };
         UntilClosed { request, closing: &self.closing, closed: None, is_finished: false }
     }
@@ -343,7 +343,7 @@ impl<T: fmt::Debug> fmt::Debug for Closable<T> {
     }
 }
 
-/// The table has been closed: the error of a request to a [`Closable`].
+/// The error of a request to a [`Closable`] that has been closed.
 ///
 /// # Examples
 /// ```
@@ -363,8 +363,9 @@ impl core::error::Error for Closed {}
 impl Gate {
     /// Returns `acquired`, or drops it if the table has been closed in the meantime.
     ///
-    /// After closing the table, a caller may check whether any key is in use. If it does so before this request takes
-    /// its key, and so misses the request, then the check here comes later still, and sees that the table is closed.
+    /// After closing the table, a caller may check whether any key is in use. If that check misses this request,
+    /// because the request takes its key only afterwards, then the check here comes later still, and sees that the
+    /// table is closed.
     #[inline]
     fn unless_open<G>(&self, acquired: G) -> Result<G, Closed> {
         if self.is_open() { Err(Closed) } else { Ok(acquired) }

@@ -10,11 +10,11 @@ use crate::status::Status;
 /// A readable list of a table's keys with their holders and waiters: the result of
 /// [`KeyedMutex::dump`](crate::KeyedMutex::dump).
 ///
-/// `Display` writes a heading, a line for each key that is held or waited for, and the number of the remaining keys. It
-/// reads the table when it is printed, as [`for_each_key`](crate::KeyedMutex::for_each_key) does, so it may be kept and
-/// printed again. The keys with the most waiters come first, then those with the most holders; a precision, as in
-/// `{:.10}`, limits the number of keys shown. `Debug` writes the same. Printing does not block; the keys' `Debug` runs
-/// outside every internal lock.
+/// `Display` writes a heading, a line for each key that is held or waited for, and the number of the remaining keys. A
+/// dump reads the table when it is printed, as [`for_each_key`](crate::KeyedMutex::for_each_key) does, so it may be
+/// kept and printed again. The keys with the most waiters come first, then those with the most holders; a precision, as
+/// in `{:.10}`, limits the number of keys shown. `Debug` writes the same. Printing does not block; the keys' `Debug`
+/// runs outside every internal lock.
 ///
 /// # Panics
 /// Printing panics when [`for_each_key`](crate::KeyedMutex::for_each_key) does, and if a key's `Debug` panics or fails.

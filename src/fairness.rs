@@ -17,9 +17,9 @@
 /// - `Fifo` always hands over, to the first waiter.
 /// - `Barging` always wakes the first.
 /// - `Adaptive` and `Bounded(n)` wake the first, and hand over
-///   - to a thread that is spinning at that moment, at any position in the queue, because it takes the key at once,
-///     unless the first waiter has a higher priority. (A thread in a blocking call spins for some microseconds before
-///     it sleeps.)
+///   - to a thread that is spinning at that moment, because it takes the key at once. Its position in the queue does
+///     not matter, unless the first waiter has a higher priority. (A thread in a blocking call spins for some
+///     microseconds before it sleeps.)
 ///   - to a waiter that was woken four times and did not get the key. So no waiter that is polled starves. (A waiter
 ///     that needs more permits than are free is skipped, and the next such waiter is considered.)
 ///   - when the waiter at the head has been passed often enough: `n` times under `Bounded(n)`; under `Adaptive` 1,024

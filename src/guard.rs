@@ -17,7 +17,7 @@ const HELD: &str = "a guard has its hold until it is dropped";
 /// [`MutexGuard`](crate::MutexGuard).
 ///
 /// A guard is `Send` and `Sync` if the key is. It may be dropped in a thread or task other than the one that acquired
-/// it. A drop during a panic releases the key like any other: there is no poisoning.
+/// it. A drop during a panic releases the key, too: there is no poisoning.
 ///
 /// # Lints that find mistakes
 /// `let _ = locks.lock_blocking("a");` releases the key at once, because `_` does not bind the guard (`let _guard = …`
@@ -161,7 +161,7 @@ const HELD: &str = "a guard has its hold until it is dropped";
 ///
 /// # Proof that a key is held
 /// A function that only the holder of a key may call can take the guard as an argument, and read the key from it. A
-/// function that takes borrowed and owned guards is generic over the reference to the table:
+/// function that accepts both borrowed and owned guards is generic over the reference to the table:
 ///
 /// ```
 /// use std::sync::Arc;
@@ -206,7 +206,7 @@ const HELD: &str = "a guard has its hold until it is dropped";
 #[must_use = "the key, or the permit, is released when the guard is dropped"]
 #[clippy::has_significant_drop]
 pub struct Guard<P: TablePtr, M: Mode> {
-    /// The table and the hold; `None` only after the hold has been given away.
+    /// The table and the hold. `None` in a placeholder, and after the hold has been taken out.
     held: Option<(P, HoldIn<P, M>)>,
 }
 
@@ -351,8 +351,8 @@ impl<P: TablePtr, M: HandOver> Guard<P, M> {
     /// A plain drop frees the key, and under most [policies](crate::Fairness) the quickest request acquires it next.
     /// This call hands it over under every policy: the waiter holds the key from now on, even before it runs. If there
     /// are no waiters, it is a plain release. A guard of several permits hands over all of them, in the order of the
-    /// queue, to as many waiters as they suffice for. The last of several readers hands over the key; the others only
-    /// leave.
+    /// queue, to as many waiters as there are enough permits for. The last of several readers hands over the key; the
+    /// others only leave.
     ///
     /// # Examples
     /// ```
@@ -439,11 +439,11 @@ impl<P: TablePtr> Guard<P, Permit> {
     }
 }
 
-/// The holds and claims that one call gives up, in three steps. Their order ensures that user code never sees a key of
+/// The holds and claims that one call releases, in three steps. Their order ensures that user code never sees a key of
 /// the call that is still held, or that was granted to a waiter that has not been woken:
 /// 1. All holds are released and positions in queues are given up. Wakers and claims are collected here: no waiter is
 ///    woken yet, and nothing is dropped.
-/// 2. When this is dropped, the admitted waiters are woken.
+/// 2. When this value is dropped, the admitted waiters are woken.
 /// 3. Then unused keys, and values beyond the bound, are dropped. Their drops may wait for any key.
 pub(crate) struct Released<P: TablePtr> {
     /// The batch comes before the entries, because fields are dropped in order of declaration.
@@ -451,7 +451,7 @@ pub(crate) struct Released<P: TablePtr> {
     entries: Entries<P>,
 }
 
-/// Claims that keep entries alive until this is dropped.
+/// Claims that keep entries alive until this list is dropped.
 struct Entries<P: TablePtr>(List<(P, ClaimOf<P>)>);
 
 impl<P: TablePtr> Default for Released<P> {

@@ -9,11 +9,11 @@ use crate::plumbing::TablePtr;
 
 /// The guards of several keys that were acquired at once, in the order in which the keys were first named.
 ///
-/// The `_many` calls return it: [`lock_many`](crate::KeyedMutex::lock_many) and its forms. A key that was named twice
-/// has one guard.
+/// The `_many` calls return a `Guards`: [`lock_many`](crate::KeyedMutex::lock_many) and its forms. A key that was named
+/// twice has one guard.
 ///
 /// Dropping it releases all of the keys, and then wakes their waiters. [`remove`](Guards::remove) takes one guard out,
-/// and [`IntoIterator`] takes them all apart: each [`Guard`] is an ordinary one, which may be released before the
+/// and [`IntoIterator`] takes them all out: each [`Guard`] is an ordinary one, which may be released before the
 /// others, downgraded, or sent elsewhere. Dropping the iterator releases the guards that are left in it.
 ///
 /// `P` and `M` are the parameters of each [`Guard`]: the reference to the table, and the [mode](crate::mode). Each

@@ -166,7 +166,7 @@ use std::path::{Path, PathBuf};
 /// ```
 ///
 /// ## Interned keys
-/// A lookup by `&Arc<str>` allocates nothing: a new entry gets a clone of the `Arc`. A lookup by `&str` copies the
+/// A look-up by `&Arc<str>` allocates nothing: a new entry gets a clone of the `Arc`. A look-up by `&str` copies the
 /// text, once for each entry that is made.
 ///
 /// ```

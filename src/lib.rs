@@ -83,7 +83,7 @@
 //! - in a struct whose guards are moved elsewhere (into a task, a blocking thread, another struct): a field
 //!   `locks: Arc<KeyedMutex<String>>`; a guard that is stored in a field is a `MutexGuardArc<String>`:
 //!   [more](KeyedMutex#a-table-in-a-struct);
-//! - in a `static`, in a `LazyLock`: [more](KeyedMutex#a-table-in-a-static).
+//! - in a `static`, wrapped in a `LazyLock`: [more](KeyedMutex#a-table-in-a-static).
 //!
 //! A function that needs its caller to hold a key takes the guard, as [proof](Guard#proof-that-a-key-is-held). The page
 //! of [`ToKey`] says which types can be keys, and by which borrowed types they are looked up.
@@ -101,8 +101,8 @@
 //! If in doubt, use the mutex, or the map if you lock a value in memory. A reader-writer lock pays off only if readers
 //! hold the key for a while: acquiring a key exclusively costs no more than acquiring it as a reader.
 //!
-//! In a [`KeyedRwLock`], and in a [`LockMap`], the holders of a key determine whether a call acquires it at once, if
-//! nobody waits for it:
+//! While no request waits for a key of a [`KeyedRwLock`] or a [`LockMap`], only its holders determine whether a call
+//! acquires the key at once:
 //!
 //! | held by | [`read`] | [`upgradable_read`] | [`write`] |
 //! |---|---|---|---|
@@ -194,8 +194,8 @@
 //! | | what happens |
 //! |---|---|
 //! | `select!` in a loop over `&mut lock` | While another branch's handler runs, the future is idle. Under every policy but the default and `Barging`, a handler that uses the same key may hang, at once or after some rounds. |
-//! | `join_all`, or `zip`, of two lock futures for one key | The join keeps the first guard until it has the second, which waits for the first: it hangs. This is [re-entry](#re-entry), not an idle future, and no policy helps. Futures that lock, work *and unlock* can be joined. |
-//! | a stream of lock futures (`FuturesUnordered`, `buffered`) | The futures are idle between two polls of the stream, that is, while the body of the loop runs, which also holds a guard. A body that waits for the key of that guard hangs; a body that waits for another key of the stream may hang, as above. |
+//! | `join_all`, or `zip`, of two lock futures for one key | The join keeps the first guard until it has the second, and the second future waits for that guard: the join hangs. This is [re-entry](#re-entry), not an idle future, and no policy helps. Futures that lock, work *and unlock* can be joined. |
+//! | a stream of lock futures (`FuturesUnordered`, `buffered`) | The futures are idle between two polls of the stream, that is, while the body of the loop runs; and the body also holds a guard. A body that waits for the key of that guard hangs; a body that waits for another key of the stream may hang, as above. |
 //! | a future in a struct, a channel, a variable | Idle until it is polled. Before its first poll it is not a waiter, and harmless. |
 //!
 //! How a waiter that is not polled affects others depends on the [policy](Fairness):
@@ -280,7 +280,7 @@
 //! | one key, again and again | a [`handle`](KeyedMutex::handle) |
 //! | several keys of one table, known when the first is taken | [`lock_many`](KeyedMutex::lock_many), [`read_many`](KeyedRwLock::read_many), [`write_many`](KeyedRwLock::write_many), [`acquire_many`](KeyedSemaphore::acquire_many) |
 //! | several keys of a [`Striped`] | [`write_many`](Striped::write_many) and its forms: a caller that holds one stripe and requests another in a separate call may wait for itself |
-//! | some of them to read, and others to write | [`read_write_many`](KeyedRwLock::read_write_many) |
+//! | several keys, some to read and others to write | [`read_write_many`](KeyedRwLock::read_write_many) |
 //! | keys of several tables | one `_many` call for each table, and the tables in the same order everywhere |
 //! | keys that become known only while others are held | a `try_` form for each further key, starting over if it fails; or a [detector](deadlock), which reports a deadlock instead of hanging |
 //!
@@ -348,8 +348,8 @@
 //! wake-up is lost. Unsafe code is confined to one of its modules, `slot`, the memory of entries.
 #![no_std]
 #![cfg_attr(docsrs, feature(doc_cfg))]
-// Every item that needs a feature has its own `doc(cfg)`: by default rustdoc would name the targets, too, at every
-// call, and the way to hide them differs between nightlies.
+// Every item that needs a feature has its own `doc(cfg)`: by default rustdoc would also name the targets at every
+// call, and the option that hides them differs between nightlies.
 #![cfg_attr(docsrs, doc(auto_cfg = false))]
 
 extern crate alloc;

@@ -20,7 +20,7 @@ impl<T> Default for List<T> {
 }
 
 impl<T> List<T> {
-    /// Allocates for the expected number of values, up to a bound.
+    /// Allocates memory for the expected number of values, up to a bound.
     pub(crate) fn room_for(expected: usize) -> Vec<T> {
         Vec::with_capacity(expected.min(MOST_RESERVED))
     }

@@ -49,7 +49,7 @@ pub trait Mode: sealed::ModeInside + Debug {}
 /// has such a mode. Sealed.
 pub trait HandOver: Mode {}
 
-/// Exclusive access: the lock of a mutex, or a writer's.
+/// Exclusive access: that of a mutex's holder, or of a writer.
 #[derive(Clone, Copy, Debug)]
 pub struct Exclusive(());
 
@@ -78,7 +78,8 @@ pub struct ReadOrWrite {
     pub(crate) writes: bool,
 }
 
-/// The mode `M`, in which acquiring a key does not mark its value as used. No guard with this mode is ever handed out.
+/// The access of mode `M`, except that acquiring a key does not mark its value as used. No guard with this mode is ever
+/// handed out.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Unmarked<M>(pub(crate) M);
 

@@ -151,7 +151,7 @@ pub(crate) type PayloadOf<P> = <P as EntryTypes>::Payload;
 
 /// The reference to a table of type `T` that borrowed guards, handles and futures contain.
 ///
-/// `R` follows from `T` and need not be named. The fields use it in place of `T`: so a `TableRef` is covariant in the
+/// `R` follows from `T` and need not be named. The fields use it in place of `T`, so a `TableRef` is covariant in the
 /// type of the keys, unlike `&'a T`. That is sound because a `TableRef` leads to existing keys, but cannot add a key to
 /// the table.
 pub struct TableRef<'a, T: Table, R: TableTypes<Table = T> = <T as Table>::Types> {

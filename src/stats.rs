@@ -1,7 +1,7 @@
 use crate::evicted::Evicted;
 
 /// The counters of a [`LockMap`](crate::LockMap) that was built with [`record_stats`](crate::Builder::record_stats):
-/// the number of events since the map was built.
+/// the number of events of each kind since the map was built.
 ///
 /// # Examples
 /// See [`LockMap::stats`](crate::LockMap::stats).

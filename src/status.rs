@@ -6,8 +6,10 @@ use crate::core::{CountKind, Snapshot};
 ///
 /// All of its numbers were true at one instant during the call that made it, and may have changed since: use it for
 /// monitoring and tests, not to decide whether a lock can be taken. A request is counted once, as a holder or as a
-/// waiter. Handles, futures that have not been polled, and threads that have not queued yet are not counted. The holder
-/// of a mutex's key counts as a writer. `Debug` and `Display` show only the numbers that are not zero.
+/// waiter, with two exceptions: a holder of several permits counts once for each, and an upgradable holder that waits
+/// for its upgrade counts as both. Handles, futures that have not been polled, and threads that have not queued yet are
+/// not counted. The holder of a mutex's key counts as a writer. `Debug` and `Display` show only the numbers that are
+/// not zero.
 ///
 /// # Examples
 /// ```
@@ -135,7 +137,7 @@ impl fmt::Display for Status {
 }
 
 impl Status {
-    /// Returns the number of holders of the key, of all kinds.
+    /// Returns the number of holders of the key, of all kinds. Each held permit counts as one holder.
     ///
     /// # Examples
     /// See [`Status`].

@@ -145,7 +145,7 @@ impl<P: TablePtr> Guard<P, Upgradable> {
     /// Blocks the thread until the upgrade is done. Returns `false` if the deadline was reached first.
     #[cfg(all(feature = "std", not(target_family = "wasm")))]
     fn block_upgrade(&mut self, deadline: Option<Instant>) -> bool {
-        /// Restores the upgradable hold if the wait fails or panics.
+        /// A drop guard that restores the upgradable hold if the wait fails or panics.
         struct FallBack<'a, P: TablePtr>(&'a mut Guard<P, Upgradable>);
         impl<P: TablePtr> Drop for FallBack<'_, P> {
             fn drop(&mut self) {

@@ -43,7 +43,7 @@ pub(crate) fn deadline_after(timeout: Duration) -> Option<Instant> {
     Instant::now().checked_add(timeout)
 }
 
-/// A thing that a thread can wait for: a request, or an upgrade.
+/// Something that a thread can wait for, such as a request or an upgrade.
 pub(crate) trait Wait {
     type Output;
 
@@ -169,8 +169,8 @@ mod tests {
         assert_eq!(polled, [Presence::SpinningThread, Presence::SleepingThread, Presence::SpinningThread]);
     }
 
-    // After the deadline a spinning thread polls once to report that it has stopped, and then tries one last time. One
-    // more poll is possible, if it began before the deadline and read the clock after it.
+    // After the deadline a spinning thread polls once to report that it has stopped, and then tries one last time. A
+    // third poll may count, too, if it began before the deadline but read the clock only afterwards.
     #[test]
     fn a_thread_that_is_woken_again_and_again_gives_up_at_its_deadline() {
         let deadline = Instant::now() + Duration::from_millis(5);

@@ -65,7 +65,7 @@ impl<P: TablePtr, M: Mode> Acquire<P, M> {
         self.request
     }
 
-    /// Sets the priority of the request, 0 for the lowest and the default. Among the requests that wait for a key, the
+    /// Sets the priority of the request; 0 is the lowest, and the default. Among the requests that wait for a key, the
     /// one with the highest priority goes first; those with the same priority go in order of arrival. Holders are not
     /// interrupted.
     ///
@@ -77,8 +77,8 @@ impl<P: TablePtr, M: Mode> Acquire<P, M> {
     /// A waiting request rises: each time 16 requests with a priority have come after it, it ranks one level higher
     /// than before, relative to all later requests. So a waiting request of priority *p* is passed by at most 16 × (*q*
     /// − *p*) requests of priority *q*, and by at most 16 × (255 − *p*) requests altogether. Choose numbers close
-    /// together to mix two kinds of requests, and numbers far apart if those with the lower one should rarely get a
-    /// turn while there are others. The bounds count requests; no clock is involved.
+    /// together to mix two kinds of requests, and numbers far apart if requests with the lower number should rarely get
+    /// a turn while there are others. The bounds count requests; no clock is involved.
     ///
     /// # What a priority changes, and what it does not
     /// A priority only determines a place in the queue. The policy still decides what the first request in the queue
@@ -103,7 +103,7 @@ impl<P: TablePtr, M: Mode> Acquire<P, M> {
     /// To block a thread, use [`wait`](Self::wait), [`wait_for`](Self::wait_for) or [`wait_until`](Self::wait_until) in
     /// place of `lock_blocking`, `try_lock_for` and `try_lock_until`. The calls for several keys have no priority: they
     /// wait for one key after another and hold the others meanwhile, so a place in one queue would say little about the
-    /// whole call. [Latches](crate::Latch) have none either.
+    /// whole call. [Latches](crate::Latch) have no priorities either.
     ///
     /// A [deadlock detector](crate::deadlock) takes the order into account. But it searches when a tracked request
     /// begins to wait: a cycle that is completed later, by an *untracked* request that passes a tracked one, is found

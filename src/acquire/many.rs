@@ -5,9 +5,9 @@
 //! an order that is the same for all calls, so such calls never wait for each other in a cycle. An entry does not move
 //! while it has a claim, and a call has all its claims before it sorts them.
 //!
-//! A call that does not wait need not follow the order. So a blocking call, or a call that never waits, first acquires
-//! free keys in the order in which they are named. If all keys are free, the call is done. Otherwise a blocking call
-//! releases the keys again and sorts its requests.
+//! A call that does not wait need not follow the order. So a blocking call, a call that never waits, and the first poll
+//! of a future first acquire free keys in the order in which they are named. If all keys are free, the call is done.
+//! Otherwise it releases the keys again and sorts its requests.
 
 use alloc::boxed::Box;
 use core::fmt;
@@ -253,7 +253,7 @@ impl<P: TablePtr, M: Mode> Claims<P, M> {
         drop(guards);
     }
 
-    /// Makes the requests from the claims: sorted, and each key once.
+    /// Makes sorted requests from the claims, one for each key.
     fn line_up(mut self) -> Requests<P, M> {
         let list = core::mem::take(&mut self.list).into_iter().enumerate();
         let wanted = list.map(|(place, (claim, mode))| Wanted { claim, mode, place }).collect();
@@ -318,7 +318,7 @@ impl<P: TablePtr, M: Mode> Requests<P, M> {
         self.current.as_mut().map(|(request, _)| request)
     }
 
-    /// Acquires the keys one after another by `step`. Returns `None` if `step` fails; the next call retries the same
+    /// Acquires the keys one after another with `step`. Returns `None` if `step` fails; the next call retries the same
     /// request.
     #[inline]
     fn proceed(&mut self, mut step: impl FnMut(&mut Request<P, M>) -> Option<Guard<P, M>>) -> Option<Guards<P, M>> {
@@ -472,8 +472,8 @@ impl<P: TablePtr, M: Mode> Wait for Requests<P, M> {
 ///
 /// Until its first poll it holds nothing, and only keeps the entries of its keys in the table. The first poll acquires
 /// all keys if all are free. Otherwise it acquires them one after another, in the table's own order. While it waits for
-/// one key it holds the keys before it, for which others may wait: so it must be polled, or dropped, under every
-/// [policy](crate::Fairness). See [several keys](crate#several-keys), and [idle futures](crate#idle-futures).
+/// one key, it holds the keys before that one, and others may wait for those. So it must be polled, or dropped, under
+/// every [policy](crate::Fairness). See [several keys](crate#several-keys), and [idle futures](crate#idle-futures).
 ///
 /// If a poll panics (because a waker does), the future has given up all of its holds and its place in the queue. With a
 /// single key, the future behaves like [`Acquire`](crate::futures::Acquire).

@@ -29,11 +29,11 @@ impl Parker {
         notified
     }
 
-    /// Sleeps until it is notified, or until the deadline.
+    /// Sleeps until a notification arrives, or until the deadline.
     pub(super) fn park(&self, deadline: Option<Instant>) {
         loop {
             listener!(self.event => listener);
-            // Listens before it checks the flag, so that a notification in between is not missed.
+            // The listener is registered before the flag is checked, so that a notification in between is not missed.
             if self.state.compare_exchange(EMPTY, ASLEEP, Ordering::AcqRel, Ordering::Acquire) == Err(NOTIFIED) {
                 break;
             }

@@ -46,7 +46,7 @@ impl<P: TablePtr, S: Source<P::Key, PayloadOf<P>>, M: Mode> Call<P, S, M> {
         self.waiting(claim)
     }
 
-    /// Returns the request of this operation for its claim.
+    /// Returns the request of this operation, with `claim` as its claim on the entry.
     #[inline]
     pub(super) fn waiting(self, claim: ClaimOf<P>) -> Request<P, M> {
         let mut request = Request::new(self.table, claim, self.mode);
@@ -338,8 +338,8 @@ impl<P: TablePtr, M: Mode> Request<P, M> {
         self.core().place(self.live(), self.ticket)
     }
 
-    /// Reports the end of a failed request to the observer, if its start was reported, after passing on a hold that was
-    /// granted in the meantime.
+    /// If the start of a failed request was reported to the observer, passes on a hold that it was granted in the
+    /// meantime, and then reports its end.
     pub(crate) fn tell_of_failure(&mut self, granted: &mut Option<Guard<P, M>>) {
         let (want, Some(id)) = (self.want(), self.told.take()) else { return };
         let Some(guard) = granted.take() else {

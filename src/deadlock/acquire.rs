@@ -68,13 +68,13 @@ pub(crate) mod sealed {
         type Output;
         type Waiting: Waits<Tracked = Self::Output>;
 
-        /// Makes a request of the party that can be tracked: `None` if the future has finished.
+        /// Makes a trackable request of the party. Returns `None` if the future has finished.
         fn track(self, member: Arc<Member>, origin: Origin) -> Option<Self::Waiting>;
     }
 }
 
-/// A request of a party, for one key or for several. The functions take an `Option`, which is `None` when the request
-/// has finished.
+/// A request of a party, for one key or for several. The functions that may finish the request take an `Option`, which
+/// is `None` when the request has finished.
 ///
 /// `pub` because a sealed trait names it; other crates cannot.
 #[allow(unreachable_pub, private_interfaces)]
@@ -116,7 +116,7 @@ pub trait HoldRequest: step::Request<Got: HoldGuard> + Unpin {
     /// Tries once, without joining the queue.
     fn attempt(&mut self) -> Option<Self::Got>;
 
-    /// Acquires or queues, untracked.
+    /// Acquires or queues, without tracking.
     fn poll(&mut self, waiter: Waiter<'_>) -> Poll<Self::Got>;
 
     #[cfg(all(feature = "std", not(target_family = "wasm")))]
@@ -132,7 +132,8 @@ pub trait HoldRequest: step::Request<Got: HoldGuard> + Unpin {
         if !self.is_queued() {
             return self.attempt();
         }
-        // A future that had queued before it was tracked may have been granted its hold. A later poll brings a waker.
+        // A future that had queued before it was tracked may have been granted its hold. If not, a later poll brings
+        // a waker.
         match self.poll(Waiter { presence: Presence::Task, waker: Waker::noop() }) {
             Poll::Ready(guard) => Some(guard),
             Poll::Pending => None,
@@ -320,7 +321,7 @@ impl Party {
     }
 }
 
-/// The future of [`Party::acquire`], made of a future of the type `F`.
+/// The future that [`Party::acquire`] makes from a future of type `F`.
 ///
 /// # Examples
 /// ```
@@ -347,7 +348,7 @@ pub type TrackedAcquire<F> = TrackedRequest<<F as sealed::Track>::Waiting>;
 /// See [`Party::acquire`].
 #[must_use = "futures do nothing unless they are polled or awaited"]
 pub struct TrackedRequest<W> {
-    /// `None` when it has finished.
+    /// `None` once the request has finished.
     waiting: Option<W>,
 }
 
@@ -390,8 +391,8 @@ impl<W: Waits> TrackedRequest<W> {
     /// wait. Otherwise it counts as a waiting request until the limit is reached.
     ///
     /// # Errors
-    /// Returns [`Refused::Deadlock`] if the future itself would fail, and [`Refused::Limit`], with the output of
-    /// `limit`, if the limit is reached first.
+    /// Returns [`Refused::Deadlock`] if the request fails with a [`Deadlock`], and [`Refused::Limit`], with the output
+    /// of `limit`, if the limit is reached first.
     ///
     /// # Cancel safety
     /// The future can be dropped at any moment, like [`TrackedRequest`] itself.
@@ -430,7 +431,7 @@ impl<W: Waits> TrackedRequest<W> {
                 };
             }
         }
-        // Dropped before the outcome is returned: see `race`.
+        // The request is dropped before the outcome is returned: see `race`.
         drop(self);
         outcome
     }

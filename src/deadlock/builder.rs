@@ -57,9 +57,8 @@ impl DetectorBuilder {
         self
     }
 
-    /// Calls `f` when a request of a party begins to wait for a key that another request has held for `limit` or
-    /// longer, once for each such holder. This also [names the holders](Self::name_holders), even if that is set to
-    /// `false`.
+    /// Calls `f` when a request of a party begins to wait for a key that parties have held for `limit` or longer, once
+    /// for each such hold. This also [names the holders](Self::name_holders), even if that is set to `false`.
     ///
     /// The detector looks only when a party begins to wait: a key for which no party waits may be held for any length
     /// of time, and a holder that passes the limit after the last waiter has begun to wait is not reported.

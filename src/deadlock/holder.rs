@@ -89,7 +89,7 @@ impl fmt::Debug for Holder {
     }
 }
 
-/// A hold that had already lasted long when another party began to wait for its key: the argument of the function set
+/// A hold that had already lasted long when a party began to wait for its key: the argument of the function set
 /// by [`on_long_hold`](super::DetectorBuilder::on_long_hold).
 ///
 /// # Examples
@@ -180,7 +180,7 @@ impl Origin {
     }
 }
 
-/// A moment in time; nothing on targets without a clock.
+/// A moment in time. Empty on targets without a clock.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Moment {
     #[cfg(all(feature = "std", not(target_family = "wasm")))]

@@ -32,7 +32,7 @@ pub trait SeveralRequests: Sized + Unpin {
     type One: HoldRequest;
     type Tracked;
 
-    /// Returns the current request: `None` if all keys are held.
+    /// Returns the current request; `None` if all keys are held.
     fn current(&mut self) -> Option<&mut Self::One>;
 
     /// Keeps the guard that the current request has acquired. Returns its index among the guards.
@@ -54,7 +54,7 @@ type GotOf<R> = <<R as SeveralRequests>::One as step::Request>::Got;
 /// `pub` because a sealed trait names it; other crates cannot.
 #[allow(unreachable_pub, missing_debug_implementations)]
 pub struct Several<R: SeveralRequests> {
-    // Dropped first, because dropping the requests may leave a queue and releases holds.
+    // Dropped first, because dropping the requests releases holds, and may leave a queue.
     record: Record,
     records: Records,
     requests: R,
@@ -75,7 +75,7 @@ impl<R: SeveralRequests> Several<R> {
         self.records.note(self.requests.held(), R::is_held, &self.origin);
     }
 
-    /// Acquires keys by `step`, in order, without beginning to wait.
+    /// Acquires keys with `step`, in order, without beginning to wait.
     fn proceed(
         several: &mut Option<Self>,
         mut step: impl FnMut(&mut R::One) -> Option<GotOf<R>>,

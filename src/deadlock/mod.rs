@@ -63,14 +63,14 @@
 //! # Definition of a deadlock
 //! Suppose that all untracked holders, and all parties that do not wait, release everything; that the queues then admit
 //! waiters as their [policy](crate::Fairness) says; and that this is repeated until nothing changes. The parties that
-//! still wait are deadlocked. This covers readers and writers, upgrades, permits, and queues: a reader behind a writer
-//! that waits for that reader's own hold. In particular:
+//! still wait are deadlocked. This covers readers and writers, upgrades, permits, and queues (for example, a reader
+//! behind a writer that waits for a hold of the reader's own party). In particular:
 //! - A party waits if any of its requests does. (If it needs only one of several, as with `select!`, the report may be
 //!   premature.)
 //! - An untracked holder is assumed to release its key eventually. It causes no report, and a cycle through it is not
 //!   found. An untracked *waiter* is followed to the holders that it waits for, but has no link of its own in the
-//!   report. (An untracked call for several keys that waits for one of them counts as an untracked holder of those
-//!   before it.) A guard that was acquired without the detector can be [adopted](Party::adopt).
+//!   report. (An untracked call for several keys that waits for one of them counts as an untracked holder of the
+//!   keys before that one.) A guard that was acquired without the detector can be [adopted](Party::adopt).
 //! - Waiters that a request passes by its [priority](crate::futures::Acquire::priority) wait for it, too. But if an
 //!   untracked request passes a tracked one, and so completes a cycle, no request fails until a party of the cycle
 //!   makes another one.
@@ -92,7 +92,7 @@
 //! If a program hangs and no request has failed, [`Detector::dump`] shows what each party holds, and what it waits for.
 //! Perhaps a holder waits for something that is not a lock. A detector that [names its
 //! holders](DetectorBuilder::name_holders) also records when, from which source line and with which label each key was
-//! acquired. It includes this in its reports, and can [report long holds](DetectorBuilder::on_long_hold).
+//! acquired. It includes these data in its reports, and can [report long holds](DetectorBuilder::on_long_hold).
 //!
 //! # Cost
 //! Each tracked acquire takes the detector's lock when it ends, and at each step if it has to wait. Each release takes
@@ -173,12 +173,12 @@ impl Detector {
         Self::default()
     }
 
-    /// Returns a list of what each party holds, and what it waits for, as text and as data. Use it if a program hangs
-    /// although no deadlock was reported.
+    /// Returns a list of each party's holds and waits, as text and as data. Use it if a program hangs although no
+    /// deadlock was reported.
     ///
-    /// It shows the parties that hold or wait for anything, in the order of their registration, except that a new party
-    /// may take the place of one that is gone. It is a snapshot of one instant, because the call takes the detector's
-    /// lock.
+    /// The list shows the parties that hold or wait for anything, in the order of their registration, except that a new
+    /// party may take the place of one that is gone. It is a snapshot of one instant, because the call takes the
+    /// detector's lock.
     ///
     /// # Examples
     /// ```

@@ -33,10 +33,10 @@ pub struct Member {
 }
 
 impl Member {
-    /// Sets the label of a record, if there is one.
+    /// Sets the label of a record. Does nothing if there is no record.
     fn set_label(&self, record: u32, label: Cow<'static, str>) {
         if record != NONE {
-            // The old label is dropped outside the lock.
+            // The label that is not kept is dropped outside the lock.
             let _old = self.shared.registry.with(|registry| registry.set_label(record, label));
         }
     }
@@ -82,7 +82,7 @@ fn held(member: &Member, guard: &impl HoldGuard, origin: &Origin) -> Held {
 /// The detector's record of a hold or a wait of a party. Dropping this removes the record.
 pub(super) struct Record {
     pub(super) member: Arc<Member>,
-    /// `NONE` if there is no record.
+    /// The index of the record in the registry; `NONE` if there is no record.
     pub(super) index: u32,
 }
 
@@ -160,7 +160,7 @@ impl Drop for Record {
     #[inline]
     fn drop(&mut self) {
         if self.is_some() {
-            // It may contain a waker, which is dropped outside the lock.
+            // The removed content may include a waker, which is dropped outside the lock.
             let _what: What = self.with(|registry| registry.remove(self.index));
         }
     }
@@ -172,7 +172,7 @@ impl Drop for Record {
 #[allow(unreachable_pub, missing_debug_implementations)]
 pub struct Records {
     pub(super) member: Arc<Member>,
-    /// `NONE` for a key that is not held yet.
+    /// The indices of the records; `NONE` for a key that is not held yet.
     list: Vec<u32>,
     /// The index of the first record that has not been taken.
     next: usize,
@@ -219,25 +219,25 @@ impl Records {
         self.list.iter().for_each(|&index| self.member.set_label(index, label.clone()));
     }
 
-    /// Takes over the record of the hold of the guard at this place.
+    /// Takes over the record of a hold, whose guard is at index `place`.
     pub(super) fn put(&mut self, place: usize, record: &mut Record) {
         self.list.resize(self.list.len().max(place + 1), NONE);
         self.list[place] = core::mem::replace(&mut record.index, NONE);
     }
 
-    /// Adds the record of the hold of the next guard.
+    /// Adds the record of the next guard's hold.
     pub(super) fn push(&mut self, mut record: Record) {
         self.list.push(core::mem::replace(&mut record.index, NONE));
     }
 
-    /// Takes the record of the next guard out.
+    /// Takes out the record of the next guard's hold.
     pub(super) fn next(&mut self) -> Record {
         let index = self.list.get_mut(self.next).map_or(NONE, |index| core::mem::replace(index, NONE));
         self.next += 1;
         Record { member: Arc::clone(&self.member), index }
     }
 
-    /// Takes the record of the last guard out.
+    /// Takes out the record of the last guard's hold.
     pub(super) fn next_back(&mut self) -> Record {
         Record { member: Arc::clone(&self.member), index: self.list.pop().unwrap_or(NONE) }
     }

@@ -24,9 +24,9 @@ use crate::core::{Access, Identity, Place, Want};
 pub(super) struct Registry {
     pub(super) parties: Slab<Party>,
     pub(super) records: Slab<Record>,
-    /// The entries that have records, except for records that are not indexed.
+    /// The entries that have indexed records.
     entries: HashTable<Indexed>,
-    /// The first record that is not indexed. These records form one list.
+    /// The first record that is not indexed. All such records form one list.
     unindexed: u32,
     hasher: DefaultHashBuilder,
     /// The number of searches.
@@ -59,11 +59,11 @@ struct Indexed {
 
 pub(super) struct Party {
     pub(super) name: Cow<'static, str>,
-    /// The first of its records.
+    /// The first of the party's records.
     first: u32,
     /// The number of these records that are waits.
     pub(super) waits: u32,
-    /// The number of its records whose `met` is set.
+    /// The number of the party's records whose `met` is set.
     met: u32,
 }
 
@@ -71,11 +71,11 @@ pub(super) struct Record {
     pub(super) party: u32,
     pub(super) entry: Identity,
     pub(super) what: What,
-    /// Whether it is in the list of its entry.
+    /// Whether the record is in the list of its entry.
     indexed: bool,
     /// Whether another request waits for the same entry, and so perhaps for this record's hold.
     met: bool,
-    /// Neighbours in the lists of its party and of its entry: before it, and after it.
+    /// The record's neighbours in the lists of its party and of its entry: the one before it, and the one after it.
     links: [[u32; 2]; 2],
 }
 
@@ -122,7 +122,7 @@ impl Held {
 pub(super) struct Wait {
     pub(super) want: Want,
     pub(super) place: Place,
-    /// `None` when the request has its hold.
+    /// The data for reports; `None` once they have moved to the record of the hold.
     pub(super) note: Option<Box<Note>>,
     pub(super) table: &'static str,
     /// The waker, to wake the request when it has failed.
@@ -220,7 +220,7 @@ impl Registry {
         what
     }
 
-    /// Counts a request that begins or ends its wait for the entry, and updates the `met` of its records.
+    /// Counts a request that begins or ends its wait for the entry, and updates the `met` of the entry's records.
     fn count_wait(&mut self, entry: Identity, comes: bool) {
         let hash = self.hasher.hash_one(entry);
         let Some(indexed) = self.entries.find_mut(hash, |other| other.entry == entry) else { return };
@@ -229,7 +229,8 @@ impl Registry {
         } else {
             indexed.waits -= 1;
         }
-        // The first wait meets the holds, and the second meets the first wait; further waits only count.
+        // The first wait meets the holds, and the second meets the first wait. A further wait changes only its own
+        // record.
         let (first, waits) = (indexed.first, indexed.waits);
         if waits <= if comes { 2 } else { 1 } {
             let mut next = first;
@@ -242,7 +243,7 @@ impl Registry {
         }
     }
 
-    /// Updates the `met` of a record, for whose entry `waits` requests wait.
+    /// Updates the `met` of a record whose entry `waits` requests wait for.
     fn meet(&mut self, record: u32, waits: u32) {
         let Record { party, what, met, .. } = &mut self.records[record];
         let others = waits - u32::from(matches!(what, What::Waits(_)));
@@ -350,8 +351,8 @@ impl Registry {
         met > u32::from(own) || own && (waits > 1 || self.has_priority(request))
     }
 
-    /// Sets the label of a recorded hold, or of one that is waited for. Returns the old one, to be dropped outside the
-    /// lock.
+    /// Sets the label of a recorded hold, or of one that is waited for. Returns the label to drop outside the lock: the
+    /// old one, or the new one if the record has no origin to label.
     pub(super) fn set_label(&mut self, record: u32, label: Cow<'static, str>) -> Option<Cow<'static, str>> {
         let note = match &mut self.records[record].what {
             What::Holds(held) => &mut held.note,

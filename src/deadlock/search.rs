@@ -5,9 +5,9 @@
 //! release their holds; the queues admit the waiters that can get in; and this is repeated until nothing changes. A
 //! party that still waits is stuck. The search simulates this only for the parties on which the party in question
 //! depends, directly or through others. Before that party began to wait, none of them was stuck, because that would
-//! have been found earlier. So if it is stuck now, it is on a cycle of stuck parties, and when its request is removed
-//! no party is stuck. (A request that passes others by its priority may change the order in which they will get in, so
-//! that one of them will complete a cycle. The cycle is found when that one gets in.)
+//! have been found earlier. So if that party is stuck now, it is on a cycle of stuck parties, and no party is stuck
+//! any more when its request is removed. (A request that passes others by its priority may change the order in which
+//! they will get in, so that one of them will complete a cycle. The cycle is found when that one gets in.)
 //!
 //! The search takes pictures of the queues, one after another, while untracked requests come and go. If the pictures
 //! show that the party can proceed, it can: a stuck request stays in its place, and every picture of its queue would
@@ -53,7 +53,7 @@ impl Registry {
     }
 
     /// Handles a hold that the party has acquired while its other requests wait: for each cycle that this completes,
-    /// one of them fails. Adds their wakers to `wakers`.
+    /// one of these requests fails. Adds the wakers of the failed requests to `wakers`.
     pub(super) fn got_in(&mut self, party: u32, wakers: &mut Vec<Waker>) {
         while self.parties[party].waits > 0 && self.is_waited_for(party, NONE) {
             let Some((deadlock, request)) = self.cycle(party, None) else { return };
@@ -103,11 +103,11 @@ struct Scene {
 struct Seen {
     entry: Identity,
     rules: Rules,
-    /// Whether a writer holds it, tracked or not.
+    /// Whether a writer, tracked or not, holds the entry.
     writer: bool,
-    /// Its tracked holders: each party, and the access of its hold.
+    /// The entry's tracked holders: each party, and the access of its hold.
     holders: Vec<(u32, Access)>,
-    /// The queue, up to the last tracked waiter.
+    /// The queue, up to the last tracked waiter, and one reader behind that waiter, if there is one.
     queue: Vec<Waiter>,
     foreseen: Foreseen,
 }
@@ -144,9 +144,9 @@ type Kept = HashMap<u32, Vec<(usize, Access, bool)>>;
 #[derive(Clone, PartialEq)]
 struct Waiter {
     queued: Queued,
-    /// Its party and its record, if it is tracked.
+    /// The waiter's party and record, if it is tracked.
     tracked: Option<(u32, u32)>,
-    /// Whether it gets in when the parties that are not stuck release their holds.
+    /// Whether the waiter gets in when the parties that are not stuck release their holds.
     gets_in: bool,
 }
 
@@ -179,7 +179,7 @@ impl Held {
         }
     }
 
-    /// Returns whether a waiter that wants this can get in beside these holds. They are counted separately, and not in
+    /// Returns whether a waiter with this want can get in beside these holds. They are counted separately, and not in
     /// one word, because foreseen holds may be incompatible with each other.
     fn allows(&self, want: Want, limit: usize) -> bool {
         let kinds = [
@@ -259,7 +259,7 @@ impl Scene {
                     let Some(&at) = places.get(&wait.place.ticket()) else { continue };
                     match wait.failed {
                         None => queue[at].tracked = Some((record.party, index)),
-                        // It is about to leave the queue.
+                        // A request that has failed is about to leave the queue.
                         Some(_) => drop(gone.insert(at)),
                     }
                 }
@@ -336,8 +336,8 @@ impl Scene {
                 }
             }
         }
-        // How far each queue has been followed, for each kind of want: the waiters before that place wait for no
-        // further party.
+        // For each entry and each kind of want, the place up to which the queue has been followed: the waiters up to
+        // that place wait for no further party.
         let mut followed = HashMap::<(usize, Kind), usize>::new();
         // For each party, the party that waits for it on the path that was found first, with its request and the
         // reason.
@@ -354,8 +354,8 @@ impl Scene {
                 if is_followed(kind) || is_followed(Kind::Excludes) {
                     continue;
                 }
-                // The party's own permits are a reason only if they alone keep the waiter out; otherwise the permits of
-                // others keep it out, too.
+                // The party's own permits are a reason only if they alone would keep the waiter out. Otherwise the
+                // waiter waits for the permits of others.
                 let has_room = seen.leaves_room(at, from);
                 for (to, reason) in seen.waits_for(at, has_room.then_some(from), &self.stuck) {
                     if came_from.contains_key(&to) {
@@ -424,9 +424,9 @@ impl Seen {
         self.rules.fairness == Fairness::Fifo || !matches!(want, Want::Hold(Access::Shared | Access::Upgradable))
     }
 
-    /// Admits the waiters that get in beside the holds of stuck parties, and counts down their requests. A party whose
-    /// last request gets in is added to `free`. The function then returns, because the holds of that party have to be
-    /// released before the next waiter gets in.
+    /// Admits the waiters that get in beside the holds of stuck parties, and counts down the waiting requests of their
+    /// parties. A party whose last request gets in is added to `free`. The function then returns, because the holds of
+    /// that party have to be released before the next waiter gets in.
     fn let_in(&mut self, entry: usize, stuck: &mut HashMap<u32, usize>, kept: &mut Kept, free: &mut Vec<u32>) {
         let mut enter = |seen: &mut Seen, at: usize, free: &mut Vec<u32>| {
             let Waiter { queued, tracked, ref mut gets_in } = seen.queue[at];

@@ -49,8 +49,8 @@ fn a_crowd_at_one_key_starts_no_search_and_a_cycle_through_it_is_found() {
             (0..).zip(&crowd).map(|(key, party)| ready(party.acquire(locks.lock(&key))).unwrap()).collect();
         let queue: Vec<_> = crowd.iter().map(|party| waiting(party.acquire(locks.lock(&CROWD)))).collect();
         assert_eq!(searches(&detector), 0);
-        // Others wait for the holder, so its request starts a search: the last party in the queue holds the key that it
-        // wants.
+        // Others wait for the holder, so its request starts a search. It completes a cycle, because the last party in
+        // the queue holds the key that it wants.
         let Poll::Ready(Err(deadlock)) = poll(&mut Box::pin(holder.acquire(locks.lock(&(CROWD - 1))))) else {
             panic!("it should fail")
         };

@@ -32,7 +32,7 @@ pub trait Request {
     /// Returns the record of the hold that an upgrade continues.
     fn continues(&self) -> Option<u32>;
 
-    /// Prepares a request that has not waited yet for [`poll_into`](Self::poll_into), outside the detector's lock.
+    /// Prepares the request for its first [`poll_into`](Self::poll_into), outside the detector's lock.
     fn prepare(&mut self) {}
 
     /// Acquires or queues. Runs no user code if the batch contains a fresh waker.
@@ -65,10 +65,10 @@ impl Record {
         (Some(Box::new(Note { key, origin, since: None })), table)
     }
 
-    /// Polls a request, which is not in the queue unless this is the record of its wait. If it gets in, this becomes
-    /// the record of its new hold.
+    /// Polls a request. If the request already waits as a tracked one, this is the record of its wait. If it gets in,
+    /// this becomes the record of its new hold.
     ///
-    /// The whole step runs under the detector's lock: so no tracked request queues, or leaves its queue, during a
+    /// The whole step runs under the detector's lock, so no tracked request queues, or leaves its queue, during a
     /// search.
     ///
     /// # Panics
@@ -151,8 +151,8 @@ impl Record {
     }
 }
 
-/// Makes the record of a hold that begins now. If a wait has ended, that wait's record has the note and the table;
-/// otherwise the arguments do.
+/// Describes a hold that begins now. If a wait has ended, the note and the table are those of the wait's record;
+/// otherwise they are the arguments.
 fn held(access: Access, ended: &mut Option<What>, note: Option<Box<Note>>, table: &'static str) -> Held {
     let (mut note, table) = match ended {
         Some(What::Waits(wait)) => (wait.note.take(), wait.table),
@@ -165,7 +165,7 @@ fn held(access: Access, ended: &mut Option<What>, note: Option<Box<Note>>, table
 }
 
 impl Wait {
-    /// Stores the new waker, unless the old one would wake the same task. Leaves the old one in `fresh`.
+    /// Stores the new waker, unless the old one would wake the same task. Leaves the other one in `fresh`.
     fn renew(&mut self, by: &Waker, fresh: &mut Option<Waker>) {
         if !self.waker.as_ref().is_some_and(|kept| kept.will_wake(by)) {
             core::mem::swap(&mut self.waker, fresh);

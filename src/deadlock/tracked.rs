@@ -54,8 +54,8 @@ impl<G> Tracked<G> {
 }
 
 impl<G> Tracked<G> {
-    /// Sets a new label, like [`TrackedRequest::label`](super::TrackedRequest::label): for a guard that a blocking call
-    /// or a `try_` call returned, or when the work has reached another stage.
+    /// Sets a new label, like [`TrackedRequest::label`](super::TrackedRequest::label). Use it for a guard that a
+    /// blocking call or a `try_` call returned, or when the work has reached another stage.
     ///
     /// # Examples
     /// ```

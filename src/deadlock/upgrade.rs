@@ -264,7 +264,7 @@ downgrades! {
 pub struct TrackedUpgrade<P: TablePtr> {
     // Dropped first, because dropping the guard leaves the queue.
     record: Record,
-    /// `None` when it has finished.
+    /// `None` once the upgrade has finished.
     tracked: Option<Tracked<Guard<P, Upgradable>>>,
 }
 
@@ -339,8 +339,8 @@ where
     /// wait. Otherwise it counts as a waiting request until the limit is reached.
     ///
     /// # Errors
-    /// Returns the guard, which is still an upgradable reader, with [`Refused::Deadlock`] if the future itself would
-    /// fail, or with [`Refused::Limit`] and the output of `limit` if the limit is reached first.
+    /// Returns the guard, which is still an upgradable reader, with [`Refused::Deadlock`] if the upgrade fails with a
+    /// [`Deadlock`], or with [`Refused::Limit`] and the output of `limit` if the limit is reached first.
     ///
     /// # Cancel safety
     /// **Dropping the future before it has finished releases the hold**, as with [`TrackedUpgrade`] itself.

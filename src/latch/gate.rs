@@ -30,7 +30,7 @@ impl Gate {
         self.is_open.load(Ordering::Acquire) != 0
     }
 
-    /// Opens the gate, and wakes all that wait for it. Later calls do nothing.
+    /// Opens the gate, and wakes its waiters. Later calls do nothing.
     pub(crate) fn open(&self) {
         if self.is_open.swap(1, Ordering::AcqRel) == 0 {
             self.latch.release(Access::Exclusive, ReleaseFor::Anybody, Fairness::Adaptive, None);

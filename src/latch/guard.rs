@@ -13,7 +13,7 @@ use crate::mode::{Exclusive, HandOver, Mode, ReadOrWrite, Shared, Upgradable};
 /// [`LatchWriteGuard`].
 ///
 /// It is `Send` and `Sync`, and may be dropped in a thread or task other than the one that acquired it. A drop during a
-/// panic releases the latch like any other: there is no poisoning. A forgotten guard keeps its latch locked for good.
+/// panic releases the latch, too: there is no poisoning. A forgotten guard keeps its latch locked for good.
 ///
 /// # Examples
 /// ```
@@ -37,7 +37,7 @@ pub struct LatchGuard<'a, M: Mode> {
 /// A reader's hold on a latch, shared with other readers. See [`LatchGuard`].
 pub type LatchReadGuard<'a> = LatchGuard<'a, Shared>;
 
-/// The hold on a latch of the one reader that may become a writer, beside other readers. See [`LatchGuard`].
+/// The hold of the one reader of a latch that may become a writer, beside other readers. See [`LatchGuard`].
 pub type LatchUpgradableGuard<'a> = LatchGuard<'a, Upgradable>;
 
 /// A writer's hold on a latch, with no other holder. See [`LatchGuard`].
@@ -68,7 +68,7 @@ impl<'a, M: Mode> LatchGuard<'a, M> {
         LatchGuard { word, fairness, mode }
     }
 
-    /// Takes the hold out of the guard. The caller must make another guard of it, for the same latch.
+    /// Takes the hold out of the guard. The caller must make another guard for the hold, on the same latch.
     #[cfg(target_has_atomic = "ptr")] // for owned guards
     pub(super) fn into_hold(self) -> M {
         let mode = self.mode;

@@ -22,8 +22,8 @@ use crate::mode::{Exclusive, Mode, ReadOrWrite, Shared};
 /// The guards that the `_many` calls of [`Striped`](crate::Striped) return: one for each distinct stripe, in no
 /// specified order. There may be fewer guards than keys. Keys are not stored, so a guard cannot be found by a key.
 ///
-/// Each guard that [`IntoIterator`] takes out is an ordinary one. Dropping the rest releases all of the stripes, and
-/// then wakes their waiters.
+/// Dropping a `LatchGuards` releases all of its stripes, and then wakes their waiters. [`IntoIterator`] takes the
+/// guards out, and each is an ordinary one.
 ///
 /// # Examples
 /// ```
@@ -211,7 +211,8 @@ impl LatchManyMode for ReadOrWrite {
 }
 
 /// Requests for several stripes, acquired one after the other. While a call waits for one stripe, it holds only stripes
-/// that come before it, in an order that is the same for all calls. So such calls never wait for each other in a cycle.
+/// that come before that one in an order that is the same for all calls. So such calls never wait for each other in a
+/// cycle.
 ///
 /// `pub` because a sealed trait names it; other crates cannot.
 #[allow(unreachable_pub, missing_debug_implementations)] // not visible outside the crate
@@ -385,7 +386,7 @@ impl<M: Mode> Drop for Requests<'_, M> {
 /// output is the guards.
 ///
 /// It keeps the stripes that it has acquired while it waits for the rest, so it must be polled, or dropped. If a poll
-/// panics (because a waker does), the future has given up all of them.
+/// panics (because a waker does), the future has given up all of its stripes.
 ///
 /// # Cancel safety
 /// The future can be dropped at any moment, and then holds nothing. Nothing is acquired before its first poll.

@@ -51,16 +51,16 @@ pub use self::upgrade::LatchUpgrade;
 /// It is only the lock: the data that it protects is elsewhere, such as in atomics, a file or a device. (To lock a
 /// value, use the `RwLock<T>` of `async-lock` or another crate. This is not a count-down latch.)
 ///
-/// It has the size of a `usize`, needs no table, and allocates nothing until a request waits: so it can be a field of
+/// It has the size of a `usize`, needs no table, and allocates nothing until a request waits, so it can be a field of
 /// each of a million objects, or a `static`. Tasks, threads and, with the feature `critical-section`, interrupt
-/// handlers can use the same latch. Waiters are in queues that all latches of the process share, and that are found by
-/// the latch's address. So without `critical-section`, an interrupt handler or a signal handler must not use any latch
-/// if it may have interrupted a call on any latch.
+/// handlers can use the same latch. The queues of waiters are in an index that all latches of the process share; a
+/// latch's queue is found by its address. So without `critical-section`, an interrupt handler or a signal handler must
+/// not use any latch if it may have interrupted a call on any latch.
 ///
 /// The policy is [`Fairness::Adaptive`], the tables' default, with phases of readers and writers as in
-/// [`KeyedRwLock`](crate::KeyedRwLock). It is not reentrant: a reader that requests it again may wait for a writer that
-/// waits for that reader (see [`read_recursive`](Latch::read_recursive)). A [deadlock detector](crate::deadlock) can
-/// watch its borrowed forms, but not its upgrades; no observer watches it. Requests have no priorities. There is no
+/// [`KeyedRwLock`](crate::KeyedRwLock). A latch is not reentrant: a reader that requests it again may wait for a writer
+/// that waits for that reader (see [`read_recursive`](Latch::read_recursive)). A [deadlock detector](crate::deadlock)
+/// can watch its borrowed forms, but not its upgrades; no observer watches it. Requests have no priorities. There is no
 /// poisoning.
 ///
 /// # Moving, dropping, forgetting

@@ -20,8 +20,8 @@ use crate::core::{Presence, Ticket, Waiter};
 use crate::fairness::Fairness;
 use crate::mode::{Exclusive, Mode, Shared, Upgradable};
 
-/// A hold on a [`Latch`] that keeps the latch's [`Arc`], so that it has no lifetime; released when the guard is
-/// dropped. `M` is its [mode](crate::mode): use the aliases [`LatchReadGuardArc`], [`LatchUpgradableGuardArc`] and
+/// A hold on a [`Latch`], released when the guard is dropped. The guard keeps the latch's [`Arc`], so it has no
+/// lifetime. `M` is its [mode](crate::mode): use the aliases [`LatchReadGuardArc`], [`LatchUpgradableGuardArc`] and
 /// [`LatchWriteGuardArc`]. In all other respects it is like [`LatchGuard`].
 ///
 /// # Examples
@@ -38,7 +38,7 @@ use crate::mode::{Exclusive, Mode, Shared, Upgradable};
 #[must_use = "the latch is released at once if the guard is not kept"]
 #[clippy::has_significant_drop]
 pub struct LatchGuardArc<M: Mode> {
-    /// `None` when the hold has gone to another guard.
+    /// `None` once the hold has been taken out.
     latch: Option<Arc<Latch>>,
     mode: M,
 }
@@ -46,7 +46,7 @@ pub struct LatchGuardArc<M: Mode> {
 /// A reader's owned hold on a latch, shared with other readers. See [`LatchGuardArc`].
 pub type LatchReadGuardArc = LatchGuardArc<Shared>;
 
-/// The owned hold on a latch of the one reader that may become a writer, beside other readers. See [`LatchGuardArc`].
+/// The owned hold of the one reader of a latch that may become a writer, beside other readers. See [`LatchGuardArc`].
 pub type LatchUpgradableGuardArc = LatchGuardArc<Upgradable>;
 
 /// A writer's owned hold on a latch, with no other holder. See [`LatchGuardArc`].
@@ -61,7 +61,7 @@ impl<M: Mode> LatchGuardArc<M> {
         LatchGuardArc { latch: Some(latch), mode }
     }
 
-    /// Takes the latch out, and the hold with it. The caller must make a borrowed guard of the hold at once.
+    /// Takes the latch out, and the hold with it. The caller must make another guard or an upgrade of the hold.
     fn take(mut self) -> Arc<Latch> {
         self.latch.take().expect(HELD)
     }
@@ -373,7 +373,7 @@ impl<M: Mode> LatchAcquireArc<M> {
     #[must_use = "bind it: `let result = …`; the guard may be in it (`let _ = …` releases it at once)"]
     pub async fn until<F: Future>(mut self, limit: F) -> Result<LatchGuardArc<M>, F::Output> {
         let outcome = race(&mut self, limit).await;
-        // Dropped before the outcome is returned: see `race`.
+        // The request is dropped before the outcome is returned: see `race`.
         drop(self);
         outcome
     }
@@ -383,7 +383,8 @@ impl<M: Mode> Future for LatchAcquireArc<M> {
     type Output = LatchGuardArc<M>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        // Taken out during the poll: if a waker panics, the request gives up, and nothing is left to give up later.
+        // The latch is taken out during the poll: if a waker panics, the request gives up, and nothing is left to give
+        // up later.
         let latch = self.latch.take().expect("keylatch: a lock future was polled after it had finished");
         let mut request = self.pending.resume(&latch.0);
         let polled = request.poll(Waiter { presence: Presence::Task, waker: cx.waker() }).map(LatchGuard::into_hold);
@@ -487,7 +488,7 @@ impl Future for LatchUpgradeArc {
     type Output = LatchWriteGuardArc;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        // Taken out during the poll, as in `LatchAcquireArc`.
+        // The latch is taken out during the poll, as in `LatchAcquireArc`.
         let latch = self.latch.take().expect("keylatch: an upgrade was polled after it had finished");
         let mut upgrade = LatchUpgrade::resume(borrowed(&latch, self.mode), self.ticket);
         let waiter = Waiter { presence: Presence::Task, waker: cx.waker() };
@@ -519,7 +520,7 @@ impl fmt::Debug for LatchUpgradeArc {
     }
 }
 
-/// The owned forms of an operation.
+/// Defines the owned forms of an operation.
 macro_rules! owned {
     (
         $op:ident, $blocking:ident, $try:ident, $for:ident, $until:ident = $Mode:ident: $what:literal, as

@@ -1,4 +1,4 @@
-//! A request for a latch, which all forms share: a future polls it, a blocking call polls it with its own waker, and a
+//! The request for a latch that all forms make: a future polls it, a blocking call polls it with its own waker, and a
 //! timed call drops it at its limit.
 
 #[cfg(target_has_atomic = "ptr")]
@@ -33,7 +33,7 @@ pub struct Request<'a, M: Mode> {
     word: Option<&'a LatchWord>,
     fairness: Fairness,
     mode: M,
-    /// Whether the word counts a claim of this request, as it does after the first failed attempt.
+    /// Whether the word counts a claim of this request, as it does once the request has asked the queue.
     is_claimed: bool,
     ticket: Ticket,
 }
@@ -139,7 +139,8 @@ impl<'a, M: Mode> Request<'a, M> {
         self.word.is_none()
     }
 
-    /// Takes the request apart, without giving it up. It must not be done, and its policy must be `Adaptive`.
+    /// Takes the request apart, without giving it up. The request must not have finished, and its policy must be
+    /// `Adaptive`.
     #[cfg(target_has_atomic = "ptr")] // for owned futures
     pub(super) fn pause(self) -> Pending<M> {
         let Request { mode, is_claimed, ticket, .. } = self;
@@ -159,7 +160,7 @@ pub(super) struct Pending<M> {
 
 #[cfg(target_has_atomic = "ptr")]
 impl<M: Mode> Pending<M> {
-    /// Makes this a request again. `word` must be that of the latch for which it was made.
+    /// Makes this a request again. `word` must be that of the latch for which the request was made.
     pub(super) fn resume(self, word: &LatchWord) -> Request<'_, M> {
         let Pending { mode, is_claimed, ticket } = self;
         Request { word: Some(word), fairness: Fairness::Adaptive, mode, is_claimed, ticket }
@@ -189,7 +190,7 @@ impl<'a, M: Mode> Request<'a, M> {
         describe(self.word())
     }
 
-    /// Acquires the latch if it is free for this request and has no queue. The request must not be in the queue.
+    /// Acquires the latch if it is free for this request and has no queue, unless the request already has a claim.
     #[inline]
     pub(crate) fn enter_fresh(&mut self) -> Option<LatchGuard<'a, M>> {
         if self.is_claimed { None } else { self.enter().ok() }

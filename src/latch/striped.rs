@@ -44,8 +44,8 @@ pub const MAX_STRIPES: usize = if usize::BITS < 64 { 1 << 20 } else { 1 << 28 };
 ///
 /// # Limits
 /// A `static` needs a `LazyLock`. The locks are not reentrant and have no owned guards. A [deadlock
-/// detector](crate::deadlock) can watch them, and shows their addresses. For forgotten guards and futures, and for
-/// moves, see [`Latch`](crate::Latch#moving-dropping-forgetting).
+/// detector](crate::deadlock) can watch them, and its reports show the addresses of stripes. For forgotten guards and
+/// futures, and for moves, see [`Latch`](crate::Latch#moving-dropping-forgetting).
 ///
 /// The policy is [`Fairness::Adaptive`], unless [`fairness`](StripedBuilder::fairness) sets another.
 ///

@@ -46,7 +46,7 @@ pub struct LatchUpgrade<'a> {
 const HELD: &str = "keylatch: an upgrade was polled after it had finished";
 
 impl<'a> LatchUpgrade<'a> {
-    /// Makes the upgrade of a hold. It may already wait in the queue, at the position `ticket`.
+    /// Makes the upgrade of a hold. The upgrade may already wait in the queue, at the position `ticket`.
     #[cfg(target_has_atomic = "ptr")] // for owned upgrades
     pub(super) fn resume(guard: LatchUpgradableGuard<'a>, ticket: Ticket) -> Self {
         LatchUpgrade { guard: Some(guard), ticket }
@@ -88,7 +88,7 @@ impl<'a> LatchUpgrade<'a> {
         let mut batch = WakeBatch::default();
         let guard = self.guard.take().expect(HELD);
         if guard.word().leave_queue(self.ticket, guard.fairness(), &mut batch).is_some() {
-            // The hold was granted since the last poll.
+            // The upgrade has been granted since the last poll.
             guard.word().downgrade(Access::Exclusive, Access::Upgradable, guard.fairness(), &mut batch);
         }
         drop(batch); // if a waker panics, the guard is dropped while unwinding

@@ -8,7 +8,7 @@ thread_local! {
     static DEPTH: Cell<usize> = Cell::new(0);
 }
 
-/// A call that counts as nested on this thread until this is dropped.
+/// A level of nesting on this thread, which ends when this value is dropped.
 struct Level;
 
 impl Level {

@@ -1,5 +1,5 @@
-/// One in this many uses without a hold lets the value come to rest (see the table layer). The larger the number, the
-/// less the moves add to each use. A model checker needs a small one.
+/// One in this many uses without a hold lets the value come to rest (see the table layer). With a larger number, these
+/// moves add less to the cost of a use. A model checker needs a small one.
 pub(crate) const LOOKS_TO_REST: u32 = 32;
 
 /// A spin lock for critical sections that are usually a few dozen instructions long.

@@ -8,9 +8,9 @@
 //! | `critical-section` | `portable-atomic` | `spin` inside a critical section: never contended on one core |
 //! | `cfg(keylatch_loom)`, `cfg(keylatch_shuttle)` | the checker's | the checker's mutex |
 //!
-//! The last two are set by the package in `checks/`, which builds these sources and has the checkers among its
-//! dependencies. `cfg(loom)` alone changes nothing here: it applies to all crates of a build, and users set it for
-//! models of their own.
+//! The two `cfg`s in the last row are set by the package in `checks/`, which builds these sources and has the checkers
+//! among its dependencies. `cfg(loom)` alone changes nothing here: it applies to all crates of a build, and users set
+//! it for models of their own.
 //!
 //! A [`Lock`] runs a closure instead of returning a guard, because a critical section has no other form without unsafe
 //! code.
