@@ -619,7 +619,7 @@ impl<K: Clone + Eq + Hash + Debug + Send + Sync> Resting<K> {
 fn no_value_is_lost_that_comes_to_rest_and_is_used_again() {
     for fairness in ALL {
         Resting::new(fairness, |key| key).run();
-        // A larger key, such as a string, would not rest.
+        // A value whose key is larger, such as a `String`, would not rest.
         Resting::new(fairness, |key| key.to_string().into_boxed_str()).run();
     }
 }

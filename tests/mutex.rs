@@ -160,7 +160,7 @@ fn a_limit_whose_output_panics_when_it_is_dropped_leaves_the_key_free() {
     }
     let locks = KeyedMutex::<u64>::new();
     let mut held = locks.try_lock(&7);
-    // The limit releases the requested key, so that the second attempt succeeds.
+    // The limit releases the requested key, so the second attempt succeeds.
     let limit = std::future::poll_fn(|_| {
         held = None;
         std::task::Poll::Ready(PanicsOnDrop)

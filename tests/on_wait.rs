@@ -788,7 +788,8 @@ fn at_the_maximum_number_of_users_a_request_that_gives_up_causes_one_event() {
     assert!(jobs.is_empty());
 }
 
-/// A spinning thread is handed a free key, and takes it at once. An observer may run for a long time.
+/// A spinning thread may be handed a free key, because it takes the key at once. But an observer may run for a long
+/// time, so the thread that runs it is handed no key meanwhile.
 #[test]
 fn no_key_is_handed_to_a_thread_while_its_observer_runs() {
     let (once, observer) = does_once();

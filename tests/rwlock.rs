@@ -410,8 +410,8 @@ fn guarantee_4_a_leaving_writer_admits_all_waiting_readers_before_the_next_write
     }
 }
 
-/// A readers' phase lets in one upgradable reader, if its place is free, before a writer that arrived earlier; once
-/// for each writer. A phase in which its place was taken does not count.
+/// In a readers' phase one upgradable reader, if its place is free, passes a writer that arrived earlier, but each
+/// writer only once. A phase in which the place was taken does not count.
 #[test]
 fn guarantee_4_an_upgradable_reader_whose_place_was_taken_is_admitted_in_the_next_phase() {
     let locks = KeyedRwLock::<u64>::builder().fairness(Fairness::Bounded(16)).build();

@@ -285,7 +285,7 @@ fn upgrade_given_up(tables: &Tables, crowd: &mut Crowd<'_>) -> Duration {
     })
 }
 
-/// A function that builds a crowd of this size.
+/// A function that builds a crowd of a given size.
 type Wants = fn(usize) -> Vec<Want>;
 
 /// Returns a crowd of `n` in total, whose last members are `last`.

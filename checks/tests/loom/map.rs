@@ -411,7 +411,7 @@ fn several_guards_are_dropped_while_an_excess_value_is_stored() {
     a_user_leaves_beside_an_insert(|map| map.try_read_many_arc([&1, &3]).unwrap(), drop);
 }
 
-/// Both users leave, one of them as a waiter that gives up.
+/// Both users leave: a reader, and either a waiter, which gives up, or a handle.
 #[test]
 fn two_users_leave_an_excess_value_at_once() {
     for waits in [false, true] {

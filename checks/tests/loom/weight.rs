@@ -1,5 +1,5 @@
-//! Models of a map that weighs its values. A value's weight is the number in its cell, so that loom reports if it is
-//! weighed beside a writer.
+//! Models of a map that weighs its values. A value's weight is the number in its cell, so loom reports a value that
+//! is weighed while a writer changes it.
 
 use std::sync::Arc;
 
