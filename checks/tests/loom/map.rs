@@ -434,7 +434,7 @@ fn two_users_leave_an_excess_value_at_once() {
     }
 }
 
-/// A future that has not been polled keeps the entry, but not its value: it requests the key while the value is being
+/// A future that has not been polled keeps the entry, but not the value. It requests the key while the value is being
 /// evicted.
 #[test]
 fn a_value_is_evicted_while_a_future_requests_it() {

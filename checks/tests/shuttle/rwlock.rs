@@ -189,7 +189,7 @@ fn everything_at_once() {
     explore(everything);
 }
 
-/// Starts newcomers: a reader, a caller that tries to write, and a writer, each of which comes several times.
+/// Starts newcomers: a reader, a caller that tries to write, and one that tries to read. Each comes several times.
 fn newcomers(world: &Arc<World>) -> [thread::JoinHandle<()>; 3] {
     let come = |how: fn(&World)| {
         let world = Arc::clone(world);
