@@ -118,7 +118,7 @@ impl Pages {
         (key, &self.names[key])
     }
 
-    /// Removes values by calls that do not wait.
+    /// Makes one random call that does not wait. Many of these calls remove values.
     fn remove_some(&self, random: &mut Random) {
         let (_, name) = self.key(random);
         match random.next(12) {

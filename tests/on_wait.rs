@@ -182,7 +182,7 @@ fn requests_through_a_detector_cause_events() {
     assert!(locks.is_empty() && pages.is_empty());
 }
 
-/// A request completes a cycle, and the request that fails is one that already waits.
+/// A request completes a cycle, so that one of two requests fails. Every wait that has begun is reported as ended.
 #[test]
 fn a_wait_ended_by_a_detector_is_reported_as_given_up() {
     let log = Log::default();

@@ -58,8 +58,8 @@ impl World {
         }
     }
 
-    /// Makes three random requests for pages, permits, keys or stripes, and perhaps upgrades. After a deadlock, releases
-    /// everything.
+    /// Makes three random requests, for pages, permits, keys or stripes, some with an upgrade. After a deadlock,
+    /// releases everything.
     async fn lock_anything(&self, party: &Party) -> Option<()> {
         let mut pages = Vec::new();
         let mut permits = Vec::new();
