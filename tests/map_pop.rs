@@ -182,7 +182,7 @@ fn a_value_in_use_is_not_popped() {
     assert_eq!(pop_all(&map), [5, 6, 7]);
     assert_eq!(map.len(), 4);
     drop((reader, handle, unpolled));
-    // The first three values were used.
+    // The values of 1, 2 and 4 are no longer in use.
     let popped = pop_all(&map);
     assert_eq!(popped.len(), 3);
     assert!([1, 2, 4].iter().all(|key| popped.contains(key)));
