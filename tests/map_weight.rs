@@ -434,7 +434,7 @@ fn evictions_for_weight_are_handed_over_and_counted_as_those_for_number_are() {
     let stats = map.stats().unwrap();
     assert_eq!((stats.evictions(Evicted::Size), stats.insertions()), (2, 5));
 
-    // A future that has not been polled needs the key of its entry, so its value stays until it is polled.
+    // A future that has not been polled needs the key of its entry, so the value stays as long as the future does.
     let map: LockMap<String, u64> =
         LockMap::builder().max_weight(10, |_, &value| value as u32).on_evict(|_, _, _| {}).build();
     map.insert_blocking("a", 1);

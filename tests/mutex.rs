@@ -363,7 +363,7 @@ fn a_blocking_call_works_inside_a_thread_locals_destructor() {
 
 #[test]
 fn a_blocking_call_inside_the_waker_of_another_wait_does_not_swallow_its_wake_up() {
-    // A future waits for key 1. The thread that releases key 1 runs its waker, which blocks on key 2.
+    // A future waits for key 1. The thread that releases key 1 runs the future's waker, which blocks on key 2.
     struct Blocks(Arc<KeyedMutex<u64>>);
     impl std::task::Wake for Blocks {
         fn wake(self: Arc<Self>) {

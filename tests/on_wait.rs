@@ -242,7 +242,7 @@ fn the_observer_may_use_the_table() {
     drop(guard);
     drop(ready(lock));
     drop(other);
-    // The first request is reported as it acquires the key. When it has left, the second is next.
+    // The first request is reported as it acquires the key. When it has left, the second gives up.
     assert_eq!(*seen.lock().unwrap(), [(Started, 1, 1), (Started, 1, 2), (Granted, 1, 1), (GivenUp, 0, 0)]);
     assert!(locks.is_empty());
 }

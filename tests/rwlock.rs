@@ -313,7 +313,7 @@ fn a_forgotten_upgrade_is_released_with_its_guard() {
     assert_eq!(locks.status(&7).unwrap().writers(), 1);
     drop(guard);
     assert!(locks.is_empty());
-    // Its waiting future is forgotten.
+    // The waiting future of `upgrade_mut` is forgotten.
     let reader = locks.try_read(&7).unwrap();
     let mut guard = locks.try_upgradable_read(&7).unwrap();
     let mut upgrade = guard.upgrade_mut();
@@ -324,7 +324,7 @@ fn a_forgotten_upgrade_is_released_with_its_guard() {
     assert_eq!(locks.status(&7).unwrap().waiters(), 0);
     drop(reader);
     assert!(locks.is_empty());
-    // Its granted future is forgotten.
+    // The granted future of `upgrade_mut` is forgotten.
     let reader = locks.try_read(&7).unwrap();
     let mut guard = locks.try_upgradable_read(&7).unwrap();
     let mut upgrade = guard.upgrade_mut();
