@@ -5,8 +5,8 @@
 //! ```
 //!
 //! A caller only ever waits for other users of the same page:
-//! - **read**: the first reader loads a missing page while the others wait for it. Each keeps the page locked while it
-//!   serves it: once an update or a delete has returned, no reader serves the old page;
+//! - **read**: the first reader loads a missing page while the others wait for it. Each reader keeps the page
+//!   locked while serving it, so no reader serves the old page once an update or a delete has returned;
 //! - **add**: stores a page if there is none, with or without a time limit;
 //! - **add or update**: stores a page unless an equal one is stored already. Usually one is, and then no reader is kept
 //!   out;

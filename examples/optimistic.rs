@@ -124,7 +124,7 @@ impl Shop {
             }
         });
         if passed_over > 0 {
-            return false; // a skipped article that is being written may be fruit
+            return false; // it has skipped an article that is being written, which may be fruit
         }
         let mut batch = self.stock.batch();
         for (name, version, article) in dearer {

@@ -48,7 +48,7 @@ const POLICIES: [(&str, Fairness, u8); 5] = [
     ("Adaptive, writer 2 with a priority", Fairness::Adaptive, 1),
 ];
 
-/// Writer 2.
+/// The index of "writer 2".
 const FAVOURED: usize = 2;
 
 const KEY: u64 = 7;

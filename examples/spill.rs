@@ -114,7 +114,7 @@ impl Cache {
     /// Evicts values while there are too many in memory.
     fn make_room(&self) -> io::Result<()> {
         while self.values.excess() > 0 {
-            // If there is none, all values are in use, and their users call this when they have finished.
+            // If no value can be evicted, all are in use, and their users call this method when they have finished.
             let Some(mut next) = self.values.try_next_eviction() else { break };
             // Until the guard is dropped, others that ask for the key wait.
             if let Some(Value { text, is_dirty: true }) = next.value() {

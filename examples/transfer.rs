@@ -37,7 +37,7 @@ struct Bank {
     accounts: KeyedMutex<usize>,
     all: KeyedMutex<()>,
     detector: Detector,
-    /// Read and written in two steps, so that money is lost if two transfers of an account overlap.
+    /// The balances. Each is read and written in two steps, so money is lost if two transfers of an account overlap.
     balances: [AtomicU64; ACCOUNTS],
     deadlocks: AtomicUsize,
     first: Mutex<Option<Deadlock>>,

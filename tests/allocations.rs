@@ -547,7 +547,7 @@ fn one_value_in_each_chunk_that_is_not_read_does_not_double_the_memory() {
 }
 
 /// Removed values leave tombstones in a hash table. Instead of growing, the table sweeps them out, as long as that
-/// makes much room.
+/// frees a lot of room.
 fn values_that_are_replaced_take_no_more_memory_than_those_that_were_stored() {
     let map = LockMap::<u64, u64>::builder().shards(1).build();
     let empty = bytes();
@@ -750,7 +750,7 @@ fn with_capacity_the_first_keys_allocate_nothing() {
     for (shards, most) in [(1, 55), (4, 70), (64, 160)] {
         let empty = bytes();
         let locks = KeyedMutex::<u64>::builder().shards(shards).capacity(1000).build();
-        // Keys are spread unevenly over the shards, so many shards need more room in total; but not unreasonably
+        // Keys are spread unevenly over the shards, so a table with many shards needs more room, but not unreasonably
         // more.
         let each = (bytes() - empty) / 1000;
         assert!(each < most, "{shards} shards: {each} bytes for each key");
@@ -823,7 +823,7 @@ fn guarantee_8_memory_follows_use() {
         assert!(took > 24 * keys as isize);
         assert!(3 * kept < took, "{shards} shards: {kept} bytes of {took} are kept");
 
-        // As above, but with some keys still held, each of which keeps the 16 slots that were allocated together.
+        // As above, but with some keys still held. Each of them keeps the group of 16 slots in which its entry is.
         let empty = bytes();
         guards.extend((0..keys).map(|key| locks.lock_blocking(&key)));
         let full = bytes();

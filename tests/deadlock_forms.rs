@@ -185,7 +185,7 @@ fn a_party_that_waits_for_one_of_several_keys_holds_those_before_it() {
     let (locks, detector) = (KeyedMutex::<u64>::new(), Detector::new());
     let (x, y) = (detector.party("x"), detector.party("y"));
     let handles = [1, 2].map(|key| locks.handle(&key)); // keeps the order of the keys
-    // One of the keys comes first in the table's order, so x holds that key while it waits for the other.
+    // If y holds the key that is second in the table's order, x holds the first one while it waits for the second.
     let mut cycles = 0;
     for held in [1, 2] {
         let own = y.try_acquire(locks.lock(&held)).unwrap();

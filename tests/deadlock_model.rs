@@ -3,7 +3,7 @@
 //! The model knows the holders, the waiters in the order in which they began to wait, and the policy, but not the
 //! detector's state. It predicts for each request that begins to wait whether it is deadlocked. An attempt may fail
 //! only if it would have had to wait. At the end of a schedule, all parties that do not wait keep releasing their
-//! holds, until no request may be left.
+//! holds. After that, no request may be left.
 //!
 //! A call for both keys of a table is modelled as a request for one key after the other, in the order of the table,
 //! which the test determines beforehand. The first key is its party's hold while it waits for the second.
@@ -318,8 +318,8 @@ enum Polled {
     Acquired,
     /// Its limit was reached.
     Expired,
-    /// It failed while it waited, or when it would have begun to wait, under this number. The model is that of this
-    /// moment.
+    /// It failed, either while it waited under this number, or when it would have begun to wait under it. The model is
+    /// a copy from that moment.
     Failed(Deadlock, usize, Model),
 }
 
@@ -953,7 +953,7 @@ fn op(tables: std::ops::Range<usize>) -> impl Strategy<Value = Op> {
     ]
 }
 
-/// Returns schedules that also have calls for both keys of a table.
+/// Returns operations, a quarter of which are calls for both keys of a table.
 fn op_of_several(tables: std::ops::Range<usize>) -> impl Strategy<Value = Op> {
     let access = |writes| if writes { Write } else { Read };
     let several = (who(), tables.clone(), any::<[bool; 2]>(), how()).prop_map(move |(who, table, writes, how)| {
@@ -1010,7 +1010,7 @@ proptest! {
     }
 }
 
-/// An upgradable reader passes a writer that came earlier in one phase only.
+/// An upgradable reader passes a writer that came before it, but only in one phase.
 #[test]
 fn a_writer_that_was_passed_once_is_not_passed_again() {
     let ops = [

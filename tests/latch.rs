@@ -137,7 +137,7 @@ fn give_up_upgrade<'a>(
         let (left, whom) = Key::held_after_upgrade(left);
         return key.release(left, whom);
     };
-    // It tries once, and once more at its limit.
+    // The upgrade makes one attempt, and another one at its limit.
     let expected = key.poll(id, Want::Upgrade) || key.poll(id, Want::Upgrade);
     assert_eq!(result.is_ok(), expected);
     held.push(match result {
@@ -479,7 +479,7 @@ fn an_upgrade_that_was_granted_and_is_dropped_passes_the_latch_on() {
         pending(&mut writer);
         drop(reader);
         if give_back {
-            // The future polls once more, so it gets its hold.
+            // `until` polls the upgrade once more, so it gets its hold.
             drop(block_on(upgrade.until(async {})).unwrap());
         } else {
             drop(upgrade);

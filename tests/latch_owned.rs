@@ -122,7 +122,7 @@ impl World {
             Asking::Upgrade(upgrade) if by_limit => {
                 let id = if id == 0 { self.next } else { id };
                 self.next += 1;
-                // It tries once, and once more at its limit.
+                // The upgrade makes one attempt, and another one at its limit.
                 let expected = self.key.poll(id, Want::Upgrade) || self.key.poll(id, Want::Upgrade);
                 let result = block_on(upgrade.until(async {}));
                 assert_eq!(result.is_ok(), expected);

@@ -42,7 +42,7 @@ fn a_map_of_static_strings_is_looked_up_by_any_string_in_every_form() {
 #[derive(PartialEq, Eq, Hash)]
 struct Token(String);
 
-/// Looks up a [`Token`], but cannot make one.
+/// A form that can look up a [`Token`], but cannot make one.
 #[derive(Hash)]
 struct Named<'a>(&'a str);
 
@@ -63,7 +63,7 @@ fn a_look_up_needs_no_to_key() {
     assert_eq!(map.entries(), 0);
 }
 
-/// Counts the keys that are made from it.
+/// A borrowed form that counts the keys that are made from it.
 #[derive(Hash)]
 struct Counting<'a>(&'a str, #[allow(dead_code)] Uncounted<'a>);
 

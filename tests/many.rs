@@ -27,7 +27,7 @@ const ALL: [Fairness; 5] =
 // ---- every form on every table --------------------------------------------------------------------------------------
 
 /// Tests every form of an operation. The parameters include a guard that keeps the operation from acquiring "b", and
-/// its arguments, which contain "a" and "b".
+/// the operation's arguments, which contain "a" and "b".
 macro_rules! every_form {
     (
         $test:ident, $locks:ident = $new:expr, $excluded:expr, ($($given:expr),+),
@@ -64,7 +64,7 @@ macro_rules! every_form {
             gets!($locks.$try_arc_for($($given,)+ Duration::ZERO).unwrap());
             gets!($locks.$try_arc_until($($given,)+ Instant::now()).unwrap());
 
-            // All or nothing.
+            // A call that does not get "b" keeps nothing.
             macro_rules! fails {
                 ($refused:expr) => {{
                     let excluded = $excluded;
@@ -918,7 +918,7 @@ fn a_future_whose_poll_has_panicked_holds_nothing_even_before_it_is_dropped() {
 
 // ---- crowds ---------------------------------------------------------------------------------------------------------
 
-/// Hashes all keys alike.
+/// A hasher that hashes all keys alike.
 #[derive(Clone, Default)]
 struct Constant;
 

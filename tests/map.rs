@@ -41,7 +41,8 @@ fn panics(f: impl FnOnce()) -> bool {
 
 // ---- every form of acquiring ----------------------------------------------------------------------------------------
 
-/// Each form returns a guard of the key, with and without a value, and leaves no entry for a key without a value.
+/// Tests every form of acquiring. Each returns a guard of the key, whether the key has a value or not, and leaves no
+/// entry for a key without a value.
 macro_rules! every_form {
     (
         $test:ident, $excluded:ident,
@@ -402,8 +403,8 @@ fn versions_of_a_key_grow_even_if_its_entry_is_freed_in_between() {
         let map = if let Some(most) = most { builder.max_values(most) } else { builder }.build();
         let mut last = BTreeMap::new();
         for round in 0..40 {
-            // Each version of a key is later than all before, even when its memory was reused by another key, or
-            // freed.
+            // Each version of a key is later than its earlier versions, even if the key's memory was reused by another
+            // key, or freed.
             for key in 0..10 {
                 let mut guard = map.write_blocking(&key);
                 guard.insert(round);
@@ -769,11 +770,11 @@ fn init_runs_only_without_a_value_and_not_before_the_first_poll() {
     let guard = block_on(map.get_or_insert_with(&7, async || panic!("there is a value")));
     let seen = guard.version();
     assert_eq!(map.get_or_insert_with_blocking(&7, || panic!("there is a value")).version(), seen);
-    // If there is a value, `init` does not run beside readers and an upgradable reader, either.
+    // The same holds beside readers and an upgradable reader, for which the call does not wait.
     let readers = (map.upgradable_read_blocking(&7), map.read_blocking(&7));
     assert!(map.get_or_try_insert_with_blocking(&7, || Err("there is a value")).is_ok());
     drop((guard, readers));
-    // A key without a value is waited for like any other.
+    // A call that finds no value waits for the holders of the key.
     let reader = map.read_blocking(&8);
     let mut call = Box::pin(map.get_or_insert_with(&8, async || 2));
     assert!(step(&mut call).is_pending());

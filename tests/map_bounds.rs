@@ -387,7 +387,7 @@ fn an_acquisition_or_a_call_that_finds_a_value_counts_as_a_use() {
 
 #[test]
 fn an_insertion_does_not_count_as_a_use() {
-    // The value inserted first is evicted first, by whichever call it was inserted.
+    // The value inserted first is evicted first, whichever call inserted it.
     let map = bounded(4, []);
     map.insert_blocking(&1, 1);
     map.write_blocking(&2).insert(2);

@@ -143,8 +143,8 @@ fn waiters_behind_a_dropped_upgrade_are_woken_before_a_value_is_dropped() {
     drop((ready(waiter), reader));
 }
 
-/// Finds a key that comes before key 2 in the map's order, so that a request for both holds it while it waits for key
-/// 2. All keys have handles, which are returned, too, so that the order stays.
+/// Finds a key that comes before key 2 in the map's order, so that a request for both holds the first one while it
+/// waits for key 2. All keys have handles, which are returned, too, so that the order stays.
 fn key_before_2(map: &Arc<Map>) -> (u64, Vec<KeyHandleArc<Map>>) {
     let handles: Vec<_> = (3..30).chain([2]).chain(30..50).map(|key| map.handle_arc(&key)).collect();
     let _writer = map.write_blocking(&2);

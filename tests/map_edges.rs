@@ -63,7 +63,7 @@ fn extend_gives_each_value_a_new_version_and_keeps_no_claim() {
     assert!(version(&map, 9) > before);
 }
 
-/// Hashes all keys alike.
+/// A hasher that hashes all keys alike.
 #[derive(Default)]
 struct Same;
 
@@ -98,8 +98,8 @@ fn an_old_key_is_dropped_when_its_slot_is_reused() {
     let names: Vec<Arc<u64>> = (0..6).map(Arc::new).collect();
     ready(Box::pin(map.insert(&names[0], 0)));
     ready(Box::pin(map.remove(&names[0])));
-    // The key is inserted at once, under the shard lock; into an entry that a future created; by a guard; with a
-    // computed value.
+    // A key can be inserted in several ways: at once, under the shard lock; into an entry that a future created; with a
+    // computed value; or by a guard.
     ready(Box::pin(map.insert(&names[1], 1)));
     ready(Box::pin(map.remove(&names[1])));
     drop(ready(Box::pin(map.get_or_insert_with(&names[2], async || 2))));

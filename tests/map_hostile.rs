@@ -540,7 +540,7 @@ fn a_to_key_may_panic_or_use_the_map() {
         assert!(catch_unwind(AssertUnwindSafe(|| call(&map))).is_err());
         assert!(!disarm());
         assert_eq!((map.len(), map.entries(), LIVE.get(), LIVE_VALUES.get()), (0, 0, 0, 0));
-        // The `to_key` creates the same entry.
+        // Meanwhile `to_key` itself creates the same entry.
         let inside = map.clone();
         hook(Some(Rc::new(move |place| {
             if place == "to_key" {

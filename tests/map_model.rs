@@ -239,8 +239,8 @@ struct Key {
     version: Option<Version>,
     /// The time at which the value ends, unless a caller that has found it holds the key at that time.
     ends: Option<u64>,
-    /// Whether the value has changed since `ends` was set and since it was weighed, because its writer still holds the
-    /// key.
+    /// Whether the value has changed since `ends` was last set and the value last weighed, both of which happen when
+    /// its writer no longer holds the key.
     is_new: bool,
     /// The time when the value was stored or changed. It is set when the writer no longer holds the key.
     since: u64,
@@ -253,7 +253,7 @@ struct Key {
     /// Whether the value was too heavy when it was weighed, or when the bound was last changed, and has been in use
     /// ever since.
     is_apart: bool,
-    /// A lower bound of the version, or of the next value's version if there is none.
+    /// A lower bound of the value's version or, if there is no value, of the next value's.
     floor: u64,
     handles: usize,
     /// The number of acquiring futures that have not been polled yet.
@@ -595,7 +595,8 @@ struct World<'m, V> {
     last_value: u64,
     /// Whether this step ended the use of a stored value.
     settled: bool,
-    /// Whether this step visited all values: it may have removed some after others were evicted.
+    /// Whether this step visited values, and so may have ended the use of some, or removed them, after others were
+    /// evicted.
     visited: bool,
     /// Whether there were too many values before this step, or too heavy ones.
     was_too_full: bool,
@@ -1070,7 +1071,7 @@ impl<'m, V: Value> World<'m, V> {
     // ---- several keys ---------------------------------------------------------------------------------------------
 
     /// Returns whether a call for several keys acquires all of them at once. Returns `None` if others wait for one of
-    /// the keys: then the outcome depends on its policy and on the order of the keys.
+    /// the keys: then the outcome depends on the policy and on the order of the keys.
     fn all_are_free(&mut self, wants: &BTreeMap<u64, Want>) -> Option<bool> {
         let mut all = true;
         for (&key, &want) in wants {
@@ -1615,8 +1616,8 @@ impl<'m, V: Value> World<'m, V> {
         self.look();
     }
 
-    /// Returns whether this step may have evicted values to make room beside other values that it removed, or ended,
-    /// later.
+    /// Returns whether this step may have evicted values to make room, and then removed or ended others. In that case
+    /// fewer values may be left than the bound allows.
     fn removes_later(&self) -> bool {
         self.visited || self.model.begins_refresh && self.was_too_full
     }

@@ -57,7 +57,7 @@ fn a_get_keeps_a_value_from_eviction_and_a_peek_does_not() {
         |map| {
             block_on(map.peek(&1));
         },
-        // The claim makes the peek acquire a hold.
+        // Because of the claim of the unpolled future, the peek acquires a hold.
         |map| {
             let unpolled = map.read(&1);
             map.peek_blocking(&1);
@@ -182,7 +182,7 @@ fn a_value_in_use_is_not_popped() {
     assert_eq!(pop_all(&map), [5, 6, 7]);
     assert_eq!(map.len(), 4);
     drop((reader, handle, unpolled));
-    // The first three values were used.
+    // The values of 1, 2 and 4 are no longer in use.
     let popped = pop_all(&map);
     assert_eq!(popped.len(), 3);
     assert!([1, 2, 4].iter().all(|key| popped.contains(key)));
@@ -445,7 +445,7 @@ fn a_new_bound_drops_all_evicted_values_with_no_lock_held_even_if_one_panics() {
     }
 }
 
-/// A pop may give back a chunk, which drops the old keys in it.
+/// A key whose drop panics if its number is 77. (A pop may free a chunk, and so drop the old keys in it.)
 #[derive(PartialEq, Eq, Hash)]
 struct Bomb(u64);
 

@@ -1,4 +1,4 @@
-//! Values that are refreshed: one caller makes the next one of an old value, and the others get the old one.
+//! Values that are refreshed: one caller makes the next value when a value is old, and the others get the old one.
 
 #![allow(dropping_copy_types, clippy::type_complexity)] // some calls are made only for their effect
 
@@ -22,7 +22,7 @@ type Map = LockMap<String, u64>;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Values are fresh for this long.
+/// The time for which a value is fresh.
 const FRESH: Duration = Duration::from_secs(10);
 
 /// Makes a map whose values have an age, and its clock.
@@ -623,7 +623,7 @@ fn a_clone_that_panics_leaves_the_old_value_and_lets_another_try() {
 struct Counted {
     alive: Arc<AtomicUsize>,
     panics: bool,
-    /// Whether its next clone panics when it is dropped.
+    /// Whether the next clone of this value panics when that clone is dropped.
     has_bad_clone: Cell<bool>,
 }
 

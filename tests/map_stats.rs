@@ -107,13 +107,13 @@ fn get_or_insert_with_is_one_look_up() {
     assert_eq!(added(&map, |map| drop(map.get_or_insert_with_blocking(&1, make))), HIT);
     assert_eq!(added(&map, |map| drop(block_on(map.get_or_insert_with(&2, async || make())))), sum([MISS, INSERTION]));
     assert_eq!(added(&map, |map| drop(block_on(map.get_or_insert_with(&2, async || make())))), HIT);
-    // It is a miss even if no value is made, and even if the entry exists.
+    // A call that finds no value is a miss even if it makes none, and even if the entry exists.
     let handle = map.handle(&3);
     assert_eq!(added(&map, |map| map.get_or_try_insert_with_blocking(&3, || Err(())).is_err()), MISS);
     drop(handle);
     assert_eq!(added(&map, |map| block_on(map.get_or_try_insert_with(&3, async || Err(()))).is_err()), MISS);
-    // A waiter that finds the value of another caller's `init` is a hit, because it has the key for the first time only
-    // then.
+    // A call that waits for another caller's `init` is counted only when it has the key. Here that is a miss, because
+    // the other caller was dropped before it had made a value.
     let mut first = Box::pin(map.get_or_insert_with(&4, || async { std::future::pending().await }));
     let mut second = Box::pin(map.get_or_insert_with(&4, async || make()));
     assert_eq!(added(&map, |_| pending(&mut first)), MISS);

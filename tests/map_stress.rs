@@ -118,7 +118,7 @@ impl Pages {
         (key, &self.names[key])
     }
 
-    /// Removes values by calls that do not wait.
+    /// Makes one random call that does not wait. Many of these calls remove values.
     fn remove_some(&self, random: &mut Random) {
         let (_, name) = self.key(random);
         match random.next(12) {
@@ -619,7 +619,7 @@ impl<K: Clone + Eq + Hash + Debug + Send + Sync> Resting<K> {
 fn no_value_is_lost_that_comes_to_rest_and_is_used_again() {
     for fairness in ALL {
         Resting::new(fairness, |key| key).run();
-        // A larger key, such as a string, would not rest.
+        // A value whose key is larger, such as a `String`, would not rest.
         Resting::new(fairness, |key| key.to_string().into_boxed_str()).run();
     }
 }

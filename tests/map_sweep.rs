@@ -1,4 +1,4 @@
-//! Functions and drops that use the map which disposes of a value: each value is disposed of, and the stack does not
+//! Functions and drops that use the map while it disposes of a value: each value is disposed of, and the stack does not
 //! grow with the number of values.
 
 #![allow(dropping_copy_types)] // many calls are made only for their effect

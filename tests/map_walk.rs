@@ -428,7 +428,8 @@ fn a_walk_calls_no_hash_eq_or_clone_of_a_key_or_a_value() {
     }
 }
 
-/// The walk waits for a key whose value is removed meanwhile. It is then the last user of the entry, and drops the key.
+/// The walk waits for a key whose value is removed meanwhile. So the walk is the last user of the entry, and drops the
+/// key.
 #[test]
 fn a_key_whose_drop_panics_in_a_step_leaves_nothing_locked_and_is_passed() {
     let map: LockMap<Hostile, Value> = LockMap::builder().shards(1).pool_capacity(0).build();

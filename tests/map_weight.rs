@@ -190,8 +190,8 @@ fn a_value_is_weighed_once_for_each_change() {
     assert_eq!(calls(&|map| drop(map.remove_blocking(&1))), 0);
 }
 
-/// moka documents for its weigher: an insertion evicts as many values as it takes, an update counts with the new
-/// weight, an update that makes a value heavier evicts others, and the total weight is known.
+/// The behaviour that moka documents for its weigher: an insertion evicts as many values as it must, an update counts
+/// with the new weight, an update that makes a value heavier evicts others, and the total weight is known.
 #[test]
 fn a_heavy_value_takes_the_place_of_several_and_a_value_that_grows_evicts_others() {
     let map = map(31, [(1, 10), (2, 15), (3, 5)]);
@@ -245,7 +245,7 @@ fn a_value_that_is_too_heavy_is_there_while_it_is_used() {
     drop(handle);
     assert_eq!((has(&map), weight(&map)), (vec![1, 2, 4], 10));
 
-    // An unpolled future does not use it.
+    // An unpolled future does not use the value.
     map.insert_blocking(&3, 1);
     let future = map.get(&3);
     store(&map, 2, 3, 12);
@@ -434,7 +434,7 @@ fn evictions_for_weight_are_handed_over_and_counted_as_those_for_number_are() {
     let stats = map.stats().unwrap();
     assert_eq!((stats.evictions(Evicted::Size), stats.insertions()), (2, 5));
 
-    // A future that has not been polled needs the key of its entry, so its value stays until it is polled.
+    // A future that has not been polled needs the key of its entry, so the value stays as long as the future does.
     let map: LockMap<String, u64> =
         LockMap::builder().max_weight(10, |_, &value| value as u32).on_evict(|_, _, _| {}).build();
     map.insert_blocking("a", 1);

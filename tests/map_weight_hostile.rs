@@ -84,7 +84,7 @@ fn a_panic_of_the_function_reaches_the_caller_once_and_the_value_stays() {
     assert_eq!((map.weight(), map.len()), (8, 2));
 }
 
-/// Answers at random, the largest and the smallest weights more often than others.
+/// Returns a random weight: the largest and the smallest weights more often than others.
 fn at_random(random: &Mutex<Random>) -> u32 {
     let mut random = random.lock().unwrap();
     match random.next(8) {

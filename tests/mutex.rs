@@ -160,7 +160,7 @@ fn a_limit_whose_output_panics_when_it_is_dropped_leaves_the_key_free() {
     }
     let locks = KeyedMutex::<u64>::new();
     let mut held = locks.try_lock(&7);
-    // The limit releases the requested key, so that the second attempt succeeds.
+    // The limit releases the requested key, so the second attempt succeeds.
     let limit = std::future::poll_fn(|_| {
         held = None;
         std::task::Poll::Ready(PanicsOnDrop)
@@ -363,7 +363,7 @@ fn a_blocking_call_works_inside_a_thread_locals_destructor() {
 
 #[test]
 fn a_blocking_call_inside_the_waker_of_another_wait_does_not_swallow_its_wake_up() {
-    // A future waits for key 1. The thread that releases key 1 runs its waker, which blocks on key 2.
+    // A future waits for key 1. The thread that releases key 1 runs the future's waker, which blocks on key 2.
     struct Blocks(Arc<KeyedMutex<u64>>);
     impl std::task::Wake for Blocks {
         fn wake(self: Arc<Self>) {

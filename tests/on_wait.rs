@@ -182,7 +182,7 @@ fn requests_through_a_detector_cause_events() {
     assert!(locks.is_empty() && pages.is_empty());
 }
 
-/// A request completes a cycle, and the request that fails is one that already waits.
+/// A request completes a cycle, so that one of two requests fails. Every wait that has begun is reported as ended.
 #[test]
 fn a_wait_ended_by_a_detector_is_reported_as_given_up() {
     let log = Log::default();
@@ -242,7 +242,7 @@ fn the_observer_may_use_the_table() {
     drop(guard);
     drop(ready(lock));
     drop(other);
-    // The first request is reported as it acquires the key. When it has left, the second is next.
+    // The first request is reported as it acquires the key. When it has left, the second gives up.
     assert_eq!(*seen.lock().unwrap(), [(Started, 1, 1), (Started, 1, 2), (Granted, 1, 1), (GivenUp, 0, 0)]);
     assert!(locks.is_empty());
 }
@@ -788,7 +788,8 @@ fn at_the_maximum_number_of_users_a_request_that_gives_up_causes_one_event() {
     assert!(jobs.is_empty());
 }
 
-/// A spinning thread is handed a free key, and takes it at once. An observer may run for a long time.
+/// A spinning thread may be handed a free key, because it takes the key at once. But an observer may run for a long
+/// time, so the thread that runs it is handed no key meanwhile.
 #[test]
 fn no_key_is_handed_to_a_thread_while_its_observer_runs() {
     let (once, observer) = does_once();

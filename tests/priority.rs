@@ -17,8 +17,8 @@ fn mutex(fairness: Fairness) -> KeyedMutex<u64> {
     KeyedMutex::builder().fairness(fairness).build()
 }
 
-/// Creates a mutex whose only key is held, and releases it after the threads that `start` starts wait for the key.
-/// Returns the order in which they acquired it.
+/// Holds a key while threads with these priorities begin to wait for it, one after another, by calling `wait`; then
+/// releases it. Returns the priorities in the order in which the threads acquired the key.
 fn order_of_threads(priorities: &[u8], wait: fn(&KeyedMutex<u64>, u8) -> MutexGuard<'_, u64>) -> Vec<u8> {
     let (locks, order) = (mutex(Fairness::Fifo), Mutex::new(vec![]));
     let held = locks.lock_blocking(&7);

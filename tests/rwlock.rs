@@ -313,7 +313,7 @@ fn a_forgotten_upgrade_is_released_with_its_guard() {
     assert_eq!(locks.status(&7).unwrap().writers(), 1);
     drop(guard);
     assert!(locks.is_empty());
-    // Its waiting future is forgotten.
+    // The waiting future of `upgrade_mut` is forgotten.
     let reader = locks.try_read(&7).unwrap();
     let mut guard = locks.try_upgradable_read(&7).unwrap();
     let mut upgrade = guard.upgrade_mut();
@@ -324,7 +324,7 @@ fn a_forgotten_upgrade_is_released_with_its_guard() {
     assert_eq!(locks.status(&7).unwrap().waiters(), 0);
     drop(reader);
     assert!(locks.is_empty());
-    // Its granted future is forgotten.
+    // The granted future of `upgrade_mut` is forgotten.
     let reader = locks.try_read(&7).unwrap();
     let mut guard = locks.try_upgradable_read(&7).unwrap();
     let mut upgrade = guard.upgrade_mut();
@@ -410,8 +410,8 @@ fn guarantee_4_a_leaving_writer_admits_all_waiting_readers_before_the_next_write
     }
 }
 
-/// A readers' phase lets in one upgradable reader, if its place is free, before a writer that arrived earlier; once
-/// for each writer. A phase in which its place was taken does not count.
+/// In a readers' phase one upgradable reader, if its place is free, passes a writer that arrived earlier, but each
+/// writer only once. A phase in which the place was taken does not count.
 #[test]
 fn guarantee_4_an_upgradable_reader_whose_place_was_taken_is_admitted_in_the_next_phase() {
     let locks = KeyedRwLock::<u64>::builder().fairness(Fairness::Bounded(16)).build();

@@ -22,19 +22,19 @@ const ALL: [Fairness; 5] =
 #[derive(Default)]
 struct Guarded(UnsafeCell<u64>);
 
-// SAFETY: only the holder of the key accesses it. That is what these tests check.
+// SAFETY: only holders of the key access it, and only a sole holder writes. That is what these tests check.
 unsafe impl Sync for Guarded {}
 
 impl Guarded {
-    /// Called by the holder of the key.
+    /// Adds one. The caller is the only holder of the key.
     fn bump(&self) {
-        // SAFETY: there is one holder.
+        // SAFETY: there is no other holder.
         unsafe { *self.0.get() += 1 };
     }
 
-    /// Called by the holder of the key.
+    /// Returns the count. The caller holds the key, perhaps beside other readers.
     fn count(&self) -> u64 {
-        // SAFETY: there is one holder.
+        // SAFETY: no other holder writes.
         unsafe { *self.0.get() }
     }
 }

@@ -265,7 +265,7 @@ fn a_waker_whose_drop_panics_loses_no_lock() {
     assert!(poll_with(&mut waiter, &panics_on_drop()).is_pending());
     let mut head = locks.lock(&7);
     pending(&mut head);
-    // The queue now has the last reference. It is dropped when the waiter is polled with another waker, ...
+    // The queue now has the last reference to the waker, and drops it when the waiter is polled with another one, ...
     assert!(catch_unwind(AssertUnwindSafe(|| drop(poll(&mut waiter)))).is_err());
     assert_eq!(locks.status(&7).unwrap().waiters(), 2);
     // ... or when it gives up.

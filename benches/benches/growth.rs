@@ -285,7 +285,7 @@ fn upgrade_given_up(tables: &Tables, crowd: &mut Crowd<'_>) -> Duration {
     })
 }
 
-/// A function that builds a crowd of this size.
+/// A function that builds a crowd of a given size.
 type Wants = fn(usize) -> Vec<Want>;
 
 /// Returns a crowd of `n` in total, whose last members are `last`.
@@ -331,7 +331,7 @@ const SCENARIOS: [(&str, Wants, &[Act]); 9] = [
     ),
 ];
 
-/// Returns the nanoseconds per member of a crowd, in the best round, and whether a round took too long.
+/// Returns the nanoseconds per member of a crowd, in the best round, and whether even that round took too long.
 fn measure(n: usize, run: impl Fn() -> Duration) -> (f64, bool) {
     let mut best = Duration::MAX;
     let start = Instant::now();

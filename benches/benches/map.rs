@@ -60,7 +60,7 @@ struct Scenario {
 enum Keys {
     /// One key for all threads.
     Hot,
-    /// Ten thousand keys, by a Zipf distribution with exponent 0.99.
+    /// Ten thousand keys, drawn from a Zipf distribution with exponent 0.99.
     Zipf,
     /// Separate keys for each thread.
     Own,
@@ -166,7 +166,7 @@ fn rounds(candidates: usize, rounds: usize, mut run: impl FnMut(usize) -> f64) -
     figures
 }
 
-/// Prints the first candidate compared with each, and whether it meets a goal.
+/// Prints the time of each candidate, the first candidate's time relative to it, and whether that ratio meets a goal.
 fn print(scenario: &str, names: &[&str], figures: &[Vec<f64>], goals: &[(&str, f64)]) {
     for (name, own) in names.iter().zip(figures) {
         let ratios: Vec<_> = figures[0].iter().zip(own).map(|(first, own)| first / own).collect();
@@ -188,7 +188,8 @@ fn print(scenario: &str, names: &[&str], figures: &[Vec<f64>], goals: &[(&str, f
 /// The candidates of the scenarios with many keys. The maps that are far behind with few keys are left out.
 const OF_MANY: [&str; 6] = ["keylatch", "lockmap", "dashmap", "scc", "papaya", "64 x RwLock<HashMap>"];
 
-/// Runs scenarios with keys that are drawn evenly, in maps from 1,000 values to far more than the caches have room for.
+/// Runs scenarios with keys that are drawn evenly, in maps of 1,000 values up to far more than the processor's caches
+/// have room for.
 fn scale(words: &[String]) {
     const LENGTH: usize = 1 << 20;
     const SPAN: Duration = Duration::from_millis(40);
@@ -217,8 +218,8 @@ fn scale(words: &[String]) {
         // Keys that are neighbouring numbers are not added one after the other.
         maps.iter().for_each(|map| map.fill(&mut (0..keys).map(|key| key * 7_919 % keys)));
         for (name, act, threads) in cases {
-            // Each thread has its own keys: a key that one thread has removed would be missing for the others for a
-            // moment.
+            // Each thread has its own keys, because a key that one thread has removed would be missing for the others
+            // for a moment.
             let list = |thread: u64| {
                 let mut random = SmallRng::seed_from_u64(thread);
                 let own = keys / threads;

@@ -151,7 +151,7 @@ fn read_of_many<M: Values>() -> &'static M {
     map
 }
 
-/// Creates a map that had a value.
+/// Creates a map whose only value has been removed.
 fn empty<M: Values>() -> &'static M {
     ready(|map: &M| {
         map.insert(&HOT, 1);

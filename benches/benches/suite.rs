@@ -40,7 +40,7 @@ struct Options {
     span: Duration,
 }
 
-/// The figures of all rounds: for each case and measure a list.
+/// The figures of all rounds: a list for each case and each measure.
 type Table = Vec<Vec<Vec<f64>>>;
 
 fn main() {

@@ -62,7 +62,7 @@ pub trait Table<Q: ?Sized + Key>: Send + Sync {
     /// Returns the nanoseconds that it takes a waiter to register and to give up, measured while the key is held.
     fn cancels(&self, key: &Q, span: Duration) -> f64;
 
-    /// Creates a waiter for each key that gives up after the holder has left. Returns the number of entries that
+    /// For each key, creates a waiter that gives up after the holder has left. Returns the number of entries that
     /// remain, if the candidate reports it, and the remaining bytes per key.
     fn late_cancels(&self, keys: &[Q::Owned]) -> [f64; 2];
 

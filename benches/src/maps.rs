@@ -178,7 +178,7 @@ impl Values for lockmap::LockMap<u64, u64> {
     }
 }
 
-/// lockable's maps have the same methods, but not by a common trait.
+/// lockable's maps have the same methods, but no common trait.
 macro_rules! lockable {
     ($Map:ident) => {
         impl Values for $Map<u64, u64> {

@@ -343,7 +343,7 @@ pub fn scenarios() -> Vec<Scenario> {
             [
                 Measure::less("heap per held key", "B").goal(Ratio, 1.2).stretch(0.85),
                 Measure::less("heap per key after the release", "B"),
-                // Memory counts as given back if less than a byte per key remains, which belongs to the table itself.
+                // A rest of less than a byte per key belongs to the table itself, so the memory counts as given back.
                 Measure::less("the same after as many further operations", "B").goal(Figure, 1.0),
                 Measure::less("acquire", "ns").goal(Ratio, 0.8).stretch(0.65),
                 Measure::less("release", "ns").goal(Ratio, 1.2),
@@ -558,7 +558,8 @@ fn visitors(table: Arc<dyn Table<u64>>, tasks: usize, keys: &Arc<[u64]>, visit: 
 /// A million keys, each once.
 static MILLION: LazyLock<Arc<[u64]>> = LazyLock::new(|| shuffled(0..1_000_000));
 
-/// Few enough for the nearest caches, so that a candidate's own memory decides.
+/// String keys, few enough for the processor's nearest caches, so that the memory that a candidate uses itself decides
+/// how fast it is.
 static STRINGS: LazyLock<Arc<[String]>> = LazyLock::new(|| {
     (0..1_024).map(|n| format!("tenant-{:06}/customer-{:06}/invoice-{:02}", n % 7, n, n % 100)).collect()
 });

@@ -34,7 +34,7 @@ pub fn machine() -> String {
     format!("{} {}{}", env::consts::OS, env::consts::ARCH, name().unwrap_or_default())
 }
 
-/// The least additional time of a slow wake-up: the system wakes the thread a second time.
+/// The minimum additional time of a slow wake-up. It takes longer, because the system must wake the thread once more.
 pub const DELAY: Duration = Duration::from_micros(30);
 
 /// Wake-ups are slow while a value of this type exists.

@@ -651,7 +651,7 @@ fn an_upgrade_and_the_last_waiter_that_gives_up_do_not_interfere() {
     }
 }
 
-/// A writer downgrades to a reader while another reader arrives and a writer waits.
+/// A writer downgrades to a reader while another reader arrives. No writer gets in beside them.
 #[test]
 fn a_downgrade_admits_readers_and_no_writer() {
     for fairness in [Fairness::Fifo, Fairness::Bounded(0)] {

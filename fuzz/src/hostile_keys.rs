@@ -68,9 +68,9 @@ struct Expected;
 #[derive(Default)]
 struct Stage {
     hooks: RefCell<Vec<u8>>,
-    /// Disables hostile code.
+    /// Whether hostile code is disabled.
     quiet: Cell<bool>,
-    /// Reduces a key before it is hashed.
+    /// The bits of a key that are hashed.
     weak_hash: Cell<u8>,
     /// The nesting depth of hooks.
     depth: Cell<u8>,
@@ -429,7 +429,7 @@ impl<K: Key> Request<K> {
             Future::Upgrade(future) => poll(future, &waker).map(Held::Write).map(Some),
             Future::Limited(future) => poll(future, &waker).map(Result::ok),
         };
-        // These are dropped before the outcome is returned: if a drop panicked afterwards, the compiler would not drop
+        // The waker is dropped before the outcome is returned: if its drop panicked later, the compiler would not drop
         // the returned value.
         drop(waker);
         outcome
@@ -572,7 +572,7 @@ impl<K: Key> World<K> {
         assert!(waiter.woken.get() && waiter.poll().is_ready());
     }
 
-    /// Checks that between two operations every object is in one of the lists.
+    /// Compares the table with the lists. Between two operations every object is in one of them.
     fn check(&self) {
         let (held, requests, handles) = (self.held.borrow(), self.requests.borrow(), self.handles.borrow());
         // A lying key may be taken for any other.

@@ -245,7 +245,7 @@ impl Caller {
         self.seen[key as usize] = version.or(self.seen[key as usize]);
     }
 
-    /// Makes one random call. `get` and `insert` are frequent, because without them there is little to see.
+    /// Makes one random call, and records it.
     pub async fn step(&mut self, random: &mut impl FnMut(u64) -> u64) {
         let map = Arc::clone(&self.map);
         let key = random(KEYS);
@@ -431,7 +431,7 @@ impl Caller {
                 assert_eq!(guard.remove(), before.map(|(value, _)| value));
                 Did::Remove
             }
-            // No call returns the version of this change.
+            // The value is replaced here, and changed in place in the next arm.
             (1, Some(_)) => {
                 guard.insert(n);
                 Did::Store(n, number_of(guard.version()))

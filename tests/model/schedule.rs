@@ -742,7 +742,7 @@ impl<'t, T: Locks<Key = u8>> World<'t, T> {
         }
     }
 
-    /// Returns the bells of the forgotten requests.
+    /// Runs the schedule. Returns the bells of the forgotten requests.
     fn run(mut self, mut bytes: Bytes<'_>) -> Vec<Arc<Bell>> {
         for step in 0..STEPS {
             if bytes.is_empty() {

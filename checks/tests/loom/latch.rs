@@ -257,7 +257,7 @@ fn a_recursive_reader_never_waits_for_a_waiting_writer() {
     }
 }
 
-/// An owned future gives up while the holder, whose guard is the last owner but one, releases.
+/// An owned future gives up while the holder releases. The next waiter acquires the latch, and no `Arc` is leaked.
 #[test]
 fn an_owned_future_gives_up_while_the_holder_leaves() {
     model(|| {

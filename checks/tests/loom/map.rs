@@ -411,7 +411,7 @@ fn several_guards_are_dropped_while_an_excess_value_is_stored() {
     a_user_leaves_beside_an_insert(|map| map.try_read_many_arc([&1, &3]).unwrap(), drop);
 }
 
-/// Both users leave, one of them as a waiter that gives up.
+/// Both users leave: a reader, and either a waiter, which gives up, or a handle.
 #[test]
 fn two_users_leave_an_excess_value_at_once() {
     for waits in [false, true] {
@@ -434,7 +434,7 @@ fn two_users_leave_an_excess_value_at_once() {
     }
 }
 
-/// A future that has not been polled keeps the entry, but not its value: it requests the key while the value is being
+/// A future that has not been polled keeps the entry, but not the value. It requests the key while the value is being
 /// evicted.
 #[test]
 fn a_value_is_evicted_while_a_future_requests_it() {

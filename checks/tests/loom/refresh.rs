@@ -11,7 +11,7 @@ use super::expiry::Time;
 use super::map::{Cell, Map, beside, builder, number};
 use crate::{model, poll};
 
-/// Values are fresh for this long, which is also the time that [`Time::pass`] lets pass.
+/// The time for which a value is fresh. [`Time::pass`] lets as much time pass.
 const FRESH: Duration = Duration::from_secs(10);
 
 /// Makes a map in which key 7 has the value 10, which is old.

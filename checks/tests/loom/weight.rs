@@ -1,5 +1,5 @@
-//! Models of a map that weighs its values. A value's weight is the number in its cell, so that loom reports if it is
-//! weighed beside a writer.
+//! Models of a map that weighs its values. A value's weight is the number in its cell, so loom reports a value that
+//! is weighed while a writer changes it.
 
 use std::sync::Arc;
 
@@ -102,7 +102,7 @@ fn a_value_grows_beside_another_call() {
     }
 }
 
-/// A future that has not been polled keeps the entry, but not its value: it requests the key while the value, which is
+/// A future that has not been polled keeps the entry, but not the value. It requests the key while the value, which is
 /// too heavy, is being evicted.
 #[test]
 fn a_value_that_is_too_heavy_is_evicted_while_a_future_requests_it() {

@@ -20,14 +20,14 @@ use crate::spec::Want;
 struct Request {
     key: u64,
     want: Want,
-    /// The time before the first poll or the attempt.
+    /// The time of the record that was written before the first poll or the attempt.
     asked: u64,
-    /// The time after the first poll, if the request had to wait.
+    /// The time of the record that was written after the first poll, if the request had to wait.
     queued: Option<u64>,
     entered: Option<u64>,
     /// Whether the request acquired its hold without waiting.
     at_once: bool,
-    /// The time when the request's entry or its end was recorded.
+    /// The time when it was recorded that the request had acquired its hold, or had ended without one.
     swept: Option<u64>,
     live: bool,
 }
@@ -436,8 +436,8 @@ pub struct Asked<F: Future, G, R> {
     want: Want,
     number: Option<Number>,
     upgrades: Upgrades,
-    /// Whether one poll may try more than once, as a future with a limit does: then the request may wait without the
-    /// model's knowledge.
+    /// Whether one poll may make more than one attempt, as that of a future with a limit does. Such a request may wait
+    /// without the model's knowledge.
     limited: bool,
     future: Option<Pin<Box<F>>>,
     sort: fn(F::Output) -> Result<G, R>,

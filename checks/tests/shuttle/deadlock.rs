@@ -58,7 +58,8 @@ impl World {
         }
     }
 
-    /// Locks a page, a permit and a key at random, and upgrades. After a deadlock, releases everything.
+    /// Makes three random requests, for pages, permits, keys or stripes, some with an upgrade. After a deadlock,
+    /// releases everything.
     async fn lock_anything(&self, party: &Party) -> Option<()> {
         let mut pages = Vec::new();
         let mut permits = Vec::new();

@@ -200,7 +200,7 @@ fn random(n: u64) -> u64 {
     thread_rng().gen_range(0..n)
 }
 
-/// The policies, small bounds first: only those can be exceeded in a small model.
+/// The policies. The bounds are small, because a small model cannot exceed a larger one.
 const POLICIES: [Fairness; 6] = [
     Fairness::Adaptive,
     Fairness::Bounded(0),

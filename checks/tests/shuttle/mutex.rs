@@ -184,7 +184,7 @@ fn a_waiter_is_passed_without_a_bound_under_barging() {
     most([Fairness::Barging], passes, |_, most| assert!(most > 4));
 }
 
-/// A waiter that was handed the key gives up at any moment, and others still acquire it.
+/// Waiters give up at any moment, perhaps after they were handed the key, and others still acquire it.
 #[test]
 fn a_key_handed_to_a_waiter_that_gives_up_goes_to_the_next() {
     explore(|| {

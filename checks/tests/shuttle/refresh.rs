@@ -14,7 +14,7 @@ use crate::{any_policy, explore, random};
 
 const KEY: u64 = 7;
 
-/// Values are fresh for this long. They end after twice as long, in some maps.
+/// The time for which a value is fresh. In some maps a value ends after twice this time.
 const FRESH: Duration = Duration::from_secs(2);
 
 type Map = LockMap<u64, u64, Hasher>;
@@ -23,7 +23,7 @@ type Map = LockMap<u64, u64, Hasher>;
 #[derive(Default)]
 struct Source {
     latest: AtomicU64,
-    /// The last change of the source of which the writer has told the map.
+    /// The last change of the source that the writer has reported to the map.
     told: AtomicU64,
 }
 

@@ -30,7 +30,7 @@ struct World {
     increases: [AtomicU64; STAY as usize],
     /// The last version that was seen of each key.
     versions: [AtomicU64; KEYS as usize],
-    /// The number of times that a caller has written over a value that comes and goes.
+    /// The number of values made for the keys whose values come and go: each value is its number.
     last: AtomicU64,
 }
 
@@ -76,7 +76,7 @@ impl World {
         self.increased(key);
     }
 
-    /// Uses a value that comes and goes. Insertions are calls without a hold, and let the value come to rest.
+    /// Uses a value that comes and goes. A call of `insert` needs no hold, and lets the value come to rest.
     async fn come_and_go(&self, key: u64) {
         let map = &self.map;
         match random(8) {

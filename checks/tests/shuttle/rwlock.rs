@@ -189,7 +189,7 @@ fn everything_at_once() {
     explore(everything);
 }
 
-/// Starts newcomers: a reader, a caller that tries to write, and a writer, each of which comes several times.
+/// Starts newcomers: a reader, a caller that tries to write, and one that tries to read. Each comes several times.
 fn newcomers(world: &Arc<World>) -> [thread::JoinHandle<()>; 3] {
     let come = |how: fn(&World)| {
         let world = Arc::clone(world);
@@ -297,7 +297,7 @@ fn readers_are_admitted_when_the_writers_that_keep_them_out_give_up() {
     explore(|| {
         let world = World::new(any_policy());
         let World { locks, book } = &*world;
-        // This reader stays throughout the model: only the end of the writers' waits can admit another.
+        // This reader stays throughout the model, so only the end of the writers' waits can admit another reader.
         let reader = book.tried(0, Read, || locks.try_read_arc(&0));
         let writers = [0; 2].map(|_| {
             let asked = book.asked(0, Write, locks.write_arc(&0));

@@ -1,4 +1,5 @@
-//! Has the names of keylatch that the firmware uses, and locks nothing: every request succeeds at once.
+//! A replacement for keylatch that has the names that the firmware uses, but locks nothing: every request succeeds at
+//! once.
 //!
 //! The firmware built with it in place of keylatch shows two things: that the firmware's checks notice missing locks,
 //! and how large the firmware is without locks.
@@ -37,7 +38,7 @@ impl<'a> Guard<'a> {
 pub struct Acquire<'a>(Ready<Guard<'a>>);
 
 impl<'a> Acquire<'a> {
-    /// Ignores `limit`: it never waits.
+    /// Ignores `limit`, because this future never waits.
     pub async fn until<F: Future>(self, _limit: F) -> Result<Guard<'a>, F::Output> {
         Ok(self.await)
     }

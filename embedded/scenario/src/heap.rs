@@ -10,7 +10,7 @@ use embedded_alloc::LlffHeap;
 
 use crate::interrupt;
 
-/// As much as the smallest machine can spare.
+/// The size of the heap in bytes: as much as the smallest machine can spare.
 const SIZE: usize = 6 * 1024;
 
 /// The counts so far.

@@ -7,7 +7,7 @@
 //! | [`tasks`] | several tasks, and the interrupt, share that world for a while |
 //! | [`sweep`] | every kind of call is interrupted after every instruction by another call on the same table |
 //! | [`footprint`] | the resources that the locks use: heap, stack, instructions |
-//! | [`heap`] | the allocator, which counts, also in the interrupt handler |
+//! | [`heap`] | the allocator, with counters, one of them for the interrupt handler |
 //! | `interrupt` | tells whether the caller runs in the interrupt handler |
 //! | [`clock`] | ticks, and futures that wait for them |
 //! | [`verdict`] | the checks, and the end of the program |

@@ -20,9 +20,9 @@ pub struct Machine {
 /// Counts of executed instructions.
 #[derive(Clone, Copy)]
 pub struct Instructions {
-    /// Since the start.
+    /// The count since the start.
     pub so_far: fn() -> u32,
-    /// In the longest critical section since the last call of this function.
+    /// The count in the longest critical section since the last call of this function.
     pub longest_section: fn() -> u32,
 }
 

@@ -22,15 +22,15 @@ pub(crate) const ALONE: u32 = 100;
 /// The number of keys that can be in use at the same time.
 const CAPACITY: usize = ADDRESSES.len();
 
-/// Protects the last sample: a lock without a key or a table.
+/// The lock of the last sample, which needs no key and no table.
 pub(crate) static SAMPLE: Latch = Latch::new();
 
 pub(crate) struct World {
-    /// Locks the device at an address for a talk.
+    /// The lock of the device at an address, held for a talk.
     pub(crate) bus: KeyedMutex<u8>,
-    /// Locks the settings of the device at an address, for reading or changing.
+    /// The lock of the settings of the device at an address, for reading or changing.
     pub(crate) settings: KeyedRwLock<u8>,
-    /// Limits the use of a controller's channels.
+    /// The permits to use a controller's channels.
     pub(crate) channels: KeyedSemaphore<u8>,
     devices: [Device; ADDRESSES.len()],
     pub(crate) channels_used: Watch,

@@ -2,7 +2,7 @@
 //! locks.
 //!
 //! A wiki. A page has several readers at a time, or one editor, which works in a blocking thread. Robots read first,
-//! beside the readers, and become writers only if there is a mistake to correct: so each mistake is corrected once.
+//! beside the readers, and become writers only if there is a mistake to correct, so each mistake is corrected once.
 //!
 //! ```text
 //! cargo run --bin async_std_tasks

@@ -40,7 +40,7 @@ impl Mirror {
     }
 }
 
-/// Packs a package, in a blocking thread. It owns the guard: requests for the package wait until it is packed.
+/// Packs a package, in a blocking thread. It owns the guard, so requests for the package wait until it is packed.
 fn pack(mut package: MapWriteGuardArc<String, Vec<u8>>) -> usize {
     let content = package.value_mut().unwrap();
     content.truncate(content.len() / 10);
