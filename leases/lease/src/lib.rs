@@ -45,7 +45,7 @@
 //! | | |
 //! |---|---|
 //! | users who edit forms, over many short requests | [`try_acquire`], [`renew`], [`release`] with an owner's name; [`release_all`] when the session ends |
-//! | a caller that waits | [`acquire`], with [`until`] or [`acquire_for`] |
+//! | a caller that waits | [`acquire`], with [`until`] for a limit; or [`acquire_for`] |
 //! | a job that runs under a lease | [`hold`], and [`Held::run`], which renews |
 //! | looking up owners and their leases | [`status`], [`owned_by`] |
 //!

@@ -107,8 +107,8 @@ impl<E: Engine> Leases<E> {
     /// own.
     ///
     /// # Blocking
-    /// In memory, other calls wait while up to a thousand leases are looked at; or, if the list is narrowed to an
-    /// owner, all leases of that owner.
+    /// In memory, other calls wait while a request looks at up to a thousand leases, or at all leases of the owner if
+    /// the list is narrowed to one.
     ///
     /// # Examples
     /// ```
@@ -216,7 +216,8 @@ impl<E: Engine> List<'_, E> {
     ///
     /// # Errors
     /// [`LookError::Unsupported`] if the engine cannot list leases; [`LookError::Invalid`] if the owner's name is empty
-    /// or too long, or the cursor that the list was given is not one of this engine's.
+    /// or too long, or if the cursor that the list was given is not one of this engine's; [`LookError::Engine`] if the
+    /// engine fails.
     ///
     /// # Cancel safety
     /// If the future is dropped, the list stays where it was.

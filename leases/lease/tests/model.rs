@@ -184,7 +184,7 @@ struct Lease {
 enum Answer {
     Served {
         tenure: usize,
-        /// Whether the request resumed a tenure; `None` if both are allowed.
+        /// Whether the request resumed a tenure; `None` if either is allowed.
         resumed: Option<bool>,
         end: End,
         ended: Option<How>,
@@ -413,7 +413,7 @@ impl Guess {
     }
 
     fn in_line(&self, ask: Ask, place: Place) -> Guesses {
-        // The contract does not say in which order two requests are in the queue that have both asked again.
+        // The contract does not say in which order two requests stand in the queue if both have asked again.
         let first = self.queue.iter().take_while(|other| other.again).count();
         let mut places = match place {
             Place::Front => vec![0, first],
@@ -515,7 +515,7 @@ impl Guess {
         all
     }
 
-    /// Renews with a grant, which contains its own end.
+    /// Renews with a grant. If the tenure has ended, the end in the grant decides whether the loss is an expiry.
     fn renew(&self, now: Duration, grant: &Copy) -> Guesses {
         let guess = self.settled(now);
         let Some(lease) = guess.lease.clone().filter(|lease| lease.token == Some(grant.token)) else {
@@ -1270,8 +1270,8 @@ impl<'m> World<'m> {
         let (what, r, owner, a, b) = step;
         let pick = |n: usize| (n > 0).then(|| usize::from(b) % n.max(1));
         self.what = format!("{step:?}");
-        // Calls that count expired leases must count those that no earlier call could have noticed, so they are
-        // excluded.
+        // Excluded are `release_expired` (28), which must count the leases that no earlier call could have noticed, and
+        // advances of the clock (32 to 36), which are not calls.
         if !matches!(what, 28 | 32..=36) {
             self.goes_by();
         }

@@ -68,8 +68,8 @@ impl Guarded {
         admitted
     }
 
-    /// Asks whether the tenure with this token is held. If it is, checks that no later tenure had been held when the
-    /// question began.
+    /// Asks whether the tenure with this token is held. If it is, checks that no later tenure had been reported as held
+    /// before the question.
     fn confirm(&self, token: Token, is_held: impl FnOnce() -> bool) -> bool {
         let before = self.confirmed.load(SeqCst);
         let held = is_held();

@@ -115,7 +115,7 @@ pub(crate) struct Wait {
     state: State,
     waker: Option<Waker>,
     in_line: Next,
-    /// The neighbours among the requests of its owner.
+    /// The neighbours among the requests of the same owner.
     in_group: Next,
     /// The last request of the owner, if this one is the first.
     last_in_group: u32,
@@ -358,7 +358,7 @@ impl WaitList {
         id
     }
 
-    /// Puts a request back into the line, as the first: it was polled only after its tenure had ended.
+    /// Puts a request back at the front of the line, because its tenure had ended before it was polled.
     pub(crate) fn join_again(&mut self, id: u32) {
         let place = self.waits[id].place;
         self.places[place].unfetched -= 1;
