@@ -99,8 +99,8 @@ impl<E: Engine> fmt::Debug for List<'_, E> {
 }
 
 impl<E: Engine> Leases<E> {
-    /// Returns a list of all leases, which can be narrowed to those of an owner, or of some entities, and is read page
-    /// by page. It is for people who want to see who has what, and for programs that clean up.
+    /// Returns a list of all leases, which is read page by page. It can be narrowed to the leases of an owner, or of
+    /// some entities. It is for people who want to see who has what, and for programs that clean up.
     ///
     /// A lease that exists from the first page to the last is listed exactly once, whatever changes meanwhile. One that
     /// begins or ends in that time may or may not be listed. Expired leases are not listed. The order is the engine's

@@ -76,7 +76,8 @@ struct Asked {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Look {
     Now,
-    /// At the end of the current lease, as far as it is known.
+    /// At this time: the end of the current lease, as far as it is known, or earlier if the engine is to be asked
+    /// before.
     At(Duration),
     /// When they are notified.
     WhenTold,
