@@ -157,7 +157,7 @@ struct Ask {
     owner: usize,
     policy: Policy,
     fresh: bool,
-    /// Whether the request was served, and its lease ended before it was polled.
+    /// Whether the request was served with a lease that ended before the request was polled.
     again: bool,
 }
 
