@@ -214,7 +214,7 @@ struct Guess {
     tenures: usize,
     /// The least possible token of the present tenure, or of the last one if there is none.
     floor: u64,
-    /// The tenures that have ended and still have a `Held`, and how each ended.
+    /// The tenures that have ended and whose tokens are known, and how each ended.
     ends: Vec<(u64, How)>,
 }
 
@@ -1338,7 +1338,7 @@ impl<'m> World<'m> {
             }
         }
         for r in 0..RESOURCES {
-            // There are too many possible states; a call to `status` reduces them.
+            // If there are too many possible states, a call to `status` reduces their number.
             if self.guesses[r].len() > 40 {
                 self.goes_by();
                 self.status(r, 0);
