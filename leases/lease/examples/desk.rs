@@ -48,8 +48,8 @@ const DOCUMENTS: usize = 300;
 /// The number of editors that sign in during the day, and during the next morning.
 const SESSIONS: (usize, usize) = (600, 80);
 
-// The times, in minutes after the desk opens: it closes, an administrator comes by, it opens again, and it closes
-// again.
+// Four times, in minutes after the desk first opens: when it closes, when an administrator comes by, when it opens
+// again, and when it closes again.
 const CLOSING: f64 = 600.0;
 const NIGHT: f64 = 800.0;
 const MORNING: f64 = 1440.0;
@@ -72,7 +72,7 @@ struct Desk<C: Clock> {
 struct Document {
     /// One paragraph for each save, so that the missing ones can be counted at the end.
     body: String,
-    /// The number of saves. A save of a draft of another version is a lost update.
+    /// The number of saves. Saving a draft of another version loses an update.
     version: u64,
 }
 
@@ -196,7 +196,7 @@ impl<C: Clock> Editor<'_, C> {
     async fn open(&mut self, closes: Duration) -> Vec<Draft> {
         let mut drafts = Vec::<Draft>::new();
         for nth in 0..self.random.between(1.0, 4.0) as usize {
-            // Squared, so that all editors want the same few documents.
+            // Squared, so that editors often want the same documents.
             let index = (self.random.between(0.0, 1.0).powi(2) * DOCUMENTS as f64) as usize;
             if drafts.iter().any(|draft| draft.index == index) {
                 continue;

@@ -25,7 +25,7 @@ type Kept<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 type Acquired<E> = Result<Grant, AcquireError<<E as Engine>::Error>>;
 
 mod sealed {
-    /// A call that does not wait if the leases are in memory.
+    /// A call that never waits for a lease to become free. With leases in memory, it finishes at once.
     pub trait Operation<E: crate::engine::Engine>: Unpin + Send + Sync + 'static {
         type Output;
 
@@ -45,8 +45,8 @@ mod sealed {
 }
 pub(crate) use sealed::Operation;
 
-/// The future of a call that does not wait in memory: it is ready on its first poll. With a server, it is ready when
-/// the server has answered.
+/// The future of a call that never waits for a lease to become free. With leases in memory, it is ready on its first
+/// poll; with a server, when the server has answered.
 ///
 /// Nothing happens before the first poll. The future borrows nothing but the [`Leases`].
 ///

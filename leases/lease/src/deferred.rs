@@ -1,5 +1,5 @@
-//! Work that must be done with no lock held: calling wakers, and dropping wakers and policies. All of it is user code,
-//! which may call the table again.
+//! Work that must be done with no lock held: calling wakers, and dropping wakers and policies. All of this runs user
+//! code, which may call the leases again.
 
 use alloc::vec::Vec;
 use core::task::Waker;

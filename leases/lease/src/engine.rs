@@ -230,16 +230,16 @@ pub trait Engine: Send + Sync {
     /// than expected: a [fresh](Want::Fresh) tenure can end before the tenure that it replaces would have ended. The
     /// future may also be ready for no reason.
     ///
-    /// The front end calls it before it asks (rule d), and never for a [`LOCAL`](Self::LOCAL) engine. By default the
-    /// future is never ready. A waiter then asks when the lease should have ended, and after every
-    /// [`fallback`](Self::fallback).
+    /// The front end calls this method before it asks the engine for the lease (rule d), and never for a
+    /// [`LOCAL`](Self::LOCAL) engine. By default the future is never ready. A waiter then asks when the lease should
+    /// have ended, and after every [`fallback`](Self::fallback).
     fn watch(&self, resource: &Resource) -> impl Future<Output = ()> + Send {
         let _ = resource;
         core::future::pending()
     }
 
     /// Subscribes this notice, from the call on, to everything that ends a tenure of the resource early, except the
-    /// holder's own release: a release by name, of [all](Self::release_all) leases of an owner, or by a
+    /// holder's own release. This covers a release by name, of [all](Self::release_all) leases of an owner, or by a
     /// [token](Self::release_token); a [fresh](Want::Fresh) tenure of the same owner; and a manual change of the store,
     /// if the store reports it. The engine calls [`Notice::ended`] if it knows which tenure ended, and
     /// [`Notice::doubt`] otherwise, such as after a time without a connection. While nothing happens, a subscription
@@ -248,7 +248,7 @@ pub trait Engine: Send + Sync {
     /// Returns whether the engine notifies. By default it does not: a holder then learns of the loss at its next
     /// renewal.
     ///
-    /// The front end calls it before it requests a lease to be [held](crate::Held), and never for a
+    /// The front end calls this method before it requests a lease to be [held](crate::Held), and never for a
     /// [`LOCAL`](Self::LOCAL) engine.
     fn subscribe(&self, resource: &Resource, notice: &Arc<Notice>) -> bool {
         let _ = (resource, notice);
@@ -273,11 +273,12 @@ pub trait Engine: Send + Sync {
     /// the [`Leases`](crate::Leases).
     fn tidy(&self) {}
 
-    /// Ends a tenure as far as possible without waiting for an answer: its [`Held`](crate::Held) has been dropped. By
+    /// Ends a tenure whose [`Held`](crate::Held) has been dropped, as far as possible without waiting for an answer. By
     /// default, a [`LOCAL`](Self::LOCAL) engine releases the tenure, and any other does nothing: the lease expires.
     ///
-    /// If ending the tenure takes time, its owner may request the resource before the tenure has ended. The engine must
-    /// not grant this tenure any more: requests with [`Want::Any`] and [`Want::Mine`] wait until it has ended.
+    /// If ending the tenure takes time, its owner may request the resource before the tenure has ended. In that case
+    /// the engine must not grant this tenure again: requests with [`Want::Any`] and [`Want::Mine`] wait until the
+    /// tenure has ended.
     ///
     /// # Engines in this process
     /// The front end calls this for each waiter that was handed this tenure ([`Ask::waiting`]) and was dropped before
@@ -286,7 +287,8 @@ pub trait Engine: Send + Sync {
     /// was [renewed or read](Self::renew).
     ///
     /// By default, the first of these calls ends the tenure, even if the owner knows of it. An engine that wraps
-    /// another one must pass this call on. Any other should override the default, and count the waiters.
+    /// another one must pass this call on. Any other engine in this process should override the default, and count the
+    /// waiters.
     fn abandon(&self, resource: &Resource, owner: &Owner, token: Token) {
         if Self::LOCAL {
             // Whether the lease has expired makes no difference, so the clock need not be read: it is the user's, and
@@ -325,8 +327,8 @@ pub struct Ask<'a> {
     /// Whether the owner goes on waiting if another owner has the lease. If so, the engine must see to it that
     /// [`Engine::watch`] is notified.
     ///
-    /// In a request to a [`LOCAL`](Engine::LOCAL) engine: whether the lease is handed to a waiter, which may be dropped
-    /// before it fetches the grant: see [`Engine::abandon`].
+    /// For a [`LOCAL`](Engine::LOCAL) engine, this says instead whether the lease is handed to a waiter, which may be
+    /// dropped before it fetches the grant (see [`Engine::abandon`]).
     pub waiting: bool,
     /// The time of the request, by [`Engine::now`]. A [`LOCAL`](Engine::LOCAL) engine counts durations from this time;
     /// other engines use their own clock.
@@ -390,15 +392,15 @@ pub struct Renewal<'a> {
     pub owner: &'a Owner,
     /// The token of the tenure.
     pub token: Token,
-    /// The new term, counted from now and the start of the tenure. `None` leaves the end as it is, and only reads the
-    /// lease.
+    /// The new term: [`idle`](Term::idle) counts from now, and [`total`](Term::total) from the start of the tenure.
+    /// `None` leaves the end as it is, and only reads the lease.
     pub term: Option<Term>,
     /// The answer: the time that the lease has left. It stays `Left::Nothing`, its initial value, if the tenure has
     /// ended or the lease has expired.
     pub left: Left,
 }
 
-/// The time left of a lease.
+/// The time that a lease has left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Left {
     /// The tenure has ended.

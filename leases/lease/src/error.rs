@@ -37,11 +37,12 @@ use crate::{Owner, Resource, invalid::Invalid};
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AcquireError<X = Infallible> {
-    /// Another owner has the lease, and the call does not wait.
+    /// Another owner has the lease, or a request waits for it, and the call does not wait. With
+    /// [`try_hold_new`](crate::Leases::try_hold_new), the owner may be the one that makes the request.
     Busy {
         /// The requested resource.
         resource: Resource,
-        /// The owner that has the resource.
+        /// The owner that has the resource or, if it is free, the owner of the first waiting request.
         owner: Owner,
         /// The time left of that owner's lease, unless it is renewed; `None` if it never expires.
         remaining: Option<Duration>,
@@ -63,7 +64,8 @@ pub enum AcquireError<X = Infallible> {
         /// The shortest lease that the engine supports.
         min: Duration,
     },
-    /// The engine has lost its data, and grants nothing until every lease that it may have forgotten has expired.
+    /// The engine has lost its data, or its namespace is new, and it grants nothing until every lease that it may have
+    /// forgotten has expired.
     Quarantined {
         /// The requested resource.
         resource: Resource,
@@ -214,8 +216,8 @@ pub enum Lost {
     TakenOver,
     /// The lease was released: by its owner, by a caller that used the owner's name, or by an operator with the token.
     Released,
-    /// The engine no longer has the lease, though it has not expired: it was deleted in the store. This is also
-    /// reported if the cause is unknown, because the engine did not answer, or because several leases were lost while
+    /// The lease has not expired, but the engine no longer has it, because it was deleted in the store. This is also
+    /// reported if the cause is unknown: because the engine did not answer, or because several leases were lost while
     /// there was no connection.
     EngineForgot,
     /// The lease is still valid, but for less time than the caller required.

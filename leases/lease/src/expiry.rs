@@ -13,8 +13,8 @@ use core::time::Duration;
 /// | `Custom(policy)` | when the policy says | asks the policy again |
 ///
 /// A renewal uses the policy of the grant that is passed to it, and never shortens a lease. If an owner has acquired a
-/// lease twice under two policies, it has two grants of one tenure: **a renewal with the old grant of a longer policy
-/// extends the lease beyond what the newer, shorter policy allows**. Keep the latest grant, and drop the others.
+/// lease twice under two policies, it has two grants of one tenure: **if the older grant has the longer policy, a
+/// renewal with it extends the lease beyond what the newer policy allows**. Keep the latest grant, and drop the others.
 ///
 /// The calls take `impl Into<Expiry>`, and a [`Duration`] converts to `Sliding`, so a plain duration will do. A lease
 /// whose end is too far off to fit the clock's [`Duration`] never ends.
@@ -60,11 +60,11 @@ pub enum Expiry {
 }
 
 impl Expiry {
-    /// Returns a custom policy: a type that implements [`ExpiryPolicy`], or a closure.
+    /// Creates a custom policy from a value that implements [`ExpiryPolicy`], such as a closure.
     ///
     /// # Examples
     ///
-    /// A quarter of an hour at a time, and a last minute once a tenure is an hour old:
+    /// A quarter of an hour at a time, and only a minute at a time once a tenure is an hour old:
     ///
     /// ```
     /// use core::time::Duration;

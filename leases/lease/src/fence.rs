@@ -6,13 +6,13 @@ use hashbrown::HashMap;
 use crate::sync::Mutex;
 use crate::{Resource, Token};
 
-/// A guard of a resource that refuses writers whose lease has passed to another holder.
+/// A check at the target of the writes, which refuses writers whose lease has passed to another holder.
 ///
-/// A lease alone cannot do that. Its holder may look at the clock, find the lease valid, and be paused before its write
-/// takes effect: by the scheduler, a page fault, a suspended machine, or a slow network. When it goes on, the lease has
-/// expired and another holder is at work. The remedy is to check at the place of the write. Every tenure has a greater
-/// token than those before it, so a token smaller than one already seen comes from a holder whose tenure has ended.
-/// Martin Kleppmann describes this in [How to do distributed
+/// A lease alone cannot stop such a writer. The holder may look at the clock, find the lease valid, and be paused
+/// before its write takes effect: by the scheduler, a page fault, a suspended machine, or a slow network. When it goes
+/// on, the lease has expired and another holder is at work. The remedy is to check at the place of the write. Every
+/// tenure has a greater token than those before it, so a token smaller than one already seen comes from a holder whose
+/// tenure has ended. Martin Kleppmann describes this in [How to do distributed
 /// locking](https://martin.kleppmann.com/2016/02/08/how-to-do-distributed-locking.html) (2016).
 ///
 /// So a fence belongs to the target of the writes, not to the writers, and every write must pass it. This one is for a

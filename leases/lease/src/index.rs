@@ -36,7 +36,7 @@ impl Index {
         self.part(hash).insert_unique(hash, id, |&id| hash_of(id));
     }
 
-    /// Removes a record. The other records of its part must have their names, because they may be hashed again.
+    /// Removes a record. The other records of its part must still have their names, which may be hashed again.
     #[inline]
     pub(crate) fn remove(&mut self, hash: u64, id: u32, hash_of: impl Fn(u32) -> u64) {
         let part = self.part(hash);

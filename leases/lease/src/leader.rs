@@ -261,8 +261,8 @@ impl<'a, E: Engine> Leadership<'a, E> {
     }
 
     /// Returns a future that waits until all [work](Self::work) has ended, renews the lease meanwhile, and then hands
-    /// over: the next candidate leads, with a greater token. Tell the work to end before you call this: the call does
-    /// not.
+    /// over: the next candidate leads, with a greater token. Before you call this, tell the work to end: this call does
+    /// not tell it.
     ///
     /// # Errors
     /// Fails like [`Held::release`], also if the leadership was lost while the work was ending.
@@ -297,7 +297,7 @@ impl<'a, E: Engine> Leadership<'a, E> {
             {
                 let mut renewal = pin!(leadership.renewal());
                 poll_fn(|cx| {
-                    // A leadership that is lost is not waited for; the release reports the loss.
+                    // If the leadership is lost, the work is not waited for; the release reports the loss.
                     if renewal.as_mut().poll(cx).is_ready() { Poll::Ready(()) } else { leadership.works.poll_ended(cx) }
                 })
                 .await;

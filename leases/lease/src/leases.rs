@@ -96,8 +96,8 @@ impl<C: Clock> Leases<Memory<C>> {
     /// With a [`StdClock`] you need not call it. With another clock, the passage of time wakes nothing until you call
     /// it.
     ///
-    /// If more than 64 leases end within the same few milliseconds (or, if their end is far ahead, minutes), the
-    /// returned time may be too short; it is never too long.
+    /// If more than 64 leases end within the same few milliseconds (or, if the end is far ahead, the same few minutes),
+    /// the returned time may be too short; it is never too long.
     ///
     /// # Examples
     /// ```
@@ -201,9 +201,9 @@ impl<E: Engine> Leases<E> {
     /// otherwise fails like [`acquire`](Self::acquire).
     ///
     /// In memory, a lease that has become free is promised to the first waiter in line while that waiter's custom
-    /// policy runs. Until the policy has answered, this call fails, even if it is made for the same owner: the error
-    /// has that waiter's owner as the `owner`, and no time `remaining`. Meanwhile [`status`](Self::status) reports no
-    /// owner.
+    /// policy runs. Until the policy has answered, this call fails, even if it is made for the same owner. The `owner`
+    /// in the error is then that waiter's owner, and the time `remaining` is zero. Meanwhile [`status`](Self::status)
+    /// reports no owner.
     ///
     /// # Panics
     /// If a duration of `expiry` is zero.

@@ -45,7 +45,7 @@
 //! | | |
 //! |---|---|
 //! | users who edit forms, over many short requests | [`try_acquire`], [`renew`], [`release`] with an owner's name; [`release_all`] when the session ends |
-//! | a caller that waits | [`acquire`], with [`until`] or [`acquire_for`] |
+//! | a caller that waits | [`acquire`], with [`until`] for a limit; or [`acquire_for`] |
 //! | a job that runs under a lease | [`hold`], and [`Held::run`], which renews |
 //! | looking up owners and their leases | [`status`], [`owned_by`] |
 //!
@@ -104,13 +104,13 @@
 //!     leases in passing; neither sweeping nor a background thread is needed.
 //!
 //! # Clocks
-//! [`StdClock`] goes on counting while the machine sleeps, if the system has such a clock; see its page. With it, every
-//! waiter, renewal and watch has its own timer, on any runtime. (The timers are those of `async-io`, which runs a
-//! thread for them unless the runtime drives it.) Such a timer stops while the machine sleeps, and then fires late. All
-//! *decisions*, by [`Held::check`] or by any call, go by the clock. A program that learns that the machine has woken up
-//! should call [`Leases::tick`], which wakes every task that is due. With any other [`Clock`] there are no timers:
-//! [`Leases::tick`] does the work that is due, and returns the time until the next call. [`ManualClock`] is for tests
-//! and simulations.
+//! [`StdClock`] goes on counting while the machine sleeps, if the system has such a clock; see its page. With
+//! `StdClock`, every waiter, renewal and watch has its own timer, on any runtime. (The timers are those of `async-io`,
+//! which runs a thread for them unless the runtime drives it.) Such a timer stops while the machine sleeps, and then
+//! fires late. All *decisions*, by [`Held::check`] or by any call, go by the clock. A program that learns that the
+//! machine has woken up should call [`Leases::tick`], which wakes every task that is due. With any other [`Clock`]
+//! there are no timers: [`Leases::tick`] does the work that is due, and returns the time until it must be called again.
+//! [`ManualClock`] is for tests and simulations.
 //!
 //! # Engines
 //! [`Memory`] keeps the leases in this process, for the life of the process. [`Leases::with_engine`] takes another

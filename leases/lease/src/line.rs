@@ -17,8 +17,8 @@ use crate::{
     wait_list::{Look, Outcome},
 };
 
-/// The time for which the next in line leaves a new lease alone before it asks the engine, so that the engine notifies
-/// it of the end.
+/// The time that the next in line waits after a lease has begun, before it asks the engine. It asks so that the engine
+/// will notify it of the end.
 ///
 /// Most leases with waiters end sooner, by a call in this process, and that call wakes the first in line. So a hand-off
 /// usually takes one request. If a call in another process ends the tenure within this time, the next in line notices
@@ -155,7 +155,7 @@ impl<E: Engine> Drop for Ticket<'_, E> {
         let leases = self.leases;
         let engine = leases.engine();
         let leave = |at| {
-            // These are dropped after the lock and the deferred work, even if a waker panics.
+            // This is dropped after the lock has been released and the deferred work done, even if a waker panics.
             let mut ending = None;
             leases.with_wait_list(|wait_list, deferred| {
                 let Some(token) = wait_list.leave(wait, deferred) else { return };

@@ -99,16 +99,16 @@ impl<E: Engine> fmt::Debug for List<'_, E> {
 }
 
 impl<E: Engine> Leases<E> {
-    /// Returns a list of all leases, which can be narrowed to those of an owner, or of some entities, and is read page
-    /// by page. It is for people who want to see who has what, and for programs that clean up.
+    /// Returns a list of all leases, which is read page by page. It can be narrowed to the leases of an owner, or of
+    /// some entities. It is for people who want to see who has what, and for programs that clean up.
     ///
     /// A lease that exists from the first page to the last is listed exactly once, whatever changes meanwhile. One that
     /// begins or ends in that time may or may not be listed. Expired leases are not listed. The order is the engine's
     /// own.
     ///
     /// # Blocking
-    /// In memory, other calls wait while up to a thousand leases are looked at; or, if the list is narrowed to an
-    /// owner, all leases of that owner.
+    /// In memory, other calls wait while a request looks at up to a thousand leases, or at all leases of the owner if
+    /// the list is narrowed to one.
     ///
     /// # Examples
     /// ```
@@ -216,7 +216,8 @@ impl<E: Engine> List<'_, E> {
     ///
     /// # Errors
     /// [`LookError::Unsupported`] if the engine cannot list leases; [`LookError::Invalid`] if the owner's name is empty
-    /// or too long, or the cursor that the list was given is not one of this engine's.
+    /// or too long, or if the cursor that the list was given is not one of this engine's; [`LookError::Engine`] if the
+    /// engine fails.
     ///
     /// # Cancel safety
     /// If the future is dropped, the list stays where it was.

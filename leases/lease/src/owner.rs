@@ -5,7 +5,7 @@ use core::hash::{Hash, Hasher};
 
 use crate::invalid::Invalid;
 
-/// The greatest length of a name, in bytes. Every engine can store it with the tag in front.
+/// The greatest length of a name, in bytes. Every engine can store a name of this length with the tag in front.
 const MAX_LEN: usize = 1024;
 
 /// The tag of a named owner's id; the name follows it.
@@ -18,8 +18,8 @@ const DIGITS: usize = 16;
 /// The holder of a lease: a name, not a task or a thread.
 ///
 /// Callers with equal owners are the same holder, in every task, thread and process that shares the leases. If the
-/// owner already has a lease, each of them gets it at once, and can renew and release it. So **two tasks that must
-/// exclude each other need two owners**: one for each worker of a pool, not one for the pool.
+/// owner already has a lease, each of these callers gets it at once, and can renew and release it. So **two tasks that
+/// must exclude each other need two owners**: one for each worker of a pool, not one for the pool.
 ///
 /// Knowing the name is enough to release a lease, and errors and [`status`](crate::Leases::status) reveal the name to
 /// other callers. So choose a name that may be known, such as the number that the server gave a session, never the

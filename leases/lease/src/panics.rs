@@ -31,8 +31,8 @@ impl Panics {
                 None
             }
             Err(panic) => {
-                // The payload is dropped, which may panic, too; that panic's payload is leaked, as this could repeat
-                // without end.
+                // Dropping the payload may panic, too. The payload of that second panic is leaked, because dropping it
+                // could panic again, and so on without end.
                 core::mem::forget(catch_unwind(AssertUnwindSafe(|| drop(panic))));
                 None
             }

@@ -6,7 +6,7 @@ use core::hash::{Hash, Hasher};
 
 use crate::invalid::Invalid;
 
-/// The greatest length of an entity and a key together, in bytes. Every engine can store it.
+/// The greatest length of an entity and a key together, in bytes. Every engine can store a resource of this length.
 const MAX_LEN: usize = 1024;
 
 /// A leased thing: an entity, such as a table, and a key in it.

@@ -1,7 +1,7 @@
 //! The calls without a future: each is short for its future's `wait()` or `now()`.
 //!
-//! The long forms of `renew_now` and `release_now` clone the grant into their futures. `release_now` clones nothing,
-//! and `renew_now` clones the grant only if the renewal succeeds.
+//! The futures of `renew` and `release` keep clones of the grant or of its parts. `release_now` clones nothing, and
+//! `renew_now` clones the grant only if the renewal succeeds.
 
 use alloc::vec::Vec;
 #[cfg(feature = "std")]

@@ -9,8 +9,8 @@
 //! chunks have been freed are in another. So inserting and removing take constant time, apart from the allocator's time
 //! and from growing and shrinking the table of chunks (24 bytes for every 64 records, amortized).
 //!
-//! A place is an `Option<T>`, which is no larger than a record that has a niche (a box, a reference, an enum, a
-//! `bool`).
+//! A place is an `Option<T>`, which is no larger than the record itself if the record has a niche (a box, a reference,
+//! an enum, a `bool`).
 //!
 //! The crate `slab` and the slab of `keylatch` keep all records in one `Vec`: they move every record when they grow,
 //! and a record at the end keeps the memory of all records before it allocated. That suits `keylatch`, whose slabs are
@@ -117,8 +117,8 @@ impl<T> Slab<T> {
         let at = self.room;
         let chunk = &mut self.chunks[at as usize];
         let place = chunk.used.trailing_ones();
-        // The record is created last, and the old value is not dropped: so the compiler can create the record in its
-        // place.
+        // The record is created last, and the old value is not dropped, so that the compiler can create the record in
+        // its place.
         let places = chunk.places.as_mut().expect("a chunk with room has places");
         core::mem::forget(places[place as usize].replace(record()));
         chunk.used |= 1 << place;

@@ -86,7 +86,7 @@ pub(crate) struct RenewalQueue {
 
 struct Entry {
     tenure: Arc<Tenure>,
-    /// The time of the tenure's last renewal when it entered the queue. If the tenure has been renewed since, this
+    /// The time of the tenure's last renewal before it entered the queue. If the tenure has been renewed since, this
     /// entry is no longer due.
     renewed: Duration,
     /// Whether another request includes the tenure. If so, no further request takes it before it is due.

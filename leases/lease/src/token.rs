@@ -5,8 +5,8 @@ use core::num::NonZeroU64;
 ///
 /// Every new tenure of a resource has a greater token than all its earlier tenures, of any owner. A store that
 /// remembers the greatest token it has seen can therefore refuse a writer whose lease has passed to another holder,
-/// even if that writer was suspended and still believes it is the holder. [`Fence`](crate::Fence) does so for a
-/// resource in this process, and its page shows how to do it in SQL.
+/// even if that writer was suspended and still believes it is the holder. [`Fence`](crate::Fence) does so for resources
+/// in this process, and its page shows how to do it in SQL.
 ///
 /// Tokens of different resources say nothing about each other. A token is never zero, so a column that starts at zero
 /// admits the first tenure. With the feature `serde`, a token is serialised as a number.

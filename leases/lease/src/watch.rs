@@ -13,7 +13,7 @@ use crate::{
     timer::Timer,
 };
 
-/// The owner name under which a server is asked to report the end of a tenure. It never has a lease.
+/// The owner name under which a server is asked to report the end of a tenure. This owner never has a lease.
 const WATCHER: &str = "keylatch: watch";
 
 /// The first pause before the engine is asked whether an owner has acquired a free resource. (Engines send no message
@@ -28,7 +28,7 @@ const LONGEST: Duration = Duration::from_secs(5);
 pub struct Watch<'a, E: Engine> {
     leases: &'a Leases<E>,
     resource: Resource,
-    /// The tenure that was reported last; the inner `None` if the resource was free.
+    /// The tenure that was reported last: `None` before the first report, and `Some(None)` if the resource was free.
     reported: Option<Option<Token>>,
 }
 
@@ -47,9 +47,9 @@ impl<E: Engine> Leases<E> {
     /// # How late
     /// With leases in memory, every change is reported at once; with a server, so is a change that another call of
     /// these `Leases` makes. The end of a tenure in another process is reported when a waiter would learn of it: when
-    /// the server's message arrives. Engines send no message when somebody acquires a free resource: while the resource
-    /// is free, the watch asks after 50 ms, and then with longer and longer pauses, up to the engine's fallback (5 s if
-    /// not set). While somebody has it, the watch asks no more often than a waiter.
+    /// the server's message arrives. Engines send no message when somebody acquires a free resource. So while the
+    /// resource is free, the watch asks the engine after 50 ms, and then after longer and longer pauses, up to the
+    /// engine's fallback (5 s if not set). While somebody has it, the watch asks no more often than a waiter.
     ///
     /// # Examples
     /// ```
@@ -106,8 +106,8 @@ impl<E: Engine> Watch<'_, E> {
             })
             .await;
             let mut far = pin!((!E::LOCAL).then(|| leases.engine().watch(resource)));
-            // The clock is read before the request: a time that is counted from a later moment could lie after the end
-            // of the lease.
+            // The clock is read before the request, because a time that is counted from a later moment could lie after
+            // the end of the lease.
             let at = leases.engine().now();
             let status = leases.looked(resource.clone()).await?;
             let tenure = status.as_ref().map(LeaseStatus::token);

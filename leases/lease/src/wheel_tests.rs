@@ -441,7 +441,7 @@ fn the_next_due_does_not_examine_slots_after_the_earliest_node() {
     nodes.asked.set(0);
     assert_eq!(wheel.next_due(&mut nodes), Some(us(5_200)));
     assert_eq!(nodes.asked.get(), 2);
-    // The bound that it finds lets a pop before that time examine no node.
+    // Because `next_due` has found a bound, a pop before that time examines no node.
     wheel.remove(&mut nodes, 60);
     assert_eq!(wheel.next_due(&mut nodes), Some(us(5_700)));
     nodes.asked.set(0);

@@ -966,7 +966,7 @@ fn renewing_a_stale_grant_reports_expired_then_taken_over_then_released() {
     assert_eq!(lost(table.renew_now(&grant)), Lost::Released);
     take(&table, "a", &ann, secs(100));
     assert_eq!(lost(table.renew_now(&grant)), Lost::TakenOver);
-    clock.advance(secs(6)); // its own end
+    clock.advance(secs(6)); // the end in `grant`
     assert_eq!(lost(table.renew_now(&grant)), Lost::Expired);
     assert_eq!(lost(table.renew_now(&of_bob)), Lost::Expired);
     let never = take(&table, "b", &ann, Expiry::Never);

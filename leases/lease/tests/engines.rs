@@ -431,8 +431,8 @@ fn a_hand_off_within_a_process_takes_one_request() {
     }));
 }
 
-/// While the next waiter does not ask the engine, another process ends the tenure, or the tenure expires, or that
-/// waiter is dropped.
+/// Before the next waiter asks the engine, another process ends the tenure, or the tenure expires, or that waiter is
+/// dropped.
 #[test]
 fn the_next_waiter_asks_in_the_end() {
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]

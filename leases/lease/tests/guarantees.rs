@@ -1,6 +1,7 @@
-//! The guarantees of the crate's page. The tests of a guarantee begin with its number. They run in memory, on a clock
-//! that the test moves to the nanosecond. `real_time.rs` tests guarantee 8 in real time, `wakers.rs` and `held.rs` have
-//! more tests of 11, `memory.rs` has more of 12, and `stress.rs` tries to break 1, 2, 3 and 9 with threads.
+//! The guarantees of the crate's page. The name of each test begins with the number of its guarantee. The tests run in
+//! memory, on a clock that they move to the nanosecond. `real_time.rs` tests guarantee 8 in real time, `wakers.rs` and
+//! `held.rs` have more tests of 11, `memory.rs` has more of 12, and `stress.rs` tries to break 1, 2, 3 and 9 with
+//! threads.
 
 mod common;
 

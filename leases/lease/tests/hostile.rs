@@ -1914,7 +1914,7 @@ fn a_request_that_gives_up_at_random_takes_nothing_from_its_owner() {
     });
 }
 
-/// All leases of a session end at one instant: no thread sees one of them free and another still leased.
+/// All leases of a session end at one instant: `release_all` returns their number, and afterwards none of them is left.
 #[cfg(not(miri))]
 #[test]
 fn all_leases_of_a_session_end_at_one_instant() {
@@ -1924,7 +1924,7 @@ fn all_leases_of_a_session_end_at_one_instant() {
     thread::scope(|scope| {
         scope.spawn(|| {
             while !is_over.load(SeqCst) {
-                // Joe got "b", so all leases of the session have ended. Then "a" must be free, too.
+                // While joe has "b", it must not be among the leases of jane's session.
                 if let Ok(b) = leases.try_acquire_now("b", &joe, Expiry::Never) {
                     let a = leases.owned_by_now(&jane).unwrap();
                     assert!(a.iter().all(|grant| grant.resource().key() != "b"));

@@ -97,12 +97,12 @@ fn a_lease_is_listed_and_shown_since_its_beginning() {
     let times = (MINUTE, MINUTE * 3 / 2, Some(MINUTE * 3 / 2));
     assert_eq!((listed.since(), listed.held_for(), listed.remaining()), times);
     assert_eq!((status.since(), status.held_for(), status.remaining()), times);
-    // At its end it is not listed any more.
+    // Once it has ended, the lease is not listed any more.
     clock.advance(MINUTE * 3 / 2);
     assert!(block_on(leases.list().all()).unwrap().is_empty());
 }
 
-/// Each change happens at a different moment of the watch: before it looks, while it looks, and before it sleeps.
+/// The changes come at different moments: before the watch looks at the lease, while it looks, and before it sleeps.
 #[test]
 #[cfg(feature = "std")]
 fn a_watch_misses_no_change_of_another_thread() {

@@ -56,7 +56,7 @@ fn one_shot_leases_that_are_released() {
     assert_eq!(table.len(), 0);
 }
 
-/// A thousand leases exist at one time. The program only acquires; it calls no tick.
+/// At most a thousand leases exist at one time. The test only acquires; it calls no tick.
 fn one_shot_leases_that_are_left_to_expire_without_a_sweep() {
     for (ttl, step) in [(secs(1), Duration::from_millis(1)), (secs(10), Duration::from_millis(10)), (HOUR, secs(4))] {
         let (table, clock) = table();

@@ -157,7 +157,7 @@ struct Ask {
     owner: usize,
     policy: Policy,
     fresh: bool,
-    /// Whether the request was served, and its lease ended before it was polled.
+    /// Whether the request was served with a lease that ended before the request was polled.
     again: bool,
 }
 
@@ -184,7 +184,7 @@ struct Lease {
 enum Answer {
     Served {
         tenure: usize,
-        /// Whether the request resumed a tenure; `None` if both are allowed.
+        /// Whether the request resumed a tenure; `None` if either is allowed.
         resumed: Option<bool>,
         end: End,
         ended: Option<How>,
@@ -214,7 +214,7 @@ struct Guess {
     tenures: usize,
     /// The least possible token of the present tenure, or of the last one if there is none.
     floor: u64,
-    /// The tenures that have ended and still have a `Held`, and how each ended.
+    /// The tenures that have ended and whose tokens are known, and how each ended.
     ends: Vec<(u64, How)>,
 }
 
@@ -413,7 +413,7 @@ impl Guess {
     }
 
     fn in_line(&self, ask: Ask, place: Place) -> Guesses {
-        // The contract does not say in which order two requests are in the queue that have both asked again.
+        // The contract does not say in which order two requests stand in the queue if both have asked again.
         let first = self.queue.iter().take_while(|other| other.again).count();
         let mut places = match place {
             Place::Front => vec![0, first],
@@ -515,7 +515,7 @@ impl Guess {
         all
     }
 
-    /// Renews with a grant, which contains its own end.
+    /// Renews with a grant. If the tenure has ended, the end in the grant decides whether the loss is an expiry.
     fn renew(&self, now: Duration, grant: &Copy) -> Guesses {
         let guess = self.settled(now);
         let Some(lease) = guess.lease.clone().filter(|lease| lease.token == Some(grant.token)) else {
@@ -1270,8 +1270,8 @@ impl<'m> World<'m> {
         let (what, r, owner, a, b) = step;
         let pick = |n: usize| (n > 0).then(|| usize::from(b) % n.max(1));
         self.what = format!("{step:?}");
-        // Calls that count expired leases must count those that no earlier call could have noticed, so they are
-        // excluded.
+        // Excluded are `release_expired` (28), which must count the leases that no earlier call could have noticed, and
+        // advances of the clock (32 to 36), which are not calls.
         if !matches!(what, 28 | 32..=36) {
             self.goes_by();
         }
@@ -1338,7 +1338,7 @@ impl<'m> World<'m> {
             }
         }
         for r in 0..RESOURCES {
-            // There are too many possible states; a call to `status` reduces them.
+            // If there are too many possible states, a call to `status` reduces their number.
             if self.guesses[r].len() > 40 {
                 self.goes_by();
                 self.status(r, 0);

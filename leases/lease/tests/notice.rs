@@ -43,7 +43,7 @@ struct Server {
     notices: Arc<Mutex<HashMap<Resource, Vec<Arc<Notice>>>>>,
     requests: Arc<AtomicUsize>,
     is_down: Arc<AtomicBool>,
-    /// Whether the server ends the next tenure before it answers that it has granted it.
+    /// Whether the server ends the next tenure before it reports the grant.
     takes_it_away: Arc<AtomicBool>,
 }
 
@@ -334,7 +334,7 @@ fn many_tenures_in_doubt_are_looked_at_together() {
     });
 }
 
-/// The loss of a `Held` that is not polled is found, too, when another `Held` is looked at.
+/// When one `Held` is polled, the loss of another, which is not polled, is found too.
 #[test]
 fn tenures_in_doubt_that_are_not_polled_are_looked_at_too() {
     let (server, leases, jane, _) = desk();

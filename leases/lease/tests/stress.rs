@@ -68,8 +68,8 @@ impl Guarded {
         admitted
     }
 
-    /// Asks whether the tenure with this token is held. If it is, checks that no later tenure had been held when the
-    /// question began.
+    /// Asks whether the tenure with this token is held. If it is, checks that no later tenure had been reported as held
+    /// before the question.
     fn confirm(&self, token: Token, is_held: impl FnOnce() -> bool) -> bool {
         let before = self.confirmed.load(SeqCst);
         let held = is_held();
@@ -159,7 +159,7 @@ fn threads_with_short_leases_lose_no_update_and_no_wake_up() {
                             turns.fetch_add(1, SeqCst);
                             guarded.turn(grant.token(), think, || is_held(table, guarded, grant.token()));
                             match random.next(4) {
-                                0 => {} // dies
+                                0 => {} // the holder dies, and releases nothing
                                 1 => drop(table.renew_now(&grant).map(|grant| table.release_now(&grant))),
                                 _ => drop(table.release_now(&grant)),
                             }

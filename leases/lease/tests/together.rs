@@ -202,7 +202,7 @@ fn a_lease_included_by_a_stalled_task_sends_its_own_request() {
     assert!(held.check_for(TTL - TTL / 100).is_ok());
 }
 
-/// Leases that become due while a request includes them need no request once it has been answered.
+/// Leases that become due while a request includes them need no request of their own once that request is answered.
 #[test]
 fn a_renewal_that_is_due_before_the_answer_sends_no_second_request() {
     let world = World::new();

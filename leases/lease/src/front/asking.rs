@@ -14,8 +14,8 @@ use crate::{
 };
 
 impl<E: Engine> Leases<E> {
-    /// Serves the waiters, sends a request to the engine, and sends it again if the answer was lost. The flag in the
-    /// result says whether an answer was lost.
+    /// Sends a request to the engine, and sends it again if the answer was lost. If the engine is in this process,
+    /// serves the waiters of the resource first. The flag in the result says whether an answer was lost.
     #[inline]
     pub(super) async fn ask<T, F>(
         &self,
@@ -109,7 +109,7 @@ impl<E: Engine> Leases<E> {
 
     /// Requests a lease without waiting for it.
     ///
-    /// Usually that takes one request to the engine. A request with a custom policy, or behind waiters, first asks
+    /// Usually one request to the engine is enough. A request with a custom policy, or behind waiters, first asks
     /// whether its owner has the lease already.
     #[inline]
     pub(crate) async fn attempt(&self, request: &Request, turn: Turn) -> Result<Asked, AcquireError<E::Error>> {
@@ -264,8 +264,8 @@ impl<E: Engine> Leases<E> {
         if E::LOCAL {
             return Some(end);
         }
-        // The known end may be later than the new one, which is one percent earlier than the engine's. But it must not
-        // be later than the engine's end.
+        // The known end may be later than the new one, from which one percent of the time left was subtracted. But the
+        // result must not be later than the engine's end.
         let latest = remaining.and_then(|left| self.engine.now().checked_add(left));
         let known = known.into_iter().chain(latest).min();
         Some(known.map_or(end, |known| known.max(end)))

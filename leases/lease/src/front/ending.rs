@@ -24,7 +24,7 @@ impl<E: Engine> Leases<E> {
         match self.ask(Some(&grant.resource), at, &|| self.engine.look(&grant.resource, at)).await {
             Ok((Some(_), _)) => Lost::TakenOver,
             Ok((None, _)) => Lost::Released,
-            // The engine has answered that the tenure has ended, but does not say how.
+            // The tenure is known to have ended, but the look-up of the cause has failed.
             Err(_) => Lost::EngineForgot,
         }
     }

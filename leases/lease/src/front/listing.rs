@@ -9,7 +9,7 @@ use crate::{
     engine::{Ask, Engine, Listing, Part, Record, Want},
 };
 
-/// A lease on a page, and the time of the request, by the engine's clock.
+/// A lease on a page, and the time of the request, by [`Engine::now`].
 pub(crate) struct Entry {
     pub(crate) resource: Resource,
     pub(crate) record: Record,
@@ -17,8 +17,8 @@ pub(crate) struct Entry {
 }
 
 impl<E: Engine> Leases<E> {
-    /// Returns up to `limit` leases, and the cursor after which the next page begins, if there is one. Fewer leases, or
-    /// none, are returned only if they are the last.
+    /// Returns `limit` leases, and the cursor after which the next page begins, if there is one. Returns fewer leases,
+    /// or none, only if no others follow.
     pub(crate) async fn page(
         &self,
         owner: Option<&Owner>,

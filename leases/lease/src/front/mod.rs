@@ -1,10 +1,10 @@
 //! The front end: everything that is the same for all engines.
 //!
 //! Each call reads the clock, asks the engine, and wakes the waiters and watchers that its outcome concerns. The call
-//! that frees a resource, or finds it free, serves the waiters. Before a call looks at a resource that has waiters, it
-//! *settles* their line, so no call ever sees a resource that is free and has waiters. If the engine is in this
-//! process, the call serves them itself, under the wait list's lock. Otherwise it wakes the first in line, which asks
-//! the engine.
+//! that frees a resource, or finds it free, serves the waiters. If the engine is in this process, the call serves them
+//! itself, under the wait list's lock; and before a call looks at a resource that has waiters, it *settles* their line.
+//! So no call sees a resource that is free and has waiters, except while a waiter's policy is being asked. If the
+//! engine is on a server, the call wakes the first in line, which asks the engine.
 //!
 //! A resource without waiters and watchers has no place on the wait list, and calls for it ask the engine without
 //! taking the list's lock. No waiter is missed: it registers before it asks the engine, and a call that frees a
@@ -141,7 +141,7 @@ impl LeaseStatus {
     }
 }
 
-/// The number of times that a request is sent, at most, if its answers are lost.
+/// The greatest number of times that a request is sent if its answers are lost.
 const TRIES: u32 = 3;
 
 /// The number of expired leases that are removed at a time.
@@ -177,7 +177,8 @@ pub(crate) struct GrantInfo {
 }
 
 impl GrantInfo {
-    /// Converts the engine's answer to a request that was made `at` this time; `None` if it is not a grant.
+    /// Returns these parts of the engine's answer to a request that was made at the time `at`; `None` if it is not a
+    /// grant.
     #[inline]
     fn new(answer: &Answer, at: Duration, is_local: bool) -> Option<Self> {
         let Answer::Granted { token, resumed, held_for, remaining } = *answer else { return None };
@@ -382,8 +383,9 @@ impl<E: Engine> Leases<E> {
     }
 }
 
-/// Returns the end of a lease for its holder, by this process's clock: counted from before the engine was asked and,
-/// where the engine has a clock of its own, less one percent to allow for the different rates of the two clocks.
+/// Returns the end of a lease for its holder, by this process's clock. The time left is counted from before the engine
+/// was asked. If the engine has its own clock, one percent is subtracted, because the two clocks may run at different
+/// rates.
 #[inline]
 fn deadline(remaining: Option<Duration>, at: Duration, is_local: bool) -> Option<Duration> {
     let remaining = remaining?;
@@ -400,7 +402,8 @@ fn remaining(left: Left) -> Option<Option<Duration>> {
     }
 }
 
-/// Returns the term by which a renewal extends a lease with this policy, if no custom policy has to be asked.
+/// Returns the term by which a renewal extends a lease with this policy; `None` if the lease is not renewable, or if a
+/// custom policy has to be asked.
 #[inline]
 fn term_of_renewal(expiry: Option<&Expiry>) -> Option<Term> {
     match expiry {
@@ -409,7 +412,7 @@ fn term_of_renewal(expiry: Option<&Expiry>) -> Option<Term> {
     }
 }
 
-/// Returns the answer of a custom policy; other policies are not asked.
+/// Returns the answer of a custom policy; `None` for other policies, which are not asked.
 fn ask(expiry: &Expiry, held_for: Duration) -> Option<Duration> {
     match expiry {
         Expiry::Custom(policy) => policy.remaining(held_for),

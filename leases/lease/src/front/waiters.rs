@@ -176,7 +176,7 @@ impl<E: Engine> Leases<E> {
         Outcome::Granted(Request::new(resource.clone(), owner.clone(), expiry.clone()).into_grant(info))
     }
 
-    /// Serves the waiters and wakes the watchers of a resource: a tenure has ended, or a new one has begun.
+    /// Serves the waiters and wakes the watchers of a resource after a tenure has ended or begun.
     #[inline]
     pub(crate) fn ended(&self, resource: &Resource, at: Duration) {
         if self.is_attended(resource) {

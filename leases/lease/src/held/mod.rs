@@ -20,7 +20,7 @@ use crate::{
     tenure::{Place, Tenure},
 };
 
-/// A lease is renewed after one third of its time. The other two thirds leave time for two more attempts.
+/// A lease is renewed after one third of its time. The other two thirds leave time for several more attempts.
 const RENEWED_AFTER: u32 = 3;
 
 /// The shortest pause between two renewals, however short the lease is.
@@ -189,10 +189,11 @@ impl<'a, E: Engine> Held<'a, E> {
     /// along.
     ///
     /// In memory, this looks at the lease itself. With a server, it makes no request. It compares the clock with the
-    /// end of the lease, which is counted from the moment before the last renewal was sent, and it takes into account
-    /// the answer of that renewal and the server's notifications since, such as of a release by another caller. For all
-    /// this, no future of this `Held` needs to be polled, with one exception: after a lost connection the engine must
-    /// be asked again, by a future of this `Held` or of any other `Held` of the same `Leases`.
+    /// end of the lease, which is counted from the moment before the last renewal was sent. It also takes into account
+    /// the answer to that renewal, and the notifications that the server has sent since, such as of a release by
+    /// another caller. None of this requires a future of this `Held` to be polled, with one exception: after a lost
+    /// connection the engine must be asked again, by a future of this `Held` or of any other `Held` of the same
+    /// `Leases`.
     ///
     /// # Errors
     /// The way in which the lease was lost.
@@ -295,9 +296,9 @@ impl<'a, E: Engine> Held<'a, E> {
     /// Once the lease is lost, `work` is not polled again, and is dropped.
     ///
     /// The task that runs the work also renews the lease; no other task or thread takes part. With a server, a renewal
-    /// includes other leases of this process that are due soon, in one request; those leases do not depend on it. If
-    /// one poll of `work` takes longer than two thirds of the lease's time, the lease is not renewed meanwhile, except
-    /// at most once as part of another lease's request.
+    /// includes other leases of this process that are due soon, in one request; those leases do not depend on it.
+    /// During a poll of `work` the lease is not renewed, except at most once as part of another lease's request. So a
+    /// poll that takes longer than two thirds of the lease's time may outlive the lease.
     ///
     /// An output of `Ok` does not prove that the lease lasted: the last poll of `work` may have outlived it. So
     /// [check](Self::check) the lease before each side effect, or send the [token](Self::token) with it.
@@ -461,8 +462,8 @@ impl<E: Engine> fmt::Debug for Held<'_, E> {
     }
 }
 
-/// The wait of a tenure for another tenure's renewal request that includes it: the tenure waits a little for that
-/// request before it sends its own.
+/// A tenure's wait for the renewal request of another tenure that includes this one. The tenure waits a little for the
+/// answer before it sends a request of its own.
 struct Ride {
     /// The number of requests that have included this tenure since its last renewal.
     number: u32,

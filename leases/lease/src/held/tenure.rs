@@ -139,7 +139,7 @@ impl Tenure {
                 let mut losing = pin!(self.lost(leases));
                 poll_fn(|cx| {
                     // An engine in this process answers on the first poll. The answer of a server may come too late, so
-                    // check the loss first.
+                    // check for the loss first.
                     if !E::LOCAL {
                         if let Poll::Ready(lost) = losing.as_mut().poll(cx) {
                             return Poll::Ready(Err(lost));

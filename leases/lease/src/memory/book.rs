@@ -72,8 +72,8 @@ pub(super) struct Book {
     pub(super) by_resource: Index,
     pub(super) holders: Slab<Holder>,
     pub(super) by_owner: Index,
-    /// The owner of the tenure that began last. Its entry is kept even without a lease, because the owner may soon
-    /// acquire again.
+    /// The owner of the tenure that began last. The owner's entry is kept even without a lease, because the owner may
+    /// soon acquire again.
     pub(super) recent: u32,
     pub(super) wheel: Wheel,
     pub(super) dead: Dead,

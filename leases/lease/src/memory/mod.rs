@@ -1,9 +1,9 @@
 //! The engine in this process.
 //!
 //! Each lease has a record, which is found by its resource through a hash table, and by its owner through a list. A
-//! call that looks at a record compares the lease's end with the clock to decide whether the lease has expired: nothing
-//! has to happen at the end itself. The [wheel](crate::wheel) only says which records can be removed, and each call
-//! removes a few.
+//! call that looks at a record compares the lease's end with the clock to decide whether the lease has expired, so
+//! nothing has to happen at the end itself. The [wheel](crate::wheel) only says which records can be removed, and each
+//! call removes a few.
 //!
 //! Everything is behind one lock, so that each operation happens at one instant, `release_all` included. That instant
 //! is the latest that any call so far has seen, so that time never goes back between calls. No user code runs under the

@@ -76,7 +76,8 @@ struct Asked {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Look {
     Now,
-    /// At the end of the current lease, as far as it is known.
+    /// At this time: the end of the current lease, as far as it is known, or earlier if the engine is to be asked
+    /// before.
     At(Duration),
     /// When they are notified.
     WhenTold,
@@ -115,7 +116,7 @@ pub(crate) struct Wait {
     state: State,
     waker: Option<Waker>,
     in_line: Next,
-    /// The neighbours among the requests of its owner.
+    /// The neighbours among the requests of the same owner.
     in_group: Next,
     /// The last request of the owner, if this one is the first.
     last_in_group: u32,
@@ -358,7 +359,7 @@ impl WaitList {
         id
     }
 
-    /// Puts a request back into the line, as the first: it was polled only after its tenure had ended.
+    /// Puts a request back at the front of the line, because its tenure had ended before it was polled.
     pub(crate) fn join_again(&mut self, id: u32) {
         let place = self.waits[id].place;
         self.places[place].unfetched -= 1;

@@ -64,7 +64,7 @@ pub fn pending<F: Future + Unpin>(future: &mut F) {
     assert!(poll(future).is_pending(), "the future should wait");
 }
 
-/// Polls a future once, which must be pending, and returns it.
+/// Polls a future once, checks that it is pending, and returns it.
 #[track_caller]
 pub fn waiting<F: Future>(future: F) -> Pin<Box<F>> {
     waiting_with(future, Waker::noop())
