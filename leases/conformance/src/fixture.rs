@@ -103,7 +103,7 @@ pub trait Fixture: Send + Sync + 'static {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ByHand {
-    /// The name of what is taken away.
+    /// A name for the things that are taken away, such as "rows".
     pub what: &'static str,
     /// The event that must make a holder learn of the loss.
     pub heard: Heard,

@@ -2,7 +2,7 @@
 //!
 //! The program of a [`Fixture::worker`](crate::Fixture::worker) connects to the engine and calls [`serve`], which reads
 //! commands from the standard input and answers on the standard output until the input ends. [`this_binary`] turns a
-//! test into such a program, so that no other is needed.
+//! test into such a program, so a test needs no other program.
 
 use std::{
     collections::HashMap,

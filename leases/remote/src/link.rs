@@ -28,7 +28,7 @@ use crate::{
 /// The error of a connection attempt.
 pub type BoxError = Box<dyn Error + Send + Sync>;
 
-/// The errors that a [`Link`] makes. An engine's error type implements this trait.
+/// The errors that a [`Link`] creates. An engine's error type implements this trait.
 ///
 /// # Examples
 /// See the [crate's page](crate).
@@ -284,7 +284,7 @@ impl<S: Session> Link<S> {
     }
 
     /// Does the same as [`answer`](Self::answer), for a future whose output may be something other than an answer of
-    /// the server. Only if `is_answer` is true of it does the output show that the server is there.
+    /// the server. The output shows that the server is there only if `is_answer` returns `true` for it.
     pub(crate) async fn answer_if<F: Future>(
         &self,
         session: &Live<S>,

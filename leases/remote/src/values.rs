@@ -59,9 +59,9 @@ pub struct Policy {
     /// `f`ixed, `s`liding, sliding `u`p to, `n`ever; `-` for a policy that cannot be stored: a custom one, or one with
     /// a duration of more than 292 years.
     pub kind: u8,
-    /// The time from each renewal, in nanoseconds.
+    /// The length of the lease from its beginning and from each renewal, in nanoseconds.
     pub idle: Option<i64>,
-    /// The time from the start, in nanoseconds.
+    /// The time from the start of the tenure to its end, even if it is renewed, in nanoseconds.
     pub total: Option<i64>,
 }
 

@@ -190,8 +190,8 @@ pub async fn an_engine_without_a_driver_is_stopped<S: TestServer>(engine: S::Eng
     assert!(S::ready(leases.engine()).await.is_err());
 }
 
-/// The engine works without a tokio runtime, and with blocking calls: its driver runs elsewhere. Returns a grant of the
-/// resource `report`.
+/// The engine works without a tokio runtime, and with blocking calls, while its driver runs elsewhere. Returns a grant
+/// of the resource `report`.
 pub fn the_engine_runs_on_another_runtime<E: Engine<Error: fmt::Debug>>(leases: &Leases<E>) -> Grant {
     let (jane, joe) = (Owner::named("jane"), Owner::named("joe"));
     let grant = leases.acquire_blocking("report", &jane, MINUTE).unwrap();
