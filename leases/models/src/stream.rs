@@ -27,7 +27,7 @@ mod mark;
 #[path = "../../nats/src/record.rs"]
 mod record;
 
-/// The time of a lease, and of a quarantine, in milliseconds.
+/// The length of a lease, and of a quarantine, in milliseconds.
 const TTL: u64 = 1000;
 
 /// The number of times that an operation is tried, if its connection ends each time.

@@ -42,7 +42,7 @@ fn resources() -> [Resource; 2] {
     [Resource::new("a", "bc"), Resource::new("ab", "c")]
 }
 
-/// Leases never expire, and each holder is alone.
+/// Leases never expire, and no two owners hold the resource at the same time.
 #[test]
 fn a_crowd_and_a_resource() {
     explore(|| {
