@@ -67,7 +67,7 @@
 //! # Outcomes
 //! A case has an [`Outcome`]. It *passed*, or it *failed*. It was *weakened* if it demanded something that the engine
 //! does not promise, and did not get it: see below. Or it *does not apply*, because the fixture lacks the means. The
-//! tests of [`conformance!`] pass in the latter two cases, and write the reason to the standard error; no case is
+//! tests of [`conformance!`] pass with the latter two outcomes, and write the reason to the standard error; no case is
 //! skipped silently.
 //!
 //! # Excuses
@@ -81,8 +81,8 @@
 //!
 //! # Cases
 //! *T* is [`Caps::ttl`], *δ* is [`Caps::delta`]; the last column has the numbers of the guarantees that a case checks.
-//! A limit such as *T* + *δ* allows for [`Caps::noise`] in addition: in effect, the checks by time are that nothing
-//! happens too early, and that it happens at all.
+//! A limit such as *T* + *δ* allows for [`Caps::noise`] in addition. In effect, the checks of times show only that
+//! something does not happen too early, and that it does happen.
 //!
 //! | | case | demands | |
 //! |---|---|---|---|

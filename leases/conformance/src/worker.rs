@@ -91,8 +91,8 @@ pub fn serve<E: Engine + 'static>(engine: E) -> io::Result<()> {
     serve_on(engine, async_io::block_on)
 }
 
-/// Returns a command that runs one test of this test binary, alone and without capturing its output: for a worker that
-/// is one of the tests.
+/// Returns a command that runs one test of this test binary, alone and without capturing its output. This is for a
+/// worker that is one of the tests.
 ///
 /// That test must find out from its environment whether it should be a worker, and do nothing if not.
 ///

@@ -335,7 +335,7 @@ impl Setup {
         }
     }
 
-    /// Goes on with a call that knows which tenure the resource has.
+    /// Continues a call once it is known which tenure the resource has.
     fn go_on(&self, state: &mut State, client: u8, found: Option<Lock>) {
         let Running { call, token, .. } = call_of(state, client);
         let mark = me(state, client).mark;

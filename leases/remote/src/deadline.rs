@@ -56,7 +56,7 @@ impl Deadlines {
         set.is_none_or(|&(at, _)| earliest < at).then_some(earliest)
     }
 
-    /// Sets the timer to the earliest deadline, unless it is set to an earlier time.
+    /// Sets the timer to the earliest deadline, unless it is already set to that time or an earlier one.
     fn set(self: &Arc<Self>) {
         if self.asked.fetch_add(1, SeqCst) > 0 {
             return; // the thread that is setting it looks again

@@ -15,7 +15,7 @@ use crate::{
 
 type Hold<'a, F> = Held<'a, Observed<<F as Fixture>::Engine>>;
 
-/// The pause before an engine that could not answer is asked again.
+/// The pause before an engine that could not answer is asked again, and the time for which a connection stays broken.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// Acquires a lease, and tries again while the engine fails.
