@@ -11,7 +11,7 @@ use crate::{Caps, Failure, Proxy};
 /// prefix of the entity, a table or a database for each.
 ///
 /// [`conformance!`](crate::conformance) makes one fixture for all cases, and never drops it. Servers and processes that
-/// the fixture starts should end with this process: a server can watch for the end of its standard input, for example.
+/// the fixture starts should end with this process. For example, a server can watch for the end of its standard input.
 ///
 /// # Examples
 /// See the [crate's page](crate#a-fixture).

@@ -442,7 +442,7 @@ impl Visited {
 }
 
 fn linearizable(resource: &Resource, mut events: Vec<&Event>, clocks: Clocks) -> Result<(), String> {
-    // The events without an answer come last: they need not have happened, and are tried last.
+    // The events without an answer come last and are tried last, because they need not have happened.
     events.sort_by_key(|event| (event.end.is_none(), event.start));
     let answered = events.partition_point(|event| event.end.is_some());
     let lost = Lost::new(&events[answered..]);

@@ -1,4 +1,4 @@
-//! The suite that every engine of `keylatch-lease` must pass: those of this project, and yours.
+//! The suite that every engine of `keylatch-lease` must pass: the engines of this project, and yours.
 //!
 //! An [`Engine`](keylatch_lease::engine::Engine) decides who gets a lease, one atomic action at a time. Everything that
 //! `keylatch-lease` promises rests on how the engine acts when answers get lost, servers die and clocks disagree. This
@@ -58,7 +58,7 @@
 //! | [`block_on`](Fixture::block_on) | the runtime that the engine needs | all |
 //!
 //! The fixture's client should wait for a silent server for no more than a few seconds, and should reconnect when a
-//! connection breaks: cases 21 to 25, 33, 34, 36 and 41 break connections.
+//! connection breaks, because cases 21 to 25, 33, 34, 36 and 41 break connections.
 //!
 //! [`served`] is an engine with all of that, for tests and demonstrations: the engine in memory behind a server.
 //!

@@ -106,7 +106,7 @@ impl Polls {
         polled.last = now;
     }
 
-    /// Notes that this process has acquired the resource: the next waiter begins with short pauses.
+    /// Notes that this process has acquired the resource, so the next waiter begins with short pauses.
     pub(crate) fn got(&self, resource: &Resource) {
         let mut entries = self.lock();
         let Some(polled) = entries.polled.get_mut(resource) else { return };

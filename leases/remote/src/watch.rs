@@ -155,7 +155,7 @@ impl Watchers {
         flags.iter().for_each(|flag| flag.raise());
     }
 
-    /// Reports that messages may have been lost: all waiters and holders look again.
+    /// Reports that messages may have been lost, so all waiters and holders look again.
     ///
     /// # Examples
     /// ```

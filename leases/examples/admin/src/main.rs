@@ -7,7 +7,7 @@
 //! - `/documents/NAME?user=ann` opens a document. The lease ends half an hour after the last keystroke, or when the
 //!   document is closed. Every save is *guarded*: it is committed only if the lease has not ended.
 //! - `/admin` lists the open documents and their users. The page changes as leases begin and end. It can end a lease by
-//!   its token: a later tenure, even of the same user, is not affected.
+//!   its token, so a later tenure, even of the same user, is not affected.
 //!
 //! The leases and the documents are in one file, which any number of these servers on one machine may share.
 //!
