@@ -230,7 +230,7 @@ fn a_crowd_while_time_passes() {
         });
         done.store(true, SeqCst);
         rest.join().unwrap();
-        // A thread that has ended may have left a lease that has not expired.
+        // The task that was aborted may have left a lease that has not expired.
         crowd.table.leases.release_all_now(&Owner::named("c")).unwrap();
         close(&crowd.table);
     });
