@@ -3,8 +3,8 @@
 //! `cargo bench --bench etcd` takes half a minute, and starts a private server. `cargo test` runs every case once,
 //! quickly.
 //!
-//! Each of etcd's own locks is attached to an etcd lease that its client already has, and that serves all of its locks.
-//! Each of our leases has its own etcd lease, which it takes over from one of our leases that has ended.
+//! Each of etcd's own locks is attached to an etcd lease that its client already has, and that serves all locks of that
+//! client. Each of our leases has its own etcd lease, which it takes over from one of our leases that has ended.
 
 use std::process::ExitCode;
 use std::sync::Mutex;

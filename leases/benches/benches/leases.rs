@@ -1,8 +1,9 @@
 //! The cost of leases in memory.
 //!
-//! `cargo bench --bench leases` takes two minutes; `-- storm` runs the cases whose names contain `storm`. A ratio is
-//! the median of the rounds' ratios of the times that a thread has spent on a core. With `-- --check` the bench fails
-//! if a goal is missed by more than a tolerance. `cargo test` runs every case once, quickly, and checks no goal.
+//! `cargo bench --bench leases` takes two minutes; `-- storm` runs the cases whose names contain `storm`. The times
+//! that are compared are those that a thread has spent on a core; a ratio is the median of the ratios of all rounds.
+//! With `-- --check` the bench fails if a goal is missed by more than a tolerance. `cargo test` runs every case once,
+//! quickly, and checks no goal.
 
 use std::collections::hash_map::RandomState as Sip;
 use std::env;
@@ -69,12 +70,12 @@ impl Run {
     }
 }
 
-/// Creates resources in an order that is neither that of their names nor of their memory.
+/// Creates resources in an order that is not that of their names.
 fn resources(count: usize) -> Vec<Resource> {
     (0..count).map(|i| Resource::new("order", format!("{:08}", i * 7_919 % count))).collect()
 }
 
-/// Returns a function that makes a given number of calls, for each resource in turn.
+/// Returns a function that makes a given number of calls, each for the next resource in turn.
 fn walk<'a>(resources: &'a [Resource], mut each: impl FnMut(&Resource) + 'a) -> Box<dyn FnMut(u64) + 'a> {
     let mut turn = resources.iter().cycle();
     Box::new(move |n| turn.by_ref().take(n as usize).for_each(|resource| each(black_box(resource))))

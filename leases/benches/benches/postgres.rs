@@ -4,7 +4,7 @@
 //! quickly.
 //!
 //! A cycle of a lease writes to disk twice, each time before the server answers; an advisory lock never does. So each
-//! has a reference that does as much: two transactions that change a row, and two that do nothing.
+//! has a reference with the same number of writes: two transactions that change a row, and two that do nothing.
 
 use std::process::ExitCode;
 

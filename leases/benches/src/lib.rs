@@ -7,6 +7,7 @@
 //! - `cargo bench --bench nats`: likewise for NATS, compared with two messages.
 //! - `cargo bench --bench etcd`: likewise for etcd, compared with its own locks.
 //! - `cargo bench --bench redis`: likewise for Redis, compared with the crate rslock.
+//! - `cargo bench --bench sqlite`: likewise for a SQLite file, compared with two `UPDATE`s. It needs no server.
 //! - `cargo bench --bench crowds`: the behaviour of leases on engines when many owners want one resource, when holders
 //!   are killed, and when very many leases are held.
 //! - `./figures`: measures leases on engines, and writes the figures to `docs/leases.md`.

@@ -23,7 +23,7 @@ impl Server {
     /// If the server cannot be started, for instance because it is not installed.
     pub fn start(name: Option<&'static str>) -> io::Result<Self> {
         let folder = env::temp_dir().join(format!("keylatch-bench-{}-{}", name.unwrap_or("none"), process::id()));
-        let port = free_ports(2); // a node of etcd expects the others on the next one
+        let port = free_ports(2); // an etcd node listens for other nodes on the next port
         fs::create_dir_all(&folder)?;
         let server = Server { name, folder, port, is_ours: true };
         if server.run(&["start"], &[&port.to_string()])? {

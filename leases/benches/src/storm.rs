@@ -29,7 +29,8 @@ pub struct Storm {
 pub struct Weather {
     /// The times of an acquire and a release.
     pub calls: Histogram<u64>,
-    /// The same times, counted from when each cycle was due: a slow call makes the cycles behind it late.
+    /// The same times, counted from when each cycle was due. They include the delay that a slow call causes for the
+    /// cycles behind it.
     pub due: Histogram<u64>,
     /// The times that the calls spent on a core, without waiting and without other programs.
     pub busy: Histogram<u64>,

@@ -20,8 +20,8 @@ impl Stopwatch {
     }
 }
 
-/// Measures the nanoseconds of an operation. `work` runs it as many times as its argument says, again and again for
-/// `span`.
+/// Returns how many nanoseconds an operation takes. `work` runs the operation as many times as its argument says, and
+/// is called again and again for `span`.
 pub fn timed(span: Duration, mut work: impl FnMut(u64)) -> f64 {
     const BATCH: u64 = 1_000;
     let start = Stopwatch::start();

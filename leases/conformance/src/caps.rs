@@ -71,10 +71,10 @@ impl Caps {
     }
 }
 
-/// A guarantee that an engine does not make, with the reason.
+/// A guarantee that an engine does not make, or a case that it need not pass, with the reason.
 ///
-/// It excuses the failed checks of this guarantee; all others are demanded in full. The case is run as far as possible,
-/// and reported as weakened.
+/// Only the failed checks of that guarantee, or of that case, are excused; all others are demanded in full. The case is
+/// run as far as possible, and reported as weakened.
 ///
 /// # Examples
 /// ```

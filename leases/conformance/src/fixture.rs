@@ -7,11 +7,11 @@ use crate::{Caps, Failure, Proxy};
 /// A system under test: an engine, and the faults that can be inflicted on it.
 ///
 /// A namespace is a separate set of leases. The suite makes up a new one for each case, so that cases can run side by
-/// side, and several times. Its name has only ASCII letters, digits and `_`. An engine without namespaces can use a
+/// side, and several times. Its name consists of ASCII letters, digits and `_`. An engine without namespaces can use a
 /// prefix of the entity, a table or a database for each.
 ///
 /// [`conformance!`](crate::conformance) makes one fixture for all cases, and never drops it. Servers and processes that
-/// the fixture starts should end with this process: a server can watch for the end of its standard input, for example.
+/// the fixture starts should end with this process. For example, a server can watch for the end of its standard input.
 ///
 /// # Examples
 /// See the [crate's page](crate#a-fixture).
@@ -61,7 +61,7 @@ pub trait Fixture: Send + Sync + 'static {
     }
 
     /// Returns the ways in which leases of a namespace can be taken away by hand, bypassing the engine. The suite tries
-    /// them in this order, in one namespace: only the last may leave the namespace in quarantine.
+    /// them in this order, all in one namespace, so only the last may leave the namespace in quarantine.
     fn by_hand(&self) -> Vec<ByHand> {
         Vec::new()
     }
@@ -103,7 +103,7 @@ pub trait Fixture: Send + Sync + 'static {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ByHand {
-    /// The name of what is taken away.
+    /// A name for the things that are taken away, such as "rows".
     pub what: &'static str,
     /// The event that must make a holder learn of the loss.
     pub heard: Heard,

@@ -1,17 +1,17 @@
 //! A checker that compares the requests to an engine and its answers with the definition of leases.
 //!
-//! An [`Event`] is a request to the engine with the times before it was sent and after it was answered, by a clock of
-//! the test. Each request is one atomic action, so it happened at some instant between the two. [`check`] looks for
-//! such instants for all of them, resource by resource, so that each answer is the one that a [`State`] without
-//! concurrency would have given: then the history is *linearizable*. (This is the depth-first search of Wing and Gong.
-//! As suggested by Lowe, it never visits the same place twice; nor does it visit a place from which less is possible
-//! than from a visited one.)
+//! An [`Event`] is a request to the engine, with two instants by a clock of the test: one before the request was sent,
+//! and one after its answer arrived. Each request is one atomic action, so it happened at some instant between the two.
+//! [`check`] looks for such instants for all requests, resource by resource. Each answer must be the one that a
+//! [`State`] without concurrency would have given. If there are such instants, the history is *linearizable*. (This is
+//! the depth-first search of Wing and Gong. As suggested by Lowe, it never visits the same place twice; nor does it
+//! visit a place from which less is possible than from a visited one.)
 //!
-//! The instant of an expiry is not known exactly, because nothing happens then. It lies between two times: `from` is
-//! the earliest time at which the lease can have expired, counted from the earliest instant at which it can have been
-//! granted and by a clock that runs one percent faster. `until` is the time by which it must have expired, counted from
-//! the arrival of the answer, by a slower clock, plus δ. So some histories pass that are not histories of leases, but
-//! every history of leases passes.
+//! The instant of an expiry is not known exactly, because nothing happens then. It lies between two times. `from` is
+//! the earliest time at which the lease can have expired: it counts from the earliest instant at which the lease can
+//! have been granted, by a clock that is fast by the percentage in [`Clocks`]. `until` is the time by which the lease
+//! must have expired: it counts from the arrival of the answer, by a clock that is slow by the same percentage, plus δ.
+//! So some histories pass that are not histories of leases, but every history of leases passes.
 //!
 //! A request without an answer may have been carried out at any time after it was sent, or never.
 
@@ -110,7 +110,7 @@ struct State {
     now: Duration,
 }
 
-/// Returns the end of a lease with this term, with its durations stretched.
+/// Returns the end of a lease with this term, after `stretch` has been applied to the term's durations.
 fn ends(term: Term, began: Duration, now: Duration, stretch: impl Fn(Duration) -> Duration) -> Option<Duration> {
     let stretched = Term { idle: term.idle.map(&stretch), total: term.total.map(&stretch) };
     stretched.end(began, now)
@@ -292,13 +292,13 @@ struct Times {
 }
 
 impl Times {
-    /// Returns the earliest end of a tenure that began then.
+    /// Returns the earliest end of a tenure that began at `began`; `None` if it never ends.
     fn early(&self, term: Term, began: Duration) -> Option<Duration> {
         ends(term, began, self.now, |time| time - time / 100 * self.clocks.percent)
     }
 
-    /// Returns the latest end of a tenure that began then. `None`, if the answer was lost, because the request may have
-    /// been carried out at any time.
+    /// Returns the latest end of a tenure that began at `began`; `None` if it never ends, or if the answer was lost,
+    /// because the request may then have been carried out at any time.
     fn late(&self, term: Term, began: Duration) -> Option<Duration> {
         let Clocks { percent, delta } = self.clocks;
         ends(term, began, self.end?, |time| time.saturating_add(time / 100 * percent).saturating_add(delta))
@@ -414,7 +414,8 @@ impl Done {
     }
 }
 
-/// Only places with the same answered events, and the same owner and token of the tenure, are compared.
+/// The parts that two places must have in common to be compared: the answered events that have happened, and the owner
+/// and token of the tenure.
 type Shared = (Done, Option<(Owner, Option<Token>)>);
 
 /// The visited places, except those from which less is possible than from another one.
@@ -441,7 +442,7 @@ impl Visited {
 }
 
 fn linearizable(resource: &Resource, mut events: Vec<&Event>, clocks: Clocks) -> Result<(), String> {
-    // The events without an answer come last: they need not have happened, and are tried last.
+    // The events without an answer come last and are tried last, because they need not have happened.
     events.sort_by_key(|event| (event.end.is_none(), event.start));
     let answered = events.partition_point(|event| event.end.is_some());
     let lost = Lost::new(&events[answered..]);
@@ -549,7 +550,7 @@ pub(crate) struct Sure {
 pub(crate) fn no_overlap(holds: &[Sure]) -> Result<(), String> {
     let mut holds: Vec<_> = holds.iter().collect();
     holds.sort_by(|one, other| (&one.resource, one.from).cmp(&(&other.resource, other.from)));
-    // The hold that lasts longest so far: every other tenure must begin after it.
+    // The hold with the latest end so far. Every other tenure must begin after that end.
     let mut longest: Option<&Sure> = None;
     for hold in holds {
         let before = longest.filter(|before| before.resource == hold.resource);

@@ -273,7 +273,7 @@ fn resources_are_independent() {
 
 #[test]
 fn a_history_of_many_concurrent_requests_is_decided() {
-    // Eight owners acquire at the same time, round by round, and one gets the resource.
+    // In each round, eight owners acquire at the same time, and one of them gets the resource.
     let mut events = Vec::new();
     for round in 0..100 {
         let start = 20 * round;

@@ -19,7 +19,7 @@ use crate::{
     trial::Random,
 };
 
-/// The resources of the work: if there are at least two clients, fewer than there are owners.
+/// The resources that the owners work on. With two clients or more, there are fewer of them than there are owners.
 const RESOURCES: [&str; 3] = ["door", "form", "till"];
 
 /// The number of tenures of each resource that must follow the trouble.
@@ -35,8 +35,8 @@ const PATIENCE: Duration = Duration::from_secs(50);
 /// renewing or releasing it. Whenever an owner writes to a resource in a new tenure, it also sends a late write, with
 /// the token of its previous tenure.
 ///
-/// The ledger contains the time during which each owner relied on each lease: from the answer until its release, until
-/// the holder learned of a loss, or until its deadline by its own clock.
+/// The ledger contains the time during which each owner relied on each lease: from the answer until the owner released
+/// the lease or learned of its loss, or until the lease's deadline by the owner's own clock.
 ///
 /// # Examples
 /// ```

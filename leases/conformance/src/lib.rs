@@ -1,4 +1,4 @@
-//! The suite that every engine of `keylatch-lease` must pass: those of this project, and yours.
+//! The suite that every engine of `keylatch-lease` must pass: the engines of this project, and yours.
 //!
 //! An [`Engine`](keylatch_lease::engine::Engine) decides who gets a lease, one atomic action at a time. Everything that
 //! `keylatch-lease` promises rests on how the engine acts when answers get lost, servers die and clocks disagree. This
@@ -58,7 +58,7 @@
 //! | [`block_on`](Fixture::block_on) | the runtime that the engine needs | all |
 //!
 //! The fixture's client should wait for a silent server for no more than a few seconds, and should reconnect when a
-//! connection breaks: cases 21 to 25, 33, 34, 36 and 41 break connections.
+//! connection breaks, because cases 21 to 25, 33, 34, 36 and 41 break connections.
 //!
 //! [`served`] is an engine with all of that, for tests and demonstrations: the engine in memory behind a server.
 //!
@@ -67,7 +67,7 @@
 //! # Outcomes
 //! A case has an [`Outcome`]. It *passed*, or it *failed*. It was *weakened* if it demanded something that the engine
 //! does not promise, and did not get it: see below. Or it *does not apply*, because the fixture lacks the means. The
-//! tests of [`conformance!`] pass in the latter two cases, and write the reason to the standard error; no case is
+//! tests of [`conformance!`] pass with the latter two outcomes, and write the reason to the standard error; no case is
 //! skipped silently.
 //!
 //! # Excuses
@@ -81,8 +81,8 @@
 //!
 //! # Cases
 //! *T* is [`Caps::ttl`], *δ* is [`Caps::delta`]; the last column has the numbers of the guarantees that a case checks.
-//! A limit such as *T* + *δ* allows for [`Caps::noise`] in addition: in effect, the checks by time are that nothing
-//! happens too early, and that it happens at all.
+//! A limit such as *T* + *δ* allows for [`Caps::noise`] in addition. In effect, the checks of times show only that
+//! something does not happen too early, and that it does happen.
 //!
 //! | | case | demands | |
 //! |---|---|---|---|

@@ -72,7 +72,7 @@ enum Way {
     Cut,
 }
 
-/// The two connections of a client through the proxy.
+/// The proxy's two connections for one client: one with the client, one with the server.
 struct Link {
     client: TcpStream,
     server: Mutex<Option<TcpStream>>,
@@ -309,7 +309,7 @@ impl Shared {
         self.pump(link, &link.client.try_clone()?, Some((&server, false)))
     }
 
-    /// Forwards bytes in one direction, until an end closes. Without a destination, swallows them.
+    /// Forwards bytes in one direction, until either end closes. Without a destination, swallows them.
     fn pump(&self, link: &Link, mut from: &TcpStream, to: Option<(&TcpStream, bool)>) -> io::Result<()> {
         from.set_read_timeout(Some(LOOK))?;
         let mut buffer = [0; 16 * 1024];

@@ -16,7 +16,7 @@ use crate::{
     trial::Trial,
 };
 
-/// A fixture, and the order in which its cases may run: those that harm the server run alone, the others side by side.
+/// A fixture for all cases. A case that harms the server runs alone; the others may run side by side.
 ///
 /// # Examples
 /// See [`run`].

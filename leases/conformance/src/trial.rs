@@ -92,7 +92,7 @@ impl<'f, F: Fixture> Trial<'f, F> {
         Ok(client)
     }
 
-    /// Takes away all leases by hand, in the way with this name.
+    /// Takes away all leases by hand, in the way that is called `what`.
     pub(crate) async fn take_away(&self, what: &str) -> Result<(), Failure> {
         self.fixture.take_away(&self.namespace, what).await
     }
@@ -180,12 +180,12 @@ impl<'f, F: Fixture> Trial<'f, F> {
         Ok(())
     }
 
-    /// Lets time pass.
+    /// Lets time pass, without making the engine do the work that is due.
     pub(crate) async fn fixture_pass(&self, time: Duration) {
         self.fixture.pass(&self.namespace, time).await;
     }
 
-    /// Lets the time of a lease pass.
+    /// Does the same as [`outlive`](Self::outlive), without making the engine do the work that is due.
     pub(crate) async fn fixture_outlive(&self, ttl: Duration) -> Result<(), Failure> {
         self.fixture_pass(ttl + ttl / 50).await;
         if self.is_real_time().await? {
@@ -194,7 +194,7 @@ impl<'f, F: Fixture> Trial<'f, F> {
         Ok(())
     }
 
-    /// Lets the time of an earlier lease pass, and the longest delay of its end.
+    /// Lets the time of a lease pass, and the longest delay of its end. Then lets the engine do the work that is due.
     pub(crate) async fn outlive(&self, ttl: Duration) -> Result<(), Failure> {
         self.pass(ttl + ttl / 50).await?;
         if self.is_real_time().await? {

@@ -2,7 +2,7 @@
 //!
 //! The program of a [`Fixture::worker`](crate::Fixture::worker) connects to the engine and calls [`serve`], which reads
 //! commands from the standard input and answers on the standard output until the input ends. [`this_binary`] turns a
-//! test into such a program, so that no other is needed.
+//! test into such a program, so a test needs no other program.
 
 use std::{
     collections::HashMap,
@@ -91,8 +91,8 @@ pub fn serve<E: Engine + 'static>(engine: E) -> io::Result<()> {
     serve_on(engine, async_io::block_on)
 }
 
-/// Returns a command that runs one test of this test binary, alone and without capturing its output: for a worker that
-/// is one of the tests.
+/// Returns a command that runs one test of this test binary, alone and without capturing its output. This is for a
+/// worker that is one of the tests.
 ///
 /// That test must find out from its environment whether it should be a worker, and do nothing if not.
 ///

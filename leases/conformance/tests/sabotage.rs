@@ -15,7 +15,7 @@ mod without_a_fault {
 const RANDOM_LOAD: u32 = 29;
 
 /// Checks that these cases fail with the fault; others may fail too. Each random load finds a fault with a probability
-/// above 90 %, and there are ten of them.
+/// above 90 %, and up to ten loads are tried.
 #[track_caller]
 fn fails(fault: Fault, cases: &[u32]) {
     let suite = Suite::new(WithFault::new(fault));

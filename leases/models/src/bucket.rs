@@ -22,7 +22,7 @@ use crate::{
     rules::{Holder, Protocol, rules},
 };
 
-/// The time of a lease.
+/// The length of a lease.
 const TTL: Duration = Duration::from_millis(1000);
 
 /// The setup of a model.
@@ -32,7 +32,7 @@ pub struct Setup {
     pub clocks: &'static [(u64, i64)],
     /// The number of ticks.
     pub ticks: u8,
-    /// The numbers of calls that the clients may make.
+    /// The number of calls that each client may make.
     pub calls: &'static [u8],
     /// The numbers of messages that may be lost, of messages that may be duplicated, and of requests that may be given
     /// up.
@@ -50,14 +50,14 @@ pub struct Setup {
 pub enum Fault {
     /// The store ignores the conditions of writes.
     Unconditional,
-    /// A renewal leaves the object's version as it was, as in a store whose versions are hashes of the content, if the
-    /// content had no random number.
+    /// A renewal does not change the object's version. That would happen in a store whose versions are hashes of the
+    /// content, if the content had no random number.
     SameVersion,
     /// A holder counts its deadline from the answer.
     DeadlineFromAnswer,
     /// A client counts the object as seen at the time of its question, not at that of the answer.
     SeenWhenAsked,
-    /// Nobody allows for the rates of the clocks.
+    /// Neither holders nor waiters allow for the differences between the rates of the clocks.
     NoMargin,
     /// A released object does not keep its token.
     ForgottenToken,
@@ -73,7 +73,7 @@ pub struct Object {
     token: u64,
     /// The client that has the lease; `None` if the resource is free.
     owner: Option<u8>,
-    /// The time that the lease lasts from the write on, in milliseconds.
+    /// The length of the lease, counted from the write, in milliseconds.
     lasts: u64,
 }
 
@@ -158,7 +158,7 @@ pub struct State {
     deaths: u8,
     /// A rule that was broken.
     broken: Option<&'static str>,
-    /// Whether things have happened that must be possible.
+    /// Whether each of the things that must be possible has happened.
     was_taken_over: bool,
     was_cleared_up: bool,
     was_late: bool,
@@ -266,7 +266,7 @@ impl Setup {
         state.network.sort_unstable();
     }
 
-    /// Takes the next step of a call. `is_present` says that the client has just read the object.
+    /// Takes the next step of a call. `is_present` says whether the client has just read the object.
     fn go_on(&self, state: &mut State, client: u8, mut running: Running, is_present: bool) {
         let clock = state.clients[usize::from(client)].clock;
         let known = state.clients[usize::from(client)].known;
@@ -452,7 +452,7 @@ impl Setup {
                 me.running = Some(Running { step, ..running });
                 self.send(state, client, Message::Get);
             }
-            // The next call can repeat a read.
+            // The call ends, because the next call can repeat a read.
             _ => {
                 me.running = None;
                 me.request += 1; // no answer is heard any more

@@ -39,7 +39,7 @@ mod store;
 /// The number of times that a call is tried, if its connection ends each time.
 const TRIES: u8 = 2;
 
-/// The time by which the clocks of the leader and of a client may differ until an etcd lease is restarted.
+/// The time by which the leader's clock and a client's may drift apart before an etcd lease is restarted.
 const DRIFT: u64 = 10;
 
 /// The first base of tokens, and the smallest number of microseconds that pass in a tick or while the cluster is
@@ -225,7 +225,7 @@ impl Setup {
         }
     }
 
-    /// Leaves the etcd lease of a call that gets no answer.
+    /// Hands the etcd lease of an unanswered call over to the revoker.
     fn settle(&self, state: &mut State, client: u8) {
         let me = me(state, client);
         match me.running.map(|running| running.next) {
@@ -272,7 +272,7 @@ impl Setup {
         next(state, client, Next::Begin(Beginning { lease, is_fresh, restarted, beside, answer: None }));
     }
 
-    /// Notes an answer for the beginning of a tenure.
+    /// Notes the answer to one of the requests that begin a tenure.
     fn has_begun(&self, state: &mut State, client: u8, mut begun: Beginning, part: Part, answer: Answer) {
         match part {
             Part::Main => begun.answer = Some(answer),
@@ -299,7 +299,7 @@ impl Setup {
         }
     }
 
-    /// Goes on with the beginning of a tenure once all its requests are answered.
+    /// Continues the beginning of a tenure once all its requests are answered.
     fn begun(&self, state: &mut State, client: u8, begun: Beginning, is_there: bool, answer: Answer) {
         let Beginning { lease, is_fresh, restarted, .. } = begun;
         let is_left = state.store.has(lease);
@@ -335,7 +335,7 @@ impl Setup {
         }
     }
 
-    /// Goes on with a call that knows which tenure the resource has.
+    /// Continues a call once it is known which tenure the resource has.
     fn go_on(&self, state: &mut State, client: u8, found: Option<Lock>) {
         let Running { call, token, .. } = call_of(state, client);
         let mark = me(state, client).mark;
@@ -464,7 +464,7 @@ impl Setup {
         [Part::Main, Part::Beside].into_iter().filter_map(move |part| Some((part, me.request(client, part)?)))
     }
 
-    /// Lets the requests that a client has under way be late.
+    /// Delays the requests that a client has under way.
     fn delay(&self, state: &mut State, client: u8) {
         state.delayed += 1;
         let requests: Vec<_> = Self::under_way(state, client).collect();

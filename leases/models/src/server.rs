@@ -15,7 +15,7 @@ use crate::{
     rules::{Holder, Protocol, rules},
 };
 
-/// The time of a lease, and of a quarantine, in milliseconds.
+/// The length of a lease, and of a quarantine, in milliseconds.
 const TTL: u64 = 1000;
 
 /// The time by which the server's clock is set back, in milliseconds.
@@ -44,7 +44,7 @@ pub struct Setup {
     pub clocks: &'static [u64],
     /// The number of ticks.
     pub ticks: u8,
-    /// The numbers of calls that the clients may make.
+    /// The number of calls that each client may make.
     pub calls: &'static [u8],
     /// The numbers of messages that may be lost, of messages that may be duplicated, and of requests that may be given
     /// up.
@@ -184,7 +184,7 @@ pub struct State {
     set_back: u8,
     /// A rule that was broken.
     broken: Option<&'static str>,
-    /// Whether things have happened that must be possible.
+    /// Whether each of the things that must be possible has happened.
     was_taken_over: bool,
     was_resumed: bool,
     was_quarantined: bool,

@@ -27,7 +27,7 @@ mod mark;
 #[path = "../../nats/src/record.rs"]
 mod record;
 
-/// The time of a lease, and of a quarantine, in milliseconds.
+/// The length of a lease, and of a quarantine, in milliseconds.
 const TTL: u64 = 1000;
 
 /// The number of times that an operation is tried, if its connection ends each time.
@@ -392,7 +392,7 @@ impl Setup {
         mark(session.mark.as_ref().expect("it has read the mark"))
     }
 
-    /// Goes on with a call that knows the last message of the resource.
+    /// Continues a call once the last message of the resource is known.
     fn go_on(&self, state: &mut State, client: u8, last: Last) {
         let call = state.clients[usize::from(client)].running.as_ref().expect("it runs").call;
         let tenure = last.stored.as_ref().and_then(|stored| self.tenure(stored));

@@ -6,7 +6,7 @@ use keylatch_lease::{Owner, Resource};
 
 use crate::tenure::Tenure;
 
-/// The number of failed releases of a tenure before it is given up.
+/// The number of failed attempts to release a tenure, after which the driver gives up.
 const TRIES: u32 = 100;
 
 /// A tenure to be released, and the number of failed attempts.
@@ -76,7 +76,8 @@ impl Backlog {
     }
 
     /// Returns whether a tenure of this owner, with an ID of at most `last`, has not been released yet. If so,
-    /// registers the operation `who` as waiting for it, once.
+    /// registers the operation `who` to be woken when that tenure has been released. Repeated calls register it only
+    /// once.
     pub(crate) fn keeps_waiting(&mut self, resource: &Resource, owner: &Owner, last: u64, who: u64) -> bool {
         let mut entries = self.of.get_mut(resource).into_iter().flatten();
         let Some(entry) = entries.find(|entry| entry.owner == *owner && entry.id <= last) else { return false };

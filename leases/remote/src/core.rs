@@ -16,8 +16,8 @@ use crate::{
     together::{Together, Turn},
 };
 
-/// The part of an engine that does not depend on its server: a [`Link`] to the server, the settings, and a clock.
-/// Clones share it.
+/// The part of an engine that does not depend on its server: a [`Link`] to the server, the settings, and a clock. All
+/// clones share them.
 ///
 /// [`core_methods!`](crate::core_methods) implements the methods of [`Engine`](keylatch_lease::engine::Engine) that
 /// need nothing else.
@@ -313,7 +313,7 @@ impl<S: Session> Core<S> {
         let pause = self.0.polls.as_ref().map(|polls| polls.pause(resource));
         async move {
             let Some(pause) = pause else { return told.await };
-            // A new connection wakes all waiters.
+            // The server sends no messages, but a new connection wakes all waiters.
             Limit::after(pause.length(self.now())).of(told).await;
             pause.end();
         }

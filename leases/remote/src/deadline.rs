@@ -50,13 +50,13 @@ impl Deadlines {
         self.timer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the earliest deadline, if the timer has not been set or is late for it.
+    /// Returns the earliest deadline if the timer has not been set, or is set to a later time.
     fn missed(&self, set: Option<&Set>) -> Option<Instant> {
         let earliest = self.due().wakers.first_key_value().map(|(&(at, _), _)| at)?;
         set.is_none_or(|&(at, _)| earliest < at).then_some(earliest)
     }
 
-    /// Sets the timer to the earliest deadline, unless it is set to an earlier time.
+    /// Sets the timer to the earliest deadline, unless it is already set to that time or an earlier one.
     fn set(self: &Arc<Self>) {
         if self.asked.fetch_add(1, SeqCst) > 0 {
             return; // the thread that is setting it looks again

@@ -30,8 +30,8 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// have been released or the connection is lost.
 ///
 /// `connect` may take as long as an operation. It returns the session, and a future that does the connection's work.
-/// That future is polled beside the session, may call the link's [`watchers`](Link::watchers), and completes with the
-/// reason when the connection has ended.
+/// The driver polls that future for as long as it uses the session. The future may call the link's
+/// [`watchers`](Link::watchers). It completes when the connection has ended, and returns the reason.
 ///
 /// # Examples
 /// See the [crate's page](crate).

@@ -2,8 +2,8 @@
 /// implements [`Display`](std::fmt::Display).
 ///
 /// The error must have the variants `Unconnected`, with `source: Option<Arc<dyn Error + Send + Sync>>`, `Timeout` and
-/// `Stopped`. The variants after `sources` have a `source` of another type, in an `Arc`. The variants after `lasting`
-/// make operations fail at once: see [`is_lasting`](crate::Failure::is_lasting).
+/// `Stopped`. The variants listed after `sources` have a `source` of another type, in an `Arc`. Those listed after
+/// `lasting` make operations fail at once: see [`is_lasting`](crate::Failure::is_lasting).
 ///
 /// # Examples
 /// ```

@@ -28,7 +28,7 @@ use crate::{
 /// The error of a connection attempt.
 pub type BoxError = Box<dyn Error + Send + Sync>;
 
-/// The errors that a [`Link`] makes. An engine's error type implements this trait.
+/// The errors that a [`Link`] creates. An engine's error type implements this trait.
 ///
 /// # Examples
 /// See the [crate's page](crate).
@@ -270,8 +270,8 @@ impl<S: Session> Link<S> {
     }
 
     /// Returns the server's answer; `None` if there is none within the limit. In that case the connection is given up,
-    /// unless the server has answered another request since this one was sent: then it may just be busy. A request that
-    /// had less than half of the [timeout](Self::timeout) left does not count against the server.
+    /// unless the server has answered another request since this one was sent, because it may then just be busy. A
+    /// request that had less than half of the [timeout](Self::timeout) left does not count against the server.
     ///
     /// # Cancel safety
     /// The future can be dropped. If requests have then been waiting for a whole timeout in total, without any answer
@@ -284,7 +284,7 @@ impl<S: Session> Link<S> {
     }
 
     /// Does the same as [`answer`](Self::answer), for a future whose output may be something other than an answer of
-    /// the server. Only if `is_answer` is true of it does the output show that the server is there.
+    /// the server. The output shows that the server is there only if `is_answer` returns `true` for it.
     pub(crate) async fn answer_if<F: Future>(
         &self,
         session: &Live<S>,
@@ -377,8 +377,8 @@ impl<S: Session> Link<S> {
     }
 
     /// Waits before an [`acquire`](keylatch_lease::engine::Engine::acquire) until the owner's
-    /// [abandoned](Self::abandon) tenures of the resource have been released: such a tenure may end at any moment, and
-    /// must not be resumed. An acquire that always begins a new tenure need not wait.
+    /// [abandoned](Self::abandon) tenures of the resource have been released, because such a tenure may end at any
+    /// moment, and must not be resumed. An acquire that always begins a new tenure need not wait.
     ///
     /// # Errors
     /// The reason that such a tenure could not be released within the limit.
@@ -402,8 +402,8 @@ impl<S: Session> Link<S> {
         let asking = Asking { link: self, id: self.next_id() };
         let settled = poll_fn(|cx| {
             let mut state = self.lock();
-            // Without a driver or the prospect of a connection there is nothing to wait for: the operation itself
-            // fails.
+            // Without a driver or the prospect of a connection there is nothing to wait for, and the operation itself
+            // then fails.
             if state.has_lasting_failure() || !state.backlog.keeps_waiting(resource, owner, last, asking.id) {
                 return Poll::Ready(());
             }

@@ -13,7 +13,7 @@ use crate::limit::jittered;
 /// The pause between two polls grows by this factor.
 const GROWTH: f64 = 1.5;
 
-/// Nothing is cleaned up while there are fewer resources than this.
+/// Old entries are not removed while there are fewer entries than this.
 const FEW: usize = 1024;
 
 /// The number of unsuccessful polls is remembered for at least this long after the last one.
@@ -106,7 +106,7 @@ impl Polls {
         polled.last = now;
     }
 
-    /// Notes that this process has acquired the resource: the next waiter begins with short pauses.
+    /// Notes that this process has acquired the resource, so the next waiter begins with short pauses.
     pub(crate) fn got(&self, resource: &Resource) {
         let mut entries = self.lock();
         let Some(polled) = entries.polled.get_mut(resource) else { return };
@@ -116,7 +116,7 @@ impl Polls {
         }
     }
 
-    /// Returns the number of unsuccessful polls for a resource since the first waiter came.
+    /// Returns the number of unsuccessful polls for a resource that are still remembered.
     fn count(&self, resource: &Resource, now: Duration) -> u32 {
         self.lock().polled.get(resource).map_or(0, |polled| polled.count_at(now, self.remembered()))
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// The longest name of a namespace, in bytes.
+/// The greatest length of a namespace's name, in bytes.
 const LONGEST_NAME: usize = 255;
 
 /// The longest quarantine: a century, so that no server's numbers overflow.

@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 pub(crate) struct Silence {
     /// The number of requests that wait.
     waiting: usize,
-    /// The time from which the silence counts in addition to `before`; `None` while no request waits.
+    /// The start of the part of the silence that `before` does not include; `None` while no request waits.
     since: Option<Instant>,
-    /// The length of the silence until then.
+    /// The length of the silence up to `since`, or all of it while no request waits.
     before: Duration,
 }
 

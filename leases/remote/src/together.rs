@@ -16,11 +16,11 @@ use keylatch_lease::Resource;
 /// Collects the questions that arrive while a request is under way, and sends them together when that request has been
 /// answered.
 ///
-/// A question that arrives while nothing is under way is sent at once, without waiting for others. A question whose
-/// future is dropped before it is sent is not sent. If another question about the same resource is waiting or under
-/// way, the caller sends its question itself, as it would without this type.
+/// A question that arrives while nothing is under way is sent at once, without waiting for others. Dropping the future
+/// of a question that has not been sent yet withdraws the question. If another question about the same resource is
+/// waiting or under way, the caller sends its question itself, as it would without this type.
 ///
-/// The connection's driver sends them, so it does not matter whether the callers are polled.
+/// The connection's driver sends the questions, so it does not matter whether the callers are polled.
 ///
 /// # Examples
 /// ```
@@ -76,11 +76,11 @@ struct State<Q, A> {
     is_stopped: bool,
     /// Whether there is a permit to send a question without the driver.
     is_at_once: bool,
-    /// The resources of the questions that wait or are under way. Each has one question.
+    /// The resources of the questions that wait or are under way. There is only one question about each.
     resources: HashSet<Resource>,
     /// The questions that have not been sent yet, in order of arrival.
     waiting: VecDeque<Waiting<Q>>,
-    /// The callers that wait, until they have fetched their turn.
+    /// The callers that wait for a [`Turn`], or have not fetched it yet.
     callers: HashMap<u64, Caller<A>>,
     last: u64,
     carrier: Option<Waker>,
@@ -167,8 +167,8 @@ impl<Q, A> Together<Q, A> {
     /// Returns a permit if no question waits or is under way, and there is no other permit: the caller may then send
     /// its question itself, at once, without a detour through the driver. It drops the permit when it has the answer.
     ///
-    /// No question waits for the answer to a question sent in this way, because its caller might not poll for it. Those
-    /// that arrive in the meantime are sent by the driver.
+    /// Other questions do not wait for the answer to a question sent in this way, because its caller might not poll for
+    /// the answer. The driver sends the questions that arrive in the meantime.
     ///
     /// # Examples
     /// ```
@@ -288,8 +288,8 @@ impl<Q, A> Together<Q, A> {
 
     /// Carries the questions, for as long as the connection lasts: the connection's driver polls this future.
     ///
-    /// `send` sends a batch of questions, each about another resource, and returns their answers in the same order. If
-    /// a question has no answer, its caller must send it. One batch is under way at a time, or as many as
+    /// `send` sends a batch of questions, each about a different resource, and returns their answers in the same order.
+    /// If a question has no answer, its caller must send it. One batch is under way at a time, or as many as
     /// [`with_batches`](Self::with_batches) allows. If requests that are sent [later](Self::sent) must follow the
     /// batch, the first poll of the future must put the batch on the connection.
     ///
@@ -364,7 +364,7 @@ impl<Q, A> Drop for AtOnce<'_, Q, A> {
     }
 }
 
-/// A caller that waits. When this is dropped, its question is not sent.
+/// A caller that waits. When this is dropped, a question that has not been sent yet is withdrawn.
 struct Called<'a, Q, A> {
     together: &'a Together<Q, A>,
     id: u64,

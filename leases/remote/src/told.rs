@@ -58,8 +58,8 @@ impl Told {
 }
 
 impl Watchers {
-    /// Notifies the waiters and holders that a message concerns. `None` stands for a message that cannot be read:
-    /// everything may have changed, so all waiters and holders look again.
+    /// Notifies the waiters and holders that a message concerns. `None` stands for a message that cannot be read.
+    /// Everything may then have changed, so all waiters and holders look again.
     ///
     /// # Examples
     /// See [`Told`].

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use keylatch_lease::Expiry;
 
-/// The number of microseconds, some 285 years, above which a time counts as infinite. Numbers up to this are also exact
+/// The number of microseconds, some 285 years, from which on a time counts as infinite. Smaller numbers are also exact
 /// as floats.
 const NEVER: u128 = 1 << 53;
 
-/// Converts into microseconds, rounded up; `None` for more than 285 years, which counts as infinite.
+/// Converts a time into microseconds, rounded up; `None` for 285 years or more, which count as infinite.
 ///
 /// # Examples
 /// ```
@@ -25,7 +25,7 @@ pub fn micros(time: Duration) -> Option<i64> {
     if micros < NEVER { i64::try_from(micros).ok() } else { None }
 }
 
-/// Converts from microseconds. A negative number, of a lease that has already ended, becomes zero.
+/// Converts microseconds into a time. A negative number, of a lease that has already ended, becomes zero.
 ///
 /// # Examples
 /// ```
@@ -59,9 +59,9 @@ pub struct Policy {
     /// `f`ixed, `s`liding, sliding `u`p to, `n`ever; `-` for a policy that cannot be stored: a custom one, or one with
     /// a duration of more than 292 years.
     pub kind: u8,
-    /// The time from each renewal, in nanoseconds.
+    /// The length of the lease from its beginning and from each renewal, in nanoseconds.
     pub idle: Option<i64>,
-    /// The time from the start, in nanoseconds.
+    /// The time from the start of the tenure to its end, even if it is renewed, in nanoseconds.
     pub total: Option<i64>,
 }
 

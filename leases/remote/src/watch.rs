@@ -132,7 +132,7 @@ impl Watchers {
     }
 
     /// Reports an end like [`tell_end`](Self::tell_end), but only to the holders. This is for an end that has not freed
-    /// the resource, and will not free it earlier than before: waiters need not know of it.
+    /// the resource, and will not free it earlier than before, so waiters need not know of it.
     ///
     /// # Examples
     /// ```
@@ -155,7 +155,7 @@ impl Watchers {
         flags.iter().for_each(|flag| flag.raise());
     }
 
-    /// Reports that messages may have been lost: all waiters and holders look again.
+    /// Reports that messages may have been lost, so all waiters and holders look again.
     ///
     /// # Examples
     /// ```

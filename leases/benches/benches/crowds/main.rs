@@ -38,7 +38,7 @@ const ENGINES: [Entry; 6] = [
     entry::<InNats>(),
 ];
 
-/// The functions for an engine, without its type.
+/// The functions of an engine, with its type erased.
 struct Entry {
     name: &'static str,
     run: fn(&Case<'_>) -> Result<(), Error>,

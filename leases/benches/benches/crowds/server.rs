@@ -25,7 +25,7 @@ struct Shell(Child);
 impl Private {
     pub fn start(server: &str) -> Result<Self, Error> {
         let folder = env::temp_dir().join(format!("keylatch-crowds-{server}-{}", process::id()));
-        let port = free_ports(2); // a node of etcd expects the others on the next one
+        let port = free_ports(2); // an etcd node listens for other nodes on the next port
         let shell = Shell::start(server, &folder)?;
         let mut command = Command::new(SCRIPT);
         command.args(["start", server]).arg(&folder).arg(port.to_string());

@@ -42,7 +42,7 @@ fn resources() -> [Resource; 2] {
     [Resource::new("a", "bc"), Resource::new("ab", "c")]
 }
 
-/// Leases never expire, and each holder is alone.
+/// Leases never expire, and no two owners hold the resource at the same time.
 #[test]
 fn a_crowd_and_a_resource() {
     explore(|| {
@@ -230,7 +230,7 @@ fn a_crowd_while_time_passes() {
         });
         done.store(true, SeqCst);
         rest.join().unwrap();
-        // A thread that has quit may have had a lease with time left.
+        // The task that was aborted may have left a lease that has not expired.
         crowd.table.leases.release_all_now(&Owner::named("c")).unwrap();
         close(&crowd.table);
     });

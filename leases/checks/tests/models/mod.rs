@@ -345,8 +345,8 @@ fn a_renewal_meets_a_tick_that_serves() {
     });
 }
 
-/// All leases of an owner are released at one instant: a concurrent acquire happens either before it, and is released,
-/// or after it.
+/// All leases of an owner are released at one instant. A concurrent acquire happens either before that instant, and its
+/// lease is released, or after it.
 #[test]
 fn a_release_of_all_meets_an_acquire() {
     explore(|| {
@@ -475,7 +475,7 @@ impl std::task::Wake for Bell {
     }
 }
 
-/// Under a checker only one call processes due work at a time, and other calls leave theirs to it.
+/// Under a checker only one call at a time processes due work, and other calls leave their due work to that call.
 #[test]
 fn a_tick_meets_a_later_one() {
     explore(|| {
@@ -670,7 +670,7 @@ fn the_end_meets_a_watch_for_the_loss() {
     );
 }
 
-/// Watches a resource until the watch reports this owner, or with `None`, that the resource is free.
+/// Watches a resource until the watch reports this owner; with `None`, until it reports that the resource is free.
 fn watched(table: &Table, until: Option<&str>) {
     let mut watch = table.leases.watch("r");
     while block_on(watch.changed()).unwrap().map(|status| status.owner().name().to_owned()).as_deref() != until {}
@@ -732,7 +732,7 @@ fn the_drop_of_a_held_meets_its_renewal() {
     });
 }
 
-/// The work of the leader happens before that of the next one.
+/// The work of one leader happens before that of the next leader.
 #[test]
 fn the_end_of_the_work_meets_a_leader_that_resigns() {
     explore(|| {

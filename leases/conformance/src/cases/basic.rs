@@ -443,8 +443,8 @@ pub(super) async fn release_all_includes_tenures_that_are_replaced_meanwhile<F: 
                     let began = Instant::now();
                     here.try_acquire(("row", at.to_string()), ann, trial.long()).fresh_token().await?;
                     count.set(count.get() + 1);
-                    // Long enough that an engine that must try again can succeed between two replacements, however slow
-                    // the machine is.
+                    // This is long enough for an engine that must try again to succeed between two replacements,
+                    // however slow the machine is.
                     Timer::after(Duration::from_millis(8).max(5 * began.elapsed())).await;
                 }
             })
@@ -556,8 +556,8 @@ pub(super) async fn a_dropped_lease_releases_no_later_tenure<F: Fixture>(trial: 
         );
         here.release(&grant).await?;
     }
-    // Many leases are dropped at once, so that the last release takes a while. They are then acquired in the way of an
-    // owner with a custom policy.
+    // Many leases are dropped at once, so that the last release takes a while. The last one is then acquired again,
+    // with a custom policy.
     for round in 0..10 {
         let forms: Vec<Resource> = (0..20).map(|form| Resource::new("forms", format!("{round}/{form}"))).collect();
         let mut held = Vec::new();

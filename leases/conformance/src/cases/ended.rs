@@ -51,7 +51,7 @@ async fn end<'a, F: Fixture>(
     Ok(None)
 }
 
-/// Returns the time within which a holder must know: long before it would renew.
+/// Returns the time within which a holder must learn of the end, which is long before it would renew.
 fn limit<F: Fixture>(trial: &Trial<'_, F>, notice: Duration) -> Duration {
     notice + trial.caps.noise
 }
@@ -97,7 +97,7 @@ pub(super) async fn a_holder_learns_that_another_client_ended_its_lease<F: Fixtu
             ensure!(trial, 2, checked.is_ok(), "the new tenure is lost too: {checked:?}");
             ensure!(trial, 3, new > token || how != How::Hold, "token {new} was granted after {token}");
         }
-        // The released leases must not have been renewed, nor have released another one.
+        // The lost leases are dropped, and the new tenures ended, before the next round.
         drop((silent, works, ended));
         there.release_all(&ann).await?;
     }
@@ -142,7 +142,7 @@ pub(super) async fn a_holder_learns_of_a_release_during_a_broken_connection<F: F
         trial.until(what, || async { Ok(silent.check().is_err()) }).await?;
         let checked = stays.check();
         ensure!(trial, 2, checked.is_ok(), "a lease was lost with its connection: {checked:?}");
-        // The release shows that the server still has the lease, without a renewal.
+        // A successful release shows that the server still has the lease. No renewal is needed for that.
         stays.release().await?;
     }
     Ok(())

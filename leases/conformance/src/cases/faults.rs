@@ -15,7 +15,7 @@ use crate::{
 
 type Hold<'a, F> = Held<'a, Observed<<F as Fixture>::Engine>>;
 
-/// The pause before an engine that could not answer is asked again.
+/// The pause before an engine that could not answer is asked again, and the time for which a connection stays broken.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// Acquires a lease, and tries again while the engine fails.
@@ -376,7 +376,7 @@ pub(super) async fn an_acquire_recovers_from_a_lost_answer<F: Fixture>(trial: &T
     ensure!(trial, 4, is_right, "token {:?} was granted first, and {} the second time", token.get(), grant.token());
     ensure!(trial, 4, here.owned_by(&ann).await?.len() == 1, "the lease was granted twice");
 
-    // A fresh tenure must survive the loss of this answer, too, and must not be mistaken for the old one.
+    // A fresh tenure must also survive the loss of its answer, and must not be mistaken for the old tenure.
     let is_done = || async {
         let status = there.status("form").await?;
         Ok(status.is_some_and(|status| status.token() > grant.token()))

@@ -86,7 +86,7 @@ impl<F: Fixture> Lane<'_, F> {
         }
     }
 
-    /// Makes one random call. A failure of the call does not matter: all requests and answers are recorded.
+    /// Makes one random call. A failure of the call does not matter, because all requests and answers are recorded.
     async fn step(&mut self) {
         let ttl = match self.trial.caps.is_ttl_fixed {
             true => self.trial.ttl(),
@@ -149,7 +149,7 @@ impl<F: Fixture> Lane<'_, F> {
         }
     }
 
-    /// Drops a request at a random moment: the engine may have carried it out.
+    /// Drops a request at a random moment, when the engine may or may not have carried it out.
     async fn give_up(&mut self, resource: &Resource, ttl: Duration) {
         let longest = Duration::from_micros(self.random.next(500));
         let acquire = async { self.client.try_acquire(resource, &self.shared, ttl).await.ok() };
@@ -166,8 +166,8 @@ impl<F: Fixture> Lane<'_, F> {
         self.grants[at].0.clone()
     }
 
-    /// Uses an earlier grant, if possible one of a resource that the same owner holds again: only its token tells the
-    /// two tenures apart.
+    /// Uses an earlier grant, if possible one of a resource that the same owner holds again, so that only the token
+    /// tells the two tenures apart.
     async fn use_a_stale_grant(&mut self) {
         let is_replaced = |stale: &Grant| {
             let same =

@@ -92,7 +92,7 @@ struct Shared {
 #[derive(Default)]
 struct Book {
     namespaces: HashMap<String, Memory<StdClock>>,
-    /// The subscribers of a resource.
+    /// The connections whose clients wait for a resource.
     waiting: HashMap<(String, Resource), Vec<Weak<Connection>>>,
     /// The end of the quarantine that follows when the server has forgotten everything.
     silent_until: Duration,
@@ -319,8 +319,8 @@ struct Freed {
     token: Token,
     /// `released`, or `taken over` by another tenure of the same owner.
     how: &'static str,
-    /// Whether its holder has ended it: then only waiters are notified. Otherwise every connection is, because one of
-    /// them may be the holder's.
+    /// Whether the holder itself has ended it. If so, only waiters are notified. Otherwise every connection of the
+    /// namespace is, because one of them may be the holder's.
     by_holder: bool,
 }
 

@@ -123,7 +123,7 @@ impl<S: TestServer> Desk<S> {
         Desk { server, settings, namespace, here, there, client, jane, joe }
     }
 
-    /// Returns one more engine on the namespace, with these settings: see [`settings`](Self::settings).
+    /// Returns one more engine with these settings, such as a changed copy of the desk's [`settings`](Self::settings).
     ///
     /// # Examples
     /// ```no_run

@@ -32,9 +32,9 @@ pub fn work_during<E: Engine>(ttl: Duration, clients: [&Leases<E>; 2], trouble: 
     ledger
 }
 
-/// Checks that no two owners rely on a lease while a replica takes the place of its primary, which is dead. The replica
-/// lacks the last grants, so that the engine must notice the change, and begin a quarantine. `link` leads from the
-/// replica to the primary, and `fail_over` kills the primary and promotes the replica.
+/// Checks that no two owners rely on a lease while a replica takes the place of its dead primary. The replica lacks the
+/// last grants, so the engine must notice the change, and begin a quarantine. `link` leads from the replica to the
+/// primary, and `fail_over` kills the primary and promotes the replica.
 ///
 /// # Panics
 /// If two owners relied on a lease, or there was no quarantine.

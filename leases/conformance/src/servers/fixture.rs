@@ -19,7 +19,8 @@ use crate::{ByHand, Caps, Failure, Fixture, Proxy, Server, worker as process};
 const NAMESPACE: &str = "LEASE_WORKER";
 const ADDRESS: &str = "LEASE_SERVER";
 
-/// The name of the test that is a worker if these variables are set: [`on_server!`](crate::on_server) makes it.
+/// The name of the test that is a worker if these variables are set. [`on_server!`](crate::on_server) defines that
+/// test.
 const WORKER: &str = "is_a_worker";
 
 /// The quarantine: short, but longer than any lease that expires in a case. Those of case 29 last up to twice as long

@@ -209,7 +209,7 @@ pub trait TestServer: Sized + Send + Sync + 'static {
         None
     }
 
-    /// Changes the server's data of a namespace as if this time had passed.
+    /// Changes the namespace's data on the server as if this time had passed.
     fn pass(&self, namespace: &str, time: Duration) -> impl Future<Output = ()> + Send {
         let _ = (namespace, time);
         async { panic!("this server's data cannot be changed as if time had passed") }
@@ -227,7 +227,7 @@ pub trait TestServer: Sized + Send + Sync + 'static {
         async { panic!("this server cannot cut connections") }
     }
 
-    /// Returns all messages to the engines of a namespace from now on: the letter of
+    /// Returns all messages to the engines of a namespace from now on. Each consists of the letter of
     /// [`Told`](keylatch_lease_remote::Told), the token and the key of the resource, separated by spaces.
     fn listen(&self, namespace: &str) -> impl Future<Output = Messages> + Send {
         let _ = namespace;

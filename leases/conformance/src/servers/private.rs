@@ -162,8 +162,9 @@ impl Drop for PrivateServer {
     }
 }
 
-/// Returns the first of this many consecutive free ports. They are below the ports that the system itself chooses, for
-/// outgoing connections, too. Until this process ends, no other call returns them, in any process.
+/// Returns the first of this many consecutive free ports. They are below the range from which the system itself chooses
+/// ports, including those for outgoing connections. Until this process ends, no other call returns them, in any
+/// process.
 ///
 /// # Examples
 /// ```

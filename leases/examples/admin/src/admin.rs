@@ -121,7 +121,7 @@ async fn list(State(service): State<Arc<Service>>, Query(search): Query<Search>)
     Ok(Json(Listed { leases, next: list.cursor().map(str::to_owned) }))
 }
 
-/// Streams each change of the documents that match the search, until the browser closes the stream.
+/// Streams each change of the documents whose names begin with the prefix, until the browser closes the stream.
 async fn events(
     State(service): State<Arc<Service>>,
     Query(search): Query<Search>,

@@ -17,7 +17,7 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
-    /// Returns the failure if somebody else has the document, or the user's lease of it has ended.
+    /// Returns the failure of a request for a document that somebody else has, or for which the user's lease has ended.
     pub(crate) fn conflict(error: impl Into<String>) -> Self {
         Self { status: StatusCode::CONFLICT, error: error.into() }
     }
@@ -27,7 +27,7 @@ impl Failure {
         Self { status: StatusCode::BAD_REQUEST, error: error.to_string() }
     }
 
-    /// Returns the failure if the service cannot answer now.
+    /// Returns the failure of a request that the service cannot answer now.
     pub(crate) fn internal(error: impl fmt::Display) -> Self {
         Self { status: StatusCode::INTERNAL_SERVER_ERROR, error: error.to_string() }
     }

@@ -19,7 +19,7 @@ use crate::{
     service::{Service, document},
 };
 
-/// The time for which a document stays open after the last key.
+/// The time for which a document stays open after the last keystroke.
 const IDLE: Duration = Duration::from_secs(30 * 60);
 
 pub(crate) fn routes() -> Router<Arc<Service>> {

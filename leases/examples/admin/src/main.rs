@@ -4,10 +4,10 @@
 //! in the current folder, and the port is 8080. With port 0 the system chooses one; the first line of the output has
 //! the address.
 //!
-//! - `/documents/NAME?user=ann` opens a document. The lease ends half an hour after the last key, or when the document
-//!   is closed. Every save is *guarded*: it is committed only if the lease has not ended.
+//! - `/documents/NAME?user=ann` opens a document. The lease ends half an hour after the last keystroke, or when the
+//!   document is closed. Every save is *guarded*: it is committed only if the lease has not ended.
 //! - `/admin` lists the open documents and their users. The page changes as leases begin and end. It can end a lease by
-//!   its token: a later tenure, even of the same user, is not affected.
+//!   its token, so a later tenure, even of the same user, is not affected.
 //!
 //! The leases and the documents are in one file, which any number of these servers on one machine may share.
 //!

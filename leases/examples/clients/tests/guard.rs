@@ -67,7 +67,7 @@ impl Payer for Bb8 {
     }
 }
 
-/// `psql` runs one of the page's blocks of SQL, which set this account.
+/// `psql`, which runs one of the page's blocks of SQL. Each of these blocks pays the account.
 struct Psql<const BLOCK: usize> {
     config: Config,
 }
@@ -151,7 +151,7 @@ impl<P: Payer> Desk<P> {
         Desk { server, leases, admin, account, payer, jane, joe }
     }
 
-    /// The name contains characters that SQL has to escape.
+    /// Acquires a resource whose name contains characters that SQL has to escape.
     async fn acquire(&self, owner: &Owner) -> Result<Grant, AcquireError<keylatch_lease_postgres::Error>> {
         self.leases.try_acquire(("the office's", r"Jane's \ account"), owner, MINUTE).await
     }

@@ -1,8 +1,8 @@
-//! The knowledge of a client.
+//! The state of a client: its calls, its etcd leases and its requests.
 
 use super::store::{Answer, Lock, Mark, Request};
 
-/// The time of a lease, and of a quarantine, in milliseconds.
+/// The length of a lease, and of a quarantine, in milliseconds.
 pub(super) const TTL: u64 = 1000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -47,7 +47,7 @@ pub(super) enum Next {
         lease: u8,
     },
     Begin(Beginning),
-    /// The mark and the quarantine, after a tenure could not begin.
+    /// A look at the mark and the quarantine, after a tenure could not begin.
     Standing {
         is_fresh: bool,
     },

@@ -21,7 +21,7 @@ pub enum Fault {
     RevokesWhatIsKept,
     /// An etcd lease is revoked although an unanswered transaction may have used it.
     RevokesInDoubt,
-    /// The doubt is settled without a mark that makes the unanswered transaction fail.
+    /// The doubt about an etcd lease is settled without a mark that makes the unanswered transaction fail.
     NoMarkOfRevoked,
     /// An etcd lease is used again without a restart of its time.
     NoRestart,

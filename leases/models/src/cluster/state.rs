@@ -10,7 +10,7 @@ pub struct State {
     pub(super) ticks: u8,
     /// The leader's clock.
     pub(super) clock: u64,
-    /// The number of the cluster among those that were restored.
+    /// The number of the cluster: 0 at first, and one more after each restore.
     pub(super) cluster: u8,
     pub(super) store: Store,
     pub(super) saved: Option<Store>,

@@ -1,6 +1,6 @@
 //! Elections: three processes, of which one leads. The leader resigns, is killed, is stopped for longer than its lease
 //! lasts, and is cut off from the server. Each time, another process becomes the leader. Every write goes through a
-//! fence, which refuses what a leader writes after the next one has begun.
+//! fence, which refuses what a leader writes after its successor has written.
 //!
 //! ```text
 //! cargo run --release --example leader

@@ -20,7 +20,7 @@ pub(crate) const CANDIDATE: &str = "--candidate";
 /// The time to live of the leader's lease.
 pub(crate) const TTL: Duration = Duration::from_secs(1);
 
-/// A time that nothing takes unless it hangs.
+/// A time limit that is reached only if something hangs.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The number of writes before the next event.

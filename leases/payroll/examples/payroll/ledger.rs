@@ -51,10 +51,10 @@ pub(crate) struct Book {
     pub(crate) asked: HashMap<String, usize>,
     /// Each worker's position in the list.
     at: HashMap<String, usize>,
-    /// The accounts that are offered first.
+    /// The accounts that are offered again, before any others.
     redo: Vec<usize>,
-    /// The workers to be killed or stopped, each with the account at which that happens. No other worker is offered
-    /// such an account first.
+    /// The workers to be killed or stopped, each with the account at which that happens. Until that worker has asked
+    /// the bank, no other worker is offered the account, except from `redo`.
     pub(crate) scenes: Vec<Scene>,
 }
 

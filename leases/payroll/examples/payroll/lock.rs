@@ -26,7 +26,7 @@ pub(crate) trait Taken {
 // --- Leases ----------------------------------------------------------------------------------------------------------
 
 pub(crate) struct Leased<E: Engine + 'static> {
-    /// The leases are leaked, so that the renewing threads can borrow them for the life of the process.
+    /// This value is leaked, so that the renewing threads can borrow it for the life of the process.
     leases: &'static Leases<E>,
     owner: Owner,
     ttl: Duration,

@@ -24,7 +24,7 @@ impl Private {
     /// Starts a server. `server` is its name in the script.
     pub(crate) fn start(server: &str) -> Result<Self, Error> {
         let folder = env::temp_dir().join(format!("keylatch-payroll-{}", process::id()));
-        let port = free_ports(2).to_string(); // a node of etcd expects the others on the next one
+        let port = free_ports(2).to_string(); // an etcd node listens for other nodes on the next port
         let watchdog = Watchdog::start(server, folder)?;
         // The script itself reports a missing package.
         let output = Command::new(SCRIPT)

@@ -151,7 +151,7 @@ struct Company {
     patience: Duration,
 }
 
-/// The worker that read the account after the killed or stopped one, and the time until then.
+/// The worker that read the account after another worker was killed or stopped, and the time in between.
 struct TakenOver {
     by: String,
     after: Duration,

@@ -57,7 +57,7 @@ pub(crate) fn run(args: &Args, worker: &Worker) -> Result<(), Error> {
     loop {
         let offer = ledger.ask("next".to_owned())?;
         match offer.split_once(' ') {
-            // If another worker has this account, there are others to pay.
+            // If another worker has locked this account, skip it, because there are other accounts to pay.
             Some(("first", account)) => {
                 let account = account.parse()?;
                 if let Some(taken) = lock.take(account, false)? {

@@ -42,8 +42,8 @@ pub async fn a_dropped_held_lease_is_released<S: TestServer>(desk: Arc<Desk<S>>)
     }
 }
 
-/// The connection is cut when a release is about to be sent, or has just been sent: the release is sent over the next
-/// connection.
+/// The connection is cut when a release is about to be sent, or has just been sent. In both cases the release is sent
+/// over the next connection.
 pub async fn the_release_of_a_dropped_lease_survives_a_broken_connection<S: TestServer>(desk: Arc<Desk<S>>) {
     for _ in 0..5 {
         let held = desk.here.hold("report", &desk.jane, LATE).await.unwrap();
@@ -190,8 +190,8 @@ pub async fn an_engine_without_a_driver_is_stopped<S: TestServer>(engine: S::Eng
     assert!(S::ready(leases.engine()).await.is_err());
 }
 
-/// The engine works without a tokio runtime, and with blocking calls: its driver runs elsewhere. Returns a grant of the
-/// resource `report`.
+/// The engine works without a tokio runtime, and with blocking calls, while its driver runs elsewhere. Returns a grant
+/// of the resource `report`.
 pub fn the_engine_runs_on_another_runtime<E: Engine<Error: fmt::Debug>>(leases: &Leases<E>) -> Grant {
     let (jane, joe) = (Owner::named("jane"), Owner::named("joe"));
     let grant = leases.acquire_blocking("report", &jane, MINUTE).unwrap();
@@ -212,7 +212,7 @@ pub fn the_engine_runs_on_another_runtime<E: Engine<Error: fmt::Debug>>(leases: 
     next
 }
 
-/// The driver of a dropped engine releases leases, or sweeps, and waits for the answer no longer than an operation
+/// While the driver of a dropped engine releases leases or sweeps, it waits for an answer no longer than an operation
 /// does. The test needs a server of its own, and a timeout of 5 s.
 pub async fn the_driver_of_a_dropped_engine_ends_although_the_server_is_silent<S: TestServer, D>(
     server: &S,

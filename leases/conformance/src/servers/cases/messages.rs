@@ -60,7 +60,7 @@ pub async fn no_message_is_sent_about_a_resource_without_waiters<S: TestServer>(
     // A waiter that has been notified must ask again before it is notified once more.
     let again = here.try_acquire(&report, jane, MINUTE).await.unwrap();
     here.release(&again).await.unwrap();
-    // A holder is notified of what other callers do.
+    // A holder is notified when another call releases its lease.
     let held = here.try_acquire("z", jane, MINUTE).await.unwrap();
     here.release_as("z", jane).await.unwrap();
     for expected in [("n", &old), ("r", &new), ("r", &held)] {
@@ -69,7 +69,7 @@ pub async fn no_message_is_sent_about_a_resource_without_waiters<S: TestServer>(
     }
 }
 
-/// Waiters are notified when a tenure is replaced by one that ends sooner, each time, but not by one that ends later.
+/// Waiters are notified each time that a tenure is replaced by one that ends sooner, but not by one that ends later.
 pub async fn a_waiter_is_notified_only_of_a_tenure_that_ends_sooner<S: TestServer>(desk: Arc<Desk<S>>) {
     let Desk { here, jane, .. } = &*desk;
     let report = Resource::from("report");
@@ -89,7 +89,7 @@ pub async fn a_waiter_is_notified_only_of_a_tenure_that_ends_sooner<S: TestServe
     assert!(desk.is_wanted("report").await);
 }
 
-/// The server still knows of the waiter when another owner takes the resource over from an expired tenure.
+/// The server still knows of the waiter when a new tenure begins after the previous one has expired.
 pub async fn a_new_tenure_after_an_expiry_keeps_the_waiter_registered<S: TestServer>(desk: Arc<Desk<S>>) {
     let report = Resource::from("report");
     wait(&desk, &report).await;
