@@ -5,9 +5,9 @@
 //! table   keys: finds, makes and retires entries          generic over key and payload
 //!   lookup · retire · visit · walk · observer · shard · pool · stay · slot · tag · payload · value · values (pop)
 //!   sieve · history · sweep · expiry · room · deadlines · refresh · ages · weigh · weights · by_slot · hooks
-//!   on_evict · counters · uses · resting · gather · shrink
+//!   on_evict · counters · uses · resting · gather · shrink · limits · limit_of · lowest · number
 //! wait    no keys: the state of an entry, and its queue   compiled once
-//!   mod (the acquire machine) · state · word · policy · turn · queue · paged · wakers · place
+//!   mod (the acquire machine) · state · word · policy · limits · turn · queue · paged · wakers · place · shards
 //! latch   no keys and no entries: a word, whose waiters stand in queues that all latches share
 //! slab    values at stable indices                        used by all
 //! ```

@@ -30,6 +30,8 @@
 //! resting  the values at rest                              called under the shard lock
 //! gather   moves values at rest to slots for a visit       shard lock
 //! shrink   when the hash tables give memory back           none
+//! lowest   sets of numbers, with a fast search for the lowest  called under the shard lock
+//! number   the number of a slot                             none
 //! hooks    the functions of the user that a map may have: when values end, what they weigh, and
 //! on_evict the function that evicted values are handed to  none
 //! counters the numbers of hits, misses, and so on        a lock for each shard's counters; may be taken under the shard lock
