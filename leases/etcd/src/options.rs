@@ -93,8 +93,8 @@ impl Options {
         pub fn fallback(time: Duration);
 
         /// Sets the quarantine, during which nothing is granted because the cluster may have forgotten leases: 60 s if
-        /// not set, in whole seconds. No lease of the namespace should last longer from one renewal to the next; a
-        /// longer one is not waited for. See [the crate's page](crate#when-the-cluster-forgets).
+        /// not set, in whole seconds. No lease of the namespace should last longer from one renewal to the next; the
+        /// quarantine does not cover a longer one. See [the crate's page](crate#when-the-cluster-forgets).
         ///
         /// All programs that use the namespace should have the same quarantine: while they differ, the shortest may
         /// apply.

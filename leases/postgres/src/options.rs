@@ -108,8 +108,8 @@ impl Options {
         pub fn sweeps(every: Option<Duration>);
 
         /// Sets the quarantine, during which nothing is granted because the database may have forgotten leases: 60 s if
-        /// not set. No lease should last longer from one renewal to the next; a longer one is not waited for. See [the
-        /// crate's page](crate#when-the-database-forgets).
+        /// not set. No lease should last longer from one renewal to the next; the quarantine does not cover a longer
+        /// one. See [the crate's page](crate#when-the-database-forgets).
         ///
         /// All programs that use the table should have the same quarantine: while they differ, the shortest may apply.
         /// With zero, two owners may hold the same resource after the database has forgotten leases.

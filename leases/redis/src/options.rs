@@ -88,8 +88,9 @@ impl Options {
         pub fn fallback(time: Duration);
 
         /// Sets the interval at which the driver removes leases that have ended, a thousand with each request: 60 s if
-        /// not set. Each grant also removes two of them, so that the interval matters only when nothing is granted any
-        /// more. With `None` the driver never does; then some program may call `Leases::release_expired` now and then.
+        /// not set. Each grant also removes up to two of them, so that the interval matters only when nothing is
+        /// granted any more. With `None` the driver never does; then some program may call `Leases::release_expired`
+        /// now and then.
         ///
         /// # Panics
         /// If it is zero.
@@ -102,8 +103,8 @@ impl Options {
         pub fn sweeps(every: Option<Duration>);
 
         /// Sets the quarantine, during which nothing is granted because the server may have forgotten leases: 60 s if
-        /// not set. No lease of the namespace should last longer from one renewal to the next; a longer one is not
-        /// waited for. See [the crate's page](crate#when-the-server-forgets).
+        /// not set. No lease of the namespace should last longer from one renewal to the next; the quarantine does not
+        /// cover a longer one. See [the crate's page](crate#when-the-server-forgets).
         ///
         /// All programs that use the namespace should have the same quarantine: while they differ, the shortest may
         /// apply. With zero, two owners may hold the same resource after each restart of the server.
