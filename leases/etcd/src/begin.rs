@@ -14,7 +14,7 @@ use crate::{
     spare::Restarted,
 };
 
-/// The head start of a request for an etcd lease before the transaction that uses it.
+/// The head start that a request for an etcd lease has over the transaction that uses that etcd lease.
 const AHEAD: Duration = Duration::from_millis(10);
 
 impl Session {

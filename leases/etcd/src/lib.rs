@@ -101,7 +101,7 @@
 //!   endpoint, after a random pause of 50 ms to 2 s.
 //! - **Requests**: an acquire is one transaction; if no etcd lease is kept, also a request for one. A waiter reads the
 //!   resource first. A release is one transaction. A renewal reads the tenure, keeps its etcd lease alive, and writes
-//!   the tenure again if it is unchanged; the renewals of a batch run side by side. To learn the remaining time of
+//!   the tenure again if it is unchanged; the renewals of a batch run side by side. Learning the remaining time of
 //!   another owner's lease takes one more request. Unused etcd leases are revoked in the background; if they are not,
 //!   they expire.
 //! - **Many tasks**: a transaction is sent at once if no other is under way. Those that arrive in the meantime, about

@@ -29,9 +29,9 @@
 //! keeps the last message of each subject. Without the stream calls fail with [`Error::Missing`]. They fail with
 //! [`Error::Unsuitable`] if its configuration would lose leases, or prevent notifications.
 //!
-//! *The server* must be 2.9 or later; the tests use 2.9.10, and were run with 2.10 to 2.15. A stream with replicas needs
-//! 2.11 or later (the tests with replicas use 2.14.0), and is refused on earlier servers: those could store two messages
-//! after the same one ([#4320](https://github.com/nats-io/nats-server/issues/4320),
+//! *The server* must be 2.9 or later; the tests use 2.9.10, and were run with 2.10 to 2.15. A stream with replicas
+//! needs 2.11 or later (the tests with replicas use 2.14.0), and is refused on earlier servers: those could store two
+//! messages after the same one ([#4320](https://github.com/nats-io/nats-server/issues/4320),
 //! [#6485](https://github.com/nats-io/nats-server/pull/6485)).
 //!
 //! *Permissions* that a program needs: to publish on `keylatch_lease.lease.<namespace>.>` and
