@@ -111,7 +111,7 @@
 //! [trusted](Options::trusts_clock).
 //!
 //! A long-lived process remembers what it has seen, but not all of it for ever. If it knows more than a thousand
-//! resources, it may forget one five minutes after its lease has ended and was last asked for; with
+//! resources, it may forget one of them five minutes after its lease has ended and was last asked for; with
 //! [sweeps](Options::sweeps), after twice the time between two sweeps if that is longer. So it takes over a dead
 //! holder's lease only if it asks for the lease more often than that, or waits.
 //!
@@ -138,11 +138,11 @@
 //! that changes hands more often is throttled.
 //!
 //! # The objects that stay
-//! A resource that was ever leased keeps an object of some 200 bytes (guarantee 12), because [`object_store`] cannot
-//! delete an object on condition, and an unconditional deletion that is late could delete somebody's lease. A rule of
-//! the bucket may delete objects that have not been written for, say, 30 days, if no lease lasts that long without a
-//! renewal, and no machine's time of day is wrong by that much: the next token then comes from the time of day. Do not
-//! delete the objects of leases by hand, except to end them: their holders learn of it when they renew.
+//! A resource that was ever leased keeps an object of some 200 bytes (guarantee 12), because [`object_store`] has no
+//! conditional deletion, and an unconditional deletion that is late could delete somebody's lease. A rule of the bucket
+//! may delete objects that have not been written for, say, 30 days, if no lease lasts that long without a renewal, and
+//! no machine's time of day is wrong by that much: the next token then comes from the time of day. Do not delete the
+//! objects of leases by hand, except to end them: their holders learn of it when they renew.
 //!
 //! In a bucket with versions the old versions of each object stay too. Let a rule of the bucket delete those after a
 //! day.

@@ -50,7 +50,7 @@ fn is_a_worker() {
     let (leases, ledger) = (open(folder), by_hand(&folder.join("ledger.db")));
     let mut log = fs::OpenOptions::new().append(true).open(folder.join("sure.log")).unwrap();
     let owner = Owner::incarnation("worker");
-    // The input ends when the test does, even if that is killed.
+    // The input ends when the test does, even if the test is killed.
     let has_ended = Arc::new(AtomicBool::new(false));
     thread::spawn({
         let has_ended = Arc::clone(&has_ended);
