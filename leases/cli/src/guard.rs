@@ -98,7 +98,7 @@ impl Guard {
     }
 
     fn write(&mut self, line: &str) {
-        // If the guard is dead, this process is alone with its task.
+        // If the guard is dead, this process carries on alone.
         if let Some(input) = &mut self.input {
             let _ = writeln!(input, "{line}").and_then(|()| input.flush());
         }
@@ -109,7 +109,7 @@ impl Guard {
         self.write(DONE);
         self.input = None;
         if is_alive {
-            // The guard may have been stopped.
+            // The guard may have been stopped, and then does not end by itself.
             let _ = self.child.kill();
             let _ = self.child.wait();
         }

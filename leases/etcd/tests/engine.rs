@@ -1099,7 +1099,7 @@ fn a_tenure_from_before_a_new_mark_can_be_released() {
     });
 }
 
-/// The test changes the mark so that it no longer fits the cluster: after a restore, the log begins again, or the
+/// The test changes the mark so that it no longer fits the cluster, as after a restore: the log has begun again, or the
 /// cluster has a different ID.
 #[test]
 fn every_program_notices_a_cluster_restored_from_a_snapshot() {
