@@ -42,7 +42,7 @@ fn open(folder: &Path) -> Leases<Sqlite> {
     Leases::with_engine(Sqlite::in_namespace("soak").timeout(TIMEOUT).open(folder.join("leases.db")).unwrap())
 }
 
-/// Takes one lease after the other, and counts in the ledger, until it is killed.
+/// Takes one lease after the other, and counts in the ledger, until it is killed or its input ends.
 #[test]
 fn is_a_worker() {
     let Ok(folder) = env::var(FOLDER) else { return };
