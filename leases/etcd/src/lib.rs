@@ -135,7 +135,7 @@
 //! |---|---|
 //! | `release_as`, `release_all`, `release_token`, `release` with its grant, a fresh tenure of the same owner | the watch's message |
 //! | deletion of its key, or revocation of its etcd lease, by hand | the watch's message |
-//! | any of these while the connection is lost | the next connection, and a round trip for up to 256 leases, as long as one of them is polled |
+//! | any of these while the connection is lost | the next connection, and a round trip for every 256 leases, as long as one of their `Held`s is polled |
 //!
 //! # What weakens which guarantee
 //! The numbers are those of the [guarantees](keylatch_lease#what-it-guarantees) of `keylatch_lease`. A number alone

@@ -112,8 +112,8 @@ impl Options {
     /// function, and another one when the connection is lost. Without a running driver, operations wait until they time
     /// out; once it is dropped, they fail with [`Error::Stopped`](crate::Error::Stopped).
     ///
-    /// The function may take as long as an operation. Each client should have a single endpoint, and each new client a
-    /// different one: a client with several endpoints also sends requests to those that are down. With
+    /// The function has the same time limit as an operation. Each client should have a single endpoint, and each new
+    /// client a different one: a client with several endpoints also sends requests to those that are down. With
     /// [`ConnectOptions::with_require_leader`] the driver leaves a node that is cut off from its cluster.
     ///
     /// # Examples

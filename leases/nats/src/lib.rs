@@ -146,7 +146,7 @@
 //! |---|---|
 //! | `release_as`, `release_all`, `release_token`, `release` with its grant, a fresh tenure of the same owner | the message |
 //! | a purge of the stream, or of its subject, or deletion of its message, by hand | the message that begins the next tenure, or writes a new mark; or the next renewal, if that is earlier: the server sends no message about a purge |
-//! | any of these while the connection is lost | the next connection, and a round trip for up to 256 leases, as long as one of them is polled |
+//! | any of these while the connection is lost | the next connection, and a round trip for every 256 leases, as long as one of their `Held`s is polled |
 //!
 //! # What weakens which guarantee
 //! The numbers are those of the [guarantees](keylatch_lease#what-it-guarantees) of `keylatch_lease`. A number alone

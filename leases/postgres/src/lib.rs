@@ -126,7 +126,7 @@
 //! | `UPDATE` of its row by hand; `DELETE` where triggers are off (`session_replication_role`) | the next renewal |
 //! | `release` with its grant, by another caller that has the grant | the notification if there is a waiter; otherwise the next renewal |
 //! | any of these, in an engine [without a session](#poolers) | the next renewal |
-//! | any of these while the connection is lost | the next connection, and a round trip for up to 256 leases, as long as one of them is polled |
+//! | any of these while the connection is lost | the next connection, and a round trip for every 256 leases, as long as one of their `Held`s is polled |
 //!
 //! # What weakens which guarantee
 //! The numbers are those of the [guarantees](keylatch_lease#what-it-guarantees) of `keylatch_lease`. A number alone

@@ -167,8 +167,8 @@ impl Options {
     /// once it is dropped, they fail with [`Error::Stopped`](crate::Error::Stopped).
     ///
     /// The function opens a stream and performs the handshake, which [`tokio_postgres::Config::connect_raw`] does on
-    /// any stream. The function may take as long as an operation. A pooler in front of the server must not share the
-    /// session among clients, unless the engine works [without one](Self::without_session).
+    /// any stream. The function has the same time limit as an operation. A pooler in front of the server must not share
+    /// the session among clients, unless the engine works [without one](Self::without_session).
     ///
     /// # Examples
     /// ```no_run

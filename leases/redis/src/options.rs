@@ -139,8 +139,8 @@ impl Options {
     /// function, and another one when the connection is lost. Without a running driver, operations wait until they time
     /// out; once it is dropped, they fail with [`Error::Stopped`](crate::Error::Stopped).
     ///
-    /// The function may take as long as an operation. The settings contain user, password and database; the protocol is
-    /// always RESP3.
+    /// The function has the same time limit as an operation. The settings contain user, password and database; the
+    /// protocol is always RESP3.
     ///
     /// # Examples
     /// ```no_run
@@ -234,9 +234,9 @@ impl Options {
     /// Works like [`connect`](Self::connect), but a function makes a new client for each connection. So passwords and
     /// certificates may be replaced while the program runs, and the server may move.
     ///
-    /// The function may take as long as an operation. If it fails, so does the attempt to connect, and the driver tries
-    /// again, after 50 ms to 2 s. The server does not end the connections of a user whose password changes, so the
-    /// function is called the next time that the connection is lost.
+    /// The function has the same time limit as an operation. If it fails, so does the attempt to connect, and the
+    /// driver tries again, after 50 ms to 2 s. The server does not end the connections of a user whose password
+    /// changes, so the function is called the next time that the connection is lost.
     ///
     /// # Panics
     /// If the call is made outside a tokio runtime.
