@@ -133,7 +133,7 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// Returns the time before the end of the lease at which the command is ended.
+    /// Returns the time that the lease has left when the command is asked to end.
     pub(crate) fn grace(&self) -> Duration {
         self.grace.unwrap_or(self.ttl / 5)
     }

@@ -35,7 +35,7 @@ pub(crate) const LAUNCH: &str = "--internal-launch";
 const CANNOT_EXECUTE: u8 = 126;
 const NOT_FOUND: u8 = 127;
 
-/// The time in which the processes that a command leaves behind must end.
+/// The time for the processes that a command leaves behind to end by themselves.
 const LEFTOVERS: Duration = Duration::from_secs(1);
 
 const PAUSE: Duration = Duration::from_millis(5);
@@ -124,8 +124,8 @@ impl Group {
         let _ = kill_process_group(self.pid, signal);
     }
 
-    /// Returns how the command has ended, if it has. Also handles a stop of the command, and takes notice of adopted
-    /// processes that have ended.
+    /// Returns how the command has ended, if it has. Also handles a stop of the command, and reaps adopted processes
+    /// that have ended.
     pub(crate) fn ended(&self) -> Option<Outcome> {
         let had_terminal = self.terminal.is_of(self.pid);
         let outcome = |code, is_interrupted| Some(Outcome { code, is_interrupted, had_terminal });
@@ -230,8 +230,8 @@ fn is_orphaned() -> bool {
 }
 
 impl Group {
-    /// If the command died of the terminal's interrupt, does to this process and its group what the interrupt would
-    /// have done if they had not given the terminal away: a shell's loop ends, too.
+    /// If the command died of the terminal's interrupt, sends the interrupt to this process and its group, too, which
+    /// would have received it if they had not given the terminal away. So a shell's loop around them ends.
     pub(crate) fn pass_on_interrupt(&self, outcome: Outcome, was_told: bool) {
         if !outcome.is_interrupted || getpid().is_init() {
             return;

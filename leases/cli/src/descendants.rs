@@ -4,7 +4,7 @@ use std::{fs, io, thread, time::Duration};
 
 use rustix::process::{Pid, Signal, getpid, kill_process, set_child_subreaper};
 
-/// The number of attempts to kill a process, and the pause between two.
+/// The greatest number of rounds in which processes are killed, and the pause after each.
 const ATTEMPTS: u32 = 200;
 const PAUSE: Duration = Duration::from_millis(5);
 
@@ -22,7 +22,7 @@ pub(crate) fn children() -> Vec<Pid> {
     lists.flat_map(|list| list.split_whitespace().filter_map(pid).collect::<Vec<_>>()).collect()
 }
 
-/// Kills all processes that have this token among those of a variable in the environment with which they were started.
+/// Kills all processes that were started with this variable in their environment and this token in its value.
 pub(crate) fn kill_all_of(variable: &str, token: &str) {
     // A process that is killed may just have started another one, and takes a moment to die. One that waits for a disk
     // that does not answer cannot be killed. One that is becoming another program has no environment for a moment.

@@ -35,7 +35,7 @@ impl Failure {
         Failure::new(UNAVAILABLE, error)
     }
 
-    /// Adds what to do about it, if the message contains this.
+    /// Puts a hint before the message, if the message contains this sign.
     #[cfg(feature = "server")]
     pub(crate) fn with_hint(mut self, sign: &str, hint: &str) -> Self {
         if self.message.contains(sign) {

@@ -1,8 +1,9 @@
 //! A second process that ends the command when the first one cannot: because it was killed, or is stopped while the
 //! lease runs out.
 //!
-//! The first process writes a line to the guard's standard input whenever the lease has a new end, and `done` when the
-//! command has ended. If the input ends without that, the first process is dead.
+//! The first process writes a line to the guard's standard input whenever the lease has a new end, `asked` when it has
+//! asked the command to end, and `done` when the command has ended. If the input ends without `done`, the first process
+//! is dead.
 
 use std::{
     env,
@@ -98,7 +99,7 @@ impl Guard {
     }
 
     fn write(&mut self, line: &str) {
-        // If the guard is dead, this process is alone with its task.
+        // If the guard is dead, this process carries on alone.
         if let Some(input) = &mut self.input {
             let _ = writeln!(input, "{line}").and_then(|()| input.flush());
         }
@@ -109,7 +110,7 @@ impl Guard {
         self.write(DONE);
         self.input = None;
         if is_alive {
-            // The guard may have been stopped.
+            // The guard may have been stopped, and then does not end by itself.
             let _ = self.child.kill();
             let _ = self.child.wait();
         }

@@ -18,7 +18,7 @@ pub(crate) fn tell(text: &str) {
     let _ = writeln!(io::stderr(), "keylatch: {text}"); // nobody may be reading
 }
 
-/// Ends the process when nobody can read its output any more, although it has nothing to write at the moment.
+/// Ends the process as soon as nobody can read its output any more, even if it has nothing to write at the moment.
 pub(crate) fn end_without_reader() {
     thread::spawn(|| {
         let output = io::stdout();

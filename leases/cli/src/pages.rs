@@ -1,4 +1,4 @@
-//! The man page and the completions in `share`, which must be those of the command line.
+//! The man pages and the completions in `share`, which must match the command line.
 
 use std::{fs, path::PathBuf};
 
@@ -20,7 +20,7 @@ fn is_written(name: &str, content: &[u8]) {
     assert!(is_same, "{} is out of date: run the tests with {WRITE}=1", path.display());
 }
 
-/// The sections of the man page that clap cannot write.
+/// The sections of the man pages that clap cannot write.
 const MORE: &str = r#".SH "EXIT STATUS"
 .TP
 .B the command's

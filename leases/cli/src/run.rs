@@ -113,7 +113,7 @@ impl Task for Run {
         if options.grace() > options.ttl / 2 {
             return Err(Failure::new(crate::failure::USAGE, "the grace must be shorter than half of the ttl"));
         }
-        // The threads that renew need it for as long as they run.
+        // The threads that renew need the leases for as long as they run.
         let leases: &'static Leases<E> = Box::leak(Box::new(leases));
         let events = Events::new()?;
         let owner = owner(options.owner.as_deref())?;
@@ -172,7 +172,7 @@ fn acquire<E: Engine>(
     });
     held.map_err(|error| match error {
         AcquireError::Busy { .. } | AcquireError::Limit { .. } => {
-            // If the engine does not answer, nobody knows whether somebody has it.
+            // If the engine does not answer, it is not known whether somebody has the lease.
             let holder = match leases.status(name).wait() {
                 Ok(holder) => holder,
                 Err(error) => return Failure::engine(error),
@@ -286,7 +286,7 @@ impl<E: Engine> Running<'_, E> {
                     }
                 }
                 Ok(Event::Lost(lost)) => self.lost = Some(lost),
-                // Both threads that send events have ended, which they do not do while the command runs.
+                // Both threads that send events have ended, which does not happen while the command runs.
                 Err(RecvTimeoutError::Disconnected) => thread::sleep(pause),
             }
         }

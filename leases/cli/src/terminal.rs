@@ -48,7 +48,7 @@ impl Terminal {
         if !self.is_of(group) {
             return;
         }
-        // This file may have been replaced meanwhile.
+        // The program's file may have been replaced meanwhile.
         let this = format!("/proc/{}/exe", process::id());
         let mut shell = Command::new("sh");
         shell.args(["-c", "trap '' TTOU; exec \"$0\" \"$@\"", &this, FOREGROUND]);

@@ -221,7 +221,7 @@ fn a_killed_keylatch_takes_its_command_and_the_commands_children_along() {
 #[test]
 fn a_stopped_keylatch_does_not_keep_its_command_running_past_the_lease() {
     let desk = Desk::new();
-    // The command ignores SIGTERM, and says each moment that it runs.
+    // The command ignores SIGTERM, and keeps writing that it runs.
     let then = "while :; do echo old >> log; sleep 0.01; done";
     let running = desk.start(&["run", "--ttl", "1s", "report", "--", "sh", "-c", &prepared("trap '' TERM;", then)]);
     running.signal(Signal::STOP);
@@ -395,7 +395,7 @@ fn a_leader_that_waits_again_can_be_ended() {
     });
     running.signal(Signal::TERM);
     let status = running.end().status;
-    // `keylatch` may have been about to wait.
+    // `keylatch` may not have begun to wait yet.
     let signal = std::os::unix::process::ExitStatusExt::signal(&status);
     assert!(signal == Some(15) || status.code() == Some(128 + 15), "{status}");
     next.signal(Signal::TERM);
@@ -706,7 +706,7 @@ fn masked(word: &str) -> String {
     if is_volatile && !["75", "76"].contains(&word) { "NUMBER".into() } else { word.into() }
 }
 
-/// The line that starts the scheduler in the unit for systemd, with a short command in its place.
+/// The line of the unit that starts the scheduler is run, with a short command in place of the scheduler.
 #[test]
 fn the_unit_for_systemd_is_valid() {
     let unit = concat!(env!("CARGO_MANIFEST_DIR"), "/share/web-scheduler.service");

@@ -108,8 +108,8 @@ impl Certificates {
         fs::rename(self.path("new"), self.path(name)).unwrap();
     }
 
-    /// Replaces the password while commands run that have read the one before it. `change` sets it on the server, which
-    /// then either ends the connections, or does so in `cut`.
+    /// Replaces the password while commands run that have read the old one. `change` sets the new one on the server. If
+    /// the server does not then end the connections by itself, `cut` ends them.
     fn replace_the_password(&self, url: &str, change: impl Fn(&str), cut: impl Fn()) {
         let other = self.desk(url, "ca.pem", "known");
         let change_to = |password: &str| {

@@ -14,12 +14,12 @@ use crate::{
     spare::Restarted,
 };
 
-/// The head start of a request for an etcd lease before the transaction that uses it.
+/// The head start that a request for an etcd lease has over the transaction that uses that etcd lease.
 const AHEAD: Duration = Duration::from_millis(10);
 
 impl Session {
     /// Begins a tenure if the resource is free; with `is_fresh`, also if the same owner has a tenure, which then ends.
-    /// Uses an etcd lease again if one is kept, and otherwise requests one at the same time.
+    /// Uses an etcd lease again if one is kept, and otherwise requests one alongside the transaction.
     pub(crate) async fn begin(&self, new: &mut Draft<'_>, is_fresh: bool) -> Result<Changed, Trouble> {
         let now = Restarted::now(new.value.seconds);
         let spare = if new.lease == 0 { None } else { self.spare.take(now.seconds) };
@@ -56,8 +56,8 @@ impl Session {
         changed
     }
 
-    /// Begins a tenure with an etcd lease that was kept. The etcd lease's time is restarted at the same time, unless
-    /// enough of it is left.
+    /// Begins a tenure with an etcd lease that was kept. Unless enough of the etcd lease's time is left, restarts that
+    /// time alongside the transaction.
     async fn begin_again(
         &self,
         granted: &mut Granted<'_>,

@@ -26,7 +26,7 @@ const TRIES: u32 = 5;
 /// dropped.
 const MOST: usize = 1 << 16;
 
-/// The queue of etcd leases to revoke. The connection's task revokes them; the others expire.
+/// The queue of etcd leases to revoke. The connection's task revokes them; those that the queue has no room for expire.
 #[derive(Debug, Default)]
 pub(crate) struct Leftovers {
     leases: Mutex<VecDeque<Leftover>>,
@@ -53,7 +53,8 @@ pub(crate) struct Doubt {
     pub(crate) resource: Resource,
     /// The etcd lease that the resource was attached to before; 0 if it was attached to none.
     pub(crate) before: i64,
-    /// The revision at which the tenure began that the transaction moves away from that etcd lease.
+    /// The revision at which the tenure began, if the transaction moves a tenure away from that etcd lease; 0 if it
+    /// begins one.
     pub(crate) created: i64,
 }
 

@@ -101,7 +101,7 @@
 //!   endpoint, after a random pause of 50 ms to 2 s.
 //! - **Requests**: an acquire is one transaction; if no etcd lease is kept, also a request for one. A waiter reads the
 //!   resource first. A release is one transaction. A renewal reads the tenure, keeps its etcd lease alive, and writes
-//!   the tenure again if it is unchanged; the renewals of a batch run side by side. To learn the remaining time of
+//!   the tenure again if it is unchanged; the renewals of a batch run side by side. Learning the remaining time of
 //!   another owner's lease takes one more request. Unused etcd leases are revoked in the background; if they are not,
 //!   they expire.
 //! - **Many tasks**: a transaction is sent at once if no other is under way. Those that arrive in the meantime, about
@@ -135,7 +135,7 @@
 //! |---|---|
 //! | `release_as`, `release_all`, `release_token`, `release` with its grant, a fresh tenure of the same owner | the watch's message |
 //! | deletion of its key, or revocation of its etcd lease, by hand | the watch's message |
-//! | any of these while the connection is lost | the next connection, and a round trip for up to 256 leases, as long as one of them is polled |
+//! | any of these while the connection is lost | the next connection, and a round trip for every 256 leases, as long as one of their `Held`s is polled |
 //!
 //! # What weakens which guarantee
 //! The numbers are those of the [guarantees](keylatch_lease#what-it-guarantees) of `keylatch_lease`. A number alone

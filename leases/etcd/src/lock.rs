@@ -26,8 +26,8 @@ pub(crate) struct Value {
     /// The difference between the token and the revision at which the tenure began.
     pub(crate) base: i64,
     pub(crate) owner: Owner,
-    /// The time to live of the etcd lease without its [slack], which each keep-alive restores; 0 if there is no etcd
-    /// lease.
+    /// The time to live of the etcd lease, without its [slack]; 0 if there is no etcd lease. Each keep-alive restores
+    /// this time.
     pub(crate) seconds: i64,
     pub(crate) since: i64,
     pub(crate) policy: Policy,
@@ -114,8 +114,9 @@ pub(crate) fn seconds(number: i64) -> Duration {
 /// The shortest time to live, in seconds, to which a second is added.
 const WITH_SLACK: i64 = 10;
 
-/// Returns the number of seconds by which an etcd lease is longer than the tenures that use it: 1, or 0 if it is short.
-/// Within that time of its last restart, another tenure can use it without restarting its time.
+/// Returns the number of seconds by which an etcd lease is longer than the tenures that use it: 1, or 0 if it is short
+/// or already as long as possible. For that many seconds after the time of an etcd lease was restarted, another tenure
+/// can use it without restarting its time again.
 pub(crate) fn slack(seconds: i64) -> i64 {
     i64::from((WITH_SLACK..LONGEST).contains(&seconds))
 }

@@ -93,8 +93,8 @@ impl Options {
         pub fn fallback(time: Duration);
 
         /// Sets the quarantine, during which nothing is granted because the cluster may have forgotten leases: 60 s if
-        /// not set, in whole seconds. No lease of the namespace should last longer from one renewal to the next; a
-        /// longer one is not waited for. See [the crate's page](crate#when-the-cluster-forgets).
+        /// not set, in whole seconds. No lease of the namespace should last longer from one renewal to the next; the
+        /// quarantine does not cover a longer one. See [the crate's page](crate#when-the-cluster-forgets).
         ///
         /// All programs that use the namespace should have the same quarantine: while they differ, the shortest may
         /// apply.
@@ -112,8 +112,8 @@ impl Options {
     /// function, and another one when the connection is lost. Without a running driver, operations wait until they time
     /// out; once it is dropped, they fail with [`Error::Stopped`](crate::Error::Stopped).
     ///
-    /// The function may take as long as an operation. Each client should have one endpoint, and each time a different
-    /// one: a client with several endpoints also sends requests to those that are down. With
+    /// The function has the same time limit as an operation. Each client should have a single endpoint, and each new
+    /// client a different one: a client with several endpoints also sends requests to those that are down. With
     /// [`ConnectOptions::with_require_leader`] the driver leaves a node that is cut off from its cluster.
     ///
     /// # Examples

@@ -26,7 +26,7 @@ use crate::{
 
 const ROOT: &str = "keylatch-lease";
 
-/// The keys of a namespace, and what its connections share.
+/// The keys of a namespace, and the state that its connections share.
 #[derive(Debug)]
 pub(crate) struct Place {
     root: String,
@@ -45,7 +45,8 @@ impl Place {
         let root = format!("{ROOT}/{}", escape(&settings.namespace));
         let fnv = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
         let hash = root.bytes().fold(0xcbf2_9ce4_8422_2325, fnv);
-        // An ID from the upper half, in which etcd does not begin when it chooses IDs itself.
+        // Each process computes the same ID, which is never zero. With 62 bits of a hash, it hardly ever equals another
+        // ID.
         let stopwatch = i64::try_from(hash >> 2 | 1 << 62).unwrap_or(1);
         let quarantine = whole(settings.quarantine).unwrap_or(LONGEST);
         Place { root, stopwatch, quarantine, before: Mutex::default(), leftovers: Leftovers::default() }

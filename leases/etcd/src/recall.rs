@@ -47,8 +47,8 @@ pub(crate) enum Standing {
 }
 
 /// Returns whether a mark was certainly not written, so that the etcd lease of its quarantine can be revoked. If the
-/// transaction has no answer, it may have been carried out, or may yet be. To revoke the etcd lease would then end the
-/// quarantine too early, so the etcd lease is left to expire.
+/// transaction has no answer, it may have been carried out, or may yet be. Revoking the etcd lease could then end the
+/// quarantine too early, so it is left to expire.
 fn is_unused(is_written: &Result<bool, Trouble>) -> bool {
     match is_written {
         Ok(is_written) => !is_written,
@@ -146,8 +146,8 @@ impl Session {
         ]
     }
 
-    /// Returns whether these conditions hold. If the mark has changed, gives up the connection: the next one checks the
-    /// cluster.
+    /// Returns whether a tenure may begin, or why not. If the mark has changed, gives up the connection: the next one
+    /// checks the cluster.
     pub(crate) async fn standing(&self) -> Result<Standing, Trouble> {
         let Found { mark, .. } = self.find_mark().await?;
         if mark.is_none() || mark != self.known_mark() {

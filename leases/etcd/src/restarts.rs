@@ -1,8 +1,8 @@
-//! Keep-alives of the etcd leases that are used again: messages of one stream for all of them.
+//! The keep-alives of etcd leases that are used again. One stream carries all of them.
 //!
-//! Such an etcd lease is far from its end. A renewal, however, may be about one that has just expired. etcd answers it
-//! only when it has removed that etcd lease, and in this stream the other keep-alives would wait for that answer. So
-//! each renewal has its own stream.
+//! Such an etcd lease is far from its end. A renewal, however, may be about one that has just expired. etcd does not
+//! answer its keep-alive before it has removed the etcd lease, and in this stream all other keep-alives would wait for
+//! that answer. So each renewal has its own stream.
 
 use std::{
     collections::HashMap,

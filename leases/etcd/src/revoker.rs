@@ -27,7 +27,7 @@ const TOGETHER: usize = 64;
 const LIMIT: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// A leftover that is being revoked. When it is dropped before that is done, it returns to the queue.
+/// A leftover that is being revoked. If it is dropped before it was revoked, it returns to the queue.
 struct InHand<'a> {
     leftovers: &'a Leftovers,
     left: Option<Leftover>,
@@ -163,7 +163,7 @@ impl Revoker {
         }
     }
 
-    /// Returns the etcd lease of the tenure of a resource that began at this revision.
+    /// Returns the etcd lease of a resource's tenure, if that tenure began at this revision.
     async fn lease_of(&self, resource: &Resource, created: i64) -> Result<Option<i64>, Trouble> {
         let got = self.client.get(Keys::prefix(self.place.lock(resource))).await?;
         Ok(got.iter().find(|kv| kv.create_revision() == created).map(KeyValue::lease))

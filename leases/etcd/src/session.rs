@@ -41,8 +41,8 @@ pub(crate) const MOST: usize = 128;
 /// The time to live of the stopwatch, in seconds: 31 years.
 const STOPWATCH: i64 = 1_000_000_000;
 
-/// The remaining time, in seconds, that a new leader reports for every etcd lease before it has counted: the greatest
-/// number of nanoseconds.
+/// The remaining time, in seconds, that a new leader reports for every etcd lease until it has begun to count: the
+/// greatest number of nanoseconds.
 const UNCOUNTED: i64 = i64::MAX / 1_000_000_000;
 
 /// The greatest age at which a reading of the stopwatch is good enough to estimate the next one.
@@ -158,7 +158,7 @@ impl Session {
         Revoker::new(Arc::clone(&self.place), self.client.clone(), Arc::clone(&self.spare))
     }
 
-    /// Returns the future that carries the transactions: the connection's driver polls it.
+    /// Returns the future that sends the waiting transactions. The connection's driver polls it.
     pub(crate) fn carried(&self) -> impl Future<Output = Infallible> + use<> {
         together::carry(self.client.clone(), Arc::clone(&self.together))
     }
@@ -193,16 +193,16 @@ impl Session {
         if age <= FRESH { Some(shown.saturating_add(i64::try_from(age.as_secs()).ok()?)) } else { None }
     }
 
-    /// Requests an etcd lease, and returns its ID and its real length in seconds, both lengths without the [slack]. If
-    /// `id` is 0 etcd chooses one.
+    /// Requests an etcd lease of this length, and returns its ID and its real length. Both lengths are in seconds,
+    /// without the [slack]. If `id` is 0, etcd chooses an ID.
     pub(crate) async fn grant(&self, id: i64, seconds: i64) -> Result<(i64, i64), Trouble> {
         let slack = slack(seconds);
         let granted = self.client.call(LeaseGrantRequest { ttl: seconds + slack, id }).await?;
         Ok((granted.id, granted.ttl - slack))
     }
 
-    /// Returns the whole seconds that an etcd lease has left, with its [slack], rounded down; `None` if it is gone, or
-    /// about to be removed. 0 may also mean that it is about to be removed.
+    /// Returns the whole seconds that an etcd lease has left, with its [slack], rounded down. `None` means that it is
+    /// gone, or about to be removed; 0 may mean the latter, too.
     pub(crate) async fn left(&self, lease: i64) -> Result<Option<i64>, Trouble> {
         let left = self.time_to_live(lease).await?.ttl;
         Ok((left >= 0).then_some(left))

@@ -8,9 +8,9 @@
 //! That is safe if no other request can revoke the etcd lease or attach a key to it. So only an etcd lease that this
 //! connection requested is used again, and only if both transactions were answered: the one that attached it to its
 //! tenure, and the one that ended that tenure. An etcd lease from which a tenure *moved* is never used again, because
-//! another process may have lost the answer to such a move, and may yet revoke it. It also relies on requests not being
-//! repeated by the network, and HTTP/2 repeats none: a request for an etcd lease that is carried out twice could bring
-//! back one that has expired.
+//! another process may have lost the answer to such a move, and may yet revoke that etcd lease. The reuse also relies
+//! on the network not repeating requests, and HTTP/2 repeats none: if a request for an etcd lease were carried out
+//! twice, it could bring back one that has expired.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -37,7 +37,8 @@ const MOST: usize = 128;
 /// etcd lease is short: half of its time is a safe distance from its end.
 const OLDEST: Duration = Duration::from_secs(5);
 
-/// The time by which the clocks of the leader and of this process may differ until an etcd lease is restarted.
+/// The time by which the clocks of the leader and of this process may drift apart after the time of an etcd lease was
+/// restarted.
 const DRIFT: Duration = Duration::from_millis(100);
 
 /// The etcd leases of a connection that can be used again. When it is dropped, with the connection, the etcd leases are
@@ -53,17 +54,18 @@ pub(crate) struct Spare {
 struct State {
     /// The etcd leases that a tenure uses, by ID.
     used: HashMap<i64, Restarted>,
-    /// The same, and some that are no longer used, in the order in which their time was restarted.
+    /// The etcd leases in `used`, and some that are no longer used, in the order in which their time was restarted.
     order: VecDeque<(i64, Restarted)>,
     /// The etcd leases that are kept, and since when, in that order.
     kept: VecDeque<(i64, Restarted, Instant)>,
 }
 
-/// The moment at which the time of an etcd lease was restarted, or one shortly before, and its length in seconds.
+/// The moment at which the time of an etcd lease was restarted, or one shortly before, and the length of that etcd
+/// lease in seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Restarted {
     pub(crate) seconds: i64,
-    /// By a clock that goes on while the machine sleeps, as the etcd lease does.
+    /// The moment, by a clock that goes on while the machine sleeps, as the etcd lease does.
     at: Duration,
 }
 

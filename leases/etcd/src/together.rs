@@ -1,8 +1,8 @@
-//! Transactions that wait for the connection at the same moment: etcd runs them as parts of one transaction.
+//! Transactions that wait for the connection at the same moment: etcd runs them inside one transaction.
 //!
-//! Each part keeps its own conditions and operations, so it does what it would have done alone. One request carries all
-//! of them, and they are one entry of the cluster's log and one flush to its disks. If etcd refuses that request, it
-//! has run no part, and each caller sends its own transaction.
+//! Each of them keeps its own conditions and operations, so it does what it would have done alone. One request carries
+//! all of them, and they are one entry of the cluster's log and one flush to its disks. If etcd refuses that request,
+//! it has run none of them, and each caller sends its own transaction.
 
 use std::{convert::Infallible, iter, sync::Arc};
 
@@ -26,7 +26,7 @@ pub(crate) type Together = keylatch_lease_remote::Together<Arc<Txn>, Outcome>;
 
 type Outcome = Result<TxnAnswer, Trouble>;
 
-/// Carries the transactions of a connection until it ends.
+/// Sends the transactions that wait for a connection, in batches, until the connection ends.
 pub(crate) async fn carry(client: Client, together: Arc<Together>) -> Infallible {
     let send = |batch: Arc<[Arc<Txn>]>| {
         let client = client.clone();

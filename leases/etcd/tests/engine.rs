@@ -262,7 +262,7 @@ fn an_acquire_that_is_dropped_at_any_point_leaves_no_unused_etcd_lease() {
         }
         desk.until_no_lease_is_unused(&before).await;
         assert_eq!(record(&desk.here, "form").await.unwrap().owner, desk.jane);
-        // The second acquire found the tenure of a dropped one: nothing was deleted before this release.
+        // The second acquire found the tenure that the dropped one had begun: nothing was deleted before this release.
         desk.here.release_as(("free", "7"), &desk.jane).await.unwrap();
         let first = deleted.next().await.unwrap().unwrap();
         let keys: Vec<_> = first.events.iter().map(|event| key_of(event.kv.as_ref().unwrap())).collect();
@@ -341,7 +341,7 @@ fn a_lease_that_is_too_short_is_refused_with_the_shortest_time() {
     });
 }
 
-/// Returns the number of released leases, and of the revisions that it took.
+/// Returns the number of leases that were released, and the number of revisions that this took.
 async fn release_all_of(desk: &Desk, owner: &Owner, count: usize) -> (usize, usize) {
     for at in 0..count {
         desk.here.try_acquire(("row", format!("{owner} {at}")), owner, LONG).await.unwrap();
@@ -923,7 +923,7 @@ fn leases_survive_the_death_of_the_leader() {
             let leader = server.leader().await;
             let fell = async {
                 server.run_on(leader, "kill");
-                // This is longer than the lease, so it must be renewed by the new leader.
+                // This is longer than the lease lasts, so the new leader must renew the lease.
                 sleep(14 * SECOND).await;
             };
             held.run(fell).await.unwrap();
@@ -1099,7 +1099,7 @@ fn a_tenure_from_before_a_new_mark_can_be_released() {
     });
 }
 
-/// The test changes the mark so that it no longer fits the cluster: after a restore, the log begins again, or the
+/// The test changes the mark so that it no longer fits the cluster, as after a restore: the log has begun again, or the
 /// cluster has a different ID.
 #[test]
 fn every_program_notices_a_cluster_restored_from_a_snapshot() {

@@ -59,8 +59,8 @@ fn unusable(error: impl std::error::Error + Send + Sync + 'static) -> Error {
     Error::unconnected(Some(Box::new(error)))
 }
 
-/// Returns a client, and the end of its connection. A connection that the client makes after that end is not used,
-/// because notifications were lost in between.
+/// Returns a client, and a handle on the end of its connection. A connection that the client makes after that end is
+/// not used, because notifications were lost in between.
 fn dial(addresses: Vec<ServerAddr>, options: ConnectOptions) -> impl Future<Output = Result<(Client, End), Error>> {
     let (tell, over) = watch::channel(false);
     let tell = Arc::new(tell);

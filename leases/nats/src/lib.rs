@@ -29,9 +29,9 @@
 //! keeps the last message of each subject. Without the stream calls fail with [`Error::Missing`]. They fail with
 //! [`Error::Unsuitable`] if its configuration would lose leases, or prevent notifications.
 //!
-//! *The server* must be 2.9 or later; the tests use 2.9.10, and were run with 2.10 to 2.15. A stream with replicas needs
-//! 2.11 or later (the tests with replicas use 2.14.0), and is refused on earlier servers: those could store two messages
-//! after the same one ([#4320](https://github.com/nats-io/nats-server/issues/4320),
+//! *The server* must be 2.9 or later; the tests use 2.9.10, and were run with 2.10 to 2.15. A stream with replicas
+//! needs 2.11 or later (the tests with replicas use 2.14.0), and is refused on earlier servers: those could store two
+//! messages after the same one ([#4320](https://github.com/nats-io/nats-server/issues/4320),
 //! [#6485](https://github.com/nats-io/nats-server/pull/6485)).
 //!
 //! *Permissions* that a program needs: to publish on `keylatch_lease.lease.<namespace>.>` and
@@ -146,7 +146,7 @@
 //! |---|---|
 //! | `release_as`, `release_all`, `release_token`, `release` with its grant, a fresh tenure of the same owner | the message |
 //! | a purge of the stream, or of its subject, or deletion of its message, by hand | the message that begins the next tenure, or writes a new mark; or the next renewal, if that is earlier: the server sends no message about a purge |
-//! | any of these while the connection is lost | the next connection, and a round trip for up to 256 leases, as long as one of them is polled |
+//! | any of these while the connection is lost | the next connection, and a round trip for every 256 leases, as long as one of their `Held`s is polled |
 //!
 //! # What weakens which guarantee
 //! The numbers are those of the [guarantees](keylatch_lease#what-it-guarantees) of `keylatch_lease`. A number alone
@@ -155,9 +155,8 @@
 //! | | what may happen |
 //! |---|---|
 //! | always | 7: `release_all` releases one lease after the other, not all at one instant; a lease that its owner acquires at the same time may be released or not. If it fails, some leases have been released; if it had to be repeated, it counts only those that the last attempt released |
-//! *The server* must be 2.9 or later; the tests use 2.9.10, and were run with 2.10 to 2.15. A stream with replicas needs
-//! 2.11 or later (the tests with replicas use 2.14.0), and is refused on earlier servers: those could store two messages
-//! after the same one ([#4320](https://github.com/nats-io/nats-server/issues/4320),
+//! | restart of the server, `kill -9` | nothing, apart from the next row: the operating system has every confirmed change. Leases expire even while the server is down. If restarts are not trusted, a quarantine |
+//! | a server of 2.10 or later is killed soon after a lease was released *and* swept (seen up to 2.15.1: [#8505](https://github.com/nats-io/nats-server/issues/8505)) | 5, 7: the release may be undone, because the server revives an earlier message of the resource's last tenure. The lease is back until its end; its owner may resume it, with the same token (3). 1 holds |
 //! | the machine of a *single* server loses its power | the last seconds or minutes may be lost, unless the server has `sync_interval: always` (from 2.10 on; 2.9 has no such setting). If restarts are not trusted, nothing but a quarantine. Otherwise the quarantine begins when a program that was connected notices the loss; 1, 5 until then |
 //! | the *account's* limit of storage is reached, and the server is older than 2.10.11 | 1, 2: a renewal, a resumption or a release may be refused, and the lease is gone: such a server stores the message, which deletes the one before, and then removes it |
 //! | the stream is full | an acquire of a resource that was never leased is refused. At `max_messages` everything else works; at `max_bytes` a request whose message is longer than the last one is refused too, such as a first renewal. In a namespace that was not in use before, only released leases are swept. With replicas on servers that check the limits before they replicate (2.12), nothing is stored then, renewals and releases included: give such a stream limits that it does not reach, or none |

@@ -15,7 +15,8 @@ pub(crate) struct Mark {
     /// The time until which nothing is granted.
     pub(crate) until: u64,
     /// The greatest token that is in doubt: the stream may have forgotten that leases with tokens up to this one were
-    /// released, and granted to other owners. It changes each time that leases may have been forgotten.
+    /// released, and their resources granted to other owners. This number changes each time that leases may have been
+    /// forgotten.
     pub(crate) doubt: u64,
     /// The greatest token that is in doubt or whose message was deleted.
     pub(crate) swept: u64,

@@ -69,8 +69,8 @@ impl Nats {
         stream_config(name)
     }
 
-    /// Opens the namespace at once, without a quarantine: when it is new, or when you know that nobody relies on a
-    /// lease in it. It changes no lease.
+    /// Opens the namespace at once, without a quarantine. Do this when it is new, or when you know that nobody relies
+    /// on a lease in it. It changes no lease.
     ///
     /// Call it once for each deployment, when the stream is created; or by hand. A program that calls it at each start
     /// has no quarantine any more: see [the crate's page](crate#when-the-stream-forgets).

@@ -128,8 +128,8 @@ impl Options {
         pub fn sweeps(every: Option<Duration>);
 
         /// Sets the quarantine, during which nothing is granted because the stream may have forgotten leases: 60 s if
-        /// not set. No lease of the namespace should last longer from one renewal to the next; a longer one is not
-        /// waited for. See [the crate's page](crate#when-the-stream-forgets).
+        /// not set. No lease of the namespace should last longer from one renewal to the next; the quarantine does not
+        /// cover a longer one. See [the crate's page](crate#when-the-stream-forgets).
         ///
         /// All programs that use the namespace should have the same quarantine: while they differ, the shortest may
         /// apply. With zero, two owners may hold the same resource after the stream has forgotten leases.
@@ -146,10 +146,11 @@ impl Options {
     /// Sets whether the server is trusted to have, after a restart, everything that it had confirmed before, so that no
     /// quarantine is needed: `true` if not set.
     ///
-    /// After its process was killed, the server still has everything. It may not have everything after its machine lost
-    /// power, unless it has `sync_interval: always`, or after an older copy of its data folder was put back. With
-    /// `false` there is a quarantine after each restart of a single server; in a cluster the setting makes no
-    /// difference. All programs that use the namespace should have the same setting.
+    /// After its process was killed, the server still has everything, apart from [a release that was
+    /// swept](crate#what-weakens-which-guarantee). It may lack changes after its machine lost power, unless it has
+    /// `sync_interval: always`, or after an older copy of its data folder was put back. With `false` there is a
+    /// quarantine after each restart of a single server; in a cluster the setting makes no difference. All programs
+    /// that use the namespace should have the same setting.
     ///
     /// # Examples
     /// ```

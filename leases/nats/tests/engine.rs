@@ -283,7 +283,7 @@ fn programs_that_were_connected_notice_an_older_copy_of_the_stream() {
         }
         server.run("restore");
         here.engine().ready().await.unwrap();
-        // This engine took no part in any of this, but its pulse did.
+        // This engine has made no request in the meantime, but its pulse has noticed.
         assert!(is_quarantined(&there.try_acquire("report", joe, MINUTE).await));
         // A tenure that the copy contains can be renewed.
         here.renew(&kept).await.unwrap();
@@ -509,7 +509,8 @@ fn a_full_stream_refuses_new_leases_and_keeps_the_others() {
                 Err(other) => panic!("{other:?}"),
             }
         }
-        // Two messages serve to read the time, and one is the namespace's mark.
+        // Three of the six messages are the engine's own: one to read the time, one for the time of the last sweep, and
+        // the mark.
         assert_eq!(refused, 2);
         leases.renew(&first).await.unwrap();
         let asked = leases.try_acquire("0", &desk.joe, MINUTE).await;

@@ -26,7 +26,7 @@ fn without_pulse(namespace: &str) -> Options {
     Nats::in_namespace(namespace).sweeps(None).timeout(LATE).fallback(LATE)
 }
 
-/// Options of an engine that sends a pulse each 200 ms.
+/// Options of an engine that sends a pulse every 200 ms.
 fn with_pulse(namespace: &str) -> Options {
     without_pulse(namespace).timeout(SECOND)
 }

@@ -29,7 +29,7 @@ const SECOND: Duration = Duration::from_secs(1);
 /// The time, by both clocks of this process.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Now {
-    /// The clock that goes on while the machine is suspended, and that nobody sets.
+    /// The time by the clock that goes on while the machine is suspended, and that nobody sets.
     pub(crate) clock: Duration,
     /// The time of day, in microseconds since 1970.
     pub(crate) day: i64,
@@ -132,7 +132,7 @@ impl Seen {
     }
 
     /// Returns the time that the lease lasts, with the allowance for the clocks' rates if another process wrote it, and
-    /// the time from which that counts. `None` if it never ends.
+    /// the instant from which it counts. `None` if it never ends.
     fn span(&self, lease: &Lease) -> Option<(Duration, Duration)> {
         let lasts = lease.lasts()?;
         Some(self.sent.map_or((longer(lasts), self.at), |sent| (lasts, sent)))
@@ -145,13 +145,14 @@ impl Seen {
         Some(lasts.saturating_sub(now.clock.saturating_sub(since)))
     }
 
-    /// Returns the time, by this process's clock, from which on another owner may have the resource; `None` if never.
+    /// Returns the instant, by this process's clock, from which another owner may have the resource; `None` if there is
+    /// none.
     pub(crate) fn free_at(&self, lease: &Lease) -> Option<Duration> {
         let (lasts, since) = self.span(lease)?;
         Some(since.saturating_add(lasts))
     }
 
-    /// Returns the time after which another owner may have the resource; `None` if never.
+    /// Returns the time left until another owner may have the resource; `None` if it never may.
     pub(crate) fn until_free(&self, lease: &Lease, now: Now) -> Option<Duration> {
         let (lasts, _) = self.span(lease)?;
         let by_clock = self.at_most(lease, now)?;
@@ -206,12 +207,12 @@ fn free(token: u64) -> Record {
 }
 
 fn granted(token: u64, resumed: bool, held_for: Duration, lasts: Option<Duration>) -> Answer {
-    // The store has microseconds, and no time of more than 285 years.
+    // Times are stored in microseconds, and none of more than 285 years.
     let remaining = lasts.filter(|time| micros(*time).is_some());
     Answer::Granted { token: self::token(token), resumed, held_for, remaining }
 }
 
-/// Begins a tenure, after the one with this token. It lasts for at least this time.
+/// Begins a tenure after the one with the token `last`. The new tenure lasts for at least the time `least`.
 fn begin(ask: &Request, term: Term, last: u64, least: Duration, now: Now) -> Step<Answer> {
     let token = u64::try_from(now.day).unwrap_or(0).max(last.saturating_add(1)).max(1);
     let lasts = lasts(term, Duration::ZERO).map(|lasts| lasts.max(least));
@@ -280,8 +281,9 @@ pub(crate) fn acquire(ask: &Request, seen: Option<&Seen>, now: Now) -> Step<Answ
     Step::Say(Answer::Busy { owner: Owner::from_id(&lease.owner), remaining })
 }
 
-/// Decides about a request again, after a write of it, with the answer `before`, was carried out and then replaced by
-/// another one. A request takes effect once: it continues the tenure of that write, and begins no second one.
+/// Decides again about a request that has written already: its write, with the answer `before`, was carried out, and
+/// then replaced by another one. A request takes effect once: it continues the tenure of that write, and begins no
+/// second one.
 pub(crate) fn acquire_again(ask: &Request, before: &Answer, seen: Option<&Seen>, now: Now) -> Step<Answer> {
     let mine = Request { want: Want::Mine, ..ask.clone() };
     let (step, Answer::Granted { token: known, resumed: was_resumed, .. }) = (acquire(&mine, seen, now), before) else {
@@ -318,7 +320,7 @@ pub(crate) fn renew(renewal: &Extension, seen: Option<&Seen>, now: Now) -> Step<
     Step::Write(record, lasts.map_or(Left::Forever, Left::For))
 }
 
-/// Decides about a renewal again, after a write of it was carried out and then replaced by another one.
+/// Decides again about a renewal whose write was carried out, and then replaced by another one.
 pub(crate) fn renew_again(renewal: &Extension, seen: Option<&Seen>, now: Now) -> Step<Left> {
     match renew(renewal, seen, now) {
         Step::Say(Left::Nothing) => Step::Undone,
@@ -326,7 +328,7 @@ pub(crate) fn renew_again(renewal: &Extension, seen: Option<&Seen>, now: Now) ->
     }
 }
 
-/// Ends a tenure: that of this owner, if one is given, and with this token, if one is given.
+/// Ends the tenure if it has this owner and this token. `None` stands for any.
 pub(crate) fn release(owner: Option<&Owner>, which: Option<Token>, seen: Option<&Seen>, now: Now) -> Step<Gone> {
     let Some((seen, lease)) = seen.and_then(|seen| Some((seen, seen.record.lease.as_ref()?))) else {
         return Step::Say(Gone::NotHeld);

@@ -111,7 +111,7 @@
 //! [trusted](Options::trusts_clock).
 //!
 //! A long-lived process remembers what it has seen, but not all of it for ever. If it knows more than a thousand
-//! resources, it may forget one five minutes after its lease has ended and was last asked for; with
+//! resources, it may forget one of them five minutes after its lease has ended and was last asked for; with
 //! [sweeps](Options::sweeps), after twice the time between two sweeps if that is longer. So it takes over a dead
 //! holder's lease only if it asks for the lease more often than that, or waits.
 //!
@@ -130,7 +130,7 @@
 //! | a `Held` of a lease of *t* seconds | 10,800 / *t* PUTs: 360 for 30 s, 36 for five minutes |
 //! | a waiting process, for each resource | some 1,000 GETs: 4,800 divided by the longest pause in seconds |
 //! | `Leases::watch` | twice as many |
-//! | a process to which the store's clock is [trusted](Options::trusts_clock), while others have what it asks for | up to 60 PUTs and 60 GETs |
+//! | a process that [trusts](Options::trusts_clock) the store's clock, while others have what it asks for | up to 60 PUTs and 60 GETs |
 //!
 //! Multiply by your store's price for a million requests. A PUT usually costs ten times as much as a GET.
 //!
@@ -138,11 +138,11 @@
 //! that changes hands more often is throttled.
 //!
 //! # The objects that stay
-//! A resource that was ever leased keeps an object of some 200 bytes (guarantee 12), because [`object_store`] cannot
-//! delete an object on condition, and an unconditional deletion that is late could delete somebody's lease. A rule of
-//! the bucket may delete objects that have not been written for, say, 30 days, if no lease lasts that long without a
-//! renewal, and no machine's time of day is wrong by that much: the next token then comes from the time of day. Do not
-//! delete the objects of leases by hand, except to end them: their holders learn of it when they renew.
+//! A resource that was ever leased keeps an object of some 200 bytes (guarantee 12), because [`object_store`] has no
+//! conditional deletion, and an unconditional deletion that is late could delete somebody's lease. A rule of the bucket
+//! may delete objects that have not been written for, say, 30 days, if no lease lasts that long without a renewal, and
+//! no machine's time of day is wrong by that much: the next token then comes from the time of day. Do not delete the
+//! objects of leases by hand, except to end them: their holders learn of it when they renew.
 //!
 //! In a bucket with versions the old versions of each object stay too. Let a rule of the bucket delete those after a
 //! day.
@@ -160,7 +160,7 @@
 //! | an object is deleted by hand | its holder learns of it at its renewal, within a third of the lease's time; until then 1 |
 //! | a lease is ended by another call (`release_as`, `release_all`, `release_token`, a fresh tenure of its owner) | 10: the holder learns of it at its next renewal, within a third of the lease's time, because a bucket sends no messages |
 //! | the network holds a renewal back until after the end of the lease, and nobody else has the resource | 6: the renewal takes effect, and the resource stays leased for the lease's time once more; the holder knows that it has lost the lease |
-//! | a process acquires a lease with `Expiry::Fixed` or `SlidingUpTo` again, which another process of the same owner has acquired | 4 holds, but the end may move: it is not earlier than the other process may believe |
+//! | a process acquires again a lease with `Expiry::Fixed` or `SlidingUpTo` that another process of the same owner has acquired | 4 holds, but the end may move: it is not earlier than the other process may believe |
 //! | `release_all` and other calls for many leases | 7: each lease is released by itself, not all at the same instant |
 //! | many processes wait for one resource | 9: waiters are served in order of arrival within each process; between processes any of them may be next |
 //!

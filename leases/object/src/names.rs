@@ -44,8 +44,8 @@ pub(crate) fn decode(encoded: &str) -> Option<String> {
     (encode(&text) == encoded).then_some(text)
 }
 
-/// Returns the readable form, or the hash of a text that is too long. The two never look alike, because a readable form
-/// contains the separator.
+/// Returns the readable form, or its hash if it is too long. The two never look alike, because a readable form contains
+/// the separator.
 fn short(readable: String, separator: char) -> String {
     if readable.len() <= LONGEST {
         return readable;

@@ -6,7 +6,7 @@ use tokio::runtime::Handle;
 
 use crate::{bucket::Bucket, error::Error, place::Place, session::Session, store_clock::StoreClock, table::Table};
 
-/// An operation that reads the whole namespace may take this many times as long as others.
+/// The factor by which an operation that reads the whole namespace may take longer than others.
 const LONG: u32 = 10;
 
 /// Settings of the engine: see [`Bucket::in_namespace`].
@@ -135,8 +135,8 @@ impl Options {
         self
     }
 
-    /// Sets the pauses between two requests of a waiter: the first one, and the longest one to which they grow, by half
-    /// each time. Half a second and five seconds if not set. Each pause is shortened at random, by up to half.
+    /// Sets the first and the longest pause between two requests of a waiter: half a second and five seconds if not
+    /// set. The pauses grow by half each time. Each pause is shortened at random, by up to half.
     ///
     /// A waiter in a different process from the holder learns of a release at its next poll. See [what polling
     /// costs](crate#what-it-costs).

@@ -181,7 +181,8 @@ impl Place {
         self.run(|store| async move { store.delete(&path).await }).await?.map_err(Error::of)
     }
 
-    /// Reads the store's clock, if it is trusted and was not read within the last minute. Returns whether it did.
+    /// Reads the store's clock, if it is trusted and was not read within the last minute. Returns whether the clock was
+    /// read.
     ///
     /// The reading is the time at which the store wrote an object that all processes of the namespace write. This
     /// process receives that object later, whichever process wrote it.
@@ -197,7 +198,7 @@ impl Place {
         Ok(true)
     }
 
-    /// Reads the object of a name, without noting it.
+    /// Reads the object of this name, without noting it in the table.
     async fn read_named(&self, name: &str) -> Result<Option<Seen>, Error> {
         let path = self.path(name);
         let Some((meta, bytes)) = self.get(&path).await? else { return Ok(None) };
@@ -416,7 +417,7 @@ impl Place {
             let is_refused = put(text, mode).await??.is_none();
             Ok(!is_refused || self.get(path).await?.is_some_and(|(_, bytes)| *bytes == *text.as_bytes()))
         };
-        // Without the permission to list, S3 forbids to read an object that does not exist.
+        // Without the permission to list, S3 forbids reading an object that does not exist.
         if self.get(path).await?.is_some() {
             return Err(Error::Unsupported { what: "telling that there is no object" });
         }

@@ -28,7 +28,7 @@ const CHAIN: usize = 8;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Nonce(u64);
 
-/// Returns a number at random. The process's id makes it differ in forked processes, whose hash keys are the same.
+/// Returns a random number. The process's id makes it differ in forked processes, whose hash keys are the same.
 pub(crate) fn random() -> u64 {
     RandomState::new().hash_one(std::process::id())
 }
@@ -99,8 +99,8 @@ impl Record {
         });
     }
 
-    /// Returns whether another record, which replaces or replaced the same object as this one, was written after this
-    /// one: `None` if so much has been written since that the record does not show it.
+    /// Returns whether this record was written before another one of the same object. `None` if too many writes have
+    /// followed for the other one to show it.
     pub(crate) fn is_before(&self, other: &Record) -> Option<bool> {
         if other.after.contains(&self.nonce) {
             return Some(true);

@@ -36,7 +36,7 @@ impl Session {
         Session { place, cursor: Mutex::new(None) }
     }
 
-    /// Ends a tenure: that of this owner, if one is given, and with this token, if one is given.
+    /// Ends the tenure if it has this owner and this token. `None` stands for any.
     pub(crate) async fn release(&self, resource: &Resource, owner: Option<&Owner>, token: Option<Token>) -> Done<Gone> {
         self.place.change(resource, |seen, now, _| decide::release(owner, token, seen, now)).await
     }

@@ -27,12 +27,13 @@ impl StoreClock {
         *self.reading.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns whether the clock was read a short time before this.
+    /// Returns whether the clock was read less than a minute before this time.
     pub(crate) fn is_fresh(&self, now: Duration) -> bool {
         self.reading().is_some_and(|(at, _)| now.saturating_sub(at) < FRESH)
     }
 
-    /// Notes that an object that was known `at` this time, by this process's clock, was written at `store`, by the store's.
+    /// Notes that an object that existed at the time `at`, by this process's clock, was written at `store`, by the
+    /// store's.
     pub(crate) fn reads(&self, at: Duration, store: i64) {
         *self.reading.lock().unwrap_or_else(PoisonError::into_inner) = Some((at, store));
     }

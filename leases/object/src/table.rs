@@ -2,7 +2,8 @@
 //!
 //! An entry may be dropped at any time without harm to exclusion: its lease then counts from the next look at it. But a
 //! lease whose entry is always dropped before the next look is never taken over. So an entry is kept for a while after
-//! its lease has ended, and the table is cleaned up only when it has grown to twice the entries that were in use.
+//! its lease has ended, and the table is cleaned up only when it has grown to twice the number of entries that the last
+//! clean-up left.
 
 use std::{
     collections::HashMap,
@@ -14,7 +15,7 @@ use keylatch_lease::Resource;
 
 use crate::decide::{Now, Seen};
 
-/// A table with at most this many entries is not cleaned up.
+/// A table with fewer entries than this is not cleaned up.
 const FEW: usize = 1024;
 
 /// An entry is kept for at least this long after it was last used.
@@ -101,7 +102,7 @@ impl Entries {
         let is_old = |at: Duration, kept: Duration| now.clock.saturating_sub(at) >= kept;
         let kept = self.kept;
         self.seen.retain(|_, Entry { seen, used }| {
-            // For a resource that is free, or whose lease never ends, the next look shows as much.
+            // For a resource that is free, or whose lease never ends, the next look shows just as much.
             let free_at = seen.record.lease.as_ref().and_then(|lease| seen.free_at(lease));
             free_at.map_or(!is_old(*used, KEPT), |free_at| !is_old(free_at.max(*used), kept))
         });

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use keylatch_lease::{Resource, Token};
 use keylatch_lease_remote::Told;
 
-/// Converts a token for the table. A token that is too great for it becomes -1, which matches no row.
+/// Converts a token for the table. A token that is too great for its column becomes -1, which matches no row.
 pub(crate) fn number(token: Token) -> i64 {
     i64::try_from(token.get()).unwrap_or(-1)
 }
@@ -24,7 +24,7 @@ pub(crate) fn channel(namespace: &str) -> String {
     channel
 }
 
-/// Parses a notification: a resource, a token, and how the tenure ended. A notification of a row that was deleted by
+/// Parses a notification: a resource, a token, and how the tenure ended. A notification about a row that was deleted by
 /// hand goes to all namespaces, and contains the row's namespace. Returns `None` if the text is anything else.
 pub(crate) fn told(payload: &str) -> Option<(Told, Option<String>)> {
     let mut parts = payload.split('/');

@@ -105,8 +105,8 @@ impl Session {
         Ok(decided)
     }
 
-    /// Sends a batch of questions. A question that needs another attempt is left to its caller: one about which the
-    /// batch decided nothing, or each question of a batch that the server refused as a whole.
+    /// Sends a batch of questions. The outcome is `None` for a question that its caller must send again: one about
+    /// which the batch decided nothing, or each question of a batch that the server refused as a whole.
     async fn decide(&self, batch: &[Question]) -> Vec<Option<Outcome>> {
         let decided = match batch {
             [one] => self.decide_one(one).await.map(|decided| vec![decided]),
@@ -123,7 +123,7 @@ impl Session {
     }
 }
 
-/// Carries the questions of a connection until it ends.
+/// Sends the questions that wait for a connection, in batches, until the connection ends.
 pub(crate) async fn carry(link: Arc<Link<Session>>, together: Arc<Together>) -> ! {
     let send = |batch: Arc<[Question]>| {
         let link = Arc::clone(&link);

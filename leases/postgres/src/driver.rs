@@ -46,8 +46,7 @@ where
     .await;
 }
 
-/// Drives the connection and passes its notifications to the watchers. The future is ready when the connection has
-/// ended.
+/// Drives the connection and passes its notifications to the watchers. Returns `Ready` when the connection has ended.
 fn pump<S, T>(
     watchers: &Watchers,
     namespace: &str,

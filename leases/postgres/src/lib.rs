@@ -91,8 +91,8 @@
 //!   If it is lost, the driver connects again, after a random pause of 50 ms to 2 s.
 //! - **Requests**: each operation is one prepared statement, which commits by itself, and one round trip. A whole batch
 //!   of renewals is one statement too; so are acquires and releases of different resources that arrive while another
-//!   one is under way, up to 128. No call waits for others to join it. Of these, a request that resumes a tenure, or
-//!   meets a locked row, takes a second, separate statement. A waiter sends one request when it arrives and one for
+//!   one is under way, up to 128. No call waits for others to join it. A request in such a batch that resumes a tenure,
+//!   or meets a locked row, takes a second, separate statement. A waiter sends one request when it arrives and one for
 //!   each notification, one when the lease should have ended, and one every 5 s ([`Options::fallback`]). In each
 //!   process only the first waiter in line does so.
 //! - **Timeouts**: after 5 s ([`Options::timeout`]) a request fails, and the connection is given up if it has answered
@@ -126,7 +126,7 @@
 //! | `UPDATE` of its row by hand; `DELETE` where triggers are off (`session_replication_role`) | the next renewal |
 //! | `release` with its grant, by another caller that has the grant | the notification if there is a waiter; otherwise the next renewal |
 //! | any of these, in an engine [without a session](#poolers) | the next renewal |
-//! | any of these while the connection is lost | the next connection, and a round trip for up to 256 leases, as long as one of them is polled |
+//! | any of these while the connection is lost | the next connection, and a round trip for every 256 leases, as long as one of their `Held`s is polled |
 //!
 //! # What weakens which guarantee
 //! The numbers are those of the [guarantees](keylatch_lease#what-it-guarantees) of `keylatch_lease`. A number alone
@@ -201,9 +201,9 @@
 //!
 //! An engine with a session detects that a pooler shares the session when it connects, or else as soon as another
 //! session answers. Operations then fail with [`Error::Pooled`] until the engine gets a connection with a session of
-//! its own. An engine that is the pool's only client cannot detect it: then it receives no notifications, and the next
-//! client that gets its session has its settings, among them a `statement_timeout` of half of its
-//! [timeout](Options::timeout).
+//! its own. An engine that is the pool's only client cannot detect the pooler: it then receives no notifications, and
+//! the next client that gets its session also gets its settings, among them a `statement_timeout` of half of the
+//! engine's [timeout](Options::timeout).
 //!
 //! Your own queries may go through any pooler, and so may [guarded transactions](Postgres::guard): the guard needs no
 //! prepared statement. Behind PgBouncer before 1.21, give your own statements to `query_typed`, which needs no prepared

@@ -108,8 +108,8 @@ impl Options {
         pub fn sweeps(every: Option<Duration>);
 
         /// Sets the quarantine, during which nothing is granted because the database may have forgotten leases: 60 s if
-        /// not set. No lease should last longer from one renewal to the next; a longer one is not waited for. See [the
-        /// crate's page](crate#when-the-database-forgets).
+        /// not set. No lease should last longer from one renewal to the next; the quarantine does not cover a longer
+        /// one. See [the crate's page](crate#when-the-database-forgets).
         ///
         /// All programs that use the table should have the same quarantine: while they differ, the shortest may apply.
         /// With zero, two owners may hold the same resource after the database has forgotten leases.
@@ -167,8 +167,8 @@ impl Options {
     /// once it is dropped, they fail with [`Error::Stopped`](crate::Error::Stopped).
     ///
     /// The function opens a stream and performs the handshake, which [`tokio_postgres::Config::connect_raw`] does on
-    /// any stream. The function may take as long as an operation. A pooler in front of the server must not share the
-    /// session among clients, unless the engine works [without one](Self::without_session).
+    /// any stream. The function has the same time limit as an operation. A pooler in front of the server must not share
+    /// the session among clients, unless the engine works [without one](Self::without_session).
     ///
     /// # Examples
     /// ```no_run

@@ -57,8 +57,8 @@ impl Own {
         Ok(Own { system, process, is_pooled: AtomicBool::new(false), prepared })
     }
 
-    /// Returns the server's answer. If a row of it comes from another server process than the first one, a pooler
-    /// shares the session among its clients, and the session is not used any more.
+    /// Returns the server's answer. If a row comes from a server process other than the session's, a pooler shares the
+    /// session among its clients, and the session is not used any more.
     pub(crate) async fn query(
         &self,
         client: &Client,
@@ -81,7 +81,7 @@ impl Own {
         rows
     }
 
-    /// Returns whether a pooler was found that shares the session among its clients.
+    /// Returns whether it has turned out that a pooler shares the session among its clients.
     pub(crate) fn is_pooled(&self) -> bool {
         self.is_pooled.load(Relaxed)
     }

@@ -79,8 +79,8 @@ impl Postgres {
         client.batch_execute(&format!("SELECT pg_advisory_xact_lock(7742195483617905421); {SCHEMA}")).await
     }
 
-    /// Opens the table at once, without a quarantine, for all namespaces: when it is new, or when you know that nobody
-    /// relies on a lease in it. It changes no lease.
+    /// Opens the table at once, without a quarantine, for all namespaces. Do this when it is new, or when you know that
+    /// nobody relies on a lease in it. It changes no lease.
     ///
     /// Call it once for each deployment, when the table is created; or by hand. A program that calls it at each start
     /// has no quarantine any more: see [the crate's page](crate#when-the-database-forgets).

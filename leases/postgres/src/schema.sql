@@ -27,9 +27,9 @@ CREATE TABLE IF NOT EXISTS keylatch_lease (
 -- greatest that was swept.
 --
 -- One row of the table is its mark: its entity is the byte fe, and its namespace is empty. Its owner identifies the
--- table: the byte ff, the database system, and the table's OID. Its `idle` is the timeline. Until its `until` nothing
--- is granted. Tokens up to its own are in doubt: the database may have forgotten their release, and greater tokens
--- granted after it.
+-- table: the byte ff, the database system, and the table's OID. Its `idle` is the timeline. Nothing is granted before
+-- the time in its `until`. Tokens up to the mark's own are in doubt: the database may have forgotten their release, and
+-- greater tokens granted after it.
 
 -- There is no index on `until`, so that a renewal writes to no index. `CREATE INDEX IF NOT EXISTS` alone would lock the
 -- table before it checks.
@@ -83,7 +83,7 @@ END
 $$;
 
 -- Acquires a lease, or reports its owner. a_want: a(ny), f(resh), m(ine), n(ew). a_term: whether the lease gets a new
--- end, `idle` from now, but no later than `total` from its start, in microseconds.
+-- end: a_idle microseconds from now, but no later than a_total microseconds after the tenure began.
 -- what: g(ranted), r(esumed), b(usy), f(ree), q(uarantined), t(ransaction: a guarded one is open).
 CREATE OR REPLACE FUNCTION keylatch_lease_acquire_v2(
     a_ns text, a_entity bytea, a_key bytea, a_owner bytea, a_want "char", a_waiting boolean,
@@ -95,7 +95,7 @@ DECLARE
     l keylatch_lease;
     now timestamptz;
     is_locked boolean := false; -- whether the row is locked
-    is_strong boolean := false; -- and by FOR UPDATE, under which a tenure may end
+    is_strong boolean := false; -- whether it is locked by FOR UPDATE, under which a tenure may end
     begins boolean;
     tail timestamptz;
     barred bigint;
@@ -129,8 +129,8 @@ BEGIN
                 (a_ns, a_entity, a_key, a_owner, tok, now, tail, false, a_policy, a_policy_idle, a_policy_total)
                 ON CONFLICT DO NOTHING;
             IF FOUND THEN
-                -- A row of this resource that was swept in between had a smaller token, provided that this took less
-                -- time than the minute that a row stays.
+                -- If a row of this resource was swept in between, its token was smaller, provided that this took less
+                -- time than the minute for which a row stays.
                 IF clock_timestamp() > now + interval '30 seconds' THEN
                     RAISE EXCEPTION 'keylatch_lease: an acquire took too long' USING ERRCODE = 'serialization_failure';
                 END IF;
@@ -237,8 +237,9 @@ $$;
 
 -- Decides about several resources, each of them named once, in one transaction: grants those that are free, reports the
 -- owners of others, and releases tenures (those with a token). A row of the answer contains the number in the arrays,
--- from 1. A resource with a less simple answer has no row, and nothing was decided about it: the caller asks the
--- functions for one lease. That includes a row that another transaction has locked, so nobody waits for a row.
+-- from 1. A resource that needs any other answer has no row in the result, and nothing was decided about it: the caller
+-- must use the functions for single leases. So it is with a resource whose row another transaction has locked: this
+-- function does not wait for it.
 -- what: g(ranted, or gone), b(usy).
 CREATE OR REPLACE FUNCTION keylatch_lease_together_v1(
     a_ns text, a_entities bytea[], a_keys bytea[], a_owners bytea[], a_tokens bigint[], a_waiting boolean[],
@@ -257,7 +258,8 @@ BEGIN
         -- From here until this transaction ends, no other one can truncate, drop or rewrite the table.
         SELECT b.barred, b.doubt INTO barred, doubt FROM keylatch_lease_barred_v1(a_system, a_quarantine, a_trusts) b;
     END IF;
-    -- The order is the same in every function that locks several rows. An insert waits for another one of the same row.
+    -- The order is the same in every function that locks several rows, so that no two of them deadlock: an insert waits
+    -- for a concurrent insert of the same row.
     FOR r IN
         SELECT * FROM unnest(
             a_entities, a_keys, a_owners, a_tokens, a_waiting, a_idles, a_totals, a_policies, a_policy_idles, a_policy_totals
@@ -336,8 +338,8 @@ DECLARE
     now timestamptz;
 BEGIN
     IF true = ANY (a_terms) THEN
-        -- Lock all rows first, in the order that every function uses that locks several rows, so that no two of them
-        -- deadlock.
+        -- Lock all rows first, in the same order as every other function that locks several rows, so that no two of
+        -- them deadlock.
         PERFORM FROM keylatch_lease l
             JOIN (
                 SELECT DISTINCT r.entity, r.key FROM unnest(a_entities, a_keys, a_terms) AS r (entity, key, term)

@@ -66,7 +66,7 @@ impl Session {
     pub(crate) async fn ask(&self, statement: &Statement, parameters: Parameters<'_>) -> Result<Vec<Row>, Failed> {
         match &self.kind {
             Kind::Own(own) => Ok(own.query(&self.client, statement, parameters).await?),
-            // In a box, because otherwise the future of every operation would have room for a whole transaction.
+            // In a box, because otherwise the future of every operation would need room for a whole transaction.
             Kind::Shared(shared) => Box::pin(shared.query(&self.client, statement, parameters)).await,
         }
     }
@@ -86,7 +86,7 @@ impl Session {
         }
     }
 
-    /// Returns whether a pooler was found that shares the session among its clients, although it should not.
+    /// Returns whether it has turned out that a pooler shares the session among its clients, although it should not.
     pub(crate) fn is_pooled(&self) -> bool {
         matches!(&self.kind, Kind::Own(own) if own.is_pooled())
     }

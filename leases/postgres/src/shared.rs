@@ -20,9 +20,9 @@ use crate::{
     statements::{FIND, Parameters, Statement, statement_timeout},
 };
 
-/// The settings that the sessions of a pool lack.
+/// The means to run each statement in a transaction that makes its own settings.
 pub(crate) struct Shared {
-    /// Begins a transaction.
+    /// The statements that begin a transaction and make its settings.
     begin: String,
     /// The lock that is held while the parts of a transaction are sent.
     sending: Mutex<()>,
@@ -125,7 +125,7 @@ fn outcome<T, E>(
         // The transaction did not begin, so the statement was carried out by itself, with the session's settings: a
         // crash of the server may undo it.
         (Err(error), Ok(_), _) => Err(Failed { error, may_be_done: true }),
-        // The statement failed because the transaction had failed before, or has no answer.
+        // The transaction had failed before the statement, so the statement failed too; or the statement has no answer.
         (Err(error), Err(asked), _) if is_answer(&error) => Err(Failed { error, may_be_done: !is_answer(&asked) }),
         (_, Err(error), _) => Err(error.into()),
     }

@@ -45,8 +45,8 @@ pub(crate) fn statement_timeout(timeout: Duration) -> u128 {
     (timeout / 2).as_millis().clamp(1, i32::MAX as u128)
 }
 
-/// The identifier of the database system: the given one; if none is given, that of the server that carries the
-/// statement out.
+/// The identifier of the database system: the given one, or if that is NULL, the one that the server itself reports
+/// when it carries out the statement.
 macro_rules! system {
     ($parameter:literal) => {
         concat!("coalesce(", $parameter, ", (SELECT system_identifier::text FROM pg_control_system()))")

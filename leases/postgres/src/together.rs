@@ -92,7 +92,8 @@ impl Question {
         }
     }
 
-    /// Returns the answer of the batch's function, in which everything but a grant and a release is left out.
+    /// Returns the answer in a row of the batch's function, which has rows only for grants, busy resources and
+    /// releases.
     pub(crate) fn decided(&self, row: &Row) -> Decided {
         match &self.asked {
             Asked::Acquire(_) if what(row) == b'b' => {

@@ -316,7 +316,8 @@ fn the_driver_sweeps_by_itself() {
     });
 }
 
-/// The engine is called directly, without the queue of `Leases`; leases end in every way, and rows are deleted too.
+/// The engine is called directly, without the queue of `Leases`. Leases are released or expire, and rows are deleted,
+/// too.
 #[test]
 fn tokens_grow_across_releases_expiries_and_sweeps() {
     at_desk(|desk| async move {
@@ -616,7 +617,7 @@ fn a_release_waits_for_the_guarded_transaction() {
     });
 }
 
-/// A guard that is requested while another owner takes over the lease waits for the takeover, and is refused.
+/// A guard that is requested while the lease is being taken over waits for that, and is refused.
 #[test]
 fn a_guard_that_comes_too_late_is_refused() {
     at_desk(|desk| async move {

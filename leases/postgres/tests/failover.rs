@@ -18,7 +18,7 @@ use tokio::{task::block_in_place, time::sleep};
 
 const TTL: Duration = SECOND;
 
-/// Longer than most failovers take, so that the quarantine keeps the leases of both servers apart.
+/// A quarantine that is longer than most failovers take, so that the leases of the two servers do not overlap.
 const LONG: Duration = Duration::from_secs(4);
 
 /// A primary and its streaming replica, with a proxy between them, and an address that leads to one of them.

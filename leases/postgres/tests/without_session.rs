@@ -283,11 +283,11 @@ fn a_request_that_was_sent_is_carried_out_although_its_caller_gives_up() {
         while given_up < 5 {
             let grant = leases.try_acquire("report", &jane, LATE).await.unwrap();
             let release = leases.engine().release(grant.resource(), &jane, None, Duration::ZERO);
-            // Another thread reads the answers: the answer may already be there.
+            // Another thread reads the answers, so this one may already be there.
             if poll_once(release).await.is_none() {
                 given_up += 1;
             }
-            // No other request ends the transaction.
+            // The transaction ends although no other request follows.
             let released = "SELECT count(*) FROM keylatch_lease WHERE key = 'report' AND until = '-infinity'";
             while row(&direct, released).await != ["1"] {
                 sleep(millis(5)).await;

@@ -33,7 +33,7 @@ fn escape(prefix: &mut String, char: char) {
     }
 }
 
-/// Returns the prefix of all keys of a namespace. It is in braces, so that a cluster keeps them in one slot.
+/// Returns the prefix of all keys of a namespace. It is in braces, so that a cluster keeps all these keys in one slot.
 pub(crate) fn prefix(namespace: &str) -> String {
     let mut prefix = String::from("{keylatch:");
     for char in namespace.chars() {

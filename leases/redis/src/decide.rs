@@ -27,8 +27,9 @@ impl Session {
         arguments
     }
 
-    /// Sends a batch of questions. A question that has no answer is left to its caller. If the server has refused the
-    /// script, that is every question: one of them may be at fault, and the script has changed nothing.
+    /// Sends a batch of questions. The outcome is `None` for a question that its caller must send again, alone. If the
+    /// server has refused the script, that is every question, because one of them may be at fault; the script has
+    /// changed nothing.
     ///
     /// If the server does not know the script, the questions are not sent a second time: by then their callers may have
     /// given up and made other requests.
@@ -63,7 +64,7 @@ fn outcome(question: &Question, answer: RedisResult<Vec<u8>>) -> Outcome {
     decided.ok_or_else(|| judge((ErrorKind::UnexpectedReturnType, "the script's answer cannot be read").into()))
 }
 
-/// Carries the questions of a connection until it ends.
+/// Sends the questions that wait for a connection, in batches, until the connection ends.
 pub(crate) async fn carry(session: Session) -> Infallible {
     let together = Arc::clone(&session.together);
     let send = |batch: Arc<[Arc<Question>]>| {

@@ -53,7 +53,7 @@ where
                     if ended.is_ready() {
                         together.stop(); // what still waits can go to the next connection
                     }
-                    // Afterwards, so that the answers and errors that came with the end are passed on.
+                    // This poll comes last, so that the answers and errors that came with the end are passed on.
                     let _never = carried.as_mut().poll(cx);
                     ended
                 })

@@ -47,8 +47,8 @@ pub struct Redis {
 }
 
 impl Redis {
-    /// Opens the namespace at once, without a quarantine: when it is new, or when you know that nobody relies on a
-    /// lease in it. It changes no lease.
+    /// Opens the namespace at once, without a quarantine. Do this when it is new, or when you know that nobody relies
+    /// on a lease in it. It changes no lease.
     ///
     /// Call it once for each deployment, as you would create a table in a database; or by hand. A program that calls it
     /// at each start has no quarantine any more: see [the crate's page](crate#when-the-server-forgets).

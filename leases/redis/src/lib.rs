@@ -192,7 +192,7 @@
 //! | `HDEL` of its field by hand | the message that the next grant of the resource sends when it notices the deletion; or the next renewal, if that is earlier |
 //! | `DEL` of the namespace's keys, `FLUSHALL` | the message that the next request for any lease sends, which is refused, and a round trip; or the next renewal, if that is earlier |
 //! | `release` with its grant, by another caller that has the grant | the message if there is a waiter; otherwise the next renewal |
-//! | any of these while the connection is lost | the next connection, and a round trip for up to 256 leases, as long as one of them is polled |
+//! | any of these while the connection is lost | the next connection, and a round trip for every 256 leases, as long as one of their `Held`s is polled |
 //!
 //! # What weakens which guarantee
 //! The numbers are those of the [guarantees](keylatch_lease#what-it-guarantees) of `keylatch_lease`. A number alone

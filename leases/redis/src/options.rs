@@ -88,8 +88,9 @@ impl Options {
         pub fn fallback(time: Duration);
 
         /// Sets the interval at which the driver removes leases that have ended, a thousand with each request: 60 s if
-        /// not set. Each grant also removes two of them, so that the interval matters only when nothing is granted any
-        /// more. With `None` the driver never does; then some program may call `Leases::release_expired` now and then.
+        /// not set. Each grant also removes up to two of them, so that the interval matters only when nothing is
+        /// granted any more. With `None` the driver never does; then some program may call `Leases::release_expired`
+        /// now and then.
         ///
         /// # Panics
         /// If it is zero.
@@ -102,8 +103,8 @@ impl Options {
         pub fn sweeps(every: Option<Duration>);
 
         /// Sets the quarantine, during which nothing is granted because the server may have forgotten leases: 60 s if
-        /// not set. No lease of the namespace should last longer from one renewal to the next; a longer one is not
-        /// waited for. See [the crate's page](crate#when-the-server-forgets).
+        /// not set. No lease of the namespace should last longer from one renewal to the next; the quarantine does not
+        /// cover a longer one. See [the crate's page](crate#when-the-server-forgets).
         ///
         /// All programs that use the namespace should have the same quarantine: while they differ, the shortest may
         /// apply. With zero, two owners may hold the same resource after each restart of the server.
@@ -138,8 +139,8 @@ impl Options {
     /// function, and another one when the connection is lost. Without a running driver, operations wait until they time
     /// out; once it is dropped, they fail with [`Error::Stopped`](crate::Error::Stopped).
     ///
-    /// The function may take as long as an operation. The settings contain user, password and database; the protocol is
-    /// always RESP3.
+    /// The function has the same time limit as an operation. The settings contain user, password and database; the
+    /// protocol is always RESP3.
     ///
     /// # Examples
     /// ```no_run
@@ -233,9 +234,9 @@ impl Options {
     /// Works like [`connect`](Self::connect), but a function makes a new client for each connection. So passwords and
     /// certificates may be replaced while the program runs, and the server may move.
     ///
-    /// The function may take as long as an operation. If it fails, so does the attempt to connect, and the driver tries
-    /// again, after 50 ms to 2 s. The server does not end the connections of a user whose password changes, so the
-    /// function is called the next time that the connection is lost.
+    /// The function has the same time limit as an operation. If it fails, so does the attempt to connect, and the
+    /// driver tries again, after 50 ms to 2 s. The server does not end the connections of a user whose password
+    /// changes, so the function is called the next time that the connection is lost.
     ///
     /// # Panics
     /// If the call is made outside a tokio runtime.

@@ -224,7 +224,8 @@ fn a_batch_decides_as_its_requests_would_alone() {
         for answer in together {
             *letters.entry(answer[..1].to_owned()).or_insert(0) += 1;
         }
-        // Grants remove expired leases in a different order.
+        // The grants in the two namespaces remove expired leases in different orders, so remove the rest before
+        // comparing.
         for namespace in [&mut one, &mut other] {
             let _: u64 = namespace.ask(&SWEEP, &["1000".to_owned()]).unwrap();
         }

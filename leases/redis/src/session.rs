@@ -131,8 +131,8 @@ impl Session {
         }
     }
 
-    /// Detects forgotten leases at once, and not only at the next request. `init` ends the quarantine. Returns its
-    /// remaining time.
+    /// Detects forgotten leases at once, and not only at the next request. If `init` is set, ends the quarantine.
+    /// Returns the remaining time of the quarantine.
     pub(crate) async fn open_namespace(&self, init: bool) -> RedisResult<i64> {
         let Place { quarantine, channel, .. } = &*self.place;
         self.call(&OPEN, &[&self.run, quarantine, self.place.trusts(), flag(init), channel]).await
@@ -179,8 +179,8 @@ pub(crate) fn is_unknown(error: &RedisError) -> bool {
     error.code() == Some("NOSCRIPT")
 }
 
-/// Returns whether another connection is needed, because this one is gone, or because its server is not the primary
-/// that decides, or not yet.
+/// Returns whether another connection is needed, because this one is gone, or because its server is a replica, or is
+/// still loading its data.
 fn is_over(error: &RedisError) -> bool {
     match error.code() {
         Some(code) => ["READONLY", "LOADING", "MASTERDOWN"].contains(&code),

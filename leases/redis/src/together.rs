@@ -67,7 +67,7 @@ impl Question {
         Question { name: convert::name(ask.resource), owner: Some(ask.owner.clone()), wish }
     }
 
-    /// Returns the question of a release; without an owner or a token, any will do.
+    /// Returns the question of a release. `None` stands for any owner, or for any token.
     pub(crate) fn release(resource: &Resource, owner: Option<&Owner>, token: Option<Token>) -> Self {
         let wish = token.map_or_else(|| "r".to_owned(), |token| format!("r{token}"));
         Question { name: convert::name(resource), owner: owner.cloned(), wish }

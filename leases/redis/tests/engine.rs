@@ -85,7 +85,7 @@ engine_tests! { at_patient_desk; a_new_namespace_grants_nothing_until_it_is_open
 
 engine_tests! { at_hasty_desk; a_silent_server_is_an_error_in_time }
 
-/// The server's data of the desk's namespace.
+/// The data of the desk's namespace, on the server.
 trait Stored {
     fn open_ahead(&self, time: Duration);
     fn stored(&self) -> [usize; 3];
@@ -365,7 +365,7 @@ fn a_server_that_forgot_is_quarantined() {
     });
 }
 
-/// The server may have forgotten the last second.
+/// The server may have forgotten the changes of the last second.
 #[test]
 fn leases_survive_a_restart_and_none_begins_in_its_quarantine() {
     at_desk_with(settings().quarantine(LATE), |desk| async move {

@@ -19,7 +19,7 @@ use tokio::net::TcpStream;
 
 const TTL: Duration = SECOND;
 
-/// Longer than most failovers take, so that the quarantine keeps the leases of both servers apart.
+/// A quarantine that is longer than most failovers take, so that the leases of the two servers do not overlap.
 const LONG: Duration = Duration::from_secs(4);
 
 /// A primary and its replica, with a proxy between them, and an address that leads to one of them.

@@ -107,8 +107,8 @@ impl Desk {
         acquire
     }
 
-    /// Makes the connection busy: a request that was sent at once is under way, with the greatest number of batches,
-    /// and no answer arrives.
+    /// Makes the connection busy: a request that was sent at once is under way, and so is the greatest number of
+    /// batches, and no answer arrives.
     async fn plugged(&self) -> Vec<Acquire<'_>> {
         self.gate.is_closed.store(true, SeqCst);
         let mut acquires = Vec::new();
@@ -133,11 +133,11 @@ impl Desk {
         self.there.status(resource).await.unwrap().map(|status| status.owner().clone())
     }
 
-    /// Returns the number of scripts that the server has run since the last call, except those that look.
+    /// Returns the number of scripts since the last call that acquired one lease, or decided about several requests.
     fn scripts(&self) -> u64 {
         let stats: String = self.server.ask(&["INFO", "commandstats"]);
         let () = self.server.ask(&["CONFIG", "RESETSTAT"]);
-        // Each script that decides reads the leases once: one of them, or some with the namespace's state.
+        // Each of these scripts makes one HMGET, for the namespace's state and the leases. Other scripts make none.
         let calls = |line: &str| line.split(['=', ',']).nth(1)?.parse::<u64>().ok();
         stats.lines().find(|line| line.starts_with("cmdstat_hmget:")).and_then(calls).unwrap_or(0)
     }
@@ -323,7 +323,7 @@ fn a_call_that_is_dropped_while_it_waits_is_not_sent_and_one_under_way_holds_up_
 fn requests_about_a_resource_are_decided_in_the_order_in_which_they_were_sent() {
     at_desk(async |desk| {
         drop(desk.plugged().await);
-        // These requests are in batches under way, for whose answers later requests do not wait.
+        // These requests are in batches that are under way, and later requests do not wait for the answers.
         for resource in ["second plug", "third plug"] {
             let mut release = Box::pin(desk.here.release_as(resource, &desk.jane).into_future());
             assert!(poll_once(&mut release).await.is_none());

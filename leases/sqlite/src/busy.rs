@@ -7,8 +7,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The first and the longest pause before SQLite tries the lock again. Each pause is between half of that and all of
-/// it, at random.
+/// The first and the longest pause before SQLite tries the lock again; the pauses double in between. The real pause is
+/// between half of that and all of it, at random.
 const SHORTEST: Duration = Duration::from_micros(100);
 const LONGEST: Duration = Duration::from_millis(5);
 

@@ -10,8 +10,8 @@ use crate::place::Place;
 /// the user has too many watches.
 const POLL: Duration = Duration::from_millis(10);
 
-/// At first the file is always polled: Linux takes some ten milliseconds to stop its reports, and a process that runs
-/// only for a moment would have to wait for that.
+/// The time for which the file is always polled at first. Linux takes some ten milliseconds to stop its reports, and a
+/// process that runs only for a moment would have to wait for that.
 const YOUNG: Duration = Duration::from_millis(100);
 const YOUNG_POLL: Duration = Duration::from_millis(2);
 

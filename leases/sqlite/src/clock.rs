@@ -6,9 +6,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// An instant, in microseconds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Now {
-    /// By the clock that counts from the machine's start.
+    /// The time by the clock that counts from the machine's start.
     pub(crate) clock: i64,
-    /// By the time of day, since 1970.
+    /// The time of day, since 1970.
     pub(crate) day: i64,
 }
 
@@ -38,7 +38,7 @@ fn since_start() -> Option<i64> {
 /// Where the time of day is the clock, all starts have the same name.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub(crate) fn boot() -> String {
-    // If no process has access to the name, leases are counted as if the machine had never been restarted: those of
+    // If no process has access to the name, leases are counted as if the machine had never been restarted: those from
     // before a restart last too long, because the clock began again.
     std::fs::read_to_string("/proc/sys/kernel/random/boot_id").map(|id| id.trim().to_owned()).unwrap_or_default()
 }

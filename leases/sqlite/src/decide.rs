@@ -20,7 +20,7 @@ pub(crate) struct Table<'a> {
     pub(crate) connection: &'a Connection,
     pub(crate) namespace: &'a str,
     pub(crate) now: Now,
-    /// Whether a message was left.
+    /// Whether a message was left for waiters and holders.
     pub(crate) has_told: bool,
 }
 
@@ -218,8 +218,8 @@ impl Table<'_> {
         Ok(self.left(until).map_or(Left::Forever, Left::For))
     }
 
-    /// Ends a tenure: that of this owner, if one is given, and with this token, if one is given. Only a release by
-    /// owner and token is certainly the holder's own, which needs no message unless somebody waits.
+    /// Ends the tenure if it has this owner and this token. `None` stands for any. Only a release by owner and token is
+    /// certainly the holder's own, which needs no message unless somebody waits.
     pub(crate) fn release(
         &mut self,
         resource: &Resource,

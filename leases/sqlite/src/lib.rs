@@ -23,16 +23,16 @@
 //! # }
 //! ```
 //!
-//! The file may also contain other tables: those that are written under the leases, for example, because then a
-//! transaction can be [guarded](Sqlite::guard). The engine's tables begin with `keylatch_lease`, and are made when the
-//! file is opened.
+//! The file may also contain other tables, for example those that are written under the leases: a transaction on them
+//! can be [guarded](Sqlite::guard). The names of the engine's tables begin with `keylatch_lease`; the tables are made
+//! when the file is opened.
 //!
 //! # How it works
 //! - **Clock**: on Linux, the time since the machine's start, which includes suspend, and which nobody can set
 //!   (`CLOCK_BOOTTIME`). All processes of the machine share it. After a restart of the machine the time of day says how
-//!   much time has passed; it is not taken for less than the time since the start. A restart is recognised by the
-//!   kernel's name for it (`boot_id`), unless both clocks say that there was none: in some containers that name is
-//!   different, or cannot be read. On other systems the time of day is the clock.
+//!   much time has passed, but never less than the time since the start. A restart is recognised by the kernel's name
+//!   of the start (`boot_id`), unless both clocks say that there was none: in some containers that name is different,
+//!   or cannot be read. On other systems the time of day is the clock.
 //! - **Token**: the file's last token plus one, or the time of day in microseconds since 1970, whichever is greater. It
 //!   is made in the transaction that grants.
 //! - **Transactions**: each change is one transaction, with the file's write lock from its beginning (`BEGIN

@@ -46,7 +46,7 @@ pub(crate) fn announce(path: &Path) {
 #[cfg(not(unix))]
 pub(crate) fn announce(_: &Path) {}
 
-/// The messages from here on.
+/// A reader of the messages that are left from now on.
 pub(crate) struct Reader {
     connection: Connection,
     last: i64,
@@ -67,7 +67,7 @@ impl Reader {
         Ok(std::mem::replace(&mut self.version, version) != version)
     }
 
-    /// Tells the watchers of a namespace what is new.
+    /// Passes the new messages on to the watchers of a namespace.
     pub(crate) fn read(&mut self, namespace: &str, watchers: &Watchers) -> rusqlite::Result<()> {
         let sql = "SELECT id, ns, entity, key, token, how FROM keylatch_lease_message WHERE id > ?1 ORDER BY id";
         let mut news = Vec::new();

@@ -14,7 +14,7 @@ use crate::{engine::Sqlite, error::Error, place::Place, session, synchronous::Sy
 ///
 /// let options = Sqlite::in_namespace("shop")
 ///     .timeout(Duration::from_secs(30)) // of each operation, instead of 5 s
-///     .synchronous(Synchronous::Full); // no confirmed lease is lost with the power
+///     .synchronous(Synchronous::Full); // no confirmed lease is lost if the power fails
 /// ```
 #[derive(Clone, Debug)]
 #[must_use = "nothing is opened until `open` is called"]

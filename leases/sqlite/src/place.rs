@@ -126,7 +126,7 @@ impl Place {
         Ok(connection)
     }
 
-    /// Opens a connection for reading only.
+    /// Opens a connection that is used only for reading.
     pub(crate) fn open_reader(&self) -> Result<Connection, Error> {
         let open = || {
             let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;

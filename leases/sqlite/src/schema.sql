@@ -1,5 +1,5 @@
--- The tables of keylatch-lease-sqlite. Instants are microseconds by the machine's clock that counts from its start, see
--- `keylatch_lease_file`.
+-- The tables of keylatch-lease-sqlite. Instants are in microseconds, by the clock that counts from the machine's start:
+-- see `keylatch_lease_file`.
 
 -- One row: the version of these tables; the start of the machine by whose clock the instants are counted; the time by
 -- that clock and the time of day, in microseconds, at the same moment; and the greatest token so far.

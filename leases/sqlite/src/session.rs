@@ -114,7 +114,7 @@ fn open(connection: Connection, place: &Arc<Place>) -> Result<(Session, Reader),
     Ok((session, reader))
 }
 
-/// Tells the waiters and holders of this process what happens in the file. Returns the reason that it has ended.
+/// Tells the waiters and holders of this process what happens in the file, until that fails. Returns the reason.
 async fn listen(link: &Link<Session>, place: &Place, mut reader: Reader) -> Error {
     let (watchers, mut changes) = (link.watchers(), Changes::new());
     loop {

@@ -85,7 +85,7 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    /// Starts a thread that asks this connection.
+    /// Starts a thread that carries out the jobs on this connection.
     pub(crate) fn start(connection: Connection, place: Arc<Place>) -> std::io::Result<Self> {
         let (jobs, waiting) = mpsc::channel();
         thread::Builder::new().name("keylatch-sqlite".into()).spawn(move || serve(connection, &place, &waiting))?;

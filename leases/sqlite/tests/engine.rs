@@ -174,7 +174,7 @@ fn a_file_that_stays_locked_is_an_error_and_nothing_is_granted() {
     // A call that only reads need not wait.
     assert!(hasty.status("report").wait().unwrap().is_none());
     drop(lock);
-    // On a busy machine a fifth of a second may be too short without any other program.
+    // On a busy machine a fifth of a second may be too short even without another program.
     while let Err(error) = hasty.try_acquire("report", &jane, MINUTE).wait() {
         assert!(matches!(error, AcquireError::Engine(Error::Locked { .. } | Error::Timeout)), "{error:?}");
     }
@@ -215,7 +215,7 @@ fn a_request_that_is_refused_does_not_fail_those_beside_it() {
     let acquired = block_on(async {
         let names = ["first", "one", "bad", "two"];
         let mut asked: Vec<_> = names.iter().map(|name| Box::pin(leases.try_acquire(*name, &jane, MINUTE))).collect();
-        // All are asked for while the file is locked; the first one has the thread to itself until then.
+        // All are requested while the file is locked. The first one keeps the thread busy until the lock is released.
         for one in &mut asked {
             assert!(poll_once(one).await.is_none(), "the file is locked");
         }

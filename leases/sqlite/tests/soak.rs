@@ -42,7 +42,7 @@ fn open(folder: &Path) -> Leases<Sqlite> {
     Leases::with_engine(Sqlite::in_namespace("soak").timeout(TIMEOUT).open(folder.join("leases.db")).unwrap())
 }
 
-/// Takes one lease after the other, and counts in the ledger, until it is killed.
+/// Takes one lease after the other, and counts in the ledger, until it is killed or its input ends.
 #[test]
 fn is_a_worker() {
     let Ok(folder) = env::var(FOLDER) else { return };
@@ -50,7 +50,7 @@ fn is_a_worker() {
     let (leases, ledger) = (open(folder), by_hand(&folder.join("ledger.db")));
     let mut log = fs::OpenOptions::new().append(true).open(folder.join("sure.log")).unwrap();
     let owner = Owner::incarnation("worker");
-    // The input ends when the test does, even if that is killed.
+    // The input ends when the test does, even if the test is killed.
     let has_ended = Arc::new(AtomicBool::new(false));
     thread::spawn({
         let has_ended = Arc::clone(&has_ended);

@@ -35,12 +35,13 @@ use crate::{
 /// All leases of this program are in one namespace.
 const NAMESPACE: &str = "keylatch";
 
-/// The length of SQLite's log, which a command must read before it starts.
+/// The length of SQLite's log, in pages. A command must read the log before it starts.
 const LOG_PAGES: u32 = 100;
 
 /// Something to do with leases on any engine. The result is the exit code.
 pub(crate) trait Task {
-    /// Whether the task only reads. If its file does not exist, the URL probably names the wrong one.
+    /// Whether the task shows or ends the leases of other commands. If the file does not exist, the URL probably names
+    /// the wrong one.
     const LOOKS: bool = false;
 
     fn run<E: Engine + 'static>(self, leases: Leases<E>) -> Result<u8, Failure>;

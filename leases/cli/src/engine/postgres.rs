@@ -15,7 +15,7 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 use super::server::{Identity, Server};
 use crate::failure::{Failure, USAGE};
 
-/// The part of the URL which says that there is a pooler in between, which shares the sessions among its clients.
+/// The part of the URL that says that a pooler in between shares the sessions among its clients.
 const POOLED: &str = "pooled=true";
 
 pub(super) fn connect(server: &Server) -> Result<Postgres, Failure> {
@@ -31,7 +31,7 @@ pub(super) fn connect(server: &Server) -> Result<Postgres, Failure> {
     Ok(start(options, server.at_each_connection(|server| Ok((config(server)?, NoTls)))))
 }
 
-/// Starts the engine. This function returns the settings of each connection.
+/// Starts the engine. The function `settings` returns the settings of each connection.
 fn start<T>(options: Options, settings: impl Fn() -> Result<(Config, T), Failure> + Send + 'static) -> Postgres
 where
     T: MakeTlsConnect<Socket> + Send + 'static,
@@ -78,7 +78,7 @@ fn causes(error: tokio_postgres::Error) -> Failure {
 }
 
 fn config(server: &Server) -> Result<Config, Failure> {
-    // Certificates are always verified in full, which the client does not know by these names.
+    // Certificates are always verified in full. The client does not know these names for that.
     let url = match server.url.split_once('?') {
         Some((url, query)) => {
             let query: Vec<_> = query.split('&').filter(|one| *one != POOLED).collect();

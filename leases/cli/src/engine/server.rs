@@ -57,8 +57,8 @@ impl Server {
     }
 
     /// Returns a function that must be called for each connection. It reads the files again, because they may have been
-    /// replaced since the last one, and makes something of them. If it fails, the engine tries to connect again; the
-    /// function says why it failed, but only once in a row.
+    /// replaced since the last connection, and returns what `make` makes of them. If it fails, the engine tries to
+    /// connect again; the function writes a message about the first of several failures in a row.
     pub(super) fn at_each_connection<T, F>(&self, make: F) -> impl Fn() -> Result<T, Failure> + use<T, F>
     where
         F: Fn(&Server) -> Result<T, Failure>,

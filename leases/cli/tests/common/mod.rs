@@ -191,8 +191,8 @@ pub(crate) fn kill_and_stop(desk: &Desk) {
     assert!(runs > 0 && stray.is_ok_and(|stray| stray.stdout.is_empty()));
 }
 
-/// Runs the README's statement for this program, with these arguments before its own, with the tokens of two runs, and
-/// once more with the first one.
+/// Runs the README's statement for this program, with these arguments before the statement's own: with the tokens of
+/// two runs, and once more with the first token.
 pub(crate) fn refuses_a_late_write(desk: &Desk, program: &str, arguments: &str, body: impl Fn() -> String) {
     let readme = include_str!("../../README.md");
     let statement = readme.lines().find_map(|line| line.strip_prefix(&format!("{program} "))).unwrap();

@@ -103,7 +103,7 @@ impl Client {
         self.range_of(keys, 0).await
     }
 
-    /// Returns the first `limit` of the keys, or all if it is 0.
+    /// Returns the first `limit` of the keys, or all of them if `limit` is 0.
     pub(crate) async fn range_of(&self, keys: impl Into<Keys>, limit: i64) -> Result<RangeResponse, ClientError> {
         let Keys { start: key, end: range_end } = keys.into();
         self.call(RangeRequest { key, range_end, limit, keys_only: false }).await
@@ -179,7 +179,7 @@ impl Client {
         match self.call_with(request.clone(), Some(&token)).await {
             Err(error) if error.is_stale_token() => match self.log_in_again(login, &token).await {
                 Ok(token) => self.call_with(request, Some(&token)).await,
-                // If the password has changed, another client is needed, as after any other stale token.
+                // The password has probably changed, so another client is needed: the caller gets the token's refusal.
                 Err(_) => Err(error),
             },
             answer => answer,

@@ -34,7 +34,8 @@ struct Link {
 }
 
 impl Peers {
-    /// Starts a proxy to each of these ports of this machine, which are those of the nodes. They end with the process.
+    /// Starts a proxy to each of these ports of this machine, on which the nodes listen. The proxies end with the
+    /// process.
     pub(crate) fn start(nodes: impl IntoIterator<Item = u16>) -> Self {
         let shared = Arc::new(Shared::default());
         let start = |(to, upstream)| {

@@ -15,7 +15,8 @@ use crate::{
 /// The outcome of an acquire of a resource that has a tenure.
 enum Instead {
     Answer(Answer),
-    /// Another tenure may begin after this message, and ends the present one.
+    /// A tenure may begin after the message `behind`. `frees` is the present tenure, and how it ends, if somebody must
+    /// be told of its end.
     Begins {
         behind: u64,
         frees: Option<(u64, Lost)>,

@@ -106,7 +106,8 @@ impl Session {
         }
     }
 
-    /// Reads the mark after this call. One reading serves all callers that wait for one at the same moment.
+    /// Reads the mark. The reading begins no earlier than this call; it serves all callers that wait for one at the
+    /// same moment.
     async fn find_mark_together(&self, resource: &Resource) -> Result<Read, Error> {
         if let Some(_permit) = self.reads.at_once() {
             return self.find_mark().await;
@@ -143,7 +144,7 @@ impl Session {
             if let Some(mark) = self.known_mark() {
                 return Ok(mark);
             }
-            // This rare path is boxed: it would make all futures larger.
+            // This rare path is boxed, because it would make all futures larger.
             Box::pin(async { self.recall(self.last_sequence().await?).await }).await?;
         }
     }

@@ -61,8 +61,8 @@ const BEGINS: &str = "Keylatch-Begins";
 /// The error of a stream that is full.
 const FULL: u64 = 10077;
 
-/// The greatest age of a reading of the server's clock that is used for tokens. With this age, they are behind by less
-/// than a second.
+/// The greatest age of a reading of the server's clock that is used for tokens. A token from a reading of this age is
+/// behind the server's time by less than a second.
 const ABOUT: Duration = Duration::from_secs(60);
 
 const EXPECTED: &str = "Nats-Expected-Last-Subject-Sequence";
@@ -72,7 +72,7 @@ const EXPECTED: &str = "Nats-Expected-Last-Subject-Sequence";
 pub(crate) struct Place {
     pub(crate) stream: String,
     pub(crate) subjects: Subjects,
-    /// The time after the last sweep, by any process, until the next is due.
+    /// The interval from a sweep, by any process, to the next; `None` if this process never sweeps.
     pub(crate) sweeps: Option<Duration>,
     /// The length of a quarantine.
     pub(crate) quarantine: Duration,

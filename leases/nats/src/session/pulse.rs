@@ -1,5 +1,5 @@
-//! The pulse of a connection: a request that is sent if for a while no other request has shown that the server answers,
-//! and what its stream's last sequence is.
+//! The pulse of a connection: a request for the last sequence of the stream. It is sent if for a while no other request
+//! has shown that sequence, and with it that the server answers.
 
 use std::{
     sync::{Arc, atomic::Ordering::SeqCst},
@@ -50,7 +50,7 @@ impl Session {
     /// copy: the next connection finds out what was forgotten.
     async fn pulse(&self) {
         let before = self.seen.get();
-        self.knows_since(self.clock.now()); // even if this fails, the next pulse is due as late
+        self.knows_since(self.clock.now()); // even if this fails, the next pulse is not due any sooner
         let shown = self.api("INFO", &serde_json::json!({})).await;
         let Ok(Shown { created, state }) = shown else { return };
         if created != self.origin.0 || state.last_seq < before {

@@ -131,7 +131,7 @@ impl TestServer for Server {
         self.create_stream().await
     }
 
-    /// Creates the stream again.
+    /// Makes the server forget everything, and creates the stream again.
     fn forget(&self) {
         self.run("forget");
         apart(async || self.create_stream().await);

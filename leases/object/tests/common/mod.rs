@@ -26,7 +26,7 @@ use keylatch_lease_object::{
 };
 use tokio::runtime::Runtime;
 
-/// The number of times, of a thousand requests, that each fault happens.
+/// The number of requests, out of a thousand, that suffer each fault.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Faults {
     /// The store refuses the request: there are too many.
@@ -79,7 +79,7 @@ impl fmt::Debug for Late {
 /// The longest delay of a request that is slow, late or duplicated.
 const LATE: Duration = Duration::from_millis(400);
 
-/// A store between a client and another one, which misbehaves at random, and counts the requests.
+/// A store in front of another one. It misbehaves at random, and counts the requests.
 #[derive(Debug)]
 pub(crate) struct Shim {
     store: Arc<dyn ObjectStore>,
@@ -87,7 +87,7 @@ pub(crate) struct Shim {
     random: AtomicU64,
     planned: Mutex<VecDeque<Planned>>,
     late: Mutex<Option<Late>>,
-    /// The number of lists that fail from now on.
+    /// The number of list requests that fail from now on.
     pub(crate) failing_lists: AtomicU64,
     pub(crate) gets: AtomicU64,
     pub(crate) puts: AtomicU64,

@@ -6,8 +6,8 @@
 --   ends    a sorted set: the end of each lease that expires, to find the expired ones
 --   owned   a sorted set without scores: owner and resource, to find an owner's leases
 --
--- One reading of the clock decides everything in a script. Its numbers, microseconds since 1970, are below 2^53, so a
--- double represents them exactly.
+-- A script reads the clock once, and that instant decides everything. Times are microseconds since 1970, which are
+-- below 2^53, so a double represents them exactly.
 --
 -- A script that fails has changed nothing. Redis refuses a script, because a key has the wrong type or memory has run
 -- out, at its first write; by then the script has read everything and sent its messages. Indices are written before the

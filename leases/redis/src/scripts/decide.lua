@@ -57,7 +57,7 @@ local function read_wish(wish)
     end
 end
 
--- An end as text: a lease without one leaves the index.
+-- Keeps an end, given as text, in the index. A lease that never expires leaves the index.
 local function keep_tail(resource, tail)
     if tail == '-' then
         add(unlimited, resource)
@@ -117,7 +117,7 @@ local function acquire(resource, owner, value)
     elseif not token and taken_away(resource) then
         add(messages, message('d', text(last - 1), resource))
     end
-    add(begun, '0', place_of(owner, resource)) -- a number would be formatted for each
+    add(begun, '0', place_of(owner, resource)) -- as a number, it would be formatted each time
     if token and holder ~= owner then
         add(ended, place_of(holder, resource))
     end
@@ -179,7 +179,7 @@ if tenures > 0 then
     reclaim(2 * tenures)
     add(kept, 'meta', packed_meta(text(last), barred, text(doubt), by))
 else
-    redis.call('ZSCORE', ends, '') -- is refused, before anything is changed, if the key has another type
+    redis.call('ZSCORE', ends, '') -- this is refused, before anything is changed, if the key has another type
 end
 for _, command in ipairs({ begun, ended, limited, unlimited, kept, deleted }) do
     if #command > 2 then

@@ -13,7 +13,8 @@ local function taken_away(resource)
     return tail and tonumber(tail) > now
 end
 
--- Returns the state of the namespace, after `recall` and what follows from it.
+-- Returns the state of the namespace, as `recall` does. If `recall` has changed the state, stores it; if there was
+-- none, first notifies all waiters and holders.
 local function current(meta, run, longest, trusts, channel)
     local last, barred, doubt, by, is_new = recall(meta, run, longest, trusts)
     if is_new then

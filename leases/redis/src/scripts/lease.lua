@@ -17,7 +17,7 @@ local function read_any(resource)
     return parsed(redis.call('HGET', leases, resource))
 end
 
--- Returns microseconds; false if the lease never expires.
+-- Returns the remaining time in microseconds; false if the lease never expires.
 local function left(lease)
     return lease.tail ~= NEVER and lease.tail - now
 end

@@ -1,6 +1,6 @@
--- Arguments: owner, or an empty text for all; what the entity begins with; the member of `owned` after which to begin,
--- or an empty text; the number of members to look at. Returns the last member, or an empty text if there are no more;
--- and { resource, owner, token, held, remaining } of each lease. A member begins with a digit.
+-- Arguments: owner, or an empty text for all; the prefix of the entity; the member of `owned` after which to begin, or
+-- an empty text; the number of members to look at. Returns the last member, or an empty text if there are no more; and
+-- { resource, owner, token, held, remaining } of each lease. A member begins with a digit.
 local from, to = '-', '+'
 if ARGV[1] ~= '' then
     local prefix = #ARGV[1] .. ':' .. ARGV[1]

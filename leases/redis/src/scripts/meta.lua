@@ -1,9 +1,9 @@
 -- For scripts that read or write the state of the namespace.
 
--- Parses `meta`. Its first word is the version of all that is stored here. Then come the greatest token of the
--- namespace, the time until which nothing is granted, the token up to which tokens are in doubt, and the writer: the
--- run of the server, and the history of the data that the run had. The server may have forgotten the release of a token
--- in doubt, and greater tokens granted after it.
+-- Parses `meta`. Its first word is the version of everything that is stored in the namespace. Then come the greatest
+-- token of the namespace, the time until which nothing is granted, the token up to which tokens are in doubt, and the
+-- writer: the run of the server, and the history of its data during that run. The server may have forgotten the release
+-- of a token in doubt, and greater tokens granted after it.
 local function parsed_meta(meta)
     local last, barred, doubt, run, history = string.match(meta, '^v1 (%d+) (%d+) (%d+) (%S*) ?(%x*)$')
     local limit = last and tonumber(barred)
@@ -23,8 +23,8 @@ end
 -- Returns the state of the namespace, and detects forgotten leases. A namespace without `meta` is new or forgotten: it
 -- is barred until every lease that it may have granted has ended. It is also barred if `meta` was written by another
 -- server, by this one before a restart, or by this one before it was a replica for a while: leases may have been
--- granted of which this server does not know. The fourth result is the writer for `meta`, the fifth whether `meta` has
--- to be written.
+-- granted that this server does not know. The fourth result is the writer for `meta`, and the fifth says whether `meta`
+-- has to be written.
 --
 -- The server's data have a history. It changes when the server becomes a primary by promotion, and then continues an
 -- earlier one. It also changes when the first replica connects, or when the last has been gone for a long time: then it

@@ -49,7 +49,7 @@ impl Drop for Folder {
     }
 }
 
-/// Opens the file by SQLite alone.
+/// Opens the file with SQLite alone.
 pub(crate) fn by_hand(file: &Path) -> Connection {
     let connection = Connection::open(file).unwrap();
     connection.busy_timeout(TIMEOUT).unwrap();
