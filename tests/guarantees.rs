@@ -131,8 +131,8 @@ fn guarantee_2_a_waiter_cancelled_after_the_hand_off_passes_the_key_on() {
     }
 }
 
-/// Keeps acquiring the free key as a newcomer, until an attempt fails. Returns the number of successes. If `polls_head`
-/// is set, the waiter is polled after each of them.
+/// Keeps acquiring the free key as a newcomer, until an attempt fails, but at most 10,000 times. Returns the number of
+/// successes. If `polls_head` is set, the waiter is polled after each of them.
 fn passes(fairness: Fairness, polls_head: bool) -> u16 {
     let locks = KeyedMutex::<u64>::builder().fairness(fairness).build();
     let mut guard = locks.try_lock(&7);

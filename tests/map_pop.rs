@@ -222,7 +222,7 @@ fn a_pop_that_passes_a_value_in_use_keeps_its_place_in_the_order() {
 fn a_map_without_a_bound_cannot_be_popped() {
     let map: Map = [(1, 10)].into_iter().collect();
     assert_eq!((map.pop(), map.len(), map.max_values()), (None, 1, None));
-    // A map that never evicts can be popped.
+    // A map with a bound can be popped, even if it never evicts.
     let map = bounded(usize::MAX, 0..1000);
     assert_eq!((map.len(), map.max_values()), (1000, Some(usize::MAX)));
     assert_eq!(pop_all(&map), (0..1000).collect::<Vec<_>>());

@@ -111,7 +111,7 @@ fn meeting() -> Vec<Case> {
     ]
 }
 
-/// Returns the cases: a free key, acquired and released by a party.
+/// Returns the cases: a free key, acquired and released with and without a party.
 fn tracked() -> Vec<Case> {
     vec![
         case("plain", &[], || {

@@ -832,7 +832,7 @@ fn a_version_that_does_not_grow_is_rejected() {
         assert!(map_accepts(bounded, &[(1, 2, &store(1)), (3, 4, &look(1)), (5, 6, &remove), (7, 8, &store(2))]));
         assert!(!map_accepts(bounded, &[(1, 2, &store(1)), (3, 4, &look(2))]));
         assert!(!map_accepts(bounded, &[(1, 2, &store(1)), (5, 6, &remove), (7, 8, &store(1))]));
-        // Two updates conditional on the same version.
+        // Two updates cannot both be conditional on the same version.
         assert!(map_accepts(bounded, &[(1, 2, &store(1)), (3, 6, &update(1, 2)), (4, 5, &update(2, 3))]));
         assert!(!map_accepts(bounded, &[(1, 2, &store(1)), (3, 6, &update(1, 2)), (4, 5, &update(1, 3))]));
         // A conflict without a conflicting version.

@@ -77,7 +77,7 @@ impl<E: Engine> Observed<E> {
         let said = match &answer {
             Ok(answer) => said(answer),
             Err(Fail::NotDone(_)) => Vec::new(),
-            Err(Fail::Unknown(_)) => asked.iter().map(|_| Said::Nothing).collect(),
+            Err(Fail::Unknown(_) | Fail::Undone(_)) => asked.iter().map(|_| Said::Nothing).collect(),
         };
         for (asked, said) in asked.into_iter().zip(said) {
             let end = (said != Said::Nothing).then_some(end);

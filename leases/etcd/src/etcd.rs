@@ -393,7 +393,7 @@ impl Etcd {
         }
     }
 
-    /// Waits before a key that is about to be removed, or was changed by another client, is read again.
+    /// Pauses before the caller rereads a key that is about to be removed, or that another client has changed.
     async fn pause(&self, limit: &mut Limit) -> Done<()> {
         limit.of(sleep(PAUSE)).await.ok_or(Fail::NotDone(Error::Timeout))
     }

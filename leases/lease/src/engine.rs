@@ -486,13 +486,17 @@ pub enum Fail<X> {
     NotDone(X),
     /// The request may have been carried out: its answer was lost. The front end sends it again.
     Unknown(X),
+    /// The request was carried out, but the tenure that it began or extended has ended since, and the request has begun
+    /// or extended no other one. The front end sends it again. (After [`Unknown`](Self::Unknown), the front end takes a
+    /// tenure of the owner that began meanwhile for its own.)
+    Undone(X),
 }
 
 impl<X> Fail<X> {
     /// Returns the cause.
     pub fn into_cause(self) -> X {
         match self {
-            Fail::NotDone(cause) | Fail::Unknown(cause) => cause,
+            Fail::NotDone(cause) | Fail::Unknown(cause) | Fail::Undone(cause) => cause,
         }
     }
 }

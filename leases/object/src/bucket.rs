@@ -126,14 +126,15 @@ impl Engine for Bucket {
         let all: Vec<_> = batch.iter().map(extend).collect();
         let question = |session: Arc<Live<Session>>| async move {
             let place = &session.place;
+            // All of them are finished, even if one fails.
             let renew = |(resource, extension): (Resource, Extension)| async move {
                 let decide = |seen: Option<&_>, now, before: Option<&_>| match before {
                     None => decide::renew(&extension, seen, now),
                     Some(_) => decide::renew_again(&extension, seen, now),
                 };
-                place.change(&resource, decide).await
+                Ok(place.change(&resource, decide).await)
             };
-            place.each(all, renew).await
+            place.each(all, renew).await?.into_iter().collect()
         };
         let left: Vec<Left> = self.ask(&mut self.core.limit(), question).await?;
         for (renewal, left) in batch.iter_mut().zip(left) {

@@ -291,8 +291,12 @@ pub(crate) fn acquire_again(ask: &Request, before: &Answer, seen: Option<&Seen>,
     };
     let is_it = |answer: &Answer| matches!(answer, Answer::Granted { token, .. } if token == known);
     let corrected = |mut answer: Answer| {
-        if let Answer::Granted { resumed, .. } = &mut answer {
+        if let Answer::Granted { resumed, held_for, .. } = &mut answer {
             *resumed = *was_resumed;
+            if !*was_resumed {
+                // The tenure is no older than the request, whatever another process's time of day says.
+                *held_for = (*held_for).min(now.clock.saturating_sub(ask.at));
+            }
         }
         answer
     };

@@ -59,8 +59,9 @@ pub enum Error {
         /// The error of the store's client.
         source: Arc<object_store::Error>,
     },
-    /// The lease was acquired or renewed, but another call or its expiry ended it before the answer was known. The
-    /// calls of [`Leases`](keylatch_lease::Leases) ask up to three times before they return this.
+    /// The lease was acquired or renewed, but has ended since, or seems to have ended by a wrong time of day: another call
+    /// ended it, or it expired, before the answer was known. The calls of [`Leases`](keylatch_lease::Leases) ask again,
+    /// up to three times in all, before they return this.
     Undone,
     /// The tokio runtime has been shut down.
     Stopped,
@@ -91,7 +92,7 @@ impl fmt::Display for Error {
                 write!(f, "{} (if it is the bucket that does not exist, check its name)", Causes(source))
             }
             Error::Store { source } => Causes(source).fmt(f),
-            Error::Undone => f.write_str("the lease had ended again before the store's answer was known"),
+            Error::Undone => f.write_str("the lease ended before the store's answer was known: ask again"),
             Error::Stopped => f.write_str("the tokio runtime has been shut down"),
         }
     }

@@ -45,9 +45,9 @@
 //!   [trusted](Options::trusts_clock). Each write has a random number of its own, so that an object that has been
 //!   written again never looks unchanged.
 //! - **Lost answers**: if the outcome of a write is unknown, the engine reads the object. An object has the number of
-//!   its own write and of the eight before it, which tells whether a write was carried out, even if others have
-//!   followed. A request takes effect once: it continues the tenure that its write began, or is asked again by the
-//!   calls of `Leases` if that tenure has ended.
+//!   its own write and of the eight before it, which tells whether a write was carried out, even if up to eight others
+//!   have followed. A request to the engine takes effect once: it continues the tenure that its write began. If that
+//!   tenure has ended, the calls of `Leases` ask again.
 //! - **Throttling** (`503 SlowDown`, `429`) and other failures: each request, a LIST too, is sent up to four times,
 //!   with pauses that grow from 0.1 s and differ at random; then the caller gets [`Error::Throttled`] or
 //!   [`Error::Store`]. After each failed write the object is read. While the outcome of a write stays unknown, the

@@ -232,12 +232,18 @@ impl Place {
         loop {
             if is_present || seen.is_some() {
                 match decide(seen.as_ref(), self.now(), replaced.as_ref()) {
-                    Step::Undone => return Err(Fail::Unknown(Error::Undone)),
+                    Step::Undone => return Err(Fail::Undone(Error::Undone)),
                     Step::Say(answer) if is_present => return Ok(answer),
                     Step::Say(_) => {}
                     Step::Write(record, answer) => {
                         let is_end = record.lease.is_none();
-                        let now = match self.write(resource, seen.as_ref(), record).await? {
+                        let written = self.write(resource, seen.as_ref(), record).await;
+                        // An earlier write was carried out, whatever became of this one.
+                        let written = written.map_err(|fail| match replaced {
+                            Some(_) => Fail::Unknown(fail.into_cause()),
+                            None => fail,
+                        });
+                        let now = match written? {
                             Put::Written(seen) => {
                                 self.table.wrote(resource, seen, self.now());
                                 return Ok(answer);
@@ -285,7 +291,7 @@ impl Place {
                 }
                 // The store does not say which version this is.
                 Ok(Some(_)) => {}
-                // An earlier attempt, perhaps of the store's client, may have been carried out.
+                // An earlier attempt, perhaps one by the store's client, may have been carried out.
                 Ok(None) => {}
                 Err(error) if error.is_certain() && doubt.is_none() => return Err(Fail::NotDone(error)),
                 Err(error) => doubt = Some(error),

@@ -112,7 +112,7 @@ impl keylatch_lease_remote::Session for Session {
         match self.release(resource, Some(owner), Some(*token)).await {
             Ok(_) => true,
             // Another attempt would fail in the same way.
-            Err(Fail::NotDone(error) | Fail::Unknown(error)) => error.is_certain(),
+            Err(fail) => fail.into_cause().is_certain(),
         }
     }
 

@@ -254,7 +254,7 @@ fn a_request_whose_tenure_has_ended_before_its_answer_is_known_has_an_unknown_ou
         for want in [Want::Any, Want::New, Want::Fresh] {
             shim.plan(released());
             let answer = ask(&here, &jane, want).await;
-            assert!(matches!(answer, Err(Fail::Unknown(Error::Undone))), "{want:?}: {answer:?}");
+            assert!(matches!(answer, Err(Fail::Undone(Error::Undone))), "{want:?}: {answer:?}");
             assert!(there.status("report").await.unwrap().is_none(), "{want:?} began a second tenure");
         }
         shim.plan(released());
@@ -264,9 +264,54 @@ fn a_request_whose_tenure_has_ended_before_its_answer_is_known_has_an_unknown_ou
         let (resource, term) = ("report".into(), Some(Term { idle: Some(MINUTE), total: None }));
         let renewal = Renewal { resource: &resource, owner: &jane, token: grant.token(), term, left: Left::Nothing };
         let renewed = here.engine().renew(&mut [renewal], here.engine().now()).await;
-        assert!(matches!(renewed, Err(Fail::Unknown(Error::Undone))), "{renewed:?}");
+        assert!(matches!(renewed, Err(Fail::Undone(Error::Undone))), "{renewed:?}");
         assert!(matches!(here.renew(&grant).await, Err(RenewError::Lost(Lost::Released))));
         here.try_acquire("report", &joe, MINUTE).await.unwrap();
+    });
+}
+
+#[test]
+fn a_call_whose_tenure_has_ended_does_not_take_another_tenure_of_its_owner_for_its_own() {
+    on_tokio(async {
+        let store = Arc::new(InMemory::new());
+        let shim = counted(&store);
+        let (here, [jane, _]) = (leases(Arc::clone(&shim) as _).await, owners());
+        let there = Arc::new(leases(store).await);
+        let begun = || {
+            let (there, jane) = (Arc::clone(&there), jane.clone());
+            Planned::IsUnanswered(Box::pin(async move {
+                there.try_acquire("report", &jane, MINUTE).fresh_token().await.unwrap();
+            }))
+        };
+        // The call's own tenure ends, and a newer one of the same owner stays.
+        shim.plan(begun());
+        let error = here.try_hold_new("report", &jane, MINUTE).await.unwrap_err();
+        assert!(matches!(error, AcquireError::Busy { .. }), "{error:?}");
+        let held = there.owned_by(&jane).await.unwrap().remove(0);
+        there.renew(&held).await.unwrap();
+        // The call resumed a tenure that has ended, and then resumes the newer one.
+        here.status("report").await.unwrap(); // so that the next write does not fail
+        shim.plan(begun());
+        let grant = here.try_acquire("report", &jane, MINUTE).await.unwrap();
+        assert!(grant.is_resumed() && grant.token() > held.token(), "{grant:?}");
+    });
+}
+
+#[test]
+fn a_failure_after_a_write_that_was_carried_out_leaves_the_outcome_unknown() {
+    on_tokio(async {
+        let store = Arc::new(InMemory::new());
+        let shim = counted(&store);
+        let (here, [jane, _]) = (leases(Arc::clone(&shim) as _).await, owners());
+        let there = leases(store).await;
+        let owner = jane.clone();
+        shim.plan(Planned::IsUnanswered(Box::pin(async move {
+            there.try_acquire("report", &owner, MINUTE).await.unwrap();
+        })));
+        let denied = object_store::Error::PermissionDenied { path: "a".into(), source: "no".into() };
+        shim.plan(Planned::Fails(denied));
+        let answer = ask(&here, &jane, Want::Any).await;
+        assert!(matches!(answer, Err(Fail::Unknown(Error::Denied { .. }))), "{answer:?}");
     });
 }
 

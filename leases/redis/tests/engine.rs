@@ -1012,7 +1012,7 @@ fn a_connection_that_ends_with_the_answer_that_opens_it_is_replaced() {
         }
     }
 
-    // With one thread, the driver does not run between the answer and the end.
+    // With one thread, the driver does not run between the answer and the end of the connection.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let answers = Arc::new(AtomicUsize::new(0));

@@ -133,7 +133,7 @@ impl Desk {
         self.there.status(resource).await.unwrap().map(|status| status.owner().clone())
     }
 
-    /// Returns the number of scripts since the last call that acquired one lease, or decided about several requests.
+    /// Returns how many scripts have acquired one lease, or decided about several requests, since this was last called.
     fn scripts(&self) -> u64 {
         let stats: String = self.server.ask(&["INFO", "commandstats"]);
         let () = self.server.ask(&["CONFIG", "RESETSTAT"]);

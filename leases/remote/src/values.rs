@@ -61,7 +61,7 @@ pub struct Policy {
     pub kind: u8,
     /// The length of the lease from its beginning and from each renewal, in nanoseconds.
     pub idle: Option<i64>,
-    /// The time from the start of the tenure to its end, even if it is renewed, in nanoseconds.
+    /// The longest time from the start of the tenure to its end, even if it is renewed, in nanoseconds.
     pub total: Option<i64>,
 }
 

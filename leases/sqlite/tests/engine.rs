@@ -388,7 +388,7 @@ fn a_restart_of_the_machine_neither_ends_nor_revives_a_lease() {
         let after = leases(&folder.file());
         let status = after.status("kept").wait().unwrap().expect("the lease has ended");
         assert_eq!(status.token(), kept.token());
-        // The machine has been down for as long as the time of day says, but not less than it has been up since.
+        // The time that has passed is what the time of day says, but at least the time since the start of the machine.
         let passed = Duration::from_micros(u64::try_from(since_start).unwrap());
         let remaining = status.remaining().unwrap();
         assert!(

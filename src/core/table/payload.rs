@@ -47,8 +47,8 @@ pub trait Payload: Sized {
     /// Makes the marks of a slot that serves no key.
     fn dead() -> Self::Marks;
 
-    /// Makes the state of a shard with at most `most` values, of at most this `weight`, and memory for `capacity` of
-    /// them. `counts` tells whether the table has counters, and `timed` whether its values end.
+    /// Makes the state of a shard with at most `most` values, which together weigh at most `weight`, and memory for
+    /// `capacity` of them. `counts` tells whether the table has counters, and `timed` whether its values end.
     fn kept(most: Option<usize>, weight: Option<u64>, capacity: usize, counts: bool, timed: bool) -> Self::Kept;
 
     /// Makes the state of a table with `shards` shards, which should have at most `most` values. With `by_hand` the

@@ -51,11 +51,12 @@ impl<E: Engine> Leases<E> {
             };
             return answer.map(|answer| (answer, false)).map_err(Fail::into_cause);
         }
-        let mut tries = 1;
+        let (mut tries, mut was_lost) = (1, false);
         loop {
             match make().await {
-                Ok(answer) => return Ok((answer, tries > 1)),
-                Err(Fail::Unknown(_)) if tries < TRIES => tries += 1,
+                Ok(answer) => return Ok((answer, was_lost)),
+                Err(Fail::Unknown(_)) if tries < TRIES => (tries, was_lost) = (tries + 1, true),
+                Err(Fail::Undone(_)) if tries < TRIES => tries += 1,
                 Err(fail) => return Err(fail.into_cause()),
             }
         }
