@@ -47,6 +47,8 @@ struct Faults {
     /// Whether the server does not know that an owner has released its lease, so that the owner's next request begins
     /// another tenure.
     is_in_doubt: bool,
+    /// Whether another request of the owner ends the next tenure, by beginning a new one, before its answer is known.
+    is_replaced: bool,
 }
 
 /// A watch of a resource.
@@ -151,7 +153,13 @@ impl Engine for Server {
     async fn acquire(&self, ask: Ask<'_>) -> Result<Answer, Fail<Down>> {
         self.acquires.fetch_add(1, SeqCst);
         self.most_in_flight.fetch_max(self.in_flight.fetch_add(1, SeqCst) + 1, SeqCst);
-        let answer = self.answer(self.doubt(Ask { at: self.there(), ..ask })).await;
+        let ask = Ask { at: self.there(), ..ask };
+        let mut answer = self.answer(self.doubt(ask)).await;
+        if std::mem::take(&mut self.faults.lock().unwrap().is_replaced) {
+            let fresh = self.memory.acquire(Ask { want: Want::Fresh, ..ask }).await;
+            assert!(matches!(fresh, Ok(Answer::Granted { .. })), "{fresh:?}");
+            answer = Err(Fail::Undone(Down));
+        }
         self.in_flight.fetch_sub(1, SeqCst);
         if ask.waiting && matches!(answer, Ok(Answer::Granted { .. })) {
             self.clock_is_bad.store(self.has_a_bad_clock.swap(false, SeqCst), SeqCst);
@@ -248,6 +256,18 @@ fn an_acquire_whose_answer_is_lost_is_retried_and_gets_the_same_tenure() {
     let grant = leases.acquire_blocking("report", &jane, MINUTE).unwrap();
     assert_eq!(server.acquires.load(SeqCst), 2);
     assert_eq!(leases.status_blocking("report").unwrap().unwrap().token(), grant.token());
+}
+
+#[test]
+fn a_request_whose_tenure_has_been_replaced_leaves_the_new_tenure_alone() {
+    let (server, leases, jane, _) = desk();
+    server.faults.lock().unwrap().is_replaced = true;
+    let busy = leases.try_hold_new("report", &jane, MINUTE).wait();
+    assert!(matches!(busy, Err(AcquireError::Busy { .. })), "{busy:?}");
+    assert_eq!(server.acquires.load(SeqCst), 2);
+    server.faults.lock().unwrap().is_replaced = true;
+    let grant = leases.try_acquire("report", &jane, MINUTE).wait().unwrap();
+    assert!(grant.is_resumed(), "another request began this tenure");
 }
 
 /// With a custom policy, or while others wait, the front end first asks whether the owner has the lease, and then
