@@ -2,7 +2,7 @@ use std::{future::Future, sync::Arc, time::Duration};
 
 use keylatch_lease::{
     Owner, Resource, Token,
-    engine::{Answer, Ask, Engine, Gone, Left, Listing, Owned, Part, Record, Renewal},
+    engine::{Answer, Ask, Engine, Fail, Gone, Left, Listing, Owned, Part, Record, Renewal},
 };
 use keylatch_lease_remote::{Core, Limit, Live};
 
@@ -124,9 +124,9 @@ impl Engine for Bucket {
             (renewal.resource.clone(), Extension { owner: renewal.owner.clone(), token, term })
         };
         let all: Vec<_> = batch.iter().map(extend).collect();
+        let is_alone = all.len() == 1;
         let question = |session: Arc<Live<Session>>| async move {
             let place = &session.place;
-            // All of them are finished, even if one fails.
             let renew = |(resource, extension): (Resource, Extension)| async move {
                 let decide = |seen: Option<&_>, now, before: Option<&_>| match before {
                     None => decide::renew(&extension, seen, now),
@@ -134,7 +134,11 @@ impl Engine for Bucket {
                 };
                 Ok(place.change(&resource, decide).await)
             };
-            place.each(all, renew).await?.into_iter().collect()
+            // If one of them fails, the others are finished, too, and may have been carried out.
+            place.each(all, renew).await?.into_iter().collect::<Done<_>>().map_err(|fail| match fail {
+                Fail::NotDone(error) if !is_alone => Fail::Unknown(error),
+                fail => fail,
+            })
         };
         let left: Vec<Left> = self.ask(&mut self.core.limit(), question).await?;
         for (renewal, left) in batch.iter_mut().zip(left) {

@@ -598,6 +598,14 @@ mod tests {
                 assert!(matches!(late, Step::Undone), "it has expired: {late:?}");
             }
         }
+        // The process that resumed the tenure took it for an hour old.
+        let mut record = first.record.clone();
+        record.lease.as_mut().unwrap().held = 3_600_000_000;
+        let hour_old = seen(record, at(1));
+        let Step::Write(_, Answer::Granted { held_for, .. }) = again(Want::Any, false, Some(&hour_old), now) else {
+            panic!("the tenure goes on")
+        };
+        assert_eq!(held_for, Duration::ZERO, "it began with this request");
         let renewal = Extension { owner: Owner::named("jane"), token: token(first.record.token), term: None };
         assert!(matches!(renew_again(&renewal, Some(&first), now), Step::Say(Left::For(_))));
         assert!(matches!(renew_again(&renewal, None, now), Step::Undone));

@@ -10,7 +10,7 @@ use std::{
 use common::{Faults, Planned, Shim, generic, options};
 use futures_util::TryStreamExt;
 use keylatch_lease::{
-    AcquireError, Expiry, Leases, LookError, Lost, Owner, RenewError, Term,
+    AcquireError, Expiry, Leases, LookError, Lost, Owner, RenewError, Resource, Term,
     engine::{Answer, Ask, Engine, Fail, Gone, Left, Listing, Part, Renewal, Want},
 };
 use keylatch_lease_conformance::servers::on_tokio;
@@ -31,6 +31,13 @@ fn counted(store: &Arc<InMemory>) -> Arc<Shim> {
 
 async fn leases(store: Arc<dyn ObjectStore>) -> Leases<Bucket> {
     Leases::with_engine(options("desk").tries_out(false).open(store).await.unwrap())
+}
+
+/// Returns two processes' leases in one bucket. The shim is between the bucket and the first process.
+async fn here_and_there() -> (Arc<Shim>, Leases<Bucket>, Arc<Leases<Bucket>>) {
+    let store = Arc::new(InMemory::new());
+    let shim = counted(&store);
+    (Arc::clone(&shim), leases(shim).await, Arc::new(leases(store).await))
 }
 
 async fn objects(store: &InMemory) -> Vec<(Path, String)> {
@@ -195,10 +202,7 @@ fn a_write_whose_answer_is_lost_is_not_made_twice() {
 #[test]
 fn a_release_is_known_to_have_happened_even_if_another_owner_has_the_resource_when_its_answer_is_lost() {
     on_tokio(async {
-        let store = Arc::new(InMemory::new());
-        let shim = counted(&store);
-        let (here, [jane, joe]) = (leases(Arc::clone(&shim) as _).await, owners());
-        let there = Arc::new(leases(store).await);
+        let ((shim, here, there), [jane, joe]) = (here_and_there().await, owners());
         here.try_acquire("report", &jane, MINUTE).await.unwrap();
         let (other, other_owner) = (Arc::clone(&there), joe.clone());
         shim.plan(Planned::IsUnanswered(Box::pin(async move {
@@ -220,10 +224,7 @@ async fn ask(leases: &Leases<Bucket>, owner: &Owner, want: Want) -> Result<Answe
 #[test]
 fn a_request_begins_one_tenure_even_if_its_owner_resumes_that_before_the_answer_is_known() {
     on_tokio(async {
-        let store = Arc::new(InMemory::new());
-        let shim = counted(&store);
-        let (here, [jane, _]) = (leases(Arc::clone(&shim) as _).await, owners());
-        let there = Arc::new(leases(store).await);
+        let ((shim, here, there), [jane, _]) = (here_and_there().await, owners());
         for want in [Want::Any, Want::New, Want::Fresh] {
             let (other, owner) = (Arc::clone(&there), jane.clone());
             shim.plan(Planned::IsUnanswered(Box::pin(async move {
@@ -239,12 +240,9 @@ fn a_request_begins_one_tenure_even_if_its_owner_resumes_that_before_the_answer_
 }
 
 #[test]
-fn a_request_whose_tenure_has_ended_before_its_answer_is_known_has_an_unknown_outcome() {
+fn a_request_whose_tenure_has_ended_before_its_answer_is_known_is_undone() {
     on_tokio(async {
-        let store = Arc::new(InMemory::new());
-        let shim = counted(&store);
-        let (here, [jane, joe]) = (leases(Arc::clone(&shim) as _).await, owners());
-        let there = Arc::new(leases(store).await);
+        let ((shim, here, there), [jane, joe]) = (here_and_there().await, owners());
         let released = || {
             let (there, jane) = (Arc::clone(&there), jane.clone());
             Planned::IsUnanswered(Box::pin(async move {
@@ -273,10 +271,7 @@ fn a_request_whose_tenure_has_ended_before_its_answer_is_known_has_an_unknown_ou
 #[test]
 fn a_call_whose_tenure_has_ended_does_not_take_another_tenure_of_its_owner_for_its_own() {
     on_tokio(async {
-        let store = Arc::new(InMemory::new());
-        let shim = counted(&store);
-        let (here, [jane, _]) = (leases(Arc::clone(&shim) as _).await, owners());
-        let there = Arc::new(leases(store).await);
+        let ((shim, here, there), [jane, _]) = (here_and_there().await, owners());
         let begun = || {
             let (there, jane) = (Arc::clone(&there), jane.clone());
             Planned::IsUnanswered(Box::pin(async move {
@@ -300,10 +295,7 @@ fn a_call_whose_tenure_has_ended_does_not_take_another_tenure_of_its_owner_for_i
 #[test]
 fn a_failure_after_a_write_that_was_carried_out_leaves_the_outcome_unknown() {
     on_tokio(async {
-        let store = Arc::new(InMemory::new());
-        let shim = counted(&store);
-        let (here, [jane, _]) = (leases(Arc::clone(&shim) as _).await, owners());
-        let there = leases(store).await;
+        let ((shim, here, there), [jane, _]) = (here_and_there().await, owners());
         let owner = jane.clone();
         shim.plan(Planned::IsUnanswered(Box::pin(async move {
             there.try_acquire("report", &owner, MINUTE).await.unwrap();
@@ -316,12 +308,28 @@ fn a_failure_after_a_write_that_was_carried_out_leaves_the_outcome_unknown() {
 }
 
 #[test]
+fn a_renewal_that_fails_stops_no_other_one_of_its_batch() {
+    on_tokio(async {
+        let ((shim, here, _), [jane, _]) = (here_and_there().await, owners());
+        let pages: Vec<_> = (0..100).map(|i| Resource::new("page", i.to_string())).collect();
+        let mut batch = Vec::new();
+        for resource in &pages {
+            let token = here.try_acquire(resource, &jane, MINUTE).await.unwrap().token();
+            let term = Some(Term { idle: Some(MINUTE), total: None });
+            batch.push(Renewal { resource, owner: &jane, token, term, left: Left::Nothing });
+        }
+        shim.counts();
+        shim.plan(Planned::Fails(object_store::Error::PermissionDenied { path: "a".into(), source: "no".into() }));
+        let answer = here.engine().renew(&mut batch, here.engine().now()).await;
+        assert!(matches!(answer, Err(Fail::Unknown(Error::Denied { .. }))), "the others are renewed: {answer:?}");
+        assert_eq!(shim.counts(), [0, 100, 0]);
+    });
+}
+
+#[test]
 fn a_release_that_the_object_no_longer_shows_has_an_unknown_outcome() {
     on_tokio(async {
-        let store = Arc::new(InMemory::new());
-        let shim = counted(&store);
-        let (here, [jane, joe]) = (leases(Arc::clone(&shim) as _).await, owners());
-        let there = leases(store).await;
+        let ((shim, here, there), [jane, joe]) = (here_and_there().await, owners());
         let grant = here.try_acquire("report", &jane, MINUTE).await.unwrap();
         shim.plan(Planned::IsLate(Box::pin(async move {
             for _ in 0..5 {
