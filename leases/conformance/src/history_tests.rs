@@ -182,6 +182,21 @@ fn tokens_grow() {
     rejects(&[begins(0, 1, "ann", 5), resumes(2, 3, "ann", 6)]);
     rejects(&[begins(0, 1, "ann", 5), looks(2, 3, Some(("ann", 6)))]);
     rejects(&[begins(0, 1, "ann", 5), owns(2, 3, "ann", &[6])]);
+    // So does one whose first answer was lost.
+    let unknown = || [begins(0, 1, "ann", 5), release(), lost(begins(4, 5, "bob", 6))];
+    for (number, is_greater) in [(6, true), (4, false)] {
+        let learns = [
+            looks(6, 7, Some(("bob", number))),
+            owns(6, 7, "bob", &[number]),
+            resumes(6, 7, "bob", number),
+            renews(6, 7, "bob", number, Left::For(secs(10))),
+            releases(6, 7, "bob", Some(number), Gone::Released),
+        ];
+        for learns in learns {
+            let events: Vec<_> = unknown().into_iter().chain([learns]).collect();
+            assert_eq!(check(&events, EXACT).is_ok(), is_greater, "{events:?}");
+        }
+    }
     // Either of two concurrent tenures may be the first.
     let between = releases(0, 9, "ann", None, Gone::Released);
     accepts(&[begins(0, 9, "bob", 2), between.clone(), begins(0, 9, "ann", 1)]);
@@ -367,20 +382,20 @@ fn the_search_finds_an_order_if_there_is_one() {
     assert!(accepted > 1000 && rejected > 1000, "{accepted} accepted, {rejected} rejected");
 }
 
-/// Returns a history of a few owners' leases, in which some answers are lost.
-fn history_of_leases(random: &mut Random) -> Vec<Event> {
+/// Returns a history of so many requests of a few owners, and their answers, of which one in `lost_one_in` is lost.
+fn history_of_leases(random: &mut Random, requests: u32, lost_one_in: u64) -> Vec<Event> {
     const OWNERS: [&str; 3] = ["ann", "bob", "cid"];
     let mut below = |end| random.next(end);
     let mut events = Vec::new();
     let (mut tenure, mut last, mut now) = (None::<(&str, u64, u64)>, 0, 10);
-    for _ in 0..14 {
+    for _ in 0..requests {
         now += below(3);
         tenure = tenure.filter(|&(_, _, end)| now < end);
         let owner = OWNERS[below(3) as usize];
         let holder = tenure.map(|(holder, ..)| holder);
         let (start, end) = (now - below(7), now + 1 + below(7));
         let ttl = 1 + below(8);
-        let is_ignored = below(9) == 0; // neither carried out nor answered
+        let is_ignored = below(3 * lost_one_in) == 0; // neither carried out nor answered
         let event = match below(4) {
             0 | 1 => {
                 let said = match holder {
@@ -408,7 +423,7 @@ fn history_of_leases(random: &mut Random) -> Vec<Event> {
             }
             _ => looks(start, end, tenure.map(|(owner, token, _)| (owner, token))),
         };
-        let is_lost = is_ignored || below(3) == 0;
+        let is_lost = is_ignored || below(lost_one_in) == 0;
         events.push(if is_lost { lost(event) } else { event });
     }
     events
@@ -418,8 +433,17 @@ fn history_of_leases(random: &mut Random) -> Vec<Event> {
 fn histories_of_leases_are_accepted() {
     let mut random = Random(11);
     for _ in 0..2_000 {
-        let events = history_of_leases(&mut random);
+        let events = history_of_leases(&mut random, 14, 3);
         assert_eq!(check(&events, EXACT), Ok(()), "{events:#?}");
+    }
+}
+
+#[test]
+fn long_histories_with_many_lost_answers_are_decided() {
+    let mut random = Random(12);
+    for _ in 0..40 {
+        let events = history_of_leases(&mut random, 120, 10);
+        assert_eq!(check(&events, EXACT), Ok(()));
     }
 }
 
