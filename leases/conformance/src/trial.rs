@@ -7,7 +7,7 @@ use std::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
-    time::{Duration, Instant, SystemTime},
+    time::{Duration, SystemTime},
 };
 
 use async_io::Timer;
@@ -165,7 +165,8 @@ impl<'f, F: Fixture> Trial<'f, F> {
         Ok(client.engine().is_real_time())
     }
 
-    /// Returns how long the suite waits for an event that should happen at once.
+    /// Returns how long the suite waits for an event that should happen at once. It waits in [naps](NAP), so it waits
+    /// longer on a machine that gives this process little time.
     pub(crate) fn patience(&self) -> Duration {
         self.caps.delta + self.caps.noise
     }
@@ -215,7 +216,8 @@ impl<'f, F: Fixture> Trial<'f, F> {
         self.within(self.patience(), what, future).await
     }
 
-    /// Polls a future that must be ready within this limit of real time, whatever the engine's clock is.
+    /// Polls a future that must be ready within this limit of real time, whatever the engine's clock is. The limit is
+    /// counted in [naps](NAP).
     pub(crate) async fn within<T>(
         &self,
         limit: Duration,
@@ -223,7 +225,9 @@ impl<'f, F: Fixture> Trial<'f, F> {
         future: impl Future<Output = T>,
     ) -> Result<T, Failure> {
         let late = async {
-            Timer::after(limit).await;
+            for _ in 0..naps(limit) {
+                Timer::after(NAP).await;
+            }
             Err(Failure::new(format!("still waiting after {limit:?}: {what}")))
         };
         or(async { Ok(future.await) }, late).await
@@ -234,14 +238,13 @@ impl<'f, F: Fixture> Trial<'f, F> {
     where
         W: Future<Output = Result<bool, Failure>>,
     {
-        let start = Instant::now();
-        while !is_so().await? {
-            if start.elapsed() > self.patience() {
-                return Err(Failure::new(format!("after {:?} this is still not so: {what}", self.patience())));
+        for _ in 0..naps(self.patience()) {
+            if is_so().await? {
+                return Ok(());
             }
-            Timer::after(Duration::from_millis(1)).await;
+            Timer::after(NAP).await;
         }
-        Ok(())
+        Err(Failure::new(format!("after {:?} this is still not so: {what}", self.patience())))
     }
 
     /// Waits until a client has this number of waiters for a resource.
@@ -252,21 +255,31 @@ impl<'f, F: Fixture> Trial<'f, F> {
         waiters: usize,
     ) -> Result<(), Failure> {
         // The limit applies to each waiter, not to all of them: a slow machine takes a long time for a thousand.
-        let (mut before, mut since) = (0, Instant::now());
+        let (mut before, mut left) = (0, naps(self.patience()));
         loop {
             let now = client.status(resource).await?.map_or(0, |status| status.waiters());
             if now == waiters {
                 return Ok(());
             }
+            left -= 1;
             if now != before {
-                (before, since) = (now, Instant::now());
-            } else if since.elapsed() > self.patience() {
+                (before, left) = (now, naps(self.patience()));
+            } else if left == 0 {
                 let patience = self.patience();
                 return Err(Failure::new(format!("{resource} has {now} waiters for {patience:?}, not {waiters}")));
             }
-            Timer::after(Duration::from_millis(1)).await;
+            Timer::after(NAP).await;
         }
     }
+}
+
+/// The suite waits in naps, and counts them instead of looking at a clock: a pause in which other processes take the
+/// machine, however long, then counts as one nap.
+const NAP: Duration = Duration::from_millis(2);
+
+/// Returns the number of naps in a time; at least 1.
+fn naps(time: Duration) -> u128 {
+    time.as_nanos().div_ceil(NAP.as_nanos()).max(1)
 }
 
 /// Returns a few owners.
