@@ -302,8 +302,8 @@ impl Engine for Postgres {
             after => after.flatten(),
         };
         let start = page_start(part.entity_prefix, after.as_ref());
-        // No text contains the byte ff.
-        let end = prefix_end(part.entity_prefix).map_or_else(|| vec![0xff], String::into_bytes);
+        // No text contains the bytes fe and ff, with which the entities of the rows begin that are not leases.
+        let end = prefix_end(part.entity_prefix).map_or_else(|| vec![0xfe], String::into_bytes);
         let (entity, key, end) = (start.entity().as_bytes(), start.key().as_bytes(), &*end);
         let owner = part.owner.map(|owner| owner.id().as_bytes());
         let limit = i64::try_from(part.limit).unwrap_or(i64::MAX);

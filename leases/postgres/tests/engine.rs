@@ -1173,11 +1173,14 @@ fn a_table_that_is_emptied_or_created_again_is_quarantined() {
         let Desk { here, there, client, namespace, jane, joe, .. } = &desk;
         let mut old = here.try_acquire("report", jane, MINUTE).await.unwrap();
         let quick = server.leases(options(namespace).quarantine(SECOND));
+        let without_name = server.leases(options(""));
         let recreate = format!("DROP TABLE keylatch_lease; {}", keylatch_lease_postgres::SCHEMA);
         for harm in ["TRUNCATE keylatch_lease", &recreate] {
             client.batch_execute(harm).await.unwrap();
             assert!(is_quarantined(&there.try_acquire("report", joe, MINUTE).await));
             assert!(is_quarantined(&here.try_acquire("other", joe, MINUTE).await));
+            // The row that stands for the quarantine is no lease.
+            assert_eq!(without_name.list().all().await.unwrap().len(), 0);
             // While programs differ, the shortest quarantine applies.
             assert!(is_quarantined(&quick.try_acquire("report", joe, MINUTE).await));
             let new = insist(&quick, "report", joe).await;
