@@ -120,8 +120,8 @@ pub trait Payload: Sized {
         }
     }
 
-    /// Returns whether there is a value. The answer is exact for a caller that has a hold, or has the shard lock of an
-    /// entry without holders; otherwise it is a snapshot.
+    /// Returns whether there is a value. The answer is exact for a caller that has the shard lock, or a hold (which
+    /// must pin the value, if values end); otherwise it is a snapshot.
     #[inline(always)]
     fn is_present(marks: &Self::Marks) -> bool {
         Self::marks(marks).is_some_and(Marks::is_present)

@@ -22,7 +22,7 @@ pub struct Valued<T>(PhantomData<T>);
 /// | 0 | `PRESENT`: there is a value |
 /// | 1 | `QUIET`: there is nothing to note when the entry is used |
 /// | 2 | `USED`: in a table in which no entry is quiet, the value was used since it was last considered for eviction |
-/// | 2 | `VISITED`: in a table whose values may rest, the value was at rest, and got its slot for a visit of the shard |
+/// | 2 | `VISITED`: in a table whose values may rest, the value was at rest and got its slot for a visit of the shard |
 /// | 3 | `ENDED`: there is no value, but one that has ended is still in the slot |
 /// | 4 to 9 | the number of handles of the entry; 63 means 63 or more |
 /// | 10 to 31 | the high bits of the version, the low ones of which are `low` |
