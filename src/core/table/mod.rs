@@ -133,7 +133,7 @@ pub(crate) struct Config {
 /// `pub` because sealed traits name it; other crates cannot.
 #[allow(unreachable_pub, missing_debug_implementations)] // not visible outside the crate
 pub struct Core<K, V: Payload> {
-    /// The shards; empty in a table that [has records](Self::has_records) of its values. So the bounds check by which a
+    /// The shards; empty in a table that [has records](Core::has_records) of its values. So the bounds check by which a
     /// call finds its shard also tells whether the table has records.
     plain: Box<[PaddedShard<K, V>]>,
     /// The shards of a table that has records.

@@ -174,8 +174,8 @@ impl<K, T> Core<K, Valued<T>> {
         })
     }
 
-    /// Looks up the value of an entry for the owner of a claim. The claim is given up, or returned if the entry has
-    /// other users. `look` runs under the shard lock.
+    /// Looks up the value of an entry for the owner of a claim. The claim is given up, or returned if it and the
+    /// value's own are not the only units. `look` runs under the shard lock.
     #[inline]
     pub(crate) fn peek_by<R>(
         &self,
@@ -254,7 +254,7 @@ impl<K, T> Core<K, Valued<T>> {
     }
 
     /// Replaces the value of an entry for the owner of a claim, and returns the old value. The claim is given up, or
-    /// returned if the entry has other users.
+    /// returned if it and the value's own are not the only units.
     #[inline]
     #[allow(clippy::type_complexity)] // an alias would hide more than it tells
     pub(crate) fn insert_by(&self, claim: Claim<K, Valued<T>>, value: T) -> Result<T, Busy<(Claim<K, Valued<T>>, T)>> {
@@ -306,8 +306,8 @@ impl<K, T> Core<K, Valued<T>> {
         removed
     }
 
-    /// Takes the value of an entry out for the owner of a claim. The claim is given up, or returned if the entry has
-    /// other users.
+    /// Takes the value of an entry out for the owner of a claim. The claim is given up, or returned if it and the
+    /// value's own are not the only units.
     #[inline]
     pub(crate) fn remove_by(&self, claim: Claim<K, Valued<T>>) -> Result<T, Busy<Claim<K, Valued<T>>>> {
         let (tag, address) = (tag_of(claim.live()), claim.live().address());
