@@ -431,9 +431,9 @@ impl<K, V: Payload> Core<K, V> {
         panics.run(|| drop(dead));
     }
 
-    /// Disposes of all values that have ended; if the call is nested too deep in sweeps, leaves them to others. Returns
-    /// the time until the next value may end, at least one nanosecond; `None` if no value has a deadline, apart from
-    /// values that are pinned beyond theirs.
+    /// Disposes of all values that have ended, or [leaves](super::sweep) them to other sweeps. Returns the time until
+    /// the next value may end, at least one nanosecond; `None` if no value has a deadline, apart from values that are
+    /// pinned beyond theirs.
     ///
     /// # Panics
     /// If the clock panics. A panic of a drop, or of the user's function, resumes when everything is done.
