@@ -16,7 +16,7 @@ struct Age {
 }
 
 impl Ages {
-    /// Begins the age of a value that has just been stored or changed, and that nobody refreshes.
+    /// Begins the age of a value that has just been stored or changed, and removes the mark of the value before it.
     pub(super) fn begin(&mut self, number: u32, now: u64) {
         *self.0.at(number) = Age { since: now, refreshed: 0 };
     }
@@ -25,7 +25,8 @@ impl Ages {
         now.saturating_sub(self.0.get(number).since)
     }
 
-    /// Marks the value with this version as being refreshed, if it is at least `fresh_for` old, and not marked yet.
+    /// Marks the value with this version as being refreshed, if it is at least `fresh_for` nanoseconds old, and not
+    /// marked yet. Returns whether it was marked.
     pub(super) fn begin_refresh(&mut self, number: u32, version: u64, now: u64, fresh_for: u64) -> bool {
         // A value whose writer was forgotten has no version here.
         let begins = version != 0 && self.0.get(number).refreshed == 0 && self.age(number, now) >= fresh_for;

@@ -4,7 +4,7 @@
 //! heap orders the values by a lower bound of their deadlines: a use that extends a deadline leaves the heap as it is,
 //! and the value gets its new place when it comes to the top.
 //!
-//! The ages and the weights of values are recorded here, too, in the same way. If a table weighs values that never end,
+//! The ages and the weights of values are recorded here, too, for each slot. If a table weighs values that never end,
 //! its [`Deadlines`] contain no deadline.
 
 use alloc::boxed::Box;
@@ -85,7 +85,7 @@ impl Deadlines {
         self.timed
     }
 
-    /// Returns the number of values that weigh nothing, if values are weighed.
+    /// Returns the number of values that weigh nothing; 0 if values are not weighed.
     pub(super) fn weightless(&self) -> usize {
         self.weights.as_ref().map_or(0, |weights| weights.weightless())
     }
@@ -175,7 +175,7 @@ impl Deadlines {
         deadline.pins == 0 && deadline.time() <= self.now
     }
 
-    /// Returns whether there may be a value whose time has passed and that has not been forgotten.
+    /// Returns whether there may be a value that is over and has not been forgotten.
     #[inline]
     pub(super) fn is_any_due(&self) -> bool {
         self.heap.first().is_some_and(|first| first.time <= self.now)
@@ -273,7 +273,8 @@ impl Deadlines {
         (!self.is_over(number)).then_some(age)
     }
 
-    /// Marks a value as being refreshed, and returns its version, if it is at least `fresh_for` old and not marked yet.
+    /// Marks a value as being refreshed, and returns its version, if it is at least `fresh_for` nanoseconds old and not
+    /// marked yet.
     pub(super) fn begin_refresh(&mut self, number: u32, fresh_for: u64) -> Option<u64> {
         let (version, now) = (self.version(number), self.now);
         self.ages.as_mut()?.begin_refresh(number, version, now, fresh_for).then_some(version)

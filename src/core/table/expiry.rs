@@ -21,7 +21,8 @@ use crate::core::wait::{Access, ReleaseFor, WakeBatch};
 use crate::evicted::Evicted as Cause;
 use crate::panics::Panics;
 
-/// The number of deadlines that the search for one ended value examines in passing.
+/// The largest number of deadlines that are examined in passing to find one value that is over, and of such values that
+/// are tried until one can be taken out.
 const EXAMINED: usize = 4;
 
 /// The new deadline and weight of a value that a writer has changed.
@@ -36,7 +37,7 @@ struct Change {
 
 /// The steps of holders. In a table that weighs values, these are weighed in the same steps.
 impl<K, V: Payload> Core<K, V> {
-    /// Returns whether values end.
+    /// Returns whether values end or have ages.
     #[inline]
     pub(crate) fn is_timed(&self) -> bool {
         V::time(&self.hooks).is_some()
@@ -247,8 +248,9 @@ impl<K, V: Payload> Core<K, V> {
         self.count(tag_of(entry), Event::Expired);
     }
 
-    /// Prepares an entry without a value for a new one: takes an ended value out. The caller must have an exclusive
-    /// hold of the entry. Returns `None` if the table records nothing about its values.
+    /// Prepares an entry without a value for a new one: takes an ended value out, if there is one, and claims the entry
+    /// for the deadline of the new one. The caller must have an exclusive hold of the entry. Returns `None` if the
+    /// table has no records.
     ///
     /// # Panics
     /// If the entry has [`MAX_UNITS`](crate::core::MAX_UNITS) units, or if the clone of the key panics.
@@ -272,7 +274,7 @@ impl<K, V: Payload> Core<K, V> {
         }
     }
 
-    /// Begins the deadline of a value that a writer has just stored, if values end.
+    /// Begins the deadline of a value that a writer has just stored, if values end or have ages.
     pub(super) fn begin_deadline(&self, shard: &mut Shard<K, V>, entry: Live<'_, K, V>) {
         if let Some((number, deadlines)) = deadlines_of(shard, entry).filter(|_| self.is_timed()) {
             deadlines.begin(number);
@@ -282,8 +284,8 @@ impl<K, V: Payload> Core<K, V> {
 
 /// Disposing of values that have ended.
 impl<K, V: Payload> Core<K, V> {
-    /// Returns exclusive use of an entry whose value is not in use, in a table that records something about its values.
-    /// The caller has locked the shard, and takes the value out.
+    /// Returns exclusive use of an entry, if its only units are the two claims of its value, in a table that has
+    /// records. The value may have ended. The caller has locked the shard, and takes the value out.
     pub(super) fn unshared_timed<'s>(&self, entry: Live<'s, K, V>) -> Option<Unshared<'s, K, V>> {
         if !self.has_records() || !V::is_stored(entry.marks()) {
             return None;
@@ -350,7 +352,7 @@ impl<K, V: Payload> Core<K, V> {
         Eviction::Done((dead, kept))
     }
 
-    /// Takes the ended value of this slot out, if nobody uses the entry.
+    /// Takes the ended value of this slot out, unless a user of the entry will do that when it leaves.
     fn ended_at(&self, shard: &mut Shard<K, V>, number: Option<u32>) -> Eviction<K, V> {
         let ended = number.and_then(|number| self.bury(shard, number));
         ended.map_or(Eviction::Nothing, Eviction::Done)
@@ -417,7 +419,7 @@ impl<K, V: Payload> Core<K, V> {
         Some((dead, Some((claim, batch))))
     }
 
-    /// Drops a value that was taken out, or hands it to the user's function. The caller holds no lock.
+    /// Drops a value that was taken out, or hands it to the user's function. The caller holds no internal lock.
     pub(super) fn dispose(&self, (mut dead, kept): Evicted<K, V>, cause: Cause, panics: &mut Panics) {
         if let Some((claim, batch)) = kept {
             panics.run(|| self.leave_claim(claim.into_unit()));
@@ -429,8 +431,9 @@ impl<K, V: Payload> Core<K, V> {
         panics.run(|| drop(dead));
     }
 
-    /// Disposes of all values that have ended. Returns the time until the next value may end; `None` if no value has a
-    /// deadline.
+    /// Disposes of all values that have ended, or [leaves](super::sweep) them to other sweeps. Returns the time until
+    /// the next value may end, at least one nanosecond; `None` if no value has a deadline, apart from values that are
+    /// pinned beyond theirs.
     ///
     /// # Panics
     /// If the clock panics. A panic of a drop, or of the user's function, resumes when everything is done.
@@ -459,12 +462,12 @@ impl<K, V: Payload> Core<K, V> {
 
 /// Looking at values that may be over.
 impl<K, T> Core<K, Valued<T>> {
-    /// Reads the clock, if values end.
+    /// Reads the clock, if values end or have ages.
     pub(super) fn time(&self) -> Option<u64> {
         self.timed().map(|(hooks, _)| hooks.now())
     }
 
-    /// Returns the number of values, added up shard by shard.
+    /// Returns the number of values that are not over, added up shard by shard.
     pub(crate) fn values(&self) -> usize {
         let now = self.time();
         let values = |shard: &mut Shard<K, Valued<T>>| {
@@ -477,8 +480,8 @@ impl<K, T> Core<K, Valued<T>> {
         self.shards().iter().map(|shard| shard.with(values)).sum()
     }
 
-    /// Looks up the value of a key, in a table that records something about its values. Fails if the entry is in use,
-    /// or if there is something to dispose of. `look` runs under the shard lock.
+    /// Looks up the value of a key, in a table that [has records](Self::has_records). Fails if the entry is in use, or
+    /// if there is something to dispose of. `look` runs under the shard lock.
     #[cold]
     #[inline(never)]
     pub(crate) fn peek_recorded<R>(

@@ -45,7 +45,8 @@ impl<K, V: Payload> Core<K, V> {
         drop(empty);
     }
 
-    /// Ends a visit of a shard: the values that were moved for it come to rest again, if nobody uses them.
+    /// Ends a visit of a shard: the values that were moved for it come to rest again, if nobody uses them and no other
+    /// visit is in progress.
     pub(super) fn end_gathering(&self, shard: usize) {
         if !V::VALUES {
             return;

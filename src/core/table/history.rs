@@ -39,7 +39,7 @@ impl History {
         let wanted = values.div_ceil(VALUES).max(1);
         self.fit(values);
         // If the history is less than half or more than twice as large as wanted, it begins anew. So it does not begin
-        // anew often, and never has more than 2 bytes for each value, or one set.
+        // anew often, and never has more than 2 bytes for each value, or one set, or the memory that it keeps.
         if 2 * self.sets.len() < wanted {
             self.sets = empty(wanted.max(self.kept));
         }

@@ -98,7 +98,7 @@ impl<K, T> Hooks<K, T> {
         );
     }
 
-    /// Reads the clock, in nanoseconds.
+    /// Reads the clock, in nanoseconds; 0 if there is none.
     pub(super) fn now(&self) -> u64 {
         self.clock.as_ref().map_or(0, |clock| nanoseconds(clock.now()))
     }

@@ -19,13 +19,14 @@ impl<K, V: Payload> Core<K, V> {
         self.limits.greatest()
     }
 
-    /// Returns the limit of permits for a request without a claim.
+    /// Returns the limit of permits for a request without a claim; 0 if the request is not for permits.
     #[inline(always)]
     pub(super) fn default_limit_of(&self, access: Access) -> usize {
         if let Access::Permits(_) = access { self.default_limit() } else { 0 }
     }
 
-    /// Returns the limit that the table's function gives the key, if there is one. Calls user code.
+    /// Returns the limit that the table's function gives the key; `None` if there is no such function, or if the
+    /// request is not for permits. Calls user code.
     #[inline(always)]
     pub(super) fn limit_of(&self, entry: Live<'_, K, V>, want: Want) -> Option<usize> {
         match want {
@@ -52,7 +53,8 @@ impl<K, V: Payload> Core<K, V> {
     /// Sets the limit of permits of a key. The key has an entry until the limit is [taken away](Self::reset_limit).
     ///
     /// # Panics
-    /// If the entry has [`MAX_UNITS`] units.
+    /// If the entry has no room for two more units (see [`MAX_UNITS`](crate::core::MAX_UNITS)), or if a new entry is
+    /// needed and the shard is full.
     pub(crate) fn set_limit(&self, source: &mut impl Source<K, V>, limit: usize) {
         self.limits.rise(limit);
         let mut caller = Visit::new(self, self.claim(source));
@@ -69,7 +71,7 @@ impl<K, V: Payload> Core<K, V> {
     /// Takes the limit of a key away. Returns whether it had one.
     ///
     /// # Panics
-    /// If the entry has [`MAX_UNITS`] units.
+    /// If the entry has [`MAX_UNITS`](crate::core::MAX_UNITS) units, or if the table's function panics.
     pub(crate) fn reset_limit(&self, key: &impl Ask<K>) -> bool {
         let Some(claim) = self.find_claim(key) else { return false };
         let mut caller = Visit::new(self, claim);
@@ -85,7 +87,7 @@ impl<K, V: Payload> Core<K, V> {
     /// Sets the default limit of permits.
     ///
     /// # Panics
-    /// If an entry has [`MAX_UNITS`] units.
+    /// If an entry with waiters has [`MAX_UNITS`](crate::core::MAX_UNITS) units.
     pub(crate) fn set_default_limit(&self, limit: usize) {
         self.limits.rise(limit);
         self.waits.set_default_limit(limit);

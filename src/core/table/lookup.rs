@@ -253,7 +253,7 @@ impl<K: Eq, V: Payload> Source<K, V> for OwnedKey<K> {
     }
 }
 
-/// An entry of which the caller has a unit. The caller keeps that unit.
+/// An entry of which the caller has a unit, which it keeps, or whose shard it has locked.
 impl<K, V: Payload> Source<K, V> for Live<'_, K, V> {
     #[inline]
     fn join(&mut self, core: &Core<K, V>, join: Join, access: Access) -> Joined<K, V> {
@@ -272,7 +272,7 @@ impl<K, V: Payload> Core<K, V> {
     /// Claims the entry.
     ///
     /// # Panics
-    /// If the entry has [`MAX_UNITS`] units.
+    /// If the entry has [`MAX_UNITS`] units, or if a new entry is needed and the shard is full.
     #[inline]
     pub(crate) fn claim(&self, source: &mut impl Source<K, V>) -> Claim<K, V> {
         source.join(self, Join::Claim, Access::Exclusive).claim()
@@ -281,7 +281,7 @@ impl<K, V: Payload> Core<K, V> {
     /// Returns a hold if that is possible at once, else a claim.
     ///
     /// # Panics
-    /// If the entry has [`MAX_UNITS`] units.
+    /// If the entry has [`MAX_UNITS`] units, or if a new entry is needed and the shard is full.
     #[inline]
     pub(crate) fn hold_or_claim<M>(&self, source: &mut impl Source<K, V>, mode: M) -> Result<Hold<K, V, M>, Claim<K, V>>
     where
@@ -290,10 +290,10 @@ impl<K, V: Payload> Core<K, V> {
         source.join(self, self.limited(Join::Enter, mode.access()), mode.access()).hold_or_claim(mode)
     }
 
-    /// Returns a hold if the key had no entry, else a claim.
+    /// Returns a hold if the key had no entry, else a claim; always a claim if the access is [limited](Self::limited).
     ///
     /// # Panics
-    /// If the entry has [`MAX_UNITS`] units.
+    /// If the entry has [`MAX_UNITS`] units, or if a new entry is needed and the shard is full.
     #[inline]
     pub(crate) fn make_or_claim<M>(&self, source: &mut impl Source<K, V>, mode: M) -> Result<Hold<K, V, M>, Claim<K, V>>
     where
@@ -306,7 +306,7 @@ impl<K, V: Payload> Core<K, V> {
     /// at once, or a claim.
     ///
     /// # Panics
-    /// If the entry has [`MAX_UNITS`] units.
+    /// If the entry has [`MAX_UNITS`] units, or if a new entry is needed and the shard is full.
     #[inline]
     #[allow(clippy::type_complexity)] // an alias would hide more than it tells
     pub(crate) fn make_or_enter<W, M>(
@@ -329,10 +329,11 @@ impl<K, V: Payload> Core<K, V> {
         }
     }
 
-    /// Returns a hold if that is possible without waiting, or a claim if the queue has to decide.
+    /// Returns a hold if that is possible without waiting. Otherwise returns a claim, if the queue or the key's limit
+    /// of permits has to decide, or `None`, if a hold keeps the request out.
     ///
     /// # Panics
-    /// If the entry has [`MAX_UNITS`] units.
+    /// If the entry has [`MAX_UNITS`] units, or if a new entry is needed and the shard is full.
     #[inline]
     pub(crate) fn try_hold<M>(
         &self,
@@ -492,6 +493,9 @@ impl<K, V: Payload> Core<K, V> {
     }
 
     /// Returns a free slot of a shard whose slots were all in use: adds slots, unless one has become free meanwhile.
+    ///
+    /// # Panics
+    /// If the shard is full.
     #[cold]
     fn more(&self, tag: Tag) -> Spare<K, V> {
         let chunk = Chunk::alloc(self.shard(tag).with(|shard| shard.wanted()));

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 /// lowest of a million numbers is found in at most 250 steps (with rows of 64 bits).
 pub(super) struct Lowest<const SETS: usize> {
     rows: Vec<Row<SETS>>,
-    /// The summary, empty while there is at most one row.
+    /// The summary; empty until there is a second row.
     filled: Vec<Row<SETS>>,
 }
 
@@ -16,7 +16,7 @@ type Row<const SETS: usize> = [usize; SETS];
 /// The number of bits in a row.
 const BITS: u32 = usize::BITS;
 
-/// The number of rows for which memory is kept.
+/// The number of rows for which a list that shrinks keeps memory.
 const KEPT: usize = 8;
 
 /// Returns the row of a number, and its bit in the row.

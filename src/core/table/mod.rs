@@ -133,10 +133,10 @@ pub(crate) struct Config {
 /// `pub` because sealed traits name it; other crates cannot.
 #[allow(unreachable_pub, missing_debug_implementations)] // not visible outside the crate
 pub struct Core<K, V: Payload> {
-    /// The shards; empty in a table that records something about its values. So the bounds check by which a call finds
-    /// its shard also tells whether the table records anything.
+    /// The shards; empty in a table that [has records](Core::has_records) of its values. So the bounds check by which a
+    /// call finds its shard also tells whether the table has records.
     plain: Box<[PaddedShard<K, V>]>,
-    /// The shards of a table that records something about its values.
+    /// The shards of a table that has records.
     recorded: Box<[PaddedShard<K, V>]>,
     waits: WaitQueues,
     shift: u32,
@@ -175,7 +175,7 @@ impl<K, V: Payload, M> core::panic::RefUnwindSafe for Hold<K, V, M> {}
 impl<R> core::panic::UnwindSafe for CoreRef<'_, R> {}
 impl<R> core::panic::RefUnwindSafe for CoreRef<'_, R> {}
 
-/// The number of free entries that a shard keeps by default.
+/// The number of free entries that a shard keeps by default, unless its part of the capacity is larger.
 const SPARES_PER_SHARD: usize = 64;
 
 impl<K, V: Payload> Core<K, V> {
@@ -229,7 +229,7 @@ impl<K, V: Payload> Core<K, V> {
         }
     }
 
-    /// Returns the shard of this tag; `None` if the table records something about its values.
+    /// Returns the shard of this tag; `None` if the table [has records](Self::has_records).
     #[inline]
     fn plain_shard(&self, tag: Tag) -> Option<&Lock<Shard<K, V>>> {
         Some(self.plain.get(tag.shard(self.shift))?)
@@ -258,7 +258,8 @@ impl<K, V: Payload> Core<K, V> {
         self.observer.is_some()
     }
 
-    /// Calls the observer. The caller must hold no lock, and must have woken all admitted waiters.
+    /// Calls the observer, if there is one. The caller must hold no internal lock, and must have woken all admitted
+    /// waiters.
     pub(crate) fn tell(&self, entry: Live<'_, K, V>, want: Want, phase: WaitPhase, id: WaitId) {
         if let Some(observer) = &self.observer {
             observer.tell(entry.key(), want, phase, id);
@@ -325,8 +326,8 @@ impl<K, V: Payload> Core<K, V> {
     /// caller sets the hold's mode before it drops the batch.
     ///
     /// # Panics
-    /// If the user's code that decides when a value ends, or what it weighs, panics. In that case the hold is
-    /// unchanged.
+    /// If the clock panics, or the user's code that decides when a value ends or what it weighs. In that case the hold
+    /// is unchanged.
     pub(crate) fn downgrade<M: TypedAccess>(&self, hold: &Hold<K, V, M>, to: Access, batch: &mut WakeBatch) {
         if self.has_records() {
             self.before_sharing(hold);
@@ -351,7 +352,7 @@ impl Identity {
     }
 }
 
-/// Returns a shard's part of `all`, which is divided evenly among the shards.
+/// Returns a shard's part of `all`, which is divided among the shards as evenly as possible.
 fn part_of(all: u64, shard: usize, shards: usize) -> u64 {
     let (shard, shards) = (shard as u64, shards as u64);
     all / shards + u64::from(shard < all % shards)
@@ -360,8 +361,8 @@ fn part_of(all: u64, shard: usize, shards: usize) -> u64 {
 /// Returns the number of entries for which each shard reserves memory, so that `capacity` keys fit at once.
 ///
 /// Keys are spread over the shards at random, so a shard may get more than its share. A reserve of six standard
-/// deviations of a Poisson distribution, plus six for small means, is exceeded once in many millions. With one shard,
-/// or few keys, the reservation is exact.
+/// deviations of a Poisson distribution, plus six for small means, is exceeded once in many millions. With one shard
+/// the reservation is exact; with few keys, each shard has room for all of them.
 fn share_of_capacity(capacity: usize, shards: usize) -> usize {
     if shards == 1 {
         return capacity;

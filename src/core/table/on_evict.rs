@@ -4,7 +4,8 @@ use alloc::boxed::Box;
 
 use crate::evicted::Evicted;
 
-/// User code that is handed each evicted value with its key, with no internal lock held, and after all wakers have run.
+/// User code that is handed each evicted or ended value with its key, with no internal lock held, and after all wakers
+/// have run.
 ///
 /// `pub` because sealed traits name it; other crates cannot.
 #[allow(unreachable_pub, missing_debug_implementations)] // not visible outside the crate

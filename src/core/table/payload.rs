@@ -48,11 +48,12 @@ pub trait Payload: Sized {
     fn dead() -> Self::Marks;
 
     /// Makes the state of a shard with at most `most` values, which together weigh at most `weight`, and memory for
-    /// `capacity` of them. `counts` tells whether the table has counters, and `timed` whether its values end.
+    /// `capacity` of them. `counts` tells whether the table has counters, and `timed` whether its values end or have
+    /// ages.
     fn kept(most: Option<usize>, weight: Option<u64>, capacity: usize, counts: bool, timed: bool) -> Self::Kept;
 
     /// Makes the state of a table with `shards` shards, which should have at most `most` values. With `by_hand` the
-    /// shards do not evict values. `timed` tells whether values end.
+    /// shards do not evict values. `timed` tells whether values end or have ages.
     fn no_excess(shards: usize, most: Option<usize>, by_hand: bool, timed: bool) -> Self::Excess;
 
     /// Makes the counters of a table with `shards` shards, if `counts`.
@@ -80,7 +81,7 @@ pub trait Payload: Sized {
     #[track_caller]
     fn complete<K>(_: &mut Self::Hooks<K>) {}
 
-    /// Returns the settings that decide when values end, if there are any.
+    /// Returns the settings for values that end or have ages, if there are any.
     #[inline(always)]
     fn time<K>(hooks: &Self::Hooks<K>) -> Option<&Time<K, Self::Value>> {
         Self::hooks(hooks)?.time.as_ref()
@@ -119,8 +120,8 @@ pub trait Payload: Sized {
         }
     }
 
-    /// Returns whether there is a value. The answer is exact for a caller that has a hold, or has the shard lock of an
-    /// entry without holders; otherwise it is a snapshot.
+    /// Returns whether there is a value. The answer is exact for a caller that has the shard lock, or a hold (which
+    /// must pin the value, if values end); otherwise it is a snapshot.
     #[inline(always)]
     fn is_present(marks: &Self::Marks) -> bool {
         Self::marks(marks).is_some_and(Marks::is_present)
@@ -170,7 +171,7 @@ pub trait Payload: Sized {
     }
 }
 
-/// Values that have ended and are no longer in their entries, until a sweep hands them over. Each comes with its key,
+/// Values that have ended and are no longer in their entries, until a sweep disposes of them. Each comes with its key,
 /// or a copy of the key, if the user's function needs one. The list is in a box, because most shards never have such
 /// values.
 #[allow(unreachable_pub)]

@@ -7,9 +7,9 @@ use super::slot::{Chunk, Chunks, Live, SlotIndex, SlotRef, Spare};
 
 /// The chunks of a shard.
 ///
-/// Among the chunks with a free slot, the one with the lowest number is used; a new chunk gets the lowest unused
-/// number. So after a burst the chunks with high numbers fall out of use and are freed, and arrays indexed by chunk
-/// number shrink.
+/// Among the chunks with a free slot, the one with the lowest number is used, unless slots with old keys are preferred;
+/// a new chunk gets the lowest unused number. So after a burst the chunks with high numbers fall out of use and are
+/// freed, and arrays indexed by chunk number shrink.
 pub(super) struct Pool<K, V: Payload> {
     chunks: Chunks<K, V>,
     /// The [sets](VACANT) of chunk numbers.
@@ -41,16 +41,16 @@ impl<K, V: Payload> Pool<K, V> {
         pool
     }
 
-    /// Returns the size of the next chunk: 1, 1, 2, 4, …, which roughly doubles the pool. It is not greater than
-    /// `kept`, the number of free slots to keep (or 8, if that is more), so that a chunk is not made and freed
-    /// repeatedly.
+    /// Returns the size of the next chunk: 1, 1, 2, 4, …, which roughly doubles the pool, up to [`Chunk::MOST`]. It is
+    /// not greater than `kept`, the number of free slots to keep (or 8, if that is more), so that a chunk is not made
+    /// and freed repeatedly.
     pub(super) fn wanted(&self, kept: u32) -> usize {
         let doublings = self.chunks.end().saturating_sub(1);
         let as_many = 1 << doublings.min(Chunk::<K, V>::MOST.trailing_zeros() as usize);
         as_many.min(kept.max(8) as usize)
     }
 
-    /// Adds a chunk. Fails if all chunk numbers are in use.
+    /// Adds a chunk. Fails if the highest possible chunk number is in use.
     #[cold]
     pub(super) fn add(&mut self, chunk: Chunk<K, V>) -> Result<(), Chunk<K, V>> {
         if self.chunks.end() + 1 >= Chunk::<K, V>::CHUNKS {
@@ -78,8 +78,8 @@ impl<K, V: Payload> Pool<K, V> {
     }
 
     /// Puts a slot back. Removes and returns its chunk if all of the chunk's slots are free, and enough slots are free
-    /// without it: `kept` of them, one of which is outside the pool. The caller drops the chunk outside the lock,
-    /// because it may contain old keys.
+    /// without it: `kept` of them, counting one outside the pool. The caller drops the chunk outside the lock, because
+    /// it may contain old keys.
     pub(super) fn put(&mut self, spare: Spare<K, V>, kept: u32) -> Option<Chunk<K, V>> {
         let id = spare.chunk();
         self.change(id, |chunk| chunk.put(spare));

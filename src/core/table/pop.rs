@@ -14,8 +14,8 @@ use crate::sync::{Ordering, give_way};
 
 /// A read under the shard lock, for a caller without a hold.
 impl<K, T> Core<K, Valued<T>> {
-    /// Passes the value of a key to `look`, if the entry is not in use, and does not mark the value as used. `look`
-    /// runs under the shard lock.
+    /// Passes the value of a key to `look`, and does not mark the value as used. Fails if the entry is in use, or if
+    /// there is one and the table [has records](Self::has_records). `look` runs under the shard lock.
     #[inline]
     #[cfg_attr(any(not(feature = "std"), target_family = "wasm"), allow(dead_code))] // for blocking calls
     pub(crate) fn glance<R>(&self, key: &impl Ask<K>, look: impl FnOnce(&T) -> R) -> Result<Option<R>, Busy<()>> {
@@ -66,9 +66,9 @@ enum Step<R> {
 }
 
 impl<K, T> Core<K, Valued<T>> {
-    /// Removes and returns the value that the next eviction of a shard would take, with its key, unless something else
-    /// keeps the entry alive. Returns `None` if no value can be removed, or if values are not bounded. The shards take
-    /// turns.
+    /// Removes and returns the value that the next eviction of a shard would take, with its key. Passes over values
+    /// whose entries have other users. Returns `None` if no value can be removed, or if values are not bounded. The
+    /// shards take turns.
     pub(crate) fn pop(&self) -> Option<(K, T)> {
         if self.is_timed() {
             self.tick();
@@ -192,7 +192,8 @@ impl<K, T> Core<K, Valued<T>> {
         true
     }
 
-    /// Calls `set` to set the bound of each shard, at this time, and then evicts values in excess of it.
+    /// Calls `set` to set the bound of each shard, and tells the shard the time, if `now` is given. Then evicts values
+    /// in excess of the bounds.
     ///
     /// `set` runs under the shard lock, and must read the new bound from where the caller has stored it: if two calls
     /// run at once, the lock orders them, and the later one reads the bound that was stored last, so all shards agree.

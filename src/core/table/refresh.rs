@@ -49,8 +49,8 @@ impl<K, T> Core<K, Valued<T>> {
         })
     }
 
-    /// Begins to refresh the value of an entry, if it was at least `fresh_for` old when the caller acquired its hold,
-    /// and if nobody else is refreshing it.
+    /// Begins to refresh the value of an entry, if it is at least `fresh_for` old by the latest time that the shard was
+    /// told, and if nobody else is refreshing it.
     pub(crate) fn begin_refresh(&self, entry: Live<'_, K, Valued<T>>, fresh_for: Duration) -> Option<Refresh> {
         let (tag, address) = (tag_of(entry), entry.address());
         self.shard(tag).with(|shard| {

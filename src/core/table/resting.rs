@@ -1,4 +1,4 @@
-//! The values at rest of a shard: see `core`. Used under the shard lock.
+//! The values at rest of a shard: see the [core's overview](crate::core#values-at-rest). Used under the shard lock.
 
 use core::num::NonZeroU32;
 
@@ -22,7 +22,7 @@ pub struct Resting<K, T> {
     values: HashTable<AtRest<K, T>>,
     /// The slot that was examined last in order to let chunks be freed.
     hand: u32,
-    /// The number of looks at values in entries.
+    /// The number of looks at values in entries since it was last a value's turn to come to rest.
     looks: u32,
     /// Whether values have been moved to slots for a visit, and have not come to rest again.
     has_visited: bool,
@@ -79,7 +79,7 @@ impl<K, T> Resting<K, T> {
         self.is_allowed = size_of::<AtRest<K, T>>() <= Self::LARGEST && !core::mem::needs_drop::<T>();
     }
 
-    /// Counts a look at a value in an entry. Returns whether the value comes to rest, as it does at one look in
+    /// Counts a look at a value in an entry. Returns whether the value may come to rest, as at one look in
     /// [`LOOKS_TO_REST`]. So a value that is often used with a hold moves rarely, and no look needs to be noted in a
     /// slot.
     #[inline]
@@ -180,7 +180,7 @@ impl<K, T> Resting<K, T> {
         }
     }
 
-    /// Returns the number of buckets. It stays the same during a visit.
+    /// Returns the number of buckets. During a visit it stays the same until the hash table is empty.
     pub(super) fn buckets(&self) -> usize {
         self.values.num_buckets()
     }

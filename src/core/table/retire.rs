@@ -60,7 +60,7 @@ impl<K, V: Payload> Core<K, V> {
         self.release_slowly(hold.into_unit(), access, batch);
     }
 
-    /// Releases a hold in a table that records something about its values.
+    /// Releases a hold in a table that [has records](Core::has_records) of its values.
     #[cold]
     #[inline(never)]
     fn release_recorded<M: TypedAccess>(&self, hold: Hold<K, V, M>, batch: Option<&mut WakeBatch>) {
@@ -84,8 +84,8 @@ impl<K, V: Payload> Core<K, V> {
     /// Releases a hold of a call that holds several entries. Wakes and drops nothing yet: the wakers that must be
     /// called are added to `batch`. The returned claim keeps the entry until the caller has released all holds and
     /// woken all waiters, and then [withdraws](Core::withdraw) the claim. There is no claim if nothing would be dropped
-    /// when this user leaves, or if the entry has [`MAX_UNITS`] units: in that case the owners of the other units
-    /// retire it.
+    /// when this user leaves, or if the entry has [`MAX_UNITS`](crate::core::MAX_UNITS) units: in the latter case the
+    /// owners of the other units retire it. Panics of user code are added to `panics`.
     #[inline]
     pub(crate) fn unlock<M: TypedAccess>(
         &self,
@@ -118,14 +118,15 @@ impl<K, V: Payload> Core<K, V> {
         !core::mem::needs_drop::<K>() && !self.is_bounded()
     }
 
-    /// Returns whether the table's values are bounded, or end.
+    /// Returns whether the table's values are bounded, end, or have ages.
     #[inline]
     fn is_bounded(&self) -> bool {
         V::excess(&self.excess).is_some_and(Excess::is_bounded)
     }
 
     /// Returns the address that a leaving user needs if it does the sweep itself: after it has left, it asks whether
-    /// there is something [to sweep](Core::to_sweep), and it [sweeps](Core::sweep_now) last of all.
+    /// there is something [to sweep](Core::to_sweep), and it [sweeps](Core::sweep_now) last of all. `None` if the table
+    /// has no values.
     #[inline]
     fn entry_address(&self, entry: Live<'_, K, V>) -> Option<EntryAddress> {
         V::VALUES.then(|| EntryAddress::of(entry))
@@ -183,7 +184,7 @@ impl<K, V: Payload> Core<K, V> {
         self.leave_as(hold, access, |state| self.waits.hand_over(state, access, whom));
     }
 
-    /// Gives up a hold, and adds the wakers that must be called to `batch`.
+    /// Gives up a hold. The wakers that must be called are added to `batch`.
     #[inline(never)]
     pub(super) fn leave_into(&self, hold: UnitOf<K, V>, access: Access, whom: ReleaseFor, batch: &mut WakeBatch) {
         self.leave_as(hold, access, |state| self.waits.hand_over_into(state, access, whom, batch));
@@ -228,7 +229,7 @@ impl<K, V: Payload> Core<K, V> {
         let _sweeping = self.sweeping(claim.live());
         let mut batch = WakeBatch::default();
         match self.leave_queue(claim.live(), ticket, &mut batch) {
-            // The reservation passes to the next waiter, not to the first newcomer.
+            // The hold passes to the next waiter, not to the first newcomer.
             Some(entered) => {
                 let hold = claim.into_hold(entered, mode);
                 self.leave_unswept(hold.into_unit(), mode.access(), ReleaseFor::NextWaiter);

@@ -1,4 +1,4 @@
-//! Room for a value in a table whose values end or are weighed.
+//! Room for a value in a table whose values end, have ages or are weighed.
 
 use super::Core;
 use super::payload::Payload;

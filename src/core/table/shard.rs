@@ -18,12 +18,13 @@ pub(super) struct Shard<K, V: Payload> {
     /// One entry is stored in the shard itself, so that an uncontended cycle does not touch the hash table.
     first: Option<SlotRef<K, V>>,
     first_tag: Tag,
-    /// The number of free slots kept for reuse, `hot` included; `filed` keeps room for twice as many entries.
+    /// The number of free slots kept for reuse, `hot` included; when `filed` shrinks, it keeps room for twice as many
+    /// entries, or for [`shrink::KEPT`] if that is more.
     spares_kept: u32,
     filed: HashTable<SlotIndex>,
-    /// The slot that was freed last, for quick reuse.
+    /// A free slot that is kept outside the pool, for quick reuse.
     hot: Option<Spare<K, V>>,
-    /// Whether `hot` may be used.
+    /// Whether a slot that is freed goes into `hot`, if that is empty, and slots with old keys are reused first.
     keeps_hot: bool,
     pool: Pool<K, V>,
     /// The values at rest.
@@ -44,7 +45,7 @@ pub(super) enum Stored<'s, K, V: Payload> {
 /// The contents of a shard whose table is dropped or taken apart.
 pub(crate) struct Drained<K, T> {
     pub(crate) entries: Vec<(K, Option<T>)>,
-    /// The values that have ended, with their keys if these are not among the entries.
+    /// The values that have ended. A key comes with a value that has left its entry, if the user's function needs it.
     pub(crate) ended: Vec<(Option<K>, T)>,
 }
 
@@ -163,8 +164,8 @@ impl<K, V: Payload> Shard<K, V> {
         claim.store(value)
     }
 
-    /// Takes a slot for a value that was at rest. If there is none, adds a chunk. This allocates under the shard lock,
-    /// as the growth of a hash table does. Returns `None` if the shard is full.
+    /// Takes a slot for a value that was at rest. If no slot is free, adds a chunk. This allocates under the shard
+    /// lock, as the growth of a hash table does. Returns `None` if the shard is full.
     #[inline]
     fn take_spare_or_add(&mut self) -> Option<Spare<K, V>> {
         self.take_spare().or_else(|| self.add_chunk())
@@ -219,7 +220,8 @@ impl<K, V: Payload> Shard<K, V> {
     }
 
     /// Examines up to `most` slots below `end`, and lets those values come to rest that were moved there for a visit of
-    /// the shard. Returns the `end` at which to go on.
+    /// the shard. Returns the `end` at which to go on: `None` or 0 if no slot is left, `None` if another visit has
+    /// begun.
     pub(super) fn demote_visited(&mut self, end: u32, most: u32) -> Option<u32> {
         let end = end.min(self.end());
         for number in (end.saturating_sub(most)..end).rev() {
@@ -236,8 +238,8 @@ impl<K, V: Payload> Shard<K, V> {
         end.checked_sub(most)
     }
 
-    /// Lets the value in a slot come to rest, if nobody uses it. The value of the entry outside the hash table stays:
-    /// it is found even faster there.
+    /// Lets the value in a slot come to rest, if nobody uses it and its version is not too large. The value of the
+    /// entry outside the hash table stays: it is found even faster there.
     fn demote(&mut self, number: u32) {
         // Room is made first, so that nothing is lost if that fails.
         V::resting(&mut self.resting).into_iter().for_each(|resting| resting.reserve());
@@ -294,8 +296,9 @@ impl<K, V: Payload> Shard<K, V> {
         self.file(tag, published)
     }
 
-    /// Makes an entry with an old key, which `write` overwrites with the new one; `None` if there is no old key. If
-    /// `write` panics, the slot stays free, with its key in whatever state `write` left it.
+    /// Makes an entry in the free slot that is next, and lets `write` overwrite the old key in it with the new one.
+    /// Returns `None` if no slot is free, or if that slot has no old key. If `write` panics, the slot stays free, with
+    /// its key in whatever state `write` left it.
     #[inline]
     pub(super) fn insert_recycled(&mut self, tag: Tag, write: impl FnOnce(&mut K), unit: Unit) -> Option<UnitOf<K, V>> {
         if !self.has_spare() {
@@ -379,7 +382,7 @@ impl<K, V: Payload> Shard<K, V> {
     }
 
     /// Returns whether the slot that [`take_spare`](Self::take_spare) would return next still has an old key, which
-    /// must be dropped.
+    /// must be dropped. Called after [`has_spare`](Self::has_spare).
     #[inline]
     pub(super) fn next_is_keyed(&self) -> bool {
         self.hot.as_ref().is_some_and(Spare::has_old_key)
@@ -429,7 +432,7 @@ impl<K, V: Payload> Shard<K, V> {
 
     /// Returns whether a slot that is freed now may keep its key.
     pub(super) fn keeps_keys(&self) -> bool {
-        // The slot in `hot`, if there is one, has an old key.
+        // The slot in `hot`, if there is one, is counted as if it had an old key.
         self.pool.keyed() + u32::from(self.hot.is_some()) < self.spares_kept
     }
 
@@ -438,8 +441,8 @@ impl<K, V: Payload> Shard<K, V> {
         self.pool.wanted(self.spares_kept)
     }
 
-    /// Adds a new chunk and takes a slot of it. If another slot is free by now, or the chunk cannot be added, it is
-    /// stored in `left`, to be dropped outside the lock.
+    /// Adds a new chunk and takes a slot of it. If another slot is free by now, takes that one instead. A chunk that is
+    /// not added is stored in `left`, to be dropped outside the lock. Returns `None` if the shard is full.
     pub(super) fn supply(&mut self, chunk: Chunk<K, V>, left: &mut Option<Chunk<K, V>>) -> Option<Spare<K, V>> {
         let spare = self.take_spare();
         if spare.is_some() {
@@ -477,7 +480,7 @@ impl<K, V: Payload> Shard<K, V> {
         self.pool.look_at(number)
     }
 
-    /// Takes all entries out, for the owner of the table.
+    /// Takes all keys and values out, for the owner of the table.
     pub(super) fn drain(&mut self) -> Drained<K, V::Value> {
         let mut entries = Vec::with_capacity(self.len());
         if let Some(resting) = V::resting(&mut self.resting) {

@@ -1,6 +1,6 @@
 //! The rules by which the hash tables of a shard give memory back after a burst.
 
-/// The number of entries for which memory is always kept.
+/// The number of entries for which a hash table that shrinks keeps memory, at least.
 pub(super) const KEPT: usize = 112;
 
 /// Returns whether a hash table should shrink if it has `len` entries in this many `buckets`, and is to keep memory for

@@ -16,9 +16,10 @@ use alloc::vec::Vec;
 use super::number::{Number, SLOTS};
 use crate::core::slab::NONE;
 
-/// The slots that have a value, by number, in order of insertion.
+/// The slots whose values are in the order of eviction: a linked list of their numbers, in order of insertion.
 pub(super) struct Sieve {
-    /// The links of each chunk's slots, by the chunk's number. Allocated when a slot of the chunk first gets a value.
+    /// The links of each chunk's slots, by the chunk's number. Allocated when a slot of the chunk first enters the
+    /// order, or with the sieve, for its capacity.
     links: Vec<Option<Box<Links>>>,
     head: u32,
     tail: u32,
@@ -55,7 +56,7 @@ struct Link {
 
 const _: () = assert!(4 * SLOTS <= u64::BITS as usize);
 
-/// The number of chunks for which a sieve always keeps room.
+/// The number of chunks for which a sieve that shrinks keeps room.
 const KEPT: usize = 4;
 
 /// The link of a slot that is not in the order.
@@ -239,11 +240,11 @@ mod tests {
     }
 
     proptest! {
-        /// Compares the sieve with a list in order, whose hand is a position.
+        /// Compares the sieve with a list in order, and a hand that is the number of a slot.
         #[test]
         fn every_operation_agrees_with_a_model_of_a_list(steps in prop::collection::vec((0..6u8, 0..40u32), 0..200)) {
             let mut sieve = Sieve::with_capacity(0);
-            // The list is ordered from the oldest; the hand is the number at which it stands.
+            // The list begins with the oldest slot. The hand is `None` at the beginning.
             let (mut list, mut hand) = (Vec::<u32>::new(), None::<u32>);
             let mut marks = [(false, 0_u8); 40];
             for (step, number) in steps {

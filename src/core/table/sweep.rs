@@ -5,9 +5,9 @@
 //! is forgotten: a sweep is counted among its shard's sweeps from when it finds something to do until it finds nothing
 //! more to do. Each time it looks and counts without releasing the shard lock in between.
 //!
-//! An inner sweep does not leave everything to the outer one. The reason is a user function that uses the map, unless
-//! it is called from within such a use. Values that the function's use of the map leaves behind must be handed to the
-//! function within that use. If the outer sweep did so afterwards, the function would use the map again, and so on
+//! An inner sweep does not leave everything to the outer one. The reason is a user function that itself uses the map,
+//! except when it is called from within such a use. Values that have to go because of that use must be handed to the
+//! function within it. If the outer sweep handed them over afterwards, the function would use the map again, and so on
 //! without end.
 //!
 //! However many threads already dispose of values of a shard, and however slowly, another thread that leaves an entry
@@ -25,7 +25,8 @@ use crate::evicted::Evicted as Cause;
 use crate::panics::Panics;
 use crate::sync::{deeper, depth, give_way};
 
-/// The number of ended values that a call disposes of besides its own work.
+/// The number of ended values that a call disposes of besides its own work, at most; for the exceptions see
+/// [`Core::take_ended`].
 const IN_PASSING: usize = 3;
 
 /// The number of nested disposals of a thread at which a sweep leaves its part to another sweep of the shard. So this
@@ -50,7 +51,8 @@ struct Sweep<'a, K, V: Payload> {
     /// The entry that a user has left.
     tag: Tag,
     address: usize,
-    /// The number of ended values that may still be disposed of. `None`: all of them, and no other values.
+    /// The number of ended values that may still be disposed of. `None`: all of them, and no other values, unless
+    /// another sweep has left such values to this one.
     most: Option<usize>,
     /// Whether the sweep counts as one of the shard's sweeps.
     is_counted: bool,

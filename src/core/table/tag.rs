@@ -6,7 +6,8 @@
 pub struct Tag(u32);
 
 impl Tag {
-    /// Mixes the caller's hash, so that even a weak hasher (the identity, say) spreads over shards and buckets.
+    /// Mixes the caller's hash, so that even the hashes of a weak hasher (the identity, say) are spread over shards and
+    /// buckets.
     #[inline]
     pub(crate) fn of(hash: u64) -> Tag {
         // Folded multiplication: every bit of the hash reaches every bit of the tag.

@@ -1,5 +1,6 @@
-//! Noting uses of values, for their order of eviction, and counting events. In a table without counters, the only cost
-//! is the check that there are none. If a value is already marked as used, another use does not even cost that.
+//! Noting uses of values, for their order of eviction, and counting events. In a table without counters, counting costs
+//! only the check that there are none. In most tables, another use of a value that is already marked as used does not
+//! even cost that.
 
 use super::Core;
 use super::counters::Event;
@@ -56,7 +57,7 @@ impl<K, V: Payload> Core<K, V> {
         }
     }
 
-    /// Returns whether each use has to be noted, because it is counted or extends a deadline.
+    /// Returns whether each use has to be noted, because it is counted or may extend a deadline.
     #[inline]
     fn notes_each_use(&self) -> bool {
         V::counters(&self.counters).is_some() || self.is_timed()

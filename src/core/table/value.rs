@@ -22,19 +22,19 @@ pub struct Valued<T>(PhantomData<T>);
 /// | 0 | `PRESENT`: there is a value |
 /// | 1 | `QUIET`: there is nothing to note when the entry is used |
 /// | 2 | `USED`: in a table in which no entry is quiet, the value was used since it was last considered for eviction |
-/// | 2 | `VISITED`: in a table whose values may rest, the value was at rest, and got its slot for a visit of the shard |
+/// | 2 | `VISITED`: in a table whose values may rest, the value was at rest and got its slot for a visit of the shard |
 /// | 3 | `ENDED`: there is no value, but one that has ended is still in the slot |
 /// | 4 to 9 | the number of handles of the entry; 63 means 63 or more |
 /// | 10 to 31 | the high bits of the version, the low ones of which are `low` |
 ///
 /// Most tables have nothing to note if there is no value, or if a use of it has been noted already. So there, `QUIET`
-/// together with `PRESENT` means that the value was used. In a table with counters, and in one whose values end, each
-/// use has to be noted, and no entry is quiet. So other tables pay nothing for that.
+/// together with `PRESENT` means that the value was used. In a table with counters, and in one whose values end or have
+/// ages, each use has to be noted, and no entry is quiet. So other tables pay nothing for that.
 ///
 /// The version is that of the last value, even if that value has been removed, so later versions continue from it. Only
-/// a caller with exclusive use of the entry changes the version and `PRESENT`, and it changes `PRESENT` only under the
-/// shard lock; the other bits may change at any time. The entry's word, or the shard lock, orders accesses of the
-/// version.
+/// a caller with exclusive use of the entry changes the version. `PRESENT` changes only under the shard lock: such a
+/// caller sets or clears it, and a call that ends the value clears it. The other bits may change at any time. The
+/// entry's word, or the shard lock, orders accesses of the version.
 #[allow(unreachable_pub, missing_debug_implementations)]
 pub struct Marks {
     low: AtomicU32,
@@ -65,7 +65,7 @@ pub struct Kept {
     pub(super) is_listed: bool,
     /// The number of sweeps of the shard that have something to do.
     pub(super) sweeps: u8,
-    /// Whether a sweep has left its part to the shard's other sweeps.
+    /// Whether a sweep that should also evict values has left its part to the shard's other sweeps.
     pub(super) is_left: bool,
     /// The deadlines, ages and weights of the values, if any of these are recorded.
     pub(super) deadlines: Option<Box<Deadlines>>,
@@ -93,17 +93,17 @@ pub(super) struct Bound {
 }
 
 /// The shards of a table that have parked values, or too many values. A release in any other shard need not sweep.
-/// Empty if values are not bounded and do not end. Contains all shards if values end.
+/// Empty if values are not bounded, do not end and have no ages. Contains all shards if values end or have ages.
 #[allow(unreachable_pub, missing_debug_implementations)]
 pub struct Excess(Box<[AtomicU32]>, Option<Box<Whole>>);
 
 /// The state of a table whose number of values is bounded.
 ///
-/// It has its own allocation, because every pop writes to it, and the table's other fields are only read.
+/// It has its own allocation, because every pop writes to it, and most of the table's other fields are only read.
 pub(super) struct Whole {
     /// The largest number of values in all shards. A shard reads it under its lock.
     pub(super) most: AtomicUsize,
-    /// The shard with which the next pop begins.
+    /// The index of the shard with which the next pop begins, modulo the number of shards.
     pub(super) next: AtomicUsize,
     /// The number of values in all shards, if the map leaves eviction to its user, who asks for this number often.
     pub(super) values: Option<AtomicUsize>,
@@ -145,8 +145,8 @@ impl Marks {
     /// only unit, so no other bit can change, and a plain store suffices.
     #[inline]
     pub(super) fn set_present(&self, present: bool, sole: bool) {
-        // A value that has just been stored is unused, so the entry is no longer quiet. While there is no value, no
-        // other call changes that bit.
+        // A value that has just been stored is unused, so the entry is no longer quiet. The caller has exclusive use of
+        // the entry, and while there is no value, nobody else changes that bit.
         let high = self.high.load(Ordering::Relaxed);
         match (present, sole) {
             (true, false) => drop(self.high.fetch_xor(PRESENT | high & QUIET, Ordering::Relaxed)),
@@ -221,7 +221,8 @@ impl Marks {
         self.high.load(Ordering::Relaxed) & ANY != 0 && self.high.fetch_and(!ANY, Ordering::Relaxed) & ANY != 0
     }
 
-    /// Returns whether the entry may have a handle. `claimed` says whether it has units besides its value's claim.
+    /// Returns whether the entry may have a handle. `claimed` says whether it has units besides the claims of its
+    /// value.
     pub(super) fn has_handle(&self, claimed: bool) -> bool {
         match self.high.load(Ordering::Relaxed) & HANDLES {
             0 => false,
@@ -247,7 +248,7 @@ impl Excess {
         self.1.as_deref()
     }
 
-    /// Returns whether the table's values are bounded, or end.
+    /// Returns whether the table's values are bounded, end, or have ages.
     #[inline]
     pub(super) fn is_bounded(&self) -> bool {
         !self.0.is_empty()
@@ -267,8 +268,9 @@ impl Whole {
 }
 
 impl Kept {
-    /// Makes the state of a shard with at most `most` values, of at most this `weight`, and memory for `capacity` of
-    /// them. `counts` tells whether the table has counters, and `timed` whether its values end.
+    /// Makes the state of a shard with at most `most` values, which together weigh at most `weight`, and memory for
+    /// `capacity` of them. `counts` tells whether the table has counters, and `timed` whether its values end or have
+    /// ages.
     pub(super) fn new(most: Option<usize>, weight: Option<u64>, capacity: usize, counts: bool, timed: bool) -> Kept {
         let has_records = timed || weight.is_some();
         let bound = |most| {
@@ -289,7 +291,8 @@ impl Kept {
         }
     }
 
-    /// Returns whether nothing is recorded about the values, so that they may rest.
+    /// Returns whether nothing at all is recorded about the values, so that they may rest: there is no bound, no
+    /// deadline, no age and no counter.
     pub(super) fn records_nothing(&self) -> bool {
         !self.is_watched && !self.is_listed
     }

@@ -18,11 +18,12 @@ use crate::core::wait::word::{Unit, Word};
 use crate::core::wait::{Access, Holds, ReleaseFor, WakeBatch};
 use crate::panics::Panics;
 
-/// The error of a call whose entry is in use, or needs an allocation: the caller has to acquire the key.
+/// The error of a call that is not possible without a hold, because the entry is in use or needs an allocation, or
+/// because the table [has records](Core::has_records): the caller has to acquire the key.
 #[derive(Debug)]
 pub(crate) struct Busy<T>(pub(crate) T);
 
-/// The mode of an eviction.
+/// The mode of the hold with which a call takes a value out of an entry that another user keeps.
 #[derive(Clone, Copy)]
 pub(super) struct Alone;
 
@@ -147,8 +148,8 @@ impl<K, T> Live<'_, K, Valued<T>> {
 /// Operations of a caller without a hold: under the shard lock, an unshared entry can be used as if the caller had an
 /// exclusive hold.
 impl<K, T> Core<K, Valued<T>> {
-    /// Looks up the value of a key, in a table that records nothing about its values; in any other table, fails. `look`
-    /// runs under the shard lock.
+    /// Looks up the value of a key. Fails if the entry is in use, or if the table [has records](Self::has_records).
+    /// `look` runs under the shard lock.
     #[inline]
     pub(crate) fn peek<R>(
         &self,
@@ -173,7 +174,8 @@ impl<K, T> Core<K, Valued<T>> {
         })
     }
 
-    /// Looks up the value of an entry for the owner of a claim, which is given up. `look` runs under the shard lock.
+    /// Looks up the value of an entry for the owner of a claim. The claim is given up, or returned if it and the
+    /// value's own are not the only units. `look` runs under the shard lock.
     #[inline]
     pub(crate) fn peek_by<R>(
         &self,
@@ -196,7 +198,7 @@ impl<K, T> Core<K, Valued<T>> {
         value: T,
     ) -> Result<Option<T>, Busy<T>> {
         let tag = key.tag();
-        // If the table records something about its values, a holder must store them.
+        // If the table has records, a holder must store its values.
         let Some(shard) = self.plain_shard(tag) else { return Err(Busy(value)) };
         let (mut address, mut value) = (0, Some(value));
         let old = shard.with(|shard| {
@@ -251,7 +253,8 @@ impl<K, T> Core<K, Valued<T>> {
         }
     }
 
-    /// Replaces the value of an entry for the owner of a claim, which is given up, and returns the old value.
+    /// Replaces the value of an entry for the owner of a claim, and returns the old value. The claim is given up, or
+    /// returned if it and the value's own are not the only units.
     #[inline]
     #[allow(clippy::type_complexity)] // an alias would hide more than it tells
     pub(crate) fn insert_by(&self, claim: Claim<K, Valued<T>>, value: T) -> Result<T, Busy<(Claim<K, Valued<T>>, T)>> {
@@ -263,7 +266,7 @@ impl<K, T> Core<K, Valued<T>> {
         self.sweep_after(old, tag, address)
     }
 
-    /// Evicts excess values, if the claim of the entry at this address has been given up.
+    /// Sweeps, if the claim of the entry at this address has been given up and there may be something to sweep.
     #[inline]
     fn sweep_after<R, E>(&self, left: Result<R, E>, tag: Tag, address: usize) -> Result<R, Busy<E>> {
         if left.is_ok() && self.exceeds(tag) {
@@ -303,7 +306,8 @@ impl<K, T> Core<K, Valued<T>> {
         removed
     }
 
-    /// Takes the value of an entry out for the owner of a claim, which is given up.
+    /// Takes the value of an entry out for the owner of a claim. The claim is given up, or returned if it and the
+    /// value's own are not the only units.
     #[inline]
     pub(crate) fn remove_by(&self, claim: Claim<K, Valued<T>>) -> Result<T, Busy<Claim<K, Valued<T>>>> {
         let (tag, address) = (tag_of(claim.live()), claim.live().address());
@@ -335,7 +339,7 @@ impl<K, T> Core<K, Valued<T>> {
 
 /// The bound.
 impl<K, V: Payload> Core<K, V> {
-    /// Counts a removed value.
+    /// Takes a removed value out of the shard's count and lists.
     #[inline(always)]
     pub(super) fn uncount(&self, shard: &mut Shard<K, V>, tag: Tag, address: usize) {
         match V::keeps(&mut shard.kept) {
@@ -345,7 +349,7 @@ impl<K, V: Payload> Core<K, V> {
         }
     }
 
-    /// Counts a removed value in a table that has lists of its values.
+    /// Like [`uncount`](Self::uncount), for a table that has lists of its values.
     #[inline(never)]
     fn uncount_listed(&self, shard: &mut Shard<K, V>, tag: Tag, address: usize) {
         let number = shard.find_at(tag, address).map(|(_, number)| number);
@@ -368,7 +372,7 @@ impl<K, V: Payload> Core<K, V> {
         if self.has_records() { claim.keep() } else { claim }
     }
 
-    /// Records whether there is something to sweep in this shard, whose entries include one with this tag.
+    /// Records whether there is something to sweep in this shard, to which the tag belongs.
     #[inline]
     pub(super) fn note_excess(&self, shard: &mut Shard<K, V>, tag: Tag) {
         if let (Some(kept), Some(excess)) = (V::keeps(&mut shard.kept), V::excess(&self.excess)) {
@@ -376,7 +380,7 @@ impl<K, V: Payload> Core<K, V> {
         }
     }
 
-    /// Retires an entry whose value has been removed, if the value's claim is its only unit.
+    /// Retires an entry whose value has been removed, and whose only unit is the value's claim.
     fn retire_valued(
         &self,
         shard: &mut Shard<K, V>,
@@ -389,7 +393,7 @@ impl<K, V: Payload> Core<K, V> {
         self.retire_sole(shard, claim, dead);
     }
 
-    /// Retires an entry whose value has been removed and uncounted, and whose claim is its only unit.
+    /// Retires an entry whose value has been removed and uncounted, and whose only unit is the value's claim.
     #[inline(always)]
     pub(super) fn retire_sole(&self, shard: &mut Shard<K, V>, claim: Claim<K, V>, dead: &mut Dead<K, V>) {
         let spare = shard.retire_sole(claim);
@@ -422,8 +426,8 @@ impl<K, V: Payload> Core<K, V> {
         V::hooks(&self.hooks)?.on_evict.as_ref()
     }
 
-    /// Returns exclusive use of an entry whose value is not in use. The caller has locked the shard, and takes the
-    /// value out.
+    /// Returns exclusive use of an entry, if its only units are the claims of its value. The caller has locked the
+    /// shard, and takes the value out.
     pub(super) fn unshared<'s>(&self, entry: Live<'s, K, V>) -> Option<Unshared<'s, K, V>> {
         entry.unshared().or_else(|| self.unshared_timed(entry))
     }
@@ -441,8 +445,8 @@ impl<K, V: Payload> Core<K, V> {
         }
     }
 
-    /// Evicts a value, if there are too many. That of the slot `not` is evicted only if it is excessive. Examines only
-    /// a few values.
+    /// Evicts a value, if there are too many, or one that is excessive. The value of the slot `not` is evicted only if
+    /// it is excessive. Examines at most [`LOOKED_AT`] other values.
     pub(super) fn evict(&self, shard: &mut Shard<K, V>, not: Option<u32>) -> Eviction<K, V> {
         if V::keeps(&mut shard.kept).is_none_or(|kept| kept.bound.is_none()) {
             return Eviction::Nothing;
@@ -508,28 +512,29 @@ impl<K, V: Payload> Core<K, V> {
         if self.has_records() {
             self.leave_claim(hold.live().claim_of_deadline().into_unit());
         }
-        // The hold is released while the shard is still locked, so that no request finds the key held. The value's
-        // claim is still a unit.
+        // The hold is released while the shard is still locked, so a request that has no claim yet does not find the
+        // key held. The value's claim is still a unit.
         let mut batch = WakeBatch::default();
         self.leave_into(hold.into_unit(), Access::Exclusive, ReleaseFor::Anybody, &mut batch);
         Some((dead, Some((claim, batch))))
     }
 }
 
-/// The number of values that one step of the search for a victim examines under the shard lock. The lock is released
-/// between two steps.
+/// The largest number of values that one step of a search for a victim examines under the shard lock. The lock is
+/// released between two steps.
 pub(super) const LOOKED_AT: usize = 128;
 
 pub(super) enum Eviction<K, V: Payload> {
     Done(Evicted<K, V>),
-    /// All values of this step are in use or were used: the next step continues behind them.
+    /// This step took no value out, but has not examined all of them: the next step continues behind those that it has
+    /// examined.
     More,
-    /// There are not too many values, or all of them are in use.
+    /// No value has to be taken out, or all that would have to be are in use.
     Nothing,
 }
 
-/// The evicted value, to be dropped outside the lock; and, if another user keeps the entry, the value's claim, to be
-/// given up before the drop, with the wakers of waiters that queued in between.
+/// The value that was taken out, to be dropped outside the lock; and, if another user keeps the entry, the value's
+/// claim, to be given up before the drop, with the wakers of waiters that queued in between.
 pub(super) type Evicted<K, V> = (Dead<K, V>, Option<(Claim<K, V>, WakeBatch)>);
 
 impl Kept {
@@ -547,7 +552,7 @@ impl Kept {
         }
     }
 
-    /// Puts a value into the sieve, because it is no longer in use.
+    /// Puts a value that is no longer in use into the sieve, if it [belongs there](Self::is_ordered).
     fn unpark(&mut self, number: u32, tag: Tag) {
         let is_ordered = self.is_ordered(number);
         if let Some(bound) = self.bound.as_mut().filter(|_| is_ordered) {
@@ -622,10 +627,12 @@ impl<K, T> Core<K, Valued<T>> {
     }
 
     /// Stores a value for the owner of the table, even if guards of the key have been forgotten, and returns the old
-    /// one.
+    /// one, even if that has ended.
     ///
     /// # Panics
-    /// If the entry has as many units as can be counted.
+    /// If the entry has as many units as can be counted, or if a new entry is needed and the shard is full. A panic of
+    /// the user's function that weighs values, or of the drop of an evicted value, resumes after the value has been
+    /// stored.
     pub(crate) fn put(&mut self, key: &mut OwnedKey<K>, value: T) -> Option<T>
     where
         K: Eq,
@@ -673,7 +680,7 @@ impl<K, T> Core<K, Valued<T>> {
         old
     }
 
-    /// Returns the number of values that [`drain`](Self::drain) will return, whatever the time is.
+    /// Returns the number of values that [`drain`](Self::drain) will return in its entries, whatever the time is.
     pub(crate) fn undrained(&self) -> usize {
         self.shards().iter().map(|shard| shard.with(|shard| shard.kept.values)).sum()
     }

@@ -18,7 +18,7 @@ use crate::wait_event::{WaitId, WaitPhase};
 const LOOKED_AT: u32 = 256;
 
 impl<K, V: Payload> Core<K, V> {
-    /// Returns the number of live entries, added up shard by shard.
+    /// Returns the number of live entries and values at rest, added up shard by shard.
     pub(crate) fn len(&self) -> usize {
         self.shards().iter().map(|shard| shard.with(|shard| shard.len())).sum()
     }

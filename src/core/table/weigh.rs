@@ -54,7 +54,7 @@ impl<K, V: Payload> Core<K, V> {
 }
 
 impl<K, T> Core<K, Valued<T>> {
-    /// Returns the weight of all values, added up shard by shard.
+    /// Returns the weight of all values that are not over, added up shard by shard; 0 if values are not weighed.
     pub(crate) fn weight(&self) -> u64 {
         if self.weigher().is_none() {
             return 0;
@@ -90,7 +90,7 @@ impl<K, T> Core<K, Valued<T>> {
     }
 }
 
-/// Operations on weighed values. In a table that does not weigh its values, they do nothing.
+/// Operations on weighed values. In a table that does not weigh its values, they change nothing.
 impl Kept {
     fn weights(&mut self) -> Option<&mut Weights> {
         self.deadlines.as_mut()?.weights.as_deref_mut()
@@ -124,8 +124,8 @@ impl Kept {
         self.note_weights();
     }
 
-    /// Sets the number of values that the shard may have, after a weight has changed: 0 if the values are too heavy,
-    /// otherwise no limit. So there are too many values whenever they are too heavy.
+    /// Sets the number of values that the shard may have, after a weight, or the bound on the weights, has changed: 0
+    /// if the values are too heavy, otherwise no limit. So there are too many values whenever they are too heavy.
     pub(super) fn note_weights(&mut self) {
         let Some(is_exceeded) = self.weights().map(|weights| weights.is_exceeded()) else { return };
         self.bound.iter_mut().for_each(|bound| bound.most = if is_exceeded { 0 } else { usize::MAX });

@@ -36,7 +36,8 @@ struct Weight {
 /// The sum in which a weight is counted.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 enum Rank {
-    /// The weight is not known, and so not counted: the writer that has just stored the value still holds the key.
+    /// The weight is not known, and so not counted: there is no value, or the writer that has just stored it still
+    /// holds the key.
     #[default]
     Unknown,
     /// The value weighs nothing. It is not in the order of eviction, because nothing would be gained.
@@ -56,8 +57,9 @@ impl Weights {
         Weights { most, ordinary: 0, excessive: 0, weightless: 0, slots: BySlot::default(), outgrown: Vec::new() }
     }
 
-    /// Changes the largest sum of ordinary weights, and with it the ranks of the values. Returns the values that have
-    /// become excessive. They also stay listed until each has been [taken](Self::take_outgrown).
+    /// Changes the largest sum of ordinary weights, and with it the ranks of the values. Returns the list of the values
+    /// that have become excessive and have not been [taken](Self::take_outgrown) since. It may contain values of
+    /// earlier calls.
     pub(super) fn set_most(&mut self, most: u64) -> &[u32] {
         self.most = most;
         for number in 0..self.slots.end() {
@@ -102,7 +104,7 @@ impl Weights {
         self.slots.get(number).weight.into()
     }
 
-    /// Returns the weight of all values.
+    /// Returns the weight of all values whose weight is known.
     pub(super) fn total(&self) -> u64 {
         self.ordinary + self.excessive
     }
@@ -112,7 +114,7 @@ impl Weights {
         self.weightless
     }
 
-    /// Returns whether the values are too heavy.
+    /// Returns whether the ordinary values together are too heavy.
     pub(super) fn is_exceeded(&self) -> bool {
         self.ordinary > self.most
     }

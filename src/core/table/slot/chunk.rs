@@ -140,7 +140,7 @@ impl<K, V: Payload> Drop for Chunk<K, V> {
     }
 }
 
-/// The number of chunks for which a list always keeps room.
+/// The number of chunks for which a list that shrinks keeps room.
 const KEPT: usize = 64;
 
 impl<K, V: Payload> Default for Chunks<K, V> {

@@ -12,13 +12,14 @@ impl<K, V: Payload> Claim<K, V> {
 }
 
 impl<K, V: Payload> Live<'_, K, V> {
-    /// Returns the claim of the value's deadline. The caller has taken the value out, or gives the claim back (13).
+    /// Returns the claim of the value's deadline. The caller has taken the value out, or is about to, or gives the
+    /// claim back (13).
     pub(in crate::core::table) fn claim_of_deadline(self) -> Claim<K, V> {
         UnitOf(self.0).into_claim()
     }
 
     /// Passes the value to `look`, if its own claim and that of its deadline are the only units. Called under the shard
-    /// lock, in a table whose values end or are weighed.
+    /// lock, in a table whose values end, have ages or are weighed.
     pub(in crate::core::table) fn look_beside_deadline<R>(self, look: impl FnOnce(&V::Value) -> R) -> Option<R> {
         let is_alone = V::is_present(self.marks()) && self.state().is_sole(Word::born(Unit::Claim).keep());
         // SAFETY: neither unit has a token (8, 13), and the shard is locked, so nobody has or gets a hold (3), and we

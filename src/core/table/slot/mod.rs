@@ -46,10 +46,11 @@
 //! 12. A key's own limit of permits comes with a claim of its own, for which there is no token. The call that sets the
 //!     limit has two claims, and one of them becomes the limit's; the call that takes the limit away gets it back. The
 //!     queue lock decides which calls these are.
-//! 13. In a table whose values end or are weighed, a stored value comes with a second claim, that of its deadline, for
-//!     which there is no token either. So the value's own claim is never the only unit, and calls that require this
-//!     fail. The call that stores the value gives the claim away under its exclusive hold, before any other caller has
-//!     exclusive use; the call that takes the value out, or has exclusive use and is about to, gets it back.
+//! 13. In a table whose values end, have ages or are weighed, a stored value comes with a second claim, that of its
+//!     deadline, for which there is no token either. So the value's own claim is never the only unit, and calls that
+//!     require this fail. The call that stores the value gives the claim away under its exclusive hold, before any
+//!     other caller has exclusive use; the call that takes the value out, or has exclusive use and is about to, gets it
+//!     back.
 
 #![allow(unsafe_code)]
 
@@ -354,8 +355,8 @@ impl<'a, K, V: Payload> Live<'a, K, V> {
         claimed.unwrap_or_else(|_| unreachable!("there is room for the claim of a value")).into_claim()
     }
 
-    /// Returns exclusive use of the entry, for the owner of the table: all units have been forgotten (5). The value may
-    /// have ended.
+    /// Returns exclusive use of the entry, if it has a value, for the owner of the table: all units except the caller's
+    /// own have been forgotten (5). The value may have ended.
     pub(super) fn owned(self) -> Option<Unshared<'a, K, V>> {
         V::is_stored(self.marks()).then_some(Unshared(self))
     }

@@ -1,4 +1,4 @@
-//! If a key has the maximum number of users, every form panics, and no user is lost.
+//! If a key has the maximum number of users, every form that adds a user panics, and no user is lost.
 
 use alloc::string::String;
 use core::future::Future;

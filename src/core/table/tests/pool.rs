@@ -14,7 +14,7 @@ fn is_keyed(spare: &mut Spare<String, ()>) -> bool {
     spare.key_mut().is_some()
 }
 
-/// A slot with an old key is taken first, even if its chunk is not the first of the chunks with a free slot.
+/// Of three free slots in two chunks, the one with an old key is taken first.
 #[test]
 fn a_slot_with_an_old_key_comes_first() {
     let mut pool = Pool::<String, ()>::new(2 * Chunk::<String, ()>::MOST);
@@ -42,7 +42,7 @@ fn the_lowest_number_comes_first() {
         let idle = all.drain(..Chunk::<u32, ()>::MOST).filter_map(|spare| pool.put(spare, 0));
         assert_eq!(idle.map(drop).count(), 1);
         assert!(pool.add(Chunk::alloc(Chunk::<u32, ()>::MOST)).is_ok());
-        // One slot of each chunk is free.
+        // One slot of each of the other two chunks is freed.
         let (second, third) = (all.remove(0), all.pop().expect("there are three chunks"));
         assert!(pool.put(third, u32::MAX).is_none());
         assert!(pool.put(second, u32::MAX).is_none());

@@ -47,8 +47,8 @@ fn weak_hashes_are_spread_over_shards_and_queue_locks() {
     }
 }
 
-/// After a burst, the table shrinks each time that seven eighths of the buckets are free, to room for twice the
-/// remaining entries.
+/// After a burst, the table shrinks each time that more than seven eighths of the buckets are free, until it is small.
+/// It keeps room for at least twice the remaining entries.
 #[test]
 fn the_table_shrinks_in_a_few_steps() {
     let mut shard = Shard::<u32, ()>::new(0, 4, false, ());
