@@ -99,8 +99,8 @@ fn waits(fairness: Fairness) -> WaitQueues<&'static LatchQueueShards> {
     WaitQueues::of(queue_shards(), Rules { fairness, counted: CountKind::Readers })
 }
 
-/// Returns the number that chooses the queue shard of the latch at this address. It does not use the bits that the hash
-/// table in the shard uses.
+/// Returns the number that chooses the queue shard of the latch at this address. Its low bits are not those that choose
+/// the bucket in the shard's hash table.
 fn number_of(address: usize) -> u32 {
     Tag::of(address as u64).bits().rotate_left(8)
 }
@@ -172,7 +172,7 @@ impl Waited for LatchWord {
     }
 }
 
-/// The number of queues for which a queue shard keeps its memory.
+/// The number of queues for which the index of a queue shard keeps room when it shrinks.
 const ROOM_KEPT: usize = 28;
 
 /// Entering and leaving.

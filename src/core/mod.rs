@@ -15,7 +15,7 @@
 //! Read the files bottom up: [`word`](wait::word), the moves as pure functions; [`state`](wait::state), the same moves
 //! as compare-exchanges; [`policy`](wait::policy), which decides what a waiter is entitled to; `turn`, the order of the
 //! waiters; [`queue`](wait::queue), which decides which waiter gets in; [`wait`], the machine that puts these together.
-//! Then [`slot`](table::slot), the memory of entries and the tokens for it, the only module with unsafe code;
+//! Then [`slot`](table::slot), the memory of entries and the tokens of units, the only module with unsafe code;
 //! [`shard`](table::shard), and the rest of [`table`]. The reasons for the design, and the alternatives that were
 //! tried, are in `docs/design.md`.
 //!
@@ -47,7 +47,7 @@
 //! | hold | a request that finds the entry free and without waiters; a handle | shard lock; none | + hold |
 //! | enter | a claim that finds nothing in its way; an upgrade | none | claim → hold; upgradable → exclusive |
 //! | enqueue | a claim, or an upgrade, that is kept out | queue lock | sets `QUEUED`, or finds it set |
-//! | bypass | a newcomer that finds the key free and waiters in the queue, if the policy allows it; an upgrade | queue lock | as enter |
+//! | bypass | a newcomer that finds the key free and waiters in the queue, if the policy or its priority allows it; an upgrade | queue lock | as enter |
 //! | admit | a waiter that enters or gives up; a holder that leaves waiters behind | queue lock | holds, including those granted; clears `QUEUED` after the last waiter, unless the key has its own limit |
 //! | unlock | a holder of several entries, which leaves them all at once; if there are waiters, it is an admit | none; queue lock | hold → claim |
 //! | downgrade | a writer or an upgradable reader; if there are waiters, it is an admit | none; queue lock | hold → weaker hold |

@@ -65,7 +65,8 @@ pub(super) struct WaitQueues<Q = TableQueues> {
     rules: Rules,
 }
 
-/// A receipt: the word now counts the requester's claim as the wanted hold, or its upgradable hold as an exclusive one.
+/// A receipt: the word now counts the wanted hold instead of the requester's claim (a latch also counts the claim,
+/// until the hold is taken), or an exclusive hold instead of the requester's upgradable one.
 #[must_use = "an acquired hold must become a guard, or be released"]
 pub(crate) struct Entered(());
 

@@ -215,8 +215,9 @@ pub(crate) enum Cause {
     Released,
     /// An exclusive hold was released or weakened.
     WriterLeft,
-    /// A hold was released for waiters: the first that can get in must get in before any newcomer. If permits were
-    /// released, this applies to the first waiters in order, for as many permits.
+    /// A hold was released for waiters: the first that can get in must get in before any newcomer, with the exception
+    /// of [`ReleaseFor::NextWaiter`]. If permits were released, this applies to the first waiters in order, for as many
+    /// permits.
     Fair { writer_left: bool, passed_on: bool, permits: u32 },
 }
 
