@@ -1,18 +1,18 @@
 //! The core of latches: a word, and queues that all latches of the process share.
 //!
 //! An entry of a table is a lock because it has a word and a queue. A latch has only the word. While it has a queue,
-//! the queue is found by the latch's address, under the queue lock. Latches are not made or retired here: guards and
-//! futures borrow the latch, and a word of 0 means that it is unused and can be moved.
+//! the queue is found by the latch's address, under the queue lock. The core does not make or retire latches: guards
+//! and futures borrow a latch, so it can be moved once they are gone, and the word of an unused latch is 0.
 //!
-//! A waiting request counts as a claim until it takes its hold or gives up. The only purpose of claims here is to limit
-//! the number of users, so that no field of the word can overflow.
+//! A waiting request counts as a claim until it takes its hold or gives up. Claims here serve to limit the number of
+//! users, so that no field of the word can overflow, and to show the number of waiters.
 //!
 //! Forgotten guards and futures stay counted. A forgotten guard keeps the latch locked for good, even after a move. A
-//! forgotten waiting request leaves its queue behind under the latch's address. Another latch at that address starts a
-//! new queue with its first waiter, and never reads the old one. If a latch is moved after a request that waited for it
-//! has been forgotten, it usually finds no queue under its new address, and starts one. But it may find a queue that
-//! another latch left behind there. A hold granted from that queue is never taken, so the latch then stays locked for
-//! good.
+//! forgotten waiting request leaves its queue behind under the latch's address. Another latch at that address that has
+//! no waiters yet starts a new queue with its first one, and never reads the old queue. If a latch is moved after a
+//! request that waited for it has been forgotten, it usually finds no queue under its new address, and starts one. But
+//! it may find a queue that another latch left behind there. A hold granted from that queue is never taken, so the
+//! latch then stays locked for good.
 
 use crossbeam_utils::CachePadded;
 use hashbrown::HashTable;
@@ -99,8 +99,8 @@ fn waits(fairness: Fairness) -> WaitQueues<&'static LatchQueueShards> {
     WaitQueues::of(queue_shards(), Rules { fairness, counted: CountKind::Readers })
 }
 
-/// Returns the number that chooses the queue shard of the latch at this address. It does not use the bits that the hash
-/// table in the shard uses.
+/// Returns the number that chooses the queue shard of the latch at this address. Its low bits are not those that choose
+/// the bucket in the shard's hash table.
 fn number_of(address: usize) -> u32 {
     Tag::of(address as u64).bits().rotate_left(8)
 }
@@ -127,7 +127,7 @@ impl Waited for LatchWord {
         }
     }
 
-    /// Returns 0: a waiting request stops counting as a claim only when it takes its hold, so a grant spends no claim.
+    /// Returns 0: a waiting request counts as a claim until it takes its hold or gives up, so a grant spends no claim.
     /// Therefore, if a latch is moved to an address where another latch left a queue behind, a grant in that queue
     /// consumes no other request's claim.
     #[inline(always)]
@@ -172,7 +172,7 @@ impl Waited for LatchWord {
     }
 }
 
-/// The number of queues for which a queue shard keeps its memory.
+/// The number of queues for which the index of a queue shard keeps room when it shrinks.
 const ROOM_KEPT: usize = 28;
 
 /// Entering and leaving.
@@ -193,7 +193,8 @@ impl LatchWord {
         core::ptr::from_ref(self).addr()
     }
 
-    /// Returns the numbers of holders, and of requests that wait or are about to wait.
+    /// Returns the numbers of holders, and of requests that wait or are about to wait. A request that has been granted
+    /// its hold, and has not taken it yet, counts as both.
     pub(crate) fn users(&self) -> Users {
         let word = self.word();
         let holds = word.holds();

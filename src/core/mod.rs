@@ -1,5 +1,5 @@
-//! The core: the entry of a key, its life, and how a request waits for it. The core knows nothing of futures, threads
-//! or clocks.
+//! The core: the entry of a key, its life, and how a request waits for it. The core contains no futures
+//! and no code that blocks a thread until a hold is free, and it reads no clock but that of a table.
 //!
 //! ```text
 //! table   keys: finds, makes and retires entries          generic over key and payload
@@ -15,7 +15,7 @@
 //! Read the files bottom up: [`word`](wait::word), the moves as pure functions; [`state`](wait::state), the same moves
 //! as compare-exchanges; [`policy`](wait::policy), which decides what a waiter is entitled to; `turn`, the order of the
 //! waiters; [`queue`](wait::queue), which decides which waiter gets in; [`wait`], the machine that puts these together.
-//! Then [`slot`](table::slot), the memory of entries and the tokens for it, the only module with unsafe code;
+//! Then [`slot`](table::slot), the memory of entries and the tokens of units, the only module with unsafe code;
 //! [`shard`](table::shard), and the rest of [`table`]. The reasons for the design, and the alternatives that were
 //! tried, are in `docs/design.md`.
 //!
@@ -25,7 +25,7 @@
 //! | entry | a slot that serves a key, from the key's first user to its last |
 //! | word | the packed integer that counts an entry's users; like the rest of the entry's state, it contains no key |
 //! | unit | one thing that a word counts: a claim or a hold. A hold of several permits counts as that many units |
-//! | claim | a unit that only keeps the entry alive: of a handle, a future, a waiter, a stored value, a key's own limit of permits |
+//! | claim | a unit that only keeps the entry alive: of a handle, a future, a waiter, a visit, a stored value, a key's own limit of permits |
 //! | hold | a unit that keeps others out: exclusive, shared, upgradable, or a number of permits |
 //! | tag | the part of a key's hash that is stored |
 //! | ticket | a waiter's position in its queue |
@@ -34,7 +34,7 @@
 //! | bypass | to acquire past the queue |
 //! | hand-off | to grant a freed hold to a waiter that takes it at once, at any position in the queue: a spinning thread, or a waiter that was woken four times without getting in |
 //! | unshared | said of an entry whose only unit is its value's claim: the shard's lock gives exclusive use of it |
-//! | sweep | to return an unused value to the order of eviction, and to evict values beyond the bound |
+//! | sweep | to return an unused value to the order of eviction, and to dispose of values that have ended or exceed the bound |
 //!
 //! # The life of an entry
 //! An entry is a slot that is in the table. Its [word](wait::word) counts *units*. The unit of each user is represented
@@ -42,13 +42,13 @@
 //!
 //! | move | made by | under | word |
 //! |---|---|---|---|
-//! | make | a request that finds no entry for its key | shard lock | dead → one unit, plain store |
-//! | claim | a request that finds the entry; a handle | shard lock; none | claims + 1 |
+//! | make | a call that finds no entry for its key | shard lock | dead → one unit, plain store |
+//! | claim | a call that finds the entry; a handle | shard lock; none | claims + 1 |
 //! | hold | a request that finds the entry free and without waiters; a handle | shard lock; none | + hold |
 //! | enter | a claim that finds nothing in its way; an upgrade | none | claim → hold; upgradable → exclusive |
 //! | enqueue | a claim, or an upgrade, that is kept out | queue lock | sets `QUEUED`, or finds it set |
-//! | bypass | a newcomer that finds the key free and waiters in the queue, if the policy allows it; an upgrade | queue lock | as enter |
-//! | admit | a waiter that enters or gives up; a holder that leaves waiters behind | queue lock | holds, including those granted; clears `QUEUED` after the last waiter |
+//! | bypass | a newcomer that finds the key free and waiters in the queue, if the policy or its priority allows it; an upgrade | queue lock | as enter |
+//! | admit | a waiter that enters or gives up; a holder that leaves waiters behind | queue lock | holds, including those granted; clears `QUEUED` after the last waiter, unless the key has its own limit |
 //! | unlock | a holder of several entries, which leaves them all at once; if there are waiters, it is an admit | none; queue lock | hold → claim |
 //! | downgrade | a writer or an upgradable reader; if there are waiters, it is an admit | none; queue lock | hold → weaker hold |
 //! | leave | a user that is not the last and, if it was a holder, leaves no waiter behind | none | − unit |
@@ -67,8 +67,8 @@
 //!    release sees every waiter that has set the flag or queued behind it: no wake-up is lost, and no fence is needed.
 //! 4. *A waiter is a unit*: a claim, or a hold that waits for its upgrade. So a release that meets `QUEUED` never gives
 //!    up the last unit, and the slot outlives the admission.
-//! 5. *A grant is a hold.* When the queue lets a waiter in, one exchange turns the waiter's claim into a hold and gives
-//!    up the releaser's hold. A granted waiter that gives up releases its hold, like any holder.
+//! 5. *A grant is a hold.* When the queue grants a waiter its hold, one exchange turns the waiter's claim into the hold
+//!    and gives up the releaser's hold. A granted waiter that gives up releases its hold, like any holder.
 //!
 //! # Values
 //! A table's [`Payload`](table::Payload) is the contents of its entries besides the key: nothing, or a value. The wait
@@ -82,9 +82,9 @@
 //! | come to rest | one of many calls that find the entry unshared; the end of a visit | shard lock | as retire |
 //! | store, take out, look, at rest | a call without a hold | shard lock | there is none |
 //! | leave rest | a call that needs an entry; a visit of the shard | shard lock | as make; then as store the first value |
-//! | pop | a call that finds the entry unshared | shard lock | as retire; the key goes to the caller |
+//! | pop | a call that finds no units besides the claims of the value | shard lock | as retire; the key goes to the caller |
 //! | hold the next value to evict | a call that finds the value not in use | shard lock | + hold |
-//! | evict | a sweep that finds the entry unshared | shard lock | as retire |
+//! | evict | a sweep that finds no units besides the claims of the value | shard lock | as retire |
 //! | end | a call that finds that the value's time has passed and that no holder sees it | shard lock | none |
 //! | bury: take an ended value out | a call that finds no other units than the value's two claims | shard lock | as retire |
 //! | bury while a user keeps the entry, or holds the key as a writer | as evict below; or as take out | shard lock; none | claims − 2 |
@@ -96,23 +96,25 @@
 //!    come only from the table, which is locked, or from a unit's token, and the value's claim has none (rule 1).
 //! 3. *A version continues* from that of the entry's last value. In a new entry it continues from the shard's
 //!    high-water mark, which every dying entry raises. So no key of the shard gets a version twice.
-//! 4. *Values are evicted when users leave.* In a bounded table every user that leaves an entry sweeps: if the value
-//!    has no other user, it returns to the order of eviction, and values are evicted while there are too many. A value
-//!    whose turn comes while it is in use is *parked*, by an exchange on the word that changes nothing. A user that
-//!    leaves later therefore sees that there is something to sweep, and a user that left earlier has been seen. An
-//!    evicted value is dropped when no lock is held, or is handed with its key to the table's `OnEvict`. Because the
-//!    key is handed over, a table with an `OnEvict` also parks a value whose entry another user keeps.
+//! 4. *Values are evicted when users leave.* In a bounded table every user that leaves an entry sweeps, if it sees that
+//!    there may be something to sweep: if the value has no other user, it returns to the order of eviction, and values
+//!    are evicted while there are too many. A value whose turn comes while it is in use is *parked*, by an exchange on
+//!    the word that changes nothing. A user that leaves later therefore sees that there is something to sweep, and a
+//!    user that left earlier has been seen. An evicted value is dropped when no lock is held, or is handed with its key
+//!    to the table's `OnEvict`. Because the key is handed over, a table with an `OnEvict` also parks a value whose entry
+//!    another user keeps.
 //!
 //! # Values at rest
 //! A value is *at rest* while it is stored, with its key, in a second hash table of its shard. It has no entry then,
 //! and no slot: a look-up touches one place in memory, not three. Values rest only in tables that record nothing about
-//! them (no bound, no deadlines, no weights, no counters), and only if they are small and own nothing.
+//! them (no bound, no deadlines, no weights, no counters), reserve no memory for entries, and recycle no keys that own
+//! something. And they rest only if they own nothing, and are small together with their keys.
 //!
 //! | state | becomes |
 //! |---|---|
 //! | nothing | at rest, if a call without a hold stores the value; in an entry, if a holder does |
 //! | at rest | in an entry, when a guard, a handle or a future needs one, or a visit of the shard begins; nothing, when a call removes it |
-//! | in an entry | at rest, when one in 32 of the calls that use it without a hold moves it; or at the end of the visit that gave it an entry |
+//! | in an entry | at rest, when it is moved by one in 32 of the shard's calls that use a value without a hold; or at the end of the visit that gave it an entry |
 //!
 //! 1. *A key has an entry or a value at rest,* never both. The shard's lock guards both hash tables, and a value moves
 //!    under that lock, from one to the other.
@@ -125,8 +127,8 @@
 //!    shard, or as many changes of one key's value, no new value rests there.
 //! 4. *A visit of a shard sees entries only.* When it begins, all values at rest get entries, and none comes to rest
 //!    while it lasts. So each value keeps its slot during the visit.
-//! 5. *A shard's `first` entry stays,* and a value is stored at rest only in a shard that has one: a key that is alone
-//!    in its shard is found without a hash table.
+//! 5. *The value of a shard's `first` entry does not come to rest,* and a value is stored at rest only in a shard that
+//!    has such an entry: a key that is alone in its shard is found without a hash table.
 //!
 //! # Values that end
 //! In a table with a [`Time`](table::Hooks) each value has a deadline, which is in the shard, not in the entry. Other
@@ -184,13 +186,13 @@
 //!    it.
 //!
 //! # Locks
-//! The shard lock and the queue lock are internal locks ([`sync`](crate::sync)). A snapshot takes both, the shard lock
-//! first. (The locks of the counters, and of the bound on weights, are taken last.) The only user code that runs under
-//! them is `Equivalent`, the `clone` of a value and the `to_key` of a key that own nothing and, with
-//! `recycle_keys(true)`, `to_key_into`; if one of these panics, the shard is left in order. Wakers to call and keys to
-//! drop are carried out of the locks ([`WakeBatch`], `Dead`). An observer is called after the locks are released, by
-//! the call that moved the request. An overflow is carried out of the locks as a value, too: the panic follows when
-//! they are released, because the panic hook is user code.
+//! The shard lock and the queue lock are internal locks ([`sync`](crate::sync)). A call that takes both, such as a
+//! snapshot, takes the shard lock first. (The locks of the counters, and of the bound on weights, are taken last.) The
+//! only user code that runs under them is `Equivalent`, the `clone` of a value and the `to_key` of a key that own
+//! nothing and, with `recycle_keys(true)`, `to_key_into`; if one of these panics, the shard is left in order. Wakers to
+//! call and keys to drop are carried out of the locks ([`WakeBatch`], `Dead`). An observer is called after the locks
+//! are released, by the call that moved the request. An overflow is carried out of the locks as a value, too: the panic
+//! follows when they are released, because the panic hook is user code.
 //!
 //! # Memory ordering
 //! The exchanges on an entry's word order each critical section after the previous one: leaving is a release, entering

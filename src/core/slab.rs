@@ -1,5 +1,5 @@
-//! A slab: values at stable indices. Pools keep their chunks of slots in a slab, queues keep their waiters in pages of
-//! slabs, and a deadlock detector keeps its records in one.
+//! A slab: values at stable indices. Pools keep their chunks of slots in a slab, queues keep their waiters in pages,
+//! each of which is a slab, and a deadlock detector keeps its parties and its records in slabs.
 
 use alloc::vec::Vec;
 
@@ -23,7 +23,7 @@ enum Item<T> {
     Used(T),
 }
 
-/// The number of values for which a slab always keeps room.
+/// The number of values for which a slab keeps room when it shrinks.
 const KEPT: usize = 64;
 
 impl<T> Default for Slab<T> {

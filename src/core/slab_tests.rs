@@ -19,8 +19,8 @@ fn memory_grows_with_the_values() {
     }
 }
 
-/// After a burst there is room for 64 values, or for twice the remaining ones. A slab in use does not keep shrinking
-/// and growing.
+/// A slab that uses less than a quarter of its room shrinks, to room for 64 values, or for twice the remaining ones. So
+/// a slab in use does not keep shrinking and growing.
 #[test]
 fn memory_is_freed_in_a_few_steps() {
     let mut slab = Slab::default();

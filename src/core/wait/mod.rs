@@ -60,11 +60,13 @@ use self::word::{Refusal, Unit};
 pub(super) struct WaitQueues<Q = TableQueues> {
     /// The queue shards: a power of two of them, each behind its own lock.
     queue_shards: Q,
-    /// The rules of all queues. The limit of permits in them is not used: it may change.
+    /// The rules of all queues. The limit of permits in them is the initial default. It is not used, because it may
+    /// change.
     rules: Rules,
 }
 
-/// A receipt: the word now counts the requester's claim as the wanted hold, or its upgradable hold as an exclusive one.
+/// A receipt: the word now counts the wanted hold instead of the requester's claim (a latch also counts the claim,
+/// until the hold is taken), or an exclusive hold instead of the requester's upgradable one.
 #[must_use = "an acquired hold must become a guard, or be released"]
 pub(crate) struct Entered(());
 
@@ -72,11 +74,11 @@ pub(crate) struct Entered(());
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[cfg_attr(any(not(feature = "std"), target_family = "wasm"), allow(dead_code))] // for threads that spin
 pub(crate) enum Contention {
-    /// The request could enter now.
+    /// The holds allow the request. If there are waiters, the policy may still keep it out.
     Free,
-    /// The request is kept out, and could enter when the holders change.
+    /// The request is kept out, and might enter when the holders change.
     Held,
-    /// The policy admits no request that has not queued.
+    /// Trying again does not help: the policy is `Fifo`, say, or the request has queued already.
     MustQueue,
 }
 
@@ -134,7 +136,7 @@ where
         WaitQueues { queue_shards, rules }
     }
 
-    /// Returns the rules, without the limits of permits.
+    /// Returns the rules. Of the limits of permits, they contain only the initial default.
     #[inline]
     pub(super) fn rules(&self) -> &Rules {
         &self.rules
@@ -192,8 +194,8 @@ where
         state.update(|word| word.enter(want, state.spends(want.claims()), limit)).ok().map(|_| Entered(()))
     }
 
-    /// Enters without waiting, or fails. The ticket tells whether the request passes waiters. The request must not be
-    /// in the queue.
+    /// Enters without waiting, or fails. The ticket contains the priority of the request, or marks a recursive reader.
+    /// The request must not be in the queue.
     pub(super) fn try_enter(
         &self,
         state: &impl Waited<QueueShard = H>,
@@ -330,7 +332,7 @@ where
         if stays { Ok(None) } else { Err(Needs::Waker) }
     }
 
-    /// Lets a newcomer pass the waiters, if the holds and the policy allow it.
+    /// Lets a newcomer pass the waiters, if the holds and [`may_bypass`](Self::may_bypass) allow it.
     fn bypass(
         &self,
         queue_shard: &mut H,
@@ -460,14 +462,15 @@ where
         }
     }
 
-    /// Hands a hold over to the waiters. Returns `false` if there are no waiters any more.
+    /// Hands a hold over to the waiters. Returns `false`, and does not give up the hold, if there are no waiters any
+    /// more.
     #[inline(never)]
     pub(super) fn hand_over(&self, state: &impl Waited<QueueShard = H>, access: Access, whom: ReleaseFor) -> bool {
         // Wakers run after the hold is given up.
         self.hand_over_into(state, access, whom, &mut WakeBatch::default())
     }
 
-    /// Hands a hold over to the waiters, and adds their wakers to `batch`.
+    /// Does the same as [`hand_over`](Self::hand_over), but adds the wakers of the waiters to `batch`.
     pub(super) fn hand_over_into(
         &self,
         state: &impl Waited<QueueShard = H>,
@@ -490,8 +493,8 @@ where
 
     // ---- both -----------------------------------------------------------------------------------------------------
 
-    /// Admits the waiters that can enter now. `holds` are the present holds, including those that this step has made
-    /// from `claims` claims.
+    /// Admits the waiters that can enter now. `holds` are the holds that this step leaves: without a hold that is given
+    /// up, and including those that the step has made from `claims` claims.
     fn admit(
         &self,
         queue_shard: &mut H,

@@ -78,8 +78,9 @@ impl Place {
         if queues.state(self.ticket) == WaitState::Granted { PlaceState::Granted } else { PlaceState::Waits }
     }
 
-    /// Calls `see` with all waiters, in the order of the queue, an upgrade first. Calls it with no waiters if the
-    /// waiter of this place no longer waits. Returns the rules of the queue, and whether a writer holds the key.
+    /// Calls `see` with each waiter, in the order of the queue, an upgrade first. Returns the rules of the queue, and
+    /// whether a writer holds the key. If the waiter of this place no longer waits, does not call `see`, and returns
+    /// `false` and rules that may be out of date.
     pub(crate) fn look(&self, see: impl FnMut(Queued)) -> (Rules, bool) {
         self.with(|queues| {
             if self.state_in(queues) != PlaceState::Waits {

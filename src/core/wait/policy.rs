@@ -34,7 +34,7 @@ pub(super) struct Standing {
     pub(super) presence: Presence,
     /// The number of times that the waiter was woken and did not get the hold.
     failed_wakeups: u8,
-    /// The numbers of bypasses that this waiter has counted: before it was woken, and after.
+    /// The numbers of bypasses that this waiter has counted: while it was asleep, and while it was woken.
     passed: [u16; 2],
 }
 
@@ -52,12 +52,12 @@ pub(crate) enum WaitState {
 /// starvation by quicker requests.
 const MAX_FAILED_WAKEUPS: u8 = 4;
 
-/// The number of later requests that may pass a head that the holders keep out, and that therefore has not been woken.
-/// Without a bound, it might never get in: overlapping readers could keep it out for ever.
+/// The number of later requests that, under `Adaptive`, may pass a head that the holders keep out, and that therefore
+/// has not been woken. Without a bound, it might never get in: overlapping readers could keep it out for ever.
 const PASSES_OF_A_SLEEPER: u16 = 16;
 
-/// The number of later requests that may pass a thread at the head that has been woken. A thread always runs again, so
-/// this number is reached only if it does not get a core for a long time.
+/// The number of later requests that, under `Adaptive`, may pass a thread at the head that has been woken. A thread
+/// always runs again, so this number is reached only if it does not get a core for a long time.
 const PASSES_OF_A_THREAD: u16 = 1024;
 
 /// The number of passes after which one more sleeping waiter is woken, while a woken head has not run yet.
@@ -112,7 +112,7 @@ impl Standing {
         *passed = passed.wrapping_add(1); // wraps for a task that is passed without a bound
     }
 
-    /// Returns whether a later request passed the waiter before it was woken. If so, further requests may have queued
+    /// Returns whether a later request passed the waiter while it was asleep. If so, further requests may have queued
     /// because they were not allowed to pass it.
     pub(super) fn was_passed_asleep(&self) -> bool {
         let [absent, _] = self.passed;
@@ -136,7 +136,7 @@ impl Standing {
 }
 
 impl Rules {
-    /// Returns the number of permits.
+    /// Returns the number of permits; 0 if there are no permits.
     #[inline]
     pub(crate) fn limit(&self) -> usize {
         match self.counted {
@@ -160,7 +160,7 @@ impl Rules {
         }
     }
 
-    /// Returns whether a later request may pass a waiter at the head.
+    /// Returns whether a later request may pass this waiter.
     #[inline]
     pub(super) fn lets_pass(&self, standing: &Standing) -> bool {
         let [absent, woken] = standing.passed;
@@ -196,7 +196,7 @@ impl Rules {
 /// The recipient of a released hold.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ReleaseFor {
-    /// The waiter that the policy admits; if it admits none, the first request to come.
+    /// The waiter to which the policy grants the hold; if there is none, the first request to come.
     Anybody,
     /// A waiter: no newcomer gets in before it.
     Waiter,
@@ -213,10 +213,11 @@ pub(crate) enum Cause {
     /// A hold that is not exclusive was released or weakened, the limit of permits was set, or a waiter gave up that
     /// had been woken in place of others, or had kept others out behind an idle head.
     Released,
-    /// A writer has left.
+    /// An exclusive hold was released or weakened.
     WriterLeft,
-    /// A hold was released for waiters: the first that can get in must get in before any newcomer. If permits were
-    /// released, this applies to the first waiters in order, for as many permits.
+    /// A hold was released for waiters: the first that can get in must get in before any newcomer, with the exception
+    /// of [`ReleaseFor::NextWaiter`]. If permits were released, this applies to the first waiters in order, for as many
+    /// permits.
     Fair { writer_left: bool, passed_on: bool, permits: u32 },
 }
 

@@ -23,7 +23,7 @@ pub(in crate::core) trait Waited {
     /// Returns a number whose low bits choose the queue lock.
     fn number(&self) -> u32;
 
-    /// Returns the index of the lock's queue. The word must be `QUEUED`.
+    /// Returns the index of the lock's queue. The word must have `QUEUED` set.
     fn queue(&self, queue_shard: &mut Self::QueueShard) -> u32;
 
     /// Sets the index of the lock's queue.
@@ -119,8 +119,8 @@ impl State {
         }
     }
 
-    /// Sets the word. The caller must be the only one that can change it: it has the only unit, or has locked the shard
-    /// of an entry whose only unit is its value's claim.
+    /// Sets the word. The caller must be the only one that can change it: it has locked the shard, and no unit except
+    /// perhaps its own has a token.
     ///
     /// Release, as in [`update`](State::update). The caller has loaded the word with acquire, in
     /// [`is_sole`](State::is_sole).

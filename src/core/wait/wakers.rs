@@ -6,7 +6,7 @@ use core::task::Waker;
 /// User code that must run outside every lock, when the caller's own state is consistent: wakers to call, and wakers to
 /// drop. Dropping the batch handles all of them, even if some panic.
 ///
-/// Two wakers need no allocation, and a mutex never wakes more.
+/// Two wakers need no allocation, and a release of a mutex never wakes more.
 ///
 /// `pub` because sealed traits name it; other crates cannot.
 #[derive(Default)]

@@ -6,7 +6,7 @@
 //! | bits | name | meaning |
 //! |---|---|---|
 //! | 0 | `DEAD` | the slot serves no key: it is free, or about to be |
-//! | 1 | `QUEUED` | there are waiters: holds change only under the queue lock (in a dead slot: an old key is kept) |
+//! | 1 | `QUEUED` | there is a queue: holds change only under the queue lock (in a dead slot: an old key is kept) |
 //! | 2 | `WRITER` | an exclusive hold |
 //! | 3 | `UPGRADABLE` | an upgradable hold |
 //! | next `FIELD` bits | count | shared holds, or permits |
@@ -14,12 +14,12 @@
 //!
 //! `FIELD` is 14 on 32-bit targets and 30 on 64-bit ones. Each claim and each hold is one *unit*, except that a hold of
 //! several permits is as many units. A unit keeps the entry alive, and is counted in exactly one field. An entry with
-//! [`MAX_UNITS`] units accepts no more; permits do not count towards this limit, because they have a limit of their
-//! own. The combinations that can occur:
+//! [`MAX_UNITS`] units accepts no more, except the claim of a value; permits do not count towards this limit, because
+//! they have a limit of their own. The combinations that can occur:
 //!
 //! | dead | writer | upgradable | count | claims | state |
 //! |---|---|---|---|---|---|
-//! | 0 | 0 | 0 | 0 | > 0 | free: handles, unpolled futures, a value, or waiters on their way in |
+//! | 0 | 0 | 0 | 0 | > 0 | free: only claims, of handles, unpolled futures, values, or waiters on their way in, say |
 //! | 0 | 1 | 0 | 0 | any | held exclusively |
 //! | 0 | 0 | 0 | > 0 | any | held by readers, or permits are held |
 //! | 0 | 0 | 1 | any | any | held by an upgradable reader, perhaps alongside readers |
@@ -95,9 +95,9 @@ pub(crate) enum Unit {
 /// The reason why a move is not possible.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Refusal {
-    /// There is an incompatible hold.
+    /// The present holds do not allow the move, or the limit of permits is 0.
     Held,
-    /// The hold would be compatible, but there are waiters: the queue decides.
+    /// `QUEUED` is set, so the queue decides. (For permits, only the queue knows the limit.)
     Queued,
     /// The entry has as many units as can be counted.
     Full,
@@ -123,9 +123,10 @@ const CLAIMS: usize = FIELD_MAX << (FLAGS + FIELD);
 const CROWDED: usize = (COUNT | CLAIMS) & !((COUNT_ONE | CLAIM_ONE) * ((1 << (FIELD / 2)) - 1));
 const HOLDS: usize = WRITER | UPGRADABLE | COUNT;
 
-/// The largest number of units of an entry. The limit is on the sum of both fields, so that a claim can always become a
-/// hold, and a hold can change its access: no field overflows when the queue admits waiters. Permits have a limit of
-/// their own, which is not larger, so in a semaphore this limit applies only to the claims.
+/// The number of units at which an entry accepts no more, except the claim of a value ([`Word::keep`]). The limit is on
+/// the sum of all units, not on each field, so that a claim can always become a hold, and a hold can change its access:
+/// no field overflows when the queue admits waiters. Permits have a limit of their own, which is not larger, so in a
+/// semaphore this limit applies only to the claims.
 pub(crate) const MAX_UNITS: usize = FIELD_MAX;
 
 impl Unit {
@@ -150,8 +151,8 @@ impl Holds {
     /// No holds.
     pub(crate) const NONE: Holds = Holds(0);
 
-    /// Returns whether a hold with this access is compatible with these. A semaphore has `limit` permits; a request for
-    /// more than that is compatible with no other hold.
+    /// Returns whether a hold with this access is compatible with these holds. A semaphore has `limit` permits; a
+    /// request for more than that is compatible with no other hold. If the limit is 0, no request fits.
     #[inline]
     pub(crate) const fn fits(self, access: Access, limit: usize) -> bool {
         match access {
@@ -221,7 +222,7 @@ impl Word {
         self.0
     }
 
-    /// Returns the word of an entry with a single unit.
+    /// Returns the word of an entry whose only claim or hold is `unit`.
     #[inline]
     pub(crate) const fn born(unit: Unit) -> Word {
         Word(unit.weight())
@@ -278,8 +279,8 @@ impl Word {
         }
     }
 
-    /// Returns whether there is no room for another claim. Permits take no room from claims, because they have a limit
-    /// of their own.
+    /// Returns whether there is no room for another unit. In a semaphore only claims count: permits take no room from
+    /// them, because permits have a limit of their own.
     #[inline]
     const fn is_full(self, counted: CountKind) -> bool {
         self.0 & CROWDED != 0
@@ -313,8 +314,8 @@ impl Word {
         Ok(self.admit(self.holds().without(from).with(to), 0, false))
     }
 
-    /// Turns a hold into a claim. Refused if there are waiters, because the change may let them in, and if there is no
-    /// room for another claim.
+    /// Turns a hold into a claim. Refused if there is no room for another claim, and if there are waiters, because the
+    /// change may let them in.
     #[inline]
     pub(crate) const fn unlock(self, access: Access, counted: CountKind) -> Result<Word, Refusal> {
         if self.is_queued() {
@@ -323,7 +324,7 @@ impl Word {
         self.leave(Unit::Hold(access)).claim(counted)
     }
 
-    /// Sets `QUEUED` for the first waiter, unless the hold is possible after all.
+    /// Sets `QUEUED` for the first waiter; or enters, if that is possible after all.
     ///
     /// One compare-exchange of this move tests the holds and sets the flag, so no release slips in between.
     #[inline]
@@ -342,8 +343,8 @@ impl Word {
         Word(self.0 - unit.weight())
     }
 
-    /// Sets the holds that the queue has decided on: `claims` claims have become holds, and `queued` tells whether
-    /// there are still waiters.
+    /// Sets the holds that the queue has decided on: `claims` claims have become holds, and `queued` tells whether the
+    /// queue remains, because there are still waiters or because the key has its own limit of permits.
     #[inline]
     pub(crate) const fn admit(self, holds: Holds, claims: usize, queued: bool) -> Word {
         let queued = if queued { QUEUED } else { 0 };

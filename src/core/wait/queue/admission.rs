@@ -160,8 +160,9 @@ impl Queues {
         Admitted { queued: false, ..admitted }
     }
 
-    /// Begins a readers' phase: admits all waiting readers, and one upgradable reader if no other upgradable reader
-    /// holds the key. An upgradable reader passes a writer that arrived earlier only once.
+    /// Begins a readers' phase: admits all waiting readers, except those that the first writer's priority keeps out,
+    /// and one upgradable reader if no other upgradable reader holds the key. An upgradable reader passes a writer that
+    /// arrived earlier only once, and under `Adaptive` gets in only with readers.
     pub(super) fn begin_phase(&mut self, queue: u32, rules: &Rules, admitted: &mut Admitted, batch: &mut WakeBatch) {
         let Queue { lines, turns, .. } = &self.queues[queue];
         let (holds, writer, mut reader) = (admitted.holds, lines[WRITERS].head, lines[READERS].head);
@@ -242,7 +243,7 @@ impl Queues {
         kept > 0 && cause.is_fair(rules, Some(standing)) || rules.grants(standing)
     }
 
-    /// Admits the writer at the head.
+    /// Admits the writer at the head, if the holds allow it.
     #[inline]
     pub(super) fn admit_writer(
         &mut self,
@@ -275,7 +276,8 @@ impl Queues {
         }
         let heads = self.heads(queue, Ticket::NONE);
         let front = self.front(&heads, admitted.holds, rules);
-        // The upgradable reader's turn comes before those of later readers.
+        // The upgradable reader is let in before the readers if its turn comes before that of the first of them, and
+        // otherwise after them. The order matters if only the first waiter is granted its hold.
         let turn = self.upgradable_gets_in(&heads, admitted.holds);
         let first = self.queues[queue].lines[READERS].head;
         let reads_first = first != NONE && (!turn || self.nodes[first].turn.is_before(self.nodes[upgradable].turn));

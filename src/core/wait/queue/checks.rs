@@ -14,7 +14,7 @@ impl Queues {
         self.nodes[ticket.0].standing.is_asleep()
     }
 
-    /// Returns whether no queue has waiters.
+    /// Returns whether there are no queues.
     pub(crate) fn is_idle(&self) -> bool {
         self.queues.is_empty()
     }

@@ -1,4 +1,4 @@
-//! The lines of a queue: its waiters by kind, and the lists of those that sleep.
+//! The lines of a queue: its waiters by kind, and the lists of those that sleep or take hand-offs.
 
 use super::{FIRST, Kind, LAST, Line, List, Node, Queue};
 use crate::core::{
@@ -108,7 +108,7 @@ impl Queue {
         }
     }
 
-    /// Returns the two ends of a list, as indices of nodes; `None` for nodes that are in no list.
+    /// Returns the two ends of a list, as indices of nodes; `None` for waiters that are found without links.
     pub(super) fn ends(&mut self, list: List, kind: Kind) -> Option<&mut [u32; 2]> {
         match list {
             List::None | List::Fresh => None,

@@ -1,25 +1,26 @@
 //! The wait queues, and the one place where fairness is decided.
 //!
-//! [`Queues`] has the queues of all entries whose tags lead to it, behind one lock, the *queue lock*. It is not the
-//! shard's lock, so the waiters of a hot key do not hold up look-ups of other keys in the same shard. Nothing here is
-//! atomic, and no user code runs here: wakers are moved in and moved out, and the caller wakes and drops them after it
-//! has released the lock.
+//! [`Queues`] has the queues of all entries (or latches) that share it, behind one lock, the *queue lock*. It is not
+//! the shard's lock, so the waiters of a hot key do not hold up look-ups of other keys in the same shard. Nothing here
+//! is atomic, and no user code runs here: wakers are moved in and moved out, and the caller wakes and drops them after
+//! it has released the lock.
 //!
 //! A waiter is a [`Node`]; its index is the *ticket*. A queued node is in its entry's queue. A granted node has left
 //! the queue and stands for a hold that its waiter has not taken yet. A waiter that is merely *woken* stays queued, in
 //! its position, until it enters: so it cannot lose its position to a faster request.
 //!
 //! # Which waiter gets in
-//! [`Queues::admit`] runs whenever waiters might get in: a hold was released or changed, or a waiter gave up or
-//! entered. It goes from the head of the queue as far as the holds allow. It either *grants* (the waiter holds from now
-//! on) or *opens* (the waiter is woken, the key stays free, and the first request acquires it):
+//! [`Queues::admit`] runs whenever waiters might get in: a hold was released or changed, a waiter gave up or entered,
+//! or the limit of permits was set. It goes from the head of the queue as far as the holds allow. It either *grants*
+//! (the waiter holds from now on) or *opens* (the waiter is woken, the key stays free, and the first request acquires
+//! it):
 //!
 //! | | `Fifo` | `Bounded(n)` | `Adaptive` | `Barging` |
 //! |---|---|---|---|---|
 //! | the head | grant | open | open | open |
 //! | a head that takes hand-offs: a spinning thread, or a waiter that was woken 4 times without getting in | grant | grant | grant | open |
 //! | a head that was passed `n` times; for `Adaptive` a thread, passed 1,024 times since it was woken | grant | grant | grant | open |
-//! | others that take hand-offs, when the head was opened | – | grant | grant | – |
+//! | then others that take hand-offs, if the holds still allow it | – | grant | grant | – |
 //! | the next sleeping waiter, when the head had been opened before this release | – | open | open | – |
 //! | a reader that no waiter before it keeps out | grant | grant | grant | open |
 //! | when a writer has left: every waiting reader, one upgradable reader (`Adaptive`: with readers only) | in order only | grant | grant | in order only |
@@ -27,7 +28,7 @@
 //! | a waiting upgrade, when the last reader has left | grant | grant | as any head | open |
 //!
 //! "The head" is the waiter whose [turn](super::turn) comes first: the first to arrive among those with the highest
-//! priority, except that waiters rise. Two rows depend on priorities:
+//! priority, except that waiters rise. A waiting upgrade comes before all others. Two rows depend on priorities:
 //!
 //! | | in a queue with priorities |
 //! |---|---|
@@ -45,9 +46,9 @@
 //! # Several permits
 //! A request for several permits is one waiter, and gets all of them or none. Free permits are not saved up for it.
 //! Instead:
-//! - At the head, while too few permits are free for it, it keeps out all waiters behind it. Newcomers pass it within
-//!   the policy's bounds, as they pass a writer behind readers; a newcomer that leaves it enough permits is not
-//!   counted.
+//! - At the head, while too few permits are free for it, it keeps out all waiters behind it that take no hand-offs.
+//!   Newcomers pass it within the policy's bounds, as they pass a writer behind readers; a newcomer that leaves it
+//!   enough permits is not counted.
 //! - An idle head keeps no request out. So the next waiter behind it is protected by the same bounds, if the current
 //!   holds keep it out. (The next waiter is the first that takes hand-offs, or else the first that sleeps.)
 //! - A hand-off skips a waiter for which too few permits are free, and goes to the waiters behind it. The waiters that
@@ -137,7 +138,7 @@ struct Node {
     /// The neighbours in its list: towards the first, and towards the last.
     links: [u32; 2],
     turn: Turn,
-    /// The number of permits that the waiter wants.
+    /// The number of permits that the waiter wants; 1 for the other kinds.
     amount: u32,
     kind: Kind,
     list: List,
@@ -163,8 +164,8 @@ enum Kind {
 /// The list by which a release finds a waiter, besides its line.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum List {
-    /// The waiter is in no list: it has been woken, or it is a spinning thread that waits for a hold of a kind that is
-    /// not handed to waiters behind the head.
+    /// The waiter is in no list: it has been woken or granted its hold, or it is a spinning thread that waits for a
+    /// hold of a kind that is not handed to waiters behind the head.
     None,
     /// The waiter has been asleep ever since it arrived: it is found by its line, in order of the turns.
     Fresh,
@@ -313,7 +314,7 @@ pub(crate) struct Admitted {
     pub(crate) holds: Holds,
     /// The number of waiters' claims that have become holds.
     pub(crate) granted: usize,
-    /// Whether there are still waiters.
+    /// Whether the queue remains, because there are still waiters or because the key has its own limit of permits.
     pub(crate) queued: bool,
 }
 
@@ -333,7 +334,7 @@ impl Queues {
         Queues { nodes: Paged::new(), queues: Paged::new() }
     }
 
-    /// Returns whether there are no waiters, queued or granted.
+    /// Returns whether there are no waiters, queued or granted, and no queues.
     #[cfg(test)]
     pub(crate) fn is_empty(&self) -> bool {
         self.nodes.is_empty() && self.queues.is_empty()
@@ -443,7 +444,7 @@ impl Queues {
         self.nodes[ticket.0].turn.priority() > 0
     }
 
-    /// Returns whether a waiter that has not been granted its hold stands at the head.
+    /// Returns whether this waiter, which has not been granted its hold, stands at the head.
     #[inline]
     pub(crate) fn is_head(&self, queue: u32, ticket: Ticket) -> bool {
         self.head(&self.queues[queue]) == ticket.0
@@ -468,9 +469,10 @@ impl Queues {
         self.earlier(self.earlier(lines[WRITERS].head, lines[READERS].head), lines[UPGRADABLE].head)
     }
 
-    /// Returns the sleeping waiter of a line to wake first: one that was woken without getting in, or else the first.
-    /// (Without priorities the former's turn comes before those of all waiters that have never been woken, because
-    /// those are woken in order.)
+    /// Returns the sleeping waiter of a line to wake first: one that was woken without getting in, or else the first of
+    /// those that have been asleep ever since they arrived, or the first that stopped spinning, whichever turn comes
+    /// first. (Without priorities, the turn of a waiter that was woken comes before those of all waiters that have
+    /// never been woken, because these are woken in order.)
     #[inline]
     fn first_asleep(&self, line: &Line) -> u32 {
         self.earlier(line.asleep[FIRST], line.fresh)
@@ -512,7 +514,7 @@ impl Queues {
         true
     }
 
-    /// Returns the number of waiters: an upper bound of [`Queues::most_wakers`].
+    /// Returns the number of waiters: an upper bound of the number of wakers that [`Queues::admit`] hands out.
     #[inline]
     pub(crate) fn len(&self, queue: u32) -> usize {
         self.queues[queue].len as usize
@@ -569,7 +571,8 @@ impl Queues {
         first
     }
 
-    /// Decides whether a newcomer that the holds allow may pass the waiters. If so, counts the bypass.
+    /// Decides whether a newcomer that the holds allow may pass the waiters. If so, counts the bypass, except under
+    /// `Barging`, which has no bound.
     ///
     /// Each waiter that is passed has a count of its own. The head counts the bypass if the newcomer would keep waiters
     /// out; sometimes a second waiter behind the head counts it, too.
@@ -593,8 +596,9 @@ impl Queues {
         };
         let keeps_out = writers || !beside.with(access).allow(self.nodes[head].want(), rules.limit());
         // A second waiter that the newcomer would pass, and that would count the bypass, too. If an upgrade is waiting,
-        // it is the first waiter behind the upgrade. If the head was woken and is idle, it is the next sleeping waiter
-        // that the newcomer's hold would keep out: a writer, or a request for several permits.
+        // it is the first waiter behind the upgrade. If the head was woken and is idle, it is the next sleeping writer,
+        // which the newcomer would keep out as a reader; or the next request for permits, if the present holds keep it
+        // out.
         let second = match access {
             _ if upgrade != NONE => self.first(queue),
             _ if !self.nodes[head].standing.is_idle() => NONE,

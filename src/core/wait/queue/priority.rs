@@ -13,8 +13,8 @@ use crate::{
 };
 
 impl Queues {
-    /// Returns the largest number of wakers that [`Queues::admit`] hands out, given these holds, when `gone` has left.
-    /// Looks at no more waiters than `admit` will.
+    /// Returns an upper bound of the number of wakers that [`Queues::admit`] hands out, given these holds, when `gone`
+    /// has left. Looks at no more waiters than `admit` will.
     #[cold]
     pub(crate) fn most_wakers(&self, queue: u32, gone: Ticket, holds: Holds, rules: &Rules, cause: Cause) -> usize {
         let heads = self.heads(queue, gone);
@@ -55,8 +55,8 @@ impl Queues {
         most
     }
 
-    /// Returns the largest number of wakers for permits, except for the waiter that is woken because the head has not
-    /// run. The number may be too high if waiters want several permits.
+    /// Returns an upper bound of the number of wakers for permits, not counting the waiter that is woken because the
+    /// head has not run. The number may be too high if waiters want several permits.
     pub(super) fn most_permit_wakers(
         &self,
         queue: u32,

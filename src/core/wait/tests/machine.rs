@@ -1,6 +1,7 @@
 //! Random steps of the holders and waiters of one key. The waiters are tasks and threads, which want permits of a
-//! semaphore, or the access of a writer or a reader. The model (`tests/model`) checks which waiters get in; this test
-//! checks that the lists match the waiters, and that no step hands out more wakers than were announced.
+//! semaphore, or the access of a writer, a reader or an upgradable reader, or an upgrade. The model (`tests/model`)
+//! checks which waiters get in; this test checks that the lists match the waiters, that the head does not sleep when it
+//! could get in, and that no step hands out more wakers than were announced.
 
 use alloc::vec::Vec;
 use core::task::Waker;
@@ -23,7 +24,7 @@ struct Machine {
     queues: Queues,
     queue: Option<u32>,
     rules: Rules,
-    /// The number of spinning threads among four newcomers.
+    /// The number of spinning threads among four newcomers that queue, on average.
     spinners: u8,
     has_priorities: bool,
     /// Whether the queue has a limit of its own, and so stays when it has no waiters.

@@ -17,7 +17,7 @@ proptest! {
         let mut next = 0u32;
         for (what, which) in steps {
             match what {
-                // Many values are inserted, and most of them are removed.
+                // Up to 299 values are inserted, or up to 299 are removed, the last ones first.
                 0 => for _ in 0..which % 300 {
                     let index = paged.insert(next);
                     prop_assert!(map.insert(index, next).is_none(), "an index in use is given again");

@@ -168,7 +168,7 @@ fn unlock_fair_grants_the_next_one_under_every_policy() {
     admits(Fairness::Bounded(9), &[], left, &[W, R], &[Head, Granted]);
 }
 
-/// Checks the number of wakers that a call hands out, and that the same call again hands out none.
+/// Checks the number of wakers that a call of `admit` hands out, and that a second call hands out none.
 #[track_caller]
 fn wakes(fairness: Fairness, left: &[Access], waiting: &[Access], expected: usize) {
     let (bell, waker) = bell();

@@ -256,7 +256,8 @@ fn a_request_for_more_than_the_limit_gets_in_alone_unless_the_limit_is_0() {
 }
 
 proptest! {
-    /// Any sequence of moves of a reader-writer lock keeps the word in step with the state in plain fields.
+    /// Any sequence of users that come, enter and leave keeps the word of a reader-writer lock in step with the state
+    /// in plain fields.
     #[test]
     fn a_random_walk_keeps_the_word_in_step_with_the_state(
         steps in proptest::collection::vec((0usize..5, 0usize..3), 0..200),
