@@ -6,7 +6,7 @@ use core::fmt;
 /// whose version is the same has not changed. There may be gaps between the versions of a key. Versions of different
 /// keys cannot be compared.
 ///
-/// (A map can count 2⁵⁶ versions, enough for twenty years at a hundred million changes a second.)
+/// (A map can count 2⁵⁴ versions, enough for five years at a hundred million changes a second.)
 ///
 /// # Examples
 /// ```
