@@ -26,9 +26,9 @@ impl<V, K, S> Builder<MapKind<V>, K, S> {
     /// # Values in use
     /// A value does not end while a caller that has found it holds its key: a guard that has a value keeps it. If its
     /// time passes meanwhile, the value ends when the last such guard is dropped, before any waiter gets the key. Until
-    /// then, other calls find it, too, if they can read it beside the holder. So readers that overlap without a gap
-    /// keep a value alive. Hold the guards of a cache only briefly, or copy values with [`get`](LockMap::get), which
-    /// holds the key only while it clones the value.
+    /// then, other calls find it, too, if they need no lock, or can read it beside the holder. So readers that overlap
+    /// without a gap keep a value alive. Hold the guards of a cache only briefly, or copy values with
+    /// [`get`](LockMap::get), which holds the key only while it clones the value.
     ///
     /// The time of a value is counted from the moment at which its writer releases the key or becomes a reader, not
     /// from the insertion.
@@ -114,9 +114,9 @@ impl<V, K, S> Builder<MapKind<V>, K, S> {
     /// `f` returns `None`.
     ///
     /// `f` is called once for each writer that has stored or changed a value, when that writer releases the key or
-    /// becomes a reader. The caller holds the key as a writer meanwhile, and no internal lock, so `f` may use other
-    /// keys, but a request for its own key would wait for ever. A guard's [`value_mut`](crate::Guard::value_mut) counts
-    /// as a change.
+    /// becomes a reader. Meanwhile the writer holds the key, but no internal lock, so `f` may use other keys, but a
+    /// request for its own key would wait for ever. A guard's [`value_mut`](crate::Guard::value_mut) counts as a
+    /// change.
     ///
     /// If several times are set, the earliest counts. See [`time_to_live`](Self::time_to_live) for everything else.
     ///

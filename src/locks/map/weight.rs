@@ -13,9 +13,9 @@ impl<V, K, S> Builder<MapKind<V>, K, S> {
     /// # The weight of a value
     /// Like the function of [`expire_with`](Self::expire_with), `weigh` is called once for each writer that has stored
     /// or changed a value, when that writer releases the key or becomes a reader.
-    /// [`value_mut`](crate::Guard::value_mut) counts as a change. The caller holds the key as a writer meanwhile, and
-    /// no internal lock, so `weigh` may use other keys, but a request for its own key would wait for ever. `weigh`
-    /// should be quick: do not serialize a value to learn its size.
+    /// [`value_mut`](crate::Guard::value_mut) counts as a change. Meanwhile the writer holds the key, but no internal
+    /// lock, so `weigh` may use other keys, but a request for its own key would wait for ever. `weigh` should be quick:
+    /// do not serialize a value to learn its size.
     ///
     /// The map remembers the result, and uses it until the value is changed again or leaves the map. So results that
     /// differ each time do no harm. A value that changes through interior mutability, such as a `Mutex`, keeps its old
