@@ -11,8 +11,9 @@ use crate::plumbing::TablePtr;
 
 /// A mutex for each key: at most one holder per key, any number of keys.
 ///
-/// A key has an entry in the table only while it is held, waited for, or kept by a [handle](KeyedMutex::handle) or an
-/// unfinished future. A new table has no entries and needs no list of keys.
+/// A key has an entry in the table only while it is held, waited for, kept by a [handle](KeyedMutex::handle) or an
+/// unfinished future, or visited by [`for_each_key`](KeyedMutex::for_each_key). A new table has no entries and needs no
+/// list of keys.
 ///
 /// The forms of locking can be mixed freely on one table and one key: tasks wait in [`lock`](KeyedMutex::lock), threads
 /// wait in [`lock_blocking`](KeyedMutex::lock_blocking), and [`try_lock`](KeyedMutex::try_lock) does not wait.
@@ -32,7 +33,7 @@ use crate::plumbing::TablePtr;
 /// | async, with an owned guard | [`lock_arc`](KeyedMutex::lock_arc) |
 /// | the others with an owned guard | [`try_lock_arc`](KeyedMutex::try_lock_arc), [`lock_arc_blocking`](KeyedMutex::lock_arc_blocking), [`try_lock_arc_for`](KeyedMutex::try_lock_arc_for), [`try_lock_arc_until`](KeyedMutex::try_lock_arc_until) |
 /// | several keys at once, all or none | [`lock_many`](KeyedMutex::lock_many), [`lock_many(..).until(limit)`](crate::futures::AcquireMany::until), [`try_lock_many`](KeyedMutex::try_lock_many), [`lock_many_blocking`](KeyedMutex::lock_many_blocking), [`try_lock_many_for`](KeyedMutex::try_lock_many_for), [`try_lock_many_until`](KeyedMutex::try_lock_many_until); with owned guards [`lock_many_arc`](KeyedMutex::lock_many_arc), [`lock_many_arc_blocking`](KeyedMutex::lock_many_arc_blocking), [`try_lock_many_arc`](KeyedMutex::try_lock_many_arc), [`try_lock_many_arc_for`](KeyedMutex::try_lock_many_arc_for), [`try_lock_many_arc_until`](KeyedMutex::try_lock_many_arc_until) |
-/// | repeatedly on one key | all but the owned forms, without the key argument, on [`handle`](KeyedMutex::handle); with owned guards on [`handle_arc`](KeyedMutex::handle_arc) |
+/// | repeatedly on one key | all forms for a single key but the owned ones, without the key argument, on [`handle`](KeyedMutex::handle); with owned guards on [`handle_arc`](KeyedMutex::handle_arc) |
 ///
 /// Blocking calls need the feature `std`. All forms for a single key produce a [`MutexGuard`], inside an `Option` or a
 /// `Result` if they can fail. The owned forms take the table as an `Arc` and produce a [`MutexGuardArc`]. The forms for
@@ -109,8 +110,8 @@ use crate::plumbing::TablePtr;
 /// ```
 ///
 /// # Panics
-/// Every form panics if the key has [`MAX_USERS`](crate::MAX_USERS) users already, and passes on a panic of the key's
-/// `Hash`, `Eq`, `ToKey` or `Drop`. The table stays usable, and nothing stays locked.
+/// Every form panics if it would give the key more than [`MAX_USERS`](crate::MAX_USERS) users, and passes on a panic of
+/// the key's `Hash`, `Eq`, `ToKey` or `Drop`. The table stays usable, and nothing stays locked.
 ///
 /// # Examples
 /// ```

@@ -40,7 +40,7 @@ use crate::plumbing::{ReaderWriter, TablePtr, TableRef};
 /// | several keys at once, all or none | [`read_many`](KeyedRwLock::read_many), [`write_many`](KeyedRwLock::write_many), and [`read_write_many`](KeyedRwLock::read_write_many) for keys of both kinds; with a limit [`.until(limit)`](crate::futures::AcquireMany::until) |
 /// | the others with several keys | `…_many_blocking`, `try_…_many`, `try_…_many_for`, `try_…_many_until`; with owned guards `…_many_arc`, `…_many_arc_blocking`, `try_…_many_arc`, `try_…_many_arc_for`, `try_…_many_arc_until` |
 /// | as a reader that passes waiting writers | `read_recursive` in place of `read`, in each form but those for several keys: [`read_recursive`](KeyedRwLock::read_recursive), [`read_recursive_blocking`](KeyedRwLock::read_recursive_blocking), … |
-/// | repeatedly on one key | all but the owned forms, without the key argument, on [`handle`](KeyedRwLock::handle); with owned guards on [`handle_arc`](KeyedRwLock::handle_arc) |
+/// | repeatedly on one key | all forms for a single key but the owned ones, without the key argument, on [`handle`](KeyedRwLock::handle); with owned guards on [`handle_arc`](KeyedRwLock::handle_arc) |
 ///
 /// Blocking calls need the feature `std`. All forms for a single key produce a [`ReadGuard`], an [`UpgradableGuard`] or
 /// a [`WriteGuard`], inside an `Option` or a `Result` if they can fail. The owned forms take the table as an `Arc` and
@@ -60,12 +60,13 @@ use crate::plumbing::{ReaderWriter, TablePtr, TableRef};
 ///
 /// # Fairness
 /// Under the default policy, and under [`Fairness::Bounded`](crate::Fairness::Bounded), the lock is also *phase-fair*:
-/// a waiting writer keeps later readers out (except 16, or the number that the bound allows). When a writer leaves, all
-/// readers that are waiting at that moment get in before the next writer. An upgradable reader gets in with them if no
-/// other upgradable reader holds the key. (A writer at the head lets only one later upgradable reader pass it in this
-/// way, because a chain of upgrades would begin a new phase each time.) So neither side starves the other. When a
-/// writer gives up, the readers that it kept out get in, and an upgradable reader that it kept out is woken and
-/// competes for the key. See [`Fairness`](crate::Fairness) for the other policies.
+/// a waiting writer keeps later readers out (except 16, or the number that the bound allows, and those that call
+/// [`read_recursive`](KeyedRwLock::read_recursive)). When a writer leaves, all readers that are waiting at that moment
+/// get in before the next writer, unless that writer has a higher [priority](crate::futures::Acquire::priority). An
+/// upgradable reader gets in with them if no other upgradable reader holds the key. (A writer at the head lets only one
+/// later upgradable reader pass it in this way, because a chain of upgrades would begin a new phase each time.) So
+/// neither side starves the other. When a writer gives up, the readers that it kept out get in, and an upgradable
+/// reader that it kept out is woken and competes for the key. See [`Fairness`](crate::Fairness) for the other policies.
 ///
 /// The idea of phases, without the bound, is from B. Brandenburg and J. Anderson, "Spin-based reader-writer
 /// synchronization for multiprocessor real-time systems", 2010.
@@ -151,7 +152,8 @@ forms! {
     /// Other readers may hold it at the same time, but only this one may become a writer.
     async upgradable_read, blocking upgradable_read_blocking,
     /// Returns `None` if a writer or another upgradable reader holds the key or has been handed it, or if this call
-    /// would keep a waiter out and the [policy](crate::Fairness) lets no newcomer pass.
+    /// would keep a waiter out (under [`Fifo`](crate::Fairness::Fifo): if any request waits) and the
+    /// [policy](crate::Fairness) lets no newcomer pass.
     try try_upgradable_read, for try_upgradable_read_for, until try_upgradable_read_until,
     arc upgradable_read_arc, upgradable_read_arc_blocking, try_upgradable_read_arc, try_upgradable_read_arc_for,
     try_upgradable_read_arc_until,

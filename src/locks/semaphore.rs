@@ -30,17 +30,17 @@ use crate::plumbing::TablePtr;
 /// | several permits at once | each of these with `_n` after `acquire`, and the number after the key: [`acquire_n`](KeyedSemaphore::acquire_n), [`try_acquire_n`](KeyedSemaphore::try_acquire_n), [`acquire_n_blocking`](KeyedSemaphore::acquire_n_blocking), [`try_acquire_n_for`](KeyedSemaphore::try_acquire_n_for), [`try_acquire_n_until`](KeyedSemaphore::try_acquire_n_until), [`acquire_n_arc`](KeyedSemaphore::acquire_n_arc), [`try_acquire_n_arc`](KeyedSemaphore::try_acquire_n_arc), [`acquire_n_arc_blocking`](KeyedSemaphore::acquire_n_arc_blocking), [`try_acquire_n_arc_for`](KeyedSemaphore::try_acquire_n_arc_for), [`try_acquire_n_arc_until`](KeyedSemaphore::try_acquire_n_arc_until) |
 /// | one permit of each of several keys, all or none | [`acquire_many`](KeyedSemaphore::acquire_many), [`acquire_many(..).until(limit)`](crate::futures::AcquireMany::until), [`try_acquire_many`](KeyedSemaphore::try_acquire_many), [`acquire_many_blocking`](KeyedSemaphore::acquire_many_blocking), [`try_acquire_many_for`](KeyedSemaphore::try_acquire_many_for), [`try_acquire_many_until`](KeyedSemaphore::try_acquire_many_until); with owned guards [`acquire_many_arc`](KeyedSemaphore::acquire_many_arc), [`acquire_many_arc_blocking`](KeyedSemaphore::acquire_many_arc_blocking), [`try_acquire_many_arc`](KeyedSemaphore::try_acquire_many_arc), [`try_acquire_many_arc_for`](KeyedSemaphore::try_acquire_many_arc_for), [`try_acquire_many_arc_until`](KeyedSemaphore::try_acquire_many_arc_until) |
 /// | several permits of each of several keys, all or none | each of these with `_n` after `acquire`, and with pairs of a key and a number: [`acquire_n_many`](KeyedSemaphore::acquire_n_many), [`acquire_n_many(..).until(limit)`](crate::futures::AcquireMany::until), [`try_acquire_n_many`](KeyedSemaphore::try_acquire_n_many), [`acquire_n_many_blocking`](KeyedSemaphore::acquire_n_many_blocking), [`try_acquire_n_many_for`](KeyedSemaphore::try_acquire_n_many_for), [`try_acquire_n_many_until`](KeyedSemaphore::try_acquire_n_many_until); with owned guards [`acquire_n_many_arc`](KeyedSemaphore::acquire_n_many_arc), [`acquire_n_many_arc_blocking`](KeyedSemaphore::acquire_n_many_arc_blocking), [`try_acquire_n_many_arc`](KeyedSemaphore::try_acquire_n_many_arc), [`try_acquire_n_many_arc_for`](KeyedSemaphore::try_acquire_n_many_arc_for), [`try_acquire_n_many_arc_until`](KeyedSemaphore::try_acquire_n_many_arc_until) |
-/// | repeatedly on one key | all but the owned forms, without the key argument, on [`handle`](KeyedSemaphore::handle); with owned guards on [`handle_arc`](KeyedSemaphore::handle_arc) |
+/// | repeatedly on one key | all forms for a single key but the owned ones, without the key argument, on [`handle`](KeyedSemaphore::handle); with owned guards on [`handle_arc`](KeyedSemaphore::handle_arc) |
 ///
 /// Blocking calls need the feature `std`. All forms for a single key produce a [`PermitGuard`], inside an `Option` or a
 /// `Result` if they can fail. The owned forms take the table as an `Arc` and produce a [`PermitGuardArc`]. The forms
 /// for several keys produce [`Guards`](crate::Guards): see [Several keys](crate#several-keys).
 ///
 /// # Fairness
-/// Under [`Fairness::Fifo`](crate::Fairness::Fifo) permits are given strictly in order of arrival. Under
-/// [`Fairness::Adaptive`](crate::Fairness::Adaptive) and [`Fairness::Bounded`](crate::Fairness::Bounded) a newcomer
-/// that leaves too few permits for the waiter at the head passes that waiter, and counts towards the bound; a newcomer
-/// that leaves enough does neither.
+/// Under [`Fairness::Fifo`](crate::Fairness::Fifo) permits are given strictly in order of arrival, and of
+/// [priorities](crate::futures::Acquire::priority). Under [`Fairness::Adaptive`](crate::Fairness::Adaptive) and
+/// [`Fairness::Bounded`](crate::Fairness::Bounded) a newcomer that leaves too few permits for the waiter at the head
+/// passes that waiter, and counts towards the bound; a newcomer that leaves enough does neither.
 ///
 /// # Several permits of one key
 /// [`acquire_n`](KeyedSemaphore::acquire_n) takes `n` permits of a key, all of them or none, for a job that counts as
@@ -51,8 +51,9 @@ use crate::plumbing::TablePtr;
 /// A request is one waiter in the key's queue, whatever number it requests. Permits are not set aside for it one by
 /// one: it gets in when enough are free at once. Small requests, each of which finds a free permit, must not keep it
 /// waiting for ever. So while it is at the head, the requests behind it wait, and newcomers pass it only as often as
-/// the [policy](crate::Fairness) allows: 16 times by default, `n` times under `Bounded(n)`, never under `Fifo`. When it
-/// gives up, the requests that it kept out get in at once.
+/// the [policy](crate::Fairness) allows: 16 times by default, `n` times under `Bounded(n)`, never under `Fifo`, without
+/// limit under `Barging`. When it gives up, the requests that it kept out are woken or let in at once, as after a
+/// release.
 ///
 /// A caller that holds some permits of a key and requests more can deadlock, as with any lock that is not reentrant:
 /// request all of them in one call.
@@ -77,9 +78,9 @@ use crate::plumbing::TablePtr;
 /// | keys, by a rule | [`permits_for`](crate::Builder::permits_for), when the table is built |
 /// | all other keys | [`set_default_permits`](KeyedSemaphore::set_default_permits) |
 ///
-/// If the number rises, as many waiters as it now allows get in before the call returns. If it falls, holders are not
-/// interrupted: nobody gets in until enough permits have come back. A request that is made while `set_default_permits`
-/// runs may still get in under the former number.
+/// If the number rises, the call wakes as many waiters as the number now allows, or hands them their permits, as a
+/// release does. If it falls, holders are not interrupted: nobody gets in until enough permits have come back. A
+/// request that is made while `set_default_permits` runs may still get in under the former number.
 ///
 /// A request for more permits than the key has *now*, but no more than a key of this table has ever had, does not
 /// panic, because the number may have been lowered while the request was on its way. It waits until nobody holds a
@@ -197,7 +198,8 @@ impl<K, S> KeyedSemaphore<K, S> {
     /// passes through the lock of its queue, so each takes about twice as long.
     ///
     /// # Panics
-    /// If `n` is more than [`MAX_PERMITS`], or if the key has [`MAX_USERS`](crate::MAX_USERS) users already.
+    /// If `n` is more than [`MAX_PERMITS`], or if the key has [`MAX_USERS`](crate::MAX_USERS) users already, or one
+    /// fewer: the call itself counts as a user while it runs.
     ///
     /// # Examples
     /// ```
@@ -224,7 +226,8 @@ impl<K, S> KeyedSemaphore<K, S> {
     /// [function](crate::Builder::permits_for) returns for it. Returns whether the key had a number of its own.
     ///
     /// # Panics
-    /// If the key has [`MAX_USERS`](crate::MAX_USERS) users already.
+    /// If the key has [`MAX_USERS`](crate::MAX_USERS) users already, or if the table's function panics or returns more
+    /// than [`MAX_PERMITS`].
     ///
     /// # Examples
     /// ```
@@ -250,8 +253,9 @@ impl<K, S> KeyedSemaphore<K, S> {
     /// [`permits_for`](crate::Builder::permits_for) no key uses the default.
     ///
     /// # Panics
-    /// If `n` is more than [`MAX_PERMITS`], or if a key has [`MAX_USERS`](crate::MAX_USERS) users already. (In the
-    /// latter case, the waiters of some keys have not been told of the new number yet; the call can be repeated.)
+    /// If `n` is more than [`MAX_PERMITS`], or if a key that is waited for, or has a number of its own, has
+    /// [`MAX_USERS`](crate::MAX_USERS) users already. (In the latter case, the waiters of some keys have not been told
+    /// of the new number yet; the call can be repeated.)
     ///
     /// # Examples
     /// ```
@@ -337,7 +341,8 @@ forms! {
     /// is: see [several permits of one key](KeyedSemaphore#several-permits-of-one-key).
     async acquire_n, blocking acquire_n_blocking,
     /// Returns `None` if fewer than `n` permits of the key are free (permits handed to waiters that have not run yet
-    /// are not free), or if others wait and the [policy](crate::Fairness) lets no newcomer pass them.
+    /// are not free; if the key has fewer than `n` permits [now](KeyedSemaphore#changing-the-limit), all of them must
+    /// be free), or if others wait and the [policy](crate::Fairness) lets no newcomer pass them.
     try try_acquire_n, for try_acquire_n_for, until try_acquire_n_until,
     arc acquire_n_arc, acquire_n_arc_blocking, try_acquire_n_arc, try_acquire_n_arc_for, try_acquire_n_arc_until,
     aliases ["blocking_acquire_many", "acquire_many_owned", "try_acquire_many_owned"],

@@ -1,7 +1,7 @@
 //! The downgrades of a writer.
 //!
-//! Defines the downgrades separately for each type of reference to a table. Otherwise the documentation would show them
-//! for a mutex's guard, too, because its mode is exclusive like a writer's.
+//! The macro defines the downgrades separately for each type of reference to a table. Otherwise the documentation would
+//! show them for a mutex's guard, too, because its mode is exclusive like a writer's.
 macro_rules! downgrades {
     (new = $new:literal, $($(#[$if:meta])* [$($generics:tt)+] $P:ty;)+) => {$(
         /// Downgrades of a writer. The [policy](crate::Fairness) treats a downgrade like a writer that leaves.

@@ -126,7 +126,8 @@ macro_rules! many {
             #[doc = concat!("See ", "[`", stringify!($lock), "`](Self::", stringify!($lock), ").")]
             ///
             /// Free keys are acquired while the list is read, so the list's iterator must not wait for keys of this
-            /// table. If a key is not free, the call releases the keys that it has acquired before it waits.
+            /// table. If a key is not free, the call first releases the keys that it has acquired, and then waits for
+            /// all of them in the table's order.
             ///
             /// # Blocking
             /// Blocks like the blocking call for a single key.

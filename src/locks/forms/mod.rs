@@ -1,5 +1,6 @@
-//! The code that the tables share: [`table!`] for the methods of every table, [`constructors!`] for the construction of
-//! a table without permits, [`forms!`] for the forms of one operation, which may take a number beside the key, and
+//! The code that the tables share: [`table!`] for the handles and queries of every table, [`lock_table!`] for the rest
+//! of a table without values, [`constructors!`] for the construction of a table without permits, [`downgrades!`] for
+//! the downgrades of a writer, [`forms!`] for the forms of one operation, which may take a number beside the key, and
 //! [`many!`] for the forms of an operation on several keys. Each family of forms has a file. The body of a form is one
 //! call into [`Call`](crate::acquire::request::Call), or into [`Calls`](crate::acquire::many::Calls) for several keys;
 //! the rest is signatures and docs.

@@ -1,4 +1,5 @@
-//! The mode that an operation requests: the only mode of its type, or a number of permits.
+//! The mode that an operation requests: that of a new hold of its type (in a semaphore, one permit), or a number of
+//! permits.
 //!
 //! The macro makes that mode. `$permits` is the greatest number of permits that a request may ask for.
 macro_rules! mode {

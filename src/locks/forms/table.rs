@@ -198,8 +198,9 @@ macro_rules! lock_table {
         }
 
         impl<K, S> $Table<K, S> {
-            /// Returns the number of keys that have an entry now: keys that are held, waited for, or kept by a handle
-            /// or an unfinished future. (In a semaphore, also keys for which a number of permits is set.)
+            /// Returns the number of keys that have an entry now: keys that are held, waited for, kept by a handle or
+            /// an unfinished future, or visited by [`for_each_key`](Self::for_each_key). (In a semaphore, also keys for
+            /// which a number of permits is set.)
             ///
             /// The shards are counted one after another, so the sum is exact only if nothing changes during the call.
             ///

@@ -208,7 +208,8 @@ impl<'a, K: Eq + Hash, V, S: BuildHasher> Batch<'a, K, V, S> {
     ///
     /// The output has one item for each step, in the order in which the steps were added: the version of the stored
     /// value, the version that was checked, or `None` for a removal or a [`check_absent`](Batch::check_absent). If a
-    /// later step of the batch overwrites a value, no reader ever sees that value, and its version is not used again.
+    /// later step of the batch overwrites or removes a value, no reader ever sees that value, and its version is not
+    /// used again.
     ///
     /// While the future waits for a key, it holds the keys that precede it in the map's order, so it must be polled or
     /// dropped.
@@ -221,7 +222,8 @@ impl<'a, K: Eq + Hash, V, S: BuildHasher> Batch<'a, K, V, S> {
     ///
     /// # Panics
     /// Panics as [`LockMap`](LockMap#panics) does, and if the keys' `Eq` is inconsistent. Nothing has changed then,
-    /// unless the panic came from the drop of a key or a value.
+    /// unless the panic came after the changes: from a waker, from the map's clock or one of its functions, or from the
+    /// drop of a key or a value.
     ///
     /// # Examples
     /// ```
@@ -274,8 +276,8 @@ impl<'a, K: Eq + Hash, V, S: BuildHasher> Batch<'a, K, V, S> {
     /// Makes all changes, or none, if all keys can be locked without waiting.
     ///
     /// # Errors
-    /// Returns the unchanged batch if a key is locked, or the first condition that did not hold. In both cases nothing
-    /// has changed.
+    /// Returns the unchanged batch if a key cannot be locked without waiting, or the first condition that did not hold.
+    /// In both cases nothing has changed.
     ///
     /// # Panics
     /// Panics as [`commit`](Batch::commit) does.
@@ -546,7 +548,7 @@ impl<K> core::error::Error for BatchConflict<K> {}
 /// # Examples
 /// See [`Batch::try_commit`].
 pub enum TryBatchError<'a, K, V, S = DefaultHashBuilder> {
-    /// A key was locked. The variant contains the unchanged batch.
+    /// A key could not be locked without waiting. The variant contains the unchanged batch.
     Busy(Batch<'a, K, V, S>),
     /// A condition did not hold.
     Conflict(BatchConflict<K>),

@@ -20,8 +20,8 @@ impl<V, K, S> Builder<MapKind<V>, K, S> {
     /// Values are evicted by the calls that release keys, and several such calls can evict at the same time. In two
     /// cases a call leaves its excess to another call that is evicting at that moment: if evictions are nested several
     /// levels deep, because [`on_evict`](Builder::on_evict) or the drop of a value itself stores values in maps; or if
-    /// 255 others are evicting at that moment (two, without `std`). The map may then exceed the bound until one of
-    /// those other calls continues to evict.
+    /// 255 others are evicting values of the same shard at that moment (two, without `std`). The map may then exceed
+    /// the bound until one of those other calls continues to evict.
     ///
     /// A value counts as recently used when its key is acquired, and when a call reads it, overwrites it, or fails
     /// because the value does not have the expected version. The first insertion of a value does not count, nor do
@@ -33,9 +33,9 @@ impl<V, K, S> Builder<MapKind<V>, K, S> {
     /// The bound is divided evenly among the shards, and each shard evicts by itself, so a shard that gets more than
     /// its share of the keys evicts before the map has `n` values. The map exceeds `n` only by the values in use,
     /// unless `n` is less than the number of [`shards`](Builder::shards): then each shard may keep one value. With one
-    /// shard the bound is exact. If the number of shards is not set, it is reduced so that each shard may have at least
-    /// 256 values. The order of eviction takes about 8 bytes for each value, and the record of evicted keys takes
-    /// another byte.
+    /// shard the bound is exact. If the number of shards is not set, it is reduced until each shard may have at least
+    /// 256 values, or to 1. The order of eviction takes about 8 bytes for each value, and the record of evicted keys
+    /// takes another byte.
     ///
     /// The order is that of SIEVE (Y. Zhang and others, "SIEVE is Simpler than LRU", NSDI 2024), with two exceptions.
     /// First, a value that is in use when its turn comes is taken out of the order, and returns to it as the newest
@@ -44,7 +44,7 @@ impl<V, K, S> Builder<MapKind<V>, K, S> {
     /// survives one turn at which it was not used. It can save up two passes. A value whose key was evicted not long
     /// before the value was stored earns passes from its first use on, and has one from the start, so it is passed over
     /// once even if it is never used. To recognize such keys, the map remembers 16 bits of the hash of each evicted
-    /// key, for about half as many keys as it may have values.
+    /// key, for about half as many keys as it has values.
     ///
     /// [`set_max_values`](crate::LockMap::set_max_values) changes the bound while the map is in use, and
     /// [`pop`](crate::LockMap::pop) removes and returns the value that would be evicted next.
@@ -52,7 +52,7 @@ impl<V, K, S> Builder<MapKind<V>, K, S> {
     /// A map can also leave the eviction to its user, who may write the values to a disk first: see
     /// [`evict_by_hand`](Builder::evict_by_hand).
     ///
-    /// Without this setting no value is ever evicted. Values can also end with [time](Builder::time_to_live).
+    /// Without a bound, no value is evicted to make room. Values can also end with [time](Builder::time_to_live).
     ///
     /// To bound the sum of the values' sizes instead of their number, use [`max_weight`](Builder::max_weight).
     ///
@@ -98,9 +98,9 @@ impl<V, K, S> Builder<MapKind<V>, K, S> {
     /// later, by one of the calls around it or by another thread that is evicting. To refer to the map in `f`, use a
     /// [`Weak`](alloc::sync::Weak).
     ///
-    /// When `f` is called, the key has no value any more. Another caller may already have stored a new one, or, if `f`
-    /// is about to write the value to a disk, may have read an older one from there. So `f` is for counting, for
-    /// returning memory to a pool, and for other work that need not be ordered with later uses of the key. To write
+    /// When `f` is called, the value has already left the map. Another caller may have stored a new one for the key,
+    /// or, if `f` is about to write the value to a disk, may have read an older one from there. So `f` is for counting,
+    /// for returning memory to a pool, and for other work that need not be ordered with later uses of the key. To write
     /// values back, use [`evict_by_hand`](Builder::evict_by_hand), which keeps the key locked meanwhile.
     ///
     /// An entry that is kept by an unpolled future, a [refresher](crate::LockMap::get_or_refresh_with) or a running

@@ -5,7 +5,8 @@ use crate::mode::Exclusive;
 use crate::plumbing::TableRef;
 
 impl<V, K, S> Builder<MapKind<V>, K, S> {
-    /// Leaves the eviction of values to the caller: the map itself never evicts.
+    /// Leaves the eviction of values to the caller: the map itself removes only values that have
+    /// [ended](Builder::time_to_live).
     ///
     /// The map keeps the order of eviction, and tells the caller what to evict: [`excess`](crate::LockMap::excess)
     /// returns the number of values beyond [`max_values`](Builder::max_values), or the weight beyond
@@ -61,8 +62,8 @@ impl<K, V, S> LockMap<K, V, S> {
     ///
     /// It includes values in use, which [`try_next_eviction`](Self::try_next_eviction) does not return. The answer is a
     /// snapshot. In a map that is [evicted by hand](crate::Builder::evict_by_hand) this call takes no lock, and is
-    /// cheap enough to be made after each insertion. In other maps, and in those whose values end or are weighed, it is
-    /// as exact and as expensive as [`len`](Self::len).
+    /// cheap enough to be made after each insertion. In any other map, and in one whose values end, have recorded ages
+    /// or are weighed, it is as exact and as expensive as [`len`](Self::len).
     ///
     /// # Examples
     /// ```

@@ -28,7 +28,8 @@ use crate::plumbing::sealed::TablePtrInside as _;
 /// They are methods of the reference, not of the map, so that their futures do not require the hasher to be `Sync`.
 /// They consume `entry`, the way to find the entry, before they wait, so that a waiting future does not keep a key.
 impl<'a, K, V, S> Map<'a, K, V, S> {
-    /// Looks at the value of a key as a reader, under an internal lock if the value owns nothing.
+    /// Looks at the value of a key as a reader; if the value owns nothing and the entry is not in use, under an
+    /// internal lock.
     async fn look_as<R>(
         self,
         entry: impl Find<'a, K, V, S>,
@@ -298,7 +299,7 @@ macro_rules! one_call {
         // For the examples: the lines before the call, its arguments, and its result.
         example = [$($before:literal),*], $arguments:literal, $gives:literal;
     )+) => {
-        /// Operations that lock a key only while the call runs.
+        /// Single-call operations. Most lock a key only while the call runs.
         impl<K: Eq + Hash, V, S: BuildHasher> LockMap<K, V, S> {$(
             #[doc = concat!($does, ".")]
             ///

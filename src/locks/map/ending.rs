@@ -26,9 +26,9 @@ impl<V, K, S> Builder<MapKind<V>, K, S> {
     /// # Values in use
     /// A value does not end while a caller that has found it holds its key: a guard that has a value keeps it. If its
     /// time passes meanwhile, the value ends when the last such guard is dropped, before any waiter gets the key. Until
-    /// then, other calls find it, too, if they can read it beside the holder. So readers that overlap without a gap
-    /// keep a value alive. Hold the guards of a cache only briefly, or copy values with [`get`](LockMap::get), which
-    /// holds the key only while it clones the value.
+    /// then, other calls find it, too, if they need no lock, or can read it beside the holder. So readers that overlap
+    /// without a gap keep a value alive. Hold the guards of a cache only briefly, or copy values with
+    /// [`get`](LockMap::get), which holds the key only while it clones the value.
     ///
     /// The time of a value is counted from the moment at which its writer releases the key or becomes a reader, not
     /// from the insertion.
@@ -80,8 +80,8 @@ impl<V, K, S> Builder<MapKind<V>, K, S> {
     ///
     /// A use is a call that finds the value, as for [`max_values`](Builder::max_values): so [`peek`](LockMap::peek),
     /// [`contains_key`](LockMap::contains_key), [`walk`](LockMap::walk) and [`for_each_value`](LockMap::for_each_value)
-    /// do not extend a value's life. The time is counted from the moment at which a call acquires the key. See
-    /// [`time_to_live`](Self::time_to_live) for everything else.
+    /// do not extend a value's life. After a use, the time is counted from the moment at which the call acquires the
+    /// key. See [`time_to_live`](Self::time_to_live) for everything else.
     ///
     /// # Examples
     /// ```
@@ -113,9 +113,10 @@ impl<V, K, S> Builder<MapKind<V>, K, S> {
     /// Lets each value end when the time that `f` returns has passed since the value was stored or changed, or never if
     /// `f` returns `None`.
     ///
-    /// `f` is called once for each change of a value, when the writer releases the key or becomes a reader. The caller
-    /// holds the key as a writer meanwhile, and no internal lock, so `f` may use other keys, but a request for its own
-    /// key would wait for ever. A guard's [`value_mut`](crate::Guard::value_mut) counts as a change.
+    /// `f` is called once for each writer that has stored or changed a value, when that writer releases the key or
+    /// becomes a reader. Meanwhile the writer holds the key, but no internal lock, so `f` may use other keys, but a
+    /// request for its own key would wait for ever. A guard's [`value_mut`](crate::Guard::value_mut) counts as a
+    /// change.
     ///
     /// If several times are set, the earliest counts. See [`time_to_live`](Self::time_to_live) for everything else.
     ///
@@ -162,7 +163,7 @@ impl<V, K, S> Builder<MapKind<V>, K, S> {
     ///
     /// The clock is never read under an internal lock, but a call may hold its own key meanwhile. If the clock panics,
     /// the panic reaches the call, which releases its key; a call that is releasing a key then compares the value's
-    /// time with the latest time that the map knows. Without `std` a panic is not caught.
+    /// time with the latest time that any call has seen in the key's shard. Without `std` a panic is not caught.
     ///
     /// # Examples
     /// See [`Clock`] and [`ManualClock`](crate::ManualClock).
@@ -183,7 +184,8 @@ impl<K, V, S> LockMap<K, V, S> {
     ///
     /// Values that are in use stay, and so do those that a handle, an unpolled future or a refresher keeps, as
     /// [`time_to_live`](Builder::time_to_live) explains. The returned time may be too short, for instance because a
-    /// value was used since; it is never 0.
+    /// value was used since; it is never 0. A value does not count if its time has passed but it is in use, or if the
+    /// writer that stored it has not released the key yet.
     ///
     /// `on_evict` and the drop of a value may call this. If such calls are nested, the innermost ones leave values to
     /// those around them, or to another thread that is disposing of values of the same [shard](Builder::shards), so

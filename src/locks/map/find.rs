@@ -19,14 +19,14 @@ pub(super) type Map<'a, K, V, S> = TableRef<'a, LockMap<K, V, S>>;
 
 /// The way in which a call finds its entry.
 pub(super) trait Find<'a, K, V, S>: Sized {
-    /// Looks at the value, unless the entry is in use. `look` runs under an internal lock.
+    /// Looks at the value, if that is possible without a hold. `look` then runs under an internal lock.
     fn peek<R>(
         self,
         map: Map<'a, K, V, S>,
         look: impl Fn(&V, VersionOf<'_, K, V>) -> R + Copy,
     ) -> Result<Option<R>, Self>;
 
-    /// Takes the value out, unless the entry is in use.
+    /// Takes the value out, if that is possible without a hold.
     fn remove(self, map: Map<'a, K, V, S>) -> Result<Option<V>, Self>;
 
     /// Returns a guard of an existing entry, or a request for it. Fails if there is no entry.
@@ -35,7 +35,7 @@ pub(super) trait Find<'a, K, V, S>: Sized {
 
 /// The way in which a call finds its entry, or makes it.
 pub(super) trait FindOrMake<'a, K, V, S>: Find<'a, K, V, S> {
-    /// Stores a value and returns the old one, unless the entry is in use or something must be allocated first.
+    /// Stores a value and returns the old one, if that is possible without a hold and without allocating an entry.
     fn insert(self, map: Map<'a, K, V, S>, value: V) -> Result<Option<V>, (Self, V)>;
 
     /// Returns a guard of the entry, or a request for it if it cannot be locked at once. Makes the entry if there is
@@ -271,7 +271,7 @@ impl<K: Eq + Hash, V, S: BuildHasher> LockMap<K, V, S> {
         ByClaim::new(TableRef::new(self), &self.key(key))
     }
 
-    /// Finds the entry for a future that makes one if the key has none.
+    /// Finds the entry, or copies the key, for a future that makes an entry if there is none.
     pub(super) fn by_claim_or_key<Q: ?Sized + Hash + Equivalent<K> + ToKey<K>>(
         &self,
         key: &Q,

@@ -86,8 +86,8 @@ macro_rules! writer {
 
             /// Stores a value, and returns the old one.
             ///
-            /// If the number of values is [bounded](crate::Builder::max_values), others may be evicted when the key is
-            /// released.
+            /// If the number of values, or their [weight](crate::Builder::max_weight), is
+            /// [bounded](crate::Builder::max_values), values may be evicted when the key is released.
             ///
             /// # Examples
             /// ```

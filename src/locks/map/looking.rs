@@ -17,9 +17,9 @@ use crate::plumbing::{ClaimOf, TableRef};
 impl<K: Eq + Hash, V, S: BuildHasher> LockMap<K, V, S> {
     /// Returns whether a key has a value, locked or not.
     ///
-    /// A value exists from the moment at which a writer inserts it, even before the writer releases the key, until a
-    /// writer removes it. This call does not count as a use of the value: see
-    /// [`max_values`](crate::Builder::max_values).
+    /// A value exists from the moment at which a writer inserts it, even before the writer releases the key, until it
+    /// is removed or evicted, or [ends](crate::Builder::time_to_live). This call does not count as a use of the value:
+    /// see [`max_values`](crate::Builder::max_values).
     ///
     /// # Examples
     /// ```
@@ -41,10 +41,10 @@ impl<K: Eq + Hash, V, S: BuildHasher> LockMap<K, V, S> {
 impl<K, V, S> LockMap<K, V, S> {
     /// Returns the number of values.
     ///
-    /// A value exists from the moment at which a writer inserts it, even before the writer releases the key, until a
-    /// writer removes it. The shards are counted one after another, so the sum is exact only if nothing changes during
-    /// the call. In a map whose values [end](crate::Builder::time_to_live), this examines all ended values that are
-    /// still in memory.
+    /// A value exists from the moment at which a writer inserts it, even before the writer releases the key, until it
+    /// is removed or evicted, or ends. The shards are counted one after another, so the sum is exact only if nothing
+    /// changes during the call. In a map whose values [end](crate::Builder::time_to_live), this examines all ended
+    /// values that are still in memory.
     ///
     /// # Examples
     /// ```
@@ -70,8 +70,9 @@ impl<K, V, S> LockMap<K, V, S> {
         self.len() == 0
     }
 
-    /// Returns the number of keys that have an entry: keys that have a value, are held or waited for, or are kept by a
-    /// handle or an unfinished future. The number is as exact as that of [`len`](Self::len).
+    /// Returns the number of keys that have an entry: keys that have a value (even one that has ended, as long as it is
+    /// in memory), are held or waited for, are kept by a handle or an unfinished future, or are visited by a call such
+    /// as [`for_each_key`](Self::for_each_key). The number is as exact as that of [`len`](Self::len).
     ///
     /// # Examples
     /// See [`len`](Self::len).
@@ -80,12 +81,12 @@ impl<K, V, S> LockMap<K, V, S> {
         self.core.len()
     }
 
-    /// Calls `look` with every value that is not locked by a writer, and returns the number of values that it skipped
-    /// because they were locked.
+    /// Calls `look` with every value whose key it can lock for reading without waiting, and returns the number of
+    /// values that it skipped.
     ///
     /// Each value is read under its key's lock, which is held only during that call of `look`. The method does not
     /// wait: it skips an entry that [`try_read`](Self::try_read) could not lock. A value that is inserted or removed
-    /// meanwhile may or may not be seen; a value that exists throughout, and is not locked, is seen once. The method
+    /// meanwhile may or may not be seen; a value that exists throughout is seen once, unless it is skipped. The method
     /// does not count as a use of the values: see [`max_values`](crate::Builder::max_values).
     ///
     /// `look` runs outside every internal lock and may use the map, except that it must not wait for the key that it is
@@ -118,8 +119,8 @@ impl<K, V, S> LockMap<K, V, S> {
         })
     }
 
-    /// Removes the values for which `keep` returns `false`, and returns the number of values that it skipped because
-    /// their keys were locked.
+    /// Removes the values for which `keep` returns `false`, and returns the number of values that it skipped because it
+    /// could not lock their keys without waiting.
     ///
     /// It works like [`for_each_value`](Self::for_each_value), except that it locks each key as
     /// [`try_write`](Self::try_write) does, and so skips a key that has any holder. Values that stay keep their
@@ -144,7 +145,7 @@ impl<K, V, S> LockMap<K, V, S> {
         })
     }
 
-    /// Removes all values whose keys are not locked, and returns the number of values that stay because their keys are.
+    /// Removes all values whose keys it can lock without waiting, and returns the number of values that it skipped.
     ///
     /// It works like [`retain`](Self::retain) with a `keep` that always returns `false`.
     ///
@@ -287,7 +288,7 @@ impl<K, V, S> Iterator for IntoIter<K, V, S> {
     fn next(&mut self) -> Option<(K, V)> {
         loop {
             for (key, value) in self.values.by_ref() {
-                // The entries of forgotten guards may have no value.
+                // Entries that forgotten guards, handles or futures have kept may have no value.
                 if let Some(value) = value {
                     return Some((key, value));
                 }

@@ -114,9 +114,10 @@ pub use self::walk::{Walk, WalkNext};
 /// ```
 ///
 /// # Bounds
-/// A map keeps all values, unless its builder bounds their number, by [`max_values`](crate::Builder::max_values), or
-/// the sum of their sizes, by [`max_weight`](crate::Builder::max_weight). [`set_max_values`](LockMap::set_max_values)
-/// and [`set_max_weight`](LockMap::set_max_weight) change the bound later, [`pop`](LockMap::pop) removes the value that
+/// A map evicts no value to make room, unless its builder bounds the number of values, by
+/// [`max_values`](crate::Builder::max_values), or the sum of their weights (such as their sizes), by
+/// [`max_weight`](crate::Builder::max_weight). [`set_max_values`](LockMap::set_max_values) and
+/// [`set_max_weight`](LockMap::set_max_weight) change the bound later, [`pop`](LockMap::pop) removes the value that
 /// would be evicted next, and [`peek`](LockMap::peek) reads a value without marking it as used. The map can hand
 /// evicted values [to a function](crate::Builder::on_evict), or leave eviction [to the
 /// caller](crate::Builder::evict_by_hand), and [count](LockMap::stats) how often values were found, and how many were
@@ -126,8 +127,9 @@ pub use self::walk::{Walk, WalkNext};
 /// [`time_to_live`](crate::Builder::time_to_live), [`time_to_idle`](crate::Builder::time_to_idle) and
 /// [`expire_with`](crate::Builder::expire_with) let values end. No call that begins after a value's time has passed
 /// finds the value (unless a caller that has found it still holds the key), and [`tick`](LockMap::tick) frees the
-/// memory of all such values at once. [`get_or_refresh_with`](LockMap::get_or_refresh_with) replaces a value before it
-/// ends, while other callers get the old one without waiting.
+/// memory of all such values at once, except those that a user of the key still keeps.
+/// [`get_or_refresh_with`](LockMap::get_or_refresh_with) replaces a value before it ends, while other callers get the
+/// old one without waiting.
 ///
 /// # Memory
 /// A value is usually part of its key's entry, which is what a guard holds. A small value that owns nothing, such as a
@@ -146,13 +148,14 @@ pub use self::walk::{Walk, WalkNext};
 ///
 /// # User code
 /// `V`'s `Drop` runs with no lock held for every value that the map itself drops: values that were evicted or have
-/// ended, that `update_if`, a refresh or a batch has overwritten, that `retain` or `clear` has removed, or that
-/// `add_or_update` has not stored because the key had an equal one. If such a drop panics, the change stands, and the
-/// other values are still dropped. A call that releases several keys drops values only after it has released all of
+/// ended, that `update_if`, `extend`, a refresh or a batch has overwritten, that a batch, `retain` or `clear` has
+/// removed, or that `add_or_update`, a refresh or a batch has not stored. If such a drop panics, the change stands, and
+/// the other values are still dropped. A call that releases several keys drops values only after it has released all of
 /// them and woken the admitted waiters. (But [`get_or_insert`](LockMap::get_or_insert) drops a value that it does not
 /// need while it holds the key for reading, because it returns that hold.) `V`'s `Clone`, `PartialEq` and `Default`,
-/// and closures such as `init`, run under the lock of their key (except the `init` of a refresh), and may use other
-/// keys. But the `clone` of a `V` that owns nothing must not use the map at all (see [`get`](LockMap::get)).
+/// and closures such as `init`, run under the lock of their key (except the `init` of a refresh and the clone of its
+/// result), and may use other keys. But the `clone` of a `V` that owns nothing must not use the map at all (see
+/// [`get`](LockMap::get)).
 ///
 /// The [clock](crate::Builder::clock) and the functions of [`expire_with`](crate::Builder::expire_with) and
 /// [`max_weight`](crate::Builder::max_weight) are called with no internal lock held, but the call may hold its own key
@@ -271,7 +274,8 @@ forms! {
     /// Other readers may hold it at the same time, but only this one may become a writer.
     async upgradable_read, blocking upgradable_read_blocking,
     /// Returns `None` if a writer or another upgradable reader holds the key or has been handed it, or if this call
-    /// would keep a waiter out and the [policy](crate::Fairness) lets no newcomer pass.
+    /// would keep a waiter out (under [`Fifo`](crate::Fairness::Fifo): if any request waits) and the
+    /// [policy](crate::Fairness) lets no newcomer pass.
     try try_upgradable_read, for try_upgradable_read_for, until try_upgradable_read_until,
     arc upgradable_read_arc, upgradable_read_arc_blocking, try_upgradable_read_arc, try_upgradable_read_arc_for,
     try_upgradable_read_arc_until,

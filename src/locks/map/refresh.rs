@@ -192,9 +192,9 @@ impl<K: Eq + Hash, V: Clone, S: BuildHasher> LockMap<K, V, S> {
     ///
     /// # The refresher
     /// The caller that refreshes a value waits for its own `init`: the map has no executor that could run it in the
-    /// background. It holds no lock meanwhile, so others read and write as usual. Then it acquires the key as a writer,
-    /// and stores the new value, whose age begins then. Like any writer, it waits for those who hold the key at that
-    /// moment, and requests that come then may have to wait for it. So hold guards of the map briefly.
+    /// background. The caller holds no lock meanwhile, so others read and write as usual. Then it acquires the key as a
+    /// writer, and stores the new value, whose age begins then. Like any writer, it waits for those who hold the key at
+    /// that moment, and requests that come then may have to wait for it. So hold guards of the map briefly.
     ///
     /// If `init` panics, or the refresher's future is dropped, the old value stays, and the next caller that finds it
     /// old refreshes it. If the future is forgotten ([`core::mem::forget`]), or its `init` never ends, nobody else

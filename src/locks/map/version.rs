@@ -3,10 +3,10 @@ use core::fmt;
 /// The version of a value of a [`LockMap`](crate::LockMap): each change of the value makes a new one.
 ///
 /// The versions of a key only grow while the map lives, even if the value is removed and inserted again; so a value
-/// whose version is the same has not changed. There may be gaps between the versions of a key. Versions of different
-/// keys cannot be compared.
+/// whose version is the same has not changed, except through interior mutability. There may be gaps between the
+/// versions of a key. Versions of different keys cannot be compared.
 ///
-/// (A map can count 2⁵⁶ versions, enough for twenty years at a hundred million changes a second.)
+/// (A map can count 2⁵⁴ versions, enough for five years at a hundred million changes a second.)
 ///
 /// # Examples
 /// ```

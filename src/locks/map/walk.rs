@@ -259,7 +259,8 @@ impl<'a, K, V, S, M: Mode> WalkNext<'_, 'a, K, V, S, M> {
         outcome
     }
 
-    /// Continues until a key with a value is locked, or until `wait` returns a request, which then has to wait.
+    /// Continues until a key with a value is locked, the walk ends, or `wait` returns a request, which then has to
+    /// wait.
     fn poll_by(
         &mut self,
         mut wait: impl FnMut(Waiting<'a, K, V, S, M>) -> Result<Found<'a, K, V, S, M>, Waiting<'a, K, V, S, M>>,

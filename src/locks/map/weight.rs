@@ -11,15 +11,16 @@ impl<V, K, S> Builder<MapKind<V>, K, S> {
     /// evicted until the others weigh no more than `n`.
     ///
     /// # The weight of a value
-    /// Like the function of [`expire_with`](Self::expire_with), `weigh` is called once for each change of a value, when
-    /// the writer releases the key or becomes a reader. [`value_mut`](crate::Guard::value_mut) counts as a change. The
-    /// caller holds the key as a writer meanwhile, and no internal lock, so `weigh` may use other keys, but a request
-    /// for its own key would wait for ever. `weigh` should be quick: do not serialize a value to learn its size.
+    /// Like the function of [`expire_with`](Self::expire_with), `weigh` is called once for each writer that has stored
+    /// or changed a value, when that writer releases the key or becomes a reader.
+    /// [`value_mut`](crate::Guard::value_mut) counts as a change. Meanwhile the writer holds the key, but no internal
+    /// lock, so `weigh` may use other keys, but a request for its own key would wait for ever. `weigh` should be quick:
+    /// do not serialize a value to learn its size.
     ///
     /// The map remembers the result, and uses it until the value is changed again or leaves the map. So results that
     /// differ each time do no harm. A value that changes through interior mutability, such as a `Mutex`, keeps its old
-    /// weight. Until a writer has released the key, its new value has the weight of the previous value, or none if
-    /// there was no value.
+    /// weight. Until the writer has released the key or become a reader, the new value has the weight of the previous
+    /// one, or none if there was no value.
     ///
     /// | weight | |
     /// |---|---|
@@ -27,9 +28,9 @@ impl<V, K, S> Builder<MapKind<V>, K, S> {
     /// | more than `n` | The value is not kept. It stays while it is in use, and is evicted when its last user leaves (with [`on_evict`](Self::on_evict), only when no unpolled future keeps its entry). No other value is evicted for its sake. |
     /// | `u32::MAX` | The largest weight. If values may be bigger than 4 GiB, weigh them in units of 1 KiB. |
     ///
-    /// A call that makes the map too heavy evicts as many values as the bound needs, drops them, and calls
-    /// [`on_evict`](Self::on_evict) for each, before it returns. These may be very many if one heavy value takes the
-    /// place of light ones.
+    /// A call that makes the map too heavy evicts as many values as the bound requires, and drops them or hands them to
+    /// [`on_evict`](Self::on_evict), before it returns. They may be very many if one heavy value takes the place of
+    /// light ones.
     ///
     /// # Shards
     /// By default, a map whose values are weighed has one shard, so that the bound is exact. With more
