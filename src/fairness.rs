@@ -87,12 +87,14 @@
 #[non_exhaustive]
 pub enum Fairness {
     /// Hands over to a spinning thread, or to a waiter that was woken four times without getting the key. Otherwise
-    /// reserves nothing for a task that is not polled.
+    /// reserves nothing for a task that is not polled, except in [a few
+    /// cases](Fairness#a-waiter-that-is-woken-and-then-never-polled).
     #[default]
     Adaptive,
     /// Lets at most this many later requests pass the waiter at the head of the queue, whether it is polled or not.
     Bounded(u16),
-    /// Serves waiters strictly in order of arrival, and of [priorities](crate::futures::Acquire::priority).
+    /// Serves waiters strictly in order of arrival, and of [priorities](crate::futures::Acquire::priority). Only
+    /// upgrades and [`read_recursive`](crate::KeyedRwLock::read_recursive) pass them.
     Fifo,
     /// Gives the key to the first request that finds it free.
     Barging,

@@ -45,8 +45,8 @@ pub(crate) mod sealed {
 /// The access that a guard gives. Sealed: see the types of this [module](self).
 pub trait Mode: sealed::ModeInside + Debug {}
 
-/// A mode whose hold can be handed over to a waiter, as [`unlock_fair`](crate::Guard::unlock_fair) does. Every guard
-/// has such a mode. Sealed.
+/// A mode whose hold [`unlock_fair`](crate::Guard::unlock_fair) can hand over to a waiter. Every guard has such a mode.
+/// Sealed.
 pub trait HandOver: Mode {}
 
 /// Exclusive access: that of a mutex's holder, or of a writer.

@@ -78,8 +78,8 @@ impl<P: TablePtr, M: Mode> Wanted<P, M> {
         self.claim.live().address()
     }
 
-    /// Returns the rank of a request among those for the same key. The one with the lowest rank is acquired: a request
-    /// to write, or else the one named first.
+    /// Returns the rank of a request among those for the same key. The one with the lowest rank is kept: a request to
+    /// write, or else the one named first.
     #[inline]
     fn rank(&self) -> (bool, usize) {
         (self.mode.access() == Access::Shared, self.place)
@@ -591,7 +591,7 @@ impl<P: TablePtr, M: ManyMode> fmt::Debug for AcquireMany<P, M> {
 /// For requests that are [tracked](crate::deadlock).
 #[cfg(target_has_atomic = "ptr")]
 impl<P: TablePtr, M: ManyMode> AcquireMany<P, M> {
-    /// Returns the requests for the single keys; `None` if all keys have been acquired.
+    /// Returns the requests for the individual keys; `None` if all keys have been acquired.
     pub(crate) fn into_requests(self) -> Option<Requests<P, M>> {
         match self.state {
             State::One(request) => {
