@@ -33,7 +33,8 @@
 /// the requests that leave it too few.
 ///
 /// If a release under these two policies finds that the first waiter was already woken and has not run since, it wakes
-/// the next waiter, too. (If spinning threads are about to take the key anyway, it does so only every fourth time.)
+/// the next waiter, too. (If the first waiter is a thread, or other waiters are about to take the key anyway, it does
+/// so only once for every four requests that pass the first waiter.)
 ///
 /// No clock is involved: these are bounds on the *number* of requests that pass a waiter, not on time. Each waiter's
 /// count starts when it reaches the head of the queue.

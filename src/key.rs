@@ -121,8 +121,8 @@ use std::path::{Path, PathBuf};
 /// ```
 ///
 /// ## Enums
-/// As with pairs, a borrowed counterpart looks the key up. It has the same variants in the same order,
-/// because a derived `Hash` begins with the number of the variant.
+/// As with pairs, a borrowed counterpart looks the key up. It must have the same variants in the same order, because a
+/// derived `Hash` begins with the number of the variant.
 ///
 /// ```
 /// use keylatch::{Equivalent, KeyedMutex, ToKey};

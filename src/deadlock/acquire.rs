@@ -193,7 +193,8 @@ impl Party {
     /// the party, which waits, may fail if this one acquires a key and so completes a cycle.
     ///
     /// # Panics
-    /// If `future` has already finished.
+    /// If `future` has already finished, or if the key's `Debug` panics. (It runs only if the detector [names its
+    /// holders](super::DetectorBuilder::name_holders).) A key that was acquired is then released.
     ///
     /// # Examples
     /// ```

@@ -61,8 +61,8 @@ impl Holder {
         self.held_for
     }
 
-    /// Returns the [label](super::TrackedRequest::label) of the request, or the one that its guard was
-    /// [given](super::Tracked::label) later, if there is one.
+    /// Returns the [label](super::TrackedRequest::label) of the request, or the last one that its guard was
+    /// [given](super::Tracked::label) since, if there is one.
     ///
     /// # Examples
     /// See [`Holder`].

@@ -49,7 +49,8 @@ pub(crate) fn margin(grace: Duration) -> Duration {
     (grace / 4).min(Duration::from_millis(200))
 }
 
-/// The first process's handle of the guard, which ends when the handle is dropped.
+/// The first process's handle of the guard. If it is dropped without [`end`](Self::end), the guard kills the command,
+/// and ends.
 #[derive(Debug)]
 pub(crate) struct Guard {
     child: Child,

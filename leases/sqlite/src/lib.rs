@@ -30,14 +30,15 @@
 //! # How it works
 //! - **Clock**: on Linux, the time since the machine's start, which includes suspend, and which nobody can set
 //!   (`CLOCK_BOOTTIME`). All processes of the machine share it. After a restart of the machine the time of day says how
-//!   much time has passed, but never less than the time since the start. A restart is recognised by the kernel's name
+//!   much time has passed; at least the time since the start is counted. A restart is recognised by the kernel's name
 //!   of the start (`boot_id`), unless both clocks say that there was none: in some containers that name is different,
 //!   or cannot be read. On other systems the time of day is the clock.
 //! - **Token**: the file's last token plus one, or the time of day in microseconds since 1970, whichever is greater. It
 //!   is made in the transaction that grants.
 //! - **Transactions**: each change is one transaction, with the file's write lock from its beginning (`BEGIN
-//!   IMMEDIATE`), in the journal mode `WAL`. Changes that wait at the same moment in one process share a transaction.
-//!   Calls that only read need no lock, but a call that comes while its engine waits for the lock must wait, too.
+//!   IMMEDIATE`), in the journal mode `WAL`. Up to 64 changes that wait in one engine at the same moment share a
+//!   transaction. Calls that only read need no lock, but a call that comes while its engine waits for the lock must
+//!   wait, too.
 //! - **Locks**: while another process writes, the engine tries again and again, after random pauses that grow from 0.1
 //!   ms to 5 ms. Processes are not served in order.
 //! - **Waiters** in all processes are notified by a row in a table, and by a change of the file's times (`utimensat`),
@@ -51,9 +52,9 @@
 //!   [setting](Synchronous).
 //!
 //! # What the file needs
-//! - A disk of this machine. Network file systems that can be recognised (NFS, SMB, AFS, Coda, 9P, Ceph, Lustre, OCFS2)
-//!   are [refused](Error::NetworkFileSystem); one behind FUSE, such as sshfs, is not recognised, and does not work. The
-//!   same file in several containers of one machine works; in several virtual machines it does not.
+//! - A disk of this machine. Network file systems that can be recognised (on Linux: NFS, SMB, AFS, Coda, 9P, Ceph,
+//!   Lustre, OCFS2) are [refused](Error::NetworkFileSystem); one behind FUSE, such as sshfs, is not recognised, and
+//!   does not work. The same file in several containers of one machine works; in several virtual machines it does not.
 //! - All programs must see the file in the same folder, beside the same two other files of SQLite. If a container
 //!   mounts the file alone, and not its folder, or a program uses a hard link, that program has a log of its own: it
 //!   does not see the leases of the others (1), and damages the file. Symbolic links do no harm.
