@@ -96,7 +96,7 @@
 //! | the machine crashes or loses its power | with [`Synchronous::Normal`], the leases of the last moments may be forgotten, and those that were released in that time may be back. All programs of this machine are gone too, but a grant that was sent elsewhere, to a browser, may still be used: 1, for as long as it would have lasted; the token tells the two apart (3) |
 //! | the time of day is set, while the machine runs | nothing on Linux. Elsewhere 2, if it is set forward: leases expire early; 8, if it is set back: they last longer |
 //! | the time of day is wrong after a restart | the same: if it is ahead, leases from before the restart expire early |
-//! | the time of day is set by more than a minute, and a process in a container with a `boot_id` of its own opens the file before another lease is granted | as after a restart, 2: leases may expire early |
+//! | the time of day is set forward or back by more than a minute, and a process in a container with a `boot_id` of its own opens the file before another lease is granted | as after a restart, 2: leases may expire early |
 //! | the time of day is set back, and the file is deleted | 3: a token may be given out twice |
 //! | the file, or its log, is deleted, moved or replaced while programs have it open | those programs get an [error](Error::Replaced), and grant nothing any more. A program that starts then uses the new file, and knows nothing of the leases in the old one: 1, until these have ended. 3 holds |
 //! | the content of the file is overwritten in place (`cp`) while programs have it open | not noticed: 1, and the file may be damaged |
