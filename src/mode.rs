@@ -247,7 +247,8 @@ impl sealed::ModeInside for Upgradable {
 
     fn hand_over<K, V: Payload>(core: &Core<K, V>, hold: Hold<K, V, Self>) {
         match hold.mode() {
-            // The upgrade was forgotten while it waited, so it is given up first.
+            // The upgrade was forgotten while it waited, or the end of its wait has not been reported. It is given up,
+            // and the hold is released like any other.
             Upgradable { upgrading: Upgrading::Waiting(_), .. } | Upgradable { told: Some(_), .. } => {
                 Self::release(core, hold);
             }

@@ -123,7 +123,8 @@ fn enter<P: TablePtr, M: Mode, T>(
 }
 
 /// Turns a claim into a hold, if that is possible without waiting and none of `held` holds the key. (An exclusive hold
-/// keeps out a second one anyway.)
+/// keeps out a second one anyway.) Fails, too, where this is not known: if each key's limit of permits is given by a
+/// function, which may panic, or if there are too many held keys to compare.
 #[inline]
 fn take<P: TablePtr, M: Mode>(
     core: &CoreOf<P>,

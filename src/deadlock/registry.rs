@@ -101,7 +101,7 @@ pub(super) struct Note {
     pub(super) key: String,
     /// The request's origin, if the detector names holders.
     pub(super) origin: Option<Origin>,
-    /// The moment at which the hold was acquired, if the detector names holders.
+    /// The moment at which the hold was acquired or adopted, if the detector names holders.
     pub(super) since: Option<Moment>,
 }
 

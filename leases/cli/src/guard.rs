@@ -1,9 +1,9 @@
 //! A second process that ends the command when the first one cannot: because it was killed, or is stopped while the
 //! lease runs out.
 //!
-//! The first process writes a line to the guard's standard input whenever the lease has a new end, `asked` when it has
-//! asked the command to end, and `done` when the command has ended. If the input ends without `done`, the first process
-//! is dead.
+//! The first process writes a line to the guard's standard input whenever the lease has a new end (`never` if it has
+//! none), when it has asked the command to end (`asked`), and when the command has ended (`done`). If the input ends
+//! without `done`, the first process is dead.
 
 use std::{
     env,

@@ -78,7 +78,8 @@ impl Events {
                     let receiver = receiver.lock().unwrap_or_else(PoisonError::into_inner);
                     match &*receiver {
                         Some(receiver) => drop(receiver.send(Event::Signal(signal))),
-                        // The system spares the first process of a container.
+                        // The system does not let this signal end the first process of a container, so this process
+                        // ends itself.
                         None if getpid().is_init() && ENDING.contains(&signal) => std::process::exit(128 + signal),
                         // As the first process of a container, this process becomes the parent of orphaned processes.
                         None if signal == consts::SIGCHLD => {
