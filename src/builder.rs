@@ -78,10 +78,10 @@ impl<T: Kind, K, S> Builder<T, K, S> {
     ///
     /// Keys in different shards are found and released without touching the same memory. A shard takes 128 bytes (one
     /// or two cache lines), in a [`LockMap`](crate::LockMap) 256, even while it is empty. The default is 64, or four
-    /// per CPU if that is more; without `std`, which reports the number of CPUs, it is 16. A `LockMap` with a bound may
-    /// have fewer: [`max_values`](Builder::max_values) says how many, and with [`max_weight`](Builder::max_weight) it
-    /// has one. On a single core use one shard. If `n` is 0 or more than [`MAX_SHARDS`], [`build`](Builder::build)
-    /// panics.
+    /// per CPU if that is more; if the number of CPUs is not known, as without `std`, it is 16. A `LockMap` with a
+    /// bound may have fewer: [`max_values`](Builder::max_values) says how many, and with
+    /// [`max_weight`](Builder::max_weight) it has one. On a single core use one shard. If `n` is 0 or more than
+    /// [`MAX_SHARDS`], [`build`](Builder::build) panics.
     ///
     /// A shard can hold about four billion keys at once; locking one more panics.
     ///
@@ -100,8 +100,8 @@ impl<T: Kind, K, S> Builder<T, K, S> {
     ///
     /// The reservation is permanent: neither the table nor the pool of free entries shrinks below it, unless
     /// [`pool_capacity`](Builder::pool_capacity) is set lower. Keys are spread over the shards at random, so each shard
-    /// reserves its share plus six standard deviations, but no more than `n`. With one shard the reservation is exact.
-    /// The default is 0. If `n` is more than [`MAX_CAPACITY`], [`build`](Builder::build) panics.
+    /// reserves its share plus six standard deviations and six keys, but no more than `n`. With one shard the
+    /// reservation is exact. The default is 0. If `n` is more than [`MAX_CAPACITY`], [`build`](Builder::build) panics.
     ///
     /// # Examples
     /// ```
@@ -358,7 +358,8 @@ impl<T: Kind, K, S> fmt::Debug for Builder<T, K, S> {
 }
 
 /// Returns the largest power of two of shards that leaves room for at least 256 values in each, or 1 if there is no
-/// such number. With 256 values per shard, the number of keys that fall into a shard varies by about a tenth.
+/// such number. With 256 values per shard, the number of keys that fall into a shard has a standard deviation of a
+/// sixteenth of that.
 fn most_shards(values: usize) -> usize {
     1 << (values / 256).max(1).ilog2()
 }

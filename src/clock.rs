@@ -6,8 +6,9 @@ use crate::sync::Lock;
 /// The clock of a [`LockMap`](crate::LockMap) whose values end or have an age, set by
 /// [`Builder::clock`](crate::Builder::clock).
 ///
-/// A map reads its clock in each call that concerns a value, so a reading should take only a few nanoseconds. The clock
-/// is read with no internal lock held, but the call may hold its key, so `now` must not wait for keys of the map.
+/// A map reads its clock in almost every call that concerns a value, so a reading should take only a few nanoseconds.
+/// The clock is read with no internal lock held, but the call may hold its key, so `now` must not wait for keys of the
+/// map.
 ///
 /// # Examples
 /// A clock that counts the ticks of a timer interrupt:
@@ -36,8 +37,8 @@ use crate::sync::Lock;
 pub trait Clock: Send + Sync {
     /// Returns the time since some fixed moment, such as the start of the program.
     ///
-    /// It should never decrease. If it does, the part of the map that asked continues with the latest time that it has
-    /// seen, so a value that has ended stays ended.
+    /// It should never decrease. If it does, each part of the map goes on with the latest time that it has read, so a
+    /// value that has ended stays ended.
     fn now(&self) -> Duration;
 }
 

@@ -40,8 +40,9 @@ use crate::mode::Shared;
 /// and downgrade. A closed table cannot be opened again.
 ///
 /// # Panics
-/// On a 32-bit target, at most [`MAX_USERS`](crate::MAX_USERS) requests of one `Closable` can wait at the same time,
-/// whatever their keys are; one more panics.
+/// Fewer than [`MAX_USERS`](crate::MAX_USERS) requests of one `Closable`, and calls of [`closed`](Closable::closed),
+/// can wait at the same time, whatever their keys are; one more panics. (In practice this is a limit only on 32-bit
+/// targets.)
 ///
 /// # Examples
 /// ```

@@ -33,7 +33,8 @@
 /// the requests that leave it too few.
 ///
 /// If a release under these two policies finds that the first waiter was already woken and has not run since, it wakes
-/// the next waiter, too. (If spinning threads are about to take the key anyway, it does so only every fourth time.)
+/// the next waiter, too. (If the first waiter is a thread, or other waiters are about to take the key anyway, it does
+/// so only once for every four requests that pass the first waiter.)
 ///
 /// No clock is involved: these are bounds on the *number* of requests that pass a waiter, not on time. Each waiter's
 /// count starts when it reaches the head of the queue.
@@ -87,12 +88,14 @@
 #[non_exhaustive]
 pub enum Fairness {
     /// Hands over to a spinning thread, or to a waiter that was woken four times without getting the key. Otherwise
-    /// reserves nothing for a task that is not polled.
+    /// reserves nothing for a task that is not polled, except in [a few
+    /// cases](Fairness#a-waiter-that-is-woken-and-then-never-polled).
     #[default]
     Adaptive,
     /// Lets at most this many later requests pass the waiter at the head of the queue, whether it is polled or not.
     Bounded(u16),
-    /// Serves waiters strictly in order of arrival, and of [priorities](crate::futures::Acquire::priority).
+    /// Serves waiters strictly in order of arrival, and of [priorities](crate::futures::Acquire::priority). Only
+    /// upgrades and [`read_recursive`](crate::KeyedRwLock::read_recursive) pass them.
     Fifo,
     /// Gives the key to the first request that finds it free.
     Barging,

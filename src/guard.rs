@@ -155,9 +155,10 @@ const HELD: &str = "a guard has its hold until it is dropped";
 /// ]
 /// ```
 ///
-/// These are all the calls that block. With
-/// `{ path = "keylatch::KeyedMutex::lock_blocking", reason = "lock(..).await" }` the warning names the call to use
-/// instead. Where blocking is right, allow it with `#[expect(clippy::disallowed_methods)]`.
+/// These are all the calls that block, except those of [`Closable`](crate::Closable): `acquire_blocking`,
+/// `try_acquire_for` and `try_acquire_until`. With `{ path = "keylatch::KeyedMutex::lock_blocking", reason =
+/// "lock(..).await" }` the warning names the call to use instead. Where blocking is right, allow it with
+/// `#[expect(clippy::disallowed_methods)]`.
 ///
 /// # Proof that a key is held
 /// A function that only the holder of a key may call can take the guard as an argument, and read the key from it. A
@@ -211,7 +212,8 @@ pub struct Guard<P: TablePtr, M: Mode> {
 }
 
 impl<P: TablePtr, M: Mode> Guard<P, M> {
-    /// Makes the guard of a hold that a caller has just acquired, and notes the use of the value.
+    /// Makes the guard of a hold that a caller has just acquired, and notes the use of the value if the mode counts as
+    /// one.
     #[inline]
     pub(crate) fn new(table: P, hold: HoldOf<P, M>) -> Self {
         if !M::USES_VALUE {

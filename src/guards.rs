@@ -96,7 +96,8 @@ impl<P: TablePtr, M: Mode> Guards<P, M> {
         self.list.as_slice().len()
     }
 
-    /// Returns whether there are no guards: no key was named, or all guards have been [removed](Guards::remove).
+    /// Returns whether there are no guards: no key was named, all guards have been [removed](Guards::remove), or
+    /// `read_write_many` writes all keys that it was to read.
     ///
     /// # Examples
     /// ```
@@ -292,7 +293,7 @@ where
 /// | [`Exclusive`] | `lock_many`, `write_many` | [`Guards`] |
 /// | [`Shared`] | `read_many` | [`Guards`] |
 /// | [`ReadOrWrite`] | `read_write_many` | a pair of [`Guards`]: of the keys that are read, and of the keys that are written |
-/// | [`Permit`] | `acquire_many` | [`Guards`] |
+/// | [`Permit`] | `acquire_many`, `acquire_n_many` | [`Guards`] |
 pub trait ManyMode: sealed::ManyModeInside {
     /// The type of the guards that a call in this mode returns.
     type Guards<P: TablePtr>;

@@ -10,7 +10,8 @@ use crate::plumbing::{PayloadOf, TablePtr, TableRef};
 /// While a handle lives, its entry stays in the table, whether or not the key is held; the handle is neither a holder
 /// nor a waiter. `P` is the reference to the table; use the aliases [`KeyHandle`] and [`KeyHandleArc`].
 ///
-/// The guards of a handle borrow the table, not the handle.
+/// The guards of a handle refer to the table as the handle does, by a borrow or by an `Arc`. They do not borrow the
+/// handle.
 ///
 /// # Examples
 /// ```

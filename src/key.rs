@@ -16,8 +16,8 @@ use std::path::{Path, PathBuf};
 ///
 /// A call that may make an entry takes `&Q`, where `Q` is [`Hash`](core::hash::Hash), `Equivalent<K>` and `ToKey<K>`.
 /// `Hash` and `Equivalent` find the entry; if there is none, `to_key` makes the key that the new entry keeps. A call
-/// that makes no entry ([`is_locked`](crate::KeyedMutex::is_locked), [`status`](crate::KeyedMutex::status), and
-/// [`get`](crate::LockMap::get) and [`remove`](crate::LockMap::remove) of a map) needs no `ToKey`.
+/// that makes no entry (such as [`is_locked`](crate::KeyedMutex::is_locked), [`status`](crate::KeyedMutex::status), and
+/// a map's [`get`](crate::LockMap::get) and [`remove`](crate::LockMap::remove)) needs no `ToKey`.
 ///
 /// # Which call for which key?
 /// The type of the key is part of the table's type: `KeyedMutex::<String>::new()`, or the type of the field that holds
@@ -121,8 +121,8 @@ use std::path::{Path, PathBuf};
 /// ```
 ///
 /// ## Enums
-/// As with pairs, a borrowed counterpart looks the key up. It has the same variants in the same order,
-/// because a derived `Hash` begins with the number of the variant.
+/// As with pairs, a borrowed counterpart looks the key up. It must have the same variants in the same order, because a
+/// derived `Hash` begins with the number of the variant.
 ///
 /// ```
 /// use keylatch::{Equivalent, KeyedMutex, ToKey};

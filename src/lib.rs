@@ -1,7 +1,8 @@
 //! Keyed locks: operations exclude each other only when they name the same key.
 //!
-//! A key takes memory only while it is in use: held, waited for, or, in a [`LockMap`], with a value. One table serves
-//! async tasks on any runtime, plain threads, and non-blocking callers, at the same time and on the same keys.
+//! A key takes memory only while it is in use: held, waited for, named by a handle or an unfinished future, or, in a
+//! [`LockMap`], with a value. One table serves async tasks on any runtime, plain threads, and non-blocking callers, at
+//! the same time and on the same keys.
 //!
 //! ```
 //! use keylatch::KeyedMutex;
@@ -164,10 +165,10 @@
 //!    run its task inside `wake`. The exceptions, which must not use the table, are the key's `Equivalent` (or `Eq`);
 //!    the [`to_key`](ToKey::to_key) of a key type that owns nothing (for which [`needs_drop`](::core::mem::needs_drop)
 //!    is false); with [`recycle_keys(true)`](Builder::recycle_keys), [`to_key_into`](ToKey::to_key_into) and everything
-//!    that it calls; and the clone that [`LockMap::get`] makes of a value that owns nothing. If user code panics, the
-//!    panic reaches the caller, and the table stays usable. If a waker panics, the other waiters are still woken.
-//!    (Wakers that run their tasks inside `wake` nest: each task that releases a key runs the next one inside its
-//!    release, so a long chain of them needs a deep stack.)
+//!    that it calls; and the clone of a value that owns nothing, as in [`LockMap::get`]. If user code panics, the panic
+//!    reaches the caller, and the table stays usable. If a waker panics, the other waiters are still woken. (Wakers
+//!    that run their tasks inside `wake` nest: each task that releases a key runs the next one inside its release, so a
+//!    long chain of them needs a deep stack.)
 //! 6. *No poisoning.* A panic while a key is held drops the guard, and the key is free.
 //! 7. *Not reentrant.* A request for a key that the caller already holds waits: see [below](#re-entry).
 //! 8. *Memory follows use.* The memory that a burst of keys took is freed as the keys are released, except for a
@@ -203,7 +204,8 @@
 //!   can continue. But a wake-up that goes to it is wasted, and the waiters behind it have to wait for the next
 //!   release. Moreover, a reader that was waiting when a writer left has been granted the key and holds it: see
 //!   [`Fairness`].
-//! - [`Barging`](Fairness::Barging): the same, but the waiters behind it are not woken in its place.
+//! - [`Barging`](Fairness::Barging): every newcomer passes it, for ever, but the waiters behind it are not woken in its
+//!   place. A writer that leaves grants the key to no reader.
 //! - [`Bounded(n)`](Fairness::Bounded): `n` later requests pass it. Then the key is reserved for it until it is polled
 //!   or dropped. So tests may pass while production hangs.
 //! - [`Fifo`](Fairness::Fifo): the first suitable release hands it the key, which stays with it until it is
@@ -412,7 +414,7 @@ pub mod futures {
 
 /// Traits that abstract over tables: needed only in signatures that accept any table.
 ///
-/// The traits are sealed: the tables are those of this crate.
+/// The traits are sealed, so the only tables are those of this crate.
 ///
 /// # Examples
 /// ```
@@ -434,8 +436,9 @@ pub mod futures {
 ///
 /// # Lifetimes
 /// Guards, [`Guards`], handles, and the futures of [`futures`] and of a [detector] are covariant in the lifetime for
-/// which they borrow their table, and in the type of its keys: a guard of a `static` table fits into a struct with a
-/// lifetime, and guards of two tables into one list.
+/// which they borrow their table, and in the type of its keys (except those that borrow a guard or a walk mutably, such
+/// as [`UpgradeMut`](crate::futures::UpgradeMut)): a guard of a `static` table fits into a struct with a lifetime, and
+/// guards of two tables into one list.
 ///
 /// ```
 /// use keylatch::MutexGuard;

@@ -45,8 +45,8 @@ pub(crate) mod sealed {
 /// The access that a guard gives. Sealed: see the types of this [module](self).
 pub trait Mode: sealed::ModeInside + Debug {}
 
-/// A mode whose hold can be handed over to a waiter, as [`unlock_fair`](crate::Guard::unlock_fair) does. Every guard
-/// has such a mode. Sealed.
+/// A mode whose hold [`unlock_fair`](crate::Guard::unlock_fair) can hand over to a waiter. Every guard has such a mode.
+/// Sealed.
 pub trait HandOver: Mode {}
 
 /// Exclusive access: that of a mutex's holder, or of a writer.
@@ -247,7 +247,8 @@ impl sealed::ModeInside for Upgradable {
 
     fn hand_over<K, V: Payload>(core: &Core<K, V>, hold: Hold<K, V, Self>) {
         match hold.mode() {
-            // The upgrade was forgotten while it waited, so it is given up first.
+            // The upgrade was forgotten while it waited, or the end of its wait has not been reported. It is given up,
+            // and the hold is released like any other.
             Upgradable { upgrading: Upgrading::Waiting(_), .. } | Upgradable { told: Some(_), .. } => {
                 Self::release(core, hold);
             }

@@ -89,7 +89,8 @@ pub trait TableTypes: sealed::TableTypesInside {
 
 /// The types of a table of the kind `T`, with keys `K` and the hasher `S`.
 ///
-/// It has no values. It is covariant in `K`, although the table is invariant in `K`.
+/// This type only names other types, and no value of it is ever made. It is covariant in `K`, although the table is
+/// invariant in `K`.
 pub struct TypesOf<T, K, S>(PhantomData<Variance<T, K, S>>);
 
 /// A type that is covariant in the keys and the hasher. Because it consists of functions, it is `Send` whatever the

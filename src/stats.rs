@@ -62,7 +62,7 @@ impl Stats {
 
     /// Returns the number of values that the map evicted for the reason `cause`. Values that a caller removes do not
     /// count, even if they are [popped](crate::LockMap::pop) or [evicted by hand](crate::Builder::evict_by_hand). An
-    /// expired value counts only once the map has noticed that it expired.
+    /// expired value counts as soon as the map notices that it has expired.
     ///
     /// # Examples
     /// ```

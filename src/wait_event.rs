@@ -171,8 +171,9 @@ pub enum WaitPhase {
     Started,
     /// The request has taken the hold that it waited for.
     Granted,
-    /// The request has given up: its future was dropped, its time limit was reached, or a detector found a deadlock. If
-    /// it had been granted the key but had not taken it yet, the key has passed to the next waiter.
+    /// The request has given up, for example because its future was dropped, its time limit was reached, or a detector
+    /// found a deadlock. If it had been granted the key but had not taken it yet, the key has passed to the next
+    /// waiter. (An upgrade that is given up may keep its upgradable hold.)
     GivenUp,
 }
 

@@ -169,8 +169,9 @@ mod tests {
         assert_eq!(polled, [Presence::SpinningThread, Presence::SleepingThread, Presence::SpinningThread]);
     }
 
-    // After the deadline a spinning thread polls once to report that it has stopped, and then tries one last time. A
-    // third poll may count, too, if it began before the deadline but read the clock only afterwards.
+    // Here two polls can be late: the last attempt, and one that began before the deadline but read the clock only
+    // afterwards. A third would not be wrong: a spinning thread that has not been woken also polls to report that it
+    // has stopped.
     #[test]
     fn a_thread_that_is_woken_again_and_again_gives_up_at_its_deadline() {
         let deadline = Instant::now() + Duration::from_millis(5);

@@ -78,8 +78,8 @@ impl<P: TablePtr, M: Mode> Wanted<P, M> {
         self.claim.live().address()
     }
 
-    /// Returns the rank of a request among those for the same key. The one with the lowest rank is acquired: a request
-    /// to write, or else the one named first.
+    /// Returns the rank of a request among those for the same key. The one with the lowest rank is kept: a request to
+    /// write, or else the one named first.
     #[inline]
     fn rank(&self) -> (bool, usize) {
         (self.mode.access() == Access::Shared, self.place)
@@ -123,7 +123,8 @@ fn enter<P: TablePtr, M: Mode, T>(
 }
 
 /// Turns a claim into a hold, if that is possible without waiting and none of `held` holds the key. (An exclusive hold
-/// keeps out a second one anyway.)
+/// keeps out a second one anyway.) Fails, too, where this is not known: if each key's limit of permits is given by a
+/// function, which may panic, or if there are too many held keys to compare.
 #[inline]
 fn take<P: TablePtr, M: Mode>(
     core: &CoreOf<P>,
@@ -591,7 +592,7 @@ impl<P: TablePtr, M: ManyMode> fmt::Debug for AcquireMany<P, M> {
 /// For requests that are [tracked](crate::deadlock).
 #[cfg(target_has_atomic = "ptr")]
 impl<P: TablePtr, M: ManyMode> AcquireMany<P, M> {
-    /// Returns the requests for the single keys; `None` if all keys have been acquired.
+    /// Returns the requests for the individual keys; `None` if all keys have been acquired.
     pub(crate) fn into_requests(self) -> Option<Requests<P, M>> {
         match self.state {
             State::One(request) => {

@@ -84,7 +84,7 @@ thread_local! {
 }
 
 /// The thread's parker while a call uses it. A nested call (from a waker, say), and a call in the destructor of a
-/// thread-local variable, get a parker of their own.
+/// thread-local variable, each get another parker.
 pub(super) struct CachedParker(Option<Parking>);
 
 impl CachedParker {

@@ -73,7 +73,8 @@ impl<P: TablePtr, S: Source<P::Key, PayloadOf<P>>, M: Mode> Call<P, S, M> {
     }
 }
 
-/// A request for a hold: a claim, and while it waits a position in the queue. Dropping the request gives up both.
+/// A request for a hold: a claim, and while it waits a position in the queue. Dropping the request gives up both, and a
+/// hold that it was granted in the queue.
 ///
 /// `pub` because a sealed trait names it; other crates cannot.
 #[allow(unreachable_pub, missing_debug_implementations)] // not visible outside the crate
@@ -338,8 +339,8 @@ impl<P: TablePtr, M: Mode> Request<P, M> {
         self.core().place(self.live(), self.ticket)
     }
 
-    /// If the start of a failed request was reported to the observer, passes on a hold that it was granted in the
-    /// meantime, and then reports its end.
+    /// Reports the end of a failed request's wait, if its start was reported to the observer. A hold that the request
+    /// was granted in the meantime is passed on first.
     pub(crate) fn tell_of_failure(&mut self, granted: &mut Option<Guard<P, M>>) {
         let (want, Some(id)) = (self.want(), self.told.take()) else { return };
         let Some(guard) = granted.take() else {

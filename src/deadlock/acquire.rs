@@ -193,7 +193,8 @@ impl Party {
     /// the party, which waits, may fail if this one acquires a key and so completes a cycle.
     ///
     /// # Panics
-    /// If `future` has already finished.
+    /// If `future` has already finished, or if the key's `Debug` panics. (It runs only if the detector [names its
+    /// holders](super::DetectorBuilder::name_holders).) A key that was acquired is then released.
     ///
     /// # Examples
     /// ```
@@ -253,9 +254,9 @@ impl Party {
     /// Acquires a key with a lock future of any table, unless that would complete a cycle of waits, and blocks the
     /// thread for at most `timeout`. Returns `Ok(None)` after the timeout.
     ///
-    /// It tries at least once. If no time is left after that, it does not begin to wait, and so cannot complete a
-    /// cycle. Otherwise it counts as a waiting request, and may fail, or make another request fail, even if its timeout
-    /// was about to end.
+    /// It tries at least once. With a timeout of zero it does not begin to wait, and so cannot complete a cycle by
+    /// waiting. Otherwise it counts as a waiting request, and may fail, or make another request fail, even if its
+    /// timeout was about to end.
     ///
     /// # Errors
     /// See [`acquire`](Party::acquire).
@@ -286,8 +287,8 @@ impl Party {
     /// Acquires a key with a lock future of any table, unless that would complete a cycle of waits, and blocks the
     /// thread until `deadline` at the latest. Returns `Ok(None)` after the deadline.
     ///
-    /// It tries at least once, even with a deadline in the past, and counts as a waiting request as
-    /// [`try_acquire_for`](Party::try_acquire_for) does.
+    /// It tries at least once, even with a deadline in the past. While it waits it counts as a waiting request, like
+    /// [`try_acquire_for`](Party::try_acquire_for).
     ///
     /// # Errors
     /// See [`acquire`](Party::acquire).

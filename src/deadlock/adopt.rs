@@ -48,6 +48,10 @@ impl Party {
     /// ([`into_inner`](Tracked::into_inner) ends its tracking there). The hold itself does not change. If the party has
     /// a request that waits, and the hold completes a cycle, then that request fails.
     ///
+    /// # Panics
+    /// If the key's `Debug` panics, which runs only if the detector [names its
+    /// holders](super::DetectorBuilder::name_holders). The guard is then dropped.
+    ///
     /// # Examples
     /// ```
     /// use keylatch::{KeyedMutex, deadlock::Detector};

@@ -36,8 +36,8 @@ impl DetectorBuilder {
     /// [label](super::TrackedRequest::label).
     ///
     /// Each tracked acquire then runs the key's `Debug`, allocates, and reads the clock. The default is `false`: then a
-    /// [dump](Detector::dump) names only those held keys for which a party waits or has waited. Without `std`, and on
-    /// WebAssembly, there is no clock, so the age of a hold is not shown.
+    /// [dump](Detector::dump) names a held key only if a party waits for it, or if one of its tracked holders had to
+    /// wait for it. Without `std`, and on WebAssembly, there is no clock, so the age of a hold is not shown.
     ///
     /// # Examples
     /// ```

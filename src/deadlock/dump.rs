@@ -168,7 +168,7 @@ impl PartyDump {
 
 impl HoldDump {
     /// Returns the held key, as its `Debug` shows it; `None` if it is not known. The key is known if a party waits for
-    /// it, if this hold had to wait for it, or if the detector [names its
+    /// it, if one of its tracked holders had to wait for it, or if the detector [names its
     /// holders](super::DetectorBuilder::name_holders).
     ///
     /// # Examples

@@ -9,10 +9,11 @@ use core::time::Duration;
 #[cfg(all(feature = "std", not(target_family = "wasm")))]
 use std::time::Instant;
 
-/// How a key was acquired: when, from which source line, and with which label.
+/// The origin of a hold: when, from which source line, and with which label its key was acquired.
 ///
-/// A detector that was built with [`name_holders`](super::DetectorBuilder::name_holders) knows this for every hold, and
-/// includes it in its [reports](super::Link::holder), in its [dump](super::HoldDump::holder), and in a [`HoldEvent`].
+/// A detector that was built with [`name_holders`](super::DetectorBuilder::name_holders) knows the origin of every
+/// hold, and includes it in its [reports](super::Link::holder), in its [dump](super::HoldDump::holder), and in a
+/// [`HoldEvent`].
 ///
 /// `Display` writes it in one line: `for 3.2s, at src/import.rs:40, "rows"`.
 ///
@@ -41,7 +42,7 @@ pub struct Holder {
 
 impl Holder {
     /// Returns the source line of the call that made the request: of `party.acquire(..)`, not of the poll that acquired
-    /// the key.
+    /// the key. For an [adopted](super::Party::adopt) guard it is the call of `adopt`.
     ///
     /// # Examples
     /// See [`Holder`].
@@ -50,8 +51,8 @@ impl Holder {
         self.location
     }
 
-    /// Returns how long the key had been held when the report was made. `None` without `std` and on WebAssembly, where
-    /// there is no clock.
+    /// Returns how long the key had been held when the report was made. For an [adopted](super::Party::adopt) guard the
+    /// time begins with the adoption. `None` without `std` and on WebAssembly, where there is no clock.
     ///
     /// # Examples
     /// See [`Holder`].
@@ -60,7 +61,8 @@ impl Holder {
         self.held_for
     }
 
-    /// Returns the [label](super::TrackedRequest::label) of the request, if it has one.
+    /// Returns the [label](super::TrackedRequest::label) of the request, or the last one that its guard was
+    /// [given](super::Tracked::label) since, if there is one.
     ///
     /// # Examples
     /// See [`Holder`].

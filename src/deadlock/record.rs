@@ -172,7 +172,7 @@ impl Drop for Record {
 #[allow(unreachable_pub, missing_debug_implementations)]
 pub struct Records {
     pub(super) member: Arc<Member>,
-    /// The indices of the records; `NONE` for a key that is not held yet.
+    /// The indices of the records; `NONE` for a key that is not held yet, or whose record has been taken out.
     list: Vec<u32>,
     /// The index of the first record that has not been taken.
     next: usize,

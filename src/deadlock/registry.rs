@@ -73,9 +73,10 @@ pub(super) struct Record {
     pub(super) what: What,
     /// Whether the record is in the list of its entry.
     indexed: bool,
-    /// Whether another request waits for the same entry, and so perhaps for this record's hold.
+    /// Whether another request waits for the same entry, and so perhaps for the party of this record.
     met: bool,
-    /// The record's neighbours in the lists of its party and of its entry: the one before it, and the one after it.
+    /// The record's neighbours in two lists, that of its party, and that of its entry or of the records that are not
+    /// indexed: in each the one before it, and the one after it.
     links: [[u32; 2]; 2],
 }
 
@@ -100,7 +101,7 @@ pub(super) struct Note {
     pub(super) key: String,
     /// The request's origin, if the detector names holders.
     pub(super) origin: Option<Origin>,
-    /// The moment at which the hold was acquired, if the detector names holders.
+    /// The moment at which the hold was acquired or adopted, if the detector names holders.
     pub(super) since: Option<Moment>,
 }
 
@@ -131,7 +132,7 @@ pub(super) struct Wait {
     pub(super) failed: Option<Deadlock>,
 }
 
-/// The table of entries is not shrunk if it has at most this many buckets.
+/// The largest number of buckets with which the table of entries is not shrunk.
 const BUCKETS_KEPT: usize = 64;
 
 const OF_PARTY: usize = 0;
@@ -273,7 +274,7 @@ impl Registry {
     }
 
     /// Puts each record into the list of its entry. Most records are removed before any search, so this is deferred
-    /// until a search.
+    /// until the lists are needed.
     fn index(&mut self) {
         while self.unindexed != NONE {
             let Registry { records, unindexed, entries, hasher, .. } = self;

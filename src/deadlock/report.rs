@@ -50,7 +50,7 @@ pub struct Link {
 pub(super) enum Reason {
     /// The next party holds the key.
     Holds,
-    /// The next party waits for the same key, before this one.
+    /// The next party waits for the same key, and goes before this one.
     WaitsBefore,
 }
 

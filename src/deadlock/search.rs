@@ -565,7 +565,8 @@ impl Seen {
 }
 
 impl Seen {
-    /// Returns whether the waiter in this place finds enough permits beside those that the party holds.
+    /// Returns whether the waiter in this place wants permits, and finds enough of them beside those that the party
+    /// holds.
     fn leaves_room(&self, at: usize, party: u32) -> bool {
         let Want::Hold(wanted @ Access::Permits(_)) = self.queue[at].queued.want else { return false };
         let mut held = Held::default();

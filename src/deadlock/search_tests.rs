@@ -1,5 +1,5 @@
-//! A search never runs for a party that no other party waits for, however many parties it waits for itself. So the cost
-//! of a wait does not grow with the queue that it joins.
+//! A search runs for a party only if another request may wait for it, however many parties it waits for itself. So the
+//! cost of a wait does not grow with the queue that it joins.
 
 use alloc::boxed::Box;
 use alloc::format;
@@ -49,8 +49,8 @@ fn a_crowd_at_one_key_starts_no_search_and_a_cycle_through_it_is_found() {
             (0..).zip(&crowd).map(|(key, party)| ready(party.acquire(locks.lock(&key))).unwrap()).collect();
         let queue: Vec<_> = crowd.iter().map(|party| waiting(party.acquire(locks.lock(&CROWD)))).collect();
         assert_eq!(searches(&detector), 0);
-        // Others wait for the holder, so its request starts a search. It completes a cycle, because the last party in
-        // the queue holds the key that it wants.
+        // Others wait for the holder, so its request starts a search. The request completes a cycle, because the last
+        // party in the queue holds the wanted key.
         let Poll::Ready(Err(deadlock)) = poll(&mut Box::pin(holder.acquire(locks.lock(&(CROWD - 1))))) else {
             panic!("it should fail")
         };
@@ -72,9 +72,10 @@ fn a_chain_built_from_either_end_searches_at_most_once_for_each_party() {
             links.reverse();
         }
         let waits: Vec<_> = links.iter().map(|&n| waiting(chain[n as usize].acquire(locks.lock(&(n + 1))))).collect();
-        // From the near end each party is waited for by the one before it, and finds that the next one does not wait.
+        // From the near end each party but the first is waited for by the one before it, and finds that the next one
+        // does not wait.
         assert_eq!(searches(&detector), if from_far_end { 0 } else { CROWD as usize - 2 });
-        // The cycle is complete.
+        // The request of the last party completes the cycle.
         let last = &chain[CROWD as usize - 1];
         assert!(matches!(poll(&mut Box::pin(last.acquire(locks.lock(&0)))), Poll::Ready(Err(_))));
         drop((waits, own));

@@ -29,7 +29,7 @@ pub trait Request {
     /// Returns the key's `Debug` output, which runs user code, and the type of the table.
     fn describe(&self) -> (String, &'static str);
 
-    /// Returns the record of the hold that an upgrade continues.
+    /// Returns the record of the hold that an upgrade continues; `None` for a request for a hold.
     fn continues(&self) -> Option<u32>;
 
     /// Prepares the request for its first [`poll_into`](Self::poll_into), outside the detector's lock.
@@ -72,7 +72,8 @@ impl Record {
     /// search.
     ///
     /// # Panics
-    /// If user code of the key or the waker panics. Then nothing has changed, or the acquired hold is released.
+    /// If user code panics: of the key, a waker, the observer, or the function for long holds. Then nothing has
+    /// changed, or the request waits, or the acquired hold is released.
     #[inline(never)]
     pub(super) fn step<R: Request>(
         &mut self,

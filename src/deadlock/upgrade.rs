@@ -89,8 +89,8 @@ where
 
     /// Upgrades to a writer, unless that would complete a cycle of waits, and blocks the thread for at most `timeout`.
     ///
-    /// It tries at least once. If no time is left after that, it does not begin to wait, and so cannot complete a
-    /// cycle.
+    /// It tries at least once. With a timeout of zero it does not begin to wait, and so cannot complete a cycle by
+    /// waiting.
     ///
     /// # Errors
     /// Returns this guard, which is still an upgradable reader, with [`Refused::Deadlock`], or with [`Refused::Limit`]

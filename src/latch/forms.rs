@@ -1,7 +1,7 @@
 //! The forms of an operation, which are the same for a latch and a stripe. Each makes a request and calls one of its
 //! methods.
 //!
-//! The macro defines all forms of an operation.
+//! The macro defines all forms of an operation, except those with owned guards.
 macro_rules! forms {
     (
         $op:ident / $blocking:ident / $try:ident / $for:ident / $until:ident = $mode:expr, $Mode:ident: $what:literal,

@@ -67,7 +67,8 @@ impl<M: Mode> LatchGuards<'_, M> {
         self.guards.as_slice().len()
     }
 
-    /// Returns whether there are no guards, because no key was named.
+    /// Returns whether there are no guards, because no key was named, or because `read_write_many` writes all stripes
+    /// that it was to read.
     ///
     /// # Examples
     /// ```

@@ -76,8 +76,8 @@ pub use self::upgrade::LatchUpgrade;
 /// | without waiting | [`try_read`](Latch::try_read), [`try_upgradable_read`](Latch::try_upgradable_read), [`try_write`](Latch::try_write) |
 /// | blocking | [`read_blocking`](Latch::read_blocking), [`upgradable_read_blocking`](Latch::upgradable_read_blocking), [`write_blocking`](Latch::write_blocking) |
 /// | as a reader that passes waiting writers | [`read_recursive`](Latch::read_recursive), [`try_read_recursive`](Latch::try_read_recursive), [`read_recursive_blocking`](Latch::read_recursive_blocking), [`try_read_recursive_for`](Latch::try_read_recursive_for), [`try_read_recursive_until`](Latch::try_read_recursive_until) |
-/// | blocking, with a limit | [`try_read_for`](Latch::try_read_for), [`try_read_until`](Latch::try_read_until), [`try_write_for`](Latch::try_write_for), [`try_write_until`](Latch::try_write_until) |
-/// | with owned guards, for a latch in an `Arc` | each of these with the suffix `_arc`: [`read_arc`](Latch::read_arc), [`write_arc_blocking`](Latch::write_arc_blocking), [`try_read_arc_for`](Latch::try_read_arc_for), … |
+/// | blocking, with a limit | [`try_read_for`](Latch::try_read_for), [`try_read_until`](Latch::try_read_until), [`try_upgradable_read_for`](Latch::try_upgradable_read_for), [`try_upgradable_read_until`](Latch::try_upgradable_read_until), [`try_write_for`](Latch::try_write_for), [`try_write_until`](Latch::try_write_until) |
+/// | with owned guards, for a latch in an `Arc` | each of these with `_arc` after the operation's name: [`read_arc`](Latch::read_arc), [`write_arc_blocking`](Latch::write_arc_blocking), [`try_read_arc_for`](Latch::try_read_arc_for), … |
 /// | upgradable reader to writer | [`upgrade`](LatchGuard::upgrade), [`upgrade_blocking`](LatchGuard::upgrade_blocking), [`try_upgrade`](LatchGuard::try_upgrade), [`try_upgrade_for`](LatchGuard::try_upgrade_for), [`try_upgrade_until`](LatchGuard::try_upgrade_until) |
 ///
 /// # Panics

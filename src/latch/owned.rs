@@ -22,7 +22,8 @@ use crate::mode::{Exclusive, Mode, Shared, Upgradable};
 
 /// A hold on a [`Latch`], released when the guard is dropped. The guard keeps the latch's [`Arc`], so it has no
 /// lifetime. `M` is its [mode](crate::mode): use the aliases [`LatchReadGuardArc`], [`LatchUpgradableGuardArc`] and
-/// [`LatchWriteGuardArc`]. In all other respects it is like [`LatchGuard`].
+/// [`LatchWriteGuardArc`]. Otherwise it is like [`LatchGuard`], but only a writer has `unlock_fair`, and no
+/// [detector](crate::deadlock) can track it.
 ///
 /// # Examples
 /// ```

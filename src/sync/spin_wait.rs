@@ -3,7 +3,8 @@ use std::time::Instant;
 
 use super::cpus;
 
-/// The spinning of a thread before it sleeps: first with growing pauses, then by yielding its time slice a few times.
+/// The spinning of a thread before it sleeps: first with growing pauses (unless there is only one CPU), then by
+/// yielding its time slice twice.
 ///
 /// Growing pauses help a hot key with short sections: each check takes the cache line from the holder, so a waiter that
 /// rarely checks lets the holder run many sections at full speed.

@@ -1,4 +1,4 @@
-//! The time that `keylatch run` adds to a command, beside `flock` and beside the command alone.
+//! The time that a command takes alone, under `flock` and under `keylatch run`; and the time of `keylatch ls`.
 //!
 //! Each round runs all of them, one after the other. `cargo bench --bench start -- 500` does 500 rounds instead of 200.
 

@@ -91,7 +91,7 @@ pub(crate) enum Action {
     Engines,
 }
 
-// Without comments on its variants, because they would make `--help` long.
+// The variants have no doc comments, because these would make `--help` long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum OnLoss {
     Kill,

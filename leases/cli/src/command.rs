@@ -35,7 +35,7 @@ pub(crate) const LAUNCH: &str = "--internal-launch";
 const CANNOT_EXECUTE: u8 = 126;
 const NOT_FOUND: u8 = 127;
 
-/// The time for the processes that a command leaves behind to end by themselves.
+/// The longest time between SIGTERM and SIGKILL for the processes that a command leaves behind.
 const LEFTOVERS: Duration = Duration::from_secs(1);
 
 const PAUSE: Duration = Duration::from_millis(5);
@@ -178,7 +178,8 @@ impl Group {
     }
 
     /// Ends the processes that the command has left running, and takes the terminal back. Returns whether all of them
-    /// have ended within the time.
+    /// have ended. They get SIGTERM at once, and SIGKILL after `time`, or after a second if that is earlier. This call
+    /// waits for them for `time`, but for at least two and at most ten seconds.
     pub(crate) fn clean_up(&self, time: Duration) -> bool {
         let left = || {
             let is_left = |child: &Pid| Some(*child) != self.guard.get() && !self.strangers.contains(child);
@@ -250,7 +251,7 @@ fn code(status: WaitStatus) -> u8 {
     u8::try_from(status.exit_status().unwrap_or_else(signal)).unwrap_or(u8::MAX)
 }
 
-/// Becomes the command, which the system kills if the process that started it dies.
+/// Becomes the command, which Linux kills if the process that started it dies.
 pub(crate) fn launch(mut words: impl Iterator<Item = OsString>) -> Result<u8, Failure> {
     let usage = || Failure::new(USAGE, "this process is started by keylatch itself");
     let parent = words.next().and_then(|word| word.to_str()?.parse::<i32>().ok()).ok_or_else(usage)?;

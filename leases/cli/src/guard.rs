@@ -1,9 +1,9 @@
 //! A second process that ends the command when the first one cannot: because it was killed, or is stopped while the
 //! lease runs out.
 //!
-//! The first process writes a line to the guard's standard input whenever the lease has a new end, `asked` when it has
-//! asked the command to end, and `done` when the command has ended. If the input ends without `done`, the first process
-//! is dead.
+//! The first process writes a line to the guard's standard input whenever the lease has a new end (`never` if it has
+//! none), when it has asked the command to end (`asked`), and when the command has ended (`done`). If the input ends
+//! without `done`, the first process is dead.
 
 use std::{
     env,
@@ -49,7 +49,8 @@ pub(crate) fn margin(grace: Duration) -> Duration {
     (grace / 4).min(Duration::from_millis(200))
 }
 
-/// The first process's handle of the guard, which ends when the handle is dropped.
+/// The first process's handle of the guard. If it is dropped without [`end`](Self::end), the guard kills the command,
+/// and ends.
 #[derive(Debug)]
 pub(crate) struct Guard {
     child: Child,

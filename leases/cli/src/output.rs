@@ -8,7 +8,7 @@ use std::{
 
 use rustix::event::{PollFd, PollFlags, poll};
 
-/// Writes a line. Returns whether more lines may follow, which is not so if nobody reads them.
+/// Writes a line to the standard output. Returns whether that succeeded: it fails if nobody reads the output any more.
 pub(crate) fn line(text: &str) -> bool {
     writeln!(io::stdout(), "{text}").and_then(|()| io::stdout().flush()).is_ok()
 }

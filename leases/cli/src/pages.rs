@@ -72,7 +72,7 @@ fn the_man_pages_are_up_to_date() {
     let page = |command: clap::Command| {
         let mut page = Vec::new();
         clap_mangen::Man::new(command).render(&mut page).unwrap();
-        // Before the version, which comes last.
+        // These sections go before the version, which comes last.
         let text = String::from_utf8(page).unwrap();
         match text.split_once(".SH VERSION") {
             Some((before, version)) => format!("{before}{MORE}.SH VERSION{version}"),

@@ -54,7 +54,7 @@ enum Event {
     Lost(Lost),
 }
 
-/// Returns the signals that go on to the command. Those that this process was started to ignore (`nohup`) remain
+/// Returns the signals that go on to the command. Those that were ignored when this process was started (`nohup`) stay
 /// ignored, by the command, too.
 fn forwarded() -> impl Iterator<Item = i32> {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
@@ -78,7 +78,8 @@ impl Events {
                     let receiver = receiver.lock().unwrap_or_else(PoisonError::into_inner);
                     match &*receiver {
                         Some(receiver) => drop(receiver.send(Event::Signal(signal))),
-                        // The system spares the first process of a container.
+                        // The system does not let this signal end the first process of a container, so this process
+                        // ends itself.
                         None if getpid().is_init() && ENDING.contains(&signal) => std::process::exit(128 + signal),
                         // As the first process of a container, this process becomes the parent of orphaned processes.
                         None if signal == consts::SIGCHLD => {
@@ -197,7 +198,8 @@ fn under<E: Engine + 'static>(
     options: &args::Run,
     all: &Events,
 ) -> Result<Ended, Failure> {
-    // This comes before the command starts, so that no signal is missed. From here on no signal ends this process.
+    // This comes before the command starts, so that no signal is missed. From here on none of the forwarded signals
+    // ends this process.
     let (sender, events) = channel();
     all.go_to(Some(sender.clone()));
     let renewal = held.renewal();
@@ -292,8 +294,9 @@ impl<E: Engine> Running<'_, E> {
         }
     }
 
-    /// Ends the command if the lease has ended, or asks it to end if the lease is about to end. Returns the time after
-    /// which to look again.
+    /// Asks the command to end when the lease has only the grace left, and kills it shortly before the lease ends; with
+    /// `--on-loss warn` only says that the lease is lost. Tells the guard the end of the lease, and replaces a guard
+    /// that has died. Returns the time after which to look again.
     fn look(&mut self) -> Duration {
         let grace = self.options.grace();
         let remaining = self.held.remaining();

@@ -88,7 +88,7 @@ fn listed(lease: &ListedLease) -> Value {
     as_json(lease.resource(), lease.owner(), lease.token(), lease.held_for(), lease.remaining())
 }
 
-/// Writes who has a lease.
+/// Writes a line that says who has a lease. Returns whether that succeeded.
 fn tell(name: &str, status: Option<&LeaseStatus>, json: bool) -> bool {
     let Some(status) = status else {
         return output::line(if json { "null" } else { "free" });

@@ -43,7 +43,7 @@ impl Terminal {
     }
 
     /// Takes the terminal back from a group, if that group has it. A process in the background may do that only if it
-    /// ignores SIGTTOU, which only a shell can arrange for it.
+    /// ignores SIGTTOU. A shell arranges that, because this program could not without unsafe code.
     pub(crate) fn take(&self, group: Pid) {
         if !self.is_of(group) {
             return;

@@ -17,7 +17,8 @@ use crate::output::plain;
 /// The interval at which the line is rewritten.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// Waits for a future, and meanwhile says who has the lease: on a terminal once a second, elsewhere once.
+/// Waits for a future, and meanwhile, unless `quiet`, says who has the lease: on a terminal once a second, elsewhere
+/// once.
 pub(crate) async fn telling<E: Engine, T>(
     leases: &Leases<E>,
     name: &str,

@@ -719,7 +719,7 @@ fn the_unit_for_systemd_is_valid() {
     let output = desk.command(&words).env_clear().env("KEYLATCH_ENGINE", desk.engine()).output().unwrap();
     assert_eq!((output.status.code(), &*text(&output.stdout)), (Some(3), "leads\n"));
 
-    // `systemd-analyze` complains of programs that are not there.
+    // `systemd-analyze` complains about programs that do not exist.
     let there = text_of_unit.replace("/usr/local/bin/keylatch", "/bin/true");
     fs::write(desk.path("web-scheduler.service"), there).unwrap();
     let verify = Command::new("systemd-analyze").arg("verify").arg(desk.path("web-scheduler.service")).output();

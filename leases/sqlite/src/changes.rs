@@ -46,7 +46,7 @@ enum Reports {
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
 impl Changes {
-    /// Returns whether the last call of `next` returned because of a report.
+    /// Returns whether the system reports changes. Then each return of `next` means that the file may have changed.
     pub(crate) fn is_reported(&self) -> bool {
         matches!(self.reports, Reports::From(_))
     }

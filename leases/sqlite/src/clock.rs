@@ -1,12 +1,12 @@
-//! The clock by which leases end: it goes on while the machine is suspended, nobody can set it, and all processes of
-//! the machine share it.
+//! The clock by which leases end. All processes of the machine share it. On Linux it goes on while the machine is
+//! suspended, and nobody can set it; elsewhere it is the time of day.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// An instant, in microseconds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Now {
-    /// The time by the clock that counts from the machine's start.
+    /// The time by the clock that counts from the machine's start; where there is no such clock, the time of day.
     pub(crate) clock: i64,
     /// The time of day, since 1970.
     pub(crate) day: i64,

@@ -73,7 +73,7 @@ fn end(term: &Term, since: i64, now: i64) -> Option<i64> {
     }
 }
 
-/// Returns the later of two ends.
+/// Returns the later of two ends. `None`, which stands for never, is later than any other.
 fn later(one: Option<i64>, other: Option<i64>) -> Option<i64> {
     Some(one?.max(other?))
 }
@@ -112,8 +112,8 @@ impl Table<'_> {
         messages::leave(self.connection, self.namespace, resource, token, how)
     }
 
-    /// Returns the next token, and notes the readings of both clocks. After a restart of the machine, leases are
-    /// counted on from these.
+    /// Returns the next token, and notes the readings of both clocks. After a restart of the machine, the instants are
+    /// moved to its new clock by means of these readings.
     fn next_token(&self) -> rusqlite::Result<i64> {
         let sql = "UPDATE keylatch_lease_file SET token = max(token + 1, ?1), day = ?1, clock = ?2 RETURNING token";
         self.connection.prepare_cached(sql)?.query_row([self.now.day, self.now.clock], |row| row.get(0))

@@ -31,7 +31,7 @@ pub enum Error {
         /// The reason, if it is known.
         source: Option<Arc<dyn StdError + Send + Sync>>,
     },
-    /// The operation waited behind others for too long. It may have been carried out.
+    /// The operation took too long, for example because it waited behind others. It may have been carried out.
     Timeout,
     /// Another process had the file locked for as long as an operation [waits](crate::Options::timeout). Nothing was
     /// changed.
@@ -64,7 +64,7 @@ pub enum Error {
         /// The name of the file system.
         kind: &'static str,
     },
-    /// The tables were made by a newer version of this crate, which this version does not know.
+    /// The tables were made by a newer version of this crate, and this version does not know them.
     Newer {
         /// The version of the tables.
         found: i64,
@@ -77,7 +77,7 @@ pub enum Error {
         /// The path of the file.
         path: PathBuf,
     },
-    /// SQLite refused the operation, and changed nothing.
+    /// SQLite refused the operation. Nothing was changed, unless the error came at the very end of the operation.
     Refused {
         /// The error of SQLite.
         source: Arc<rusqlite::Error>,

@@ -57,7 +57,7 @@ impl Sqlite {
     /// [`Stale`](GuardError::Stale) if the tenure has ended. After any error, roll the transaction back.
     ///
     /// # Blocking
-    /// The call blocks while another connection writes, for as long as the connection's `busy_timeout`.
+    /// The call blocks while another connection writes, for at most the connection's `busy_timeout`.
     ///
     /// # Examples
     /// ```

@@ -30,14 +30,15 @@
 //! # How it works
 //! - **Clock**: on Linux, the time since the machine's start, which includes suspend, and which nobody can set
 //!   (`CLOCK_BOOTTIME`). All processes of the machine share it. After a restart of the machine the time of day says how
-//!   much time has passed, but never less than the time since the start. A restart is recognised by the kernel's name
+//!   much time has passed; at least the time since the start is counted. A restart is recognised by the kernel's name
 //!   of the start (`boot_id`), unless both clocks say that there was none: in some containers that name is different,
 //!   or cannot be read. On other systems the time of day is the clock.
 //! - **Token**: the file's last token plus one, or the time of day in microseconds since 1970, whichever is greater. It
 //!   is made in the transaction that grants.
 //! - **Transactions**: each change is one transaction, with the file's write lock from its beginning (`BEGIN
-//!   IMMEDIATE`), in the journal mode `WAL`. Changes that wait at the same moment in one process share a transaction.
-//!   Calls that only read need no lock, but a call that comes while its engine waits for the lock must wait, too.
+//!   IMMEDIATE`), in the journal mode `WAL`. Up to 64 changes that wait in one engine at the same moment share a
+//!   transaction. Calls that only read need no lock, but a call that comes while its engine waits for the lock must
+//!   wait, too.
 //! - **Locks**: while another process writes, the engine tries again and again, after random pauses that grow from 0.1
 //!   ms to 5 ms. Processes are not served in order.
 //! - **Waiters** in all processes are notified by a row in a table, and by a change of the file's times (`utimensat`),
@@ -51,9 +52,9 @@
 //!   [setting](Synchronous).
 //!
 //! # What the file needs
-//! - A disk of this machine. Network file systems that can be recognised (NFS, SMB, AFS, Coda, 9P, Ceph, Lustre, OCFS2)
-//!   are [refused](Error::NetworkFileSystem); one behind FUSE, such as sshfs, is not recognised, and does not work. The
-//!   same file in several containers of one machine works; in several virtual machines it does not.
+//! - A disk of this machine. Network file systems that can be recognised (on Linux: NFS, SMB, AFS, Coda, 9P, Ceph,
+//!   Lustre, OCFS2) are [refused](Error::NetworkFileSystem); one behind FUSE, such as sshfs, is not recognised, and
+//!   does not work. The same file in several containers of one machine works; in several virtual machines it does not.
 //! - All programs must see the file in the same folder, beside the same two other files of SQLite. If a container
 //!   mounts the file alone, and not its folder, or a program uses a hard link, that program has a log of its own: it
 //!   does not see the leases of the others (1), and damages the file. Symbolic links do no harm.
@@ -95,7 +96,7 @@
 //! | the machine crashes or loses its power | with [`Synchronous::Normal`], the leases of the last moments may be forgotten, and those that were released in that time may be back. All programs of this machine are gone too, but a grant that was sent elsewhere, to a browser, may still be used: 1, for as long as it would have lasted; the token tells the two apart (3) |
 //! | the time of day is set, while the machine runs | nothing on Linux. Elsewhere 2, if it is set forward: leases expire early; 8, if it is set back: they last longer |
 //! | the time of day is wrong after a restart | the same: if it is ahead, leases from before the restart expire early |
-//! | the time of day is set by more than a minute, and a process in a container with a `boot_id` of its own opens the file before another lease is granted | as after a restart, 2: leases may expire early |
+//! | the time of day is set forward or back by more than a minute, and a process in a container with a `boot_id` of its own opens the file before another lease is granted | as after a restart, 2: leases may expire early |
 //! | the time of day is set back, and the file is deleted | 3: a token may be given out twice |
 //! | the file, or its log, is deleted, moved or replaced while programs have it open | those programs get an [error](Error::Replaced), and grant nothing any more. A program that starts then uses the new file, and knows nothing of the leases in the old one: 1, until these have ended. 3 holds |
 //! | the content of the file is overwritten in place (`cp`) while programs have it open | not noticed: 1, and the file may be damaged |

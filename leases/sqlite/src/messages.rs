@@ -1,8 +1,8 @@
 //! Messages about tenures that have ended, for waiters and holders in all processes.
 //!
 //! A message is a row, written in the transaction that ends the tenure. After the commit the process sets the times of
-//! the file's last access and change, which the system reports to all processes that watch the file. No process needs
-//! to know of another.
+//! the file's last access and modification, which the system reports to all processes that watch the file. No process
+//! needs to know of another.
 
 use std::path::Path;
 
@@ -10,8 +10,8 @@ use keylatch_lease::{Resource, Token};
 use keylatch_lease_remote::{Told, Watchers};
 use rusqlite::{Connection, params};
 
-/// The number of messages that are kept for processes that have not read them yet. A process that finds a gap looks at
-/// everything again.
+/// The number of the latest messages that are always kept, for processes that have not read them yet. A process that
+/// finds a gap looks at everything again.
 const KEPT: i64 = 1000;
 
 /// Messages are deleted this many at a time.

@@ -81,7 +81,8 @@ impl Options {
 
         /// Sets the longest time that a waiter sleeps before it asks again without being notified: 5 s if not set.
         ///
-        /// The setting matters only when a process is killed between a release and its message.
+        /// The setting matters only when a process is killed after it has released a lease, and before it has announced
+        /// the release.
         ///
         /// # Panics
         /// If it is zero.

@@ -74,10 +74,11 @@ impl Place {
         })
     }
 
-    /// Opens the file, and creates it, and its tables, if it has not been opened before.
+    /// Opens the file, and creates the tables if they are missing. Only the first call may create the file itself.
     pub(crate) fn open(&self) -> Result<Connection, Error> {
         let until = Instant::now() + self.patience;
-        // The log may not be the same one as before, because the last connection that closes the file removes it.
+        // Only the file is compared, and not its log: that may be another one than before, because the last connection
+        // that closes the file removes it.
         if self.identity.get().is_some() && !self.is_same() {
             return Err(self.replaced());
         }
@@ -211,7 +212,8 @@ impl Place {
 
     #[cfg(any(target_os = "linux", target_os = "android"))]
     fn refuse_network(&self) -> Result<(), Error> {
-        /// From `linux/magic.h`, and from the file systems that are not in it.
+        /// The magic numbers of network file systems: from `linux/magic.h`, and from the sources of those that are not
+        /// in it.
         const NETWORK: [(i64, &str); 10] = [
             (0x6969, "NFS"),
             (0x517b, "SMB"),
@@ -286,7 +288,7 @@ impl Stored {
     }
 
     /// Moves all instants to the clock of this start of the machine. The time of day says how much time has passed, but
-    /// it is not less than the time since the start; a time of day that was set back makes leases last longer.
+    /// at least the time since the start is counted. If the time of day was set back, leases last longer.
     fn restarted(&self, connection: &Connection, boot: &str) -> rusqlite::Result<()> {
         let now = clock::now();
         let passed = (now.day - self.day).max(now.clock).max(0);

@@ -373,7 +373,7 @@ fn a_restart_of_the_machine_neither_ends_nor_revives_a_lease() {
     const HOUR: i64 = 3_600_000_000;
     let [jane, joe] = owners();
     let since_start = i64::try_from(uptime().as_micros()).unwrap();
-    // The clock that counts from the start began again, from much more or much less.
+    // The clock that counts from the start jumps back or forward by this much, or not at all.
     for clock in [-1000 * HOUR, -HOUR, 0, HOUR, 1000 * HOUR] {
         let folder = Folder::new();
         let long = Duration::from_secs(3600) + uptime();
@@ -535,7 +535,7 @@ fn a_process_that_has_missed_messages_looks_at_everything_again() {
     let [jane, joe] = owners();
     leases.status("report").wait().unwrap(); // a new connection makes holders look, too
     let mut held = leases.hold("report", &jane, Duration::from_secs(3600)).wait().unwrap();
-    // In one transaction, so that the process sees none of them in between.
+    // The messages are written in one transaction, so that the process cannot read some of them before the others.
     let mut other = by_hand(&folder.file());
     let transaction = other.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
     transaction

@@ -2,7 +2,8 @@
 //! lease lasts. A ledger with a fence, and the instants at which a process was sure of its lease, show whether two of
 //! them had one lease at the same time.
 //!
-//! The test runs for three seconds, or for `KEYLATCH_SOAK_SECONDS`.
+//! The test runs for at least three seconds, or `KEYLATCH_SOAK_SECONDS`, and until three processes have been killed and
+//! three stopped.
 #![cfg(unix)]
 
 mod common;

@@ -35,13 +35,14 @@ use crate::{
 /// All leases of this program are in one namespace.
 const NAMESPACE: &str = "keylatch";
 
-/// The length of SQLite's log, in pages. A command must read the log before it starts.
+/// The length, in pages, at which SQLite's log is written back to the file. It is short, because a command may have to
+/// read the whole log before it starts.
 const LOG_PAGES: u32 = 100;
 
 /// Something to do with leases on any engine. The result is the exit code.
 pub(crate) trait Task {
-    /// Whether the task shows or ends the leases of other commands. If the file does not exist, the URL probably names
-    /// the wrong one.
+    /// Whether the task shows or ends the leases of other commands. If so, and the file does not exist, the URL
+    /// probably names the wrong file, and the user is told that it was made.
     const LOOKS: bool = false;
 
     fn run<E: Engine + 'static>(self, leases: Leases<E>) -> Result<u8, Failure>;
@@ -90,7 +91,8 @@ fn misunderstood(url: &str) -> String {
     }
 }
 
-/// Returns the URL of the leases that are used, without the user's name and password.
+/// Returns the URL of the leases that are used. That of a server is shortened: the user's name, the password and the
+/// query are left out.
 pub(crate) fn used(place: &Place) -> Result<String, Failure> {
     let Some(url) = url(place) else { return Ok(format!("sqlite:{}", own_path()?.display())) };
     let (scheme, rest) = url.split_once(':').unwrap_or((url, ""));

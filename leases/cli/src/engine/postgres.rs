@@ -78,7 +78,8 @@ fn causes(error: tokio_postgres::Error) -> Failure {
 }
 
 fn config(server: &Server) -> Result<Config, Failure> {
-    // Certificates are always verified in full. The client does not know these names for that.
+    // Certificates are always verified in full. The client knows the mode `require`, but neither `verify-full` nor
+    // `verify-ca`.
     let url = match server.url.split_once('?') {
         Some((url, query)) => {
             let query: Vec<_> = query.split('&').filter(|one| *one != POOLED).collect();
@@ -97,7 +98,7 @@ fn config(server: &Server) -> Result<Config, Failure> {
     Ok(config)
 }
 
-/// Returns whether the URL asks for TLS with `sslmode=require`, or a certificate was given.
+/// Returns whether the URL asks for TLS, with `sslmode=require` or a stricter mode, or a certificate was given.
 fn has_tls(config: &Config) -> bool {
     config.get_ssl_mode() == SslMode::Require
 }

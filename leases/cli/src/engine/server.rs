@@ -12,7 +12,7 @@ use crate::{
     output::tell,
 };
 
-/// A server, as the command line names it, and what its files contain.
+/// A server, as the command line names it, and the contents of the files for it.
 #[derive(Clone)]
 pub(super) struct Server {
     pub(super) place: Place,
@@ -51,7 +51,7 @@ impl Server {
         Ok(Server { place: place.clone(), namespace, scheme, url, files })
     }
 
-    /// Returns the server with what its files contain now.
+    /// Returns the server with the present contents of its files.
     fn again(&self) -> Result<Self, Failure> {
         Ok(Server { files: Files::read(&self.place, &self.files)?, ..self.clone() })
     }

@@ -142,7 +142,7 @@ pub(crate) fn prepared(before: &str, then: &str) -> String {
 /// Lets eight loops run commands under one lease, one after the other, while their `keylatch` processes are killed and
 /// stopped. The commands write their tokens to a file: once a greater token is there, no smaller one may follow.
 ///
-/// It runs for three seconds, or for `KEYLATCH_SOAK_SECONDS`.
+/// It runs for at least three seconds, or `KEYLATCH_SOAK_SECONDS`, and until five processes have been killed.
 pub(crate) fn kill_and_stop(desk: &Desk) {
     let seconds = env::var("KEYLATCH_SOAK_SECONDS").map_or(3, |seconds| seconds.parse().unwrap());
     let below = |end: u64| RandomState::new().hash_one(0) % end;
