@@ -323,7 +323,7 @@ enum Polled {
     Failed(Deadlock, usize, Model),
 }
 
-/// A request that has been made: it may wait, or its outcome is known. `None` if an attempt has failed.
+/// A request that has been made: it may wait, or its outcome is known, which is `None` if an attempt has failed.
 enum Asked {
     Waiting(Request),
     Done(Option<Vec<Guard>>),

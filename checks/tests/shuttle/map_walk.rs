@@ -11,7 +11,7 @@ use crate::book::after;
 use crate::walk::Hasher;
 use crate::{any_policy, explore, join, random};
 
-/// Keys below this one always have a value, which is even except while a writer holds the key.
+/// Each key below this one has a value, which is even, except while a writer holds the key.
 const STAY: u64 = 2;
 
 /// The number of keys: more than the slots with which a shard begins.
