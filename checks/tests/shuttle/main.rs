@@ -25,8 +25,9 @@
 //! overlapped, no request was passed too often, and nothing is left. There is no check that every request is served,
 //! because shuttle reports it if all threads sleep.
 //!
-//! Blocking calls are left out: they sleep on `event-listener`, which shuttle does not know. Loom runs them. Shuttle
-//! treats every atomic operation as sequentially consistent, so loom and ThreadSanitizer check the orderings.
+//! Blocking calls that may have to wait are left out: they sleep on `event-listener`, which shuttle does not know. Loom
+//! runs them. Shuttle treats every atomic operation as sequentially consistent, so loom and ThreadSanitizer check the
+//! orderings.
 #![cfg(shuttle)]
 #![allow(unreachable_pub)] // nothing here is exported
 
