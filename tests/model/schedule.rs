@@ -1359,7 +1359,7 @@ impl<'t, T: Locks<Key = u8>> World<'t, T> {
         assert_eq!(self.table.len_now(), live);
     }
 
-    /// Checks that the existing guards are compatible, and no more than the table counts.
+    /// Checks that the existing guards are compatible, and no more than the contract counts.
     fn check_exclusion(&self, key: u8) {
         let model = &self.models[usize::from(key)];
         let upgraded = |sleeper: &Sleeper| Key::held_after_upgrade(Some(model.granted.contains(&sleeper.id))).0;
