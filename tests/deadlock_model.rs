@@ -861,7 +861,7 @@ enum Op {
     Pass(usize, Option<usize>),
 }
 
-/// Runs a schedule. If `single` is set, a party that waits makes no other request.
+/// Runs a schedule. If `single` is set, a party that waits makes no other request. Returns the number of deadlocks.
 fn run(fairness: Fairness, single: bool, ops: &[Op]) -> usize {
     let mut world = World::new(fairness);
     if ops.iter().any(|op| matches!(op, Op::Several(..))) {

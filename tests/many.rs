@@ -732,7 +732,7 @@ fn a_duplicate_key_is_never_held_twice() {
         assert_eq!(ready(hosts.acquire_many(named(7))).len(), 1);
         drop(others);
     }
-    // Other threads try while a call is in progress.
+    // This thread tries while calls of another thread are in progress.
     std::thread::scope(|scope| {
         let done = scope.spawn(|| {
             for _ in 0..2000 {

@@ -41,7 +41,7 @@ pub struct Bar {
 pub enum Kind {
     Own,
     Peer,
-    /// A lock, or a table without waiting, that is shown for reference and is not a keyed lock.
+    /// A reference that is not a keyed lock, but shows what one might cost.
     Reference,
 }
 

@@ -474,8 +474,9 @@ struct Share<T> {
     note: T,
 }
 
-/// Pins the calling thread, whose number in its scenario is `thread`, to one of the cores in turn. Without this the
-/// scheduler may keep two of them on one core, where they alternate every few milliseconds and hardly contend.
+/// Pins the calling thread, which has this number in its scenario, to a core: the threads get the cores in turn.
+/// Without this the scheduler may keep two threads on one core, where they alternate every few milliseconds and hardly
+/// contend.
 pub fn pin_to_core(thread: usize) {
     let cores = core_affinity::get_core_ids().unwrap_or_default();
     if !cores.is_empty() {

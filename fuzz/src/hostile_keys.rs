@@ -640,8 +640,8 @@ impl<K: Key> World<K> {
 impl<K: Key> Act for World<K> {
     fn act(&self, what: u8, whom: u8) {
         let (id, mode) = (whom % self.keys, whom / self.keys % 3);
-        // With many keys, operations alternate between locking and releasing for a while: otherwise there would
-        // hardly be a dozen entries at once.
+        // With many keys, 32 operations in which more is locked alternate with 32 in which more is released: otherwise
+        // there would hardly be a dozen entries at once.
         let is_locking = self.keys > FEW && self.acts.get() / 32 % 2 == 0;
         self.acts.set(self.acts.get() + 1);
         match what % 16 {

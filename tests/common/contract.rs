@@ -480,7 +480,8 @@ impl Key {
             }
             readers.into_iter().for_each(|reader| self.grant(reader));
         }
-        // The first grant of a fair release is the only exception to the policy.
+        // There is one exception to the policy: after a fair release, or when a grant was given up, the first waiter is
+        // granted its hold. In a semaphore, waiters are granted as many permits as were released.
         let mut others_come = false;
         if let Permits(_) = head.want {
             // Permits that were released by `unlock_fair`, or that a request had been handed and gave up, are reserved

@@ -100,7 +100,7 @@ async fn walk(map: &Map) {
     assert!(others.iter().all(|&visits| visits <= 1), "keys that come and go were visited {others:?} times");
 }
 
-/// Changes a value that stays, and one that comes and goes.
+/// Changes or reads a value that stays, and changes one that comes and goes.
 async fn change(map: &Map) {
     let (stays, comes) = (random(STAY), STAY + random(KEYS - STAY));
     match random(5) {
