@@ -543,7 +543,8 @@ impl World {
         self.settle();
     }
 
-    /// Polls a request for the first time. It must fail if it would be deadlocked, and only then.
+    /// Polls a request for the first time. It must fail if it would be deadlocked, and only then, except where the
+    /// model is not exact (`ahead` and `once`).
     fn begin_request(&mut self, wait: Wait, request: Request) {
         let id = self.next;
         self.next += 1;

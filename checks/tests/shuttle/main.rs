@@ -16,8 +16,8 @@
 //! RUSTFLAGS="--cfg shuttle" KEYLATCH_REPLAY=91010a... cargo test --release --test shuttle -- --exact mutex::everything_at_once
 //! ```
 //!
-//! It also prints the seed of the scheduler. With `SHUTTLE_RANDOM_SEED` set to it, and the same number of schedules,
-//! the test runs the same schedules again.
+//! A failing test also prints the seed of the scheduler. With `SHUTTLE_RANDOM_SEED` set to it, and the same number of
+//! schedules, the test runs the same schedules again.
 //!
 //! # The contents of a model
 //! Threads and tasks make random calls on a table (by shuttle's random numbers, which are replayed, too) and record
