@@ -642,7 +642,7 @@ impl World {
         self.requests.iter().find(|(_, request)| request.woken.0.load(Relaxed)).map(|(id, _)| *id)
     }
 
-    /// Polls all woken requests.
+    /// Polls all woken requests. Then compares the waiters with the model, and checks that no deadlock was missed.
     fn settle(&mut self) {
         while let Some(id) = self.first_woken() {
             self.poll_woken(id);

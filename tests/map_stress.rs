@@ -381,7 +381,8 @@ fn no_count_is_lost_between_a_map_that_is_evicted_by_hand_and_its_store() {
     }
 }
 
-/// A value weighs up to one and a half times the bound on the weight of all values, and writers change the weights.
+/// A value weighs up to one and a half times the first bound on the weight of all values. Threads change the bound, and
+/// writers change the weights.
 #[test]
 fn no_weight_is_lost_or_counted_twice() {
     const KEYS: u64 = 8;
