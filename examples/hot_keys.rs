@@ -76,7 +76,7 @@ impl HotKeys {
     }
 }
 
-/// A shop whose first few accounts are used much more often than the rest, about as 1 : 1/2 : 1/3.
+/// A shop whose first few accounts are used much more often than the rest, in a ratio of about 1 : 0.6 : 0.4.
 struct Shop {
     accounts: KeyedMutex<String>,
     is_open: AtomicBool,

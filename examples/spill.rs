@@ -11,8 +11,8 @@
 //! replaced, or one that is older than the value in memory.
 //!
 //! The program starts itself as a child, again and again. The child's threads read and write until the parent kills it:
-//! after a random number of acknowledgements, or while it recovers. A thread fails if it reads a value older than one
-//! that was acknowledged before. The parent fails if a value is torn, or is missing although its write was
+//! after a random number of lines of its output, or while it recovers. A thread fails if it reads a value older than
+//! one that was acknowledged before. The parent fails if a value is torn, or is missing although its write was
 //! acknowledged.
 //!
 //! This is for crashes of the process. To survive a crash of the machine, call `sync_data` on the journal before each
@@ -37,7 +37,7 @@ const THREADS: u64 = 4;
 const KILLS: u64 = 40;
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// A value that is stored: its text begins with its version.
+/// A value that is stored: its text begins with its version, or is empty if the version is 0.
 struct Value {
     text: String,
     /// Whether the file has an older value, or does not exist.
@@ -170,7 +170,7 @@ impl Random {
     }
 }
 
-/// Reads and writes until the parent kills this process.
+/// Reads and writes until the parent kills this process, or for [`LIMIT`].
 fn child(folder: &Path, seed: u64) -> io::Result<()> {
     // A failed check in any thread ends the process.
     let report = panic::take_hook();
@@ -277,7 +277,8 @@ fn parent() -> io::Result<()> {
         for (&key, &acknowledged) in &told.acknowledged {
             let found = Value { text: read(&folder, key)?, is_dirty: false }.version();
             assert!(found >= acknowledged, "a lost write: key {key} has {found}, and {acknowledged} was acknowledged");
-            // Each thread of a child may have been killed between the journal and the acknowledgement.
+            // Since the last check up to three children were killed, each of their threads perhaps between the journal
+            // and the acknowledgement.
             let most = acknowledged + 3 * THREADS;
             assert!(found <= most, "key {key} has {found}, and only {acknowledged} was acknowledged");
             checked += 1;

@@ -153,7 +153,7 @@ impl Cache {
         Ok(Some(guard))
     }
 
-    /// Renders a variant whose file is missing. Blocks. The caller holds the lock of the variant.
+    /// Renders a variant whose file is missing. Blocks. The caller holds the lock, if there is one.
     fn render(&self, variant: usize) -> io::Result<()> {
         self.tell(Event::Begun(variant));
         self.variants[variant].render()

@@ -411,8 +411,8 @@ fn a_panicking_waker_leaves_no_hold_and_no_record_of_one() {
     assert!(poll(again).is_ready());
 }
 
-/// Runs threads and tasks that move money between accounts, which they lock one after another. Returns the number of
-/// deadlocks.
+/// Runs threads that move money between accounts, which they lock one after another, by blocking and by async calls.
+/// Returns the number of deadlocks.
 fn transfers(sorted: bool) -> usize {
     use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
     const ACCOUNTS: usize = 5;

@@ -323,7 +323,7 @@ enum Polled {
     Failed(Deadlock, usize, Model),
 }
 
-/// A request that has been made: it may wait, or its outcome is known. `None` if an attempt has failed.
+/// A request that has been made: it may wait, or its outcome is known, which is `None` if an attempt has failed.
 enum Asked {
     Waiting(Request),
     Done(Option<Vec<Guard>>),
@@ -543,7 +543,8 @@ impl World {
         self.settle();
     }
 
-    /// Polls a request for the first time. It must fail if it would be deadlocked, and only then.
+    /// Polls a request for the first time. It must fail if it would be deadlocked, and only then, except where the
+    /// model is not exact (`ahead` and `once`).
     fn begin_request(&mut self, wait: Wait, request: Request) {
         let id = self.next;
         self.next += 1;
@@ -641,7 +642,7 @@ impl World {
         self.requests.iter().find(|(_, request)| request.woken.0.load(Relaxed)).map(|(id, _)| *id)
     }
 
-    /// Polls all woken requests.
+    /// Polls all woken requests. Then compares the waiters with the model, and checks that no deadlock was missed.
     fn settle(&mut self) {
         while let Some(id) = self.first_woken() {
             self.poll_woken(id);
@@ -861,7 +862,7 @@ enum Op {
     Pass(usize, Option<usize>),
 }
 
-/// Runs a schedule. If `single` is set, a party that waits makes no other request.
+/// Runs a schedule. If `single` is set, a party that waits makes no other request. Returns the number of deadlocks.
 fn run(fairness: Fairness, single: bool, ops: &[Op]) -> usize {
     let mut world = World::new(fairness);
     if ops.iter().any(|op| matches!(op, Op::Several(..))) {

@@ -1,7 +1,7 @@
-//! The guarantees of the crate's front page, each with a test named after it. More tests: guarantee 4 (phase
-//! fairness) in `rwlock.rs`; 5 (user code outside the locks) in `wakers.rs` and `keys.rs`; 8 (memory follows use) and
-//! 9 (no allocation) in `allocations.rs`. `model`, `stress.rs`, `linearizability`, and `loom.rs` and `shuttle` in
-//! `checks/tests`, try to break 1 to 4 by other means.
+//! Guarantees 1 to 3 and 5 to 7 of the crate's front page, each with a test named after it. Guarantee 4 (phase
+//! fairness) is in `rwlock.rs`; 8 (memory follows use) and 9 (no allocation) are in `allocations.rs`. More tests of 5
+//! (user code outside the locks) are in `wakers.rs` and `keys.rs`. `model`, `stress.rs`, `linearizability`, and
+//! `loom.rs` and `shuttle` in `checks/tests`, try to break 1 to 4 by other means.
 
 mod common;
 

@@ -187,7 +187,7 @@ fn keys_are_dropped_after_their_call_has_released_everything_and_woken_all() {
     assert_eq!(locks.len(), 0);
 }
 
-/// A hasher that hashes every key to one shard and one bucket, or always to 0.
+/// A weak hasher: the hash is the key's number or its last eight bytes, or is always 0.
 #[derive(Clone, Default)]
 struct WeakHasher(Option<u64>);
 
@@ -703,7 +703,7 @@ impl ToKey<String> for Raced<'_> {
     }
 }
 
-/// The other entries of the shard are in its hash table.
+/// The shard itself stores one entry, here that of "first". So the entry that both callers want is in the hash table.
 #[test]
 fn an_entry_that_another_caller_makes_meanwhile_is_found() {
     let table = KeyedMutex::builder().shards(1).build();

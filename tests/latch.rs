@@ -1016,7 +1016,8 @@ fn a_key_always_has_the_same_stripe_and_a_weak_hasher_spreads_keys() {
         counts[striped.stripe_of(&key)] += 1;
     }
     assert!(counts.iter().all(|count| (800..1200).contains(count)), "{counts:?}");
-    // For any distance between the keys, about as many stripes are used as for random ones (647 of 1,024).
+    // For any power of two up to 2^53 as the distance between the keys, about as many stripes are used as for random
+    // ones (647 of 1,024).
     let striped = Striped::<u64, Weak>::with_hasher(1024, Weak::default());
     for shift in 0..54 {
         let seen: HashSet<usize> = (0..1024_u64).map(|n| striped.stripe_of(&(n << shift))).collect();

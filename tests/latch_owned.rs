@@ -290,7 +290,7 @@ fn a_waiting_future_keeps_its_place_and_forgets_its_old_waker() {
     drop(ready(second));
 }
 
-/// A waker that panics when it is dropped or woken.
+/// A waker that panics when it is woken.
 struct Bomb;
 
 impl Wake for Bomb {

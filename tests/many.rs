@@ -151,7 +151,7 @@ every_form! {
     acquire_many_arc, acquire_many_arc_blocking, try_acquire_many_arc, try_acquire_many_arc_for,
     try_acquire_many_arc_until
 }
-// Each key is listed several times, and more often than there are permits.
+// Each key is listed several times, and "b" more often than there are permits.
 every_form! {
     every_form_of_a_mutex_with_duplicate_keys, locks = KeyedMutex::<String>::new(), locks.try_lock("b").unwrap(),
     (["b", "a", "b", "b", "a"]),
@@ -708,7 +708,7 @@ fn a_list_may_use_the_table() {
     assert_eq!((locks.len(), hosts.len()), (0, 0));
 }
 
-/// One of two permits is left for others, even while a list that contains the key twice is being read.
+/// One of two permits is left for others, even while a list that repeats the key is being read.
 #[test]
 fn a_duplicate_key_is_never_held_twice() {
     let (hosts, pages) = (KeyedSemaphore::<u64>::new(2), KeyedRwLock::<u64>::new());
@@ -732,7 +732,7 @@ fn a_duplicate_key_is_never_held_twice() {
         assert_eq!(ready(hosts.acquire_many(named(7))).len(), 1);
         drop(others);
     }
-    // Other threads try while a call is in progress.
+    // This thread tries while calls of another thread are in progress.
     std::thread::scope(|scope| {
         let done = scope.spawn(|| {
             for _ in 0..2000 {
@@ -1156,7 +1156,7 @@ fn a_crowd_with_overlapping_lists_in_any_order_finishes() {
     }
 }
 
-/// Some threads change two of three values together, and others read them: no reader sees half of a change.
+/// Threads change three values together, or read all three: no reader sees half of a change.
 #[test]
 fn no_reader_sees_half_of_a_joint_change() {
     for fairness in ALL {

@@ -562,7 +562,7 @@ fn a_call_that_stores_nothing_creates_no_entry() {
     assert_eq!((map.len(), map.entries()), (1, 1));
 }
 
-/// Counts the number of hashed keys.
+/// A hasher that counts the keys that it hashes.
 struct CountsHashes(Rc<Cell<usize>>);
 
 impl BuildHasher for CountsHashes {

@@ -137,7 +137,8 @@ fn a_value_with_a_holder_a_waiter_or_a_handle_is_never_evicted() {
     assert_eq!(map.len(), 1);
 }
 
-/// Each kind of user keeps the value of key 1 until it is dropped. Then the bound is met without any further call.
+/// Each kind of user keeps the value of key 1 until it is dropped. When the user of key 2 is dropped, too, the bound is
+/// met without any further call.
 #[test]
 fn an_exceeded_bound_is_restored_when_the_last_user_of_any_kind_is_dropped() {
     fn check<'a, U>(map: &'a Map, name: &str, user: impl FnOnce(&'a Map) -> U, go: impl FnOnce(U)) {

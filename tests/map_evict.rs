@@ -237,7 +237,7 @@ fn a_value_that_a_walk_visits_is_not_handed_over() {
     let mut first = true;
     map.for_each_value(|key, value, _| {
         if std::mem::take(&mut first) {
-            fill(&map, 100..110); // the walk keeps the entries of the ten first values
+            fill(&map, 100..110); // the walk keeps the entries of the first ten values
         }
         assert_eq!(value, &key.to_string());
     });

@@ -18,7 +18,7 @@ type Map = LockMap<String, u64>;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A clock that panics when it is read for the `after`-th time, and whenever it is read while a thread is panicking.
+/// A clock that panics when it is read for the `after`-th time, and whenever the thread that reads it is panicking.
 struct Panicking {
     time: ManualClock,
     after: AtomicUsize,
@@ -168,7 +168,7 @@ fn a_clock_that_goes_backward_brings_no_value_back() {
 /// A function that uses the map that it belongs to.
 type Use = fn(&Map);
 
-/// A clock that uses its map. Its own readings of the clock use nothing.
+/// A clock that uses its map when it is read, except when it is read from within such a use.
 struct Meddling {
     map: Arc<OnceLock<Weak<Map>>>,
     uses: Use,

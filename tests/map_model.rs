@@ -256,7 +256,8 @@ struct Key {
     /// A lower bound of the value's version or, if there is no value, of the next value's.
     floor: u64,
     handles: usize,
-    /// The number of acquiring futures that have not been polled yet.
+    /// The number of futures that only keep the entry: acquiring futures and peeks that have not been polled, and calls
+    /// that refresh the value.
     unpolled: usize,
 }
 

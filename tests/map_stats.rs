@@ -112,8 +112,8 @@ fn get_or_insert_with_is_one_look_up() {
     assert_eq!(added(&map, |map| map.get_or_try_insert_with_blocking(&3, || Err(())).is_err()), MISS);
     drop(handle);
     assert_eq!(added(&map, |map| block_on(map.get_or_try_insert_with(&3, async || Err(()))).is_err()), MISS);
-    // A call that waits for another caller's `init` is counted only when it has the key. Here that is a miss, because
-    // the other caller was dropped before it had made a value.
+    // A call that waits for another caller's `init` is counted as a hit or a miss only when it has the key. Here that
+    // is a miss, because the other caller was dropped before it had made a value.
     let mut first = Box::pin(map.get_or_insert_with(&4, || async { std::future::pending().await }));
     let mut second = Box::pin(map.get_or_insert_with(&4, async || make()));
     assert_eq!(added(&map, |_| pending(&mut first)), MISS);

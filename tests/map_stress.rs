@@ -321,7 +321,7 @@ fn a_sum_over_several_keys_stays_the_same() {
 }
 
 /// The map has a few of the counts, and the store has the others: every user evicts when it has finished. The map's own
-/// eviction, beside `on_evict`, is in `tests/map_evict.rs`.
+/// eviction, with `on_evict`, is in `tests/map_evict.rs`.
 #[test]
 fn no_count_is_lost_between_a_map_that_is_evicted_by_hand_and_its_store() {
     const KEYS: u64 = 6;
@@ -381,7 +381,8 @@ fn no_count_is_lost_between_a_map_that_is_evicted_by_hand_and_its_store() {
     }
 }
 
-/// A value weighs up to one and a half times the bound on the weight of all values, and writers change the weights.
+/// A value weighs up to one and a half times the first bound on the weight of all values. Threads change the bound, and
+/// writers change the weights.
 #[test]
 fn no_weight_is_lost_or_counted_twice() {
     const KEYS: u64 = 8;

@@ -59,7 +59,7 @@ macro_rules! both {
     )+};
 }
 
-/// Checks all types of a map with these parameters.
+/// Checks the guards, the handle and the acquiring futures of a map with these parameters.
 macro_rules! parts {
     ($expected:expr; $K:ty, $V:ty, $S:ty) => {
         both!($expected;

@@ -367,8 +367,8 @@ fn an_observer_may_panic_while_a_panic_drops_a_waiting_future() {
     assert!(pages.is_empty());
 }
 
-/// Threads and tasks, some of which give up: each wait ends exactly once, with the key and mode with which it began,
-/// and while its table has a waiter or a holder.
+/// Threads make blocking and async calls, some of which give up: each wait ends exactly once, with the key and mode
+/// with which it began.
 #[test]
 fn threads_leave_no_wait_open() {
     let open: Arc<Mutex<HashMap<WaitId, (u8, WaitMode)>>> = Arc::default();

@@ -350,8 +350,8 @@ fn waiters_beside_all_permits_wait_and_do_not_panic() {
     assert!(hosts.is_empty());
 }
 
-/// Threads and tasks acquire permits while the limits keep changing. No more permits are held than the greatest limit
-/// allows, and every request gets in.
+/// Threads acquire permits, by blocking and by async calls, while the limits keep changing. No more permits are held
+/// than the greatest limit allows, and every request without a time limit gets in.
 #[test]
 fn limits_that_change_all_the_time_lose_no_waiter() {
     const GREATEST: usize = 3;

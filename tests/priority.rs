@@ -1,4 +1,4 @@
-//! Requests with priorities, in all forms.
+//! Requests with priorities: their order, the forms that take a priority, and the deadlock detector.
 
 mod common;
 

@@ -19,8 +19,8 @@ use common::{Bell, Random, pending, poll_with, ready};
 use futures_lite::future::block_on;
 use keylatch::{Fairness, KeyedMutex, KeyedRwLock, KeyedSemaphore, LockMap};
 
-/// Counts the bytes in use, and their maximum. The counters here are relaxed: they must not order threads that the
-/// locks under test do not order.
+/// An allocator that counts the bytes in use, and their maximum. The counters here are relaxed: they must not order
+/// threads that the locks under test do not order.
 struct Counting;
 
 static LIVE: AtomicIsize = AtomicIsize::new(0);

@@ -308,7 +308,7 @@ fn many_threads_that_wait_for_one_key_all_get_it() {
     }
 }
 
-/// Readers beside writers, with all forms of upgrades and downgrades, by threads and tasks.
+/// Readers beside writers, with upgrades and downgrades in many forms, by threads and tasks.
 #[test]
 fn readers_and_writers_on_one_key() {
     for (seed, fairness) in (1..).zip(ALL) {

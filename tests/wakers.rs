@@ -237,7 +237,8 @@ fn a_waker_whose_clone_panics_leaves_its_request_unchanged() {
     assert!(locks.is_empty());
 }
 
-/// Creates a waker whose first drop panics.
+/// Creates a waker that panics when it is dropped, unless its thread is already panicking. It forgets itself when it is
+/// woken.
 #[inline(never)] // the leak check refers to this name
 fn panics_on_drop() -> Waker {
     struct Bomb;

@@ -312,7 +312,7 @@ fn traces() -> Vec<(String, Vec<u64>, usize)> {
 }
 
 fn main() {
-    // Words are parts of names; cargo adds an option of its own.
+    // The words that the names must contain. Options are ignored, because cargo adds one.
     let words: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
     let asked_for = |name: &str| words.iter().all(|word| name.contains(word.as_str()));
 

@@ -92,7 +92,7 @@ fn map_write_poll(map: &Map) {
     }
 }
 
-// Overwrites another value.
+// Overwrites an existing value.
 #[library_benchmark]
 #[bench::keylatch(valued::<Map>())]
 #[bench::lockmap(valued::<lockmap::LockMap<u64, u64>>())]

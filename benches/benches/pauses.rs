@@ -1,8 +1,8 @@
 //! How long one call with much work in a big map delays other calls: the time of a read of an unrelated key during
 //! that call.
 //!
-//! `cargo bench --bench pauses`, a minute on two free cores. In the first row the other thread sleeps, so this row
-//! shows the delays of the machine itself. `cargo test` runs every case once, with a small map.
+//! `cargo bench --bench pauses`, a minute on two free cores. In the first two rows the other thread sleeps, so these
+//! rows show the delays of the machine itself. `cargo test` runs every case once, with a small map.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};

@@ -1,8 +1,9 @@
 //! Every candidate in every scenario, and keylatch compared with the best keyed peers.
 //!
 //! On a busy machine a figure drifts by tens of per cent within minutes; a ratio of figures that were taken one right
-//! after the other does not. So each round measures every case once, a ratio compares two cases of the same round, and
-//! the table shows the medians. A missed goal is marked in the table, but is not a failure.
+//! after the other does not. So each round measures every case once (scenarios that take long are measured only in some
+//! of the rounds), a ratio compares two cases of the same round, and the table shows the medians. A missed goal is
+//! marked in the table, but is not a failure.
 //!
 //! - `cargo bench --bench suite`: everything, in some ten minutes on two free cores. The results are also written to
 //!   `results/suite.csv`.
@@ -10,7 +11,8 @@
 //! - `cargo bench --bench suite -- "one core"`: the scenarios in which all threads share one core. The other conditions
 //!   are `"busy cores"`, where each core also has a thread that never waits, and `"slow wake"`, where a woken thread
 //!   sleeps another 30 µs.
-//! - `cargo bench --bench suite -- --rounds 1 --span 5`: a quick look, with one round and 5 ms for each case.
+//! - `cargo bench --bench suite -- --rounds 1 --span 5`: a quick look, with one round and 5 ms for each case. It
+//!   overwrites the results, too.
 //!
 //! On some processors a spin hint takes a tenth of the time that it takes on others. To see the effect on keylatch,
 //! this command builds it with an empty loop iteration in place of the hint:

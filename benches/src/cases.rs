@@ -14,7 +14,7 @@ pub fn case(name: &'static str, beside: &'static [&'static str], run: impl Fn() 
     Case { name, beside, run: Box::new(run) }
 }
 
-/// Prints a table of each scenario's cases. A ratio is the median of the ratios of all rounds.
+/// Prints one table with the cases of all scenarios. A ratio is the median of the ratios of all rounds.
 ///
 /// # Panics
 ///

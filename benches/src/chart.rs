@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-/// Replaces the text of a page between `<!-- table: NAME -->` and `<!-- end -->`.
+/// Returns the page with the text between each `<!-- table: NAME -->` and `<!-- end -->` replaced by `table(NAME)`.
 pub fn fill_tables(page: &str, table: impl Fn(&str) -> String) -> String {
     const END: &str = "<!-- end -->";
     let mut filled = String::new();
@@ -41,7 +41,7 @@ pub struct Bar {
 pub enum Kind {
     Own,
     Peer,
-    /// The reference with which the others are compared.
+    /// A reference that is not a keyed lock, but shows what one might cost.
     Reference,
 }
 

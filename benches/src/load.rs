@@ -75,7 +75,8 @@ pub trait Table<Q: ?Sized + Key>: Send + Sync {
     /// Returns the nanoseconds of a hand-off between two tasks that want the same key. One thread runs both.
     fn task_hand_offs(&self, key: &Q, span: Duration) -> f64;
 
-    /// Returns a task that visits keys until it is stopped, and then returns the number of visits.
+    /// Returns a task that visits keys until it is stopped or has made `visit.most` visits. Its output is the number of
+    /// visits.
     fn visitor(self: Arc<Self>, walk: Walk<Q>, visit: Visit) -> Visitor;
 }
 
@@ -462,7 +463,7 @@ pub fn together<T: Default + Send, W: FnMut(u64, &mut T)>(
     }
 }
 
-/// The results of one of these threads.
+/// The results of one thread of [`together`].
 struct Share<T> {
     start: Instant,
     end: Instant,
@@ -473,8 +474,9 @@ struct Share<T> {
     note: T,
 }
 
-/// Assigns cores to the threads of a scenario in turn. Without this the scheduler may keep two of them on one core,
-/// where they alternate every few milliseconds and hardly contend.
+/// Pins the calling thread, which has this number in its scenario, to a core: the threads get the cores in turn.
+/// Without this the scheduler may keep two threads on one core, where they alternate every few milliseconds and hardly
+/// contend.
 pub fn pin_to_core(thread: usize) {
     let cores = core_affinity::get_core_ids().unwrap_or_default();
     if !cores.is_empty() {

@@ -123,7 +123,7 @@ macro_rules! wrapped {
 /// A map whose values expire after an hour.
 pub struct Ending(LockMap<u64, u64>);
 
-/// The same, with a clock that costs next to nothing: a counter of ticks.
+/// Like [`Ending`], with a clock that costs next to nothing: a counter of ticks.
 pub struct EndingByTicks(LockMap<u64, u64>);
 
 struct Ticks(AtomicU32);

@@ -142,8 +142,8 @@ impl Report {
         Ok(Report { facts, rows })
     }
 
-    /// Returns the result of each candidate, in the order of [`CANDIDATES`], with `None` for those that do not
-    /// support such keys.
+    /// Returns the result of each candidate, in the order of [`CANDIDATES`], with `None` for those that have no row in
+    /// the scenario.
     pub fn results<'a>(
         &'a self,
         scenario: &'a Scenario,
@@ -258,7 +258,7 @@ impl Report {
         Ok(String::from_utf8(text).expect("figures are text"))
     }
 
-    /// Returns the ratio, the goal, the stretch goal, and which of them is met.
+    /// Returns the ratio, the goal, the stretch goal, and which of the two goals is met.
     fn judgement(&self, Line { scenario, measure, comparison }: Line<'_>, verdict: Option<&Verdict>) -> [String; 4] {
         let ratio = verdict.map(|verdict| verdict.ratio);
         let told = ratio.filter(|ratio| ratio.is_finite()).map_or(String::new(), |ratio| format!("{ratio:.2}"));
@@ -361,7 +361,7 @@ fn row(table: &mut String, cells: impl IntoIterator<Item = impl AsRef<str>>) {
     table.push('\n');
 }
 
-/// Formats a value with three significant digits.
+/// Formats a value with two or three significant digits; from 100 on, as a whole number.
 pub fn figure(value: f64) -> String {
     match value.abs() {
         0.0 => "0".to_owned(),

@@ -127,7 +127,7 @@ pub struct Goal {
 /// The quantity to which a goal refers.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Of {
-    /// The ratio to the best peer: the median of the ratios of all rounds.
+    /// The ratio to the other candidate: the median of the ratios of all rounds.
     Ratio,
     /// The same ratio of the best rounds, for cases where the medians depend on other users of the memory.
     BestRounds,
@@ -525,8 +525,8 @@ fn visits(
 }
 
 /// Returns a scenario: `visits` visits to each of `keys` keys, in random order, all due at once. There are 20,000
-/// tasks, so later visits are made by tasks that have already made one. A visit holds its key while the other tasks get
-/// a turn, so that tasks queue: a key has about as many waiters as there are tasks per key.
+/// tasks, so visits beyond the first 20,000 are made by tasks that have already made one. A visit holds its key while
+/// the other tasks get a turn, so that tasks queue: a key has about as many waiters as there are tasks per key.
 fn crowd(name: &'static str, keys: u64, visits: u64) -> Scenario {
     const TASKS: u64 = 20_000;
     let all: LazyLock<Arc<[u64]>, _> = LazyLock::new(move || shuffled((0..keys * visits).map(|visit| visit % keys)));

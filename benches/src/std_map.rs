@@ -20,8 +20,8 @@ struct Guard<'a, K: Eq + Hash> {
     _visit: Visit<'a, K>,
 }
 
-/// One user of a key's lock. It is dropped after the user's `Arc`s of the lock. So if several users leave at once, the
-/// last of them finds that only the map's `Arc` is left, and no other does.
+/// One user of a key's lock. It is dropped after the user's `Arc`s of the lock. So if several users leave at once, one
+/// of them finds that only the map's `Arc` is left, and removes the entry.
 struct Visit<'a, K: Eq + Hash> {
     map: &'a StdMap<K>,
     key: K,

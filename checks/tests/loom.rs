@@ -1009,7 +1009,7 @@ fn two_keys_that_own_memory_are_released_at_once() {
     }
 }
 
-/// A call for two keys runs beside callers that lock one key, hold nothing else, and try the other.
+/// A call for two keys runs beside a caller that locks one of them, and only tries the other while it holds the first.
 #[test]
 fn a_call_for_two_keys_beside_calls_for_one_key() {
     model(move || {

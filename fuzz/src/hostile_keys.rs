@@ -3,10 +3,10 @@
 //! memory is still used correctly, nothing is leaked, and every waiter is served.
 //!
 //! The operations are read from the front of the bytes. The actions of the hostile code are read from their end: one
-//! byte for each time that it is called (by a key, a waker, or the limit of a wait), and another if it uses the table.
-//! It does so by the same operations: it may release another caller's hold, poll a request that has just been woken, or
+//! byte for each call of such code (of a key, a waker, or the limit of a wait), and another if it uses the table. It
+//! does so by the same operations: it may release another caller's hold, poll a request that has just been woken, or
 //! create the very entry that is being removed. There are three exceptions, as in the contract: `Eq`, the `Clone` of a
-//! key that owns nothing, and the `clone_from` that overwrites an old key only panic.
+//! key that owns nothing, and the `clone_from` that overwrites an old key may panic, but never use the table.
 //!
 //! Expected panics are raised by `resume_unwind`, which runs no panic hook. So the fuzzer's hook, which aborts, sees
 //! only the others. Hostile code does not panic while its thread is panicking: that would abort in any case.
@@ -594,7 +594,8 @@ impl<K: Key> World<K> {
             assert_eq!(status.is_some(), used, "an entry without a user, or a user without an entry");
             live += usize::from(used);
             let Some(status) = status else { continue };
-            // Each request is counted once, as a holder or as a waiter. A waiting upgrade is counted as both.
+            // A request that has been polled is counted once, as a holder or as a waiter. An upgrade is a holder even
+            // before, and is counted as both while it waits.
             let counted = of_key().filter(|request| request.polled || matches!(request.future, Future::Upgrade(_)));
             let expected = readers + upgradable + writers + counted.count() + status.waiting_upgrades();
             assert_eq!(status.holders() + status.waiters(), expected, "{status:?}");
@@ -608,8 +609,8 @@ impl<K: Key> World<K> {
         assert!(wakers <= requests.len(), "{wakers} wakers are kept for {} requests", requests.len());
     }
 
-    /// Drops all holders. Then every waiter must acquire its key although only woken ones are polled, and nothing may
-    /// be left.
+    /// Drops all holders. Then every waiter must acquire its key, or reach its limit, although only woken ones are
+    /// polled, and nothing may be left.
     fn finish(self: Rc<Self>) {
         self.held.take();
         self.handles.take();
@@ -639,8 +640,8 @@ impl<K: Key> World<K> {
 impl<K: Key> Act for World<K> {
     fn act(&self, what: u8, whom: u8) {
         let (id, mode) = (whom % self.keys, whom / self.keys % 3);
-        // With many keys, operations alternate between locking and releasing for a while: otherwise there would
-        // hardly be a dozen entries at once.
+        // With many keys, 32 operations in which more is locked alternate with 32 in which more is released: otherwise
+        // there would hardly be a dozen entries at once.
         let is_locking = self.keys > FEW && self.acts.get() / 32 % 2 == 0;
         self.acts.set(self.acts.get() + 1);
         match what % 16 {

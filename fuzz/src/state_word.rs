@@ -214,7 +214,7 @@ pub fn run(bytes: &[u8]) {
             }
             5 => {
                 let unit = if which % 4 == 0 { Unit::Claim } else { Unit::Hold(access) };
-                // If there is a queue, holds are released by `admit`, and the claims of waiters remain.
+                // If there is a queue, only `admit` releases holds, and at least one claim remains, that of a waiter.
                 if !plain.has(unit)
                     || plain.units() == units(unit)
                     || plain.queued && (unit != Unit::Claim || plain.claims == 1)

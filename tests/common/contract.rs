@@ -121,7 +121,7 @@ pub struct Waiter {
     pub priority: u8,
     /// The number of requests with a priority that had come before this waiter.
     came: u64,
-    /// A woken thread always runs again. A woken task may never be polled.
+    /// Whether the waiter is a thread: a woken thread always runs again, but a woken task may never be polled.
     is_thread: bool,
     /// Whether the waiter has been woken since its last attempt.
     pub woken: bool,
@@ -158,10 +158,10 @@ impl Waiter {
     }
 }
 
-/// A waiter is handed its hold after this many failed attempts.
+/// Under `Adaptive` and `Bounded`, a waiter is handed its hold after this many failed attempts.
 const MAX_FAILED_WAKEUPS: u32 = 4;
 
-/// Under the default policy, this many requests pass a head that the current holders keep out.
+/// Under the default policy, up to this many requests pass a head that the current holders keep out.
 const PASSES_OF_A_SLEEPING_HEAD: u32 = 16;
 
 /// A waiter rises by one level after this many requests with a priority.
@@ -480,11 +480,13 @@ impl Key {
             }
             readers.into_iter().for_each(|reader| self.grant(reader));
         }
-        // The first grant of a fair release is the only exception to the policy.
+        // There is one exception to the policy: after a fair release, or when a grant was given up, the first waiter is
+        // granted its hold. In a semaphore, waiters are granted as many permits as were released.
         let mut others_come = false;
         if let Permits(_) = head.want {
-            // All released permits are reserved for waiters. Under the default policy none are reserved for a head
-            // that is not polled.
+            // Permits that were released by `unlock_fair`, or that a request had been handed and gave up, are reserved
+            // for waiters. Under the default policy, those that were given up are not reserved for a head that has been
+            // woken and not polled.
             let mut kept = if whom == For::Anyone { 0 } else { given_up };
             while let Some(&first) = self.queue.first().filter(|first| self.admits(first.want)) {
                 let keeps_nothing =

@@ -1,4 +1,4 @@
-//! Panics of a user's functions that a map calls, in all operations of the map.
+//! Panics of a user's functions that a map calls, in the operations of the map.
 #![allow(dead_code, unreachable_pub)] // no test program uses all of it
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -21,8 +21,8 @@ pub fn panics(f: impl FnOnce()) -> bool {
 /// See [`operations`].
 pub type Operation = fn(&LockMap<String, u64>);
 
-/// Returns operations on a map whose values have recorded properties, such as a deadline or a weight: all operations
-/// that read, store, change, remove or visit values, in each way of holding a key.
+/// Returns operations on a map whose values have recorded properties, such as a deadline or a weight: operations that
+/// read, store, change, remove or visit values, in each way of holding a key.
 #[allow(dropping_copy_types, clippy::drop_non_drop)] // the calls are made only for their effect
 pub fn operations() -> Vec<(&'static str, Operation)> {
     vec![

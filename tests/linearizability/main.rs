@@ -62,7 +62,7 @@ impl Random {
         (self.0 >> 16) % n
     }
 
-    /// Yields at random, so that other threads run between two steps.
+    /// Yields, or spins for a random time, so that other threads run between two steps.
     fn pause(&mut self) {
         match self.below(64) {
             0 => std::thread::yield_now(),
@@ -71,7 +71,8 @@ impl Random {
     }
 }
 
-/// Lets threads start at the same time: histories are short, so a thread that is still asleep would miss its history.
+/// A barrier that lets threads start at the same time: histories are short, so a thread that is still asleep would miss
+/// its history.
 struct Start(AtomicUsize);
 
 impl Start {

@@ -494,7 +494,7 @@ impl Walk {
 }
 
 /// Finishes the walks when no other caller is active, and checks that all required wake-ups happened and nothing is
-/// left. Returns the records of all.
+/// left. Returns the records of all, and the numbers of events.
 pub fn finish(mut walks: Vec<Walk>, fairness: Fairness) -> (Vec<Record>, Met) {
     let mut all = walks.pop().expect("there is a walk");
     for walk in walks {

@@ -748,8 +748,8 @@ impl<'t, T: Locks<Key = u8>> World<'t, T> {
             if bytes.is_empty() {
                 break;
             }
-            // With many keys, operations alternate between locking and releasing for a while: otherwise there would
-            // hardly be a dozen entries at once.
+            // With many keys, 32 steps in which more is locked alternate with 32 in which more is released: otherwise
+            // there would hardly be a dozen entries at once.
             let is_locking = self.keys > FEW && step / 32 % 2 == 0;
             let (what, whom) = (bytes.next(), bytes.next());
             match what % 16 {
@@ -1359,7 +1359,7 @@ impl<'t, T: Locks<Key = u8>> World<'t, T> {
         assert_eq!(self.table.len_now(), live);
     }
 
-    /// Checks that the existing guards are compatible, and no more than the table counts.
+    /// Checks that the existing guards are compatible, and no more than the contract counts.
     fn check_exclusion(&self, key: u8) {
         let model = &self.models[usize::from(key)];
         let upgraded = |sleeper: &Sleeper| Key::held_after_upgrade(Some(model.granted.contains(&sleeper.id))).0;

@@ -8,7 +8,7 @@ use loom::future::block_on;
 use super::map::{Cell, Map, beside, builder, number};
 use crate::model;
 
-/// Makes a map of at most one value, with values 10 and 20 for the keys 1 and 2.
+/// Makes a map whose bound is one value, with values 10 and 20 for the keys 1 and 2: one too many.
 fn of_two() -> Arc<Map<Cell>> {
     let map = Arc::new(builder().max_values(1).evict_by_hand().build());
     for key in [1, 2] {

@@ -107,7 +107,7 @@ fn a_waiter_that_gives_up_passes_the_latch_on() {
     }
 }
 
-/// The queue ends with its last waiter while another waiter arrives, which begins a new queue.
+/// The queue ends with its last waiter while another writer arrives, which may begin a new queue.
 #[test]
 fn the_last_waiter_leaves_as_another_arrives() {
     model(|| {

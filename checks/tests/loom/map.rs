@@ -291,7 +291,8 @@ fn one_of_two_callers_computes_the_value() {
     }
 }
 
-/// Two calls that store, change or leave a value meet on a key that is new, or whose value a third step removes.
+/// One thread stores a value if there is none, while the other removes the value and then changes the one that it
+/// finds. At first the key has a value, or is new.
 #[test]
 fn calls_that_may_make_the_entry_see_each_others_values() {
     for removed_before in [false, true] {

@@ -1,5 +1,5 @@
-//! The book in which a model records its requests: the hold that each thread or task requested, and when it acquired
-//! it.
+//! The book in which a model records its requests: the holds that the threads and tasks requested, and the times when
+//! they acquired them.
 //!
 //! A time is a position in the order of the records. A record that is written after a call has returned describes an
 //! event that happened a little earlier; one that is written before a call describes an event that happens a little
@@ -538,7 +538,7 @@ impl<F> Impatient<F> {
     }
 }
 
-/// Polls a future at most `polls` times, and drops it.
+/// Returns a future that polls `future` at most `polls` times. Its output is then `None`.
 pub fn impatient<F: Future + Unpin>(polls: u64, future: F) -> Impatient<F> {
     Impatient { future, polls }
 }

@@ -13,7 +13,7 @@ use crate::{any_policy, explore, join, random};
 
 const KEYS: u64 = 3;
 
-/// Counters in a map with room for one value, in front of a store.
+/// Counters in a map with room for one value, or later two, in front of a store.
 struct Cache {
     map: LockMap<u64, u64, Hasher>,
     store: Mutex<HashMap<u64, u64>>,

@@ -159,7 +159,7 @@ fn parties_that_lock_anything_in_any_order_never_wait_for_ever() {
     });
 }
 
-/// A party with two requests at the same time acquires one key while it waits for the other.
+/// A party with two requests at the same time may acquire one key while it waits for the other.
 #[test]
 fn parties_with_two_simultaneous_requests_never_wait_for_ever() {
     explore(|| {

@@ -126,7 +126,7 @@ fn a_writer_at_the_head_is_passed_exactly_as_often_as_the_bound_allows() {
     });
 }
 
-/// A caller locks several keys, among threads and tasks that lock the same keys in every order, and single keys.
+/// Threads lock both stripes, with their keys in either order, or a single stripe.
 #[test]
 fn several_stripes_at_once() {
     explore(|| {

@@ -16,8 +16,8 @@
 //! RUSTFLAGS="--cfg shuttle" KEYLATCH_REPLAY=91010a... cargo test --release --test shuttle -- --exact mutex::everything_at_once
 //! ```
 //!
-//! It also prints the seed of the scheduler. With `SHUTTLE_RANDOM_SEED` set to it, and the same number of schedules,
-//! the test runs the same schedules again.
+//! A failing test also prints the seed of the scheduler. With `SHUTTLE_RANDOM_SEED` set to it, and the same number of
+//! schedules, the test runs the same schedules again.
 //!
 //! # The contents of a model
 //! Threads and tasks make random calls on a table (by shuttle's random numbers, which are replayed, too) and record
@@ -25,8 +25,9 @@
 //! overlapped, no request was passed too often, and nothing is left. There is no check that every request is served,
 //! because shuttle reports it if all threads sleep.
 //!
-//! Blocking calls are left out: they sleep on `event-listener`, which shuttle does not know. Loom runs them. Shuttle
-//! treats every atomic operation as sequentially consistent, so loom and ThreadSanitizer check the orderings.
+//! Blocking calls that may have to wait are left out: they sleep on `event-listener`, which shuttle does not know. Loom
+//! runs them. Shuttle treats every atomic operation as sequentially consistent, so loom and ThreadSanitizer check the
+//! orderings.
 #![cfg(shuttle)]
 #![allow(unreachable_pub)] // nothing here is exported
 
@@ -162,7 +163,8 @@ fn join(threads: impl IntoIterator<Item = JoinHandle<()>>) {
     threads.into_iter().for_each(|thread| thread.join().unwrap());
 }
 
-/// Runs four tasks and two threads that all do `steps`. Two of the tasks are aborted, after up to `turns` turns each.
+/// Runs four tasks and two threads that all do `steps`. Two of the tasks are aborted, each after fewer than `turns`
+/// turns.
 fn run_tasks_and_threads<F: Future<Output = ()> + Send + 'static>(steps: impl Fn() -> F, turns: u64) {
     let tasks: Vec<_> = (0..4).map(|_| spawn(steps())).collect();
     let threads = [steps(), steps()].map(|steps| thread::spawn(move || block_on(steps)));

@@ -25,7 +25,7 @@ struct Inside {
     permits: AtomicUsize,
 }
 
-/// Marks some keys as in use until it is dropped.
+/// A mark on some keys, which are counted as in use until it is dropped.
 struct At<'a>(Vec<&'a AtomicUsize>);
 
 impl Drop for At<'_> {

@@ -11,7 +11,7 @@ use crate::book::after;
 use crate::walk::Hasher;
 use crate::{any_policy, explore, join, random};
 
-/// Keys below this one always have a value, which is even except while a writer holds the key.
+/// Each key below this one has a value, which is even, except while a writer holds the key.
 const STAY: u64 = 2;
 
 /// The number of keys: more than the slots with which a shard begins.
@@ -100,7 +100,7 @@ async fn walk(map: &Map) {
     assert!(others.iter().all(|&visits| visits <= 1), "keys that come and go were visited {others:?} times");
 }
 
-/// Changes a value that stays, and one that comes and goes.
+/// Changes or reads a value that stays, and changes one that comes and goes.
 async fn change(map: &Map) {
     let (stays, comes) = (random(STAY), STAY + random(KEYS - STAY));
     match random(5) {

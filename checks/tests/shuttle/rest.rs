@@ -127,7 +127,7 @@ impl World {
         }
     }
 
-    /// Visits all values.
+    /// Visits all values, or only some of them: a walk may be dropped halfway.
     async fn visit(&self) {
         let (map, mut visits) = (&self.map, [0_usize; KEYS as usize]);
         match random(3) {

@@ -12,7 +12,7 @@ use crate::{any_policy, explore, join, random};
 
 const KEYS: u64 = 3;
 
-/// The bound on the weight of all values. A single value weighs at most one more.
+/// The first and largest bound on the weight of all values. A single value weighs at most one more.
 const MOST: u64 = 4;
 
 /// A value that is counted while it is alive.

@@ -1,4 +1,4 @@
-//! The firmware for a Cortex-M3 or a Cortex-M0. The only specific part is the timer: SysTick.
+//! The firmware for a Cortex-M3 or a Cortex-M0. The only machine-specific part is the timer: SysTick.
 
 #![no_std]
 #![no_main]

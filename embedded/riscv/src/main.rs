@@ -1,4 +1,4 @@
-//! The firmware for a 32-bit RISC-V. The only specific part is the timer that every hart has.
+//! The firmware for a 32-bit RISC-V. The only machine-specific part is the timer that every hart has.
 
 #![no_std]
 #![no_main]

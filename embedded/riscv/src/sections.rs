@@ -14,7 +14,7 @@ pub fn instructions() -> u32 {
     (mcycle::read64() / 128) as u32
 }
 
-/// Returns the length of the longest section since the last call.
+/// Returns the length of the longest section since the last call, in instructions.
 pub fn longest() -> u32 {
     let longest = LONGEST.load(Ordering::Relaxed);
     LONGEST.store(0, Ordering::Relaxed);

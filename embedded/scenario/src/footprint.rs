@@ -157,7 +157,7 @@ fn poll_some<'a>(waiter: &mut Pin<Box<Option<Lock<'a, u8>>>>) -> Option<MutexGua
     poll(waiter.as_mut().as_pin_mut().expect("a waiter"))
 }
 
-/// Prints the cost of the second run of `call`, when the pools are filled.
+/// Prints the cost of `call` in the second of two rounds, when the pools are filled.
 fn measure<T, U>(name: &str, prepare: impl Fn() -> T, call: impl Fn(T) -> U) {
     let mut stack = 0;
     let mut counted = (0, 0);

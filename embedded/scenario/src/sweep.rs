@@ -1,8 +1,8 @@
 //! Every kind of call is interrupted, after every instruction, by another call on the same table.
 //!
-//! The alarm is set, and the call follows. This is repeated with an alarm one tick later, until the alarm fires after
-//! the call. A tick is shorter than an instruction, so no place between two instructions is left out. After each
-//! round the tables must be empty.
+//! The alarm is set, and the call follows. This is repeated, each time with an alarm one tick later, until the alarm
+//! fires after the call. A tick is shorter than an instruction, so no place between two instructions is left out. After
+//! each round the tables must be empty.
 
 use alloc::boxed::Box;
 use core::cell::RefCell;
@@ -22,7 +22,7 @@ const A: u8 = ADDRESSES[0];
 const B: u8 = ADDRESSES[1];
 const C: u8 = ADDRESSES[2];
 
-/// The number of rounds in which the alarm must fire after the call before the sweep ends.
+/// The number of rounds in a row in which the alarm must not fire within the call, before the sweep of a pair ends.
 const LATE: u32 = 50;
 
 struct Pair {

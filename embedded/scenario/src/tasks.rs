@@ -23,9 +23,9 @@ const ROUNDS: u32 = 100;
 const TASKS: u32 = DRIVERS + 3;
 const HOT: u8 = ADDRESSES[1];
 
-/// The tick at which the run ends. This is far later than needed: a task that has not finished by then waits for ever.
-/// (A Cortex-M0 needs about 25,000 ticks, because its tasks get little done between two of them, and the interrupt
-/// handler requests an address in each.)
+/// The tick at which the run ends at the latest, far later than needed: a task that has not finished by then waits for
+/// ever. (A Cortex-M0 needs about 25,000 ticks, because its tasks get little done between two of them, and the
+/// interrupt handler requests an address in each.)
 const MOST_TICKS: u32 = 200_000;
 
 #[derive(Default)]

@@ -13,7 +13,7 @@ use keylatch::{Fairness, KeyHandleArc, LockMap, MapReadGuardArc, MapWriteGuardAr
 use super::{Act, Expected, FEW, Identity, Key, LeftAlone, MANY, May, OTHER, Owning, STAGE, hook, quietly, waker};
 use crate::common::Bytes;
 
-/// Recorded together with the keys.
+/// A hostile value, which is recorded together with the keys.
 type Value = Owning<false>;
 type Map<K> = LockMap<K, Value, Identity>;
 
