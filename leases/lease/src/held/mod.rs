@@ -348,8 +348,8 @@ impl<'a, E: Engine> Held<'a, E> {
     }
 
     /// Returns a future that renews the lease until it is lost. Spawn it if the work cannot be passed to
-    /// [`run`](Self::run). It is ready when the lease is lost, or with [`Lost::Released`] when this `Held` is released
-    /// or dropped.
+    /// [`run`](Self::run). It is ready when the lease is lost, or with [`Lost::Released`] when this `Held` is released,
+    /// dropped, or converted by [`into_grant`](Self::into_grant).
     ///
     /// With [`hold_arc`](Leases::hold_arc) the future is `'static`.
     ///
