@@ -156,9 +156,9 @@ impl<E: Engine> Leases<E> {
     ///
     /// The waiters of this process are served in order of arrival. In memory, a waiter that is served has the lease
     /// from then on, whether or not it is polled. With a server, the first waiter in line sends its own request when it
-    /// is polled, so a future that is kept but no longer polled blocks the waiters behind it. If the server does not
-    /// answer, the first waiter gets the error, and all the others send their own requests: they do not wait for a
-    /// silent server one after another.
+    /// is polled, so a future that is kept but no longer polled blocks the waiters behind it. If the engine fails, the
+    /// first waiter gets the error, and all the others send their own requests: they do not wait for a silent server
+    /// one after another.
     ///
     /// # Errors
     /// - [`AcquireError::Refused`](crate::AcquireError::Refused) if a custom policy refuses.
@@ -463,8 +463,9 @@ impl<E: Engine> Leases<E> {
     }
 
     /// Acquires a lease for the duration of some work, in a new tenure with [`Expiry::Sliding`]. The returned
-    /// [`Held`](crate::Held) renews the lease, and releases it when it is dropped. An earlier tenure of the same owner
-    /// is [taken over](crate::Lost::TakenOver), so **tasks that must exclude each other need an owner each**.
+    /// [`Held`](crate::Held) renews the lease while its [`run`](crate::Held::run) or [`renewal`](crate::Held::renewal)
+    /// is polled, and releases it when it is dropped. An earlier tenure of the same owner is [taken
+    /// over](crate::Lost::TakenOver), so **tasks that must exclude each other need an owner each**.
     ///
     /// # Errors
     /// Fails like [`acquire`](Self::acquire).

@@ -1,9 +1,9 @@
 //! The tenures of [`Held`](crate::Held)s, and the queue from which renewals are batched.
 //!
-//! The renewal of a lease on a server includes other leases of this process that are due soon, in one request. No lease
-//! depends on this. The future of an included lease wakes when it would have anyway, and finds that the lease has been
-//! renewed. If the lease has not been renewed yet, the future waits a little for the request that includes it, at most
-//! twice, and then sends its own.
+//! The renewal of a lease on a server includes other leases held through the same `Leases` that are due soon, in one
+//! request. No lease depends on this. The future of an included lease wakes when it would have anyway, and finds that
+//! the lease has been renewed. If the lease has not been renewed yet, the future waits a little for the request that
+//! includes it, at most twice, and then sends its own.
 
 use alloc::{collections::BTreeMap, sync::Arc, vec::Vec};
 use core::time::Duration;

@@ -510,8 +510,8 @@ impl WaitList {
         self.leave(id, deferred);
     }
 
-    /// Removes the first in line, whose request the engine has not answered. All others ask at once: if they asked one
-    /// after another, each would wait for the full timeout.
+    /// Removes the first in line, whose request failed, usually because the engine has not answered. All others ask at
+    /// once: if they asked one after another, each would wait for the full timeout.
     pub(crate) fn leave_unanswered(&mut self, id: u32, deferred: &mut Deferred) {
         let place = self.waits[id].place;
         while let Some(first) = self.first(place) {
