@@ -464,8 +464,8 @@ impl<E: Engine> Leases<E> {
 
     /// Acquires a lease for the duration of some work, in a new tenure with [`Expiry::Sliding`]. The returned
     /// [`Held`](crate::Held) renews the lease while its [`run`](crate::Held::run) or [`renewal`](crate::Held::renewal)
-    /// is polled, and releases it when it is dropped. An earlier tenure of the same owner is [taken
-    /// over](crate::Lost::TakenOver), so **tasks that must exclude each other need an owner each**.
+    /// is polled, and releases it when it is dropped. An earlier tenure of the same owner is
+    /// [taken over](crate::Lost::TakenOver), so **tasks that must exclude each other need an owner each**.
     ///
     /// # Errors
     /// Fails like [`acquire`](Self::acquire).
